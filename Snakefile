@@ -8,7 +8,12 @@ min_version("9.0")
 include: "workflow/rules/config_files.smk"
 
 
-configfile: "config/config.yaml"
+# a study given by --configfile is complete in itself
+if not workflow.overwrite_configfiles:
+
+    configfile: "config/config.yaml"
+
+
 configfile: "config/platforms.yaml"
 
 

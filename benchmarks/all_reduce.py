@@ -56,7 +56,7 @@ Times = dict[str, dict[str, list[float]]]
 
 
 def specs(workers: int) -> dict[str, RunSpec]:
-    """A training of the published network by each side."""
+    """Return a training of the published network for each side."""
     recipe = {"per_replica_batch_size": BATCH, "learning_rate": 0.01, "epochs": 1,
               "steps_per_execution": 1}  # fmt: skip
     block = {"platform": "here", "model": "mnist_cnn", "recipe": "published", "nodes": workers}
@@ -135,7 +135,7 @@ def run_rank(workers: int, rounds: int) -> None:
 
 
 def all_reduce(strategy: Any, size: int) -> Callable[[], float]:
-    """A call that averages `size` bytes over the ranks and returns the seconds of one all-reduce.
+    """Make a call that averages `size` bytes over the ranks and returns the seconds of one.
 
     The call raises AssertionError if the result is not the mean of what the ranks gave.
     """
@@ -171,7 +171,7 @@ def all_reduce(strategy: Any, size: int) -> Callable[[], float]:
 
 
 def steps(strategy: Any, spec: RunSpec) -> Callable[[], float]:
-    """A call that trains STEPS steps on random images and returns the mean seconds of one."""
+    """Make a call that trains STEPS steps on random images and returns the mean seconds of one."""
     import tensorflow as tf
 
     dice = np.random.default_rng(0)
@@ -179,7 +179,7 @@ def steps(strategy: Any, spec: RunSpec) -> Callable[[], float]:
     labels = dice.integers(0, 10, len(images), np.uint8)
     arrays = Arrays(images, labels, images[:1], labels[:1])
     trainer = Trainer(strategy, MODELS["mnist_cnn"].build, arrays, spec)
-    order = tf.constant(trainer.order.of_epoch(spec.seed, 1))
+    order = tf.constant(trainer.order.epoch_indices(spec.seed, 1))
 
     def call() -> float:
         durations = []
@@ -196,7 +196,7 @@ def steps(strategy: Any, spec: RunSpec) -> Callable[[], float]:
 def in_turn(
     calls: dict[str, Callable[[], float]], rounds: int, world: Any
 ) -> dict[str, list[float]]:
-    """What each call returns in each round; ranks begin each together."""
+    """Return the results of each call in each round; ranks begin each call together."""
     found: dict[str, list[float]] = {side: [] for side in calls}
     for number in range(WARM_UP + rounds):
         # neither side always comes after the other

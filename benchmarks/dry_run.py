@@ -55,7 +55,7 @@ rule prepare_dataset:
 
 
 def overlay(runs: int) -> dict[str, Any]:
-    """A grid of `runs` runs over two platforms, ten recipes and up to 50 node counts."""
+    """Return a grid of `runs` runs over two platforms, ten recipes and up to 50 node counts."""
     recipe = {"per_replica_batch_size": 64, "learning_rate": 0.1, "epochs": 1}
     recipes = {f"recipe{number}": recipe for number in range(10)}
     nodes = min(50, max(1, runs // 20))
@@ -72,7 +72,7 @@ def overlay(runs: int) -> dict[str, Any]:
 
 
 def targets(content: dict[str, Any]) -> list[str]:
-    """The files that all runs of the grid's block leave."""
+    """Return the files that all runs of the grid's block leave."""
     (block,) = content["grid"]
     points = itertools.product(block["platform"], block["recipe"], block["nodes"])
     return [

@@ -58,7 +58,7 @@ def accuracies(runs: pd.DataFrame, metric: str = QUALITY) -> dict[str, list[floa
 
 
 def difference(own: Sequence[float], other: Sequence[float]) -> tuple[float, float, float] | None:
-    """The difference of the means with its interval.
+    """Return the difference of the means with its interval.
 
     None with fewer than two runs of each, and where all of each are equal: nothing tells how far
     others would scatter.
@@ -70,7 +70,7 @@ def difference(own: Sequence[float], other: Sequence[float]) -> tuple[float, flo
 
 
 def rows(runs: pd.DataFrame) -> Iterator[tuple[str, ...]]:
-    """A row of texts for each recipe of a model's runs."""
+    """Yield a row of texts for each recipe of a model's runs."""
     found, in_training = accuracies(runs), accuracies(runs, IN_TRAINING)
     made, diverged = runs["recipe"].value_counts(), diverged_runs(runs)
     batches = runs.drop_duplicates("recipe").set_index("recipe")["global_batch_size"]
@@ -112,14 +112,14 @@ def verdict(found: tuple[float, float, float] | None, diverged: int) -> str:
 
 
 def ranged(values: Sequence[float]) -> str:
-    """The mean, and the smallest and largest."""
+    """Format the mean with the smallest and largest value."""
     if not values:
         return "no valid run"
     return f"{mean(values):.4f} ({min(values):.4f}–{max(values):.4f})"
 
 
 def signed(found: tuple[float, float, float] | None) -> str:
-    """A difference with its interval."""
+    """Format a difference with its interval."""
     return "" if found is None else "{:+.4f} ({:+.4f} to {:+.4f})".format(*found)
 
 

@@ -29,7 +29,7 @@ def show(measured: str, page: Path | None) -> None:
 
 
 def table(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
-    """The first column to the left, the others to the right; without empty columns."""
+    """Format a table without empty columns: the first one aligned left, the others right."""
     rows = list(rows)
     kept = [n for n in range(len(header)) if any(cells[n] for cells in rows)]
     lines = [header, (":--", *["--:"] * (len(header) - 1)), *rows]

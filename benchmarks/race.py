@@ -133,7 +133,7 @@ class Truth(NamedTuple):
 
 
 def published(platform: str | None, _: Dice) -> Truth:
-    """The published points of a platform, or of all."""
+    """Return the published points of a platform, or of all platforms."""
     with PUBLISHED.open(newline="", encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if platform in (None, row["platform"])]
     time_s = np.array([float(row["execution_time_s"]) for row in rows])
@@ -188,7 +188,7 @@ def like_pollux(dice: Dice) -> Truth:
 
 
 def with_spike(true: Truth, dice: Dice) -> Truth:
-    """A configuration that its line puts 30 % behind or more is in truth the best by 8 %."""
+    """Make a configuration the true best by 8 % that its line puts at least 30 % behind."""
     time_s = true.time_s.copy()
     time_s[dice.choice(np.flatnonzero(time_s > 1.3 * time_s.min()))] = time_s.min() / 1.08
     return truth(time_s, true.nodes, true.lines)
@@ -219,7 +219,7 @@ def of_its_own(time_s: Array, dice: Dice) -> Array:
 
 
 def noisy_best(time_s: Array, dice: Dice) -> Array:
-    """The best scatters by 20 %, all others by 2 %."""
+    """Let the best configuration scatter by 20 %, all others by 2 %."""
     sizes = np.full((len(time_s), 1), 0.02)
     sizes[time_s.argmin()] = 0.2
     return sizes * normal(1)(time_s, dice)
@@ -266,7 +266,7 @@ Procedure = Callable[[Truth, Array], Outcome]
 
 
 def search(settings: Search = USUAL, goal: str = METRIC, drift: float = 0.0) -> Procedure:
-    """A search by time or cost; all runs get slower by `drift` a round."""
+    """Make a search by time or cost; all runs get slower by `drift` in each round."""
 
     def searched(true: Truth, time_s: Array) -> Outcome:
         if goal == COST:
@@ -280,7 +280,7 @@ def search(settings: Search = USUAL, goal: str = METRIC, drift: float = 0.0) -> 
 
 
 def _drifting(planned: Sequence[Candidate], goal: str, drift: float) -> Decision:
-    """A search that makes its runs round by round."""
+    """Search with runs that are made round by round."""
     made = {each.name: replace(each, runs=()) for each in planned}
     by_name = {each.name: each for each in planned}
     found = decide([*made.values()], USUAL, goal)
@@ -301,7 +301,7 @@ def with_limits(
     slow: float = 1.0,
     is_by_line: bool = False,
 ) -> Procedure:
-    """A search for a goal, with limits that some candidates keep and others miss.
+    """Make a search for a goal, with limits that some candidates keep and others miss.
 
     A limit of time or cost is the median of the true ones. Runs of a candidate reach accuracies by
     their seeds; `is_by_line`: candidates of the same line (a recipe) have the same mean.
@@ -334,8 +334,9 @@ def with_limits(
 
 
 def with_misses(share: float, is_limit: bool, quality: float = 0.90) -> Procedure:
-    """Of the fastest, 20 % ahead, some runs miss a target, or a limit of the accuracy: right if it
-    is not named.
+    """Let some runs of the fastest candidate, 20 % ahead, miss a target or a limit of accuracy.
+
+    The search is right if it does not name that candidate.
     """
 
     def searched(true: Truth, time_s: Array) -> Outcome:
@@ -399,7 +400,7 @@ def share_of_full(true: Truth, runs: Array, short_runs: Array | int = 0) -> floa
 def with_short_runs(
     goal: str = METRIC, error: float = 0.02, later: float = 0.0, refused: float = 0.0
 ) -> Procedure:
-    """A search over short runs, whose projections err by `error` for each candidate.
+    """Make a search over short runs, whose projections err by `error` for each candidate.
 
     The computation of steps after the short runs takes longer by the fraction `later`; a share
     `refused` of the candidates has short runs without a projected time.
@@ -428,7 +429,7 @@ def with_short_runs(
 
 # ---------------------------------------------------------------- variants that must fail
 def one_run_each(true: Truth, time_s: Array) -> Outcome:
-    """The fastest of one run of each is named."""
+    """Name the fastest of one run of each configuration."""
     named = int(time_s[:, 0].argmin())
     is_right = true.regret(named) <= INDIFFERENCE + 1e-9
     share = share_of_full(true, np.ones(len(time_s)))
@@ -496,7 +497,7 @@ class Summary:
         )
 
     def between(self, name: str, tail: float) -> tuple[float, float]:
-        """The exact interval of a share of the trials, with this error to each side."""
+        """Return the exact interval of a share of the trials, with this error on each side."""
         count = round(getattr(self, name) * self.trials)
         low = beta.ppf(tail, count, self.trials - count + 1) if count else 0.0
         high = beta.ppf(1 - tail, count + 1, self.trials - count) if count < self.trials else 1.0
@@ -514,7 +515,7 @@ class Limits:
     node_hours_max: float | None = None
 
     def missed(self, found: Summary) -> list[str]:
-        """The limits that are surely not kept: shares with 99 %."""
+        """Return the limits that are surely not kept: shares with 99 %."""
         missed = []
         for name, limit in vars(self).items():
             if limit is None:

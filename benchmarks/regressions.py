@@ -49,7 +49,7 @@ def mixed(shape: tuple[int, int], dice: Dice) -> Array:
 
 
 def disturbed(share: float, factor: float) -> Noise:
-    """Some runs take `factor` times as long."""
+    """Let some runs take `factor` times as long."""
 
     def made(shape: tuple[int, int], dice: Dice) -> Array:
         return 0.05 * dice.standard_normal(shape) + np.log(factor) * (dice.random(shape) < share)
@@ -58,7 +58,7 @@ def disturbed(share: float, factor: float) -> Noise:
 
 
 def modes(share: float, factor: float, of_points: float) -> Noise:
-    """A share of the runs takes `factor` times as long, at a share of the points."""
+    """Let a share of the runs take `factor` times as long, at a share of the points."""
 
     def made(shape: tuple[int, int], dice: Dice) -> Array:
         is_slow = (dice.random(shape) < share) * (

@@ -53,7 +53,7 @@ class Rates(NamedTuple):
 
 
 def runs_table(values: dict[str, Array]) -> pd.DataFrame:
-    """Valid runs of configurations; each value is of shape (configurations, repeats)."""
+    """Make valid runs of configurations; each value is of shape (configurations, repeats)."""
     shape = next(iter(values.values())).shape
     axes: dict[str, Any] = {"platform": "p", "model": "m", "strategy": "s", "recipe": "r"}
     rows = [

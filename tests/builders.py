@@ -19,10 +19,13 @@ import pandas as pd
 import psutil
 import pytest
 from generator import phases, training_report
+from msgspec.structs import replace
 from tfscaling.datasets.catalogue import DATASETS
 from tfscaling.launch.launchers import LAUNCHERS
 from tfscaling.page.plot_registry import PLOTS
+from tfscaling.record import events as rank_events_file
 from tfscaling.record import run_record
+from tfscaling.record.events import Event, EventName
 from tfscaling.record.metrics import METRICS
 from tfscaling.record.rank_report import Epoch
 from tfscaling.spec import configuration, grid
@@ -114,16 +117,17 @@ def study_folder(
     return study
 
 
-def rank_events(rank: int, passed_s: Mapping[str, float], **start: Any) -> list[dict[str, Any]]:
-    """A rank's events at the given times."""
-    events = [{"time_s": time, "rank": rank, "event": name} for name, time in passed_s.items()]
-    events[0].update(start)
-    return events
+def rank_events(rank: int, passed_s: Mapping[Any, float], **start: Any) -> list[Event]:
+    """Return a rank's events at these times; `start` has the details of the first event."""
+    events = [
+        Event(name=EventName(name), time_s=time_s, rank=rank) for name, time_s in passed_s.items()
+    ]
+    return [replace(events[0], details=start), *events[1:]]
 
 
-def write_events(folder: Path, rank: int, events: Sequence[Mapping[str, Any]]) -> None:
-    text = "".join(json.dumps(event) + "\n" for event in events)
-    (folder / f"rank-{rank}.events.jsonl").write_text(text)
+def write_events(folder: Path, rank: int, events: Sequence[Event]) -> None:
+    """Write events as a rank does that has no connection."""
+    rank_events_file.write(folder / f"rank-{rank}.events.jsonl", events)
 
 
 def record_of(

@@ -125,6 +125,8 @@ def executions(*rows: tuple[int, int, int, float]) -> tuple[Execution, ...]:
 def phases(execution_time_s: float = 17.75, **changes: float | None) -> Phases:
     """Durations of a run."""
     usual = {
+        "queue_time_s": None,
+        "boot_time_s": None,
         "launch_time_s": 1.0,
         "import_time_s": 4.0,
         "rendezvous_time_s": 0.5,

@@ -17,7 +17,7 @@ import numpy as np
 from tfscaling.launch import checkpoint_folder
 from tfscaling.launch.checkpoint_folder import InterruptedTrainingError, State
 from tfscaling.record.attempts import Beginning
-from tfscaling.record.events import EventLog
+from tfscaling.record.events import EventLog, EventName
 from tfscaling.spec.config import Recipe
 from tfscaling.train import checkpoints as module
 from tfscaling.train.checkpoints import Checkpoints, Training
@@ -108,7 +108,7 @@ def train(
         except CrashError:
             pass
         else:
-            trainer.evaluate(result, events, "evaluated")
+            trainer.evaluate(result, events, EventName.EVALUATED)
             return Trained(trainer, result, begun)
         found = checkpoint_folder.checkpoints(folder)
         left = found[-1] if found else (0, None)

@@ -53,7 +53,7 @@ def of_nodes(device: str) -> Any:
     """The same ranks, as if each had a node of its own."""
     from mpi4py import MPI
 
-    mpi.of_node = lambda world: world.Split(world.rank)
+    mpi.node_communicator = lambda world: world.Split(world.rank)
     return mpi_strategy.strategy(device, MPI.COMM_WORLD)()
 
 
@@ -197,7 +197,7 @@ def looked_up(strategy: Any, own: int) -> dict[str, Any]:
                 indices = tf.raw_ops.PlaceholderWithDefault(input=indices, shape=[None])
             values = tf.ones([tf.size(indices), WIDTH]) * float(own + 1)
             given = tf.IndexedSlices(values, indices, tf.constant([ROWS + 1, WIDTH]))
-            none, total = optimizers.summed([None, given])
+            none, total = optimizers.sum_over_replicas([None, given])
             assert none is None
             found += [total.indices, tf.convert_to_tensor(total)]
         return found

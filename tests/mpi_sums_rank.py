@@ -65,7 +65,7 @@ def main() -> None:
     rank, ranks, folder = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
     world = mpi.communicator(rank, ranks)
     assert mpi.communicator(rank, ranks) == world
-    of_node = mpi.of_node(world)
+    of_node = mpi.node_communicator(world)
     found: dict[str, Any] = {"library": mpi.library(), "ranks_of_node": of_node.size}
     for name, nodes in LAYOUTS.items():
         sums = mpi_sums.RankSums(world, world.Split(nodes[rank]))

@@ -433,13 +433,25 @@ def overflowing_model() -> Any:
     )
 
 
+#: A transformer takes four times as long as others: one optimizer trains it in all ways.
+TWO_REPLICAS: dict[str, Any] = {
+    "replicas": (2,),
+    "strategies": ("mirrored", "multi_worker_mirrored", MPI_STRATEGY),
+}
 #: Models of public guides, and small ones with all that optimizers do with tables.
 PUBLIC: dict[str, Case] = {
     "transformer, AdamW": Case(compiled(transformer, optimizer("AdamW", 0.01)), text_arrays()),
-    "transformer, RMSprop": Case(compiled(transformer, optimizer("RMSprop", 0.003)), text_arrays()),
-    "transformer, Adagrad": Case(compiled(transformer, optimizer("Adagrad", 0.05)), text_arrays()),
+    "transformer, RMSprop": Case(
+        compiled(transformer, optimizer("RMSprop", 0.003)), text_arrays(), **TWO_REPLICAS
+    ),
+    "transformer, Adagrad": Case(
+        compiled(transformer, optimizer("Adagrad", 0.05)), text_arrays(), **TWO_REPLICAS
+    ),
     "transformer, the recipe's adam": Case(
-        transformer, text_arrays(), recipe={"optimizer": "adam", "learning_rate": 0.01}
+        transformer,
+        text_arrays(),
+        recipe={"optimizer": "adam", "learning_rate": 0.01},
+        **TWO_REPLICAS,
     ),
     "transfer learning on bytes": Case(
         compiled(transfer, optimizer("Adam", 0.01)), bytes_of_images()

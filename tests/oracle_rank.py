@@ -30,7 +30,7 @@ from strategy_rank import training_spec
 from tfscaling.cluster import resolver
 from tfscaling.launch import heartbeat
 from tfscaling.launch.rank_process import RankContext
-from tfscaling.record.events import EventLog
+from tfscaling.record.events import EventLog, EventName
 from tfscaling.train import loop, parameter_server, rank, strategies
 from tfscaling.train.all_reduce import Trainer, order_of_epoch
 from tfscaling.train.mpi import library as mpi
@@ -81,7 +81,7 @@ def ways_of_job(own: int, ranks: int) -> Iterator[Way]:
     built = STRATEGIES["multi_worker_mirrored"].build(names, "ring")
     yield Way("multi_worker_mirrored", 2 * count, built)
     world = mpi.communicator(own, ranks)
-    of_node = mpi.of_node
+    of_node = mpi.node_communicator
 
     def by_mpi(ranks: Any) -> Any:
         return hiding_replicas(mpi_strategy.strategy(names[0], ranks))()
@@ -90,9 +90,9 @@ def ways_of_job(own: int, ranks: int) -> Iterator[Way]:
     if ranks < 4:
         return
     # the first two share memory with each other, and the last two: two nodes
-    mpi.of_node = lambda world: world.Split(own // 2)
+    mpi.node_communicator = lambda world: world.Split(own // 2)
     yield Way("mpi_all_reduce of two nodes", 4, by_mpi(world))
-    mpi.of_node = of_node
+    mpi.node_communicator = of_node
     parts = world.Split(min(own, 2) // 2 + own // 3)  # the first two, the third, the fourth
     if own != 2:
         yield Way("mpi_all_reduce", parts.size, by_mpi(parts))
@@ -135,7 +135,7 @@ def trained(case: Case, way: Way) -> dict[str, Any]:
     events, updates = EventLog(Path(os.devnull), 0), []
     result = trainer.train(events, lambda _: updates.append(updates_of(trainer.optimizer)))
     if case.is_evaluated:
-        trainer.evaluate(result, events, "evaluated")
+        trainer.evaluate(result, events, EventName.EVALUATED)
     of_epochs = [(epoch.accuracy, epoch.metrics) for epoch in result.epochs]
     accuracy = {"accuracy": result.test_accuracy} if is_classifier(case) else {}
     return {
@@ -336,7 +336,7 @@ def main() -> None:
         heartbeat.FILES_INTERVAL_S = 0.3
         parameter_server.serve(RankContext(own, output.parent, events, 0.0, None))
         output.write_text("[]")
-    events.add("end")
+    events.add(EventName.END)
     sys.stdout.flush()
     os._exit(0)
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from oracle_cases import mixed, two_outputs
 from strategy_rank import PARAMETERS, training_spec
-from tfscaling.record.events import EventLog
+from tfscaling.record.events import EventLog, EventName
 from tfscaling.train import rank, strategies
 from tfscaling.train.loop import TrainingLoop
 from tfscaling.train.pipeline import Datasets, PipelineTrainer
@@ -56,7 +56,7 @@ def piped(
 def found_by(trainer: TrainingLoop) -> dict[str, Any]:
     events = EventLog(Path(os.devnull), 0)
     result = trainer.train(events, lambda _: None)
-    trainer.evaluate(result, events, "evaluated")
+    trainer.evaluate(result, events, EventName.EVALUATED)
     last = result.epochs[-1]
     return {
         "metrics": [{"loss": epoch.loss, **epoch.metrics} for epoch in result.epochs],

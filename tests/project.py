@@ -10,14 +10,16 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Set
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import loaded_python
 import snakemake_server
 import yaml
+from tfscaling.page.plot_registry import PLOTS
 from tfscaling.record.run_record import completed
 from tfscaling.spec.config import AXES
 
@@ -49,6 +51,7 @@ class Project:
     """`folder` has copies of config and resources; the workflow itself stays where it is."""
 
     folder: Path
+    omitted_plots: Set[str] = field(default=frozenset(), kw_only=True)
 
     def __post_init__(self) -> None:
         for name in ("config", "resources"):
@@ -65,16 +68,13 @@ class Project:
             (own / file.name).hardlink_to(file)
 
     def draw_few_plots(self) -> None:
-        """Two plots instead of all of them, which test_sweep.py looks at."""
-        path = self.folder / "config/config.yaml"
-        config = yaml.safe_load(path.read_text())
-        config["plots"] = {name: config["plots"][name] for name in ("speedup", "epochs")}
-        path.write_text(yaml.safe_dump(config, sort_keys=False))
+        """Let overlays draw two plots instead of all, which test_sweep.py reads."""
+        self.omitted_plots = PLOTS.keys() - {"speedup", "epochs"}
 
     def copy(self, folder: Path) -> Project:
         """The project with its results and Snakemake's memory of them, mtimes included."""
         shutil.copytree(self.folder, folder, dirs_exist_ok=True)
-        return Project(folder)
+        return Project(folder, omitted_plots=self.omitted_plots)
 
     def overlay(self, content: dict[str, Any]) -> str:
         """Write an overlay of the configuration, with one repeat by default; returns its name.
@@ -84,6 +84,7 @@ class Project:
         """
         content.setdefault("check_models", False)
         content.setdefault("export", ["markdown", "svg"])
+        content.setdefault("plots", dict.fromkeys(sorted(self.omitted_plots)))
         for block in content.get("grid", []):
             block.setdefault("repeats", 1)
         (self.folder / "overlay.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
@@ -92,7 +93,7 @@ class Project:
     def snakemake(
         self,
         *arguments: str,
-        profile: str = "local",
+        profile: str | None = "local",
         config: list[str] | None = None,
         check: bool = True,
         snakefile: str = "Snakefile",
@@ -108,7 +109,8 @@ class Project:
         # `--configfile` takes any number of files: it stands before another option
         words = [
             "--snakefile", str(REPOSITORY / snakefile),
-            "--configfile", *files, "--profile", str(REPOSITORY / "profiles" / profile),
+            "--configfile", *files,
+            *(["--profile", str(REPOSITORY / "profiles" / profile)] if profile else []),
             *arguments,
         ]  # fmt: skip
         variables = loaded_python.environ({**os.environ, **(environ or {})})

@@ -161,7 +161,7 @@ class Sweep(PluginSweep):
     def is_finished(self, output: Path, number: str) -> bool:
         return number in self.finished
 
-    def failed(self, output: Path, number: str, state: str) -> None:
+    def failed(self, output: Path, number: str, state: str, log: Path) -> None:
         self.failures[number] = state
 
     def fails_again(self, output: Path) -> bool:

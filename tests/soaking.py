@@ -13,6 +13,7 @@ import itertools
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import time
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import snakemake_server
+from fake_programs import program
 from project import REPOSITORY, Project
 from virtual_cluster import Cluster, wait_for
 
@@ -72,8 +74,53 @@ FAULTS: dict[str, str | None] = {
     "full": None,
     "limit": "time_limit",
 }
-#: What is done to the cluster or the driver.
-DISTURBANCES = ("SIGKILL", "SIGHUP", "SIGINT", "controller", "preempt")
+#: What happens to the cluster, the site's programs, the driver, or a finished record.
+DISTURBANCES = (
+    *("SIGKILL", "busy", "controller", "partial", "SIGHUP", "limit", "truncated", "preempt"),
+    *("SIGTERM", "banner", "empty", "SIGINT"),
+)
+#: How many of the next calls of sbatch or squeue a disturbance of the site's programs changes.
+CALLS = {"busy": 3, "banner": 4, "limit": 4, "empty": 1}
+#: sbatch as a site has it: a file in `folder` for each of the next calls that is not as usual.
+SBATCH = """
+case "$*" in *--test-only*) exec {real} "$@";; esac
+take() {{
+    for each in {folder}/$1.*; do
+        if rm "$each" 2>/dev/null; then echo "$1" >>{folder}/taken; return 0; fi
+    done
+    return 1
+}}
+if take busy; then
+    case $(($(wc -l <{folder}/taken) % 3)) in
+        0) {real} "$@" >/dev/null 2>&1  # accepted, and the answer is lost
+           echo "sbatch: error: Batch job submission failed: Socket timed out on send/recv" >&2;;
+        1) echo "sbatch: error: Slurm temporarily unable to accept job, sleeping" >&2;;
+        2) echo "sbatch: error: Unable to contact slurm controller (connect failure)" >&2;;
+    esac
+    exit 1
+fi
+if ls {folder}/limit.* >/dev/null 2>&1 && [ $({squeue} --me --noheader | wc -l) -ge {limit} ]; then
+    take limit
+    echo "sbatch: error: AssocMaxSubmitJobLimit" >&2
+    echo "sbatch: error: Batch job submission failed: Job violates accounting/QOS policy" >&2
+    exit 1
+fi
+if take banner; then
+    echo "------ Welcome to cluster 7 ------"
+    {real} "$@" || exit $?
+    echo "Have a nice day"
+    exit 0
+fi
+exec {real} "$@"
+"""
+SQUEUE = """
+for each in {folder}/empty.*; do
+    if rm "$each" 2>/dev/null; then echo empty >>{folder}/taken; exit 0; fi
+done
+exec {real} "$@"
+"""
+#: Jobs that the site allows while its limit applies.
+LIMIT = 3
 #: A soak in which no run ends for this long is given up.
 STUCK_S = 1800.0
 #: Takes a minute and more until Slurm sees it: only in soaks of so many runs.
@@ -121,6 +168,8 @@ class Soak:
     starts: int = 0
     #: Record → its text when it was first seen.
     seen: dict[Path, str] = field(default_factory=dict)
+    #: Damaged record → its text after the damage.
+    truncated: dict[Path, str] = field(default_factory=dict)
     _over: bool = False
     #: Faults that runs asked for, done one after the other.
     _faults: list[Future[None]] = field(default_factory=list)
@@ -140,8 +189,12 @@ class Soak:
             elif dice.random() < 0.5:
                 names = [name for name in FAULTS if name != "limit"]
                 self.faults[key] = names[len(self.faults) % len(names)]
-        for name in ("happened", "asked"):
+        for name in ("happened", "asked", "site"):
             (folder / name).mkdir()
+        self._wrap("sbatch", SBATCH)
+        self._wrap("squeue", SQUEUE)
+        for name in CALLS:  # most submissions are among the first
+            self._disturbance(name)
         (folder / "faults.json").write_text(json.dumps(self.faults))
         (folder / "soaked.py").write_text(PROGRAM)
         usual = {"launcher": "srun", "partition": "cpu", "nodes_max": 2, "cpus_per_node": 1}
@@ -164,7 +217,8 @@ class Soak:
         conf.write_text(conf.read_text() + _PREEMPTION)
         self._restart_controller(0.0)
         # at the same shares of finished runs, whatever the machine's speed
-        order = [DISTURBANCES[k % len(DISTURBANCES)] for k in range(max(5, self.number // 20))]
+        many = max(len(DISTURBANCES), self.number // 10)
+        order = [DISTURBANCES[k % len(DISTURBANCES)] for k in range(many)]
         shares = sorted(dice.uniform(0.05, 0.7) for _ in order)
         self._to_come = [(int(s * self.number), n) for s, n in zip(shares, order, strict=True)]
 
@@ -178,8 +232,9 @@ class Soak:
                 while (self._to_come or self.missing()) and not self._is_broken(disturber):
                     self.starts += 1
                     if list(self.project.folder.glob(".snakemake/locks/*")):
-                        self._snakemake("--unlock")
-                    self._snakemake("--slurm-sweep-init-seconds-before-status-checks", "3")
+                        self._snakemake("--unlock", log=f"unlock-{self.starts}")
+                    pause = ("--slurm-sweep-init-seconds-before-status-checks", "3")
+                    self._snakemake(*pause, log=f"driver-{self.starts}")
                     # without it each further start would be refused at once
                     wait_for(lambda: bool(self.cluster.run("scontrol", "ping")), "the controller")
                     if self.missing() != missing:
@@ -196,18 +251,36 @@ class Soak:
         """Whether something that should happen could not be done; its future has the reason."""
         return any(each.done() and each.exception() for each in (disturber, *self._faults))
 
-    def _snakemake(self, *words: str) -> None:
+    def _snakemake(self, *words: str, log: str) -> int:
         files = [str(REPOSITORY / "Snakefile"), "overlay.yaml", str(REPOSITORY / "profiles/slurm")]
         named = zip(("--snakefile", "--configfile", "--profile"), files, strict=True)
         call = [word for pair in named for word in pair]
-        environ = {**os.environ, **self.cluster.environ}
         folder = self.project.folder
-        _, output = snakemake_server.call([*call, *words], folder, environ, limit_s=None)
-        (folder / f"driver-{self.starts}.log").write_text(output)
+        path = f"{folder / 'site'}:{os.environ['PATH']}"
+        environ = {**os.environ, **self.cluster.environ, "PATH": path}
+        code, output = snakemake_server.call([*call, *words], folder, environ, limit_s=None)
+        (folder / f"{log}.log").write_text(output)
+        return code
+
+    def _wrap(self, name: str, script: str) -> None:
+        """Put a program of the site's in front of one of Slurm's, for the driver."""
+        folder, real = self.project.folder / "site", shutil.which(name)
+        text = script.format(folder=folder, real=real, squeue=shutil.which("squeue"), limit=LIMIT)
+        program(folder, name, text)
 
     def missing(self) -> set[str]:
-        """The runs that have neither a record nor the failure that was injected."""
-        return self.planned - self._of("run.json").keys() - self._failed_as_injected()
+        """The runs that have neither a complete record nor the failure that was injected."""
+        records = self._of("run.json")
+        complete = {key for key, path in records.items() if path not in self._truncated()}
+        return self.planned - complete - self._failed_as_injected()
+
+    def _truncated(self) -> set[Path]:
+        """The records that are still as a disturbance has left them."""
+        damaged = set()
+        for path, text in self.truncated.items():
+            with contextlib.suppress(FileNotFoundError):  # it is being restored
+                damaged |= {path} if path.read_text() == text else set()
+        return damaged
 
     def _failed_as_injected(self) -> set[str]:
         return {
@@ -290,6 +363,13 @@ class Soak:
             shape = ("--partition=urgent", "--nodes=2", "--exclusive", "--output=/dev/null")
             words = ("sbatch", *shape, "--wrap=sleep 3")
             wait_for(lambda: bool(self.cluster.run(*words)), "sbatch to answer")
+        elif name in CALLS:
+            for number in range(1, CALLS[name] + 1):
+                (self.project.folder / "site" / f"{name}.{number}").touch()
+        elif name == "truncated":
+            return self._truncate()
+        elif name == "partial":
+            self._make_partial()
         else:
             for pid in self.project.drivers():
                 with contextlib.suppress(ProcessLookupError):  # it has ended by itself
@@ -297,6 +377,27 @@ class Soak:
                     return True
             return False
         return True
+
+    def _truncate(self) -> bool:
+        """Cut a finished record, as a full disk or a bad copy does; its attempt keeps its own."""
+        complete = {path: text for path, text in self.seen.items() if path not in self.truncated}
+        if not complete:
+            return False
+        path, text = random.Random(self.seed).choice([*complete.items()])
+        self.truncated[path] = text[: len(text) // 2]
+        damaged = path.with_name("damaged")
+        damaged.write_text(self.truncated[path])
+        damaged.replace(path)
+        return True
+
+    def _make_partial(self) -> None:
+        """Make tables of what has finished, next to the sweep that runs."""
+        locks = set(self.project.folder.glob(".snakemake/locks/*"))
+        drivers = self.project.drivers()
+        code = self._snakemake("partial", "--nolock", log=f"partial-{self.starts}")
+        assert code == 0, (self.project.folder / f"partial-{self.starts}.log").read_text()[-5000:]
+        if drivers and self.project.drivers() == drivers:  # the sweep goes on, with its lock
+            assert set(self.project.folder.glob(".snakemake/locks/*")) == locks
 
     def _restart_controller(self, away_s: float) -> None:
         self.cluster.stop_controller()
@@ -331,11 +432,19 @@ class Soak:
         found += [f"{key} has no row" for key in self.planned - rows.keys()]
         return found
 
+    def _taken(self) -> dict[str, int]:
+        """How many calls of sbatch and squeue each disturbance of them has changed."""
+        taken = self.project.folder / "site/taken"
+        return dict(Counter(taken.read_text().split())) if taken.exists() else {}
+
     def _table(self) -> list[dict[str, str]]:
-        for name in ("results/main/partial/runs.csv", "results/main/runs.csv"):
-            if (self.project.folder / name).exists():
-                return self.project.table(name)
-        return []
+        names = ("results/main/partial/runs.csv", "results/main/runs.csv")
+        existing = [name for name in names if (self.project.folder / name).exists()]
+        if not existing:
+            return []
+        return self.project.table(
+            max(existing, key=lambda name: (self.project.folder / name).stat().st_mtime)
+        )
 
     def summary(self) -> dict[str, Any]:
         """What was done and what came of it."""
@@ -345,7 +454,8 @@ class Soak:
         return {
             "seed": self.seed, "runs": self.number, "valid": len(self._of("run.json")),
             "failed": len(self._of("failure.json").keys() - self._of("run.json").keys()),
-            "faults": dict(Counter(self.faults.values())), "disturbances": self.disturbed,
+            "faults": dict(Counter(self.faults.values())),
+            "disturbances": dict(Counter(self.disturbed)), "changed answers": self._taken(),
             "starts of snakemake": self.starts, "attempts": len(attempts),
             "causes of failed attempts": dict(kinds),
             "attempts without a cause": len(attempts)

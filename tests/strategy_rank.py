@@ -20,7 +20,7 @@ from tfscaling.cluster import resolver
 from tfscaling.datasets.catalogue import Arrays
 from tfscaling.launch import heartbeat
 from tfscaling.launch.rank_process import RankContext
-from tfscaling.record.events import EventLog
+from tfscaling.record.events import EventLog, EventName
 from tfscaling.spec.config import Measured, Recipe
 from tfscaling.spec.run_spec import Point, RunSpec
 from tfscaling.train import parameter_server, rank, strategies
@@ -135,7 +135,7 @@ def main() -> None:
     else:
         trainer = Trainer(strategy, small_model, synthetic_arrays(), training_spec(batch))
     result = trainer.train(events, print)
-    trainer.evaluate(result, events, "evaluated")
+    trainer.evaluate(result, events, EventName.EVALUATED)
     found = {
         "job": own.job,
         "strategy": type(strategy).__name__,
@@ -156,7 +156,7 @@ def main() -> None:
         found |= interrupted_training(strategy, batch, output.parent, (own.rank, 2))
     spec.end()
     output.write_text(json.dumps(found))
-    events.add("end")
+    events.add(EventName.END)
     sys.stdout.flush()
     os._exit(0)  # TensorFlow's coordinator has no shutdown
 
@@ -191,7 +191,7 @@ def lively_training(strategy: Any, batch: int) -> dict[str, Any]:
     events = EventLog(Path(os.devnull), 0)
     result = trainer.train(events, lambda _: None)
     trained = moments()
-    trainer.evaluate(result, events, "evaluated")
+    trainer.evaluate(result, events, EventName.EVALUATED)
     outcome = interrupted.outcome(trainer, result)
     return {"uninterrupted": outcome, "moments": {"trained": trained, "evaluated": moments()}}
 
@@ -201,7 +201,7 @@ def all_reduces_in_a_step(strategy: Any, batch: int) -> int:
 
     spec = training_spec(batch, steps_per_execution=1)
     trainer = Trainer(strategy, small_model, synthetic_arrays(), spec)
-    order = tf.constant(trainer.order.of_epoch(1, 1))
+    order = tf.constant(trainer.order.epoch_indices(1, 1))
     step = trainer._execute.get_concrete_function(
         order, tf.constant(0), tf.constant(1), *trainer.train_data
     )

@@ -39,7 +39,8 @@ def planned_runs(config: Config) -> tuple[PlannedRun, ...]:
 
 
 PROFILE = yaml.safe_load((REPOSITORY / "profiles/slurm/config.yaml").read_text())
-DEFAULTS = Resources.parse(PROFILE["default-resources"], allow_expressions=True)
+#: As Snakemake sets them where a profile sets none.
+DEFAULTS = Resources.parse(["mem_mb=1000", "disk_mb=1000"], allow_expressions=True)
 
 
 def described(

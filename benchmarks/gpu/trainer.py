@@ -49,9 +49,9 @@ def spec(replicas: int, epochs: int) -> RunSpec:
 
 
 def trained(kind: str, replicas: int, arrays: catalogue.Arrays, epochs: int) -> dict[str, Any]:
-    """What a training on the first `replicas` halves of the device gave."""
+    """Train on the first `replicas` halves of the device and return the results."""
     from tfscaling.train.all_reduce import Trainer
-    from tfscaling.train.strategies import STRATEGIES, in_use
+    from tfscaling.train.strategies import STRATEGIES, devices_in_use
 
     name = "single" if replicas == 1 else "mirrored"
     strategy = STRATEGIES[name].build(
@@ -63,7 +63,7 @@ def trained(kind: str, replicas: int, arrays: catalogue.Arrays, epochs: int) -> 
     later_s = sum(each.duration_s for each in result.epochs[1:] if each.duration_s is not None)
     local = strategy.experimental_local_results
     return {
-        "devices": in_use(strategy),
+        "devices": devices_in_use(strategy),
         "data_on": [each.device.rpartition("device:")[2] for each in local(trainer.train_data[0])],
         "losses": [epoch.loss for epoch in result.epochs],
         "examples_per_s": arrays.train_examples * (epochs - 1) / later_s,

@@ -12,7 +12,7 @@ Part = tuple[np.ndarray, np.ndarray]
 
 
 def first(examples: int) -> tuple[Part, Part]:
-    """The first training examples, and the first 500 held-out ones, as bytes."""
+    """Return the first training examples and the first 500 held-out ones, as bytes."""
     with np.load(MNIST) as arrays:
         train = arrays["x_train"][:examples], arrays["y_train"][:examples]
         test = arrays["x_test"][:TEST_EXAMPLES], arrays["y_test"][:TEST_EXAMPLES]

@@ -113,7 +113,7 @@ def trainings(runs: pd.DataFrame, workers: int) -> Trainings:
 
 
 def rows(found: Trainings) -> Iterator[tuple[str, ...]]:
-    """A row of texts for each training, the quickest step first."""
+    """Yield a row of texts for each training, the quickest step first."""
     for training in sorted(found.values(), key=lambda each: median(each.step_ms)):
         published, pytorch = (found.get((_STRATEGY, name)) for name in (PUBLISHED, PYTORCH))
         precision = next((p for p in _PRECISIONS[1:] if p in training.recipe), _PRECISIONS[0])
@@ -160,7 +160,7 @@ def verdict(target: Target, interval: estimates.Interval | None) -> str:
 
 
 def measured(values: Sequence[float], digits: int) -> str:
-    """The median, with its interval where there are enough runs."""
+    """Format the median, with its interval if there are enough runs."""
     interval = estimates.median_interval(values)
     shown = f"{median(values):.{digits}f}"
     if interval is None:
@@ -169,7 +169,7 @@ def measured(values: Sequence[float], digits: int) -> str:
 
 
 def times(numerators: Sequence[float] | None, denominators: Sequence[float] | None) -> str:
-    """The ratio of medians, with its interval where there are enough runs; "" without values."""
+    """Format the ratio of medians, with its interval given enough runs; "" without values."""
     if not numerators or not denominators:
         return ""
     if numerators is denominators:

@@ -25,7 +25,6 @@ sys.path.insert(0, str(ROOT / "workflow" / "scripts"))
 
 import msgspec  # noqa: E402
 import pandas as pd  # noqa: E402
-from snakemake.utils import update_config  # noqa: E402
 from tfscaling.datasets.catalogue import DATASETS  # noqa: E402
 from tfscaling.search import study_searches  # noqa: E402
 from tfscaling.spec import config_files, configuration, grid  # noqa: E402
@@ -178,10 +177,8 @@ def main() -> None:
 
 def make(example: Example, folder: Path) -> Path:
     """Tables, plots and page of a study; returns the page."""
-    raw: dict[str, object] = {}
-    for path in (ROOT / "config/config.yaml", ROOT / "config/platforms.yaml", example.overlay):
-        update_config(raw, config_files.read(path))
-    raw["grid"] = config_files.read(example.overlay)["grid"]
+    files = (ROOT / "config/platforms.yaml", example.overlay)
+    raw = config_files.merge([(str(path), config_files.read(path)) for path in files])
     config = configuration.validate({**raw, **example.changes})
     manifest = grid.expand(config, Registries(MODELS, STRATEGIES, DATASETS))
     study = StudyFolder(folder)

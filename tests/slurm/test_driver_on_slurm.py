@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 import json
 import random
+import shlex
 import signal
 import time
 
 import pytest
-from project import Project
+from project import BIN, REPOSITORY, Project
 from snakemake_server import KILLED
 from sweep_drivers import RUNS, Driver, Submit, Watch, clear, queue
 from virtual_cluster import Cluster, wait_for
@@ -102,3 +103,22 @@ def test_a_run_that_was_finished_before_its_job_was_cancelled_is_not_made_again(
         assert code == 0, output[-3000:]
     assert {path: path.read_text() for path in watch.records()} == watch.seen
     assert len(watch.seen) == len([*gated.folder.glob("results/runs/**/attempt=*/record.json")])
+
+
+def test_the_driver_may_be_a_job_itself(gated: Project, cluster: Cluster) -> None:
+    """As centres want it that allow no long processes on login nodes: docs/how-to.md."""
+    (gated.folder / "gate").touch()
+    words = [
+        *(str(BIN / "snakemake"), "--snakefile", str(REPOSITORY / "Snakefile")),
+        *("--configfile", "overlay.yaml", "--profile", str(REPOSITORY / "profiles/slurm")),
+        *("--slurm-sweep-init-seconds-before-status-checks", "5"),
+    ]
+    cluster.run(
+        *("sbatch", "--parsable", "--wait", "--partition=cpu", "--ntasks=1", "--time=60"),
+        *(f"--chdir={gated.folder}", "--output=driver.log", f"--wrap=exec {shlex.join(words)}"),
+    )
+    (row,) = gated.table()
+    assert (row["status"], row["runs"]) == ("ok", str(RUNS)), (
+        gated.folder / "driver.log"
+    ).read_text()[-3000:]
+    assert queue(cluster) == {}

@@ -67,18 +67,18 @@ class Launch:
         begun = "start" if strategy == "own" else "epoch"
         wait_for(lambda: self.have_all(begun), "its work")
         self.pid = (project.folder / "pid").read_text().strip()
-        self.ranks = [lines[0] for lines in events.of_ranks(self.folder / "attempt=1").values()]
+        self.ranks = [lines[0] for lines in events.read_by_rank(self.folder / "attempt=1").values()]
 
     def have_all(self, event: str) -> bool:
         """Whether all ranks have passed this event."""
-        ranks = events.of_ranks(self.folder / "attempt=1").values()
-        return sum(any(e["event"] == event for e in lines) for lines in ranks) == NODES
+        ranks = events.read_by_rank(self.folder / "attempt=1").values()
+        return sum(any(e.name == event for e in lines) for lines in ranks) == NODES
 
     def signal(self, name: str, host: str, pid: str) -> None:
         self.cluster.tool("exec", host, "kill", f"-{name}", pid)
 
     def is_idle(self) -> bool:
-        return all(self.cluster.processes(rank["host"]) == [] for rank in self.ranks)
+        return all(self.cluster.processes(rank.details["host"]) == [] for rank in self.ranks)
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ def launched(project: Project, cluster: Cluster) -> Iterator[Callable[..., Launc
 
 def test_ranks_end_with_a_launcher_that_is_killed(launched: Callable[..., Launch]) -> None:
     launch = launched(strategy="own")
-    launch.signal("KILL", launch.ranks[0]["host"], launch.pid)
+    launch.signal("KILL", launch.ranks[0].details["host"], launch.pid)
     wait_for(launch.is_idle, "the nodes to be free")
     # the job itself has not ended
     assert launch.cluster.run("squeue", "--noheader", f"--jobs={launch.job}").strip()
@@ -108,7 +108,7 @@ def test_ranks_write_a_checkpoint_when_their_launcher_is_asked_to_end(
 ) -> None:
     """As on Ctrl-C in an allocation: no signal of Slurm's reaches the ranks by itself."""
     launch = launched(checkpoint_every_epochs=100_000)
-    launch.signal("TERM", launch.ranks[0]["host"], launch.pid)
+    launch.signal("TERM", launch.ranks[0].details["host"], launch.pid)
     failure = launch.folder / "failure.json"
     wait_for(failure.exists, "the failure's report")
     assert json.loads(failure.read_text())["cause"]["kind"] == "cancelled"
@@ -119,12 +119,12 @@ def test_ranks_write_a_checkpoint_when_their_launcher_is_asked_to_end(
 def test_a_killed_rank_of_an_mpi_job_is_named(launched: Callable[..., Launch]) -> None:
     """Its peer waits for it in the library, on another node."""
     launch = launched(strategy="mpi_all_reduce")
-    launch.signal("KILL", launch.ranks[1]["host"], str(launch.ranks[1]["pid"]))
+    launch.signal("KILL", launch.ranks[1].details["host"], str(launch.ranks[1].details["pid"]))
     failure = launch.folder / "failure.json"
     wait_for(failure.exists, "the failure's report")
     cause: dict[str, Any] = json.loads(failure.read_text())["cause"]
     assert (cause["kind"], cause["rank"]) == ("rank_died", 1), cause
-    assert cause["host"] == launch.ranks[1]["host"]
+    assert cause["host"] == launch.ranks[1].details["host"]
     wait_for(launch.is_idle, "the nodes to be free")
 
 
@@ -139,7 +139,7 @@ sizes = (32, 64, 256, 700, 1500, 4000, 9000)
 used = [random.randbytes(random.choice(sizes)) for _ in range(60000)]
 del used[::2]
 world = mpi.communicator(int(os.environ["SLURM_PROCID"]), int(os.environ["SLURM_NTASKS"]))
-print(world.allreduce(1 << world.rank), mpi.of_node(world).size, flush=True)
+print(world.allreduce(1 << world.rank), mpi.node_communicator(world).size, flush=True)
 mpi.end()
 """
 
@@ -155,10 +155,10 @@ def test_mpi_ranks_meet_whatever_their_memory_holds(cluster: Cluster, tmp_path: 
 
 def test_a_stopped_rank_is_found_and_named(launched: Callable[..., Launch]) -> None:
     launch = launched()  # with the limits that runs have by default
-    launch.signal("STOP", launch.ranks[1]["host"], str(launch.ranks[1]["pid"]))
+    launch.signal("STOP", launch.ranks[1].details["host"], str(launch.ranks[1].details["pid"]))
     failure = launch.folder / "failure.json"
     wait_for(failure.exists, "the failure's report")
     cause: dict[str, Any] = json.loads(Path(failure).read_text())["cause"]
     assert (cause["kind"], cause["rank"]) == ("stalled", 1), cause
-    assert cause["host"] == launch.ranks[1]["host"]
+    assert cause["host"] == launch.ranks[1].details["host"]
     wait_for(launch.is_idle, "the nodes to be free")

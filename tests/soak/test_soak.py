@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from project import Project
-from soaking import Soak, small_disk
+from soaking import CALLS, DISTURBANCES, Soak, small_disk
 from virtual_cluster import start
 
 pytestmark = pytest.mark.full
@@ -42,4 +42,5 @@ def test_no_run_is_lost_made_twice_or_changed_whatever_happens(
             cluster.tool("down")
     print(json.dumps(summary, indent=1))
     assert found == [], summary
-    assert set(soak.disturbed) == {"SIGKILL", "SIGHUP", "SIGINT", "controller", "preempt"}
+    assert set(soak.disturbed) == set(DISTURBANCES)
+    assert summary["changed answers"].keys() == CALLS.keys()

@@ -16,7 +16,7 @@ def test_the_unchanged_configuration_is_good(project: Project) -> None:
     odd = "{x} {{ 'a' $(touch hacked) <script>"  # of which Snakemake and shells may make something
     titles = {"comparison": {"title": odd}, "plots": {"speedup": {"title": odd}}}
     project.overlay({**GOOD, **titles})
-    assert "train" in project.snakemake("--dry-run").stdout
+    assert "to do" in project.snakemake("--dry-run").stdout
 
 
 def test_bad_configuration(project: Project) -> None:
@@ -33,16 +33,16 @@ def test_bad_configuration(project: Project) -> None:
 def test_a_file_that_is_no_yaml_is_named(project: Project) -> None:
     """Only those in config/: what `--configfile` names is read before the workflow."""
     project.overlay(GOOD)
-    path = project.folder / "config/config.yaml"
+    path = project.folder / "config/platforms.yaml"
     lines = path.read_text().splitlines()
     path.write_text("\n".join([*lines, "grid: [", ""]))
     done = project.snakemake("--dry-run", check=False)
     assert done.returncode != 0
-    place = f"config/config.yaml: line {len(lines) + 2}: "
+    place = f"config/platforms.yaml: line {len(lines) + 2}: "
     assert any(line.startswith(place) for line in done.stdout.splitlines()), done.stdout
     path.write_bytes(b"\xff\n")
     done = project.snakemake("--dry-run", check=False)
-    assert any(line.startswith("config/config.yaml: ") for line in done.stdout.splitlines())
+    assert any(line.startswith("config/platforms.yaml: ") for line in done.stdout.splitlines())
     assert "Traceback" not in done.stdout
 
 

@@ -41,6 +41,7 @@ ELSEWHERE = {
     ),
     "rsync ": "from another cluster; tests/slurm/test_two_clusters.py copies runs in this way",
     "scontrol show": "what a cluster says of itself, or of a job that a cloud refuses",
+    "sbatch ": "tests/slurm/test_driver_on_slurm.py runs a sweep from a job",
     "sacctmgr ": "what a cluster's accounting says; it needs one",
     "git clone <URL": "the repository's address is the reader's",
     "cd scaling": "the folder that git makes",
@@ -126,7 +127,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             if not (folder / name).exists():  # `make examples` makes it
                 (folder / name).symlink_to(sys.prefix)
     for name in REFERENCE_FILES:  # of the earlier sweep that `compare_with` names
-        path = folder.parent / "before/results/demo" / name
+        path = folder.parent / "before/results/my-sweep" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
     for page in documents.pages():

@@ -25,13 +25,15 @@ pathlib.Path("found.json").write_text(json.dumps(found))
 """
 
 
-def test_partial_leaves_the_lock_of_a_sweep_and_other_commands_are_refused(tmp_path: Path) -> None:
+def test_plan_and_partial_leave_the_lock_of_a_sweep_and_other_commands_are_refused(
+    tmp_path: Path,
+) -> None:
     project = Project(tmp_path)
     (project.folder / "user.py").write_text(PROGRAM)
     start = ["--snakefile", str(REPOSITORY / "Snakefile"), "--configfile", "overlay.yaml"]
     start += ["--profile", str(REPOSITORY / "profiles/local")]
     # last the sweep itself
-    program = [sys.executable, "user.py", *start, "partial --nolock,partial,"]
+    program = [sys.executable, "user.py", *start, "partial --nolock,plan,partial,"]
     project.overlay(
         {
             "grid": [{"platform": "laptop", "strategy": "own", "recipe": "user", "nodes": 1}],
@@ -43,6 +45,9 @@ def test_partial_leaves_the_lock_of_a_sweep_and_other_commands_are_refused(tmp_p
     found = json.loads((project.folder / "found.json").read_text())
     status, output, locks = found.pop("partial --nolock")
     assert status == 0 and "results/main/partial" in output, output
+    assert locks
+    status, output, locks = found.pop("plan")
+    assert status == 0 and "Plan of the runs" in output, output
     assert locks
     for target, (status, output, locks) in found.items():
         assert status == 1 and "--unlock" in output, (target, output)

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from project import REPOSITORY, SMALL_MODEL, Project, axis
 from sweep import SWEEP
+from tfscaling.page.plot_registry import PLOTS
 
 PRICE = {"usd_per_node_hour": 3.6, "price_date": "2026-01", "price_source": "a price list"}
 
@@ -29,14 +29,21 @@ def test_a_finished_sweep_has_nothing_to_do(finished: Project) -> None:
     assert finished.planned() == set()
 
 
-def test_a_dry_run_has_one_readable_line_and_a_reason_for_each_run(project: Project) -> None:
+def test_a_dry_run_has_a_row_for_each_configuration_and_snakemakes_list_on_request(
+    project: Project,
+) -> None:
     project.overlay(SWEEP)
     lines = project.snakemake("--dry-run").stdout.splitlines()
-    at = [i for i, line in enumerate(lines) if f": train {SMALL_MODEL} by" in line]
-    assert len(at) == 6
-    for i in at:
-        assert "on laptop: nodes=" in lines[i]
-        assert lines[i + 1].startswith("Reason: Missing output files: results/runs/platform=laptop")
+    assert any(line.endswith("6 runs to do") for line in lines)
+    (head,) = (n for n, line in enumerate(lines) if line.startswith("  recipe"))
+    names, *rows = (line.split() for line in lines[head : head + 6] if line.startswith("  "))
+    assert sum(int(row[names.index("runs")]) for row in rows) == 6
+    listed = project.snakemake("--dry-run", "--printshellcmds").stdout
+    assert listed.count("rule train:\n") == 6
+    assert listed.count("reason: Missing output files: results/runs/platform=laptop") == 6
+    assert listed.count("runtime=60") == 6
+    quiet = project.snakemake("--dry-run", "--quiet", "rules").stdout
+    assert "Job stats:" in quiet and "rule train:" not in quiet
 
 
 def test_new_nodes_and_repeats_run_and_a_changed_recipe_reruns_its_runs(copied: Project) -> None:
@@ -97,7 +104,7 @@ def test_a_dataset_that_is_missing_or_made_anew_repeats_no_finished_run(copied: 
 
 def rules_to_do(project: Project, snakefile: Path) -> set[str]:
     """The rules of the jobs that a dry-run would start, but `all`, which makes nothing."""
-    done = project.snakemake("--dry-run", snakefile=str(snakefile)).stdout
+    done = project.snakemake("--dry-run", "-p", snakefile=str(snakefile)).stdout
     if "Nothing to be done" in done:
         return set()
     table = done.split("Job stats:\n")[1].split("\ntotal ")[0].splitlines()
@@ -197,18 +204,16 @@ def test_runs_of_another_cluster_are_tabulated_but_not_run(copied: Project) -> N
     assert {"speedup.svg", "epochs.svg"} <= made
 
     content["grid"][1]["platform"] = "laptop"
+    content["plots"] = dict.fromkeys(PLOTS.keys() - {"speedup"})
     copied.overlay(content)
-    base = yaml.safe_load((copied.folder / "config/config.yaml").read_text())
-    base["plots"] = {"speedup": {}}
-    (copied.folder / "config/config.yaml").write_text(yaml.safe_dump(base))
     copied.snakemake("--config", "cluster=here")
     left = {path.name for path in results.glob("details/**/*.*")}
     plots = {path.name for path in results.glob("details/plots/*.svg")}
     assert plots == {"speedup.svg"}
     assert made - left == {n for n in made if n.endswith(".svg")} - plots
 
-    base["plots"] = {}
-    (copied.folder / "config/config.yaml").write_text(yaml.safe_dump(base))
+    content["plots"] = dict.fromkeys(PLOTS)
+    copied.overlay(content)
     copied.snakemake("--config", "cluster=here")
     assert not list(results.glob("details/plots/*.svg"))
 
@@ -243,9 +248,10 @@ def test_a_broken_record_is_a_failed_row(copied: Project) -> None:
 def test_a_lost_record_is_made_again_although_the_tables_are_there(copied: Project) -> None:
     record = next(copied.folder.glob("results/runs/**/recipe=other/**/repeat=2/run.json"))
     record.unlink()
-    done = copied.snakemake("--dry-run").stdout
-    reasons = [line for line in done.splitlines() if line.startswith("Reason: Missing output")]
-    assert f"Reason: Missing output files: {record.relative_to(copied.folder)}" in reasons
+    done = copied.snakemake("--dry-run", "-p").stdout
+    lines = (line.strip() for line in done.splitlines())
+    reasons = [line for line in lines if line.startswith("reason: Missing output")]
+    assert f"reason: Missing output files: {record.relative_to(copied.folder)}" in reasons
     assert sum("run.json" in reason for reason in reasons) == 1
 
 

@@ -216,9 +216,9 @@ def test_a_run_outside_the_grid_is_refused(finished: Project) -> None:
 
 
 def test_the_demo_plans_the_advertised_grid(project: Project) -> None:
-    done = project.snakemake("--dry-run", config=[str(Path("config/demo.yaml"))])
+    done = project.snakemake("--dry-run", "-p", config=[str(Path("config/demo.yaml"))])
     for nodes in (1, 2, 4):
-        assert f"nodes={nodes} gpus_per_node=0 tasks_per_node=1 recipe=demo" in done.stdout
+        assert f"recipe=demo/nodes={nodes}/gpus_per_node=0/tasks_per_node=1" in done.stdout
 
 
 def test_snakemakes_own_report_has_the_page_the_configuration_and_the_table(

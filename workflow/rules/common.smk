@@ -1,6 +1,7 @@
 """The configuration, the planned runs, wildcard constraints, and look-ups for rules."""
 
 import functools
+import hashlib
 import json
 import os
 import sys
@@ -8,19 +9,20 @@ import time
 from pathlib import Path
 
 import msgspec
-from snakemake.utils import update_config
+from tfscaling.console.dry_run import DryRun
 from tfscaling.console.sweep_outcome import SweepOutcome
 from tfscaling.console.sweep_progress import SweepProgress
 from tfscaling.datasets.catalogue import DATASETS
 from tfscaling.files import atomic
 from tfscaling.launch.launchers import LAUNCHERS
 from tfscaling.page.plot_registry import PLOTS
+from tfscaling.record import run_states
 from tfscaling.record.metrics import METRICS
 from tfscaling.spec import grid, config_files, configuration, platforms
 from tfscaling.spec import run_spec, user_code, variants
 from tfscaling.spec.config import AXES
 from tfscaling.spec.registries import Registries
-from tfscaling.plan import retries
+from tfscaling.plan import resource_overrides, retries, unsupported_options
 from tfscaling.plan.reruns import Reruns
 from tfscaling.plan.sweep_jobs import SweepJobs
 from tfscaling.plan.sweep_start import SweepStart, handle_sigterm_in_thread
@@ -29,16 +31,19 @@ from tfscaling.train.strategies import STRATEGIES
 
 #: Snakemake's locks of this folder.
 LOCKS = ".snakemake/locks"
-PLATFORMS_FILE = "config/platforms.yaml"
+PLATFORMS_FILE = configuration.PLATFORMS_FILE
+#: The configuration and the manifest of a plan, in the folder of the study.
+PLANNED = "details/planned"
 
 
 def config_sources():
     """(name, content) of every configuration file and the command line, for error messages."""
     overlays = [os.path.relpath(path) for path in workflow.overwrite_configfiles]
-    base = [os.path.relpath(path) for path in workflow.configfiles]
+    replaced = workflow.config_settings.replace_workflow_config
+    base = [] if replaced else [os.path.relpath(path) for path in workflow.configfiles]
     names = [*(name for name in base if name not in overlays), *overlays]
     files = [(name, READ.get(name) or config_files.read(name)) for name in names]
-    if "platforms" not in config and os.path.exists(PLATFORMS_FILE):
+    if "platforms" not in config and not replaced and os.path.exists(PLATFORMS_FILE):
         # a module has the configuration that it is given and reads no file
         files.insert(0, (PLATFORMS_FILE, config_files.read(PLATFORMS_FILE)))
     return [*files, (configuration.COMMAND_LINE, dict(workflow.config_settings.config))]
@@ -48,18 +53,33 @@ def merged_configuration():
     """The configuration from all sources, as Snakemake merges it, but read by YAML 1.2."""
     if workflow.modifier.skip_configfile:
         return {**dict(SOURCES).get(PLATFORMS_FILE, {}), **config}
-    merged = {}
-    for _, content in SOURCES:
-        update_config(merged, content)
+    return config_files.merge(SOURCES)
+
+
+def overridden_configuration():
+    """The merged configuration with what --set-resources and --default-resources change of it."""
+    settings, merged = workflow.resource_settings, merged_configuration()
+    given = settings.overwrite_resources.get(TRAIN) or {}
+    options = ("--set-resources", "--default-resources")
+    changes = resource_overrides.override_platforms(
+        merged, given, settings.default_resources or {}
+    )
+    for option, change in zip(options, changes):
+        merged = resource_overrides.merged(merged, change)
+        SOURCES.extend([(option, change)] if change else [])
     return merged
 
 
+#: The name of rule train, which a module may change.
+TRAIN = workflow.modifier.modify_rulename("train")
+if workflow.is_main_process and (refused := [*unsupported_options.refusals(workflow, TRAIN)]):
+    raise WorkflowError("\n".join(refused))
 REGISTRIES = Registries(
     MODELS, STRATEGIES, DATASETS, metrics=METRICS, plots=PLOTS, launchers=LAUNCHERS
 )
 try:
     SOURCES = config_sources()
-    CONFIG, MANIFEST = grid.accept(merged_configuration(), REGISTRIES, SOURCES)
+    CONFIG, MANIFEST = grid.accept(overridden_configuration(), REGISTRIES, SOURCES)
     if CONFIG.published.path:
         from tfscaling.tables import published_results
 
@@ -86,8 +106,10 @@ RESULTS = f"results/{CONFIG.study}"
 DETAILS = f"{RESULTS}/details"
 LOGS = f"results/logs/{CONFIG.study}"
 CONFIG_TEXT = msgspec.json.format(msgspec.json.encode(CONFIG).decode(), indent=1)
+#: Whether Snakemake draws the graph of jobs and starts none: its boxes then have the axes that vary.
+IS_DRAWN = "--dag" in sys.argv
 #: The folder of a run below results/runs.
-RUN = run_spec.run_path({axis: f"{{{axis}}}" for axis in AXES})
+RUN = run_spec.run_path(grid.wildcards_of(MANIFEST.runs if IS_DRAWN else ()))
 #: Runs by their folder, in the order in which they start.
 RUNS = {run.spec.path: run for run in grid.randomised(MANIFEST.runs, CONFIG.seed)}
 PRIORITY = {path: len(RUNS) - place for place, path in enumerate(RUNS)}
@@ -112,15 +134,19 @@ def verbatim(value):
     return lambda wildcards: value
 
 
-def code_of_tables():
-    """The source of tables and page, inputs of their rules: changed code regenerates them."""
+@functools.cache
+def checksum_of_code():
+    """The SHA-256 of the source of tables and page: changed code regenerates them."""
     of_jobs = ("cluster", "datasets", "launch", "train")
     packages = [path for path in SCRIPTS.glob("tfscaling/*") if path.name not in of_jobs]
     files = [each for path in packages for each in path.rglob("*") if each.suffix in (".py", ".j2")]
-    return local(sorted(map(os.path.relpath, [*files, *SCRIPTS.parent.glob("report/page.*")])))
+    texts = [each.read_bytes() for each in sorted([*files, *SCRIPTS.parent.glob("report/page.*")])]
+    return hashlib.sha256(b"\0".join(texts)).hexdigest()
 
 
-CODE = code_of_tables()
+def code_of_tables(wildcards):
+    """A parameter in place of a hundred input files, which graphs and lists would show."""
+    return checksum_of_code()
 
 
 def exported(kind, files):
@@ -132,7 +158,8 @@ def planned(wildcards):
     """The specification of the run of a job."""
     path = RUN.format(**wildcards)
     if path not in RUNS:
-        raise WorkflowError(f"{path} is not in the grid of the configuration")
+        why = "" if workflow.is_main_process else ": its files were changed while the job waited"
+        raise WorkflowError(f"{path} is not in the grid of the configuration{why}")
     return RUNS[path].spec
 
 

@@ -1,6 +1,6 @@
 """The folder of the scripts, and the configuration files before Snakemake reads them.
 
-INPUTS   config/config.yaml, config/platforms.yaml, if they exist
+INPUTS   config/platforms.yaml and, without --configfile, config/config.yaml, if they exist
 OUTPUTS  SCRIPTS; READ, the content of each file; an error with file and line if one is wrong:
          Snakemake's own has neither
 """
@@ -60,7 +60,9 @@ from tfscaling.spec import config_files, configuration
 READ = {}
 if not workflow.modifier.skip_configfile:  # a module has its configuration from another workflow
     try:
-        for name in filter(os.path.isfile, configuration.CONFIG_FILES):
+        # a study given by --configfile takes nothing from config/config.yaml
+        read = configuration.CONFIG_FILES[bool(workflow.overwrite_configfiles) :]
+        for name in filter(os.path.isfile, read):
             READ[name] = config_files.read(name)
     except configuration.ConfigError as error:
         raise WorkflowError(str(error)) from None

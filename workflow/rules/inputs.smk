@@ -15,8 +15,33 @@ def refuse_beside_another():
         )
 
 
+def refuse_options():
+    """Raise WorkflowError if options, or a module, change what runs are.
+
+    Some are only known now: groups, and rules that a module has changed after this file was read.
+    """
+    train, given = workflow.get_rule(TRAIN), workflow.resource_settings.overwrite_resources
+    problems = [*unsupported_options.refusals(workflow, TRAIN)]
+    problems += [
+        unsupported_options.overridden_resources(train, RESOURCES, given.get(TRAIN) or {})
+    ]
+    if any(problems):
+        raise WorkflowError("\n".join(filter(None, problems)))
+
+
+def limit_runs_on_this_machine():
+    """Allow one training run at a time unless --resources training_runs=N allows more.
+
+    Two would share this machine's cores and disturb both measurements.
+    """
+    if workflow.local_exec and "training_runs" not in workflow.global_resources:
+        workflow.register_resource("training_runs", 1)
+
+
 @functools.cache
 def settle_once():
+    refuse_options()
+    limit_runs_on_this_machine()
     refuse_beside_another()
     UNREADABLE.extend(RERUNS.restore_records())
     contents = {"config.json": CONFIG_TEXT.encode(), "manifest.json": MANIFEST.encode()}
@@ -27,6 +52,24 @@ def alone(wildcards):
     """No file. Raises WorkflowError while another snakemake runs, unless --nolock is given."""
     if workflow.is_main_process:
         refuse_beside_another()
+    return []
+
+
+def plan_apart(wildcards):
+    """No file. Write what is planned where no sweep reads it; take no lock during a sweep."""
+    if not workflow.is_main_process or workflow.execution_settings is None:
+        return []
+    refuse_options()
+    if workflow.execution_settings.lock and any(Path(LOCKS).glob("*.lock")):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        # Snakemake has no other way to give up its lock once it has read its command line
+        os.execv(sys.executable, [sys.executable, "-m", "snakemake", "--nolock", *sys.argv[1:]])
+    if not workflow.output_settings.dryrun:
+        details = Path(STUDY, PLANNED, "details")
+        details.mkdir(parents=True, exist_ok=True)
+        atomic.write_text(details / "config.json", CONFIG_TEXT)
+        MANIFEST.write(details / "manifest.json")
     return []
 
 
@@ -78,6 +121,14 @@ def conclusions_of_two_sweeps(wildcards):
     if CONFIG.compare_with is None:
         raise WorkflowError("compare_with names no other study: there is nothing to compare with")
     return rules.compare.output.conclusions
+
+
+def preview(jobs):
+    """The lines of a dry-run of these jobs."""
+    runs_dir = Path(ROOT, "runs")
+    runs = {JOBS.record(path): run for path, run in RUNS.items()}
+    change_of = functools.partial(run_states.change_of, runs_dir=runs_dir)
+    return DryRun(CONFIG, MANIFEST, runs, runs_dir, change_of).lines(jobs)
 
 
 def say(lines):

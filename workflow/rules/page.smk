@@ -8,7 +8,6 @@ rule write_report:
         config=f"{DETAILS}/config.json",
         runs=rules.collect.output,
         comparison=rules.compare.output,
-        code=CODE,
     output:
         **exported("svg", {"plots": directory(f"{DETAILS}/plots")}),
         html=report(
@@ -24,6 +23,7 @@ rule write_report:
         "../envs/environment.yaml"
     params:
         study=subpath(input.manifest, ancestor=2),
+        code=code_of_tables,
         # Without a valid run, or with a broken record, each start writes the page, and so ends
         # with status 1 again.
         valid=lambda wildcards: (OUTCOME.has_result() and not UNREADABLE) or time.time(),

@@ -6,7 +6,6 @@ rule collect:
     input:
         manifest=f"{DETAILS}/manifest.json",
         records=records_of_runs,
-        code=CODE,
         user_code=USER_CODE,  # runs of other code are stale
     output:
         **exported("parquet", {"parquet": f"{DETAILS}/runs.parquet"}),
@@ -19,6 +18,7 @@ rule collect:
         "../envs/environment.yaml"
     params:
         study=subpath(input.manifest, ancestor=2),
+        code=code_of_tables,
     message:  # Snakemake would list all input files
         "collect the run records"
     shell:
@@ -33,7 +33,6 @@ rule compare:
         config=f"{DETAILS}/config.json",
         published=PUBLISHED,
         reference=REFERENCE,
-        code=CODE,
     output:
         csv=f"{RESULTS}/comparison.csv",
         md=report(
@@ -51,6 +50,7 @@ rule compare:
         "../envs/environment.yaml"
     params:
         study=subpath(input.manifest, ancestor=2),
+        code=code_of_tables,
     message:  # Snakemake would list all input files
         "compare the points of the grid"
     shell:

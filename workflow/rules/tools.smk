@@ -4,15 +4,14 @@
 rule plan:
     """Plan the runs that are still to do, with their cost."""
     input:
-        config=f"{DETAILS}/config.json",
-        manifest=f"{DETAILS}/manifest.json",
+        plan_apart,  # no file
     log:
         f"{LOGS}/plan.log",
     localrule: True
     conda:
         "../envs/environment.yaml"
     params:
-        study=subpath(input.manifest, ancestor=2),
+        study=lambda w: STUDY,
         submission=lambda w: msgspec.json.encode(START.how).decode(),
     shell:
         r"""
@@ -40,7 +39,7 @@ onstart:
 
 
 OUTCOME = SweepOutcome(Path(STUDY))
-CONSOLE = SweepProgress(CONFIG.study, OUTCOME.lines)
+CONSOLE = SweepProgress(CONFIG.study, OUTCOME.lines, preview)
 
 
 # The plugin shortens what follows. In a module the outer workflow owns the console.

@@ -21,17 +21,12 @@ rule train:
         "../envs/environment.yaml"
     resources:
         **RESOURCES,
-        training_runs=1,  # profiles/local allows one at a time: two would share this machine's cores
+        training_runs=1,  # on this machine one at a time: see limit_runs_on_this_machine
     params:
         # The specification, with `env`, `setup` and `program`, is in a file that SweepStart writes:
         # every user of the machine can read the words of a command.
         folder=subpath(output.record, parent=True),
         spec_sha256=checksum_of_specification,
-    message:
-        "train {wildcards.model} by {wildcards.strategy} on {wildcards.platform}: "
-        "nodes={wildcards.nodes} gpus_per_node={wildcards.gpus_per_node} "
-        "tasks_per_node={wildcards.tasks_per_node} recipe={wildcards.recipe} "
-        "repeat={wildcards.repeat}"
     shell:
         r"""
         python3 "$SCRIPTS/train.py" \

@@ -46,7 +46,7 @@ from tfscaling.tables.rows import (  # noqa: E402
     EpochRow,
     PointRow,
     RunRow,
-    of_field,
+    field_columns,
     ordered,
 )
 from tfscaling.train.models import MODELS  # noqa: E402
@@ -217,7 +217,7 @@ def described(kind: type[msgspec.Struct]) -> dict[str, Column]:
     texts = {**meanings(), **descriptions(kind, RunRow)}
     found = {}
     for key in ordered(kind):
-        for name, column in of_field(kind, key).items():
+        for name, column in field_columns(kind, key).items():
             text = column.description or texts[key].format(name)
             of_record = kind is RunRow and key in METRICS and METRICS[key].value
             text += " Null unless the run counts." if of_record else ""

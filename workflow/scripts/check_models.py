@@ -35,4 +35,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    program_errors.told(main)
+    program_errors.exit_on_input_error(main)

@@ -40,9 +40,9 @@ def main() -> None:
 
 
 def given(text: str) -> dict[str, ParameterValue]:
-    """The parameters in a JSON object."""
+    """Return the parameters in a JSON object."""
     return msgspec.json.decode(text, type=dict[str, ParameterValue])
 
 
 if __name__ == "__main__":
-    program_errors.told(main)
+    program_errors.exit_on_input_error(main)

@@ -20,6 +20,7 @@ from tfscaling.launch import (
     provenance,
     rank_files,
     signs,
+    slurm_job,
 )
 from tfscaling.launch.attempt import Attempt
 from tfscaling.record import (
@@ -104,7 +105,7 @@ def finish(
     if problems:
         return Cause(kind="invalid", message="; ".join(problems.values()))
     passed = [name for name in checks.names_of(spec) if not divergence or name != checks.FINITE]
-    seen = events.of_ranks(attempt.scratch)
+    seen = events.read_by_rank(attempt.scratch)
     rank_events = [seen[report.rank] for report in reports]
     if missing := run_results.missing_phases(rank_events, reports):
         return Cause(kind="invalid", message="; ".join(missing))
@@ -118,7 +119,11 @@ def finish(
     environment = provenance.describe(
         SCRIPTS, LAUNCH_S, code, data, unchecked, spec.measured.container
     )
-    merged = sorted((line for lines in rank_events for line in lines), key=lambda e: e["time_s"])
+    if spec.measured.launcher != "local" and (
+        wrong_nodes := slurm_job.other_allocation(environment.slurm_job, spec.geometry.nodes)
+    ):
+        return Cause(kind="invalid", message=wrong_nodes)
+    merged = sorted((line for lines in rank_events for line in lines), key=lambda e: e.time_s)
     # next to the reports: files of an earlier record stay as long as that record
     events.write(attempt.scratch / run_record.EVENTS, merged)
     run_results.write_steps(attempt.scratch, reports)
@@ -131,7 +136,7 @@ def finish(
     record = run_results.build(
         spec, attempt.number, reports, durations, environment, passed, divergence
     )
-    record = replace(record, metrics=run_results.with_moments(record.metrics, *timed))
+    record = replace(record, metrics=run_results.add_end_times(record.metrics, *timed))
     record = attempts.with_resumption(record, attempt.folder, reports)
     run_record.write(attempt.scratch / attempts.RECORD, record)
     launching.publish_record(attempt.scratch, path)
@@ -169,4 +174,4 @@ def leave_unfit(
 
 
 if __name__ == "__main__":
-    program_errors.told(main)
+    program_errors.exit_on_input_error(main)

@@ -76,8 +76,11 @@ class Sweep:
         """Whether the job has finished, although Slurm reports that it failed."""
         return False
 
-    def failed(self, output: Path, number: str, state: str) -> None:
-        """Keep Slurm's final state of a failed job; the job may have finished by that."""
+    def failed(self, output: Path, number: str, state: str, log: Path) -> None:
+        """Keep Slurm's final state of a failed job, which has written to `log`.
+
+        The job may count as finished by that.
+        """
 
     def fails_again(self, output: Path) -> bool:
         """Whether another attempt would fail for the same cause."""
@@ -303,7 +306,9 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
 
     def _find(self, comment: str) -> str | NoAnswer | None:
         """Return the number of a job of this start that is not known yet; None if there is none."""
-        jobs = self.slurm.jobs(names=[self.run_uuid])
+        jobs = queue.confirmed(
+            lambda: self.slurm.jobs(names=[self.run_uuid]), self._is_cancelled.wait
+        )
         if isinstance(jobs, NoAnswer):
             return jobs
         numbers = [job.number for job in jobs if job.comment == comment]
@@ -416,7 +421,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         number, output, log = info.external_jobid, output_of(info.job), info.aux["slurm_logfile"]
         has_failed = state in queue.FAILED or state == queue.PREEMPTED
         if has_failed and not self._sweep.is_finished(output, number):
-            self._sweep.failed(output, number, state)
+            self._sweep.failed(output, number, state, Path(log))
             if not self._sweep.is_finished(output, number):
                 text = f"SLURM-job '{number}' failed, SLURM status is: '{state}'. "
                 self.report_job_error(info, msg=text, aux_logs=[str(log)])

@@ -72,7 +72,7 @@ def jobs_of(
     for query in range(QUERIES):
         if query:
             sleep(PAUSE_S)
-        answer = slurm.jobs()
+        answer = confirmed(slurm.jobs, sleep)
         if not isinstance(answer, NoAnswer):
             return [job for job in answer if job.workdir == workdir]
         why = answer.why
@@ -80,6 +80,17 @@ def jobs_of(
         "Slurm does not show its queue, in which jobs of an earlier start may be: "
         f"{why}; start again when `squeue --me` answers"
     )
+
+
+def confirmed(
+    query: Callable[[], list[QueuedJob] | NoAnswer], sleep: Callable[[float], object]
+) -> list[QueuedJob] | NoAnswer:
+    """Return the answer of a query; repeat it after `PAUSE_S` if it lists no job at all."""
+    answer = query()
+    if isinstance(answer, NoAnswer) or answer:
+        return answer
+    sleep(PAUSE_S)
+    return query()
 
 
 def settled(

@@ -2,8 +2,9 @@
 
 The workflow gives its `Sweep` as the attribute `sweep` of log records. It is told of each event of
 a job and returns the lines to print; a record that has the attribute is printed as it is. Warnings
-and errors are printed once. Everything is printed as Snakemake itself prints it while no record has
-named a sweep, in a dry-run, and with --verbose, --debug-dag or --printshellcmds.
+and errors are printed once. In a dry-run it gets all jobs at the end. Everything is printed as
+Snakemake itself prints it while no record has named a sweep, and with --verbose, --debug-dag,
+--printshellcmds or --quiet.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ WIDTH = 100
 PERIOD_S, LINE_MIN_S, LINE_MAX_S = 5.0, 60.0, 600.0
 JOB_EVENTS = (LogEvent.JOB_INFO, LogEvent.JOB_FINISHED, LogEvent.JOB_ERROR)
 NOTHING = "Nothing to be done"
+#: The end of a dry-run.
+DRY_RUN = "This was a dry-run"
+ALL_JOBS = "With --printshellcmds Snakemake lists each job, its resources and its reason."
 #: Beginnings of messages at level INFO that are printed.
 SHOWN = (NOTHING, "Terminating processes", "Will exit after")
 #: Parts of warnings and errors that repeat what the sweep's own lines say, and the executor
@@ -54,6 +58,9 @@ class Sweep(Protocol):
 
     def answer(self) -> list[str]:
         """What the sweep has shown."""
+
+    def preview(self, jobs: list[Mapping[str, Any]]) -> list[str]:
+        """Lines about the jobs of a dry-run; `fields` of each are from Snakemake's log record."""
 
 
 def wrapped(text: str, width: int = WIDTH) -> list[str]:
@@ -87,9 +94,11 @@ class LogHandler(LogHandlerBase):
             redirect_stderr=False,
         )
         self._is_plain = bool(
-            given.dryrun or given.verbose or given.debug_dag or given.printshellcmds or given.quiet
+            given.verbose or given.debug_dag or given.printshellcmds or given.quiet
         )
         self._sweep: Sweep | None = None
+        #: Of a dry-run.
+        self._jobs: list[Mapping[str, Any]] = []
         #: What Snakemake said before the workflow could name a sweep.
         self._early: list[logging.LogRecord] = []
         self._seen: set[str] = set()
@@ -116,6 +125,8 @@ class LogHandler(LogHandlerBase):
         sweep, event = getattr(record, "sweep", None), getattr(record, "event", None)
         if sweep is not None and self._sweep is None and not self._is_plain:
             self._sweep = sweep
+            if self.common_settings.dryrun:
+                return
             threading.Thread(target=self._watch, args=(sweep,), daemon=True).start()
         text = str(record.msg or "")
         if self._is_plain:
@@ -129,11 +140,16 @@ class LogHandler(LogHandlerBase):
                 self._early.clear()
         elif sweep is not None:
             self._print(wrapped(text, self._width))
+        elif self.common_settings.dryrun and event == LogEvent.JOB_INFO:
+            self._jobs.append(record.__dict__)
+        elif text.startswith(DRY_RUN):
+            self._print(wrapped("\n".join(self._sweep.preview(self._jobs)), self._width))
+            self._print([f"{DRY_RUN}: nothing was started. {ALL_JOBS}"])
         elif event in JOB_EVENTS:
             self._print_now(self._sweep.hear(str(event), record.__dict__, time.time()))
         elif event in (None, LogEvent.ERROR) and self._is_new(text, record.levelno):
             self._print(wrapped(text, self._width), "yellow" * (record.levelno >= logging.WARNING))
-            if text.startswith(NOTHING):
+            if text.startswith(NOTHING) and not self.common_settings.dryrun:
                 self._print(wrapped("\n".join(self._sweep.answer()), self._width))
 
     def _print_plain(self, record: logging.LogRecord) -> None:

@@ -13,6 +13,7 @@ from tfscaling.cluster.gpu_allocation import (
     Gpu,
     NvidiaSmiError,
     allocate,
+    gpu_variable,
     gpus_given,
     gpus_here,
     listed_gpus,
@@ -126,6 +127,42 @@ def test_allocate(
 def test_allocate_counts_with_nvidia_smi_if_the_variable_is_not_set(tmp_path: Path) -> None:
     environ = fake_nvidia_smi(tmp_path, listing(4))
     assert allocate(environ, 1, 2, 2) == ("2", "3")
+
+
+#: Of a step with eight tasks on a node of LUMI: Slurm sets AMD's variable alone, for all tasks.
+LUMI = {"ROCR_VISIBLE_DEVICES": "0,1,2,3,4,5,6,7", "SLURM_GPUS_ON_NODE": "8"}
+
+
+@pytest.mark.parametrize(
+    ("environ", "name"),
+    [
+        (LUMI, "ROCR_VISIBLE_DEVICES"),
+        # HIP counts within what ROCr shows, and reads CUDA's variable where its own is not set
+        (LUMI | {"HIP_VISIBLE_DEVICES": "0,1,2,3,4,5,6,7"}, "HIP_VISIBLE_DEVICES"),
+        (LUMI | {"CUDA_VISIBLE_DEVICES": "0,1,2,3,4,5,6,7"}, "CUDA_VISIBLE_DEVICES"),
+        # Intel's, with tiles
+        ({"ZE_AFFINITY_MASK": "0.0,0.1,1.0,1.1", "SLURM_GPUS_ON_NODE": "4"}, "ZE_AFFINITY_MASK"),
+        ({"ROCR_VISIBLE_DEVICES": "GPU-1a,GPU-2b"}, "ROCR_VISIBLE_DEVICES"),
+    ],
+    ids=["rocr", "hip", "cuda", "level-zero", "uuids"],
+)
+def test_gpus_of_other_makers_are_divided_by_their_own_variables(
+    environ: dict[str, str], name: str
+) -> None:
+    environ = {**environ, "PATH": "/nonexistent"}
+    assert gpu_variable(environ) == name
+    gpus = environ[name].split(",")
+    found = [allocate(environ, n, len(gpus), len(gpus)) for n in range(len(gpus))]
+    assert found == [(gpu,) for gpu in gpus]
+    # as Slurm has bound it, a task keeps its GPU
+    if "SLURM_GPUS_ON_NODE" in environ:
+        assert allocate({**environ, name: "5"}, 3, len(gpus), len(gpus)) == ("5",)
+
+
+def test_variables_of_other_makers_do_not_count_on_nodes_of_nvidia(tmp_path: Path) -> None:
+    environ = {**fake_nvidia_smi(tmp_path, listing(2)), "ROCR_VISIBLE_DEVICES": "0,1,2,3"}
+    assert gpu_variable(environ) == "CUDA_VISIBLE_DEVICES"
+    assert allocate(environ, 1, 2, 2) == ("1",)
 
 
 @pytest.mark.parametrize(

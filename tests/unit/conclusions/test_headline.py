@@ -318,4 +318,32 @@ def test_the_headline_has_the_nodes_the_ratio_its_interval_and_the_confidence() 
     made = study({("east", 1): around(30.0), ("east", 2): around(10.0)})
     page = headline.page(headline.table(made), made)
     numbers = re.findall(r"\d[\d.]*\b", page)
-    assert numbers == ["2", "1", "3.00", "2.96", "3.04", f"{CONFIDENCE:.0%}".removesuffix("%")]
+    fastest = re.findall(r"[\d.]+", value("execution_time_s", answer(made)[1].compared[0].row))
+    (confidence,) = re.findall(r"\d+", f"{CONFIDENCE:.0%}")
+    assert numbers == ["2", *fastest, "1", "3.00", "2.96", "3.04", confidence]
+
+
+@pytest.mark.parametrize("usd_per_node_hour", [None, 3.5])
+def test_the_headline_names_the_fastest_configuration_that_costs_clearly_less(
+    usd_per_node_hour: float | None,
+) -> None:
+    """Node-hours: 8 nodes 80, 4 nodes 42, 2 nodes 41, 1 node 40 s."""
+    times_s = {1: 40.0, 2: 20.5, 4: 10.5, 8: 10.0}
+    runs = {("east", nodes): around(time_s) for nodes, time_s in times_s.items()}
+    comparison, table, _ = measured(runs, usd_per_node_hour=usd_per_node_hour)
+    made = Study(comparison, table, NOTHING_PLANNED)
+    found = answer(made)[1].trade_off
+    assert found and found.cheaper.row.nodes == 4 and found.is_priced == bool(usd_per_node_hour)
+    assert (found.time, found.cost) == pytest.approx((1.05, 0.525), abs=0.01)
+    assert re.search(r"\b5[23]%", text(made))
+    assert ("node-hours" in text(made)) == (not found.is_priced)
+
+
+@pytest.mark.parametrize(
+    "times_s", [{1: 10.0, 2: 15.0}, {1: 21.0, 2: 10.5}, {1: 40.0, 8: 10.0}], ids=str
+)
+def test_no_cheaper_configuration_is_named_that_saves_little_or_takes_far_longer(
+    times_s: dict[int, float],
+) -> None:
+    made = study({("east", nodes): around(time_s) for nodes, time_s in times_s.items()})
+    assert answer(made)[1].trade_off is None

@@ -16,6 +16,7 @@ import pandas as pd
 import pytest
 from builders import manifest_of, raw_config, study_folder, write_record
 from measured import PRICE, around, measured
+from msgspec.structs import replace
 from scipy.stats import binom
 from searched import SHAPE, is_made, runs_of, study_of, time_s
 from tfscaling.conclusions.base import tables
@@ -275,8 +276,13 @@ def test_a_search_is_decided_among_those_that_do_the_same_work(tmp_path: Path) -
 # the proposal
 
 
+def requested(folder: Path, made: Study, **config: Any) -> str:
+    """Return the proposal's section on requested node-hours."""
+    return proposal(folder, made, **config).partition("## Requested")[2]
+
+
 def proposal(folder: Path, made: Study, **config: Any) -> str:
-    """The section on requested node-hours."""
+    """Write a proposal, and return its text."""
     platforms = {
         name: {"launcher": "srun", "nodes_max": 64, "cpus_per_node": 2, **PRICE,
                "usd_per_node_hour": usd}
@@ -292,7 +298,7 @@ def proposal(folder: Path, made: Study, **config: Any) -> str:
     data_warnings.write(study_made.details / "warnings.json", [])
     write_tables.analyse(study_made)
     write_proposal.run(study_made)
-    return (folder / "proposal/proposal.md").read_text().partition("## Requested")[2]
+    return (folder / "proposal/proposal.md").read_text()
 
 
 def test_a_request_names_its_platform_and_has_the_evaluations(tmp_path: Path) -> None:
@@ -301,21 +307,40 @@ def test_a_request_names_its_platform_and_has_the_evaluations(tmp_path: Path) ->
     )
     made[1]["wall_time_s"] = 2 * made[1]["execution_time_s"] + 1
     made[1]["teardown_time_s"] = 1.0
-    text = proposal(tmp_path, Study(comparison_table(made[1], made[2]), *made[1:]))
+    text = requested(tmp_path, Study(comparison_table(made[1], made[2]), *made[1:]))
     assert "on east" in text and "so far" not in text
     assert f"{60 / 3600:.4g} node-hours per training" in text
 
 
 def test_nothing_is_requested_where_nothing_keeps_the_limits(tmp_path: Path) -> None:
     limit = {"limits": {"test_accuracy": {"at_least": 0.95}}}
-    text = proposal(tmp_path, study(runs=6), question=limit)
+    text = requested(tmp_path, study(runs=6), question=limit)
     assert "node-hours per training" not in text
 
 
 def test_a_request_is_for_the_goal_that_is_asked(tmp_path: Path) -> None:
     """One node is the cheapest, with too few runs to be sure."""
-    text = proposal(tmp_path, study(runs=3), question={"goal": "cost_usd"})
+    text = requested(tmp_path, study(runs=3), question={"goal": "cost_usd"})
     assert "on 1 node" in text and "cheapest so far" in text
+
+
+def test_a_proposal_names_the_study_and_only_packages_that_the_trainer_used(tmp_path: Path) -> None:
+    made = study(runs=6)
+    made.runs["tensorflow"] = "2.21.0"
+    made.runs["torch"] = "2.9.1"
+    text = proposal(tmp_path / "trainer", made, study="mine")
+    assert text.startswith("# Scaling of mine\n") and "trainer's first line" in text
+    assert "tensorflow: 2.21.0" in text
+    runs = [
+        replace(run, spec=replace(run.spec, point=replace(run.spec.point, strategy="own")))
+        for run in made.manifest.runs
+    ]
+    manifest = replace(made.manifest, runs=tuple(runs))
+    table = made.runs.assign(strategy="own")
+    made = Study(comparison_table(table, manifest), table, manifest)
+    text = proposal(tmp_path / "program", made, comparison={"title": "My program"})
+    assert text.startswith("# Scaling of My program\n") and "trainer's first line" not in text
+    assert "tensorflow" not in text and "torch: 2.9.1" in text
 
 
 # start-up

@@ -9,7 +9,6 @@ from typing import Any
 
 import pandas as pd
 import pytest
-import yaml
 from builders import (
     DIVERGENCE,
     REPOSITORY,
@@ -21,10 +20,9 @@ from builders import (
 )
 from msgspec.structs import replace
 from rows import published_result, published_row
-from snakemake.utils import update_config
 from tfscaling.conclusions import published_values
 from tfscaling.conclusions.evidence import Study
-from tfscaling.spec import configuration
+from tfscaling.spec import config_files, configuration
 from tfscaling.spec.config import Recipe
 from tfscaling.spec.manifest import Manifest
 from tfscaling.tables import published_results, runs_table
@@ -252,10 +250,9 @@ def test_verdicts_at_the_edges_of_the_tolerance(
 
 @functools.cache
 def study(overlay: str) -> Manifest:
-    """What is planned with this overlay over the configuration of the repository."""
-    merged: dict[str, Any] = {}
-    for name in ("config.yaml", "platforms.yaml", overlay):
-        update_config(merged, yaml.safe_load((REPOSITORY / "config" / name).read_text()))
+    """Return what is planned with a configuration of the repository."""
+    files = [REPOSITORY / "config" / name for name in ("platforms.yaml", overlay)]
+    merged = config_files.merge([(str(path), config_files.read(path)) for path in files])
     config = configuration.validate(merged)
     assert config.published.path in (None, str(STUDY.relative_to(REPOSITORY)))
     return manifest_of(config)

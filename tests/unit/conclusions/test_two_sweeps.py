@@ -187,7 +187,8 @@ def test_a_reference_without_its_files_is_one_error(name: str, tmp_path: Path) -
     ("found", "is_refused"),
     [
         (["slower", "same"], True), (["lost", "faster"], True), (["not compared"], True),
-        (["failing", "same"], True),
+        (["failing", "same"], True), (["cannot be told", "cannot be told"], True),
+        (["cannot be told", "not compared"], True),
         (["faster", "same", "cannot be told", "not compared"], False), (["same"], False),
     ],
 )  # fmt: skip

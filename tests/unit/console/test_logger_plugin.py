@@ -36,6 +36,9 @@ class Sweep:
     def answer(self) -> list[str]:
         return ["page: results/main/report.html"]
 
+    def preview(self, jobs: list[Mapping[str, Any]]) -> list[str]:
+        return [f"jobs {[job['jobid'] for job in jobs]}"]
+
 
 @pytest.fixture(autouse=True)
 def closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
@@ -120,11 +123,32 @@ def test_a_status_is_cut_to_the_line(capsys: pytest.CaptureFixture[str]) -> None
     assert len(line) < 100 and line.endswith("…")
 
 
-@pytest.mark.parametrize("settings", [{"dryrun": True}, {"verbose": True}, {"debug_dag": True}])
-def test_snakemakes_own_lines_are_printed_where_they_are_asked_for(
-    settings: dict[str, bool], capsys: pytest.CaptureFixture[str]
+def test_a_dry_run_ends_with_what_the_sweep_says_of_all_jobs(
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    log = Log(capsys, **settings)
+    log = Log(capsys, dryrun=True)
+    log.add(sweep=Sweep())
+    log.add("Building DAG of jobs...")
+    given = dict.fromkeys(("rule_msg", "input", "output", "log", "reason", "resources"))
+    for number in (3, 7):
+        fields = {**given, "rule_name": "train", "jobid": number}
+        log.add("Rule: train", event=LogEvent.JOB_INFO, **fields)
+    log.add("a budget is missing", logging.WARNING)
+    assert log.lines() == ["a budget is missing"]
+    log.add("This was a dry-run (flag -n). The order of jobs does not reflect …")
+    first, *_ = log.lines()
+    assert first == "jobs [3, 7]"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"verbose": True}, {"debug_dag": True}, {"printshellcmds": True}, {"quiet": True}],
+)
+@pytest.mark.parametrize("is_dry", [True, False])
+def test_snakemakes_own_lines_are_printed_where_they_are_asked_for(
+    settings: dict[str, bool], is_dry: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = Log(capsys, dryrun=is_dry, **settings)
     log.add("Building DAG of jobs...", sweep=Sweep())
     assert log.lines() == ["Building DAG of jobs..."]
 

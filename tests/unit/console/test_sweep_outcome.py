@@ -45,6 +45,14 @@ def test_without_a_valid_run_there_is_no_result(status: str, tmp_path: Path) -> 
     assert f"1 {status}" in found.lines()[-2]
 
 
+def test_a_sweep_that_ended_before_its_first_run_resumes(tmp_path: Path) -> None:
+    resumes = "The same command resumes the sweep."
+    found = outcome(tmp_path / "a", ("missing", "no run record"), ("missing", "no run record"))
+    assert found.lines()[-2] == f"No valid run: 2 missing. {resumes}"
+    found = outcome(tmp_path / "b", ("missing", ""), ("failed", "rank_died: exit code 3"))
+    assert not any(resumes in line for line in found.lines())
+
+
 def test_a_sweep_that_was_stopped_has_not_failed(tmp_path: Path) -> None:
     found = outcome(tmp_path / "a", ("failed", CANCELLED), ("failed", CANCELLED), ("missing", ""))
     assert found.lines()[-2].startswith("Stopped: 2 runs")

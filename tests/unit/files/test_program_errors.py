@@ -23,7 +23,7 @@ def raising(error: Exception) -> None:
 @pytest.mark.parametrize("file", ["some/file.json", None])
 def test_an_error_of_a_file_ends_the_program_by_one_line(number: int, file: str | None) -> None:
     with pytest.raises(SystemExit) as ended:
-        program_errors.told(lambda: raising(error_of(number, file)))
+        program_errors.exit_on_input_error(lambda: raising(error_of(number, file)))
     (line,) = str(ended.value.code).splitlines()  # a text as the code: exit status 1
     assert os.strerror(number) in line and REMEDIES[number] in line
     assert line.startswith("some/file.json: ") == (file is not None)
@@ -33,7 +33,7 @@ def test_an_error_of_a_file_ends_the_program_by_one_line(number: int, file: str 
 def test_an_error_that_no_file_causes_is_raised(number: int) -> None:
     assert program_errors.remedy(error_of(number)) is None
     with pytest.raises(OSError, match=os.strerror(number)):
-        program_errors.told(lambda: raising(error_of(number)))
+        program_errors.exit_on_input_error(lambda: raising(error_of(number)))
 
 
 @pytest.mark.parametrize("text", ['{"a": "one"}', "{", "[" * 100_000, ""])

@@ -12,7 +12,7 @@ from builders import local_spec, manifest_of, valid_config
 from msgspec.structs import replace
 from tfscaling.files import strict_json
 from tfscaling.record import events, run_record
-from tfscaling.record.events import EventLog
+from tfscaling.record.events import Event, EventLog, EventName
 from tfscaling.spec import run_spec
 
 
@@ -30,8 +30,10 @@ WRITERS: dict[str, Callable[[Path, float], object]] = {
     "record": lambda path, value: run_record.write_json(path, {"metrics": {"loss": value}}),
     "manifest": write_manifest,
     "specification": write_specification,
-    "event": lambda path, value: EventLog(path, 0).add("epoch", loss=value),
-    "events": lambda path, value: events.write(path, [{"event": "epoch", "loss": value}]),
+    "event": lambda path, value: EventLog(path, 0).add(EventName.EPOCH, loss=value),
+    "events": lambda path, value: events.write(
+        path, [Event(name=EventName.EPOCH, time_s=1.0, details={"loss": value})]
+    ),
 }
 
 

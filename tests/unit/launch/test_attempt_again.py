@@ -60,15 +60,15 @@ def path(tmp_path: Path, spec: RunSpec) -> Path:
 def test_a_job_that_failed_after_its_run_was_finished_is_no_lost_attempt(
     path: Path, spec: RunSpec
 ) -> None:
-    assert launching.bring_back(path, spec, None, {}) is None
+    assert launching.restore_record(path, spec, None, {}) is None
     for folder in (path.parent, attempts.path(path.parent, 2)):
         (folder / run_record.FAILURE).write_text("{}")
-    assert launching.bring_back(path, spec, None, {}) == 2
+    assert launching.restore_record(path, spec, None, {}) == 2
     assert run_record.read(path) is not None
     failures = path.parent.rglob(run_record.FAILURE)
     assert [each.parent.name for each in failures] == ["attempt=1"]
     path.unlink()
-    assert launching.bring_back(path, spec, None, {}) is None
+    assert launching.restore_record(path, spec, None, {}) is None
 
 
 def test_a_job_that_failed_for_a_run_that_is_asked_for_again_makes_it_again(
@@ -76,7 +76,7 @@ def test_a_job_that_failed_for_a_run_that_is_asked_for_again_makes_it_again(
 ) -> None:
     (attempts.path(path.parent, 2) / run_record.FAILURE).write_text("{}")
     attempts.backup_of(path).write_text("")  # what is to be replaced
-    assert launching.bring_back(path, spec, None, {}) is None
+    assert launching.restore_record(path, spec, None, {}) is None
 
 
 def test_what_another_start_has_kept_does_not_make_the_job_do_its_run_again(
@@ -86,7 +86,7 @@ def test_what_another_start_has_kept_does_not_make_the_job_do_its_run_again(
     record = attempts.path(path.parent, 2) / attempts.RECORD
     attempts.backup_of(path).hardlink_to(record)
     in_job("77", 1)
-    assert launching.bring_back(path, spec, None, os.environ) == 2
+    assert launching.restore_record(path, spec, None, os.environ) == 2
     assert path.samefile(record)
     assert not attempts.backup_of(path).exists()
 
@@ -107,22 +107,22 @@ def test_only_what_an_earlier_start_of_the_job_made_is_brought_back(
     environment = msgspec.structs.replace(made.environment, slurm_job=job)
     run_record.write_json(file, msgspec.structs.replace(made, environment=environment))
     in_job("77", restarts)
-    assert launching.bring_back(path, spec, None, os.environ) == brought_back
+    assert launching.restore_record(path, spec, None, os.environ) == brought_back
 
 
 def test_a_run_that_is_asked_for_again_is_made_again(
     path: Path, spec: RunSpec, in_job: Callable[[str, int], None]
 ) -> None:
     in_job("77", 0)
-    assert launching.bring_back(path, spec, None, os.environ) is None
+    assert launching.restore_record(path, spec, None, os.environ) is None
     in_job("77", 1)
-    assert launching.bring_back(path, local_spec(epochs=7), None, os.environ) is None
+    assert launching.restore_record(path, local_spec(epochs=7), None, os.environ) is None
     in_job("78", 1)  # its user wants the run again
-    assert launching.bring_back(path, spec, None, os.environ) is None
+    assert launching.restore_record(path, spec, None, os.environ) is None
     in_job("77", 1)
     write_dataset_facts(path.parent, "mnist", 60000, "0" * 64)
-    assert launching.bring_back(path, spec, path.with_name("mnist.npz"), os.environ) is None
-    assert launching.bring_back(path, spec, None, os.environ) == 2
+    assert launching.restore_record(path, spec, path.with_name("mnist.npz"), os.environ) is None
+    assert launching.restore_record(path, spec, None, os.environ) == 2
 
 
 def test_a_run_that_was_finished_while_its_job_was_in_the_queue_is_not_made_again(
@@ -132,7 +132,7 @@ def test_a_run_that_was_finished_while_its_job_was_in_the_queue_is_not_made_agai
     in_job("78", 0)
     for submitted, brought_back in (("2036-11-20T10:00:00", None), (FIRST, 2)):
         program(tmp_path / "programs", "scontrol", f"echo SubmitTime={submitted}")
-        assert launching.bring_back(path, spec, None, os.environ) == brought_back
+        assert launching.restore_record(path, spec, None, os.environ) == brought_back
 
 
 def test_a_run_that_an_earlier_attempt_finishes_as_the_next_begins_is_not_made_again(
@@ -156,4 +156,4 @@ def test_an_attempt_after_the_finished_one_counts(
 ) -> None:
     in_job("77", 1)
     attempts.path(path.parent, 3).mkdir()
-    assert launching.bring_back(path, spec, None, os.environ) is None
+    assert launching.restore_record(path, spec, None, os.environ) is None

@@ -109,7 +109,7 @@ def test_a_program_finds_what_it_has_written(tmp_path: Path) -> None:
     program = replace(spec(), recipe=replace(spec().recipe, program=("train",)))
     first = begin(tmp_path, 1, program)
     assert first.checkpoint is None
-    (checkpoint_folder.of_program(first) / "newest").write_text("epoch 3")
+    (checkpoint_folder.program_folder(first) / "newest").write_text("epoch 3")
     second = begin(tmp_path, 2, program)
     assert (second.checkpoint, second.first_attempt) == ("program", 1)
-    assert (checkpoint_folder.of_program(second) / "newest").read_text() == "epoch 3"
+    assert (checkpoint_folder.program_folder(second) / "newest").read_text() == "epoch 3"

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 from builders import rank_events, write_events
+from msgspec.structs import replace
 from tfscaling.launch import failures, provenance, slurm_job
 from tfscaling.launch.checkpoint_folder import InterruptedTrainingError
 from tfscaling.record.attempts import Cause, Kind
+from tfscaling.record.events import Event, EventName
 from tfscaling.record.run_record import SlurmJob
 from tfscaling.train import strategies
 
@@ -18,19 +20,22 @@ RAN = {"start": 1.0, "imported": 2.0}
 LOST_PEER = {"error": "UnavailableError", "message": "Socket closed"}
 
 
-def running(rank: int, **times: float) -> list[dict[str, Any]]:
+def running(rank: int, **times: float) -> list[Event]:
     return rank_events(rank, {**RAN, **times}, host=f"node{rank}")
 
 
-def complaining(rank: int, time_s: float, **error: str) -> list[dict[str, Any]]:
-    lines = running(rank)
-    return [*lines, {"time_s": time_s, "rank": rank, "event": "failed", **LOST_PEER, **error}]
+def failed(rank: int, time_s: float, **details: str) -> Event:
+    return Event(name=EventName.FAILED, time_s=time_s, rank=rank, details=details)
 
 
-def folder_with(tmp_path: Path, *ranks: list[dict[str, Any]]) -> Path:
+def complaining(rank: int, time_s: float, **error: str) -> list[Event]:
+    return [*running(rank), failed(rank, time_s, **{**LOST_PEER, **error})]
+
+
+def folder_with(tmp_path: Path, *ranks: list[Event]) -> Path:
     for lines in ranks:
-        write_events(tmp_path, lines[0]["rank"], lines)
-        log = tmp_path / f"rank-{lines[0]['rank']}.log"
+        write_events(tmp_path, lines[0].rank, lines)
+        log = tmp_path / f"rank-{lines[0].rank}.log"
         log.write_text("\n".join(f"line {number}" for number in range(100)))
     return tmp_path
 
@@ -169,11 +174,10 @@ def test_a_silent_rank_is_the_cause_of_a_stall_wherever_it_is(tmp_path: Path) ->
     assert failures.stalled(folder, "silent", 2).rank == 2  # before its first event
 
 
-def behind(lines: list[dict[str, Any]], seconds: float) -> list[dict[str, Any]]:
+def behind(lines: list[Event], seconds: float) -> list[Event]:
     """The same events by a host whose clock is behind the launcher's."""
-    found = [{**line, "time_s": line["time_s"] - seconds} for line in lines]
-    found[0]["offset_s"] = seconds
-    return found
+    first, *others = [replace(line, time_s=line.time_s - seconds) for line in lines]
+    return [replace(first, details={**first.details, "offset_s": seconds}), *others]
 
 
 def test_a_host_whose_clock_is_behind_is_not_blamed_for_that(tmp_path: Path) -> None:
@@ -188,17 +192,17 @@ def test_a_host_whose_clock_is_behind_is_not_blamed_for_that(tmp_path: Path) -> 
 
 def test_a_node_that_failed_is_named_with_its_first_rank(tmp_path: Path) -> None:
     for rank, host in enumerate(["n1", "n2", "n2"]):
-        write_events(tmp_path, rank, [{"time_s": 1.0, "event": "start", "host": host}])
+        write_events(tmp_path, rank, rank_events(rank, {"start": 1.0}, host=host))
     log = tmp_path / "srun.log"
     log.write_text("srun: error: Node failure on n2\nsrun: Job step aborted\n")
     cause = slurm_job.ended_by(log)
     assert cause is not None
-    named = failures.with_rank_of_host(cause, tmp_path)
+    named = failures.add_rank_of_host(cause, tmp_path)
     assert (named.kind, named.rank, named.host) == ("node_failed", 1, "n2")
     silent = Cause(kind="stalled", message="rank 1 gave no sign of life for 40 s", rank=1)
-    assert failures.of_a_lost_node(silent, log) == named
+    assert failures.find_lost_node(silent, log) == named
     own = Cause(kind="program_failed", message="exit code 3", rank=0)
-    assert failures.of_a_lost_node(own, log) == own
+    assert failures.find_lost_node(own, log) == own
 
 
 @pytest.mark.parametrize(
@@ -214,8 +218,8 @@ def test_ranks_that_a_rendezvous_lacks_are_named(
     reached: list[list[str]], rank: int, said: str, tmp_path: Path
 ) -> None:
     for number, names in enumerate(reached):
-        lines = [{"time_s": float(at), "event": n} for at, n in enumerate(["start", *names])]
-        write_events(tmp_path, number, lines)
+        passed = {name: float(at) for at, name in enumerate(["start", *names])}
+        write_events(tmp_path, number, rank_events(number, passed))
     cause = failures.stalled(tmp_path, "50 s", None, 3)
     assert (cause.kind, cause.rank) == ("stalled", rank)
     assert said in cause.message and cause.message.startswith("50 s")
@@ -242,10 +246,10 @@ def test_a_rank_that_had_no_memory_is_named(
     """By the counter of the rank's control group, on the host of the rank."""
     counter = tmp_path / "memory.oom_control"
     counter.write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 3\n")
-    start: dict[str, Any] = {"event": "start", "host": host or socket.gethostname()}
-    start |= {"oom_counter": str(counter), "oom_kills": before}
+    details = {"host": host or socket.gethostname()}
+    start = rank_events(1, {"start": 1.0}, oom_counter=str(counter), oom_kills=before, **details)
     cause = Cause(kind=kind, message=message, error=message, rank=1, exit_code=exit_code)
-    named = failures.without_memory(cause, [start])
+    named = failures.mark_out_of_memory(cause, start)
     assert (named.kind, named.rank) == (found, 1)
 
 
@@ -279,7 +283,7 @@ def test_the_own_control_group_counts_the_processes_without_memory(tmp_path: Pat
     ],
 )  # fmt: skip
 def test_a_gpu_without_memory_is_named(kind: Kind, message: str, found: str) -> None:
-    assert failures.without_memory(Cause(kind=kind, message=message, rank=1)).kind == found
+    assert failures.mark_out_of_memory(Cause(kind=kind, message=message, rank=1)).kind == found
 
 
 BEGUN, IMPORTED = {"start": 1.0}, {"start": 1.0, "imported": 2.0}
@@ -287,21 +291,21 @@ PROGRAM = {"start": 1.0, "program_start": 2.0}
 HOST = "n2.cluster.example"
 
 
-def told(rank: int, host: str, passed: dict[str, float], job: str = "worker") -> list[Any]:
+def told(rank: int, host: str, passed: dict[str, float], job: str = "worker") -> list[Event]:
     return rank_events(rank, passed, host=host, job=job)
 
 
-def lacking(rank: int, host: str, seen: int = 3, error: str = "DeviceError") -> list[Any]:
-    failed = {"time_s": 9.0, "rank": rank, "event": "failed", "error": error}
-    return [*told(rank, host, BEGUN), {**failed, "message": strategies.missing_gpus(4, seen, {})}]
+def lacking(rank: int, host: str, seen: int = 3, error: str = "DeviceError") -> list[Event]:
+    message = strategies.missing_gpus(4, seen, {})
+    return [*told(rank, host, BEGUN), failed(rank, 9.0, error=error, message=message)]
 
 
-def cause_of(folder: Path, *ranks: list[Any]) -> Cause:
+def cause_of(folder: Path, *ranks: list[Event]) -> Cause:
     for events in ranks:
-        write_events(folder, events[0]["rank"], events)
-    exits = {events[0]["rank"]: 1 for events in ranks if events[-1]["event"] == "failed"}
+        write_events(folder, events[0].rank, events)
+    exits = {events[0].rank: 1 for events in ranks if events[-1].name is EventName.FAILED}
     found = failures.find_cause(folder, exits, {})
-    return failures.without_gpus(found, folder)
+    return failures.mark_missing_gpus(found, folder)
 
 
 @pytest.fixture

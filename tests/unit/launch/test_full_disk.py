@@ -22,7 +22,8 @@ WRITE = """
 import sys
 from pathlib import Path
 from tfscaling.files import atomic, program_errors
-program_errors.told(lambda: atomic.write_text(Path(sys.argv[1]), "x" * int(sys.argv[2])))
+path, text = Path(sys.argv[1]), "x" * int(sys.argv[2])
+program_errors.exit_on_input_error(lambda: atomic.write_text(path, text))
 """
 SIZE = 2 << 20
 

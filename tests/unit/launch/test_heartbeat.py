@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from builders import SCRIPTS, wait_until
 from tfscaling.launch import heartbeat
-from tfscaling.launch.heartbeat import Beat, Doing, Stall, Watch
+from tfscaling.launch.heartbeat import Heartbeat, Stall, StallDetector
 from tfscaling.launch.signs import Signs
+from tfscaling.record.events import RankActivity
 
 TIMEOUT_S = 60.0
 #: What a rank uses in a heartbeat's interval: nearly nothing, and one CPU.
@@ -24,12 +25,15 @@ class Run:
     """Ranks by the watch of a launcher, second by second; each beats, works or has events."""
 
     def __init__(
-        self, ranks: int = 2, doing: Doing = Doing.WAITING, timeout_s: float = TIMEOUT_S
+        self,
+        ranks: int = 2,
+        doing: RankActivity = RankActivity.WAITING,
+        timeout_s: float = TIMEOUT_S,
     ) -> None:
         self.ranks = range(ranks)
         self.now_s, self.progress = 1000.0, 0
-        self.watch = Watch(timeout_s, self.now_s, ranks)
-        self.beats = {rank: Beat(1, 3.0, 1_000_000) for rank in range(ranks)}
+        self.watch = StallDetector(timeout_s, self.now_s, ranks)
+        self.beats = {rank: Heartbeat(1, 3.0, 1_000_000) for rank in range(ranks)}
         self.doing = dict.fromkeys(range(ranks), doing)
         self.blocked: set[int] = set()
 
@@ -48,7 +52,7 @@ class Run:
         for _ in range(int(seconds / heartbeat.INTERVAL_S)):
             for rank, used_s in (cpu_s or {}).items():
                 beat = self.beats[rank]
-                self.beats[rank] = Beat(
+                self.beats[rank] = Heartbeat(
                     beat.number + 1, beat.cpu_s + used_s, beat.io_bytes + io, rank in self.blocked
                 )
             self.progress += events
@@ -95,7 +99,7 @@ def test_a_rank_that_stops_beating_is_named_though_another_works(many: tuple[int
 
 
 def test_a_rank_whose_heartbeats_come_by_files_may_be_late() -> None:
-    run = Run(doing=Doing.TRAINING, timeout_s=600)
+    run = Run(doing=RankActivity.TRAINING, timeout_s=600)
     by_files_s = 2 * heartbeat.FILES_INTERVAL_S
     run.beats[1] = run.beats[1]._replace(interval_s=by_files_s)
     run.go(10, {0: BUSY_S})
@@ -107,7 +111,7 @@ def test_a_rank_whose_heartbeats_come_by_files_may_be_late() -> None:
 def test_a_rank_that_has_ended_need_not_beat(many: tuple[int, int]) -> None:
     ranks, ended = many
     run = Run(ranks)
-    run.doing[ended] = Doing.ENDED
+    run.doing[ended] = RankActivity.ENDED
     assert run.go(5 * TIMEOUT_S, run.others(ended)) is None
     found = run.go(3 * TIMEOUT_S, run.others(ended, cpu_s=IDLE_S))
     assert found is not None and found.rank is None
@@ -117,27 +121,27 @@ def test_by_default_a_rank_that_hangs_is_found_within_a_minute(many: tuple[int, 
     """Silent, or all wait for one another; the platform's limit is for code of others."""
     ranks, silent = many
     for named in (silent, None):
-        run = Run(ranks, Doing.TRAINING, timeout_s=600)
+        run = Run(ranks, RankActivity.TRAINING, timeout_s=600)
         run.go(300, run.others())
         found = run.go(60, run.others(cpu_s=IDLE_S) if named is None else run.others(silent))
         assert found is not None and found.rank == named
 
 
 #: What the second of two ranks does, whether its disk blocks it, and which ranks beat.
-MAY_WAIT: dict[str, tuple[Doing | None, bool, tuple[int, ...]]] = {
-    "loads": (Doing.LOADING, False, (0, 1)),
-    "waits": (Doing.WAITING, False, (0, 1)),
-    "waits for its disk": (Doing.TRAINING, True, (0, 1)),
-    "loads and keeps Python's lock": (Doing.LOADING, False, (0,)),
+MAY_WAIT: dict[str, tuple[RankActivity | None, bool, tuple[int, ...]]] = {
+    "loads": (RankActivity.LOADING, False, (0, 1)),
+    "waits": (RankActivity.WAITING, False, (0, 1)),
+    "waits for its disk": (RankActivity.TRAINING, True, (0, 1)),
+    "loads and keeps Python's lock": (RankActivity.LOADING, False, (0,)),
     "has not started": (None, False, (0,)),
 }
 
 
 @pytest.mark.parametrize(("doing", "is_blocked", "beating"), MAY_WAIT.values(), ids=MAY_WAIT)
 def test_code_of_others_and_disks_may_take_until_the_platforms_limit(
-    doing: Doing | None, is_blocked: bool, beating: tuple[int, ...]
+    doing: RankActivity | None, is_blocked: bool, beating: tuple[int, ...]
 ) -> None:
-    run = Run(doing=Doing.TRAINING, timeout_s=600)
+    run = Run(doing=RankActivity.TRAINING, timeout_s=600)
     if doing is None:
         del run.doing[1], run.beats[1]
     else:
@@ -149,8 +153,8 @@ def test_code_of_others_and_disks_may_take_until_the_platforms_limit(
 
 def test_a_rank_that_waits_for_a_late_one_need_not_beat_and_is_not_named() -> None:
     """TensorFlow stops the heart while it looks for the others."""
-    run = Run(doing=Doing.MEETING, timeout_s=600)
-    run.doing[1] = Doing.LOADING
+    run = Run(doing=RankActivity.MEETING, timeout_s=600)
+    run.doing[1] = RankActivity.LOADING
     run.go(10, {0: BUSY_S, 1: BUSY_S})
     assert run.go(1200, {1: BUSY_S}) is None
     found = run.go(1200, {1: IDLE_S})
@@ -169,7 +173,7 @@ def test_a_rank_that_was_silent_when_others_complained_is_known() -> None:
     run.go(10, {0: IDLE_S, 1: IDLE_S}, events=True)
     assert run.watch.lately_silent(run.doing) == {1}
     # not one that waits for others to come, or loads: neither need beat
-    for doing in (Doing.MEETING, Doing.LOADING):
+    for doing in (RankActivity.MEETING, RankActivity.LOADING):
         assert run.watch.lately_silent({**run.doing, 1: doing}) == set()
     # but a rank that went on with the others is no cause of what comes later
     run.go(90, {0: BUSY_S, 1: BUSY_S}, events=True)
@@ -205,14 +209,14 @@ from tfscaling.record.events import EventLog
 heartbeat.FILES_INTERVAL_S = 0.05
 folder = pathlib.Path(sys.argv[1])
 log = EventLog(folder / "rank-3.events.jsonl", 3)
-heartbeat.Heart(log, lambda: (folder / "orphaned").touch()).start()
+heartbeat.HeartbeatThread(log, lambda: (folder / "orphaned").touch()).start()
 until = time.monotonic() + 600
 while time.monotonic() < until:
     exec(sys.argv[2])
 """
 
 
-def beats_of(folder: Path, doing: str) -> tuple[Beat, Beat]:
+def beats_of(folder: Path, doing: str) -> tuple[Heartbeat, Heartbeat]:
     """Two heartbeats, twenty apart, of a process that does this."""
     rank = subprocess.Popen(
         [sys.executable, "-c", RANK, str(folder), doing],
@@ -226,7 +230,7 @@ def beats_of(folder: Path, doing: str) -> tuple[Beat, Beat]:
         rank.wait()
 
 
-def heard(folder: Path, number: int) -> Beat:
+def heard(folder: Path, number: int) -> Heartbeat:
     """The first heartbeat of rank 3 from this number on, as the launcher reads it."""
     signs = Signs(folder)
 

@@ -122,7 +122,7 @@ def test_only_output_that_ends_with_a_traceback_blames(lines: list[str], name: s
 )
 def test_every_makers_words_about_memory_are_understood(words: str) -> None:
     cause = Cause(kind="program_failed", message=f"user.py:4: {words}; log: rank-0.log")
-    assert failures.without_memory(cause).kind == "out_of_memory"
+    assert failures.mark_out_of_memory(cause).kind == "out_of_memory"
 
 
 @pytest.mark.parametrize(
@@ -131,4 +131,4 @@ def test_every_makers_words_about_memory_are_understood(words: str) -> None:
 )
 def test_other_words_are_no_lack_of_memory(words: str) -> None:
     cause = Cause(kind="program_failed", message=f"user.py:4: {words}; log: rank-0.log")
-    assert failures.without_memory(cause) == cause
+    assert failures.mark_out_of_memory(cause) == cause

@@ -90,12 +90,17 @@ def test_ranks_of_an_mpi_job_are_told_how_to_find_each_other() -> None:
         socket.create_connection((host, int(port)), timeout=300).close()
 
 
-def gpus_of(geometry: Geometry, given: Sequence[str] | None, **changes: Any) -> list[str]:
-    """CUDA_VISIBLE_DEVICES of each local rank, where these GPUs are given."""
-    env = {"PATH": ""} if given is None else {"CUDA_VISIBLE_DEVICES": ",".join(given)}
+def gpus_of(
+    geometry: Geometry,
+    given: Sequence[str] | None,
+    name: str = "CUDA_VISIBLE_DEVICES",
+    **changes: Any,
+) -> list[str]:
+    """The variable `name` of each local rank, where it lists these GPUs, without nvidia-smi."""
+    env = {"PATH": ""} if given is None else {"PATH": "", name: ",".join(given)}
     with ExitStack() as held:
         wanted = request(geometry, gpus=True, env=env, held=held, **changes)
-        return [command.env["CUDA_VISIBLE_DEVICES"] for command in LAUNCHERS["local"](wanted)]
+        return [command.env[name] for command in LAUNCHERS["local"](wanted)]
 
 
 FIVE = ["0", "1", "2", "3", "4"]
@@ -128,7 +133,8 @@ def test_local_ranks_take_no_other_gpus_than_those_that_are_given(dice: random.R
     given = [form.format(number) for number in dice.sample(range(16), 16)]
     given = given[: nodes * gpus + dice.randrange(3)]
     shares = [",".join(given[n * gpus : (n + 1) * gpus]) for n in range(nodes)]
-    assert gpus_of(Geometry(nodes, 1, gpus), given) == shares
+    name = dice.choice(["CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"])
+    assert gpus_of(Geometry(nodes, 1, gpus), given, name) == shares
 
 
 def test_engines_get_the_image_its_python_and_all_folders(
@@ -146,6 +152,7 @@ def test_engines_get_the_image_its_python_and_all_folders(
     folders = [own[n + 1] for n, word in enumerate(own) if word == "--bind"]
     assert folders == [here, str(REPOSITORY), sys.prefix, sys.base_prefix, "/a:/b"]
     assert own[:3] == ["apptainer", "exec", "--nv"]
+    assert words("singularity") == ["singularity", *own[1:]]
     assert own[-7:] == ["--pwd", here, "i.sif", "python", *rank]
     binds = ["--bind", here, "--bind", str(REPOSITORY), "--bind", "/a:/b"]
     charliecloud = words("charliecloud", python="/p")
@@ -156,6 +163,31 @@ def test_engines_get_the_image_its_python_and_all_folders(
         f"--container-workdir={here}",
         *["/p", *rank],
     ]
+
+
+@pytest.mark.parametrize("launcher", ["srun", "local"])
+@pytest.mark.parametrize(
+    ("engine", "prefix"),
+    [
+        *(("apptainer", "APPTAINERENV_"), ("singularity", "SINGULARITYENV_")),
+        *(("charliecloud", None), ("pyxis", None)),
+    ],
+)
+def test_variables_of_the_platform_keep_their_values_in_an_image(
+    launcher: str, engine: Any, prefix: str | None
+) -> None:
+    env = {"NCCL_DEBUG": "INFO", "OMP_NUM_THREADS": "4", "PATH": "/site/bin"}
+    container = Container(image="i.sif", engine=engine)
+    with ExitStack() as held:
+        wanted = request(Geometry(1, 1, 0), env=env, container=container, held=held)
+        (command,) = LAUNCHERS[launcher](wanted)
+    assert command.env.items() >= env.items()
+    kept = {name: value for name, value in command.env.items() if "ENV_" in name}
+    assert kept.items() >= {f"{prefix}NCCL_DEBUG": "INFO"}.items() if prefix else not kept
+    assert f"{prefix}PATH" not in kept  # the image has its own programs
+    options = [word for word in command.argv if word.startswith("--container-env")]
+    is_pyxis = engine == "pyxis" and launcher == "srun"
+    assert options == ["--container-env=NCCL_DEBUG,OMP_NUM_THREADS"] * is_pyxis
 
 
 def test_the_digest_of_an_image_changes_with_its_files(tmp_path: Path) -> None:

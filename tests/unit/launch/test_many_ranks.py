@@ -20,7 +20,7 @@ import pytest
 from builders import wait_until
 from program_runs import start
 from tfscaling.record import events
-from tfscaling.record.events import PROGRAM_STARTED, Event
+from tfscaling.record.events import Event, EventName
 
 FEW, MANY = 6, int(os.environ.get("RANKS", "64"))
 #: Above this number strace would slow the ranks down: SAMPLE of them are traced for SAMPLED_S.
@@ -37,13 +37,13 @@ def sleeping(folder: Path, ranks: int, sleep_s: int, **how: object) -> subproces
     return start(folder, "", nodes=ranks, program=program, **more)
 
 
-def passed(folder: Path, kind: str, number: int) -> list[Event]:
-    """At least this many events of this kind."""
+def passed(folder: Path, name: EventName, number: int) -> list[Event]:
+    """Return at least this many events with this name."""
     found: list[Event] = []
 
     def have_come() -> bool:
         lines = events.read(folder / ATTEMPT / events.OF_RANKS)
-        found[:] = [event for event in lines if event["event"] == kind]
+        found[:] = [event for event in lines if event.name is name]
         return len(found) >= number
 
     wait_until(have_come)
@@ -67,8 +67,9 @@ def test_ranks_cost_the_file_system_next_to_nothing(ranks: int, tmp_path: Path) 
     process = sleeping(tmp_path, ranks, sleep_s, tracer=[traced[0], *options, *traced[1:]])
     of_sample = 0.0
     if is_sampled:
-        passed(tmp_path, PROGRAM_STARTED, ranks)
-        pids = [event["pid"] for event in passed(tmp_path, "start", ranks)][-SAMPLE:]
+        passed(tmp_path, EventName.PROGRAM_STARTED, ranks)
+        begun = passed(tmp_path, EventName.START, ranks)[-SAMPLE:]
+        pids = [event.details["pid"] for event in begun]
         attached = [word for pid in pids for word in ("-p", str(pid))]
         sample = [*TRACER, str(tmp_path / "sample"), *attached]
         subprocess.run(["timeout", "--signal=INT", str(SAMPLED_S), *sample], check=False)
@@ -79,8 +80,8 @@ def test_ranks_cost_the_file_system_next_to_nothing(ranks: int, tmp_path: Path) 
     assert process.returncode == 0, output
     calls = calls_s(tmp_path / "trace", tmp_path)
     lines = events.read(tmp_path / "run/events.jsonl")
-    begin_s = max(e["time_s"] for e in lines if e["event"] == PROGRAM_STARTED)
-    end_s = min(e["time_s"] for e in lines if e["event"] == "program_end")
+    begin_s = max(e.time_s for e in lines if e.name is EventName.PROGRAM_STARTED)
+    end_s = min(e.time_s for e in lines if e.name is EventName.PROGRAM_ENDED)
     while_all_run = sum(begin_s <= call_s <= end_s for call_s in calls)
     rank_seconds = ranks * (end_s - begin_s)
     used = while_all_run + of_sample * rank_seconds
@@ -118,11 +119,11 @@ def test_one_of_many_ranks_is_found_and_named(
     ranks, victim = MANY, MANY * 2 // 3
     process = sleeping(tmp_path, ranks, 900)
     try:
-        begun = passed(tmp_path, PROGRAM_STARTED, ranks)
-        assert {event["rank"] for event in begun} == set(range(ranks))
+        begun = passed(tmp_path, EventName.PROGRAM_STARTED, ranks)
+        assert {event.rank for event in begun} == set(range(ranks))
         launcher = psutil.Process(process.pid)
         before, fault_s = launcher.cpu_times(), time.monotonic()
-        started = {e["rank"]: e["pid"] for e in passed(tmp_path, "start", ranks)}
+        started = {e.rank: e.details["pid"] for e in passed(tmp_path, EventName.START, ranks)}
         fault(started[victim])
         wait_until((tmp_path / "run/failure.json").exists)
         after, found_s = launcher.cpu_times(), time.monotonic() - fault_s

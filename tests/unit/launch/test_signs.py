@@ -19,11 +19,11 @@ from builders import SCRIPTS, wait_until
 from tfscaling.cluster import resolver
 from tfscaling.launch import link, rank_files
 from tfscaling.launch import signs as signs_module
-from tfscaling.launch.link import HEAD, HELLO, Link
+from tfscaling.launch.link import HEAD, HELLO, LauncherConnection
 from tfscaling.launch.rank_process import RankContext
 from tfscaling.launch.signs import Signs
 from tfscaling.record import events
-from tfscaling.record.events import BEAT, EventLog
+from tfscaling.record.events import EventLog, EventName
 
 #: A heartbeat.
 USED = {"number": 1, "cpu_s": 0.5, "io_bytes": 7, "blocked": False}
@@ -40,12 +40,12 @@ def address(signs: Signs) -> Iterator[str]:
         yield found
 
 
-def log_of(folder: Path, rank: int, own: Link) -> EventLog:
+def log_of(folder: Path, rank: int, own: LauncherConnection) -> EventLog:
     return EventLog(rank_files.events_path(folder, rank), rank, own.post)
 
 
 def names(signs: Signs, rank: int) -> list[str]:
-    return [event["event"] for event in signs.events.get(rank, [])]
+    return [event.name for event in signs.events.get(rank, [])]
 
 
 def place(address: str) -> tuple[str, int]:
@@ -57,45 +57,45 @@ def test_what_ranks_report_is_in_one_file_of_the_launcher(
     signs: Signs, address: str, tmp_path: Path
 ) -> None:
     for rank in (0, 1):
-        own = Link(address, rank)
+        own = LauncherConnection(address, rank)
         offset = own.offset()
         assert offset is not None and abs(offset.offset_s) <= offset.uncertainty_s + 0.05
         log = log_of(tmp_path, rank, own)
-        log.add("start", host="h", offset_s=2.0)
-        log.add(BEAT, **USED)
-        log.add("end")
+        log.add(EventName.START, host="h", offset_s=2.0)
+        log.add(EventName.BEAT, **USED)
+        log.add(EventName.END)
         own.report(b'{"rank": %d}' % rank)
     wait_until(lambda: names(signs, 0) == names(signs, 1) == ["start", "end"])
     assert signs.beats[1].cpu_s == 0.5 and signs.reported == {0, 1}
     signs.wait([0, 1], 0.0)
     assert {path.name for path in tmp_path.iterdir()} == {events.OF_RANKS, rank_files.REPORTS}
-    found = events.of_ranks(tmp_path)
-    assert [[e["event"] for e in lines] for lines in found.values()] == [["start", "end"]] * 2
-    assert found[0][0]["time_s"] == pytest.approx(found[0][0]["host_time_s"] + 2.0, abs=1.0)
+    found = events.read_by_rank(tmp_path)
+    assert [[e.name for e in lines] for lines in found.values()] == [["start", "end"]] * 2
+    assert found[0][0].time_s == pytest.approx(found[0][0].host_time_s + 2.0, abs=1.0)
 
 
 def test_a_rank_that_loses_its_launcher_writes_all_it_has_reported(
     signs: Signs, tmp_path: Path
 ) -> None:
     with signs.served("127.0.0.1", 1) as address:
-        own = Link(address, 0)
+        own = LauncherConnection(address, 0)
         log = log_of(tmp_path, 0, own)
-        log.add("start")
+        log.add(EventName.START)
         wait_until(lambda: names(signs, 0) == ["start"])
     assert not own.is_given_up(300.0) and not own.is_open
-    log.add("imported")
-    log.add(BEAT, **USED)
+    log.add(EventName.IMPORTED)
+    log.add(EventName.BEAT, **USED)
     signs.update(files=True)
     assert names(signs, 0) == ["start", "imported"]
     assert signs.beats[0].number == 1
-    assert [e["event"] for e in events.of_ranks(tmp_path)[0]] == ["start", "imported"]
+    assert [e.name for e in events.read_by_rank(tmp_path)[0]] == ["start", "imported"]
     assert link.connect(address, 0) is None
     assert link.connect("", 0) is None
 
 
 def test_ranks_hear_that_they_are_given_up(signs: Signs, address: str, tmp_path: Path) -> None:
-    own = Link(address, 0)
-    log_of(tmp_path, 0, own).add("start")
+    own = LauncherConnection(address, 0)
+    log_of(tmp_path, 0, own).add(EventName.START)
     wait_until(lambda: names(signs, 0) == ["start"])
     assert not own.is_given_up(0.0)
     signs.give_up()
@@ -105,36 +105,38 @@ def test_ranks_hear_that_they_are_given_up(signs: Signs, address: str, tmp_path:
 def test_of_a_program_that_works_for_days_the_launcher_keeps_the_last_sign_in_memory(
     signs: Signs, address: str, tmp_path: Path
 ) -> None:
-    log = log_of(tmp_path, 0, Link(address, 0))
-    for name in (events.PROGRAM_STARTED, *[events.WORKING] * 100, "end"):
+    log = log_of(tmp_path, 0, LauncherConnection(address, 0))
+    for name in (EventName.PROGRAM_STARTED, *[EventName.WORKING] * 100, EventName.END):
         log.add(name)
     wait_until(lambda: signs.progress == 102)
-    assert names(signs, 0) == [events.PROGRAM_STARTED, events.WORKING, "end"]
+    assert names(signs, 0) == [EventName.PROGRAM_STARTED, EventName.WORKING, "end"]
 
 
-@pytest.mark.parametrize("last", ["end", "failed"])
+@pytest.mark.parametrize("last", [EventName.END, EventName.FAILED])
 def test_servers_wait_for_the_end_of_their_coordinator(
-    signs: Signs, address: str, tmp_path: Path, last: str
+    signs: Signs, address: str, tmp_path: Path, last: EventName
 ) -> None:
-    log, found = log_of(tmp_path, 0, Link(address, 0)), []
-    log.add("start")
-    waiting = threading.Thread(target=lambda: found.append(Link(address, 1).has_ended_well()))
+    log, found = log_of(tmp_path, 0, LauncherConnection(address, 0)), []
+    log.add(EventName.START)
+    waiting = threading.Thread(
+        target=lambda: found.append(LauncherConnection(address, 1).has_ended_well())
+    )
     waiting.start()
-    log.add("built")
+    log.add(EventName.BUILT)
     assert not found
     log.add(last)
     waiting.join(300)
-    assert found == [last == "end"]
+    assert found == [last is EventName.END]
 
 
 def test_without_a_connection_servers_read_the_events_of_their_coordinator(tmp_path: Path) -> None:
     config = {"cluster": {"ps": ["127.0.0.1:1"]}, "task": {"type": "ps", "index": 0}}
     cluster = resolver.resolve({"TF_CONFIG": json.dumps(config)})
-    for last in ("failed", "end"):
+    for last in (EventName.FAILED, EventName.END):
         EventLog(rank_files.events_path(tmp_path, 0), 0).add(last)
         log = EventLog(rank_files.events_path(tmp_path, 1), 1)
         context = RankContext(cluster, tmp_path, log, 0.0, None)
-        assert context.coordinator_has_ended_well() == (last == "end")
+        assert context.coordinator_has_ended_well() == (last is EventName.END)
 
 
 def sends(content: bytes) -> Callable[[str], None]:
@@ -151,7 +153,7 @@ def sends(content: bytes) -> Callable[[str], None]:
 
 
 def with_another_secret(address: str) -> None:
-    own = Link(f"{address.split()[0]} {'0' * 64}", 1)
+    own = LauncherConnection(f"{address.split()[0]} {'0' * 64}", 1)
     own.post('{"event": "end", "time_s": 1.0, "rank": 1}')
     assert own.offset() is None
 
@@ -175,7 +177,7 @@ def sends_as_rank(content: bytes) -> Callable[[str], None]:
     """With the secret, as after a fault of a rank."""
 
     def send(address: str) -> None:
-        own = Link(address, 1)
+        own = LauncherConnection(address, 1)
         with contextlib.closing(own), contextlib.suppress(OSError):
             own._socket.sendall(content)
             own._receive(1)
@@ -212,15 +214,15 @@ MANY = pytest.param("10,000 connections", marks=pytest.mark.full)
 def test_fake_messages_change_nothing_and_are_reported(
     signs: Signs, address: str, tmp_path: Path, fake: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    log = log_of(tmp_path, 0, Link(address, 0))
-    log.add("start")
+    log = log_of(tmp_path, 0, LauncherConnection(address, 0))
+    log.add(EventName.START)
     FAKES[fake](address)
     wait_until(lambda: signs.refused > 0)
     # the ranks are heard as before, and further ones may come
-    log.add("end")
-    another = Link(address, 1)
+    log.add(EventName.END)
+    another = LauncherConnection(address, 1)
     assert another.offset() is not None
-    log_of(tmp_path, 1, another).add("start")
+    log_of(tmp_path, 1, another).add(EventName.START)
     wait_until(lambda: names(signs, 0) == ["start", "end"] and names(signs, 1) == ["start"])
     signs.update(files=True)
     assert (signs.beats, signs.reported) == ({}, set())
@@ -239,7 +241,7 @@ def test_a_burst_of_strangers_takes_no_more_connections_than_allowed(
         taken = len(os.listdir("/proc/self/fd")) - before - number
         assert taken <= signs_module._STRANGERS_MAX + 8
         # a rank comes in meanwhile
-        log_of(tmp_path, 0, Link(address, 0)).add("start")
+        log_of(tmp_path, 0, LauncherConnection(address, 0)).add(EventName.START)
         wait_until(lambda: names(signs, 0) == ["start"])
 
 
@@ -272,9 +274,9 @@ def test_too_few_descriptors_are_reported_once_and_ranks_come_in(tmp_path: Path)
         address = launcher.stdout.readline().decode().strip()
         for _ in range(3 * limit):
             held.enter_context(socket.create_connection(place(address)))
-        own = Link(address, 0)
+        own = LauncherConnection(address, 0)
         assert own.offset() is not None
-        log_of(tmp_path, 0, own).add("start")
+        log_of(tmp_path, 0, own).add(EventName.START)
         assert own.offset() is not None  # it was read
         output, _ = launcher.communicate()
     text = output.decode()
@@ -285,7 +287,7 @@ def test_too_few_descriptors_are_reported_once_and_ranks_come_in(tmp_path: Path)
 def test_the_secret_is_in_no_file_and_no_command_line(
     signs: Signs, address: str, tmp_path: Path
 ) -> None:
-    log_of(tmp_path, 0, Link(address, 0)).add("start")
+    log_of(tmp_path, 0, LauncherConnection(address, 0)).add(EventName.START)
     wait_until(lambda: names(signs, 0) == ["start"])
     signs.update(files=True)
     secret = address.split()[1].encode()

@@ -272,3 +272,25 @@ def test_ranks_and_words_of_srun(text: str, expected: dict[int, str], tmp_path: 
     log = tmp_path / "srun.log"
     log.write_text(text)
     assert slurm_job.srun_errors(log) == expected
+
+
+@pytest.mark.parametrize(
+    ("nodes", "requested", "is_other"),
+    [
+        ("cpu[1-2]", 2, False),
+        ("cpu[1-3]", 1, True),
+        ("cpu[1-3]", 4, True),
+        ("a1,b[07-09]", 4, False),
+        (None, 3, False),  # the controller did not answer
+    ],
+)
+def test_a_job_with_other_nodes_than_requested_is_noticed(
+    nodes: str | None, requested: int, is_other: bool
+) -> None:
+    problem = slurm_job.other_allocation(SlurmJob(id="1", nodes=nodes), requested)
+    assert bool(problem) is is_other
+    assert nodes is None or not is_other or nodes in problem
+
+
+def test_without_a_job_nothing_was_allocated() -> None:
+    assert not slurm_job.other_allocation(None, 2)

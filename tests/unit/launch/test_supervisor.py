@@ -13,18 +13,19 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import psutil
 import pytest
 from builders import SCRIPTS, is_gone, wait_until
 from tfscaling.launch import heartbeat, rank_files, signs, supervisor
-from tfscaling.launch.heartbeat import Beat, Doing
+from tfscaling.launch.heartbeat import Heartbeat
 from tfscaling.launch.launchers import Command
 from tfscaling.launch.signs import Signs
 from tfscaling.launch.supervisor import Supervisor
 from tfscaling.record.attempts import Cause
-from tfscaling.record.events import Event, EventLog
+from tfscaling.record.events import Event, EventLog, EventName, RankActivity
 
 pytestmark = pytest.mark.timeout(600)  # a rank that is not ended must not hold up the tests
 SLEEP = "say('start', host='here'); time.sleep(600)"
@@ -105,7 +106,7 @@ def test_one_rank_exiting_with_an_error_ends_all_and_is_named(tmp_path: Path) ->
 
 
 def test_all_are_ended_when_nothing_moves(tmp_path: Path) -> None:
-    for rank, names in enumerate([("start", "imported"), ("start",)]):
+    for rank, names in enumerate([(EventName.START, EventName.IMPORTED), (EventName.START,)]):
         for name in names:
             EventLog(rank_files.events_path(tmp_path, rank), rank).add(name)
     ranks = [python_rank(tmp_path, rank, "time.sleep(600)") for rank in range(2)]
@@ -125,7 +126,7 @@ BEATING = (
     f"heartbeat.FILES_INTERVAL_S = {BEAT_S}\n"
     "say('start', host='h' + str(RANK))\n"
     "path = rank_files.events_path(pathlib.Path(FOLDER), RANK)\n"
-    "heartbeat.Heart(EventLog(path, RANK), lambda: os._exit(9)).start()\n"
+    "heartbeat.HeartbeatThread(EventLog(path, RANK), lambda: os._exit(9)).start()\n"
     "def beats():\n"
     "    return path.read_text().count('\"beat\"')\n"
     "def wait_beats(number):\n"
@@ -143,7 +144,7 @@ def beating_rank(folder: Path, rank: int, doing: str, beats: int) -> Command:
     return python_rank(folder, rank, BEATING + doing, str(beats))
 
 
-class WatchByBeats(heartbeat.Watch):
+class WatchByBeats(heartbeat.StallDetector):
     """A watch whose clock ticks with the heartbeats of the quickest rank, once all ranks beat.
 
     A busy machine slows ranks and clock alike.
@@ -155,7 +156,7 @@ class WatchByBeats(heartbeat.Watch):
         super().__init__(timeout_s, 0.0, ranks)
         self.missing, self.beats, self.beats_before = set(range(ranks)), 0, 0
 
-    def see(self, _: float, progress: object, beats: Mapping[int, Beat]) -> None:
+    def see(self, _: float, progress: object, beats: Mapping[int, Heartbeat]) -> None:
         self.missing -= beats.keys()
         self.beats = self.pace((beat.number for beat in beats.values()), default=0)
         if self.missing:
@@ -174,7 +175,7 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
     """The launcher reads heartbeats as often as these ranks beat."""
     monkeypatch.setattr(signs, "FILES_INTERVAL_S", BEAT_S)
     monkeypatch.setattr(heartbeat, "READ_INTERVAL_S", BEAT_S)
-    monkeypatch.setattr(heartbeat, "Watch", WatchByBeats)
+    monkeypatch.setattr(heartbeat, "StallDetector", WatchByBeats)
 
 
 @pytest.mark.usefixtures("often")
@@ -182,7 +183,7 @@ def test_ranks_that_work_without_an_event_for_longer_than_the_limit_are_let_work
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second waits for the first, as in a collective."""
-    monkeypatch.setattr(heartbeat, "Watch", WatchBySlowestBeats)
+    monkeypatch.setattr(heartbeat, "StallDetector", WatchBySlowestBeats)
     ranks = [beating_rank(tmp_path, 0, WORK, 80), beating_rank(tmp_path, 1, WAIT, 80)]
     assert Supervisor(ranks, Signs(tmp_path), LIMIT_S, len(ranks)).run() is None
 
@@ -199,31 +200,36 @@ def test_a_stopped_rank_is_found_and_named(tmp_path: Path) -> None:
     assert of_this_test(tmp_path) == []
 
 
-IMPORTED = ({"event": "start"}, {"event": "imported"})
-MET = (*IMPORTED, {"event": "rendezvous"})
-EPOCH, END = {"event": "epoch"}, {"event": "end"}
+def passed(*names: EventName, **details: Any) -> list[Event]:
+    """Return events with these names; each has the `details`."""
+    return [Event(name=name, time_s=0.0, details=details) for name in names]
+
+
+IMPORTED = (EventName.START, EventName.IMPORTED)
+MET = (*IMPORTED, EventName.RENDEZVOUS)
+LOADED = (*MET, EventName.DATA)
 
 
 @pytest.mark.parametrize(
-    ("events", "doing"),
+    ("events", "expected"),
     [
-        (IMPORTED[:1], Doing.LOADING),
-        (IMPORTED, Doing.MEETING),
-        (MET, Doing.LOADING),
-        ((*IMPORTED, {"event": "rendezvous", "serves": True}), Doing.WAITING),
-        ((*MET, {"event": "data", "pipeline": True}), Doing.LOADING),
-        ((*MET, {"event": "data"}, {"event": "built"}, EPOCH), Doing.TRAINING),
-        ((*MET, {"event": "data", "pipeline": True}, {"event": "built"}, EPOCH), Doing.WAITING),
-        ((*MET, {"event": "data"}, EPOCH, {"event": "probed"}), Doing.WAITING),
-        ((*MET, {"event": "data"}, EPOCH, {"event": "probed"}, END), Doing.ENDED),
-        ((IMPORTED[0], {"event": "program_start"}, EPOCH), Doing.WAITING),
-        ((IMPORTED[0], {"event": "program_start"}, END), Doing.ENDED),
+        (passed(EventName.START), RankActivity.LOADING),
+        (passed(*IMPORTED), RankActivity.MEETING),
+        (passed(*MET), RankActivity.LOADING),
+        (passed(*MET, serves=True), RankActivity.WAITING),
+        (passed(*LOADED, pipeline=True), RankActivity.LOADING),
+        (passed(*LOADED, EventName.BUILT, EventName.EPOCH), RankActivity.TRAINING),
+        (passed(*LOADED, EventName.BUILT, EventName.EPOCH, pipeline=True), RankActivity.WAITING),
+        (passed(*LOADED, EventName.EPOCH, EventName.PROBED), RankActivity.WAITING),
+        (passed(*LOADED, EventName.EPOCH, EventName.PROBED, EventName.END), RankActivity.ENDED),
+        (passed(EventName.START, EventName.PROGRAM_STARTED), RankActivity.WAITING),
+        (passed(EventName.START, EventName.PROGRAM_STARTED, EventName.END), RankActivity.ENDED),
     ],
 )
-def test_what_a_rank_is_about_is_told_by_its_events(
-    events: tuple[Event, ...], doing: Doing
+def test_the_activity_of_a_rank_follows_from_its_events(
+    events: list[Event], expected: RankActivity
 ) -> None:
-    assert supervisor.doing(events) == doing
+    assert supervisor.activity(events) is expected
 
 
 class UnreachableSigns(Signs):

@@ -86,7 +86,7 @@ def test_a_rank_passes_on_what_slurm_sends_to_it_alone(passes_on: bool, tmp_path
     own = attempt / "rank-0.files"
     wait_until(lambda: (own / "ready").exists() or process.poll() is not None)
     wait_until(lambda: bool(events.read(attempt / events.OF_RANKS)))
-    rank = events.read(attempt / events.OF_RANKS)[0]["pid"]
+    rank = events.read(attempt / events.OF_RANKS)[0].details["pid"]
     os.kill(rank, signal.SIGUSR1)
     if passes_on:  # two signals may come in any order
         wait_until((own / "got").exists)
@@ -292,8 +292,8 @@ def test_too_few_cpus_end_a_rank_before_its_program(tmp_path: Path) -> None:
         )
         assert done.returncode == code, done.stderr
         assert (folder / "begun").exists() == (launcher == "local")
-        last = events.of_ranks(folder)[0][-1]
+        last = events.read_by_rank(folder)[0][-1]
         if launcher == "srun":
-            assert (last["event"], last["error"]) == ("failed", "CpuError")
-            assert str(lacking) in last["message"]
+            assert (last.name, last.details["error"]) == ("failed", "CpuError")
+            assert str(lacking) in last.details["message"]
     assert lasts(Cause(kind="rank_failed", message="", error="CpuError"))

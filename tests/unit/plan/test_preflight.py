@@ -82,15 +82,56 @@ LIMITS = [
     ({"DenyAccounts": "LAB"}, {"account": "lab"}, "AccountNotAllowed"),
     # and does not read what is denied where some are allowed
     ({"AllowAccounts": "lab", "DenyAccounts": "lab"}, {"account": "lab"}, ""),
+    ({"MinNodes": "3"}, {}, "PartitionNodeLimit"),
+    ({"MinNodes": "2"}, {}, ""),
+    ({"AllowQos": "long"}, {"qos": "short"}, "QosNotAllowed"),
+    ({"AllowQos": "long,SHORT", "DenyQos": "short"}, {"qos": "short"}, ""),
+    ({"DenyQos": "short"}, {"qos": "short"}, "QosNotAllowed"),
+    ({"AllowQos": "long"}, {}, ""),
 ]
 
 
 @pytest.mark.parametrize(("settings", "platform", "reason"), LIMITS)
 def test_limits_that_sbatch_accepts_and_no_job_meets(
-    settings: dict[str, str], platform: dict[str, Any], reason: str
+    settings: dict[str, str], platform: dict[str, Any], reason: str, slurm: Path
 ) -> None:
+    program(slurm, "sacctmgr", OLD_SLURM)
     found = preflight.problem(request_of(**platform), [partition_of(**settings)])
     assert found.partition(":")[0] == reason
+
+
+#: What sacctmgr answers for the account laser, which is below physics. Slurm 22.05 has no lineage.
+LINEAGE = "echo /root/physics/laser/; echo /root/physics/laser/0-alice/"
+OLD_SLURM = "echo \" Unknown field 'Lineage'\" >&2; exit 1"
+NO_DATABASE = "echo 'sacctmgr: error: slurm_persist_conn_open: Connection refused' >&2; exit 1"
+
+
+@pytest.mark.parametrize(
+    ("sacctmgr", "settings", "is_refused"),
+    [
+        (LINEAGE, {"AllowAccounts": "Physics"}, False),
+        (LINEAGE, {"AllowAccounts": "chemistry"}, True),
+        (LINEAGE, {"DenyAccounts": "physics"}, True),
+        (LINEAGE, {"DenyAccounts": "chemistry"}, False),
+        (OLD_SLURM, {"AllowAccounts": "physics"}, True),
+        (OLD_SLURM, {"DenyAccounts": "physics"}, False),
+        (NO_DATABASE, {"AllowAccounts": "physics"}, False),
+    ],
+)
+def test_an_account_has_the_rights_of_those_above_it(
+    sacctmgr: str, settings: dict[str, str], is_refused: bool, slurm: Path
+) -> None:
+    program(slurm, "sacctmgr", sacctmgr)
+    found = preflight.problem(request_of(account="Laser"), [partition_of(**settings)])
+    assert found.startswith("AccountNotAllowed") == is_refused
+
+
+def test_a_partition_that_is_down_starts_nothing_at_once() -> None:
+    down, up = partition_of(State="DOWN"), partition_of(PartitionName="other", State="UP")
+    of_both = request_of(partition="cpu,other")
+    assert preflight.stopped_partitions(request_of(partition="cpu"), [down, up]).endswith(" cpu")
+    assert not preflight.stopped_partitions(of_both, [down, up])
+    assert not preflight.stopped_partitions(request_of(partition="other"), [down, up])
 
 
 def test_one_of_several_partitions_is_enough() -> None:
@@ -182,9 +223,11 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         program(tmp_path, name, f"echo {name} >>{tmp_path}/asked\n{script} <{tmp_path}/said")
     (tmp_path / "which").symlink_to(shutil.which("which") or "")  # which the plugin calls
     monkeypatch.setenv("PATH", str(tmp_path))
-    preflight.silence.cache_clear()
+    for answer in (preflight.silence, preflight.accounts_above):
+        answer.cache_clear()
     yield tmp_path
-    preflight.silence.cache_clear()
+    for answer in (preflight.silence, preflight.accounts_above):
+        answer.cache_clear()
 
 
 @pytest.mark.parametrize("backup", ["DOWN", "UP"])

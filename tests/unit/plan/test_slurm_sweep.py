@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from builders import manifest_of, record_of, valid_config
+from fake_programs import program
 from msgspec.structs import replace
 from tfscaling.plan.retries import SlurmSweep
 from tfscaling.record import attempts, run_record, run_states
@@ -141,6 +142,62 @@ def test_what_sbatch_refused_has_failed_with_its_words(sweep: SlurmSweep, output
     failure = attempts.read_failure(output.parent)
     assert failure is not None and failure.cause.kind == "launch_failed"
     assert failure.cause.message.endswith(": no way")
+
+
+#: The end of a job's log → the error that the cause shows. `LAUNCHED`: of the launcher's log.
+LAUNCHED = """RuleException:
+CalledProcessError in file "workflow/rules/train.smk", line 36:
+Command 'set -euo pipefail; python3 "$SCRIPTS/train.py"' returned non-zero exit status 2.
+Error in rule train:
+    jobid: 0
+"""
+LOGS = {
+    "InputFunctionException in rule train in file \"train.smk\", line 9:\nError:\n"
+    "  WorkflowError:\n    nodes=1/repeat=1 is not in the grid of the configuration: its files were"
+    " changed\nWildcards:\n  nodes=1\n": "nodes=1/repeat=1 is not in the grid",
+    'WorkflowError in file "common.smk", line 68:\nsweep.yaml: grid: "x" is not allowed\n\n':
+    'sweep.yaml: grid: "x" is not allowed',
+    "/slurmd/job7/slurm_script: line 4: /shared/.venv/bin/python: No such file or directory\n":
+    "line 4: /shared/.venv/bin/python: No such file or directory",
+    "Building DAG of jobs...\nOSError: [Errno 122] Disk quota exceeded: '.snakemake/log'\n":
+    "[Errno 122] Disk quota exceeded",
+    LAUNCHED: "train.py: error: the record's folder has no request",
+    "": "left no report",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "error"), LOGS.items())
+def test_a_job_that_ended_before_its_launcher_reports_has_the_error_of_its_log(
+    text: str, error: str, sweep: SlurmSweep, output: Path, tmp_path: Path
+) -> None:
+    log = tmp_path / "17.log"
+    log.write_text(text)
+    launched = "usage: train.py [-h]\ntrain.py: error: the record's folder has no request\n"
+    (output.parent / run_record.LAUNCH_LOG).write_text(launched)
+    sweep.failed(output, "17", "FAILED", log)
+    failure = attempts.read_failure(output.parent)
+    assert failure is not None and failure.cause.kind == "launcher_failed"
+    assert error in failure.cause.message and "job 17" in failure.cause.message
+
+
+@pytest.mark.parametrize(
+    ("run_time", "wall_time_s"),
+    [("00:00:07", 7), ("1-02:03:04", 93_784), ("INVALID", None)],
+)
+def test_an_attempt_costs_what_slurm_reports(
+    run_time: str,
+    wall_time_s: float | None,
+    sweep: SlurmSweep,
+    output: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    text = f"   RunTime={run_time} TimeLimit=1-00:00:00 TimeMin=N/A"
+    program(tmp_path, "scontrol", f"echo 'JobId=17 JobName=x'; echo '{text}'")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    sweep.failed(output, "17", "BOOT_FAIL")
+    failure = attempts.read_failure(output.parent)
+    assert failure is not None and failure.wall_time_s == wall_time_s
 
 
 @pytest.mark.parametrize("took_s", [0, 7, 36_000])

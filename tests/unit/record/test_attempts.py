@@ -11,7 +11,7 @@ from builders import a_record, rank_events, write_events
 from msgspec.structs import replace
 from tfscaling.record import attempts, run_record
 from tfscaling.record.attempts import Beginning, Cause, FailureReport
-from tfscaling.record.rank_report import WentOn
+from tfscaling.record.rank_report import ResumePoint
 from tfscaling.record.run_record import RunRecord
 
 
@@ -50,7 +50,7 @@ def test_steps_that_were_trained_twice_are_counted_over_all_attempts(tmp_path: P
     run_record.write_json(first / run_record.FAILURE, report)
     attempt(tmp_path, 2, 10, 13)
     attempt(tmp_path, 3, 10, None)
-    since = WentOn(epoch=2, step=4, examples=80, trained_s=7.5, steps_per_epoch=6)
+    since = ResumePoint(epoch=2, step=4, examples=80, trained_s=7.5, steps_per_epoch=6)
     ranks = [generator.training_report(went_on=since)]
     record = replace(msgspec.convert(a_record(), RunRecord), attempt=3)
     found = attempts.with_resumption(record, tmp_path, ranks).resumed

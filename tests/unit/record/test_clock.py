@@ -14,9 +14,12 @@ from tfscaling.record.clock import Offset
 
 #: A process whose wall clock is `sys.argv[1]` seconds ahead when this says so.
 AHEAD = "import sys, time; real = time.time; time.time = lambda: real() + float(sys.argv[1])\n"
-IMPORT = "from tfscaling.launch.link import Link\nfrom tfscaling.record import clock\n"
+IMPORT = "from tfscaling.launch import link\nfrom tfscaling.record import clock\n"
 #: Prints the offset and its uncertainty.
-MEASURE = "found = Link(sys.argv[2], 0).offset()\nprint(found.offset_s, found.uncertainty_s)"
+MEASURE = (
+    "found = link.LauncherConnection(sys.argv[2], 0).offset()\n"
+    "print(found.offset_s, found.uncertainty_s)"
+)
 #: Two processes of one host read its clock less precisely than the clock measures the offset.
 READING_S = 0.05
 

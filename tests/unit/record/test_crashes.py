@@ -148,7 +148,7 @@ def test_an_exception_is_one_line_with_its_place_in_the_users_files(
     error = raised(
         "def main():\n    import json\n    raise ValueError(text)\n", tmp_path, text=text
     )
-    blamed = crashes.of_exception(error, tmp_path)
+    blamed = crashes.find_user_line(error, tmp_path)
     assert blamed is not None
     assert (blamed.name, blamed.error) == ("ValueError", f"ValueError: {words}".rstrip(": "))
     assert str(blamed.place) == place
@@ -158,13 +158,13 @@ def test_the_line_that_called_a_library_is_blamed_and_a_library_alone_is_not(
     tmp_path: Path,
 ) -> None:
     error = raised("import json\n\n\ndef main():\n    json.loads('{')\n", tmp_path)
-    blamed = crashes.of_exception(error, tmp_path)
+    blamed = crashes.find_user_line(error, tmp_path)
     assert blamed is not None
     assert str(blamed.place) == "train.py:5 in main"
     with pytest.raises(strict_json.NotFiniteError) as caught:
         strict_json.loads("NaN")
     of_ours = caught.value.with_traceback(caught.tb.tb_next)  # without this test's own line
-    assert crashes.of_exception(of_ours, tmp_path) is None
+    assert crashes.find_user_line(of_ours, tmp_path) is None
 
 
 @pytest.mark.parametrize("output", ["", "all well", "Traceback (most recent call last):\n  cut"])

@@ -68,7 +68,7 @@ def test_each_dataset_is_compared_with_itself_only(tmp_path: Path) -> None:
 def test_no_rank_is_started_for_data_without_a_checksum(tmp_path: Path) -> None:
     """The launcher says so at once, rather than after a training that cannot count."""
     spec = local_spec()
-    file = prepared(tmp_path, {"dataset": "made by an earlier version"})
+    file = prepared(tmp_path, {"dataset": "mnist"})
     folder = tmp_path / "run"
     (tmp_path / "spec.json").write_text(run_spec.encode(spec))
     script = [sys.executable, str(SCRIPTS / "train.py")]

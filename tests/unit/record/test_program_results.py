@@ -11,6 +11,7 @@ from builders import REGISTRIES, raw_config
 from generator import training_report
 from msgspec.structs import replace
 from tfscaling.record import checks, run_results
+from tfscaling.record.events import Event, EventName
 from tfscaling.record.rank_report import (
     Observed,
     ObservedEpoch,
@@ -63,11 +64,19 @@ def reports(*observed: Observed | None) -> list[ProgramReport]:
     ]
 
 
-def events_of(observed: tuple[Observed | None, ...]) -> list[list[dict[str, Any]]]:
+#: When a program's rank passes its events, by its host's clock.
+PROGRAM_S = {
+    EventName.START: 9.0,
+    EventName.PROGRAM_STARTED: 10.0,
+    EventName.PROGRAM_ENDED: 50.0,
+}
+
+
+def events_of(observed: tuple[Observed | None, ...]) -> list[list[Event]]:
     return [
         [
-            {"event": name, "time_s": at_s + rank + BEHIND_S, "host_time_s": at_s + rank}
-            for name, at_s in (("start", 9.0), ("program_start", 10.0), ("program_end", 50.0))
+            Event(name=name, time_s=at_s + rank + BEHIND_S, host_time_s=at_s + rank)
+            for name, at_s in PROGRAM_S.items()
         ]
         for rank in range(len(observed))
     ]
@@ -234,6 +243,6 @@ def test_epochs_end_when_the_program_says_and_not_with_what_follows_the_last() -
         ),
     )
     told = reports(seen, seen)
-    found = run_results.with_moments(run_results.metrics(told), events_of((seen, seen)), told)
+    found = run_results.add_end_times(run_results.metrics(told), events_of((seen, seen)), told)
     assert [epoch.ended_s for epoch in found.epochs] == pytest.approx([25.0, 38.0])
     assert [(each.epoch, each.ended_s) for each in found.evaluations] == [(1, 15.0)]

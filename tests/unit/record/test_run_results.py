@@ -12,13 +12,13 @@ import pytest
 from builders import a_record, local_spec, rank_events
 from generator import training_report as report
 from tfscaling.record import run_results
-from tfscaling.record.events import CHECKPOINTED, Event
+from tfscaling.record.events import Event, EventName
 from tfscaling.record.phases import EVENTS, TRAINER_PHASES, Phases
 from tfscaling.record.rank_report import Rank, RankReport, ServerReport, TrainingReport, summary
 from tfscaling.record.run_record import SlurmJob
 
 #: Times at which two ranks pass each boundary; neither is always the last.
-PASSED = [
+PASSED: list[dict[str, float]] = [
     dict(zip(EVENTS, times_s, strict=True))
     for times_s in (
         (101.0, 105.0, 106.0, 106.5, 108.0, 111.0, 131.0, 133.0, 134.0),
@@ -68,26 +68,31 @@ def test_a_boundary_is_when_the_last_rank_passes_it() -> None:
     }
 
 
-def evaluated(epochs: dict[int, tuple[float, float]]) -> list[dict[str, Any]]:
+def evaluated(epochs: dict[int, tuple[float, float]]) -> list[Event]:
     """Events of epochs that end and are evaluated at these times."""
+    names = (EventName.EPOCH, EventName.EPOCH_EVALUATED)
     return [
-        {"time_s": time_s, "event": name, "epoch": epoch}
+        Event(name=name, time_s=time_s, details={"epoch": epoch})
         for epoch, times_s in epochs.items()
-        for name, time_s in zip(("epoch", "epoch_evaluated"), times_s, strict=True)
+        for name, time_s in zip(names, times_s, strict=True)
     ]
+
+
+def checkpointed(time_s: float, read_s: float, written_s: float) -> Event:
+    details = {"read_s": read_s, "written_s": written_s}
+    return Event(name=EventName.CHECKPOINTED, time_s=time_s, details=details)
 
 
 def test_the_moments_of_epochs_have_no_checkpoints_after_them() -> None:
     """The first of two epochs is saved after its evaluation."""
     ranks = [rank_events(rank, times) for rank, times in enumerate(PASSED)]
     for events_of_rank in ranks:
-        place = next(i for i, e in enumerate(events_of_rank) if e["event"] == "trained")
-        between = evaluated({1: (113.5, 115.0)})
-        between += [{"time_s": 118.0, "event": CHECKPOINTED, "read_s": 0.0, "written_s": 1.0}]
+        place = next(i for i, e in enumerate(events_of_rank) if e.name is EventName.TRAINED)
+        between = [*evaluated({1: (113.5, 115.0)}), checkpointed(118.0, 0.0, 1.0)]
         events_of_rank[place:place] = [*between, *evaluated({2: (120.0, 121.5)})]
     reports = [report(rank) for rank in range(len(ranks))]
     metrics = generator.record(local_spec(), reports, phases()).metrics
-    found = run_results.with_moments(metrics, ranks, reports)
+    found = run_results.add_end_times(metrics, ranks, reports)
     first_line_s = min(times["start"] for times in PASSED)
     moments = [epoch.ended_s for epoch in found.epochs]
     assert moments == pytest.approx([115.0 - first_line_s, 121.5 - first_line_s])
@@ -95,14 +100,13 @@ def test_the_moments_of_epochs_have_no_checkpoints_after_them() -> None:
 
 def with_evaluations(ranks: list[list[Event]]) -> None:
     for events_of_rank in ranks:
-        place = next(i for i, e in enumerate(events_of_rank) if e["event"] == "trained")
+        place = next(i for i, e in enumerate(events_of_rank) if e.name is EventName.TRAINED)
         events_of_rank[place:place] = evaluated({1: (113.5, 115.0), 2: (118.5, 120.0)})
 
 
 def with_checkpoints(ranks: list[list[Event]]) -> None:
     for events_of_rank, read_s, written_s in zip(ranks, (0.5, 0.25), (2.0, 3.0), strict=True):
-        took = {"read_s": read_s, "written_s": written_s}
-        events_of_rank.append({"time_s": 130.0, "event": CHECKPOINTED, **took})
+        events_of_rank.append(checkpointed(130.0, read_s, written_s))
 
 
 @pytest.mark.parametrize(
@@ -135,7 +139,7 @@ def test_a_rank_that_waits_in_an_evaluation_for_another_makes_no_time_negative()
         for rank, first_s in enumerate((10.0, 10.03))
     ]
     for events_of_rank, end_s in zip(ranks, (10.001, 10.031), strict=True):
-        place = next(i for i, e in enumerate(events_of_rank) if e["event"] == "trained")
+        place = next(i for i, e in enumerate(events_of_rank) if e.name is EventName.TRAINED)
         events_of_rank[place:place] = evaluated({1: (end_s, 10.0335)})
     found = measured(ranks, None, 0.5, 13.0)
     assert found.train_time_s == pytest.approx(10.034 - 10.03 - (10.0335 - 10.031))
@@ -152,7 +156,8 @@ def test_execution_time_begins_with_the_first_rank_and_leaves_out_waiting_and_ev
 @pytest.mark.parametrize("rank", [0, 1])
 def test_events_that_only_one_rank_had_time_for_do_no_harm(rank: int) -> None:
     ranks = [rank_events(number, times) for number, times in enumerate(PASSED)]
-    ranks[rank].append({"time_s": 120.0, "rank": rank, "event": "progress", "epoch": 1})
+    details = {"epoch": 1}
+    ranks[rank].append(Event(name=EventName.PROGRESS, time_s=120.0, rank=rank, details=details))
     assert measured(ranks) == phases()
 
 

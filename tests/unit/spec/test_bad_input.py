@@ -10,7 +10,6 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import bad_values
 import msgspec
@@ -19,7 +18,6 @@ import yaml
 from builders import MINIMAL, REGISTRIES, REPOSITORY
 from hypothesis import given
 from hypothesis import strategies as st
-from snakemake.utils import update_config
 from tfscaling.page.plot_registry import titles
 from tfscaling.spec import config_files, configuration, grid, platforms, run_spec, variants
 from tfscaling.spec.config import Config, Measured
@@ -54,10 +52,7 @@ def accepted(*names: str) -> tuple[Config, Manifest] | str:
     """What the workflow makes of the files, or its message."""
     try:
         sources = [(name, config_files.read(name)) for name in names]
-        merged: dict[str, Any] = {}
-        for _, content in sources:
-            update_config(merged, content)
-        found = grid.accept(merged, REGISTRIES, sources)
+        found = grid.accept(config_files.merge(sources), REGISTRIES, sources)
         published_results.check(found[0].published.path, sources)
     except ConfigError as error:
         return str(error)

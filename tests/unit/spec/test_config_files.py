@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -88,3 +89,28 @@ def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"Is a directory"):
         config_files.read(str(tmp_path))
+
+
+def test_mappings_are_merged_key_by_key_and_other_values_replaced() -> None:
+    first = {"a": {"b": 1, "c": [1, 2]}, "d": 4, "e": {"f": 1}, "g": None}
+    second = {"a": {"c": [3]}, "d": {"x": 1}, "e": None, "g": {"y": 2}}
+    before = copy.deepcopy((first, second))
+    merged = config_files.merge([("first", first), ("second", second)])
+    assert merged == {"a": {"b": 1, "c": [3]}, "d": {"x": 1}, "e": None, "g": {"y": 2}}
+    merged["a"]["c"].append(4)
+    assert (first, second) == before
+
+
+def test_a_platform_with_a_launcher_takes_nothing_from_one_with_its_name() -> None:
+    known = {"gpu": {"launcher": "srun", "usd_per_node_hour": 2}, "cpu": {"launcher": "srun"}}
+    complete = {"gpu": {"launcher": "local"}, "new": {"launcher": "srun"}}
+    change = {"gpu": {"nodes_max": 3}}
+    sources = [(str(number), {"platforms": each}) for number, each in enumerate((known, complete))]
+    merged = config_files.merge([*sources, ("last", {"platforms": change})])
+    assert merged["platforms"] == {
+        "gpu": {"launcher": "local", "nodes_max": 3},
+        "cpu": {"launcher": "srun"},
+        "new": {"launcher": "srun"},
+    }
+    wrong = config_files.merge([("a", {"platforms": known}), ("b", {"platforms": ["gpu"]})])
+    assert wrong["platforms"] == ["gpu"]

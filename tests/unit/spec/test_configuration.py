@@ -15,7 +15,6 @@ from builders import REGISTRIES, raw_config, refused
 from jsonschema import Draft202012Validator
 from tfscaling.spec import configuration, grid
 from tfscaling.spec.config import Config, Limit, Platform, Question, Recipe
-from tfscaling.spec.configuration import REMOVED
 
 BLOCK: tuple[str | int, ...] = ("grid", 0)
 RECIPE = ("recipes", "weak")
@@ -142,13 +141,6 @@ def test_an_unknown_key_is_called_that(path: Sequence[str | int], key: str, rule
     assert f"; unknown key; {rule}" in message
 
 
-@pytest.mark.parametrize("key", REMOVED)
-def test_a_removed_key_is_called_that(key: str) -> None:
-    message = error_of(raw_config(((*RECIPE, key), True)))
-    assert message.startswith(f"config.yaml: recipes.weak.{key}: true ")
-    assert message.endswith(REMOVED[key])
-
-
 @pytest.mark.parametrize(
     ("path", "missing"),
     [
@@ -252,9 +244,18 @@ def test_without_the_files_of_the_configuration_the_message_says_where_they_were
     monkeypatch.chdir(tmp_path)
     raw = raw_config()
     del raw["platforms"]
-    message = error_of(raw)
+    message = refused(configuration.validate, raw, [("--config", raw)])
     assert "platforms: missing" in message
     assert f"{tmp_path}: config/config.yaml, config/platforms.yaml" in message
+
+
+def test_a_study_without_a_grid_is_named_with_the_way_to_add_to_another_study() -> None:
+    raw = raw_config()
+    del raw["grid"]
+    sources = [("config/platforms.yaml", {}), ("mine.yaml", raw), ("--config", {"seed": 2})]
+    message = refused(configuration.validate, raw, sources)
+    assert message.startswith("mine.yaml: grid: missing; ")
+    assert "--configfile config/config.yaml FILE" in message
 
 
 @pytest.mark.parametrize("known", range(1, 6))

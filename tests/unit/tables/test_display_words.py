@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import pytest
-from tfscaling.record.metrics import METRICS, Metric, of_quality
+from tfscaling.record.metrics import METRICS, Metric, quality_metric
 from tfscaling.spec.config import Quality
 from tfscaling.tables.display import axis_text, listed, percent, point_name, value, worse
 from tfscaling.tables.estimates import SUPPORTED, Difference
@@ -71,7 +71,7 @@ def test_how_much_worse_a_value_is_depends_on_what_is_better() -> None:
 
 
 def named(metric: str, direction: Literal["lower", "higher"]) -> Metric:
-    return of_quality(Quality(metric=metric, direction=direction))
+    return quality_metric(Quality(metric=metric, direction=direction))
 
 
 @pytest.mark.parametrize(("fraction", "text"), [(0.0, "0.0%"), (0.0201, "2.1%"), (0.05, "5.0%")])

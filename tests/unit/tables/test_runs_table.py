@@ -63,7 +63,7 @@ def test_the_data_that_is_prepared_here_decides(tmp_path: Path) -> None:
         with_data(write_record(tmp_path / "runs", run, 10.0), sha256)
     write_dataset_facts(tmp_path / "datasets", "mnist", 3, "a" * 64)
     assert runs_of(planned, tmp_path / "runs")["status"].tolist() == ["ok", "stale", "stale"]
-    (tmp_path / "datasets/mnist.json").write_text('{"dataset": "mnist"}')  # by an earlier version
+    (tmp_path / "datasets/mnist.json").write_text('{"dataset": "mnist"}')  # incomplete
     assert runs_of(planned, tmp_path / "runs")["status"].tolist() == ["stale", "ok", "ok"]
 
 

@@ -25,7 +25,7 @@ from strategy_rank import (
 )
 from tfscaling.datasets.catalogue import Arrays
 from tfscaling.record import events, step_estimates
-from tfscaling.record.events import EventLog
+from tfscaling.record.events import EventLog, EventName
 from tfscaling.record.rank_report import Epoch
 from tfscaling.train import all_reduce, all_reduce_loop, loop, optimizers, pipeline
 from tfscaling.train.all_reduce import Trainer
@@ -109,7 +109,7 @@ def test_gradients_of_bfloat16_are_cast_in_the_update_of_large_variables(
         weights.append(trainer.model.get_weights())
         assert {weight.dtype.name for weight in weights[-1]} == {"float32"}
         step = trainer._execute.get_concrete_function(
-            trainer.order.of_epoch(1, 1), tf.constant(0), tf.constant(1), *trainer.train_data
+            trainer.order.epoch_indices(1, 1), tf.constant(0), tf.constant(1), *trainer.train_data
         )
         compiled.append(functions_for_xla(step.graph))
     assert compiled == [1, 0]
@@ -129,7 +129,7 @@ def test_a_short_run_makes_the_first_steps_of_the_whole(tmp_path: Path) -> None:
     assert short.examples_trained == 3 * TRAIN_EXAMPLES + 2 * GLOBAL_BATCH
     # one evaluation as those between epochs, and the last: that compiles nothing
     assert short.evaluations == 1
-    trainer.evaluate(short, EventLog(tmp_path / "events", 0), "evaluated")
+    trainer.evaluate(short, EventLog(tmp_path / "events", 0), EventName.EVALUATED)
     assert short.evaluations == 2
     assert trainer.epoch_turn_s() > 0
     _, complete = train(tmp_path / "complete", stop_after_steps=30, **five)
@@ -288,12 +288,12 @@ def test_computation_alone_takes_part_in_no_sum(tmp_path: Path) -> None:
     """An evaluation after it counts no example of it."""
     trainer, result = train(tmp_path)
     trainer.compute_steps()
-    trainer.evaluate(result, EventLog(tmp_path / "events", 0), "evaluated")
+    trainer.evaluate(result, EventLog(tmp_path / "events", 0), EventName.EVALUATED)
     _, other = train(tmp_path)
     again = make_trainer()
     log = EventLog(tmp_path / "again", 0)
     again.train(log, print)
-    again.evaluate(other, log, "evaluated")
+    again.evaluate(other, log, EventName.EVALUATED)
     assert result.test_accuracy == other.test_accuracy
 
 
@@ -362,9 +362,10 @@ def test_phases_and_epochs_are_told_as_they_pass(tmp_path: Path) -> None:
     lines: list[str] = []
     _, result = train(tmp_path, lines.append)
     passed = events.read(tmp_path / "events")
-    names = [event["event"] for event in passed if event["event"] != "progress"]
+    names = [event.name for event in passed if event.name is not EventName.PROGRESS]
     assert names == ["first_step", "epoch", "epoch", "epoch_evaluated", "epoch", "trained"]
-    told = [(event["loss"], event["accuracy"]) for event in passed if event["event"] == "epoch"]
+    epochs = [event.details for event in passed if event.name is EventName.EPOCH]
+    told = [(epoch["loss"], epoch["accuracy"]) for epoch in epochs]
     assert told == curve(result)
     titles = [line.split(":")[0] for line in lines]
     assert titles == ["epoch 1/3", "epoch 2/3", "held-out", "epoch 3/3"]
@@ -381,7 +382,7 @@ def test_each_held_out_example_is_counted_exactly_once(examples: int, tmp_path: 
 
     def evaluated() -> Result:
         result = Result(epochs=[Epoch(epoch=1, loss=1.0, accuracy=0.5, duration_s=1.0)])
-        trainer.evaluate(result, log, "evaluated")
+        trainer.evaluate(result, log, EventName.EVALUATED)
         return result
 
     result = evaluated()
@@ -404,10 +405,10 @@ def test_evaluations_between_epochs_change_nothing_of_the_training(tmp_path: Pat
 
     # the last epoch is left to the caller
     assert [row.keys() >= EVALUATED for row in rows_of(result)] == [True, True, False]
-    trainer.evaluate(result, EventLog(tmp_path / "last", 0), "evaluated")
+    trainer.evaluate(result, EventLog(tmp_path / "last", 0), EventName.EVALUATED)
     assert rows_of(result)[-1].keys() >= EVALUATED
     told = events.read(tmp_path / "each/events") + events.read(tmp_path / "last")
-    evaluations = [event for event in told if event["event"].endswith("evaluated")]
+    evaluations = [event.details for event in told if event.name.endswith("evaluated")]
     assert [event["epoch"] for event in evaluations] == [1, 2, 3]
     for event, epoch in zip(evaluations, rows_of(result), strict=True):
         assert {key: event[key] for key in EVALUATED} == {key: epoch[key] for key in EVALUATED}
@@ -417,7 +418,7 @@ def test_evaluations_between_epochs_change_nothing_of_the_training(tmp_path: Pat
 def test_a_model_is_evaluated_between_epochs_as_it_would_be_after_them(tmp_path: Path) -> None:
     _, result = train(tmp_path / "three", evaluation_interval_epochs=1)
     trainer, short = train(tmp_path / "two", epochs=2, evaluation_interval_epochs=None)
-    trainer.evaluate(short, EventLog(tmp_path / "last", 0), "evaluated")
+    trainer.evaluate(short, EventLog(tmp_path / "last", 0), EventName.EVALUATED)
     assert short.test_loss == pytest.approx(result.epochs[1].test_loss, rel=1e-6)
     assert short.test_accuracy == result.epochs[1].test_accuracy
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from strategy_rank import GLOBAL_BATCH, TINY_TRAINING, lively_model, synthetic_arrays, training_spec
-from tfscaling.record.events import EventLog
+from tfscaling.record.events import EventLog, EventName
 from tfscaling.train.all_reduce import Trainer
 from tfscaling.train.loop import TrainingLoop
 from tfscaling.train.pipeline import Datasets, PipelineTrainer
@@ -76,7 +76,7 @@ def test_a_training_interrupted_at_random_moments_equals_the_uninterrupted_one(
     plain = make()
     events = EventLog(tmp_path / "events", 0)
     result = plain.train(events, lambda _: None)
-    plain.evaluate(result, events, "evaluated")
+    plain.evaluate(result, events, EventName.EVALUATED)
     recipe = training_spec(GLOBAL_BATCH, **TINY_TRAINING).recipe
     again = interrupted.train(make, tmp_path / "checkpoints", recipe, times)
     assert len(again.begun) == times + 1 and again.begun == sorted(again.begun)

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from strategy_rank import GLOBAL_BATCH, TRAIN_EXAMPLES, synthetic_arrays, training_spec
 from tfscaling.record import events
-from tfscaling.record.events import EventLog
+from tfscaling.record.events import EventLog, EventName
 from tfscaling.record.rank_report import Execution
 from tfscaling.train.loop import (
     Measured,
@@ -64,12 +64,12 @@ def test_a_loss_that_is_not_finite_ends_the_training_after_its_epoch(
     result = loop.train(EventLog(tmp_path / "e", 0), lines.append)
     assert (len(result.epochs), result.diverged) == (epochs, diverged)
     assert result.examples_trained == TRAIN_EXAMPLES * epochs
-    told = [event for event in events.read(tmp_path / "e") if event["event"] == "epoch"]
-    assert [event["loss"] for event in told] == [epoch.loss for epoch in result.epochs]
+    told = [event for event in events.read(tmp_path / "e") if event.name is EventName.EPOCH]
+    assert [event.details["loss"] for event in told] == [epoch.loss for epoch in result.epochs]
     rows = [msgspec.to_builtins(epoch) for epoch in result.epochs]
     values = [value for row in rows for value in row.values() if value is not None]
     assert all(math.isfinite(value) for value in values)
-    assert events.read(tmp_path / "e")[-1]["event"] == "trained"
+    assert events.read(tmp_path / "e")[-1].name is EventName.TRAINED
     if diverged:
         assert (result.test_loss, result.test_accuracy) == (None, None)
         name = "test_loss" if "held-out" in diverged else "loss"
@@ -82,7 +82,7 @@ def test_a_held_out_loss_that_is_not_finite_after_the_last_epoch_is_a_divergence
     loop, log = Scripted([8.0], [math.nan], epochs=1), EventLog(tmp_path / "e", 0)
     result = loop.train(log, lambda line: None)
     assert result.diverged == ""
-    loop.evaluate(result, log, "evaluated")
+    loop.evaluate(result, log, EventName.EVALUATED)
     assert result.diverged.startswith("held-out loss is NaN")
     assert result.test_loss is None and result.epochs[-1].test_loss is None
 

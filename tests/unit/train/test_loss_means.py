@@ -105,10 +105,12 @@ def test_what_depends_on_the_number_of_examples_or_on_pairs_is_no_mean(
 
 
 def test_a_mean_over_words_that_are_not_masked_is_a_warning() -> None:
-    found = compared(of_words(), WORDS, WORDS)
-    assert found is not None
-    assert found.problem is None
-    assert found.warning is not None
+    for seed in range(5):  # one batch in fifty has halves with nearly equal losses
+        keras.utils.set_random_seed(seed)
+        found = compared(of_words(), WORDS, WORDS)
+        assert found is not None
+        assert found.problem is None
+        assert found.warning is not None
     unmasked = np.maximum(WORDS, 1)
     same = compared(of_words(), unmasked, unmasked)
     assert same is not None

@@ -41,23 +41,23 @@ def test_the_rate_rises_over_the_warm_up_and_then_falls_to_0() -> None:
 def test_gradients_of_bfloat16_are_cast_when_all_are_there() -> None:
     with tf.Graph().as_default():
         made = tf.constant(1.0, tf.bfloat16)
-        found = optimizers.after_all([tf.cast(made, tf.float32), tf.constant(1.0)])
+        found = optimizers.wait_for_all([tf.cast(made, tf.float32), tf.constant(1.0)])
         assert [gradient.dtype for gradient in found] == [tf.float32] * 2
-        before = optimizers.before_cast(found[0])
+        before = optimizers.undo_cast(found[0])
         assert before.dtype == tf.bfloat16 and before.op.inputs[0].op == made.op
-        assert optimizers.before_cast(found[1]) is None
+        assert optimizers.undo_cast(found[1]) is None
         # neither a sum of casts, as a regulariser makes it, nor float16, which has a loss scale
-        assert optimizers.before_cast(found[0] + 1.0) is None
+        assert optimizers.undo_cast(found[0] + 1.0) is None
         half = tf.constant(1.0, tf.float16)
-        assert optimizers.before_cast(tf.cast(half, tf.float32)) is None
-    assert optimizers.before_cast(tf.cast(tf.constant(1.0, tf.bfloat16), tf.float32)) is None
+        assert optimizers.undo_cast(tf.cast(half, tf.float32)) is None
+    assert optimizers.undo_cast(tf.cast(tf.constant(1.0, tf.bfloat16), tf.float32)) is None
 
 
 def test_a_variable_is_updated_when_all_gradients_are_there() -> None:
     with tf.Graph().as_default():
         slices = tf.IndexedSlices(tf.ones([1, 2]), tf.constant([0]))
         gradients = [tf.constant(1.0), None, slices]
-        found = optimizers.after_all(gradients)
+        found = optimizers.wait_for_all(gradients)
         assert found[1] is None and isinstance(found[2], tf.IndexedSlices)
         for value in (found[0], found[2].values):
             waits_for = {*value.op.control_inputs, *(tensor.op for tensor in value.op.inputs)}

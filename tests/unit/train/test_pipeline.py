@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from strategy_rank import training_spec
-from tfscaling.record.events import EventLog
+from tfscaling.record.events import EventLog, EventName
 from tfscaling.train.pipeline import (
     PREFETCHED,
     Datasets,
@@ -266,7 +266,7 @@ def test_sizes_may_differ_between_batches(
 ) -> None:
     trainer, log = trainer_of(model, Datasets(data(), data())), EventLog(tmp_path / "events", 0)
     result = trainer.train(log, print)
-    trainer.evaluate(result, log, "evaluated")
+    trainer.evaluate(result, log, EventName.EVALUATED)
     assert result.epochs[-1].metrics["accuracy"] is not None
 
 

@@ -189,9 +189,9 @@ def test_a_wall_clock_that_is_set_changes_no_time_of_a_rank(tmp_path: Path, when
         done = run_python(STEPPED, *words, CUDA_VISIBLE_DEVICES="-1", **environment)
         assert done.returncode == 0, done.stderr
         signs.wait([0], 60.0)
-    passed = events.of_ranks(tmp_path)[0]
-    assert [e["event"] for e in passed] == [*EVENTS[:7], "end"]
-    moments = [before_s, *(e["time_s"] for e in passed), clock.now()]
+    passed = events.read_by_rank(tmp_path)[0]
+    assert [e.name for e in passed] == [*EVENTS[:7], "end"]
+    moments = [before_s, *(e.time_s for e in passed), clock.now()]
     assert moments == sorted(moments)
     (report,) = rank_files.reports(tmp_path)
     assert isinstance(report, ServerReport)

@@ -31,11 +31,12 @@ visible = [[d.name for d in tf.config.list_logical_devices(kind)] for kind in ("
 print(json.dumps(visible))
 print(tf.config.threading.get_intra_op_parallelism_threads())
 strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-print(json.dumps([strategies.in_use(strategy), strategies.gpu_names(), strategies.of_workers()]))
+devices = strategies.devices_in_use(strategy)
+print(json.dumps([devices, strategies.gpu_names(), strategies.worker_devices()]))
 class Told:
     class extended:
         worker_devices = ("/job:worker/task:0/device:CPU:2", "/job:worker/task:0/device:CPU:7")
-print(json.dumps(strategies.in_use(Told)))
+print(json.dumps(strategies.devices_in_use(Told)))
 """
 
 
@@ -78,16 +79,16 @@ log = pathlib.Path(sys.argv[2])
 told = events.EventLog(log, 0)
 context = SimpleNamespace(cluster=SimpleNamespace(job=sys.argv[3]), events=told)
 rank.load_tensorflow()
-told.add("loaded")
+told.add(events.EventName.START)
 try:
     rank.prepare(context, spec)
 except strategies.DeviceError:
-    told.add("missing")
-print(json.dumps([event["event"] for event in events.read(log)]))
+    told.add(events.EventName.FAILED)
+print(json.dumps([event.name for event in events.read(log)]))
 """
 
 
-@pytest.mark.parametrize(("job", "told"), [("worker", "missing"), ("ps", "imported")])
+@pytest.mark.parametrize(("job", "told"), [("worker", "failed"), ("ps", "imported")])
 def test_a_rank_has_imported_only_with_its_gpus(job: str, told: str, tmp_path: Path) -> None:
     """Of a run on several hosts it is what tells that the GPUs of one are there."""
     spec = local_spec()
@@ -96,7 +97,7 @@ def test_a_rank_has_imported_only_with_its_gpus(job: str, told: str, tmp_path: P
     words = [str(tmp_path / "spec.json"), str(tmp_path / "events"), job]
     done = run_tensorflow(PREPARE, *words)
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout.splitlines()[-1]) == ["loaded", told]
+    assert json.loads(done.stdout.splitlines()[-1]) == ["start", told]
 
 
 SERVERS = 2

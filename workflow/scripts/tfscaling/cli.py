@@ -35,7 +35,7 @@ def main() -> None:
     args = parser.parse_args()
     study = StudyFolder(args.study, round=args.round)
     gc.disable()  # tables live to the end: looking for garbage among them takes a tenth of the time
-    program_errors.told(lambda: run(args.stage, study))
+    program_errors.exit_on_input_error(lambda: run(args.stage, study))
 
 
 def run(stage: str, study: StudyFolder) -> None:

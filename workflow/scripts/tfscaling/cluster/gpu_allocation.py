@@ -1,4 +1,7 @@
-"""Which GPUs of its node a task uses: the entries for its CUDA_VISIBLE_DEVICES."""
+"""Which GPUs of its node a task uses: the entries for its CUDA_VISIBLE_DEVICES.
+
+AMD's and Intel's GPUs are chosen by variables of their own.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,13 @@ from typing import NamedTuple
 
 #: The variable that tells CUDA which GPUs a process may use.
 VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"
+#: The same for AMD's runtimes HIP and ROCr, and for Intel's Level Zero. HIP numbers the GPUs within
+#: those that ROCr shows; it reads CUDA_VISIBLE_DEVICES only where its own variable is not set.
+_HIP, _ROCR, _LEVEL_ZERO = "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK"
 #: Slurm's number of GPUs of the step on this node, which no binding to tasks changes.
 _GPUS_ON_NODE = "SLURM_GPUS_ON_NODE"
-_DEVICE = re.compile(r"[0-9]+|(GPU|MIG)-.+")
+#: A number, also of a part of one of Intel's GPUs, or a UUID.
+_DEVICE = re.compile(r"[0-9]+(\.[0-9]+)?|(GPU|MIG)-.+")
 _TIMEOUT_S = 60
 _QUERY = ("--query-gpu=name,uuid,driver_version", "--format=csv,noheader")
 
@@ -58,16 +65,27 @@ def listed_gpus(environ: Mapping[str, str]) -> tuple[Gpu, ...] | None:
     return tuple(Gpu(*words) for words in fields if len(words) == len(Gpu._fields))
 
 
+def gpu_variable(environ: Mapping[str, str]) -> str:
+    """Return the name of the variable that chooses GPUs: CUDA_VISIBLE_DEVICES or another maker's.
+
+    Other makers' variables count where nvidia-smi is not installed.
+    """
+    others = [name for name in (_HIP, VISIBLE_GPUS, _ROCR, _LEVEL_ZERO) if name in environ]
+    is_nvidia = shutil.which("nvidia-smi", path=environ.get("PATH")) is not None
+    return VISIBLE_GPUS if is_nvidia or not others else others[0]
+
+
 def visible_gpus(environ: Mapping[str, str]) -> tuple[str, ...] | None:
-    """Return the entries of CUDA_VISIBLE_DEVICES as CUDA reads them, or None if it is not set.
+    """Return the entries of `gpu_variable` as CUDA reads them, or None if it is not set.
 
     CUDA stops at the first entry that is no device: an empty value, ``-1`` and Slurm's
     ``NoDevFiles`` mean no GPU.
     """
-    if VISIBLE_GPUS not in environ:
+    name = gpu_variable(environ)
+    if name not in environ:
         return None
     entries: list[str] = []
-    for entry in environ[VISIBLE_GPUS].split(","):
+    for entry in environ[name].split(","):
         if not _DEVICE.fullmatch(entry.strip()):
             break
         entries.append(entry.strip())
@@ -77,28 +95,29 @@ def visible_gpus(environ: Mapping[str, str]) -> tuple[str, ...] | None:
 def gpus_here(environ: Mapping[str, str]) -> tuple[str, ...] | None:
     """Return the GPUs that this process and its children may use, as CUDA names them.
 
-    These are the GPUs in CUDA_VISIBLE_DEVICES, or else those that nvidia-smi lists; None if
-    neither exists.
+    These are the GPUs in `gpu_variable`, or else those that nvidia-smi lists; None if neither
+    exists.
 
     Raises:
-        ClusterError: CUDA_VISIBLE_DEVICES lists a GPU twice, or nvidia-smi fails.
+        ClusterError: the variable lists a GPU twice, or nvidia-smi fails.
     """
     visible = visible_gpus(environ)
     if visible is None:
         listed = listed_gpus(environ)
         return None if listed is None else tuple(str(number) for number in range(len(listed)))
     if len(set(visible)) < len(visible):
-        raise ClusterError(f"{VISIBLE_GPUS} is {environ[VISIBLE_GPUS]!r}; expected each GPU once")
+        name = gpu_variable(environ)
+        raise ClusterError(f"{name} is {environ[name]!r}; expected each GPU once")
     return visible
 
 
 def allocate(
     environ: Mapping[str, str], local_index: int, tasks_on_node: int, tasks_on_fullest_node: int
 ) -> tuple[str, ...] | None:
-    """Return what CUDA_VISIBLE_DEVICES of one task shall list; None if no GPU is known of.
+    """Return what `gpu_variable` of one task shall list; None if no GPU is known of.
 
     A task that Slurm shows only its own GPUs keeps them. Otherwise the node's GPUs, which
-    CUDA_VISIBLE_DEVICES or else nvidia-smi lists, are divided in order: each task of the step gets
+    `gpu_variable` or else nvidia-smi lists, are divided in order: each task of the step gets
     GPUs per node // tasks of the fullest node. `local_index` counts the tasks of this node.
 
     Raises:
@@ -106,14 +125,15 @@ def allocate(
             tasks see as well.
     """
     on_node = gpus_here(environ)
-    if not on_node or (VISIBLE_GPUS in environ and _are_own(environ, on_node, tasks_on_node)):
+    is_chosen = visible_gpus(environ) is not None
+    if not on_node or (is_chosen and _are_own(environ, on_node, tasks_on_node)):
         return on_node
     # Nodes may have been given fewer GPUs where they run fewer tasks.
     tasks = tasks_on_fullest_node if len(on_node) >= tasks_on_fullest_node else tasks_on_node
     each = len(on_node) // tasks
     if not each:
         raise ClusterError(
-            f"{tasks} tasks run on a node with {len(on_node)} GPUs (as CUDA_VISIBLE_DEVICES or"
+            f"{tasks} tasks run on a node with {len(on_node)} GPUs (as {gpu_variable(environ)} or"
             f" nvidia-smi list); expected at least {tasks} GPUs"
         )
     return on_node[local_index * each : (local_index + 1) * each]
@@ -138,7 +158,7 @@ def _are_own(environ: Mapping[str, str], visible: Sequence[str], tasks_on_node: 
 def gpus_given(environ: Mapping[str, str]) -> int | None:
     """Number of GPUs that Slurm lets this task see, to ask before the task takes its share.
 
-    None if the step has no GPUs, or none that CUDA_VISIBLE_DEVICES names.
+    None if the step has no GPUs, or none that `gpu_variable` names.
     """
     visible = visible_gpus(environ)
     return None if visible is None or not environ.get(_GPUS_ON_NODE) else len(visible)
@@ -146,5 +166,5 @@ def gpus_given(environ: Mapping[str, str]) -> int | None:
 
 def gpu_variables(environ: Mapping[str, str]) -> dict[str, str | None]:
     """What says which GPUs this task has, for a message; None: not set."""
-    names = (VISIBLE_GPUS, "SLURM_STEP_GPUS", "SLURM_JOB_GPUS", _GPUS_ON_NODE)
+    names = (gpu_variable(environ), "SLURM_STEP_GPUS", "SLURM_JOB_GPUS", _GPUS_ON_NODE)
     return {name: environ.get(name) for name in names}

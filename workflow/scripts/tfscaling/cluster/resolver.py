@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tfscaling.cluster import slurm_environment as slurm
-from tfscaling.cluster.gpu_allocation import VISIBLE_GPUS, ClusterError, allocate
+from tfscaling.cluster.gpu_allocation import ClusterError, allocate, gpu_variable
 
 _ADDRESS = re.compile(r".+:([0-9]{1,5})")
 _INDEX = re.compile(r"[0-9]{1,18}")
@@ -36,7 +36,8 @@ class Cluster:
         job: the job of this task, such as ``worker``.
         index: the index of this task in its job.
         rank: the position of this task among all tasks, SLURM_PROCID in a Slurm step.
-        gpus: the entries for this task's CUDA_VISIBLE_DEVICES; None: leave it as it is.
+        gpus: the entries for this task's CUDA_VISIBLE_DEVICES, or for AMD's or Intel's variable
+            where that chooses the GPUs; None: leave it as it is.
         source: ``TF_CONFIG``, ``slurm`` or ``single``.
     """
 
@@ -79,7 +80,7 @@ class Cluster:
             _NO_GRPC_PROXY: ",".join(dict.fromkeys(filter(None, without_proxy))),
         }
         if self.gpus is not None:
-            variables[VISIBLE_GPUS] = ",".join(self.gpus)
+            variables[gpu_variable(environ)] = ",".join(self.gpus)
         return variables
 
 

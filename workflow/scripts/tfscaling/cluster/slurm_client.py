@@ -1,4 +1,4 @@
-"""Slurm's programs: sbatch, squeue, sacct, scontrol, sinfo and scancel.
+"""Slurm's programs: sbatch, squeue, sacct, sacctmgr, scontrol, sinfo and scancel.
 
 Preflight, launcher and both executor plugins call them through `SlurmClient` alone. The plugins'
 package has this file by a link, so it imports the standard library only.
@@ -95,6 +95,7 @@ _FOR_NOW = re.compile(
 _NO_SUCH_JOB = "Invalid job id specified"
 #: The line of sbatch with the number of a job: with --parsable, or from a wrapper without it.
 _NUMBER = re.compile(r"(?:Submitted batch job )?([0-9]+)(?:;\S+| on cluster \S+)?")
+_RUN_TIME = re.compile(r"\bRunTime=(?:(\d+)-)?(\d+):(\d+):(\d+)")
 _STARTS = re.compile(r"to start at (\S+) using")
 
 
@@ -255,6 +256,11 @@ class SlurmClient:
         fields = ("JobIDRaw", "ConsumedEnergyRaw")
         return self._accounted(fields, f"--jobs={number}", allocations=False)
 
+    def account_lineages(self, account: str) -> list[str] | NoAnswer:
+        """Return the accounts above an account, as `/root/physics/`; of Slurm 23.11 and later."""
+        layout = ("--noheader", "--parsable2", "show", "associations", "format=Lineage")
+        return self._read(str.split, "sacctmgr", *layout, "where", f"accounts={account}")
+
     def _accounted(
         self, fields: Sequence[str], *options: str, allocations: bool = True
     ) -> list[list[str]] | NoAnswer:
@@ -271,6 +277,15 @@ class SlurmClient:
     def show_job(self, number: str) -> str | NoAnswer:
         """Return the text of `scontrol show job`, with times in UTC."""
         return self._answer("scontrol", "show", "job", number)
+
+    def run_time_s(self, number: str) -> float | None:
+        """Return for how long a job ran since its last start; None without an answer."""
+        text = self.show_job(number)
+        found = None if isinstance(text, NoAnswer) else _RUN_TIME.search(text)
+        if found is None:
+            return None
+        days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
+        return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
 
     def configuration(self) -> dict[str, str] | NoAnswer:
         """Return Slurm's settings, such as AcctGatherEnergyType."""
@@ -348,7 +363,9 @@ def refusal(words: str) -> Refusal:
 def words_of(done: subprocess.CompletedProcess[str], program: str | None = None) -> str:
     """Return the words of a program of Slurm that failed, on one line."""
     lines = [line.strip() for line in (done.stderr or done.stdout or "").splitlines()]
-    prefix = re.compile(r"^(?:sbatch|squeue|sacct|scontrol|sinfo|scancel): (?:error: |fatal: )?")
+    prefix = re.compile(
+        r"^(?:sbatch|squeue|sacct|sacctmgr|scontrol|sinfo|scancel): (?:error: |fatal: )?"
+    )
     said = [prefix.sub("", line) for line in lines if line and not line.startswith("Try ")]
     program = program or done.args[0]
     if done.returncode < 0:  # as by Ctrl-C: Slurm may have the request

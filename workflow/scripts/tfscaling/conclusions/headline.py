@@ -106,7 +106,10 @@ def _row(study: Study, found: Answer) -> HeadlineRow:
         "words": _words(found),
         "limits": limit_texts(found),
         "with_queue": found.goal == WITH_QUEUE,
-        "rival": _rival_name(found, vary),
+        "rival": _name_beside(found.leader, found.rival, vary),
+        "cheaper": _name_beside(
+            found.leader, found.trade_off.cheaper if found.trade_off else None, vary
+        ),
     }
     others = [each for each in found.not_covered if not each.missed + each.undecided]
     row.text = line("headline", **values)
@@ -144,13 +147,12 @@ def limit_texts(found: Answer) -> list[LimitText]:
     return texts
 
 
-def _rival_name(found: Answer, vary: Sequence[str]) -> str:
-    """The rival by its nodes if it is on the same line, with its devices where others differ."""
-    leader, rival = found.leader, found.rival
-    if leader is None or rival is None:
+def _name_beside(leader: Candidate | None, other: Candidate | None, vary: Sequence[str]) -> str:
+    """Return the other one's nodes if only they differ from the leader's, else its name."""
+    if leader is None or other is None:
         return ""
-    is_of_line = line_of(leader.row) == line_of(rival.row)
-    return axis_text("nodes", rival.row) if is_of_line and GPUS not in vary else rival.name
+    is_of_line = line_of(leader.row) == line_of(other.row)
+    return axis_text("nodes", other.row) if is_of_line and GPUS not in vary else other.name
 
 
 def _search_words(study: Study, found: Answer) -> dict[str, object] | None:

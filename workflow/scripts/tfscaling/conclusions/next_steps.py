@@ -124,7 +124,7 @@ def _open(study: Study) -> Iterator[Found]:
 
 
 def _not_compared(study: Study) -> Iterator[Found]:
-    """Configurations that trained different numbers of examples, and resumed runs."""
+    """Configurations with other numbers of examples, and runs whose times are not compared."""
     others = [
         row
         for row in study.points
@@ -132,8 +132,11 @@ def _not_compared(study: Study) -> Iterator[Found]:
     ]
     if others:
         yield Step("work"), {"points": others}
-    resumed = sum(row.runs - row.runs_timed for row in study.points)
-    if resumed:
+    valid = (run for run in study.run_rows if run.status == RunState.OK)
+    overlapping = sum(bool(run.shared_with) for run in valid if not is_known(run.execution_time_s))
+    if overlapping:
+        yield Step("overlapping"), {"overlapping": overlapping}
+    if resumed := sum(row.runs - row.runs_timed for row in study.points) - overlapping:
         yield Step("resumed"), {"resumed": resumed}
 
 

@@ -44,7 +44,8 @@ FAILING = "failing"
 NOT_COMPARED = "not compared"
 #: Verdicts on points that are compared; the first ones end `snakemake regressions` with status 1.
 REGRESSIONS = (SLOWER, LOST, FAILING)
-COMPARED = (*REGRESSIONS, FASTER, SAME, OPEN)
+DECIDED = (*REGRESSIONS, FASTER, SAME)
+COMPARED = (*DECIDED, OPEN)
 COLUMNS = (
     *("reference", *POINT_AXES, "devices", "verdict"),
     *("reference_runs", "runs", REFERENCE_TIME, TIME),

@@ -112,6 +112,8 @@ class SweepOutcome:
             return []
         number = Counter(words(row["status"]) for row in rows)
         lines = [f"No valid run: {', '.join(f'{n} {status}' for status, n in number.items())}."]
+        if set(number) == {words(RunState.MISSING)}:
+            lines[0] += " The same command resumes the sweep."
         stale = [row["reason"] for row in rows if row["status"] == RunState.STALE]
         if reasons := Counter(reason.partition(_ADVICE)[0] for reason in stale):
             ((first, _),) = reasons.most_common(1)

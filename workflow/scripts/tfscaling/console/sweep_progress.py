@@ -18,23 +18,13 @@ from tfscaling.console.sweep_outcome import NewFiles
 from tfscaling.plan import retries
 from tfscaling.record import attempts, events, metrics, run_record, step_estimates
 from tfscaling.record.attempts import Cause
+from tfscaling.record.events import Event, EventName
 from tfscaling.record.run_record import DoesNotFit, RunRecord
 from tfscaling.spec.config import Quality
 from tfscaling.spec.run_spec import RunSpec
 
 #: How scripts begin the message of an error.
 _ERROR = "ERROR: "
-#: Event → what the run does next.
-_DOES_AFTER = {
-    "start": "importing TensorFlow",
-    "imported": "connecting the ranks",
-    "rendezvous": "reading the data",
-    "data": "building the model",
-    "built": "first step, with compilation",
-    "first_step": "training",
-    "trained": "evaluation",
-    "evaluated": "timing the computation alone",
-}
 
 
 @dataclass
@@ -58,23 +48,24 @@ class RunProgress:
     def update(self) -> None:
         """Read the events that were written since the last call."""
         for name in (events.OF_RANKS, "rank-0.events.jsonl", "rank-0.observed.jsonl"):
-            found, self._read[name] = events.new(self.scratch / name, self._read.get(name, 0))
+            found, self._read[name] = events.read_new(self.scratch / name, self._read.get(name, 0))
             for event in found:
-                if event.get("rank", 0) == 0:
-                    self._note(event["event"], float(event["time_s"]), event)
+                if event.rank == 0:
+                    self._on_event(event)
 
-    def _note(self, kind: str, time_s: float, event: dict[str, Any]) -> None:
-        recipe = self.spec.recipe
+    def _on_event(self, event: Event) -> None:
+        recipe, details = self.spec.recipe, event.details
         if self.started_s is None:
-            self.started_s = self._trains_s = time_s
-        self.does = "the program runs" if recipe.program else _DOES_AFTER.get(kind, self.does)
-        if kind == "first_step":
-            self._trains_s = time_s
-        elif kind == "epoch":
-            done = event["epoch"]
+            self.started_s = self._trains_s = event.time_s
+        self.does = "the program runs" if recipe.program else event.name.next_step or self.does
+        if event.name is EventName.FIRST_STEP:
+            self._trains_s = event.time_s
+        elif event.name is EventName.EPOCH:
+            done = details["epoch"]
             self.does = f"epoch {min(done + 1, recipe.epochs)}/{recipe.epochs}"
-            self.loss = event.get("loss", event.get("metrics", {}).get("loss", self.loss))
-            self.end_s = self._trains_s + (time_s - self._trains_s) * max(1.0, recipe.epochs / done)
+            self.loss = details.get("loss", details.get("metrics", {}).get("loss", self.loss))
+            trained_s = event.time_s - self._trains_s
+            self.end_s = self._trains_s + trained_s * max(1.0, recipe.epochs / done)
 
 
 @dataclass
@@ -142,11 +133,14 @@ class Job:
 class SweepProgress:
     """What has happened so far in the sweep of a study.
 
-    `answer` returns the lines that are printed where nothing is to be done.
+    `answer` returns the lines that are printed where nothing is to be done, `preview` the lines of
+    a dry-run.
     """
 
     study: str
     answer: Callable[[], Sequence[str]]
+    #: Returns the lines of a dry-run of these jobs.
+    preview: Callable[[Sequence[Mapping[str, Any]]], list[str]]
     #: Jobs are submitted to Slurm, which enforces time limits.
     is_remote: bool = False
     #: How often Snakemake retries a failed job.
@@ -308,7 +302,7 @@ def _result(record: RunRecord, asked: Quality) -> str:
     if record.metrics.loss is not None and asked.metric != "loss":
         words.append(f"loss {record.metrics.loss:.3g}")
     if (value := metrics.quality_of_run(record, asked).value) is not None:
-        title = metrics.of_quality(asked).title
+        title = metrics.quality_metric(asked).title
         words.append(f"{title} {value:.3g} {asked.unit or ''}".rstrip())
     return ", ".join(words)
 

@@ -51,3 +51,17 @@ def node_hours(value: float) -> str:
 def count(number: int, noun: str) -> str:
     """`1 run`, `3 runs`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def aligned(names: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the lines of a table with these columns, indented; numbers to the right."""
+    widths = [max(map(len, column)) for column in zip(names, *rows, strict=True)]
+    is_number = [all(text.isdigit() for text in column) for column in zip(*rows, strict=True)]
+    return [
+        "  "
+        + "  ".join(
+            text.rjust(width) if right else text.ljust(width)
+            for text, width, right in zip(row, widths, is_number, strict=True)
+        ).rstrip()
+        for row in (names, *rows)
+    ]

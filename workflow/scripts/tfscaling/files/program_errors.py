@@ -38,7 +38,7 @@ class InputError(ValueError):
 
 
 def read_json(path: Path, kind: type[_T]) -> _T:
-    """The content of a file, of a type that msgspec knows. Raises InputError and OSError."""
+    """Read a file as a type that msgspec knows. Raises InputError and OSError."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=kind)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -53,7 +53,7 @@ def remedy(error: OSError) -> str | None:
     return f"{file}{error.strerror}; {REMEDIES[error.errno]}"
 
 
-def told(main: Callable[[], None]) -> None:
+def exit_on_input_error(main: Callable[[], None]) -> None:
     """Run a program; an InputError or an error of files ends it by one line and exit status 1."""
     try:
         main()

@@ -21,7 +21,7 @@ def sha256(content: bytes) -> str:
 
 
 def _plain(node: object) -> object:
-    """The tree as nested lists: of each node its kind, and name and value of its fields."""
+    """Return the tree as nested lists: for each node its kind, and its fields."""
     if isinstance(node, list):
         return [_plain(each) for each in node if not _is_remark(each)]
     if not isinstance(node, ast.AST):

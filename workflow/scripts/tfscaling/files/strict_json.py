@@ -19,12 +19,12 @@ class NotFiniteError(ValueError):
 
 
 def dumps(content: Any, **options: Any) -> str:
-    """The content as JSON. Raises ValueError if a number in it is NaN or infinite."""
+    """Return the content as JSON. Raises ValueError if a number in it is NaN or infinite."""
     return json.dumps(content, allow_nan=False, **options)
 
 
 def encode(content: object) -> bytes:
-    """An object of types that msgspec knows, as JSON. Raises NotFiniteError."""
+    """Encode an object of types that msgspec knows as JSON. Raises NotFiniteError."""
     written = msgspec.json.encode(content)
     check(written, content)
     return written
@@ -44,7 +44,7 @@ def check(written: bytes, content: object) -> None:
 
 
 def loads(text: str) -> Any:
-    """The content of JSON. Raises ValueError for anything else: NotFiniteError for NaN."""
+    """Decode JSON. Raises ValueError for anything else: NotFiniteError for NaN."""
     try:
         return json.loads(text, parse_constant=_refuse, parse_float=_finite)
     except RecursionError:

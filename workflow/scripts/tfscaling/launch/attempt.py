@@ -31,7 +31,7 @@ from tfscaling.spec import run_spec
 from tfscaling.spec.run_spec import RunSpec
 
 #: The launcher's own output, as the rules have it.
-LOG = "launch.log"
+LOG = run_record.LAUNCH_LOG
 #: Files of a finished run next to its record.
 _OF_RUN = (run_record.EVENTS, run_record.STEPS, run_record.COMPUTE_STEPS)
 #: A rank that trains has its memory in huge pages where the kernel gives them when asked: fewer
@@ -141,7 +141,7 @@ class Attempt:
             ).run()
             signs.update()
             if cause is not None:
-                return failures.without_gpus(cause, self.scratch)
+                return failures.mark_missing_gpus(cause, self.scratch)
             signs.wait(range(geometry.tasks), latency_wait_s)
             return None
 
@@ -187,7 +187,7 @@ def run(
         shutil.rmtree(attempt.scratch)
         return
     if restarts(os.environ):
-        _tell_of_restart(attempt, spec)
+        _record_restart(attempt, spec)
     previous = {number: signal.signal(number, _cancel) for number in supervisor.SIGNALS}
     # while there are ranks it is passed on to them
     previous[supervisor.WARNING] = signal.signal(supervisor.WARNING, lambda *_: None)
@@ -218,23 +218,22 @@ def publish_record(attempt: Path, path: Path, names: Iterable[str] = _OF_RUN) ->
 
 
 def _is_made(path: Path, spec: RunSpec, dataset_file: Path | None) -> bool:
-    number = bring_back(path, spec, dataset_file, os.environ)
+    number = restore_record(path, spec, dataset_file, os.environ)
     if number is not None:
         print(f"attempt {number} has finished the run: its record is kept")
         attempts.remove_checkpoints(path.parent)
     return number is not None
 
 
-def bring_back(
+def restore_record(
     path: Path, spec: RunSpec, dataset_file: Path | None, environ: Mapping[str, str]
 ) -> int | None:
-    """The number of the attempt that made the run, its record in place; None if it is to be made.
+    """Restore the record of a finished run; return its attempt's number, or None to run again.
 
-    Snakemake has removed the record when it starts a job: one that exists came later. Slurm
-    restarts a job that is requeued, preempted or loses its node, and Snakemake a job that Slurm
-    reports as failed. If the run was finished just before, or while this job was in the queue, the
-    last attempt has all of it. A run that is requested again, or that has other parameters, code or
-    data now, is repeated.
+    Snakemake removes the record when it starts a job: an existing record is newer. Slurm restarts a
+    job that is requeued, preempted or loses its node; Snakemake restarts a job that Slurm reports
+    as failed. If the run had finished just before, the last attempt has all its files. A run that
+    is requested again, or whose parameters, code or data changed, is repeated.
     """
     begun = attempts.numbers(path.parent)
     if not begun:
@@ -272,7 +271,7 @@ def bring_back(
     return begun[-1]
 
 
-def _tell_of_restart(attempt: Attempt, spec: RunSpec) -> None:
+def _record_restart(attempt: Attempt, spec: RunSpec) -> None:
     """Leave a cause in the attempt before, if its launcher had no time to, as without power.
 
     Slurm has started the job again, and gives no reason.
@@ -306,9 +305,9 @@ def _cause(attempt: Attempt, work: Callable[[Attempt], Cause | None]) -> Cause |
         (attempt.scratch / attempts.RECORD).unlink(missing_ok=True)  # the newer attempt makes one
         return Cause(kind="cancelled", message=str(error))
     except IncompleteError as error:
-        return failures.of_rank(attempt.scratch, "incomplete", error.ranks[0], str(error))
+        return failures.cause_of_rank(attempt.scratch, "incomplete", error.ranks[0], str(error))
     except Exception as error:
-        return failures.of_exception(error)
+        return failures.cause_of_exception(error)
 
 
 class _CancelledError(BaseException):
@@ -321,6 +320,6 @@ def _cancel(number: int, _: object) -> NoReturn:
 
 
 def _ignore_signals() -> None:
-    """A further signal must not keep the cause from being written."""
+    """Ignore further signals, so that the cause is written."""
     for number in supervisor.SIGNALS:
         signal.signal(number, signal.SIG_IGN)

@@ -66,22 +66,22 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def checkpoint_name(steps: int) -> str:
-    """The folder of a checkpoint after this many steps of the training."""
+    """Return the folder name of a checkpoint after this many steps of the training."""
     return f"steps={steps}"
 
 
 def arrays_path(checkpoint: Path, rank: int) -> Path:
-    """The arrays of a rank in a checkpoint."""
+    """Return the file with the arrays of a rank in a checkpoint."""
     return checkpoint / f"rank-{rank}.npz"
 
 
 def temporary(folder: Path, steps: int, attempt: int) -> Path:
-    """The folder of a checkpoint while an attempt writes it."""
+    """Return the folder in which an attempt writes a checkpoint before it is complete."""
     return folder / f".{checkpoint_name(steps)}.{attempt}"
 
 
-def of_program(beginning: Beginning) -> Path:
-    """The folder that a user's program may write checkpoints into."""
+def program_folder(beginning: Beginning) -> Path:
+    """Return the folder into which a user's program may write checkpoints."""
     return Path(beginning.folder) / OF_PROGRAM
 
 
@@ -109,12 +109,12 @@ def begin(run: Path, attempt: int, spec: RunSpec, of: Mapping[str, str]) -> Begi
         folder=str(folder.resolve()), attempt=attempt, first_attempt=identity.first_attempt
     )
     if spec.recipe.program:
-        own = of_program(beginning)
+        own = program_folder(beginning)
         own.mkdir(exist_ok=True)
         if any(own.iterdir()):
             beginning = msgspec.structs.replace(beginning, checkpoint=OF_PROGRAM)
     for steps, path in reversed(checkpoints(folder)):
-        state = read_whole(path, spec.geometry.tasks)
+        state = read_complete(path, spec.geometry.tasks)
         if state is not None and state.steps == steps:
             beginning = msgspec.structs.replace(beginning, checkpoint=path.name, steps=steps)
             print(f"resuming from {path}: epoch {state.epoch}, after {state.step} steps of it")
@@ -125,7 +125,7 @@ def begin(run: Path, attempt: int, spec: RunSpec, of: Mapping[str, str]) -> Begi
 
 
 def checkpoints(folder: Path) -> list[tuple[int, Path]]:
-    """(steps, path) of the checkpoints in a folder, the newest last."""
+    """Return (steps, path) of the checkpoints in a folder, the newest last."""
     found = []
     with contextlib.suppress(FileNotFoundError):
         for path in folder.iterdir():
@@ -135,12 +135,12 @@ def checkpoints(folder: Path) -> list[tuple[int, Path]]:
 
 
 def read_state(checkpoint: Path) -> State | None:
-    """The state of a checkpoint, None if there is none. Raises RecordError."""
+    """Read the state of a checkpoint; None if it does not exist. Raises RecordError."""
     return run_record.decoded(checkpoint / STATE, State)
 
 
-def read_whole(checkpoint: Path, ranks: int) -> State | None:
-    """The state of a checkpoint of this many ranks; None if a part of it is missing or broken."""
+def read_complete(checkpoint: Path, ranks: int) -> State | None:
+    """Read the state of a checkpoint of `ranks` ranks; None if a part is missing or broken."""
     try:
         state = read_state(checkpoint)
         if state is None or state.ranks != ranks:

@@ -1,11 +1,11 @@
-"""Ranks in containers: the commands of Apptainer, Charliecloud and pyxis, and an image's digest."""
+"""Ranks in containers: commands of Apptainer, Singularity, Charliecloud, pyxis; image digests."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from tfscaling.spec.config import Container
@@ -21,9 +21,10 @@ def inside(container: Container | None, command: Sequence[str], on_gpus: bool) -
     own = [container.python, *command[1:]] if container.python else list(command)
     binds = [word for place in _places(container) for word in ("--bind", place)]
     match container.engine:
-        case "apptainer":
+        case "apptainer" | "singularity":  # the same options by two names
             gpus = ["--nv"] if on_gpus else []
-            start = ["apptainer", "exec", *gpus, *binds, "--pwd", str(Path.cwd()), container.image]
+            folder = ["--pwd", str(Path.cwd())]
+            start = [container.engine, "exec", *gpus, *binds, *folder, container.image]
         case "charliecloud":
             start = ["ch-run", *binds, "--cd", str(Path.cwd()), container.image, "--"]
         case _:
@@ -31,8 +32,22 @@ def inside(container: Container | None, command: Sequence[str], on_gpus: bool) -
     return [*start, *own]
 
 
-def srun_options(container: Container | None) -> list[str]:
-    """The options of srun with which pyxis starts ranks in the image."""
+def environment(container: Container | None, env: Mapping[str, str]) -> dict[str, str]:
+    """Return `env` with the variables by which Apptainer and Singularity keep its values.
+
+    Otherwise the image's values would replace them.
+    """
+    prefixes = {"apptainer": "APPTAINERENV_", "singularity": "SINGULARITYENV_"}
+    prefix = prefixes.get(container.engine) if container else None
+    kept = {f"{prefix}{name}": env[name] for name in _kept(env)} if prefix else {}
+    return {**env, **kept}
+
+
+def srun_options(container: Container | None, variables: Iterable[str]) -> list[str]:
+    """Return the options of srun with which pyxis starts ranks in the image.
+
+    `variables` keep the values that they have outside of the image, which may set them, too.
+    """
     if container is None or container.engine != "pyxis":
         return []
     pairs = [place if ":" in place else f"{place}:{place}" for place in _places(container)]
@@ -40,7 +55,13 @@ def srun_options(container: Container | None) -> list[str]:
         f"--container-image={container.image}",
         f"--container-mounts={','.join(pairs)}",
         f"--container-workdir={Path.cwd()}",
+        *([f"--container-env={','.join(names)}"] if (names := _kept(variables)) else []),
     ]
+
+
+def _kept(variables: Iterable[str]) -> list[str]:
+    """Return the names of variables whose values do not depend on the image's folders."""
+    return sorted({*variables} - {"PATH", "LD_LIBRARY_PATH", "HOME"})
 
 
 def _places(container: Container) -> list[str]:

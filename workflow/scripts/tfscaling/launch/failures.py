@@ -15,6 +15,7 @@ import socket
 import traceback
 from collections.abc import Iterable, Mapping, Sequence, Set
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -24,7 +25,7 @@ from tfscaling.launch import provenance, rank_files, resource_use, slurm_job
 from tfscaling.launch.checkpoint_folder import InterruptedTrainingError
 from tfscaling.record import events
 from tfscaling.record.attempts import Cause, Kind, UserLine
-from tfscaling.record.events import PROGRAM_STARTED, Event
+from tfscaling.record.events import Event, EventName
 from tfscaling.record.run_record import SlurmJob
 
 #: Errors of a rank whose peer is gone: of TensorFlow's collectives, coordinator and servers, and of
@@ -71,7 +72,7 @@ WAYS_OUT = (
     "platform splits the CPU."
 )
 #: A rank of the trainer and of a program passes these only with the GPUs that the run requests.
-_WITH_GPUS = {"imported", PROGRAM_STARTED}
+_WITH_GPUS = {EventName.IMPORTED, EventName.PROGRAM_STARTED}
 
 #: The error of a program that was given up; its message is the line of user code, if known.
 HUNG = "Hung"
@@ -84,10 +85,6 @@ _OTHERS_ENDED = (
 #: At most this many places are named.
 _PLACES_MAX = 4
 
-#: A rank of the workflow's own trainer passes the first event when it looks for the others, and
-#: the second when it has met them.
-_LOOKS, _HAS_MET = "imported", "rendezvous"
-
 
 def find_cause(
     folder: Path,
@@ -95,49 +92,57 @@ def find_cause(
     srun: Mapping[int, str],
     silent: Set[int] = frozenset(),
 ) -> Cause:
-    """The cause of a failure.
+    """Find the cause of a failure.
 
-    `folder` has the ranks' events and logs, `exits` the exit codes of ranks that the launcher
-    started itself, `srun` its words about ranks that it started. `silent` are ranks that gave no
-    sign of life before the first complaint.
+    Args:
+        folder: The attempt's folder, with the ranks' events and logs.
+        exits: Exit codes of ranks that the launcher started itself.
+        srun: srun's words about ranks that it started.
+        silent: Ranks without a sign of life before the first complaint.
     """
-    seen = events.of_ranks(folder)
-    failed = {rank: e for rank, lines in seen.items() for e in lines if e["event"] == "failed"}
-    ended = {rank for rank, lines in seen.items() if lines[-1]["event"] == "end"}
+    seen = events.read_by_rank(folder)
+    failed = {
+        rank: event
+        for rank, lines in seen.items()
+        for event in lines
+        if event.name is EventName.FAILED
+    }
+    ended = {rank for rank, lines in seen.items() if lines[-1].name is EventName.END}
     mute = [rank for rank in seen if rank not in failed and rank not in ended]
     # in srun's own order: the first that it speaks of came first, others it may have killed itself
     named = [rank for rank in srun if rank in mute]
     named += [rank for rank in mute if rank not in srun and exits.get(rank)]
     died = named or ([] if failed else mute)
     died += [r for r in {**exits, **srun} if r not in seen and (exits.get(r) or srun.get(r))]
-    complaint = min(failed, key=lambda r: failed[r]["time_s"], default=None)
+    complaint = min(failed, key=lambda r: failed[r].time_s, default=None)
+    details = {} if complaint is None else failed[complaint].details
     if complaint is not None:
-        silent = silent | _called_silent(seen, failed[complaint]["message"])
+        silent = silent | _called_silent(seen, details["message"])
     # a stopped rank may continue when it is to be ended, and then complain last
     stopped = [r for r in seen if r in silent - ended - {complaint} and not exits.get(r)]
     about_a_peer = complaint is not None and (
-        failed[complaint]["error"] in _ABOUT_A_PEER
+        details["error"] in _ABOUT_A_PEER
         # the other ranks of a collective raise the error of the first, in these words
-        or "Collective ops is aborted" in failed[complaint]["message"]
+        or "Collective ops is aborted" in details["message"]
     )
     if complaint is not None and not about_a_peer:
         stopped = []
     if complaint is not None and stopped and set(named[:1]) <= set(stopped):
         text = f"rank {stopped[0]} gave no sign of life until rank {complaint} complained: "
-        text += _words(failed[complaint])
-        return of_rank(folder, "stalled", stopped[0], text, exits.get(stopped[0]))
+        text += _words(details)
+        return cause_of_rank(folder, "stalled", stopped[0], text, exits.get(stopped[0]))
     if died:
-        return of_rank(folder, "rank_died", died[0], srun.get(died[0]), exits.get(died[0]))
+        return cause_of_rank(folder, "rank_died", died[0], srun.get(died[0]), exits.get(died[0]))
     if complaint is not None:
-        kind: Kind = "program_failed" if failed[complaint].get("of_program") else "rank_failed"
-        if failed[complaint]["error"] == InterruptedTrainingError.__name__:
+        kind: Kind = "program_failed" if details.get("of_program") else "rank_failed"
+        if details["error"] == InterruptedTrainingError.__name__:
             kind = "cancelled"  # somebody has ended one rank, and it has told the others
-        text = _words(failed[complaint])
-        cause = of_rank(folder, kind, complaint, text, exits.get(complaint))
+        text = _words(details)
+        cause = cause_of_rank(folder, kind, complaint, text, exits.get(complaint))
         # the line of user code, if it raised the exception
-        place = failed[complaint].get("place") if not about_a_peer else None
+        place = details.get("place") if not about_a_peer else None
         line = None if place is None else msgspec.convert(place, UserLine)
-        return replace(cause, error=failed[complaint]["error"], place=line)
+        return replace(cause, error=details["error"], place=line)
     lines = rank_files.last_lines(folder / "srun.log", 500)
     # the first error has the cause: those that follow report what srun does about it
     said = next(filter(_OF_SLURM.match, lines), lines[-1] if lines else "")
@@ -146,52 +151,67 @@ def find_cause(
 
 
 def _called_silent(seen: Mapping[int, list[Event]], message: str) -> set[int]:
-    """The ranks whose heartbeats TensorFlow misses by this message; all of them have started."""
+    """Return the ranks that a message of TensorFlow calls silent; all of them have started."""
     said = _UNHEALTHY.search(message)
     tasks = _TASK.findall(said[1]) if said else []
     found = set[int]()
     for job, index in tasks:
-        of_job = [r for r in sorted(seen) if seen[r][0].get("job", "worker") == job]
+        of_job = [r for r in sorted(seen) if seen[r][0].details.get("job", "worker") == job]
         found |= {*of_job[int(index) : int(index) + 1]}
     return found
 
 
-def _words(failed: Event) -> str:
-    if failed.get("of_program"):  # a complete sentence
-        return str(failed["message"])
-    return f"{failed['error']}: {failed['message']}"
+def _words(failure: Mapping[str, Any]) -> str:
+    """Return a rank's words about its failure, from the details of its last event."""
+    if failure.get("of_program"):  # a complete sentence
+        return str(failure["message"])
+    return f"{failure['error']}: {failure['message']}"
 
 
 def stalled(
     folder: Path, message: str, silent: int | None = None, ranks: int | None = None
 ) -> Cause:
-    """The cause when ranks hang: the silent rank, or else the one whose last event is the oldest.
+    """Return the cause when ranks hang: the silent rank, or the rank with the oldest last event.
 
     Parameter servers and workers that a coordinator drives report no events that could be late.
-    With the number of `ranks`, ranks that did not start or did not meet the others are named.
+
+    Args:
+        folder: The attempt's folder.
+        message: Which limit was exceeded.
+        silent: The rank without a sign of life, if known.
+        ranks: Number of ranks. If given, ranks that did not start or did not meet the others are
+            named.
     """
-    seen = events.of_ranks(folder)
+    seen = events.read_by_rank(folder)
     if silent is not None:
-        return of_rank(folder, "stalled", silent, message)
+        return cause_of_rank(folder, "stalled", silent, message)
     if not seen:
         lines = rank_files.last_lines(folder / "srun.log")
         return Cause(kind="stalled", message=message, last_lines=lines)
     if ranks is not None and (missing := _missing(seen, ranks)):
         rank, text = missing
-        return of_rank(folder, "stalled", rank, f"{message}; {text}")
-    unfinished = [r for r in seen if seen[r][-1]["event"] != "end"] or list(seen)
-    rank = min(unfinished, key=lambda r: seen[r][-1]["time_s"])
-    if len(unfinished) < len(seen) and any(e["event"] == PROGRAM_STARTED for e in seen[rank]):
+        return cause_of_rank(folder, "stalled", rank, f"{message}; {text}")
+    unfinished = [r for r in seen if seen[r][-1].name is not EventName.END] or list(seen)
+    rank = min(unfinished, key=lambda r: seen[r][-1].time_s)
+    if len(unfinished) < len(seen) and _has(seen[rank], EventName.PROGRAM_STARTED):
         message = f"{message}; {_named(unfinished)} did not end, {_OTHERS_ENDED}"
-    return of_rank(folder, "stalled", rank, message)
+    return cause_of_rank(folder, "stalled", rank, message)
+
+
+def _has(lines: Iterable[Event], name: EventName) -> bool:
+    return any(event.name is name for event in lines)
 
 
 def _missing(seen: Mapping[int, list[Event]], ranks: int) -> tuple[int, str] | None:
-    """The first rank for which the others wait in a rendezvous, and all such ranks in words."""
-    passed = {rank: {event["event"] for event in lines} for rank, lines in seen.items()}
-    waiting = [r for r, names in passed.items() if _LOOKS in names and _HAS_MET not in names]
+    """Return the first rank that the others await in a rendezvous, and all such ranks in words."""
+    passed = {rank: {event.name for event in lines} for rank, lines in seen.items()}
+    waiting = [
+        rank
+        for rank, names in passed.items()
+        if EventName.IMPORTED in names and EventName.RENDEZVOUS not in names
+    ]
     absent = [rank for rank in range(ranks) if rank not in seen]
-    late = [rank for rank, names in passed.items() if names == {"start"}]
+    late = [rank for rank, names in passed.items() if names == {EventName.START}]
     if absent:
         return absent[0], f"{_named(absent)} did not start"
     if waiting and late:
@@ -205,13 +225,14 @@ def _named(ranks: Sequence[int]) -> str:
     return f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"
 
 
-def with_places(cause: Cause, folder: Path) -> Cause:
-    """The cause with the lines at which programs that were given up hung."""
+def add_places(cause: Cause, folder: Path) -> Cause:
+    """Add to the cause the lines at which programs hang that were given up."""
     places: dict[str, list[int]] = {}
-    for rank, lines in events.of_ranks(folder).items():
+    for rank, lines in events.read_by_rank(folder).items():
         for event in lines:
-            if event["event"] == "failed" and event["error"] == HUNG and event["message"]:
-                places.setdefault(event["message"], []).append(rank)
+            if event.name is EventName.FAILED and event.details["error"] == HUNG:
+                places.setdefault(event.details["message"], []).append(rank)
+    places.pop("", None)  # of programs whose line is unknown
     hung = [f"{_named(ranks)} hung at {place}" for place, ranks in places.items()]
     log = rank_files.rank_log(folder, cause.rank or 0)
     message = "; ".join([cause.message, *hung[:_PLACES_MAX], f"log: {log}"])
@@ -219,65 +240,65 @@ def with_places(cause: Cause, folder: Path) -> Cause:
 
 
 def running(folder: Path, but: int | None = None) -> bool:
-    """Whether the program of a rank, except `but`, has started and the rank reported no end."""
+    """Return whether a rank's program, except for rank `but`, has started and not ended."""
     return any(
-        lines[-1]["event"] not in ("failed", "end")
-        for rank, lines in events.of_ranks(folder).items()
-        if rank != but and any(event["event"] == PROGRAM_STARTED for event in lines)
+        lines[-1].name not in (EventName.FAILED, EventName.END)
+        for rank, lines in events.read_by_rank(folder).items()
+        if rank != but and _has(lines, EventName.PROGRAM_STARTED)
     )
 
 
-def of_a_lost_node(cause: Cause, log: Path | None) -> Cause:
-    """The cause, or the node that Slurm has lost, if other ranks may have complained of that first.
+def find_lost_node(cause: Cause, log: Path | None) -> Cause:
+    """Return the node that Slurm has lost if it may explain the cause; else the cause.
 
-    `log` is srun's, None without srun.
+    `log` is srun's; None without srun.
     """
     ended = slurm_job.ended_by(log) if cause.kind in _MAY_BE_OF_A_NODE else None
     if ended is None or ended.kind != "node_failed" or log is None:
         return cause
-    return with_rank_of_host(ended, log.parent)
+    return add_rank_of_host(ended, log.parent)
 
 
-def with_rank_of_host(cause: Cause, folder: Path) -> Cause:
-    """The cause with the first rank that ran on its host, if it names one."""
-    for rank, lines in events.of_ranks(folder).items():
-        if cause.host is not None and lines[0].get("host") == cause.host:
-            return of_rank(folder, cause.kind, rank, cause.message)
+def add_rank_of_host(cause: Cause, folder: Path) -> Cause:
+    """Add to the cause the first rank that ran on its host, if it names one."""
+    for rank, lines in events.read_by_rank(folder).items():
+        if cause.host is not None and lines[0].details.get("host") == cause.host:
+            return cause_of_rank(folder, cause.kind, rank, cause.message)
     return cause
 
 
-def of_exception(error: Exception) -> Cause:
-    """The cause when the launcher itself fails, as when the disk is full."""
+def cause_of_exception(error: Exception) -> Cause:
+    """Return the cause when the launcher itself fails, as when the disk is full."""
     lines = "".join(traceback.format_exception(error)).splitlines()
     disk = program_errors.remedy(error) if isinstance(error, OSError) else None
     message = disk or f"{type(error).__name__}: {error}"
     return Cause(kind="launcher_failed", message=message, last_lines=tuple(lines[-30:]))
 
 
-def of_rank(
+def cause_of_rank(
     folder: Path,
     kind: Kind,
     rank: int,
     message: str | None,
     exit_code: int | None = None,
 ) -> Cause:
-    """The cause with what the rank left; without a message its exit code in words."""
-    lines = events.of_ranks(folder).get(rank, [{}])
+    """Make a cause from what the rank left; without a message, its exit code in words."""
+    lines = events.read_by_rank(folder).get(rank, [])
     log = rank_files.rank_log(folder, rank)
     return Cause(
         kind=kind,
         message=message or exit_text(exit_code),
         rank=rank,
-        host=lines[0].get("host"),
+        host=lines[0].details.get("host") if lines else None,
         exit_code=exit_code,
         log=str(log),
-        reached=lines[-1].get("event"),
+        reached=lines[-1].name if lines else None,
         last_lines=rank_files.last_lines(log),
     )
 
 
 def exit_text(code: int | None) -> str:
-    """An exit code in words; negative ones are signals, as subprocess has them."""
+    """Describe an exit code; a negative one is a signal, as in subprocess."""
     if code is None:
         return "the rank ended without a report"
     if code < 0:
@@ -288,12 +309,15 @@ def exit_text(code: int | None) -> str:
     return f"exit code {code}"
 
 
-def without_memory(
+def mark_out_of_memory(
     cause: Cause, of_rank: Sequence[Event] = (), slurms_words: Iterable[str] = ()
 ) -> Cause:
-    """The cause, `out_of_memory` if a rank or program was ended for want of memory, or had none.
+    """Change the cause to `out_of_memory` if a rank or program lacked memory.
 
-    `of_rank` are the events of the rank, `slurms_words` lines that Slurm has written about ranks.
+    Args:
+        cause: The cause so far.
+        of_rank: Events of the rank that failed.
+        slurms_words: Lines that Slurm has written about ranks.
     """
     has_failed = cause.kind in ("rank_failed", "program_failed")
     words = f"{cause.error or ''}: {cause.message}"
@@ -306,7 +330,7 @@ def without_memory(
         if _NO_MEMORY.search(words):
             message = cause.message if words == cause.message else f"{cause.message}: {words}"
             return replace(cause, kind="out_of_memory", message=message)
-    start = next((event for event in of_rank if event["event"] == "start"), {})
+    start = next((event.details for event in of_rank if event.name is EventName.START), {})
     is_here = start.get("host") == socket.gethostname() and "oom_counter" in start
     was_killed = is_here and (killed or cause.exit_code == -signal.SIGKILL)
     if was_killed and provenance.oom_kills(Path(start["oom_counter"])) > start["oom_kills"]:
@@ -318,11 +342,16 @@ def without_memory(
 def memory(
     cause: Cause, folder: Path, job: SlurmJob | None, is_local: bool
 ) -> dict[str, float | None]:
-    """Peaks of memory and the limit, as `DoesNotFit` has them, of an attempt that ran out of it.
+    """Return the memory of an attempt that ran out of it: peaks and limit, as in `DoesNotFit`.
 
-    `folder` has the ranks' events. With `is_local` this process has started the ranks.
+    Args:
+        cause: Why the attempt failed.
+        folder: The attempt's folder, with the ranks' events.
+        job: Slurm's facts about the job; None without Slurm.
+        is_local: Whether this process has started the ranks.
     """
-    failed = [e for lines in events.of_ranks(folder).values() for e in lines]
+    ranks = events.read_by_rank(folder).values()
+    failed = [event.details for lines in ranks for event in lines]
     peaks: dict[str, float | None] = {}
     for name in ("rank_memory_gb", "gpu_memory_gb"):
         peaks[name] = max((e[name] for e in failed if e.get(name)), default=None)
@@ -336,19 +365,20 @@ def memory(
     return {**peaks, "memory_limit_gb": limit_gb}
 
 
-def without_gpus(cause: Cause, folder: Path) -> Cause:
-    """The cause, `missing_gpus` if its host alone lacks GPUs: the run may pass on other nodes.
+def mark_missing_gpus(cause: Cause, folder: Path) -> Cause:
+    """Change the cause to `missing_gpus` if its host alone lacks GPUs: other nodes may pass.
 
     Ranks that were ended before they reported anything are no evidence.
     """
     if cause.error != DEVICE_ERROR:
         return cause
     having, lacking = set[str](), set[str]()
-    for lines in events.of_ranks(folder).values():
-        host, names = str(lines[0].get("host")), {event["event"] for event in lines}
-        if any(e["event"] == "failed" and e["error"] == DEVICE_ERROR for e in lines):
+    for lines in events.read_by_rank(folder).values():
+        begun, names = lines[0].details, {event.name for event in lines}
+        host, failed = str(begun.get("host")), (e for e in lines if e.name is EventName.FAILED)
+        if any(event.details["error"] == DEVICE_ERROR for event in failed):
             lacking.add(host)
-        elif lines[0].get("job") == "worker" and names & _WITH_GPUS:
+        elif begun.get("job") == "worker" and names & _WITH_GPUS:
             # coordinators and parameter servers take none
             having.add(host)
     having -= lacking

@@ -12,19 +12,17 @@ bytes it has read and written so far. From that the launcher finds:
 A rank that trains and is silent is given up after `SILENT_S`, and ranks that all wait for one
 another after `IDLE_S`. Only the platform's limit counts where a rank may wait for a download, a
 licence or a slow file system (imports, data, programs), and where one call may keep Python's lock,
-and with it the heart, for long: an import, a user's code that loads data or builds a model, and
-the rendezvous, in which TensorFlow keeps it until the last rank has come (`Doing`).
+and with it the heartbeats, for long: an import, a user's code that loads data or builds a model,
+and the rendezvous, in which TensorFlow keeps it until the last rank has come (`RankActivity`).
 
 Work cannot be distinguished from an endless loop, or from threads that poll while a GPU waits in a
-collective: for these there is the longer limit of `Watch`. And a rank that trains looks stopped
-while one call into C keeps Python's lock; TensorFlow's operations and NumPy's file functions
-release it.
+collective: for these `StallDetector` has a longer limit. And a rank that trains looks stopped while
+one call into C keeps Python's lock; TensorFlow's operations and NumPy's file functions release it.
 """
 
 from __future__ import annotations
 
 import contextlib
-import enum
 import os
 import threading
 import time
@@ -32,8 +30,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from tfscaling.launch.link import Link
-from tfscaling.record.events import BEAT, EventLog
+from tfscaling.launch.link import LauncherConnection
+from tfscaling.record.events import EventLog, EventName, RankActivity
 
 #: The second is for ranks without a connection, and for the launcher that reads their files: one
 #: call to the shared file system per rank and ten seconds.
@@ -57,7 +55,7 @@ _LOOK_MAX_S = 5.0
 _LATELY_S = 60.0
 
 
-class Beat(NamedTuple):
+class Heartbeat(NamedTuple):
     """A heartbeat: its number, and what the rank has used since it began, as `Usage`.
 
     The launcher hears the next one within `interval_s` if all is well.
@@ -82,12 +80,12 @@ class Usage(NamedTuple):
 
 
 def own_usage() -> Usage:
-    """The usage of this process, without the thread that asks."""
+    """Return the usage of this process, without the calling thread."""
     cpu_s = time.process_time() - time.thread_time()
     return Usage(cpu_s, _io_bytes(), _is_blocked(os.getpid()))
 
 
-class Heart:
+class HeartbeatThread:
     """Beats in a separate thread until the process ends.
 
     `orphaned` is called, once, when the process that started this one has ended. `usage` gives what
@@ -99,7 +97,7 @@ class Heart:
         events: EventLog,
         orphaned: Callable[[], object],
         usage: Callable[[], Usage] = own_usage,
-        link: Link | None = None,
+        link: LauncherConnection | None = None,
         given_up: Callable[[], object] = lambda: None,
     ) -> None:
         self._events, self._orphaned, self._usage = events, orphaned, usage
@@ -117,7 +115,7 @@ class Heart:
             number += 1
             # a full disk ends the rank at its next event, not here
             with contextlib.suppress(OSError):
-                self._events.add(BEAT, number=number, **self._usage()._asdict())
+                self._events.add(EventName.BEAT, number=number, **self._usage()._asdict())
             if os.getppid() != self._parent:
                 self._orphaned()
                 return
@@ -128,14 +126,14 @@ class Heart:
 
 
 def tree_usage(pid: int) -> Usage:
-    """The usage of a process and its descendants, with those that ended and were waited for."""
+    """Return the usage of a process and its descendants, also of those that it waited for."""
     processes = tree(pid)
     blocked = any(map(_is_blocked, processes))
     return Usage(sum(map(_cpu_s, processes)), sum(map(_io_bytes, processes)), blocked)
 
 
 def tree(pid: int) -> list[int]:
-    """A process and all its descendants, each after its parent."""
+    """Return a process and all its descendants, each after its parent."""
     found = [pid]
     for process in found:  # which grows meanwhile
         for children in Path(f"/proc/{process}/task").glob("*/children"):
@@ -145,7 +143,7 @@ def tree(pid: int) -> list[int]:
 
 
 def _cpu_s(pid: int) -> float:
-    """CPU time of a process and of its children that it waited for; 0 if it has ended."""
+    """Return the CPU time of a process and of its children that it waited for; 0 if it ended."""
     try:
         # the name, in parentheses, may have blanks and parentheses itself
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -155,7 +153,7 @@ def _cpu_s(pid: int) -> float:
 
 
 def _is_blocked(pid: int) -> bool:
-    """Whether a thread of the process is in a sleep that no signal ends."""
+    """Return whether a thread of the process is in a sleep that no signal ends."""
     for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
         with contextlib.suppress(OSError):  # a thread that just ended
             if stat.read_text().rpartition(")")[2].split()[0] in _WAITS_FOR_DISK:
@@ -164,7 +162,7 @@ def _is_blocked(pid: int) -> bool:
 
 
 def _io_bytes(pid: int | str = "self") -> int:
-    """Bytes that a process has read and written, pipes included; 0 where Linux tells nothing."""
+    """Return the bytes that a process has read and written, pipes included; 0 if unknown."""
     try:
         counts = dict(line.split(": ") for line in Path(f"/proc/{pid}/io").read_text().splitlines())
         return int(counts["rchar"]) + int(counts["wchar"])
@@ -179,27 +177,13 @@ class Stall(NamedTuple):
     rank: int | None
 
 
-class Doing(enum.Enum):
-    """What a rank that has started does now, by its events."""
-
-    #: It imports, loads data or builds a model: that may wait, and may stop the heart.
-    LOADING = enum.auto()
-    #: It looks for the other ranks, without a heartbeat until all have come.
-    MEETING = enum.auto()
-    #: It may wait for more than the other ranks: a program, a pipeline of data, a server.
-    WAITING = enum.auto()
-    #: It trains or evaluates, and waits for other ranks only.
-    TRAINING = enum.auto()
-    ENDED = enum.auto()
-
-
 #: A rank that does this beats if it is well.
-_BEATS = (Doing.WAITING, Doing.TRAINING)
+_BEATS = (RankActivity.WAITING, RankActivity.TRAINING)
 #: A rank that does this may be without a heartbeat.
-_NEED_NOT_BEAT = (Doing.MEETING, Doing.ENDED)
+_NEED_NOT_BEAT = (RankActivity.MEETING, RankActivity.ENDED)
 
 
-class Watch:
+class StallDetector:
     """Finds from events and heartbeats when ranks hang; `timeout_s` is the platform's limit.
 
     They hang if a rank that has begun to beat is silent; if no rank has an event or works; if no
@@ -215,13 +199,16 @@ class Watch:
         self._moved_s = self._worked_s = 0.0
         self._beat_s: dict[int, float] = {}
         self._missed_s: dict[int, float] = {}
-        self._beats: dict[int, Beat] = {}
-        self._counted: dict[int, Beat] = {}
+        self._beats: dict[int, Heartbeat] = {}
+        self._counted: dict[int, Heartbeat] = {}
 
-    def see(self, now_s: float, progress: object, beats: Mapping[int, Beat]) -> None:
-        """Take in what there is; `now_s` is of a monotonic clock.
+    def see(self, now_s: float, progress: object, beats: Mapping[int, Heartbeat]) -> None:
+        """Take in the state of the ranks at a moment.
 
-        `progress` changes with every event, `beats` are the ranks' last heartbeats.
+        Args:
+            now_s: The moment, on a monotonic clock.
+            progress: A value that changes with every event.
+            beats: The ranks' last heartbeats.
         """
         self._watched_s += min(now_s - self._looked_s, _LOOK_MAX_S)
         self._looked_s = now_s
@@ -242,8 +229,11 @@ class Watch:
             ):
                 self._counted[rank], self._worked_s = beat, self._watched_s
 
-    def stall(self, doing: Callable[[], Mapping[int, Doing]]) -> Stall | None:
-        """The stall, or None; `doing` returns what the ranks do that have started."""
+    def stall(self, doing: Callable[[], Mapping[int, RankActivity]]) -> Stall | None:
+        """Return why the ranks hang; None if they do not.
+
+        `doing` returns the activities of the ranks that have started.
+        """
         if found := self._silent(doing) or self._idle(doing):
             return found
         limit_s = BUSY_FACTOR * self.timeout_s
@@ -251,17 +241,17 @@ class Watch:
             return None
         return Stall(f"ranks used CPU time but made no progress for {limit_s:g} s", None)
 
-    def lately_silent(self, doing: Mapping[int, Doing]) -> set[int]:
-        """Ranks that had missed heartbeats when an event of another came, in the last minute.
+    def lately_silent(self, doing: Mapping[int, RankActivity]) -> set[int]:
+        """Return ranks that missed heartbeats when another rank's event came, in the last minute.
 
-        If others complained, it was about these. One that was stopped may beat again since: Slurm
-        continues ranks to end them. `doing` is what they did: a rank that waits for others to come
-        misses heartbeats, too.
+        If others complained, it was about these. A rank that was stopped may beat again since:
+        Slurm continues ranks to end them. `doing` is what the ranks did: a rank that waits for
+        others in a rendezvous misses heartbeats, too.
         """
         lately = {r for r, at_s in self._missed_s.items() if self._watched_s - at_s <= _LATELY_S}
         return {rank for rank in lately if doing.get(rank) in _BEATS}
 
-    def _silent(self, doing: Callable[[], Mapping[int, Doing]]) -> Stall | None:
+    def _silent(self, doing: Callable[[], Mapping[int, RankActivity]]) -> Stall | None:
         since_s = {
             r: at_s for r, at_s in self._beat_s.items() if self._is_past(at_s, self._silent_s)
         }
@@ -275,12 +265,13 @@ class Watch:
                 return Stall(f"rank {rank} gave no sign of life for {limit_s:g} s", rank)
         return None
 
-    def _idle(self, doing: Callable[[], Mapping[int, Doing]]) -> Stall | None:
+    def _idle(self, doing: Callable[[], Mapping[int, RankActivity]]) -> Stall | None:
         at_s = max(self._moved_s, self._worked_s)
         if not self._is_past(at_s, self._idle_s):
             return None
         now = doing()
-        train = len(now) >= self._ranks and set(now.values()) <= {Doing.TRAINING, Doing.ENDED}
+        wait_for_ranks = {RankActivity.TRAINING, RankActivity.ENDED}
+        train = len(now) >= self._ranks and set(now.values()) <= wait_for_ranks
         is_blocked = any(beat.blocked for beat in self._beats.values())
         limit_s = self._idle_s if train and not is_blocked else self.timeout_s
         if not self._is_past(at_s, limit_s):

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tfscaling.cluster import process_management
-from tfscaling.cluster.gpu_allocation import VISIBLE_GPUS, ClusterError, gpus_here
+from tfscaling.cluster.gpu_allocation import ClusterError, gpu_variable, gpus_here
 from tfscaling.cluster.slurm_environment import part_of_allocation
 from tfscaling.files import atomic
 from tfscaling.launch import containers
@@ -98,10 +98,11 @@ def srun(request: Request) -> list[Command]:
         "--kill-on-bad-exit=1",
         "--unbuffered",
         f"--output={rank_log(request.folder, '%t')}",
-        *containers.srun_options(request.container),
+        *containers.srun_options(request.container, request.env),
         *request.words,
     )
-    return [Command(argv, dict(request.env), request.folder / "srun.log", None)]
+    env = containers.environment(request.container, request.env)
+    return [Command(argv, env, request.folder / "srun.log", None)]
 
 
 def local(request: Request) -> list[Command]:
@@ -130,9 +131,12 @@ def local(request: Request) -> list[Command]:
         task = {"cluster": cluster, "task": {"type": job, "index": index}}
         env = {**request.env, "TF_CONFIG": json.dumps(task)}
         if request.gpus:
-            env[VISIBLE_GPUS] = ",".join(own_gpus.get((job, index), ()))
+            env[gpu_variable({**os.environ, **request.env})] = ",".join(
+                own_gpus.get((job, index), ())
+            )
         if pmi is not None:
             env |= process_management.variables(pmi, rank)
+        env = containers.environment(request.container, env)
         log = rank_log(request.folder, rank)
         commands.append(Command(tuple(request.words), env, log, rank, is_fork))
     return commands
@@ -142,14 +146,15 @@ def _shared_out(request: Request) -> dict[tuple[str, int], Sequence[str]]:
     """(job, index) → GPUs of each worker."""
     workers, each = request.jobs.get("worker", 0), request.geometry.gpus_per_task
     needed = workers * each
-    given = gpus_here({**os.environ, **request.env})
+    environ = {**os.environ, **request.env}
+    given = gpus_here(environ)
     if given is None:  # CUDA numbers them from 0; a rank that misses one says so
         given = tuple(str(number) for number in range(needed))
     if len(given) < needed:
         shown = ",".join(given)
         raise ClusterError(
             f"{workers} workers with {each} GPUs each on this machine need {needed} GPUs, "
-            f"there are {len(given)} ({VISIBLE_GPUS}={shown!r}); "
+            f"there are {len(given)} ({gpu_variable(environ)}={shown!r}); "
             "expected fewer nodes or GPUs per node, or `devices: logical` in the platform"
         )
     return {("worker", n): given[n * each : (n + 1) * each] for n in range(workers)}

@@ -32,19 +32,19 @@ _LOST_S = 15
 
 
 def proof(secret: str, challenge: bytes, rank: int) -> bytes:
-    """What shows that a process has the secret."""
+    """Return the proof that a process has the secret."""
     return hmac.digest(bytes.fromhex(secret), challenge + rank.to_bytes(4, "big"), "sha256")
 
 
-def connect(address: str, rank: int) -> Link | None:
-    """A connection to the launcher at this address, as in VARIABLE; None if it cannot be made."""
+def connect(address: str, rank: int) -> LauncherConnection | None:
+    """Connect to the launcher at an address, as in VARIABLE; None if that is impossible."""
     try:
-        return Link(address, rank)
+        return LauncherConnection(address, rank)
     except (OSError, ValueError, OverflowError):
         return None
 
 
-class Link:
+class LauncherConnection:
     """A connection; threads may share it to `post`. Raises OSError if it cannot be made."""
 
     def __init__(self, address: str, rank: int) -> None:
@@ -63,7 +63,7 @@ class Link:
         self._socket.close()
 
     def offset(self) -> Offset | None:
-        """This process's offset from the launcher's clock; None without a right answer."""
+        """Measure this process's offset from the launcher's clock; None without a right answer."""
         try:
             return clock.measure(self._launcher_s)
         except OSError:

@@ -56,9 +56,9 @@ def describe(
 
 
 def git_commit(source: Path) -> str | None:
-    """The commit, with -dirty after local changes; None outside a checkout or without git.
+    """Return the commit, with -dirty after local changes; None outside a checkout or without git.
 
-    The copy of a module from git has it in the file `git_commit`, two folders above its scripts.
+    A copy of a module from git has it in the file `git_commit`, two folders above its scripts.
     """
     written = source.parents[1] / "git_commit"
     if written.exists():
@@ -126,7 +126,7 @@ def placement(proc: Path = _PROC, sys: Path = _SYS) -> Placement:
 
 
 def _sockets(sys: Path, cpu: str) -> set[int]:
-    """The sockets of the CPUs with these numbers, a pattern."""
+    """Return the sockets of the CPUs whose numbers match a pattern."""
     files = (sys / _CPUS).glob(f"cpu{cpu}/topology/physical_package_id")
     return {int(text) for text in map(_text, files) if text and text.isdecimal()}
 
@@ -146,7 +146,7 @@ def _number(text: str | None) -> float | None:
 
 
 def _found(file: Path, pattern: str) -> str | None:
-    """The group of the pattern in the first line of a file that matches it."""
+    """Return the group of the pattern in the first line of a file that matches it."""
     found = re.search(pattern, _text(file) or "", re.MULTILINE)
     return found[1].strip() if found else None
 
@@ -177,7 +177,7 @@ def cpu_quota(proc: Path = _PROC, sys: Path = _SYS) -> float | None:
 
 
 def memory_limit_gb(proc: Path = _PROC, sys: Path = _SYS) -> float | None:
-    """The memory that this process may use by its control groups; None without a limit."""
+    """Return the memory that control groups allow this process; None without a limit."""
     groups = [*_control_groups("memory", proc, sys)]
     files = [g / name for g in groups for name in ("memory.max", "memory.limit_in_bytes")]
     limits = [int(text) for text in map(_text, files) if text and text.isdecimal()]
@@ -185,7 +185,7 @@ def memory_limit_gb(proc: Path = _PROC, sys: Path = _SYS) -> float | None:
 
 
 def oom_counter(proc: Path = _PROC, sys: Path = _SYS) -> Path:
-    """The file with the number of processes that the kernel has killed for lack of memory.
+    """Return the file that counts the processes killed for lack of memory.
 
     It counts in this process's control group, or on the machine if the group has no counter.
     """
@@ -195,12 +195,12 @@ def oom_counter(proc: Path = _PROC, sys: Path = _SYS) -> Path:
 
 
 def oom_kills(counter: Path) -> int:
-    """The number in such a file; 0 if it cannot be read."""
+    """Return the number in such a file; 0 if it cannot be read."""
     return int(_found(counter, r"^oom_kill (\d+)$") or 0)
 
 
 def _control_groups(controller: str, proc: Path, sys: Path) -> Iterator[Path]:
-    """The folders of this process's control group and of all above it, in versions 1 and 2.
+    """Yield the folders of this process's control group and all above it, in versions 1 and 2.
 
     A container may not see the path of its group, but its limits at the root.
     """
@@ -216,7 +216,7 @@ def _control_groups(controller: str, proc: Path, sys: Path) -> Iterator[Path]:
 
 
 def _quota(group: Path) -> float | None:
-    """The limit of one control group, as version 2 has it or version 1."""
+    """Return the CPU limit of one control group (version 2, else 1); None without a limit."""
     words = (_text(group / "cpu.max") or "").split()
     if len(words) != 2:
         words = [_text(group / f"cpu.cfs_{name}_us") or "" for name in ("quota", "period")]

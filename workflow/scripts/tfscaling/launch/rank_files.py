@@ -15,27 +15,27 @@ REPORTS = "ranks.reports.jsonl"
 
 
 def rank_log(folder: Path, rank: int | str) -> Path:
-    """The log of a rank; Slurm replaces `%t` by the rank."""
+    """Return the path of a rank's log; in a pattern, Slurm replaces `%t` by the rank."""
     return folder / f"rank-{rank}.log"
 
 
 def last_lines(log: Path, count: int = 30) -> tuple[str, ...]:
-    """The end of a log; nothing if it does not exist."""
+    """Return the end of a log; nothing if the log does not exist."""
     return tuple(log.read_text(errors="replace").splitlines()[-count:]) if log.exists() else ()
 
 
 def report_path(folder: Path, rank: int) -> Path:
-    """The report of a rank without a connection that has done its work."""
+    """Return the path of a rank's report, which a rank without a connection writes."""
     return folder / f"rank-{rank}.json"
 
 
 def events_path(folder: Path, rank: int) -> Path:
-    """The events of a rank without a connection."""
+    """Return the path of a rank's events, which a rank without a connection writes."""
     return folder / f"rank-{rank}.events.jsonl"
 
 
 def observed_path(folder: Path, rank: int) -> Path:
-    """The events that a user's program writes itself."""
+    """Return the path of the events that a user's program writes itself."""
     return folder / f"rank-{rank}.observed.jsonl"
 
 
@@ -43,7 +43,7 @@ _REPORT: type[RankReport] = RankReport  # type: ignore[assignment]  # a union is
 
 
 def reports(folder: Path) -> list[RankReport]:
-    """The reports of all ranks, in their order. Raises RecordError if one is broken."""
+    """Read the reports of all ranks, in their order. Raises RecordError if one is broken."""
     path = folder / REPORTS
     lines = path.read_bytes().splitlines() if path.exists() else []
     found = [run_record.parse(line, path, _REPORT) for line in lines]

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from tfscaling.cluster import resolver
-from tfscaling.cluster.gpu_allocation import VISIBLE_GPUS, gpus_given
+from tfscaling.cluster.gpu_allocation import gpu_variable, gpus_given
 from tfscaling.cluster.resolver import Cluster
 from tfscaling.cluster.slurm_environment import step_id
 from tfscaling.files import strict_json
@@ -27,7 +27,7 @@ from tfscaling.launch import forked_ranks, heartbeat, link, provenance, rank_fil
 from tfscaling.launch.heartbeat import Usage
 from tfscaling.record import clock, crashes
 from tfscaling.record import events as rank_events
-from tfscaling.record.events import EventLog
+from tfscaling.record.events import EventLog, EventName
 from tfscaling.record.rank_report import Rank, RankClock
 from tfscaling.record.run_record import write_json
 from tfscaling.spec import run_spec
@@ -61,9 +61,9 @@ class RankContext:
             with contextlib.closing(own), contextlib.suppress(OSError):
                 return own.has_ended_well()
         while True:
-            last = rank_events.of_ranks(self.folder).get(0, [{}])[-1].get("event")
-            if last in ("end", "failed"):
-                return bool(last == "end")
+            events = rank_events.read_by_rank(self.folder).get(0)
+            if events and events[-1].name in (EventName.END, EventName.FAILED):
+                return events[-1].name is EventName.END
             time.sleep(heartbeat.FILES_INTERVAL_S)
 
     @property
@@ -71,9 +71,9 @@ class RankContext:
         return socket.gethostname()
 
     def place(self) -> Rank:
-        """What the rank got, as far as that is known without TensorFlow; without its clock.
+        """Return what the rank got, as far as known without TensorFlow, and without its clock.
 
-        To be called after the work: asking the driver takes time that is no phase of a training.
+        Call it after the work: a query of the driver takes time that is no phase of a training.
         """
         cluster = self.cluster
         return Rank(
@@ -86,7 +86,7 @@ class RankContext:
             cluster_source=cluster.source,
             devices=(),
             gpus_given=self.gpus_given,
-            gpus_visible=os.environ.get(VISIBLE_GPUS),
+            gpus_visible=os.environ.get(gpu_variable(os.environ)),
             **provenance.placement()._asdict(),
             cpu_quota=provenance.cpu_quota(),
             tensorflow_version=None,
@@ -99,7 +99,7 @@ class CpuError(RuntimeError):
 
 
 def _missing_cpus(spec: RunSpec) -> str:
-    """Return which CPUs this rank lacks, or ""; processes on one machine share its CPUs."""
+    """Describe which CPUs this rank lacks; empty if it has all. Local ranks share one machine's."""
     if spec.measured.launcher == "local":
         return ""
     cpus, quota, least = provenance.placement().cpus, provenance.cpu_quota(), spec.cpus_per_task
@@ -121,7 +121,7 @@ class WorkFailedError(Exception):
 
 
 def parser(description: str) -> argparse.ArgumentParser:
-    """The parser of the flags that `Attempt.run_ranks` gives to programs of ranks.
+    """Make the parser of the flags that `Attempt.run_ranks` gives to programs of ranks.
 
     The first line of `description`, the program's docstring, is shown.
     """
@@ -142,9 +142,13 @@ def process(
 ) -> None:
     """Run `work` as one rank: resolve the cluster, log events, write the report.
 
-    `started_s` is when the process began, by `time.monotonic()`; `folder` is shared by all ranks;
-    `usage` gives the CPU time and the bytes of the processes that do the work; `given_up` is
-    called when the launcher takes it for hung.
+    Args:
+        spec: What is run.
+        folder: The attempt's folder, which all ranks share.
+        started_s: When the process began, by `time.monotonic()`.
+        work: Does the rank's work and returns its report.
+        usage: Returns CPU time and I/O of the processes that do the work.
+        given_up: Called when the launcher takes the rank for hung.
     """
     launcher = os.environ.pop(link.VARIABLE, "")  # a program does not get the secret
     cluster = resolver.resolve(os.environ, jobs=spec.jobs, gpus=spec.on_gpus)
@@ -163,8 +167,8 @@ def process(
         details["step"] = step
     # a warning before a time limit: whoever writes checkpoints takes it in another way
     signal.signal(signal.SIGUSR1, lambda *_: None)
-    events.add("start", context.start_s, **details, source=cluster.source, **off)
-    heartbeat.Heart(events, lambda: _end_alone(events), usage, own, given_up).start()
+    events.add(EventName.START, context.start_s, **details, source=cluster.source, **off)
+    heartbeat.HeartbeatThread(events, lambda: _end_alone(events), usage, own, given_up).start()
     tasks = cluster.jobs[cluster.job]
     place = f"{cluster.job} {cluster.index} of {len(tasks)} at {tasks[cluster.index]}"
     print(f"rank {cluster.rank} on {context.host}: {place}", flush=True)
@@ -183,7 +187,7 @@ def process(
         print(error, file=sys.stderr)
         sys.exit(error.status)
     except Exception as error:
-        blamed = crashes.of_exception(error, Path.cwd())
+        blamed = crashes.find_user_line(error, Path.cwd())
         if blamed is None:
             _add_failure(events, meter, type(error).__name__, str(error))
         else:
@@ -198,7 +202,7 @@ def process(
             is_sent = True
     if not is_sent:
         write_json(rank_files.report_path(folder, cluster.rank), report)
-    events.add("end")
+    events.add(EventName.END)
     sys.stdout.flush()
     # TensorFlow's servers and coordinator have no shutdown, and iterators that are being freed may
     # wait for a minute; their threads outlive main
@@ -212,16 +216,18 @@ def _add_failure(
     use = meter.end()
     on_gpu = max((gpu.memory_gb or 0.0 for gpu in use.gpus), default=0.0)
     peaks = {"rank_memory_gb": use.memory_gb, "gpu_memory_gb": on_gpu or None}
-    events.add("failed", error=error, message=message[:2000], **more, **peaks)
+    events.add(EventName.FAILED, error=error, message=message[:2000], **more, **peaks)
 
 
 def _end_alone(events: EventLog) -> None:
     """End this process, whatever it does: a rank without a launcher would only take cores."""
-    events.add("failed", error="LauncherEnded", message="the launcher ended before this rank")
+    events.add(
+        EventName.FAILED, error="LauncherEnded", message="the launcher ended before this rank"
+    )
     os._exit(1)
 
 
-def let_others_tell(spec: RunSpec) -> None:
-    """Wait before this rank fails: srun ends the others with it, which may have their GPUs."""
+def defer_failure(spec: RunSpec) -> None:
+    """Wait before this rank fails: srun then ends the other ranks, which may have their GPUs."""
     if spec.geometry.nodes > 1 and spec.measured.launcher != "local":
         time.sleep(_OTHERS_S)

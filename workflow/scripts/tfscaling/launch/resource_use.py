@@ -144,7 +144,7 @@ class Gpu:
 
 
 def gpus_of_rank(environ: Mapping[str, str], nvml: Any = None) -> tuple[list[Gpu], str]:
-    """The GPUs in CUDA_VISIBLE_DEVICES, or else all of the node; or none, and why.
+    """Return the GPUs in CUDA_VISIBLE_DEVICES, or else all GPUs of the node; or none, and why.
 
     `nvml` replaces the module pynvml.
     """

@@ -20,9 +20,9 @@ from pathlib import Path
 
 from tfscaling.files import strict_json
 from tfscaling.launch import link, rank_files
-from tfscaling.launch.heartbeat import FILES_INTERVAL_S, INTERVAL_S, Beat
+from tfscaling.launch.heartbeat import FILES_INTERVAL_S, INTERVAL_S, Heartbeat
 from tfscaling.record import clock, events
-from tfscaling.record.events import BEAT, WORKING, Event
+from tfscaling.record.events import Event, EventName
 
 _MESSAGE_BYTES_MAX = 1 << 28
 #: Connections that have not shown the secret: beyond their number the oldest is closed, and each
@@ -54,7 +54,7 @@ class Signs:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.events: dict[int, list[Event]] = {}
-        self.beats: dict[int, Beat] = {}
+        self.beats: dict[int, Heartbeat] = {}
         self.reported: set[int] = set()
         self.progress = self.refused = 0
         self._secret = secrets.token_hex(32)
@@ -99,10 +99,10 @@ class Signs:
         if files or time.monotonic() - self._read_s >= FILES_INTERVAL_S:
             self._read_s = time.monotonic()
             for path in self.folder.glob("rank-*.events.jsonl"):
-                rank = events.rank_of(path)
+                rank = events.rank_of_file(path)
                 if path not in self._read_to:  # it has all events of the rank
                     self.events.pop(rank, None)
-                found, self._read_to[path] = events.new(path, self._read_to.get(path, 0))
+                found, self._read_to[path] = events.read_new(path, self._read_to.get(path, 0))
                 for event in found:
                     self._take(rank, event, 2 * FILES_INTERVAL_S)
 
@@ -145,8 +145,8 @@ class Signs:
         lines = self.events.get(rank)
         if not lines:
             wrong.append(f"no {rank_files.events_path(self.folder, rank).name}")
-        elif lines[-1]["event"] != "end":
-            wrong.append(f"its events end with {lines[-1]['event']!r}")
+        elif lines[-1].name is not EventName.END:
+            wrong.append(f"its events end with '{lines[-1].name}'")
         return " and ".join(wrong) or None
 
     def give_up(self) -> None:
@@ -163,12 +163,11 @@ class Signs:
                     del unsaved[:written]
 
     def _take(self, rank: int, event: Event, interval_s: float = INTERVAL_S) -> None:
-        if event["event"] == BEAT:
-            used = (event["cpu_s"], event["io_bytes"], event["blocked"])
-            self.beats[rank] = Beat(event["number"], *used, interval_s)
+        if event.name is EventName.BEAT:
+            self.beats[rank] = Heartbeat(**event.details, interval_s=interval_s)
             return
         lines = self.events.setdefault(rank, [])
-        if lines and lines[-1]["event"] == event["event"] == WORKING:
+        if lines and lines[-1].name is event.name is EventName.WORKING:
             lines.pop()  # a program of days has thousands of them
         lines.append(event)
         self.progress += 1
@@ -248,11 +247,11 @@ class Signs:
         self, rank: int, kind: bytes, content: bytes, writer: asyncio.StreamWriter
     ) -> bytes:
         if kind == link.EVENT:
-            if (event := events.parsed(content)) is None or event.get("rank") != rank:
+            if (event := events.parse(content)) is None or event.rank != rank:
                 raise ValueError(f"rank {rank} sent no event")
             self._ranks.add(writer)
             self._take(rank, event)
-            if event["event"] != BEAT:
+            if event.name is not EventName.BEAT:
                 self._keep(events.OF_RANKS, content)
             return b""
         if kind == link.TIME:
@@ -262,10 +261,14 @@ class Signs:
             self.reported.add(rank)
             return link.YES
         if kind == link.COORDINATOR:
-            while (last := self.events.get(0, [{}])[-1].get("event")) not in ("end", "failed"):
+            while (last := self._last_event(0)) not in (EventName.END, EventName.FAILED):
                 await asyncio.sleep(_POLL_S)
-            return link.YES if last == "end" else link.NO
+            return link.YES if last is EventName.END else link.NO
         raise ValueError(f"rank {rank} sent an unknown message")
+
+    def _last_event(self, rank: int) -> EventName | None:
+        lines = self.events.get(rank)
+        return lines[-1].name if lines else None
 
     def _keep(self, name: str, content: bytes) -> None:
         with self._lock:

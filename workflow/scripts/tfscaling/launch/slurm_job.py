@@ -68,9 +68,9 @@ _END_BYTES = 1 << 16
 
 
 def describe(environ: Mapping[str, str]) -> SlurmJob | None:
-    """The job's facts, with queue_time_s and boot_time_s, or None outside Slurm.
+    """Return the job's facts with queue_time_s and boot_time_s; None outside Slurm.
 
-    Only the id if the controller does not answer: a run is not lost for that.
+    If the controller does not answer, only the id is known: the run continues.
     """
     number = job_id(environ)
     if number is None:
@@ -87,6 +87,19 @@ def describe(environ: Mapping[str, str]) -> SlurmJob | None:
     return replace(job, restarts=restarts(environ))
 
 
+def other_allocation(job: SlurmJob | None, nodes: int) -> str:
+    """Return that the job, or the run's part of an allocation, has more or fewer nodes, or "".
+
+    Nodes that a run holds without using them are missing in its node-hours.
+    """
+    if job is None or job.nodes is None:
+        return ""
+    with contextlib.suppress(NodeListError):
+        if len(held := expand(job.nodes)) != nodes:
+            return f"requested {nodes} nodes, Slurm allocated {len(held)}: {job.nodes}"
+    return ""
+
+
 def submitted_s(environ: Mapping[str, str]) -> float:
     """When our job was submitted, in s since the epoch; infinite if unknown or in an allocation."""
     job = None if part_of_allocation(environ) else describe(environ)
@@ -95,7 +108,7 @@ def submitted_s(environ: Mapping[str, str]) -> float:
 
 
 def memory_gb(job: SlurmJob | None) -> float | None:
-    """The memory that Slurm gave a job on each node, by its `tres`; None if that is not known."""
+    """Return the memory that Slurm gave a job on each node, by its `tres`; None if unknown."""
     if job is None or (found := re.search(r"\bmem=([\d.]+)([KMGT])", job.tres or "")) is None:
         return None
     return float(found[1]) * 1024 ** "_KMGT".index(found[2]) / int(job.nodes_allocated or 1) / 1e9
@@ -184,7 +197,7 @@ def signals_children_alone() -> bool:
 
 
 def parse(text: str) -> SlurmJob:
-    """The wanted fields of one `scontrol show job`, and the times that follow.
+    """Parse the output of `scontrol show job` for one job, and derive its waiting times.
 
     Slurm evaluates a job for the last time when it allocates the nodes (LastSchedEval). If it has
     to boot some of them, it sets the start (StartTime) again once all are up. Without times,

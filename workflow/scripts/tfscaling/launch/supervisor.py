@@ -16,11 +16,10 @@ from typing import Any
 
 from tfscaling.cluster.slurm_client import SlurmClient
 from tfscaling.launch import failures, forked_ranks, heartbeat, launchers, slurm_job
-from tfscaling.launch.heartbeat import Doing
 from tfscaling.launch.launchers import Command
 from tfscaling.launch.signs import Signs
 from tfscaling.record.attempts import Cause
-from tfscaling.record.events import PROGRAM_STARTED, Event
+from tfscaling.record.events import Event, EventName, RankActivity
 
 #: Ranks that outlive a failed one get this long to end by themselves, then SIGTERM, then SIGKILL.
 GRACE_S = 10.0
@@ -42,7 +41,7 @@ _MAY_BE_PREEMPTED = ("rank_died", "rank_failed", "program_failed", "cancelled")
 class Supervisor:
     """Runs the commands of one launch until all ended, one failed, or nothing moves.
 
-    `ranks` is the number of ranks, `stall_timeout_s` the limit for `heartbeat.Watch`; `grace_s` is
+    `ranks` is the number of ranks, `stall_timeout_s` the limit of the stall detector; `grace_s` is
     how long ranks may take to end when a signal ends the launch.
     """
 
@@ -96,7 +95,7 @@ class Supervisor:
         if may_be and slurm_job.is_preempted(os.environ):
             said = "Slurm ended the job: preemption"
             return Cause(kind="preempted", message=said, last_lines=cause.last_lines)
-        return failures.of_a_lost_node(cause, self._srun_log)
+        return failures.find_lost_node(cause, self._srun_log)
 
     def _exits(self) -> dict[int, int | None]:
         """Rank → exit code, None while it runs, of the ranks that this process has started."""
@@ -115,7 +114,7 @@ class Supervisor:
 
     def _watch(self) -> Cause | None:
         now_s = time.monotonic()
-        watch = heartbeat.Watch(self.stall_timeout_s, now_s, self._ranks)
+        watch = heartbeat.StallDetector(self.stall_timeout_s, now_s, self._ranks)
         heard_s, seen_s = float("-inf"), now_s
         codes: list[int | None] = []
         while self._signal is None:
@@ -130,7 +129,7 @@ class Supervisor:
                     heard_s = now_s
                     self.signs.update()
                     watch.see(now_s, self.signs.progress, dict(self.signs.beats))
-                    stall = watch.stall(self._doing)
+                    stall = watch.stall(self._activities)
                 seen_s = now_s
             except OSError:  # a shared file system may be away for a while; the ranks may continue
                 if now_s - seen_s > self.stall_timeout_s:
@@ -140,9 +139,9 @@ class Supervisor:
                 self._wait_for_all(GRACE_S)
                 self.signs.settle()
                 watch.see(time.monotonic(), self.signs.progress, dict(self.signs.beats))
-                if [*self._doing().values()] == [Doing.ENDED] * self._ranks:
+                if [*self._activities().values()] == [RankActivity.ENDED] * self._ranks:
                     return None  # what came after a rank's last word, as in its exit, is no failure
-                return self._why(watch.lately_silent(self._doing(before_failing=True)))
+                return self._why(watch.lately_silent(self._activities(before_failing=True)))
             if codes and all(code == 0 for code in codes):
                 return None
             if stall is not None:
@@ -151,7 +150,7 @@ class Supervisor:
         return None
 
     def _stalled(self, stall: heartbeat.Stall) -> Cause:
-        """The cause, with the lines at which programs hang, which are ended."""
+        """End programs that hang, and return the cause with the lines at which they hang."""
         cause = failures.stalled(self.folder, stall.message, stall.rank, self._ranks)
         if not failures.running(self.folder):
             return cause
@@ -161,16 +160,16 @@ class Supervisor:
         while failures.running(self.folder, but=stall.rank) and time.monotonic() < until_s:
             time.sleep(_POLL_S)
             self.signs.update()
-        return failures.with_places(cause, self.folder)
+        return failures.add_places(cause, self.folder)
 
-    def _doing(self, *, before_failing: bool = False) -> dict[int, Doing]:
-        """What each rank that has started does now, or did before it failed."""
+    def _activities(self, *, before_failing: bool = False) -> dict[int, RankActivity]:
+        """Return what each rank that has started does now, or did before it failed."""
         self.signs.update(files=True)
         found = {}
         for rank, lines in sorted(dict(self.signs.events).items()):
-            seen = [e for e in lines if not before_failing or e["event"] != "failed"]
+            seen = [e for e in lines if not before_failing or e.name is not EventName.FAILED]
             if seen:
-                found[rank] = doing(seen)
+                found[rank] = activity(seen)
         return found
 
     def _end_all(self) -> None:
@@ -194,9 +193,9 @@ class Supervisor:
             time.sleep(_POLL_S)
 
     def _ask_ranks_of_srun(self) -> bool:
-        """Let Slurm ask the ranks to end, as somebody has asked the launcher; True if it does.
+        """Have Slurm signal the ranks as the launcher was signalled; return whether it does.
 
-        They may write a checkpoint then; srun, when it is asked itself, has them killed at once.
+        Ranks may write a checkpoint then. If srun itself is signalled, it kills them at once.
         """
         if self._signal is None or self._srun_log is None:
             return False
@@ -206,48 +205,43 @@ class Supervisor:
         if all(process.poll() is not None for process in self._processes):
             return False
         seen = self.signs.events.values()
-        steps = {lines[0]["step"] for lines in [*seen] if "step" in lines[0]}
+        steps = {step for lines in [*seen] if (step := lines[0].details.get("step"))}
         if len(steps) != 1:  # none has started
             return False
         return SlurmClient(GRACE_S).signal(steps, "TERM") is None
 
     def _why(self, silent: set[int]) -> Cause:
         if ended := slurm_job.ended_by(self._srun_log):
-            return failures.with_rank_of_host(ended, self.folder)
+            return failures.add_rank_of_host(ended, self.folder)
         srun = slurm_job.srun_errors(self._srun_log) if self._srun_log else {}
         cause = failures.find_cause(self.folder, self._exits(), srun, silent)
         words = slurm_job.words(self._srun_log)
         own = [] if cause.rank is None else self.signs.events.get(cause.rank, [])
-        return failures.without_memory(cause, own, words)
+        return failures.mark_out_of_memory(cause, own, words)
 
 
 def cancelled(number: int) -> Cause:
-    """The cause when the launcher received a signal."""
+    """Return the cause when the launcher received a signal."""
     name = signal.Signals(number).name
     return Cause(kind="cancelled", message=f"the launcher received {name}")
 
 
-#: What a rank of the workflow's own trainer does after an event, if it does not train; after
-#: `probed` it asks the GPUs' driver.
-_DOING_AFTER = {
-    "start": Doing.LOADING,
-    "imported": Doing.MEETING,
-    "rendezvous": Doing.LOADING,
-    "data": Doing.LOADING,
-    "probed": Doing.WAITING,
-    "end": Doing.ENDED,
-}
+def activity(events: Sequence[Event]) -> RankActivity:
+    """Return what a rank does now, by its events: at least one."""
+    last = events[-1]
+    if last.name is EventName.END:
+        return RankActivity.ENDED
+    if any(event.name is EventName.PROGRAM_STARTED for event in events):
+        return RankActivity.WAITING
+    if last.name is EventName.RENDEZVOUS and last.details.get("serves"):
+        return RankActivity.WAITING
+    if last.name.activity is RankActivity.TRAINING and _has_pipeline(events):
+        return RankActivity.WAITING
+    return last.name.activity
 
 
-def doing(events: Sequence[Event]) -> Doing:
-    """What a rank does now, by its events: at least one."""
-    last = events[-1]["event"]
-    if last != "end" and any(event["event"] == PROGRAM_STARTED for event in events):
-        return Doing.WAITING
-    if last == "rendezvous" and events[-1].get("serves"):
-        return Doing.WAITING
-    reads = any(event["event"] == "data" and event.get("pipeline") for event in events)
-    return _DOING_AFTER.get(last, Doing.WAITING if reads else Doing.TRAINING)
+def _has_pipeline(events: Sequence[Event]) -> bool:
+    return any(e.name is EventName.DATA and e.details.get("pipeline") for e in events)
 
 
 def _signal_group(process: subprocess.Popen[bytes], number: int) -> None:

@@ -25,9 +25,9 @@ from tfscaling.cluster.gpu_allocation import VISIBLE_GPUS, gpus_here
 from tfscaling.launch import checkpoint_folder, failures, heartbeat, rank_files
 from tfscaling.launch.heartbeat import Usage
 from tfscaling.launch.launchers import ending_with_parent
-from tfscaling.launch.rank_process import RankContext, WorkFailedError, let_others_tell
+from tfscaling.launch.rank_process import RankContext, WorkFailedError, defer_failure
 from tfscaling.record import attempts, crashes, prepared_data
-from tfscaling.record.events import PROGRAM_ENDED, PROGRAM_STARTED, WORKING, EventLog
+from tfscaling.record.events import EventLog, EventName
 from tfscaling.record.observers import (
     OBSERVERS,
     ObservationError,
@@ -116,7 +116,7 @@ class UserProgram:
         handler = self._pass_on if passes_on else lambda *_: None
         for number in (signal.SIGTERM, signal.SIGINT, *([signal.SIGUSR1] if passes_on else [])):
             signal.signal(number, handler)
-        started_s = events.add(PROGRAM_STARTED)
+        started_s = events.add(EventName.PROGRAM_STARTED)
         child = self._child = _start(words, context.host, own_group=passes_on)
         done = threading.Event()
         assert child.stdout is not None
@@ -125,7 +125,7 @@ class UserProgram:
         for thread in (reader, signs):
             thread.start()
         code = self._wait(child)
-        ended_s = events.add(PROGRAM_ENDED, exit_code=code)
+        ended_s = events.add(EventName.PROGRAM_ENDED, exit_code=code)
         done.set()
         reader.join(_DRAIN_S)
         sys.stdout.flush()
@@ -177,7 +177,7 @@ class UserProgram:
                 os.killpg(self._child.pid, number)
 
     def _place(self, context: RankContext) -> Rank:
-        """What the rank got, with the versions of the program's environment if it names one."""
+        """Return what the rank got, with package versions of the program's environment."""
         place = context.place()
         names: tuple[str, ...] = ()
         # the driver's names of the GPUs that this process may use, where they are numbers
@@ -220,7 +220,9 @@ class UserProgram:
             )
             if (now := (self._output_bytes, report, working)) != seen:
                 seen = now
-                events.add(WORKING, cpu_s=round(used.cpu_s, 2), output_bytes=self._output_bytes)
+                events.add(
+                    EventName.WORKING, cpu_s=round(used.cpu_s, 2), output_bytes=self._output_bytes
+                )
 
     def give_up(self) -> None:
         """End the program, which hangs: Python reports first where it is."""
@@ -237,7 +239,7 @@ class UserProgram:
                 os.kill(pid, number)
 
     def _observed(self, rank: int, log: Path) -> Observed | None:
-        """What the program reported. Raises WorkFailedError if that is missing or broken.
+        """Read what the program reported. Raises WorkFailedError if that is missing or broken.
 
         Where a program writes its own logs, the first rank may be the only one that does.
         """
@@ -276,10 +278,10 @@ class UserProgram:
 
 
 def environment(context: RankContext, spec: RunSpec) -> dict[str, str]:
-    """The variables that the program gets besides TF_CONFIG, by the usual names of frameworks.
+    """Return the variables that the program gets besides TF_CONFIG, by frameworks' usual names.
 
-    Raises WorkFailedError if the rank has other GPUs than the run requests, or its host has not
-    the recipe's environment.
+    Raises WorkFailedError if the rank has other GPUs than the run requests, or if the recipe's
+    environment does not exist on its host.
     """
     rank, cluster = context.cluster.rank, context.cluster
     host, _, port = cluster.jobs["worker"][0].rpartition(":")
@@ -308,7 +310,7 @@ def environment(context: RankContext, spec: RunSpec) -> dict[str, str]:
         path = os.pathsep.join((str(python.parent), os.environ.get("PATH", os.defpath)))
         variables |= {"VIRTUAL_ENV": str(python.parents[1]), "PATH": path}
     if (beginning := attempts.read_beginning(context.folder)) is not None:
-        variables[CHECKPOINTS_VARIABLE] = str(checkpoint_folder.of_program(beginning))
+        variables[CHECKPOINTS_VARIABLE] = str(checkpoint_folder.program_folder(beginning))
     if _source(spec) == "events":
         variables[EVENTS_VARIABLE] = str(rank_files.observed_path(context.folder, rank).resolve())
     if not spec.on_gpus:
@@ -316,13 +318,13 @@ def environment(context: RankContext, spec: RunSpec) -> dict[str, str]:
     here, asked = gpus_here(os.environ), spec.geometry.gpus_per_task
     if here is not None and len(here) != asked:
         text = f"requested {asked} GPUs for the program, this rank may use {len(here)}: {here}."
-        let_others_tell(spec)
+        defer_failure(spec)
         raise WorkFailedError(failures.DEVICE_ERROR, text, 1)
     return variables
 
 
 def _with_versions(facts: HostFacts, environment: str) -> HostFacts:
-    """The facts with the versions of the recipe's environment; none where its Python fails."""
+    """Add the package versions of the recipe's environment to the facts, if its Python runs."""
     command = [str(recipes.python_of(environment)), "-c", _VERSIONS, *PROGRAM_PACKAGES]
     try:
         shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)

@@ -32,7 +32,7 @@ from tfscaling.conclusions.decision import DecisionRow
 from tfscaling.conclusions.findings import Finding
 from tfscaling.conclusions.headline import HeadlineRow
 from tfscaling.record import attempts, checks
-from tfscaling.record.metrics import METRICS, QUALITY, meanings, of_quality
+from tfscaling.record.metrics import METRICS, QUALITY, meanings, quality_metric
 from tfscaling.record.run_states import RESULTS, words
 from tfscaling.spec.config import AXES, Platform, Quality
 from tfscaling.spec.manifest import Manifest
@@ -85,7 +85,7 @@ class Column:
         )
 
     def order(self, cell: str) -> str:
-        """What a cell of a column of numbers sorts by; empty for a missing number."""
+        """Return what a cell of a column of numbers sorts by; empty for a missing number."""
         return f"{cell.value:.9g}" if isinstance(cell, Number) else ""
 
     def tone(self, cell: str) -> str | None:
@@ -112,7 +112,7 @@ class Table:
 
 
 def all_runs(frame: pd.DataFrame, metrics: Sequence[str], folder: Path) -> Table:
-    """One row per run; the path of its record is relative to `folder`."""
+    """Make the table with one row per run; record paths are relative to `folder`."""
     axes, fixed = naming(frame)
     rows = typed(RunRow, frame)
     for row in rows:  # as Slurm writes them
@@ -255,7 +255,7 @@ def statuses(runs: pd.DataFrame, comparison: pd.DataFrame) -> Table:
 
 
 def spent(runs: pd.DataFrame) -> list[str]:
-    """What failed attempts cost, if there were any: a note."""
+    """Return a note on what failed attempts cost; none without any."""
     found = attempts.spent(runs.to_dict("records"))
     if not found.attempts:
         return []
@@ -268,7 +268,7 @@ def spent(runs: pd.DataFrame) -> list[str]:
 def metrics_table(qualities: Mapping[str, Quality]) -> Table:
     """Every metric, and the `qualities` of the points that only recipes name."""
     texts = {**meanings(), **BY_FORMULAE}
-    own = {name: of_quality(each) for name, each in qualities.items() if name not in METRICS}
+    own = {name: quality_metric(each) for name, each in qualities.items() if name not in METRICS}
     rows = [
         [name, m.title, m.unit or MISSING, m.direction, texts.get(name, texts[QUALITY])]
         for name, m in {**METRICS, **own}.items()
@@ -353,11 +353,15 @@ class Results:
 def render(
     results: Results, title: str, metrics: Sequence[str], folder: Path = Path("results")
 ) -> str:
-    """The page as HTML.
+    """Return the page as HTML.
 
-    The warnings come first in short; their whole texts are in the section on validity.
-    `metrics` are the columns shown of every point; `folder` is where the page will lie, for links
-    to records.
+    The warnings come first in short; their complete texts are in the section on validity.
+
+    Args:
+        results: Tables, manifest and conclusions.
+        title: The title of the page.
+        metrics: The columns shown of every point.
+        folder: The folder in which the page will be written, for links to records.
     """
     runs, comparison = results.runs, results.comparison
     headline, decision, findings, next_steps = (
@@ -405,14 +409,14 @@ def render(
 
 
 def _trains(runs: pd.DataFrame) -> str:
-    """What the study trains: models, data and recipes."""
+    """Describe what the study trains: models, data and recipes."""
     named = {"model": "model", "data": "dataset", "recipe": "recipe"}
     found = {noun: runs[column].dropna().unique() for noun, column in named.items()}
     return "; ".join(f"{noun} {listed(list(names))}" for noun, names in found.items() if len(names))
 
 
 def _tables(results: Results, metrics: Sequence[str], folder: Path) -> Iterator[Table]:
-    """The tables to sort and filter, in the order of the page; none of an empty conclusion."""
+    """Yield the tables to sort and filter, in the page's order; none of an empty conclusion."""
     title = "Comparison: one row per configuration"
     yield Table("comparison", comparison.as_text(results.comparison, title, metrics))
     for name, conclusion in CONCLUSIONS.items():
@@ -423,7 +427,7 @@ def _tables(results: Results, metrics: Sequence[str], folder: Path) -> Iterator[
 
 
 def inline(svg: str, name: str, label: str) -> str:
-    """The SVG as an element: its ids begin with `name`, readers of the screen say `label`.
+    """Return the SVG as an element whose ids begin with `name`; screen readers say `label`.
 
     It has no fixed size.
     """

@@ -73,24 +73,24 @@ class Series:
 
 
 def values(rows: pd.DataFrame, name: str) -> np.ndarray:
-    """A column as floats: NaN for what is missing, even if the whole column is."""
+    """Return a column as floats: NaN for missing cells, even if all are missing."""
     if name not in rows:
         return np.full(len(rows), np.nan)
     return pd.to_numeric(rows[name], errors="coerce").to_numpy(float)
 
 
 def measured(table: pd.DataFrame) -> pd.DataFrame:
-    """The points that have a valid run."""
+    """Return the points that have a valid run."""
     return table[values(table, "runs") > 0]
 
 
 def timed(table: pd.DataFrame) -> pd.DataFrame:
-    """The points that have a time, without points whose runs all resumed from a checkpoint."""
+    """Return the points that have a time: not all their runs resumed from a checkpoint."""
     return table[np.isfinite(values(table, "execution_time_s"))]
 
 
 def absent(table: pd.DataFrame) -> pd.DataFrame:
-    """The points that failed, are missing or were excluded."""
+    """Return the points that failed, are missing or were excluded."""
     return table[~(values(table, "runs") > 0)]
 
 
@@ -110,7 +110,7 @@ def platform_titles(table: pd.DataFrame) -> dict[str, str]:
 
 
 def varying(table: pd.DataFrame) -> list[str]:
-    """The axes in which the measured points differ, without the platform."""
+    """Return the axes in which the measured points differ, without the platform."""
     rows = measured(table)
     return [axis for axis in POINT_AXES if axis != "platform" and rows[axis].nunique() > 1]
 
@@ -120,13 +120,13 @@ LINES_MAX = 6
 
 
 def hidden(keys: Sequence[Hashable], first: Iterable[Hashable] = ()) -> set[Hashable]:
-    """The keys of the lines that are too many for a plot; those in `first` are shown before."""
+    """Return the keys of lines beyond a plot's limit; lines in `first` are shown before others."""
     ordered = dict.fromkeys([*(key for key in first if key in keys), *keys])
     return {*[*ordered][LINES_MAX:]}
 
 
 def grouped(table: pd.DataFrame, by: Sequence[str]) -> dict[tuple[str, ...], pd.DataFrame]:
-    """The values of these axes, as text → the rows that have them."""
+    """Group rows by the values of these axes, as text."""
     groups = table.groupby([*by], sort=False, dropna=False)
     return {tuple(map(str, keys)): rows for keys, rows in groups}
 
@@ -187,10 +187,9 @@ def lines_hidden(figure: Figure) -> dict[str, list[Any]]:
 
 
 def tips(rows: pd.DataFrame, label: str, *names: str) -> list[str]:
-    """A text for each point of a line: its nodes, the line, the values of these metrics, its runs.
+    """Return a text for each point of a line: its nodes, the line, values of metrics, its runs.
 
-    Where not all runs have times, and there is one of these metrics that goes by them, it says how
-    many have.
+    Where not all runs have times, it says how many have, if one of the metrics depends on them.
     """
     columns = {counted_by(name) for name in names}
     texts = []
@@ -236,7 +235,7 @@ _LEGEND_COLUMNS, _NOTE_COLUMNS, _TITLE_COLUMNS = 60, 66, 46
 
 
 def panels(title: str, x: str, ys: Sequence[str]) -> tuple[Figure, list[Any]]:
-    """A figure with one panel per entry of `ys`, above each other."""
+    """Make a figure with one panel per entry of `ys`, one above the other."""
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -260,7 +259,7 @@ def tip(artist: Any, text: str) -> None:
 
 
 def points(axes: Any, rows: pd.DataFrame, x: str, y: str, label: str, style: Style) -> None:
-    """The points of a line with their bars, and their values at the pointer."""
+    """Draw the points of a line with their bars, and their values at the pointer."""
     named = [name for name in (x, y) if name in METRICS]
     bars = {f"{axis}err": spread(rows, n) for axis, n in (("x", x), ("y", y)) if n in named}
     xs, ys = values(rows, x), values(rows, y)
@@ -272,7 +271,7 @@ def points(axes: Any, rows: pd.DataFrame, x: str, y: str, label: str, style: Sty
 
 
 def bars_note(table: pd.DataFrame, *names: str) -> list[str]:
-    """What the bars of these medians are; nothing where no point has several runs."""
+    """Return what the bars of these medians are; nothing if no point has several runs."""
     projected = np.isfinite(values(table, "projected_from_steps"))
     if projected.any() and {*names} & {"execution_time_s", "cost_usd"}:
         rest = bars_note(table[~projected], *names)
@@ -286,9 +285,9 @@ def bars_note(table: pd.DataFrame, *names: str) -> list[str]:
 
 
 def mark_absent(axes: Any, table: pd.DataFrame, x: str | None = None) -> bool:
-    """A cross at the foot of the axes for each point without a valid run, at its value of `x`.
+    """Mark each point without a valid run by a cross at the foot of the axes, at its `x`.
 
-    Without an `x` the cross is in the legend only. Returns whether there is any such point.
+    Without an `x` the cross is in the legend only. Return whether any point is marked.
     """
     rows, colours = absent(table), colour_numbers(table)
     where = values(rows, x) if x else np.full(len(rows), np.nan)
@@ -307,7 +306,7 @@ def mark_absent(axes: Any, table: pd.DataFrame, x: str | None = None) -> bool:
 
 
 def plain(value: float) -> str:
-    """A number without an exponent: 0.004, 60, 2000."""
+    """Format a number without an exponent: 0.004, 60, 2000."""
     return str(np.format_float_positional(float(f"{value:.6g}"), trim="-"))
 
 
@@ -332,7 +331,7 @@ def plain_log(axes: Any, which: str, room: float = 0.0) -> None:
 
 
 def value_axis(axes: Any, found: Iterable[float]) -> None:
-    """A logarithmic x axis whose ticks are the values themselves, as node counts."""
+    """Make the x axis logarithmic, with the values themselves as ticks, such as node counts."""
     from matplotlib.ticker import FixedLocator, NullLocator
 
     known = sorted({float(value) for value in found if value > 0})
@@ -345,15 +344,15 @@ def value_axis(axes: Any, found: Iterable[float]) -> None:
         axes.set_xlim(known[0] / factor, known[-1] * factor)
 
 
-def say(axes: Any, text: str = NOTHING) -> None:
-    """A text in the middle of empty axes, without ticks at their y axis."""
+def label_empty_axes(axes: Any, text: str = NOTHING) -> None:
+    """Write a text in the middle of empty axes, without ticks at their y axis."""
     axes.text(0.5, 0.5, text, ha="center", va="center", transform=axes.transAxes)
     axes.yaxis.set_ticks([])
     axes.minorticks_off()
 
 
 def finish(figure: Figure, axes: Any, tables: Tables, notes: Sequence[str] = ()) -> Figure:
-    """The figure with its legend below the axes, then these notes and the footnotes of `tables`.
+    """Add the legend below the axes, then these notes and the footnotes of `tables`.
 
     The figure becomes as high as they need. The legend has what is labelled in `axes`, or in each
     of several, each label once.
@@ -405,7 +404,7 @@ def wrapped(text: str, width: int) -> str:
 
 
 def svg(figure: Figure) -> str:
-    """The figure as SVG, whose text is text; the same figure gives the same SVG."""
+    """Return the figure as SVG, whose text is text; the same figure gives the same SVG."""
     import matplotlib
 
     metadata = {"Date": None, "Creator": None, "Format": None, "Type": None}
@@ -416,7 +415,7 @@ def svg(figure: Figure) -> str:
 
 
 def _with_tips(svg: str) -> str:
-    """The texts of `tip` as titles of their elements, which browsers show at the pointer.
+    """Make the texts of `tip` titles of their elements, which browsers show at the pointer.
 
     Elements of hidden lines are not displayed, and have the label of the line as `data-line`.
     """

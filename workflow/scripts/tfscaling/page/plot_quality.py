@@ -13,7 +13,7 @@ import pandas as pd
 from tfscaling.conclusions.evidence import examples_of_tasks, exclusion, group_by_task
 from tfscaling.page import plot_figure
 from tfscaling.page.plot_figure import FONT_SIZE, Style, Tables, values
-from tfscaling.record.metrics import METRICS, QUALITY, Metric, of_quality
+from tfscaling.record.metrics import METRICS, QUALITY, Metric, quality_metric
 from tfscaling.record.run_states import RunState
 from tfscaling.spec.config import POINT_AXES, Quality
 from tfscaling.spec.platforms import GPU, LOGICAL
@@ -40,11 +40,11 @@ class _Panel:
 
 
 def quality_time(tables: Tables, title: str) -> Figure:
-    """The quality over execution time, with the Pareto sets: a panel for each metric."""
+    """Plot the quality over execution time, with the Pareto sets: a panel for each metric."""
     table = tables.comparison
     panels = []
     for quality in [*qualities_in(table).values()] or [Quality()]:
-        metric = of_quality(quality)
+        metric = quality_metric(quality)
         rows = table[table["quality_metric"] == quality.metric]
         label = with_unit(metric.title, metric.unit)
         panels.append(_Panel(QUALITY, metric, label, rows))
@@ -99,7 +99,7 @@ def _draw(axes: Any, tables: Tables, panel: _Panel, named: bool, gpus: bool) -> 
         if not (values(table, _TIME) > 0).any():
             is_run = len(plot_figure.measured(table)) > 0
             text = plot_figure.NO_TIMES if is_run else plot_figure.NOTHING
-        plot_figure.say(axes, text)
+        plot_figure.label_empty_axes(axes, text)
         axes.set_xticks([])
     else:
         plot_figure.plain_log(axes, "x")
@@ -113,7 +113,7 @@ def _draw(axes: Any, tables: Tables, panel: _Panel, named: bool, gpus: bool) -> 
 def _pareto_lines(
     axes: Any, panel: _Panel, shown: pd.DataFrame, named_by_metric: bool, gpus: bool
 ) -> None:
-    """A line through the Pareto set of each work, whose points have labels."""
+    """Draw a line through the Pareto set of each task, whose points have labels."""
     metric, names, drawn = panel.metric, [_TIME, panel.name], set(points_of(shown))
     # of each work the points that no other beats, among those that may be compared
     tasks = group_by_task(typed(PointRow, panel.table))
@@ -168,7 +168,7 @@ class _Learned:
 
 
 def _learned(table: pd.DataFrame) -> list[_Learned]:
-    """The loss, and what the points are compared by; the accuracy where it is known, or that."""
+    """Return panels for the loss, a known accuracy, and the qualities to compare points by."""
     found = [*qualities_in(table).values()]
     panels = [_Learned("loss", "loss", "loss", "test_loss")]
     if np.isfinite(values(table, "accuracy")).any() or any(q.is_accuracy for q in found):
@@ -264,7 +264,7 @@ def epochs(tables: Tables, title: str) -> Figure:
 def _value_axis(axes: Any, shown: bool, room: float = 0.0) -> None:
     """Plain numbers; a logarithmic axis where the values differ by much."""
     if not shown:
-        plot_figure.say(axes)
+        plot_figure.label_empty_axes(axes)
         return
     low, high = axes.dataLim.intervaly
     if axes.get_ylabel() == "loss" and low > 0 and high > 8 * low:

@@ -21,13 +21,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Plot:
-    """`title` is used where the configuration has none; `{quality}` in it is what is compared, and
+    """A plot of the page.
+
+    `title` is used where the configuration has none; `{quality}` in it is what is compared, and
     `{learned}` the loss and that.
 
     `function` is `module.function` of this package: it takes `Tables`, the title, and the `metric`
-    where there is one, and returns the figure, whatever has failed or is missing. `shows` are
-    columns of the comparison: the page leaves the plot out where no point has a value of any of
-    them.
+    if the plot has one, and returns the figure, whatever has failed or is missing. `shows` are
+    columns of the comparison: the page leaves the plot out if no point has a value in any of them.
     """
 
     title: str
@@ -75,16 +76,20 @@ PLOTS: dict[str, Plot] = {
 def titles(
     options: Mapping[str, PlotOptions | None], qualities: Iterable[Quality]
 ) -> dict[str, str]:
-    """Name of each plot to draw → the title in the configuration, or else its own.
+    """Return the plots to draw, by name, each with its title.
 
-    `qualities` belong to the runs: the titles name the quality if there is only one.
+    Args:
+        options: Plots of the configuration: a title, None in it for the plot's own title, or None
+            for a plot that is not drawn. Plots without an entry are drawn.
+        qualities: The runs' qualities: titles name the quality if there is only one.
     """
     nouns = {each.in_training.replace("_", " ") for each in qualities}
     noun = nouns.pop() if len(nouns) == 1 else "quality"
     learned = "loss" if noun == "loss" else f"loss and {noun}"
-    own = {name: PLOTS[name].title.format(quality=noun, learned=learned) for name in options}
-    return {
-        name: plot.title or f"{own[name][0].upper()}{own[name][1:]}"
-        for name, plot in options.items()
-        if plot is not None
-    }
+    shown = {}
+    for name, plot in PLOTS.items():
+        chosen = options.get(name, PlotOptions())
+        if chosen is not None:
+            title = plot.title.format(quality=noun, learned=learned)
+            shown[name] = chosen.title or f"{title[0].upper()}{title[1:]}"
+    return shown

@@ -63,7 +63,7 @@ def _over_nodes(
 
 
 def execution_time(tables: Tables, title: str) -> Figure:
-    """Execution time over nodes, with the ideal of each series and the published times."""
+    """Plot execution time over nodes, with the ideal of each series and published times."""
     table, time = tables.comparison, "execution_time_s"
     figure, axes, lines, has_absent = _over_nodes(tables, title, "execution time (s)", time)
     axes.set_yscale("log")
@@ -93,7 +93,7 @@ def execution_time(tables: Tables, title: str) -> Figure:
     if lines or any_published:
         plot_figure.plain_log(axes, "y", 0.08 * has_absent)
     else:
-        plot_figure.say(axes, _why_no_times(table))
+        plot_figure.label_empty_axes(axes, _why_no_times(table))
     notes = plot_figure.bars_note(table, time)
     if any_published and not lines:
         notes = [_why_no_times(table)]
@@ -115,7 +115,9 @@ def over_nodes(tables: Tables, title: str, name: str) -> Figure:
     figure, axes, lines, _ = _over_nodes(tables, title, label, name)
     if not lines:
         nothing = not len(plot_figure.measured(table))
-        plot_figure.say(axes, plot_figure.NOTHING if nothing else f"no {metric.title} measured")
+        plot_figure.label_empty_axes(
+            axes, plot_figure.NOTHING if nothing else f"no {metric.title} measured"
+        )
     notes = plot_figure.bars_note(table, name) if f"{name}_low" in table else []
     return plot_figure.finish(figure, axes, tables, notes)
 
@@ -142,7 +144,7 @@ def ratio(tables: Tables, title: str, name: str) -> Figure:
         axes.set_ylim(0, max(1.05, axes.get_ylim()[1]))
     else:
         timed = plot_figure.timed(table)
-        plot_figure.say(axes, _NO_BASELINE if len(timed) else _why_no_times(table))
+        plot_figure.label_empty_axes(axes, _NO_BASELINE if len(timed) else _why_no_times(table))
     drawn = {line.key for line, _ in lines}
     without: dict[str, list[str]] = {}
     for line in plot_figure.series(table):
@@ -192,7 +194,7 @@ def time_split(tables: Tables, title: str) -> Figure:
         figure, (axes,) = plot_figure.panels(title, "time (s)", [""])
         axes.set_xticks([])
         plot_figure.mark_absent(axes, table)
-        plot_figure.say(axes)
+        plot_figure.label_empty_axes(axes)
         return plot_figure.finish(figure, axes, tables)
     groups = list(planned.groupby("platform", sort=False))
     sizes = [len(rows) + 0.6 for _, rows in groups]

@@ -232,6 +232,18 @@ def make(config: Config, planned: Manifest, runs_dir: Path) -> Plan:
     )
 
 
+def cost_runs(
+    config: Config, planned: Manifest, runs: Sequence[PlannedRun], runs_dir: Path
+) -> list[PlanRow]:
+    """Return a row for the runs of each configuration, with the estimates of `make`."""
+    first = {run.spec.point: run for run in planned.runs}
+    shorts = {w.point: first[p].spec for p, w in variants.wholes(planned.runs).items()}
+    return [
+        _row(own[0], len(own), RUNS, "", estimate(own[0].spec, config, runs_dir, shorts.get(point)))
+        for point, own in table_rows.grouped(runs, lambda run: run.spec.point).items()
+    ]
+
+
 def _row(
     run: PlannedRun, number: float, feasibility: str, reason: str, estimated: Estimate
 ) -> PlanRow:
@@ -271,7 +283,7 @@ def estimate(
             source += f" of up to {max(steps):,} steps"
         return Estimate(statistics.median(each.phases.wall_time_s for each in made), source)
     records = records_of(short, runs_dir) if short else ()
-    shorts = (step_estimates.as_short(record, spec.recipe.epochs) for record in records)
+    shorts = (step_estimates.as_short_run(record, spec.recipe.epochs) for record in records)
     found = map(step_estimates.projected, shorts)
     if times_s := [whole.phases.wall_time_s for whole in found if whole is not None]:
         number = count(len(times_s), "short run")

@@ -20,6 +20,7 @@ from typing import NamedTuple, TypeVar
 import pandas as pd
 from msgspec.structs import replace
 
+from tfscaling.cluster import slurm_client
 from tfscaling.cluster.slurm_client import (
     NoAnswer,
     Refusal,
@@ -129,6 +130,8 @@ def ask(asked: Iterable[Request]) -> dict[Request, Answer]:
     for request, answer in answers.items():
         if not answer.refusal and (limit := problem(request, limits)):
             answers[request] = Answer(refusal=limit)
+        elif answer.start and (stopped := stopped_partitions(request, limits)):
+            answers[request] = Answer(waits_for=stopped)
     return answers
 
 
@@ -240,20 +243,55 @@ def exceeded(request: Request, partition: Mapping[str, str]) -> str:
     A QOS may replace the limits for time and nodes.
     """
     at = f"partition {partition.get('PartitionName', '')} has"
-    keys = ("MaxTime", "MaxNodes", "AllowAccounts", "DenyAccounts")
-    max_time, max_nodes, allowed, denied = (partition.get(key, "") for key in keys)
-    # Slurm writes accounts in lower case, and ignores DenyAccounts where AllowAccounts is set
-    account = (request.account or "").lower().replace(",", " ").split()[:1]
-    is_limited = allowed not in ("", "ALL")
+    max_time, *nodes = (partition.get(key, "") for key in ("MaxTime", "MinNodes", "MaxNodes"))
+    min_nodes, max_nodes = (int(text) if text.isdecimal() else None for text in nodes)
     if not request.qos and request.runtime_min > minutes(max_time):
         return f"PartitionTimeLimit: {at} MaxTime={max_time}, runtime_min is {request.runtime_min}"
-    if not request.qos and max_nodes.isdecimal() and request.nodes > int(max_nodes):
+    if not request.qos and max_nodes is not None and request.nodes > max_nodes:
         return f"PartitionNodeLimit: {at} MaxNodes={max_nodes}"
-    if account and is_limited and account[0] not in allowed.lower().split(","):
-        return f"AccountNotAllowed: {at} AllowAccounts={allowed}"
-    if account and not is_limited and account[0] in denied.lower().split(","):
-        return f"AccountNotAllowed: {at} DenyAccounts={denied}"
+    if not request.qos and min_nodes is not None and request.nodes < min_nodes:
+        return f"PartitionNodeLimit: {at} MinNodes={min_nodes}"
+    accounts = (request.account or "").replace(",", " ").split()
+    account = accounts[0] if accounts else ""
+    for key, reason, name, is_listed in (
+        ("Accounts", "AccountNotAllowed", account, _has_account),
+        ("Qos", "QosNotAllowed", request.qos or "", _has_name),
+    ):
+        allowed, denied = (partition.get(f"{verb}{key}", "") for verb in ("Allow", "Deny"))
+        is_limited = allowed not in ("", "ALL")  # Slurm then ignores what is denied
+        if name and is_limited and is_listed(allowed, name) is False:
+            return f"{reason}: {at} Allow{key}={allowed}"
+        if name and not is_limited and is_listed(denied, name):
+            return f"{reason}: {at} Deny{key}={denied}"
     return ""
+
+
+def _has_name(listed: str, name: str) -> bool:
+    """Return whether a partition's list has a name. Slurm writes names in lower case."""
+    return name.lower() in listed.lower().split(",")
+
+
+def _has_account(listed: str, account: str) -> bool | None:
+    """Return whether a partition's list has an account or, since Slurm 23.11, one above it.
+
+    None if that is unknown.
+    """
+    if not listed or _has_name(listed, account):
+        return bool(listed)
+    above = accounts_above(account)
+    return None if above is None else any(_has_name(listed, name) for name in above)
+
+
+@functools.cache
+def accounts_above(account: str) -> tuple[str, ...] | None:
+    """Return the accounts above an account, whose rights in a partition it has, too.
+
+    Before Slurm 23.11, and without accounting, there are none. None if Slurm does not answer now.
+    """
+    lineages = SLURM.account_lineages(account.lower())
+    if isinstance(lineages, NoAnswer):
+        return None if slurm_client.refusal(lineages.why).kind is RefusalKind.FOR_NOW else ()
+    return tuple(name for lineage in lineages for name in lineage.split("/") if name)
 
 
 def minutes(text: str) -> float:
@@ -270,10 +308,25 @@ def has_accounting() -> bool:
 
 def problem(request: Request, partitions: Iterable[Mapping[str, str]]) -> str:
     """Why Slurm would queue the request and never start it in any of its partitions, or ""."""
+    problems = [exceeded(request, each) for each in partitions_of(request, partitions)]
+    return problems[0] if problems and all(problems) else ""
+
+
+def stopped_partitions(request: Request, partitions: Iterable[Mapping[str, str]]) -> str:
+    """Return that all partitions of a request are down and queue its jobs, or ""."""
+    own = partitions_of(request, partitions)
+    if not own or any(each.get("State") != "DOWN" for each in own):
+        return ""
+    return f"PartitionDown: {', '.join(each['PartitionName'] for each in own)}"
+
+
+def partitions_of(
+    request: Request, partitions: Iterable[Mapping[str, str]]
+) -> list[Mapping[str, str]]:
+    """Return the partitions that a request names, or the default one."""
     names = request.partition.split(",") if request.partition else []
     key, wanted = ("PartitionName", names) if names else ("Default", ["YES"])
-    problems = [exceeded(request, each) for each in partitions if each.get(key) in wanted]
-    return problems[0] if problems and all(problems) else ""
+    return [each for each in partitions if each.get(key) in wanted]
 
 
 def partitions() -> list[dict[str, str]]:

@@ -14,6 +14,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from msgspec.structs import replace
+
+from tfscaling.cluster.slurm_client import SlurmClient
 from tfscaling.record import attempts, crashes, run_record
 from tfscaling.record.attempts import Cause, FailureReport, Kind
 from tfscaling.record.run_record import DoesNotFit, Environment, SlurmJob
@@ -89,6 +92,13 @@ _KINDS: dict[str, Kind] = {
 _CLOCKS_S = 60.0
 
 
+#: Longest wait for Slurm's answer about a job that has ended.
+_ANSWER_S = 15.0
+#: Snakemake prints the kind of an error, and the message on the next line.
+_TITLE_OF_ERROR = re.compile(r"\w*(?:Error|Exception)\b.*:")
+_LOG_LINES, _ERROR_CHARACTERS = 200, 500
+
+
 @dataclass(frozen=True)
 class SlurmSweep:
     """Records, failures and attempts of a study: as the plugin's `Sweep`.
@@ -112,10 +122,11 @@ class SlurmSweep:
         job = None if record is None else record.environment.slurm_job
         return job is not None and job.id == number
 
-    def failed(self, output: Path, number: str, state: str) -> None:
+    def failed(self, output: Path, number: str, state: str, log: Path | None = None) -> None:
         """Write a failure report with Slurm's state, unless the launcher has left its own.
 
-        Of a run that had too little memory a record.
+        A job that fails before its launcher starts has the reason in its `log`, as when the
+        configuration files were changed meanwhile. A run that had too little memory gets a record.
         """
         spec, folder = self.specs.get(str(output)), output.parent
         last = _last_attempt(folder)
@@ -130,7 +141,11 @@ class SlurmSweep:
         except OSError as error:
             self.warn(f"{text}: {error}")
         cause = Cause(kind=_KINDS.get(state, "launcher_failed"), message=text)
-        self._write(cause, spec, _age_s(last), *filter(None, (last, folder)))
+        if cause.kind == "launcher_failed" and log is not None:
+            cause = _with_error(cause, log, folder / run_record.LAUNCH_LOG)
+        wall_time_s = _run_time_s(number)
+        wall_time_s = _age_s(last) if wall_time_s is None else wall_time_s
+        self._write(cause, spec, wall_time_s, *filter(None, (last, folder)))
 
     def refused(self, output: Path, words: str) -> None:
         """Write a failure report with sbatch's words."""
@@ -183,6 +198,35 @@ class SlurmSweep:
     def accept(self, output: Path) -> None:
         """Drop the record that the output replaces."""
         attempts.backup_of(output).unlink(missing_ok=True)
+
+
+def _run_time_s(number: str) -> float | None:
+    """Return for how long Slurm ran a job; None if unknown, as for a step of an allocation."""
+    return SlurmClient(_ANSWER_S).run_time_s(number) if number.isdecimal() else None
+
+
+def _last_lines(log: Path) -> list[str]:
+    """Return the last lines of a log that are not blank; none if it cannot be read."""
+    try:
+        lines = log.read_text(errors="replace").splitlines()
+    except OSError:
+        return []
+    return [line for line in lines[-_LOG_LINES:] if line.strip()]
+
+
+def _with_error(cause: Cause, log: Path, launch_log: Path) -> Cause:
+    """Return the cause with the error that ended a job, from the job's log or its launcher's."""
+    lines = _last_lines(log)
+    if any(line.startswith("Error in rule ") for line in lines):  # the launcher was started
+        lines = _last_lines(launch_log)
+    if not lines:
+        return cause
+    titles = [n for n, line in enumerate(lines) if _TITLE_OF_ERROR.fullmatch(line.strip())]
+    texts = [line for n, line in enumerate(lines) if n - 1 in titles and n not in titles]
+    errors = [line for line in lines if re.search("error", line, re.IGNORECASE)]
+    text = texts[0] if texts else (errors or lines)[-1]
+    message = f"{cause.message}: {text.strip()[:_ERROR_CHARACTERS]}"
+    return replace(cause, message=message, last_lines=lines[-30:])
 
 
 def _age_s(attempt: Path | None) -> float | None:

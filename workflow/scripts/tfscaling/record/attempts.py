@@ -348,5 +348,5 @@ def _steps(attempt: Path) -> int | None:
 
 def _duration_s(attempt: Path) -> float | None:
     """From the first event of its ranks to the last; None if there is none."""
-    found = [event["time_s"] for lines in events.of_ranks(attempt).values() for event in lines]
+    found = [event.time_s for lines in events.read_by_rank(attempt).values() for event in lines]
     return max(found) - min(found) if found else None

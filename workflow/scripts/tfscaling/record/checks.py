@@ -52,7 +52,7 @@ def _disagreement(name: str, values: dict[int, Any]) -> str | None:
 
 
 def _agree(name: str, value: str | Callable[[Any], object]) -> Callable[..., str | None]:
-    """A check that all ranks report the same value, which may be the name of a field."""
+    """Make a check that all ranks report one value, which may be the name of a field."""
     of = operator.attrgetter(value) if isinstance(value, str) else value
     return lambda _, reports, *__: _disagreement(name, {r.rank: of(r) for r in reports})
 
@@ -60,7 +60,7 @@ def _agree(name: str, value: str | Callable[[Any], object]) -> Callable[..., str
 def _as_planned(
     field: str, planned: Callable[[RunSpec, PreparedData], object], name: str = ""
 ) -> Callable[..., str | None]:
-    """A check that all ranks report the planned value; that they agree if none was planned."""
+    """Make a check that all ranks report the planned value; that they agree if none was planned."""
 
     def problem(spec: RunSpec, reports: Sequence[Rank], data: PreparedData) -> str | None:
         got = {report.rank: getattr(report, field) for report in reports}
@@ -92,7 +92,7 @@ def _jobs(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
 
 
 def _devices(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
-    """What TensorFlow computes on; of workers of a coordinator as the coordinator sees them."""
+    """Check what TensorFlow computes on; workers of a coordinator are judged by its report."""
     kind = "GPU" if spec.on_gpus else "CPU"
     expected = tuple(f"{kind}:{index}" for index in range(max(1, spec.geometry.gpus_per_task)))
     devices = {r.rank: r.devices for r in reports if r.job == "worker"}
@@ -146,7 +146,7 @@ def _gpu_sharing(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
 
 
 def _gpus_of(report: Rank) -> list[str]:
-    """The UUIDs of a rank's GPUs, where nvidia-smi lists them."""
+    """Return the UUIDs of a rank's GPUs, where nvidia-smi lists them."""
     uuids = report.host_facts.gpu_uuids
     if report.gpus_visible is None:
         return list(uuids)
@@ -166,7 +166,7 @@ def _gpus(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
     given = {r.rank: r.gpus_given for r in reports if r.job == "worker"}
     per_node, per_task = spec.geometry.gpus_per_node, spec.geometry.gpus_per_task
     if not per_task or set(given.values()) == {None}:
-        return None  # no GPUs requested of Slurm, or it names them in another maker's variable
+        return None  # no GPUs requested of Slurm, or no variable names them
     # each task sees all GPUs of its node, or only its own where Slurm binds them
     if set(given.values()) in ({per_node}, {per_task}):
         return None
@@ -215,7 +215,7 @@ def _packages(_: RunSpec, reports: Sequence[Rank]) -> str | None:
 def _examples_trained(
     spec: RunSpec, reports: Sequence[TrainingReport], data: PreparedData
 ) -> str | None:
-    """Counted while they were trained: every example once in each epoch, however it ended.
+    """Check that every epoch trained each example once, also if it ended early.
 
     Only a pipeline knows how many examples its epochs have: there the ranks have to agree.
     """
@@ -236,7 +236,7 @@ def _examples_trained(
 
 
 def _stop(spec: RunSpec, report: TrainingReport) -> int | None:
-    """The steps after which the run was to end; None after its epochs."""
+    """Return the step after which the run was to end; None if it ends after its epochs."""
     stop = spec.recipe.stop_after_steps
     return sum(each.steps for each in report.steps) if isinstance(stop, str) else stop
 
@@ -255,7 +255,7 @@ def _epochs(spec: RunSpec, reports: Sequence[TrainingReport], _: PreparedData) -
 
 
 def _finite(_: RunSpec, reports: Sequence[TrainingReport], *__: PreparedData) -> str | None:
-    """A loss that is NaN or infinite is None in a report: JSON has no such number."""
+    """Check that all losses are finite: a report has None for NaN and infinity."""
     for report in reports:
         if report.diverged:
             return f"diverged: {report.diverged}"
@@ -285,9 +285,9 @@ def _reported_epochs(spec: RunSpec, reports: Sequence[ProgramReport]) -> str | N
 
 
 def _reported_examples(spec: RunSpec, reports: Sequence[ProgramReport]) -> str | None:
-    """An epoch may end with a batch that is filled up: its examples are counted as whole batches.
+    """Check the examples that a program reports for its epochs, if the recipe gives their number.
 
-    Only where the recipe gives the number of examples of an epoch.
+    An epoch may end with a batch that is filled up: its examples are counted as complete batches.
     """
     of_epoch, reported = spec.recipe.train_examples, run_results.program_examples(reports)
     if of_epoch is None or reported is None:
@@ -446,7 +446,7 @@ CHECKS = PLACE_CHECKS | TRAINING_CHECKS | PROGRAM_CHECKS
 
 
 def names_of(spec: RunSpec) -> tuple[str, ...]:
-    """The checks that a run of this specification must pass."""
+    """Return the checks that a run of this specification must pass."""
     return (*_place_checks(spec), *(PROGRAM_CHECKS if spec.recipe.program else TRAINING_CHECKS))
 
 
@@ -464,7 +464,7 @@ def problems(
     """
     found = _problems(_place_checks(spec), spec, reports)
     if spec.recipe.program or data is None:
-        return found | _problems(PROGRAM_CHECKS, spec, run_results.of_programs(reports))
+        return found | _problems(PROGRAM_CHECKS, spec, run_results.program_reports(reports))
     return found | _problems(TRAINING_CHECKS, spec, run_results.trained(reports), data)
 
 
@@ -474,7 +474,7 @@ def _problems(checks: dict[str, Check], *arguments: object) -> dict[str, str]:
 
 
 def unchecked(spec: RunSpec, reports: Sequence[Rank]) -> tuple[str, ...]:
-    """What the checks could not compare with the request."""
+    """Return what the checks could not compare with the request, one sentence each."""
     texts, gpu_type = [], spec.measured.gpu_type
     if spec.on_gpus and gpu_type:
         models = _gpu_models(reports)

@@ -22,7 +22,7 @@ _READINGS = 8
 
 
 def _origin_s() -> float:
-    """What is added to the monotonic clock to give this process's time.
+    """Return what is added to the monotonic clock to give this process's time.
 
     The quickest of several pairs of readings counts: during a slower pair the process may have lost
     its processor.
@@ -38,12 +38,12 @@ _ORIGIN_S = _origin_s()
 
 
 def now() -> float:
-    """This process's time in seconds since the epoch; steps of the wall clock do not change it."""
+    """Return this process's time in seconds since the epoch; no step of a wall clock changes it."""
     return at(time.monotonic())
 
 
 def at(monotonic_s: float) -> float:
-    """This process's time when `time.monotonic()` was `monotonic_s`."""
+    """Return this process's time at the moment when `time.monotonic()` was `monotonic_s`."""
     return _ORIGIN_S + monotonic_s
 
 
@@ -54,7 +54,7 @@ class Offset(NamedTuple):
     uncertainty_s: float
 
     def over(self, later: Offset | None) -> Offset:
-        """This offset with an uncertainty that holds until it was measured again.
+        """Return this offset with an uncertainty that holds until `later` was measured.
 
         Monotonic clocks of two hosts drift, and a clock that is slewed to the right time drifts by
         as much as it was wrong.
@@ -66,9 +66,10 @@ class Offset(NamedTuple):
 
 
 def measure(launcher_s: Callable[[], float]) -> Offset | None:
-    """This process's offset from the launcher's clock, which `launcher_s` asks for its time.
+    """Measure this process's offset from the launcher's clock; None if it is above a day.
 
-    None if no clock is that far off. A run is not lost for that: its times are then the host's own.
+    Args:
+        launcher_s: Requests the launcher's time, in seconds since the epoch.
     """
     found = []
     for _ in range(_EXCHANGES):

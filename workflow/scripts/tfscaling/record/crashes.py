@@ -78,7 +78,7 @@ class Blame(NamedTuple):
 
 
 def last_traceback(lines: Sequence[str], folder: Path) -> Blame | None:
-    """The last traceback among the lines, or None.
+    """Return the last traceback among the lines, or None.
 
     Its place is the innermost frame in the user's files: files below `folder`, or else files that
     no package installed, except `observe.py`, which passes on what a data set raises. Paths are
@@ -130,8 +130,8 @@ def ending_traceback(lines: Sequence[str], folder: Path) -> Blame | None:
     return last_traceback(plain, folder) if is_end else None
 
 
-def of_exception(error: BaseException, folder: Path) -> Blame | None:
-    """The exception with the line of user code that raised it; None without such a line.
+def find_user_line(error: BaseException, folder: Path) -> Blame | None:
+    """Return the exception with the line of user code that raised it; None without such a line.
 
     TensorFlow and Keras put the way through a traced function into the exception's message: these
     frames are the innermost.
@@ -148,15 +148,15 @@ def of_exception(error: BaseException, folder: Path) -> Blame | None:
 
 
 def sentence(error: BaseException, folder: Path) -> str:
-    """The exception in one line, after the line of user code if it was raised there."""
-    blamed = of_exception(error, folder)
+    """Return the exception in one line, with the line of user code if it was raised there."""
+    blamed = find_user_line(error, folder)
     if blamed is None:
         return f"{type(error).__name__}: {error}"
     return f"{blamed.place}: {blamed.error}"
 
 
 def _in_one_line(message: str) -> str:
-    """An exception's own words, without the frames and the arguments that libraries add."""
+    """Return an exception's own words, without the frames and arguments that libraries add."""
     plain = _APPENDIX.split(_COLOUR.sub("", message).strip())[0]
     plain = plain.rpartition(_INFERRED)[2]
     if any(map(_FRAME.search, plain.splitlines())):

@@ -11,9 +11,10 @@ from tfscaling.spec.geometry import Geometry
 
 
 def use_of_run(reports: Sequence[Rank], geometry: Geometry, cpus_per_task: int) -> Use:
-    """The run's energy, and the shares of time for which its GPUs and CPUs were busy.
+    """Sum up the energy of a run, and the shares of time that its GPUs and CPUs were busy.
 
-    Ranks of a node read the same counters of its processors, and may share GPUs.
+    Ranks of a node read the same counters of its processors, and may share GPUs: each counter
+    counts once. Unless all ranks report what they used, all values are unknown.
     """
     uses = [report.use for report in reports if report.use is not None]
     if not uses or len(uses) < len(reports):

@@ -7,35 +7,118 @@ a connection writes a file. So a rank that dies leaves what it reached.
 from __future__ import annotations
 
 import contextlib
+import enum
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
+
+import msgspec
+from msgspec.structs import replace
 
 from tfscaling.files import atomic, strict_json
 from tfscaling.record import clock
 
-#: What a line holds: `event`, `time_s`, and details of the event.
-Event = dict[str, Any]
-#: Events around a user program.
-PROGRAM_STARTED, PROGRAM_ENDED = "program_start", "program_end"
-#: The event of a program that has used CPU time or written something since the last one.
-WORKING = "working"
-#: The event with how long checkpoints took a rank, `read_s` and `written_s`.
-CHECKPOINTED = "checkpointed"
-#: A rank's sign of life. It says nothing about the run: only `new` returns it.
-BEAT = "beat"
 #: In an attempt's folder: the events of all ranks that have a connection, as they came.
 OF_RANKS = "ranks.events.jsonl"
+
+
+class RankActivity(enum.Enum):
+    """What a running rank does, as far as its events show it."""
+
+    #: It imports, loads data or builds a model: that may wait, and may stop the heartbeats.
+    LOADING = enum.auto()
+    #: It looks for the other ranks, without a heartbeat until all have come.
+    MEETING = enum.auto()
+    #: It may wait for more than the other ranks: a program, a pipeline of data, a server.
+    WAITING = enum.auto()
+    #: It trains or evaluates, and waits for other ranks only.
+    TRAINING = enum.auto()
+    ENDED = enum.auto()
+
+
+class EventName(enum.StrEnum):
+    """The events of a rank, in the order in which the workflow's own trainer passes them.
+
+    Attributes:
+        activity: What a rank of the trainer does after the event.
+        next_step: The same in words for the console; empty if the event begins nothing new.
+    """
+
+    activity: RankActivity
+    next_step: str
+
+    def __new__(
+        cls, name: str, activity: RankActivity = RankActivity.TRAINING, next_step: str = ""
+    ) -> Self:
+        """Make a member from its name in files and its attributes."""
+        member = str.__new__(cls, name)
+        member._value_ = name
+        member.activity, member.next_step = activity, next_step
+        return member
+
+    START = "start", RankActivity.LOADING, "importing TensorFlow"
+    IMPORTED = "imported", RankActivity.MEETING, "connecting the ranks"
+    RENDEZVOUS = "rendezvous", RankActivity.LOADING, "reading the data"
+    DATA = "data", RankActivity.LOADING, "building the model"
+    BUILT = "built", RankActivity.TRAINING, "first step, with compilation"
+    FIRST_STEP = "first_step", RankActivity.TRAINING, "training"
+    #: Within an epoch; only so that the rank's events do not stop.
+    PROGRESS = "progress"
+    EPOCH = "epoch"
+    EPOCH_EVALUATED = "epoch_evaluated"
+    #: How long checkpoints took the rank, `read_s` and `written_s`.
+    CHECKPOINTED = "checkpointed"
+    TRAINED = "trained", RankActivity.TRAINING, "evaluation"
+    EVALUATED = "evaluated", RankActivity.TRAINING, "timing the computation alone"
+    #: After the steps of computation alone; then the rank reads counters by the GPUs' driver.
+    PROBED = "probed", RankActivity.WAITING
+    END = "end", RankActivity.ENDED
+    FAILED = "failed"
+    PROGRAM_STARTED = "program_start"
+    PROGRAM_ENDED = "program_end"
+    #: A program has used CPU time or written something since the last event.
+    WORKING = "working"
+    #: A heartbeat. It says nothing about the run: only `read_new` returns it.
+    BEAT = "beat"
+
+
+class _Head(msgspec.Struct):
+    """The keys that any event has in a file."""
+
+    event: EventName
+    time_s: float
+    rank: int = 0
+    host_time_s: float | None = None
+
+
+_HEAD_KEYS = frozenset(_Head.__struct_fields__)
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True):
+    """An event of a rank; in files its details are keys next to the others."""
+
+    name: EventName
+    time_s: float
+    """By the rank's clock, or by the launcher's (`on_launcher_clock`)."""
+    rank: int = 0
+    host_time_s: float | None = None
+    """What the wall clock of the host showed; None if that is `time_s`."""
+    details: Mapping[str, Any] = {}
+
+    @property
+    def line(self) -> str:
+        """The event as a line of a file."""
+        head = {"time_s": self.time_s, "host_time_s": self.host_time_s, "rank": self.rank}
+        known = {key: value for key, value in head.items() if value is not None}
+        return strict_json.dumps({**known, "event": self.name, **self.details}) + "\n"
 
 
 class EventLog:
     """Posts a rank's events by `post`, or else appends them to its file; threads may share it.
 
     `post` returns False once it has lost the connection: the file then has all events.
-    `time_s` is this process's time, which no step of the wall clock changes (`clock.now`);
-    `host_time_s` is what the host's wall clock said, as other logs of the host have it.
     """
 
     def __init__(self, path: Path, rank: int, post: Callable[[str], bool] | None = None) -> None:
@@ -43,14 +126,23 @@ class EventLog:
         self._posted: list[str] = []
         self._lock = threading.Lock()
 
-    def add(self, event: str, time_s: float | None = None, **details: Any) -> float:
-        """Write one event, now or at `time_s`; returns its time."""
+    def add(self, name: EventName, time_s: float | None = None, **details: Any) -> float:
+        """Write one event, now or at `time_s`, and return its time.
+
+        The time is this process's, which no step of the wall clock changes (`clock.now`).
+        """
         moment, wall_s = (clock.now(), time.time()) if time_s is None else (time_s, time_s)
-        line = {"time_s": round(moment, 6), "host_time_s": round(wall_s, 6), "rank": self._rank}
-        text = strict_json.dumps({**line, "event": event, **details}) + "\n"
+        event = Event(
+            name=EventName(name),
+            time_s=round(moment, 6),
+            rank=self._rank,
+            host_time_s=round(wall_s, 6),
+            details=details,
+        )
+        text = event.line
         with self._lock:
             if self._post is not None and self._post(text):
-                if event != BEAT:
+                if event.name is not EventName.BEAT:
                     self._posted.append(text)
                 return moment
             self._post = None
@@ -61,37 +153,62 @@ class EventLog:
         return moment
 
 
-def read(path: Path) -> list[Event]:
-    """All complete events of a file; what is no event, as a half-written last line, is left out.
+def parse(line: bytes) -> Event | None:
+    """Return the event in a line; None if it has none, as a half-written last line.
 
-    Heartbeats are left out, too. Raises ValueError if a number in it is NaN or infinite.
+    Raises:
+        NotFiniteError: A number is NaN or infinite.
+    """
+    try:
+        content = strict_json.loads(line.decode())
+        head = msgspec.convert(content, _Head)
+    except strict_json.NotFiniteError:
+        raise
+    except ValueError:
+        return None
+    details = {key: value for key, value in content.items() if key not in _HEAD_KEYS}
+    return Event(
+        name=head.event,
+        time_s=head.time_s,
+        rank=head.rank,
+        host_time_s=head.host_time_s,
+        details=details,
+    )
+
+
+def read(path: Path) -> list[Event]:
+    """Return all events of a file but heartbeats; lines without an event are left out.
+
+    Raises:
+        NotFiniteError: A number in it is NaN or infinite.
     """
     try:
         lines = path.read_bytes().splitlines()
-    except OSError:  # not there, or, on a shared file system, not any more
+    except OSError:  # it does not exist, or, on a shared file system, no longer
         return []
-    found = (event for line in lines if (event := parsed(line)) is not None)
-    return [event for event in found if event["event"] != BEAT]
+    events = filter(None, map(parse, lines))
+    return [event for event in events if event.name is not EventName.BEAT]
 
 
-def of_ranks(folder: Path) -> dict[int, list[Event]]:
-    """Rank → its events by the launcher's clock, in an attempt's folder."""
-    found: dict[int, list[Event]] = {}
+def read_by_rank(folder: Path) -> dict[int, list[Event]]:
+    """Return the events of each rank, by the launcher's clock, from an attempt's folder."""
+    by_rank: dict[int, list[Event]] = {}
     for event in read(folder / OF_RANKS):
-        found.setdefault(event["rank"], []).append(event)
+        by_rank.setdefault(event.rank, []).append(event)
     for path in folder.glob("rank-*.events.jsonl"):
-        if lines := read(path):
-            found[rank_of(path)] = lines  # all of the rank's, also if it has lost its connection
-    return {rank: on_launcher_clock(found[rank]) for rank in sorted(found)}
+        if events := read(path):
+            # all of the rank's, also if it has lost its connection
+            by_rank[rank_of_file(path)] = events
+    return {rank: on_launcher_clock(by_rank[rank]) for rank in sorted(by_rank)}
 
 
-def rank_of(path: Path) -> int:
-    """The rank that a file belongs to, by its name."""
+def rank_of_file(path: Path) -> int:
+    """Return the rank that has written a file, from the file's name."""
     return int(path.name.split(".")[0].removeprefix("rank-"))
 
 
-def new(path: Path, offset: int) -> tuple[list[Event], int]:
-    """Complete events of a file from this byte on, and the byte from which to read on."""
+def read_new(path: Path, offset: int) -> tuple[list[Event], int]:
+    """Return the complete events of a file from byte `offset` on, and the next offset."""
     try:
         with path.open("rb") as file:
             file.seek(offset)
@@ -99,41 +216,35 @@ def new(path: Path, offset: int) -> tuple[list[Event], int]:
     except OSError:
         return [], offset
     complete = text[: text.rfind(b"\n") + 1]
-    found = []
+    events: list[Event | None] = []
     for line in complete.splitlines():
         with contextlib.suppress(strict_json.NotFiniteError):
-            found.append(parsed(line))
-    return [event for event in found if event is not None], offset + len(complete)
-
-
-def parsed(line: bytes) -> Event | None:
-    """The event in a line; None if it is none. Raises NotFiniteError, a ValueError."""
-    try:
-        event = strict_json.loads(line.decode())
-    except strict_json.NotFiniteError:
-        raise
-    except ValueError:
-        return None
-    return event if isinstance(event, dict) and {"event", "time_s"} <= event.keys() else None
+            events.append(parse(line))
+    return [event for event in events if event is not None], offset + len(complete)
 
 
 def on_launcher_clock(events: Iterable[Event]) -> list[Event]:
-    """A rank's events by the launcher's clock; `host_time_s` is what the host's own clock said.
+    """Return a rank's events with times by the launcher's clock.
 
-    The offset is in the rank's first events; without one the host's clock is taken.
+    The offset is in the rank's first event. Without an offset, the host's clock counts.
     """
-    lines = list(events)
-    offset_s = next((e["offset_s"] for e in lines if "offset_s" in e), 0.0)
+    events = list(events)
+    offset_s = next((e.details["offset_s"] for e in events if "offset_s" in e.details), 0.0)
     return [
-        {"host_time_s": e["time_s"], **e, "time_s": round(e["time_s"] + offset_s, 6)} for e in lines
+        replace(
+            event,
+            time_s=round(event.time_s + offset_s, 6),
+            host_time_s=event.time_s if event.host_time_s is None else event.host_time_s,
+        )
+        for event in events
     ]
 
 
-def times(events: Iterable[Event]) -> dict[str, float]:
-    """Event → time of its first occurrence, in seconds since the epoch."""
-    return {event["event"]: event["time_s"] for event in reversed([*events])}
+def first_times(events: Iterable[Event]) -> dict[str, float]:
+    """Return when each event occurred first, in seconds since the epoch."""
+    return {event.name: event.time_s for event in reversed([*events])}
 
 
 def write(path: Path, events: Iterable[Event]) -> None:
-    """Write the events of all ranks as one file."""
-    atomic.write_text(path, "".join(strict_json.dumps(event) + "\n" for event in events))
+    """Write events as one file, or nothing."""
+    atomic.write_text(path, "".join(event.line for event in events))

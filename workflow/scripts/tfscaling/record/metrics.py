@@ -74,7 +74,7 @@ NAN = float("nan")
 
 
 def number(value: float | None) -> float:
-    """The value as a number of a row: NaN for None."""
+    """Return the value as a number of a row: NaN for None."""
     return NAN if value is None else value
 
 
@@ -222,12 +222,12 @@ OF_RESULTS = ("loss", "accuracy", "test_loss", "test_accuracy")
 
 
 def named(name: str) -> Metric:
-    """The metric of this name: one of METRICS, or one that a recipe names as its quality."""
-    return METRICS.get(name) or of_quality(Quality(metric=name))
+    """Return the metric with this name: one of METRICS, or a quality that a recipe names."""
+    return METRICS.get(name) or quality_metric(Quality(metric=name))
 
 
-def of_quality(quality: Quality) -> Metric:
-    """The metric that a recipe names as its quality; one in METRICS has its meaning and digits."""
+def quality_metric(quality: Quality) -> Metric:
+    """Return the metric that a recipe names as its quality; METRICS may give meaning and digits."""
     known = METRICS.get(quality.metric)
     return Metric(
         known.title if known else quality.title,
@@ -252,7 +252,7 @@ class QualityFound(NamedTuple):
 
 
 def quality_of_epoch(epoch: Epoch, metric: str) -> float | None:
-    """The metric after an epoch; None if it was not measured then, or is not finite."""
+    """Return the metric after an epoch; None if it was not measured then, or is not finite."""
     if metric in OF_CLASSIFIERS:
         value = getattr(epoch, metric)
         return None if value is UNSET else value
@@ -260,7 +260,7 @@ def quality_of_epoch(epoch: Epoch, metric: str) -> float | None:
 
 
 def quality_of_run(record: RunRecord, quality: Quality) -> QualityFound:
-    """The quality after the last epoch; on held-out examples, after the last evaluation."""
+    """Return the quality after the last epoch; on held-out examples, after the last evaluation."""
     metric, epochs = quality.metric, record.metrics.epochs
     is_of_record = metric in OF_CLASSIFIERS
     if is_of_record and (value := getattr(record.metrics, metric)) is not None:
@@ -292,7 +292,7 @@ def _as_reported(epoch: Epoch, metric: str) -> float | None:
 
 
 def _names(epoch: Epoch) -> list[str]:
-    """The metrics that were measured after an epoch."""
+    """Return the metrics that were measured after an epoch."""
     of_classifiers = [n for n in OF_CLASSIFIERS if quality_of_epoch(epoch, n) is not None]
     own = [*epoch.metrics, *(HELD_OUT + name for name in epoch.test_metrics)]
     return list(dict.fromkeys([*of_classifiers, *own]))
@@ -329,11 +329,11 @@ def reached(record: RunRecord, quality: Quality, target: float) -> Reached:
 
 
 def _reached_with(record: RunRecord, number: int) -> Reached:
-    """The time up to the end of the epoch with this number (from 1).
+    """Return the time up to the end of the epoch with this number (from 1).
 
-    Where the record has no moment of the epoch (older records, epochs before a resumption), the
-    later epochs are subtracted from execution_time_s and the evaluations so far are added. What
-    checkpoints took after the epoch is then unknown, and the time with it.
+    Where the record has no end of the epoch (epochs before a resumption), the later epochs are
+    subtracted from execution_time_s and the evaluations so far are added. What checkpoints took
+    after the epoch is then unknown, and the time with it.
     """
     epochs, resumed = record.metrics.epochs, record.resumed
     evaluations_s = [epoch.evaluation_time_s or 0.0 for epoch in epochs[:number]]

@@ -50,7 +50,7 @@ class Observer(NamedTuple):
     source: Literal["events", "output"]
 
     def read(self, path: Path, patterns: Mapping[str, str] | None = None) -> Observed:
-        """The report of one rank's program. Raises ObservationError."""
+        """Read what one rank's program reported. Raises ObservationError."""
         try:
             return self.reader(path, patterns or {})
         except ObservationError:
@@ -262,7 +262,7 @@ def _read_output(path: Path, patterns: Mapping[str, str]) -> Observed:
 
 
 def _matches(path: Path, lines: list[str], name: str, pattern: str) -> list[_Match]:
-    """The numbers that a pattern gives, in the order of the lines.
+    """Return the numbers that a pattern gives, in the order of the lines.
 
     Raises ValueError after _PATTERN_S seconds: nested repetitions can take for ever.
     """
@@ -304,7 +304,7 @@ def _found(path: Path, lines: list[str], name: str, compiled: re.Pattern[str]) -
 
 
 def _value(line: str, match: re.Match[str]) -> float:
-    """The number in the group. Raises ValueError if it is none, or a part of a longer one."""
+    """Return the number in the group. Raises ValueError if it is none, or part of a longer one."""
     begin, end = match.span(1)
     if any(lost.start() < end and begin < lost.end() for lost in _NOT_FINITE.finditer(line)):
         return math.nan
@@ -320,7 +320,7 @@ def _value(line: str, match: re.Match[str]) -> float:
 
 
 def _total(patterns: Mapping[str, str], found: dict[str, list[_Match]], name: str) -> int | None:
-    """The last value of a total, which is removed from `found`; None if no pattern gives it."""
+    """Remove a total from `found` and return its last value; None if no pattern gives it."""
     if name not in found:
         return None
     value = found.pop(name)[-1].value
@@ -330,7 +330,7 @@ def _total(patterns: Mapping[str, str], found: dict[str, list[_Match]], name: st
 
 
 def _successive(found: Mapping[str, list[_Match]]) -> list[_Together]:
-    """The n-th values of all metrics together; a metric that is printed once belongs to the last.
+    """Return the n-th values of all metrics together; a metric printed once belongs to the last.
 
     Raises ValueError if metrics match differently often otherwise.
     """

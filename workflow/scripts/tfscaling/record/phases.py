@@ -11,6 +11,7 @@ import typing
 from dataclasses import dataclass
 from typing import Annotated, Any
 
+from tfscaling.record.events import EventName
 from tfscaling.record.rank_report import Amount, Part
 
 
@@ -24,7 +25,7 @@ class Phase:
     """
 
     label: str
-    event: str | None = None
+    event: EventName | None = None
     digits: int = 2
     of_wall_time: bool = True
     of_execution_time: bool = False
@@ -47,25 +48,25 @@ class Phases(Part, frozen=True, kw_only=True):
     For user programs, phases that were not observed are null.
     """
 
-    queue_time_s: Annotated[Amount | None, Phase("queue", digits=1, of_wall_time=False)] = None
+    queue_time_s: Annotated[Amount | None, Phase("queue", digits=1, of_wall_time=False)]
     """Submission of the Slurm job to the allocation of its nodes - with boot_time_s where that is
     null; null without Slurm."""
-    boot_time_s: Annotated[Amount | None, Phase("boot", digits=1, of_wall_time=False)] = None
+    boot_time_s: Annotated[Amount | None, Phase("boot", digits=1, of_wall_time=False)]
     """Allocation of the nodes to the start of the job if Slurm has to boot some of them, else 0;
     null without Slurm or if it does not report this."""
-    launch_time_s: Annotated[Amount, Phase("launch", "start")]
+    launch_time_s: Annotated[Amount, Phase("launch", EventName.START)]
     """Start of the launcher to the last rank's first line."""
-    import_time_s: Annotated[Amount | None, _work("import", "imported")]
+    import_time_s: Annotated[Amount | None, _work("import", EventName.IMPORTED)]
     """First line to TensorFlow imported."""
-    rendezvous_time_s: Annotated[Amount | None, _work("rendezvous", "rendezvous")]
+    rendezvous_time_s: Annotated[Amount | None, _work("rendezvous", EventName.RENDEZVOUS)]
     """To the strategy made on all ranks."""
-    data_time_s: Annotated[Amount | None, _work("data", "data")]
+    data_time_s: Annotated[Amount | None, _work("data", EventName.DATA)]
     """To the dataset read."""
-    build_time_s: Annotated[Amount | None, _work("build", "built")]
+    build_time_s: Annotated[Amount | None, _work("build", EventName.BUILT)]
     """To the model built and the data on the devices."""
-    first_step_time_s: Annotated[Amount | None, _work("first step", "first_step")]
+    first_step_time_s: Annotated[Amount | None, _work("first step", EventName.FIRST_STEP)]
     """The first execution - tracing and compilation."""
-    train_time_s: Annotated[Amount | None, _work("train", "trained", digits=3)]
+    train_time_s: Annotated[Amount | None, _work("train", EventName.TRAINED, digits=3)]
     """All further steps - the steady state."""
     program_time_s: Annotated[Amount | None, _work("program", digits=3, of_all_runs=False)] = None
     """A user's program from its start on the last rank to its end on the last, without the phases
@@ -75,9 +76,9 @@ class Phases(Part, frozen=True, kw_only=True):
     ] = None
     """Writing checkpoints and, if the run resumed from one, reading it and finding its place in the
     data; null for runs that write none."""
-    evaluation_time_s: Annotated[Amount | None, Phase("evaluation", "evaluated")]
+    evaluation_time_s: Annotated[Amount | None, Phase("evaluation", EventName.EVALUATED)]
     """Held-out examples after the training and between epochs - not part of execution_time_s."""
-    probe_time_s: Annotated[Amount | None, Phase("probe", "probed")]
+    probe_time_s: Annotated[Amount | None, Phase("probe", EventName.PROBED)]
     """Steps of computation alone - measured after the training and not part of execution_time_s."""
     teardown_time_s: Annotated[Amount, Phase("teardown")]
     """To all ranks ended and checked."""

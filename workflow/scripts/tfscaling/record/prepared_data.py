@@ -47,16 +47,16 @@ class DatasetFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PreparedDataError(RuntimeError):
-    """The prepared file is missing, or an earlier version made it, without a checksum."""
+    """The prepared file is missing, or its description is missing, broken or incomplete."""
 
 
 def describe(dataset_file: Path, recipe: Recipe) -> PreparedData:
-    """What a run of this recipe reads of the file. Raises PreparedDataError."""
+    """Return what a run of this recipe reads of the file. Raises PreparedDataError."""
     found = facts(dataset_file)
     if found is None or not dataset_file.exists():
         raise PreparedDataError(
-            f"{dataset_file} or {dataset_file.stem}.json is missing, or was made by an earlier "
-            f"version, without a checksum: delete both, and rule `prepare_dataset` makes them"
+            f"{dataset_file} or {dataset_file.stem}.json is missing or incomplete: delete both, "
+            "and rule `prepare_dataset` makes them"
         )
     named: dict[str, Any] = {"name": found.dataset, "source": found.source}
     if found.pipeline is not None:
@@ -76,7 +76,7 @@ def describe(dataset_file: Path, recipe: Recipe) -> PreparedData:
 
 
 def facts(dataset_file: Path) -> DatasetFacts | None:
-    """The facts next to a prepared file; None if they are missing, broken or too old."""
+    """Read the facts next to a prepared file; None if they are missing, broken or incomplete."""
     try:
         return run_record.decoded(dataset_file.with_suffix(".json"), DatasetFacts)
     except run_record.RecordError:
@@ -97,12 +97,12 @@ def pipeline_sha256(function: str, folder: Path) -> str:
 
 
 def files_folder(dataset_file: Path) -> Path:
-    """Where the files lie that a pipeline's `prepare` made."""
+    """Return the folder of the files that a pipeline's `prepare` has made."""
     return dataset_file.with_suffix(".files")
 
 
 def checksum_here(dataset_file: Path) -> str | None:
-    """The checksum of what is prepared here; of a pipeline as its code is now."""
+    """Return the checksum of the data prepared here; for a pipeline, of its code and files now."""
     found = facts(dataset_file)
     if found is None:
         return None
@@ -116,5 +116,5 @@ def checksum_here(dataset_file: Path) -> str | None:
 
 
 def folder_beside(runs_dir: Path) -> Path:
-    """Where the prepared datasets lie, given where the runs do."""
+    """Return the folder of the prepared datasets next to the folder of the runs."""
     return runs_dir.with_name("datasets")

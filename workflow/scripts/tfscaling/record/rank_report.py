@@ -96,7 +96,7 @@ class ResourceUse(Part, frozen=True, kw_only=True):
     cpu_s: Amount = 0.0
     """CPU time of the rank and of the program that it runs."""
     memory_gb: Amount | None = None
-    """Highest resident memory of the rank's largest process so far; null in older records."""
+    """Highest resident memory of the rank's largest process so far; null if unknown."""
     sampling_cpu_s: Amount = 0.0
     """The part of it that these samples took."""
     unknown: tuple[str, ...] = ()
@@ -136,7 +136,7 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
     gpus_given: int | None = None
     """GPUs that Slurm lets the task see; null: it does not say."""
     gpus_visible: str | None = None
-    """CUDA_VISIBLE_DEVICES."""
+    """CUDA_VISIBLE_DEVICES, or AMD's or Intel's variable where that chooses the GPUs."""
     gpu_names: tuple[str | None, ...] = ()
     """The driver's names of the task's GPUs."""
     cpu_quota: float | None = None
@@ -146,7 +146,7 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
     mpi_library: str | None = None
     """The MPI library, if the strategy sums gradients by one."""
     use: ResourceUse | None = None
-    """What the rank used; null in older records."""
+    """What the rank used; null if it was not measured."""
 
 
 class TrainedRank(Rank, frozen=True, kw_only=True):
@@ -199,7 +199,7 @@ class Epoch(Part, frozen=True, kw_only=True, omit_defaults=True):
     """Likewise, on held-out examples."""
     ended_s: float | None = None
     """From the first line of the first rank to the end of the epoch and of its evaluation, without
-    probes; null where it was not observed, as in older records."""
+    probes; null where it was not observed."""
     evaluation_time_s: float | None = None
     """The evaluation after this epoch."""
 
@@ -221,7 +221,7 @@ class Execution(msgspec.Struct, frozen=True, array_like=True):
     input_wait_s: float = 0.0
 
 
-class WentOn(msgspec.Struct, frozen=True, kw_only=True):
+class ResumePoint(msgspec.Struct, frozen=True, kw_only=True):
     """Where a training was when a rank resumed it."""
 
     epoch: Positive
@@ -258,7 +258,7 @@ class TrainingReport(TrainedRank, frozen=True, kw_only=True, tag="training", tag
     """Checksum of the trained weights; empty if the training diverged."""
     trained_by: str = ""
     warnings: tuple[str, ...] = ()
-    went_on: WentOn | None = None
+    went_on: ResumePoint | None = None
     """Null if the training began with its first step."""
     stopped: Stopped | None = None
     """Null if the rank trained all epochs, or diverged."""

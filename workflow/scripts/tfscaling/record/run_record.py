@@ -35,6 +35,8 @@ from tfscaling.spec.run_spec import Point, RunSpec, Value
 SCHEMA_VERSION: Final = 3
 RECORD, FAILURE, STEPS, EVENTS = "run.json", "failure.json", "steps.csv", "events.jsonl"
 COMPUTE_STEPS = "compute_steps.csv"
+#: The output of the launcher.
+LAUNCH_LOG = "launch.log"
 _T = TypeVar("_T")
 _R = TypeVar("_R", bound=msgspec.Struct)
 #: Parts of a rank that in the file list each key by itself.
@@ -89,9 +91,9 @@ class Use(Part, frozen=True, kw_only=True):
     gpu_memory_gb: Amount | None = None
     """Highest memory in use on any GPU, sampled once a second; null without NVML."""
     rank_memory_gb: Amount | None = None
-    """Highest resident memory of any rank's largest process; null in older records."""
+    """Highest resident memory of any rank's largest process; null if it was not measured."""
     cpu_busy_share: Share | None = None
-    """CPU time of the ranks over the time of their CPUs; null in older records."""
+    """CPU time of the ranks over the time of their CPUs; null if it was not measured."""
 
 
 class Computation(Part, frozen=True, kw_only=True):
@@ -419,7 +421,15 @@ class DoesNotFit(Part, frozen=True, kw_only=True):
     def of(
         cls, spec: RunSpec, attempt: int, reason: str, environment: Environment, **memory: Any
     ) -> DoesNotFit:
-        """The record of this run; `memory` are the other keys."""
+        """Make the record of a run that ran out of memory.
+
+        Args:
+            spec: What was run.
+            attempt: Number of the attempt.
+            reason: Which rank ran out of memory, and in which words.
+            environment: Host, job and code of the run.
+            **memory: The other keys: peaks of memory, the limit and the wall time.
+        """
         return cls(
             axes=RunAxes(**msgspec.structs.asdict(spec.point), repeat=spec.repeat),
             parameters=spec.parameters,
@@ -432,7 +442,7 @@ class DoesNotFit(Part, frozen=True, kw_only=True):
 
 
 def write_json(path: Path, content: object) -> None:
-    """Write the whole file or nothing: readers never see half of it.
+    """Write a complete file or nothing: readers never see half of it.
 
     Raises strict_json.NotFiniteError if a number is NaN or infinite: that is no JSON.
     """
@@ -459,7 +469,7 @@ def _abbreviated(before: dict[str, Any], rank: dict[str, Any]) -> dict[str, Any]
 
 
 def completed(ranks: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """The ranks of a record's file, each with all its keys."""
+    """Yield the ranks of a record's file, each with the keys that `write` left out."""
     before: dict[str, Any] = {}
     for rank in ranks:
         if "cluster_hash" in rank:
@@ -471,13 +481,13 @@ def completed(ranks: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 
 def read(path: Path) -> RunRecord | None:
-    """The record of a run that ended, or None if there is none. Raises RecordError."""
+    """Read the record of a run that ended; None if there is none. Raises RecordError."""
     found = outcome(path)
     return found if isinstance(found, RunRecord) else None
 
 
 def outcome(path: Path) -> RunRecord | DoesNotFit | None:
-    """What the run left as its record, or None if there is no file. Raises RecordError."""
+    """Read the file that the run left as its record; None without a file. Raises RecordError."""
     try:
         return decoded(path, RunRecord, SCHEMA_VERSION)
     except RecordError:
@@ -487,9 +497,9 @@ def outcome(path: Path) -> RunRecord | DoesNotFit | None:
 
 
 def decoded(path: Path, kind: type[_T], version: int = 0) -> _T | None:
-    """The record in a file, or None if there is no file.
+    """Read a file as this kind of record; None if the file does not exist.
 
-    Raises RecordError with the file, the key and what is wrong.
+    Raises RecordError with the file, the key and the problem.
     """
     try:
         content = path.read_bytes()
@@ -501,34 +511,19 @@ def decoded(path: Path, kind: type[_T], version: int = 0) -> _T | None:
 
 
 def parse(content: bytes, where: object, kind: type[_T], version: int = 0) -> _T:
-    """The record in the content of a file, which errors call `where`. Raises RecordError."""
+    """Decode the content of a file, which errors call `where`. Raises RecordError."""
     try:
         try:
             return msgspec.json.decode(content, type=kind)
         except msgspec.ValidationError:
-            return msgspec.convert(_in_full(content), kind)
+            return msgspec.convert(_with_complete_ranks(content), kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RecordError(f"{where}: {_problem(content, version, error)}") from error
 
 
-#: Part of a record, "" for the record itself → keys that older records have and nothing reads.
-_REMOVED = {
-    "": ("node_check",),
-    "derived": ("synchronisations_per_epoch",),
-    "metrics": ("attribution", "gradient_noise_scale", "gradient_norms"),
-}
-
-
-def _in_full(content: bytes) -> Any:
-    """The JSON of a record with all keys of its ranks and without removed keys.
-
-    Finished runs of older versions count.
-    """
+def _with_complete_ranks(content: bytes) -> Any:
+    """Decode a record and restore the keys that `write` left out of its ranks."""
     plain = msgspec.json.decode(content)
-    for part, keys in _REMOVED.items() if isinstance(plain, dict) else ():
-        values = plain.get(part) if part else plain
-        for key in keys if isinstance(values, dict) else ():
-            values.pop(key, None)
     with contextlib.suppress(AttributeError, KeyError, TypeError):  # no record
         plain["ranks"] = [*completed(plain["ranks"])]
     return plain
@@ -539,10 +534,7 @@ def _problem(content: bytes, version: int, error: Exception) -> str:
     try:
         plain = strict_json.loads(content.decode())
     except strict_json.NotFiniteError as not_finite:
-        return (
-            f"not JSON: {not_finite}; records made before schema_version 3 have it where a run "
-            "diverged: run it again (docs/reference-record.md)"
-        )
+        return f"not JSON: {not_finite}"
     except ValueError as no_json:
         return f"not JSON: {no_json}"
     if not isinstance(plain, dict):
@@ -568,7 +560,7 @@ def _place(error: Exception) -> str:
 
 
 def checked(record: _R, where: str) -> _R:
-    """The record, if it is one that `read` would take. Raises RecordError with the key."""
+    """Return the record, if `read` would take it. Raises RecordError with the key."""
     try:
         msgspec.json.decode(msgspec.json.encode(record), type=type(record))
     except msgspec.ValidationError as error:

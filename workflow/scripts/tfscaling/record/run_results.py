@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from tfscaling.files import atomic
 from tfscaling.record import energy, phases, run_record, step_estimates
-from tfscaling.record.events import CHECKPOINTED, PROGRAM_ENDED, PROGRAM_STARTED, Event, times
+from tfscaling.record.events import Event, EventName, first_times
 from tfscaling.record.phases import Phases
 from tfscaling.record.rank_report import (
     Epoch,
@@ -51,12 +51,12 @@ from tfscaling.record.run_record import (
 from tfscaling.spec.run_spec import RunSpec
 
 #: Events of a rank after an epoch: trained, evaluated.
-_OF_EPOCHS = ("epoch", "epoch_evaluated")
+_OF_EPOCHS = (EventName.EPOCH, EventName.EPOCH_EVALUATED)
 #: Kind of report → the events that its rank must have.
-_EVENTS: dict[type[RankReport], tuple[str, ...]] = {
+_EVENTS: dict[type[RankReport], tuple[EventName, ...]] = {
     TrainingReport: phases.EVENTS,
-    ServerReport: phases.EVENTS[: phases.EVENTS.index("rendezvous") + 1],
-    ProgramReport: ("start", PROGRAM_STARTED, PROGRAM_ENDED),
+    ServerReport: phases.EVENTS[: phases.EVENTS.index(EventName.RENDEZVOUS) + 1],
+    ProgramReport: (EventName.START, EventName.PROGRAM_STARTED, EventName.PROGRAM_ENDED),
 }
 #: Kind of report → its part in the record.
 _SUMMARIES: dict[type[RankReport], type[Rank]] = {
@@ -78,17 +78,20 @@ ACCURACIES = (
 
 
 def trained(reports: Sequence[RankReport]) -> list[TrainingReport]:
-    """The ranks that ran the training loop: all, or with parameter servers the coordinator."""
+    """Return the reports of ranks that ran the training loop.
+
+    These are all ranks, or with parameter servers the coordinator.
+    """
     return [report for report in reports if isinstance(report, TrainingReport)]
 
 
-def of_programs(reports: Sequence[RankReport]) -> list[ProgramReport]:
+def program_reports(reports: Sequence[RankReport]) -> list[ProgramReport]:
     return [report for report in reports if isinstance(report, ProgramReport)]
 
 
 def first_observed(reports: Sequence[RankReport]) -> Observed:
-    """What the first rank with steps or epochs reported; nothing if no rank did."""
-    seen = (report.seen for report in of_programs(reports) if report.seen.has_training)
+    """Return what the first rank with steps or epochs reported; an empty report if no rank did."""
+    seen = (report.seen for report in program_reports(reports) if report.seen.has_training)
     return next(seen, Observed())
 
 
@@ -99,13 +102,18 @@ def measured_phases(
     end_s: float,
     slurm_job: SlurmJob | None,
 ) -> Phases:
-    """Durations in seconds from the events of all ranks, by the launcher's clock.
+    """Measure the phases of a run by the events of all ranks, on the launcher's clock.
 
-    Phases of a program that nobody observed are None, and are a part of `program_time_s`.
-    Evaluations between epochs belong to `evaluation_time_s` and not to the training.
+    Phases of a program that nobody observed are None, and are part of `program_time_s`.
+    Evaluations between epochs belong to `evaluation_time_s` and not to the training. Clocks that
+    were wrong give impossible durations: see `impossible`.
 
-    `launch_s` is when the launcher began, `end_s` when all but the record was checked and written.
-    Clocks that were wrong give impossible durations: see `impossible`.
+    Args:
+        rank_events: Events of each rank.
+        reports: Reports of the same ranks.
+        launch_s: When the launcher began.
+        end_s: When all but the record was checked and written.
+        slurm_job: Slurm's facts about the job; None without Slurm.
     """
     passed = [_passed(*pair) for pair in zip(rank_events, reports, strict=True)]
     last = {name: max(p[name] for p in passed if name in p) for rank in passed for name in rank}
@@ -116,11 +124,11 @@ def measured_phases(
         passed_s = end_s if event is None else last.get(event)
         durations[name] = None if begin_s is None or passed_s is None else passed_s - begin_s
         begin_s = passed_s
-    first_line_s = min(p["start"] for p in passed)
-    if of_programs(reports):
+    first_line_s = min(p[EventName.START] for p in passed)
+    if program_reports(reports):
         durations |= _of_program(durations, rank_events, reports, last)
-        durations["teardown_time_s"] = end_s - last[PROGRAM_ENDED]
-        durations["execution_time_s"] = last[PROGRAM_ENDED] - first_line_s
+        durations["teardown_time_s"] = end_s - last[EventName.PROGRAM_ENDED]
+        durations["execution_time_s"] = last[EventName.PROGRAM_ENDED] - first_line_s
         durations["execution_time_s"] -= durations["evaluation_time_s"] or 0.0
     else:
         # evaluations between epochs, with the same boundaries: from the last rank's end
@@ -128,39 +136,41 @@ def measured_phases(
         between_s = sum(evaluated_s[epoch] - trained_s[epoch] for epoch in evaluated_s)
         durations["train_time_s"] -= between_s
         durations["evaluation_time_s"] += between_s
-        if written := [e for events in rank_events for e in events if e["event"] == CHECKPOINTED]:
-            read_s, written_s = (max(e[key] for e in written) for key in ("read_s", "written_s"))
+        every = [event.details for event in _named(rank_events, EventName.CHECKPOINTED)]
+        if every:
+            read_s, written_s = (max(e[key] for e in every) for key in ("read_s", "written_s"))
             durations["first_step_time_s"] -= read_s
             durations["train_time_s"] -= written_s
             durations["checkpoint_time_s"] = read_s + written_s
-        durations["execution_time_s"] = last["trained"] - first_line_s - between_s
+        durations["execution_time_s"] = last[EventName.TRAINED] - first_line_s - between_s
     job = slurm_job or SlurmJob()
     return Phases(queue_time_s=job.queue_time_s, boot_time_s=job.boot_time_s, **durations)
 
 
 def _passed(events: Sequence[Event], report: RankReport) -> dict[str, float]:
-    """When a rank passed each event, by the launcher's clock; of a program, as it was observed."""
-    passed = times(events)
+    """Return when a rank passed each event, on the launcher's clock; for a program, as observed."""
+    passed = first_times(events)
     if not isinstance(report, ProgramReport):
         return passed
     moments = ("imported_s", "first_step_s", "last_step_s")
     seen_s = (getattr(report.seen, name) for name in moments)
-    observed = zip(("imported", "first_step", "trained"), seen_s, strict=True)
+    names = (EventName.IMPORTED, EventName.FIRST_STEP, EventName.TRAINED)
+    observed = zip(names, seen_s, strict=True)
     return {
-        "start": passed[PROGRAM_STARTED],
-        PROGRAM_ENDED: passed[PROGRAM_ENDED],
+        EventName.START: passed[EventName.PROGRAM_STARTED],
+        EventName.PROGRAM_ENDED: passed[EventName.PROGRAM_ENDED],
         **{name: at_s + _shift_s(events) for name, at_s in observed if at_s is not None},
     }
 
 
 def _shift_s(events: Sequence[Event]) -> float:
-    """What is added to a program's times, which are by its host's clock."""
-    started = next(event for event in events if event["event"] == PROGRAM_STARTED)
-    return started["time_s"] - started["host_time_s"]
+    """Return what is added to a program's times, which are by its host's clock."""
+    started = next(event for event in events if event.name is EventName.PROGRAM_STARTED)
+    return 0.0 if started.host_time_s is None else started.time_s - started.host_time_s
 
 
 def _first_shift_s(rank_events: Sequence[Sequence[Event]], reports: Sequence[RankReport]) -> float:
-    pairs = zip(rank_events, of_programs(reports), strict=True)
+    pairs = zip(rank_events, program_reports(reports), strict=True)
     return next((_shift_s(events) for events, r in pairs if r.seen.has_training), 0.0)
 
 
@@ -170,7 +180,7 @@ def _of_program(
     reports: Sequence[RankReport],
     last: dict[str, float],
 ) -> dict[str, float | None]:
-    """Training and evaluations of a program as far as they were observed, and the rest of it."""
+    """Return training, evaluations and the rest of a program as far as they were observed."""
     shift_s = _first_shift_s(rank_events, reports)
     spans_s = first_observed(reports).evaluation_spans_s
     train_time_s = durations["train_time_s"]
@@ -178,11 +188,12 @@ def _of_program(
         train_time_s -= sum(
             end - begin
             for begin, end in spans_s
-            if last["first_step"] <= begin + shift_s and end + shift_s <= last["trained"]
+            if last[EventName.FIRST_STEP] <= begin + shift_s
+            and end + shift_s <= last[EventName.TRAINED]
         )
     evaluation_time_s = sum(end - begin for begin, end in spans_s) if spans_s else None
     known = (durations["import_time_s"], train_time_s, evaluation_time_s)
-    started_to_ended_s = last[PROGRAM_ENDED] - last["start"]
+    started_to_ended_s = last[EventName.PROGRAM_ENDED] - last[EventName.START]
     return {
         "train_time_s": train_time_s,
         "evaluation_time_s": evaluation_time_s,
@@ -190,20 +201,20 @@ def _of_program(
     }
 
 
-def with_moments(
+def add_end_times(
     measured: Metrics, rank_events: Sequence[Sequence[Event]], reports: Sequence[RankReport]
 ) -> Metrics:
-    """The metrics with the moments at which epochs and evaluations ended.
+    """Add to the metrics when epochs and evaluations ended.
 
-    Seconds since the first line of the first rank, or the start of its program, on the launcher's
-    clock.
+    Times are seconds since the first line of the first rank, or the start of its program, on the
+    launcher's clock.
     """
     pairs = zip(rank_events, reports, strict=True)
-    begin_s = min(_passed(*pair)["start"] for pair in pairs)
+    begin_s = min(_passed(*pair)[EventName.START] for pair in pairs)
     trained_s, evaluated_s = (_last_by_epoch(rank_events, e) for e in _OF_EPOCHS)
-    ends_s = trained_s | _last_by_epoch(rank_events, "evaluated") | evaluated_s
+    ends_s = trained_s | _last_by_epoch(rank_events, EventName.EVALUATED) | evaluated_s
     within: list[HeldOut] = []
-    if of_programs(reports):
+    if program_reports(reports):
         seen, shift_s = first_observed(reports), _first_shift_s(rank_events, reports)
         evaluated = {each.epoch: each for each in seen.evaluations}
         told: list[ObservedEpoch | ObservedEvaluation] = [*seen.epochs, *evaluated.values()]
@@ -221,11 +232,11 @@ def with_moments(
 def on_one_clock(
     rank_events: Sequence[Sequence[Event]], reports: Sequence[RankReport]
 ) -> tuple[list[Sequence[Event]], list[RankReport]]:
-    """The events and reports of the ranks that make the times of the run.
+    """Return events and reports of the ranks that determine the times of the run.
 
-    A rank that the launcher's clock did not answer has the times of its host, which may be seconds
-    off and give impossible durations: it is left out. If it is the first rank, which runs next to
-    the launcher and reports the training, no rank is left out.
+    A rank without an answer from the launcher's clock has the times of its host, which may be
+    seconds off and give impossible durations: it is left out. If it is the first rank, which runs
+    next to the launcher and reports the training, no rank is left out.
     """
     pairs = list(zip(rank_events, reports, strict=True))
     known = [pair for pair in pairs if pair[1].clock.offset_s is not UNSET]
@@ -235,20 +246,24 @@ def on_one_clock(
     return list(events), list(of_ranks)
 
 
-def _last_by_epoch(rank_events: Sequence[Sequence[Event]], name: str) -> dict[int, float]:
-    """Epoch → when the last rank passed the event `name` of that epoch."""
-    every = itertools.chain.from_iterable(rank_events)
-    passed = [e for e in every if e["event"] == name and "epoch" in e]
-    return {e["epoch"]: e["time_s"] for e in sorted(passed, key=lambda e: e["time_s"])}
+def _named(rank_events: Sequence[Sequence[Event]], name: EventName) -> list[Event]:
+    return [event for events in rank_events for event in events if event.name is name]
+
+
+def _last_by_epoch(rank_events: Sequence[Sequence[Event]], name: EventName) -> dict[int, float]:
+    """Return, for each epoch, when the last rank passed its event with this name."""
+    passed = [event for event in _named(rank_events, name) if "epoch" in event.details]
+    passed.sort(key=lambda event: event.time_s)
+    return {event.details["epoch"]: event.time_s for event in passed}
 
 
 def missing_phases(
     rank_events: Sequence[Sequence[Event]], reports: Sequence[RankReport]
 ) -> list[str]:
-    """Ranks whose events do not have all their phases; both in the order of ranks."""
+    """Name the ranks whose events do not have all their phases; arguments in the order of ranks."""
     found = []
     for events, report in zip(rank_events, reports, strict=True):
-        passed = times(events)
+        passed = first_times(events)
         if lost := [name for name in _EVENTS[type(report)] if name not in passed]:
             found.append(f"rank {report.rank} has no event {', '.join(lost)}")
     return found
@@ -259,7 +274,7 @@ def impossible(
     rank_events: Sequence[Sequence[Event]],
     reports: Sequence[RankReport],
 ) -> list[str]:
-    """Durations that cannot be: a clock was wrong, or files are of different runs."""
+    """Name durations that cannot be: a clock was wrong, or files are from different runs."""
     wrong = [
         f"{name} is {value:.6f} s"
         for name in (*phases.WALL_PHASES, "execution_time_s")
@@ -269,10 +284,10 @@ def impossible(
         if not isinstance(report, TrainingReport) or not report.steps:
             continue
         stepping_s = sum(execution.duration_s for execution in report.steps)
-        passed = times(events)
+        passed = first_times(events)
         spans = {
             "execution_time_s": durations.execution_time_s,
-            "from built to trained": passed["trained"] - passed["built"],
+            "from built to trained": passed[EventName.TRAINED] - passed[EventName.BUILT],
         }
         wrong += [
             f"rank {report.rank} measured steps of {stepping_s:.3f} s in all, "
@@ -284,9 +299,9 @@ def impossible(
 
 
 def waits(reports: Sequence[RankReport]) -> list[float]:
-    """The longest wait of any rank for its pipeline, in seconds a step, for each execution.
+    """Return, for each execution, the longest wait of a rank for its pipeline, in seconds a step.
 
-    Ranks begin a step together, where the one before it ended with the all-reduce: so this is what
+    Ranks begin a step together, when the all-reduce of the step before has ended: so this is what
     input adds to the step.
     """
     of_ranks = [[e.input_wait_s / e.steps for e in report.steps] for report in trained(reports)]
@@ -294,9 +309,11 @@ def waits(reports: Sequence[RankReport]) -> list[float]:
 
 
 def computation(reports: Sequence[RankReport], fed_step_time_s: float | None) -> Computation:
-    """A step's computation and the rest of it, and the slowest rank, from the ranks' own steps.
+    """Split a step into computation and the rest, and find the slowest rank.
 
-    `fed_step_time_s` is the duration of a step in seconds without the wait for input.
+    Args:
+        reports: Reports of all ranks, with their own steps of computation alone.
+        fed_step_time_s: Seconds of a step without the wait for input; None if unknown.
     """
     medians = {
         (report.rank, report.host): statistics.median(report.compute_steps)
@@ -320,12 +337,12 @@ def computation(reports: Sequence[RankReport], fed_step_time_s: float | None) ->
 
 
 def metrics(reports: Sequence[RankReport], train_time_s: float | None = None) -> Metrics:
-    """Metrics of a run: the chief's, and the computation, examples and rates of all ranks.
+    """Compute the metrics of a run: the chief's, and computation, examples and rates of all ranks.
 
-    The chief is rank 0, or the first rank whose program was observed. Rates are totals over total
-    time.
+    The chief is rank 0, or the first rank whose program was observed. Rates are totals divided by
+    total time.
     """
-    if of_programs(reports):
+    if program_reports(reports):
         return _program_metrics(reports)
     chief = trained(reports)[0]
     # the first execution compiles; if it was the only one, there is no steady state to report
@@ -364,7 +381,7 @@ def _program_metrics(reports: Sequence[RankReport]) -> Metrics:
     # a rank's mean wait for input in a step, as far as it reports that
     waits_s = [
         report.seen.input_wait_s / report.seen.steps
-        for report in of_programs(reports)
+        for report in program_reports(reports)
         if report.seen.steps and report.seen.input_wait_s is not None
     ]
     return Metrics(
@@ -384,11 +401,11 @@ def _program_metrics(reports: Sequence[RankReport]) -> Metrics:
 
 def program_examples(reports: Sequence[RankReport]) -> int | None:
     """Examples that the programs of all ranks together report; None if none reports any."""
-    return sum(report.seen.examples or 0 for report in of_programs(reports)) or None
+    return sum(report.seen.examples or 0 for report in program_reports(reports)) or None
 
 
 def _epochs(seen: Observed) -> Iterator[Epoch]:
-    """The epochs with the evaluation after each; a program may report evaluations only."""
+    """Yield the epochs with the evaluation after each; a program may report evaluations only."""
     evaluated = {each.epoch: each for each in seen.evaluations if each.epoch > 0}
     # an epoch that did not end, because its evaluation ended the training, is known by that
     last = max((each.epoch for each in seen.epochs), default=0)
@@ -430,7 +447,7 @@ def _fraction(value: float | None) -> float | None:
 
 
 def _step_time_s(seen: Observed) -> float | None:
-    """The median over the windows of the time of a step, without evaluations between."""
+    """Return the median time of a step over the windows, without evaluations in between."""
     per_step = [
         (later.time_s - before.time_s) / (later.steps - before.steps)
         for before, later in itertools.pairwise(seen.windows)
@@ -445,7 +462,7 @@ def _step_time_s(seen: Observed) -> float | None:
 def _examples_per_s(reports: Sequence[RankReport]) -> float | None:
     """Examples of all ranks after their first step over the time of the chief's further steps."""
     total, chief = 0, first_observed(reports)
-    for report in of_programs(reports):
+    for report in program_reports(reports):
         windows = report.seen.windows
         if len(windows) > 1 and windows[0].examples is not None:
             total += (windows[-1].examples or 0) - windows[0].examples
@@ -460,7 +477,7 @@ def _examples_per_s(reports: Sequence[RankReport]) -> float | None:
 
 
 def counted(data: PreparedData, reports: Sequence[RankReport]) -> PreparedData:
-    """The data with the numbers of examples; a pipeline's are those that the ranks found."""
+    """Return the data with the numbers of examples; for a pipeline, those that the ranks found."""
     chief = trained(reports)[0]
     return replace(
         data,
@@ -478,10 +495,21 @@ def build(
     checks: Sequence[str],
     divergence: str,
 ) -> RunRecord:
-    """The record of a run whose ranks left these reports. Raises RecordError if it is none.
+    """Make the record of a run from the reports of its ranks.
 
-    The run passed `checks`; `divergence` is empty or how it diverged. The caller adds whether it
-    resumed from a checkpoint.
+    Whether the run resumed from a checkpoint is added by the caller.
+
+    Args:
+        spec: What was run.
+        attempt: Number of the attempt.
+        reports: Reports of all ranks, in their order.
+        durations: Phases of the run.
+        environment: Host, job and code of the run.
+        checks: Names of the checks that the run passed.
+        divergence: How the run diverged; empty if it did not.
+
+    Raises:
+        RecordError: The result is no record that could be read again.
     """
     record = RunRecord(
         schema_version=run_record.SCHEMA_VERSION,
@@ -518,8 +546,8 @@ def build(
 
 
 def steps_per_epoch(reports: Sequence[RankReport]) -> int | None:
-    """Steps of the first epoch; of a program None unless all epochs have the same number."""
-    if of_programs(reports):
+    """Return the steps of the first epoch; None for a program whose epochs differ."""
+    if program_reports(reports):
         seen = first_observed(reports)
         if not seen.steps or not seen.epochs or seen.steps % len(seen.epochs):
             return None
@@ -534,9 +562,9 @@ def steps_per_epoch(reports: Sequence[RankReport]) -> int | None:
 
 
 def warnings(spec: RunSpec, reports: Sequence[RankReport]) -> tuple[str, ...]:
-    """Warnings of the ranks for readers of the numbers, each sentence once, in order of ranks."""
+    """Return the ranks' warnings for readers of the numbers, each once, in the order of ranks."""
     said = [w for report in trained(reports) for w in report.warnings]
-    if of_programs(reports):
+    if program_reports(reports):
         said = _program_warnings(spec, reports)
     if off := [f"{r.rank} ({r.host})" for r in reports if r.clock.offset_s is UNSET]:
         times = "from the other ranks"
@@ -550,7 +578,7 @@ def warnings(spec: RunSpec, reports: Sequence[RankReport]) -> tuple[str, ...]:
 
 
 def spanning_sockets(reports: Sequence[RankReport]) -> str | None:
-    """A warning of the ranks whose CPUs would fit into one socket and are in several."""
+    """Return a warning of ranks on several sockets whose CPUs would fit into one; else None."""
     found = [
         f"rank {report.rank} (CPUs {report.cpu_list})"
         for report in reports
@@ -567,7 +595,7 @@ def spanning_sockets(reports: Sequence[RankReport]) -> str | None:
 
 def _program_warnings(spec: RunSpec, reports: Sequence[RankReport]) -> list[str]:
     seen = first_observed(reports)
-    found = [text for report in of_programs(reports) for text in report.seen.warnings]
+    found = [text for report in program_reports(reports) for text in report.seen.warnings]
     if 0 < len(seen.epochs) < spec.recipe.epochs:
         found.append(f"The program reported {len(seen.epochs)} of {spec.recipe.epochs} epochs.")
     # those within an epoch come one after the other
@@ -597,7 +625,7 @@ def _program_warnings(spec: RunSpec, reports: Sequence[RankReport]) -> list[str]
 
 
 def write_steps(folder: Path, reports: Sequence[RankReport]) -> None:
-    """Raw step times of every rank as CSV, of the training and of computation alone."""
+    """Write the step times of every rank as CSV, for the training and for computation alone."""
     steps = ["rank,epoch,first_step,steps,duration_s,input_wait_s"]
     steps += [
         f"{report.rank},{each.epoch},{each.first_step},{each.steps},{each.duration_s:.6f},"

@@ -66,6 +66,15 @@ def other_parameters(spec: RunSpec, record: RunRecord | DoesNotFit) -> str:
     return f"made with other parameters: {run_spec.differences(planned, found)}"
 
 
+def change_of(spec: RunSpec, runs_dir: Path) -> str:
+    """Return how a planned run differs from the record in its folder, "" without one."""
+    try:
+        record = run_record.outcome(runs_dir / spec.path / run_record.RECORD)
+    except run_record.RecordError:
+        return ""
+    return other_parameters(spec, record).partition(": ")[2] if record else ""
+
+
 def other_code(spec: RunSpec, record: RunRecord | DoesNotFit) -> str:
     """Which user files differ from those that the record was made of, or an empty text.
 

@@ -70,7 +70,7 @@ class Projected(NamedTuple):
 
 
 def short_run(spec: RunSpec, reports: Sequence[TrainingReport]) -> ShortRun | None:
-    """The short run's part of the whole; None if a run trained all epochs, or diverged."""
+    """Describe a short run as part of a complete training; None for complete and diverged runs."""
     if not reports or (stopped := reports[0].stopped) is None:
         return None
     chief, epochs = reports[0], spec.recipe.epochs
@@ -94,7 +94,7 @@ def short_run(spec: RunSpec, reports: Sequence[TrainingReport]) -> ShortRun | No
 
 
 def blocks(executions: Sequence[Execution]) -> tuple[StepBlock, ...]:
-    """The executions in order, in at most BLOCKS_MAX blocks of about as many steps."""
+    """Put the executions in order into at most BLOCKS_MAX blocks with about as many steps each."""
     number = min(BLOCKS_MAX, len(executions))
     ends = [len(executions) * place // number for place in range(number + 1)]
     parts = [executions[a:b] for a, b in itertools.pairwise(ends)]
@@ -107,11 +107,11 @@ def blocks(executions: Sequence[Execution]) -> tuple[StepBlock, ...]:
     )
 
 
-def as_short(record: RunRecord, epochs: int) -> RunRecord:
-    """The record of a complete run as the part of a training with this many `epochs`.
+def as_short_run(record: RunRecord, epochs: int) -> RunRecord:
+    """Return a complete run's record as part of a training with this many `epochs`.
 
-    Its steady steps are the steps after the first epoch. The record stays as it is if an end of
-    an epoch, or the steps and examples, are not known.
+    Its steady steps are the steps after the first epoch. The record stays unchanged if an end of an
+    epoch, or the steps and examples, are unknown.
     """
     done, per_epoch = record.metrics.epochs, record.derived.steps_per_epoch
     ends_s = [epoch.ended_s for epoch in done if epoch.ended_s is not None]
@@ -142,10 +142,12 @@ def as_short(record: RunRecord, epochs: int) -> RunRecord:
 
 
 def projected(record: RunRecord, steady_from: int = 0) -> Projected | None:
-    """Return the durations of the whole training; None if the record is of the whole.
+    """Project the durations of the complete training; None if the record is of a complete run.
 
-    The blocks before `steady_from` are not projected: other runs of the configuration show that
-    they differ from the last ones.
+    Args:
+        record: Record of a short run.
+        steady_from: Blocks before this one are not projected: other runs of the configuration show
+            that they differ from the last ones.
     """
     short = record.short_run
     if short is None:
@@ -167,7 +169,7 @@ def projected(record: RunRecord, steady_from: int = 0) -> Projected | None:
 
 
 def is_enough(executions: Sequence[Execution]) -> bool:
-    """Whether a whole training can be projected from these steps after the first execution."""
+    """Return whether a complete training can be projected from these steady steps."""
     step_s, error_s, trend = later_step(blocks(executions))
     is_sure = trend.is_over and error_s <= ENOUGH_ERROR * step_s
     return is_sure and sum(each.duration_s for each in executions) >= ENOUGH_S
@@ -197,9 +199,10 @@ def _step_s(blocks: Sequence[StepBlock]) -> float:
 
 
 def _change(values: Sequence[float]) -> tuple[float, int]:
-    """By how much the values before a place are larger than those after it, and the place.
+    """Return by what fraction values are larger before a place than after it, and the place.
 
-    At the place where this is surest; (0, 0) if it may be scatter, estimated by successive values.
+    The place is where this is surest. Without a change beyond scatter, which is estimated from
+    successive values, the result is (0, 0).
     """
     count = len(values)
     if count < 2 * _BLOCKS_MIN:

@@ -56,16 +56,16 @@ class Candidate:
         return sum(run is not None for run in self.runs)
 
     def blocks(self, runs: int) -> list[int]:
-        """The blocks of its first `runs` runs, from 0."""
+        """Return the blocks of the candidate's first `runs` runs, from 0."""
         return [n for n in range(self.blocks_max) if n not in self.skipped_blocks][:runs]
 
     def lacks(self, runs: int) -> list[int]:
-        """The blocks of its first `runs` runs in which it has no run."""
+        """Return the blocks of the candidate's first `runs` runs in which it has no run."""
         had = len(self.runs)
         return [n for n in self.blocks(runs) if n >= had or self.runs[n] is None]
 
     def made(self, runs: int) -> list[Run]:
-        """The existing runs among its first `runs`."""
+        """Return the existing runs among the candidate's first `runs`."""
         own = [self.runs[n] for n in self.blocks(runs) if n < len(self.runs)]
         return [run for run in own if run is not None]
 
@@ -120,8 +120,9 @@ class Standing:
 
 @dataclass(frozen=True)
 class Trial:
-    """The goal of a candidate, projected from its short runs with an interval of CONFIDENCE, and
-    measured by its complete runs (means).
+    """The goal of a candidate: projected from its short runs, and measured by complete runs.
+
+    The projection has an interval of CONFIDENCE; the measured value is the mean.
     """
 
     projected: float
@@ -201,7 +202,7 @@ BATCH, BATCH_MIN = 12, 3
 
 
 def batch_size(candidates: int) -> int:
-    """The number of runs of a round after the first."""
+    """Return the number of runs in a round after the first."""
     return max(BATCH_MIN, round(candidates / BATCH))
 
 
@@ -212,10 +213,17 @@ def decide(
     limits: Mapping[str, Limit] | None = None,
     indifference: float = Question().indifference,
 ) -> Decision:
-    """What the runs show after the last interim analysis that has all its runs.
+    """Decide what the runs show after the last interim analysis with all its runs.
 
-    The analyses are repeated from the first, each with the runs that it had: the decision is a
-    function of the runs. Runs have the values of the `goal` and of the metrics of `limits`.
+    The analyses are repeated from the first, each with the runs it had: the decision is a
+    function of the runs.
+
+    Args:
+        candidates: The configurations with their runs so far.
+        search: The settings of the search.
+        goal: The metric to minimise; runs have its value.
+        limits: Limits by metric; runs have their values.
+        indifference: Fraction by which the result may be worse than the best.
     """
     state = _Search(candidates, search, goal, limits or {}, math.log1p(indifference))
     due = state.first()
@@ -291,10 +299,11 @@ class _Search:
         return self._kinds(sorted({own[end] for own in ends.values() for end in (0, -1)}))
 
     def _kinds(self, chosen: Sequence[int], is_trial: bool = False) -> list[int]:
-        """The next runs of candidates: short ones as far as they help, then complete ones.
+        """Return the next runs of candidates: short ones while they help, then complete ones.
 
         Short runs help as long as their mean scatters about as much as they err together, and until
-        only the trial lacks of LEADER_RUNS. With `is_trial`, all runs of the best are complete.
+        only the final confirmation run is missing. With `is_trial`, all runs of the best are
+        complete.
         """
         most = np.rint(2 * self._scatter / self._projection**2)
         most = np.clip(most, LEADER_RUNS - 1, SHORT_RUNS_MAX)
@@ -346,7 +355,7 @@ class _Search:
 
     # ------------------------------------------------------------ analysis
     def analyse(self) -> list[int]:
-        """The candidates that run next, as often as named; none if the search has ended."""
+        """Return the candidates that run next, as often as listed; none if the search has ended."""
         self._judge()
         self.best = None
         leaders = [n for n in np.flatnonzero(self.seen) if n not in self.gone]
@@ -438,7 +447,7 @@ class _Search:
         return max(self._needed - int(runs[best]), 1 - int(self.complete[best]))
 
     def _next(self, chosen: Sequence[int]) -> list[int]:
-        """The chosen ones that may run."""
+        """Return the chosen candidates that may run."""
         may = [n for n in chosen if n not in self.gone and self.used[n] < self.search.repeats_max]
         return may if self.rounds < ROUNDS_MAX else []
 
@@ -471,7 +480,7 @@ class _Search:
                 self.gone.setdefault(n, Reason.NOT_SHOWN)
 
     def _tails(self, near: float) -> Array:
-        """The chance of each candidate to be better than the best by more than `near`."""
+        """Return each candidate's chance to be better than the best by more than `near`."""
         if self.fit is None or self.best is None:
             return np.full(self.count, np.nan)
         sd = self.fit.misses * self.fit.difference_sd(self.best)
@@ -496,9 +505,9 @@ class _Search:
         return np.asarray(gates & (may_run | (self.seen == 0)))
 
     def _chosen(self, fit: Fit, gates: Array, is_sure: bool) -> list[int]:
-        """The runs of the next round: the best, and those most likely better for what they take.
+        """Return the next round's runs: the best, and those most likely better for their cost.
 
-        If the others are surely behind (`is_sure`), the best alone lacks runs to be named.
+        If the others are surely behind (`is_sure`), only the best lacks runs to be recommended.
         """
         best, batch = int(self.best or 0), batch_size(self.count)
         is_new = (self.used[: self.count] == 0) & (self.seen == 0)
@@ -536,7 +545,7 @@ class _Search:
 
     # ------------------------------------------------------------ decision
     def decision(self, due: Sequence[int]) -> Decision:
-        """The decision, where the runs `due` are missing."""
+        """Return the decision if the runs `due` are missing."""
         names = [each.name for each in self.candidates]
         wanted = Counter(due)
         best = self.best
@@ -580,7 +589,7 @@ class _Search:
         return Standing(runs, behind, chance, reason, allowed, short, trial)
 
     def _bound(self) -> float:
-        """The least fraction by which no candidate may be better, infinite while gates are open."""
+        """Return by which fraction no candidate may be better at most; infinite with open gates."""
         if self.has_gates or not all(self.seen[n] for n in self.unresolved):
             return math.inf
         counted = [n for n in range(self.count) if n not in self.gone or n in self.unresolved]

@@ -56,8 +56,10 @@ DISTURBED_ONE_IN, DISTURBED_FACTOR = 6, 2.0
 
 
 class Runs(NamedTuple):
-    """Runs: number of the configuration, round from 0, logarithm of the value, whether the value is
-    projected from a short run: each (runs,).
+    """Runs as arrays of shape (runs,).
+
+    They hold the number of the configuration, the round from 0, the logarithm of the value, and
+    whether the value is projected from a short run.
     """
 
     owners: Array
@@ -91,7 +93,7 @@ class Fit:
     _known: Array
 
     def difference_sd(self, other: int) -> Array:
-        """Standard deviation of each configuration's difference from `other`."""
+        """Return the standard deviation of each configuration's difference from `other`."""
         with_other = self._known @ self._known[:, other, :, None]
         shared = self._prior[:, :, other] - with_other[..., 0]
         own = np.diagonal(self._prior, axis1=1, axis2=2) - (self._known**2).sum(axis=2)
@@ -235,7 +237,7 @@ def scatter(owners: Array, logs: Array) -> tuple[Array, float, float]:
 
 
 def _usual_variance(variances: Array, freedoms: Array) -> float:
-    """The median of variances with these degrees of freedom, with SCATTER before them."""
+    """Return the median of variances with these degrees of freedom, with SCATTER before them."""
     order = np.argsort(variances * freedoms / (freedoms - 2 / 3 + 0.1))
     reached = np.cumsum(freedoms[order])
     middle = order[np.searchsorted(reached, reached[-1] / 2)]

@@ -90,7 +90,7 @@ class StudySearch:
 
 
 def of_study(planned: Manifest, runs: pd.DataFrame) -> list[StudySearch]:
-    """The searches of a manifest, by its table of runs."""
+    """Make the searches of a manifest from its table of runs."""
     rows = table_rows.by_point(table_rows.typed(RunRow, runs) if planned.searches else ())
     return [_search(each, rows) for each in planned.searches]
 
@@ -121,9 +121,9 @@ def _search(planned: PlannedSearch, by_point: Mapping[Point, Sequence[RunRow]]) 
 
 
 def work_of(examples: Iterable[float]) -> float:
-    """The work of points that trained these numbers of examples: the most frequent one.
+    """Return the most frequent number of trained examples among points; 0 without any.
 
-    A number counts with those that are the same work; of several the largest. 0 if there is none.
+    A number counts with those that are the same work; of several equally frequent ones the largest.
     """
     counts = Counter(examples)
     alike = {
@@ -202,9 +202,9 @@ TRIALS = 5
 
 
 def scaling_times(devices: Array, lines: Array, dice: Dice) -> Array:
-    """Times by Amdahl's law and by the universal scalability law, with wiggles of 2 %: (points,).
+    """Simulate times by Amdahl's law and the universal scalability law, with wiggles of 2 %.
 
-    `lines` are the numbers of the curves that the points belong to, from 0.
+    Returns times of shape (points,). `lines` are the numbers of the points' curves, from 0.
     """
     count = int(lines.max()) + 1
     one = np.exp(dice.normal(np.log(600), 0.5, count))[lines]
@@ -257,7 +257,7 @@ def expected_runs(
 def _filled(
     candidate: Candidate, goal: str, usual: float, kept: Mapping[str, float], dice: Dice
 ) -> Candidate:
-    """The candidate with a simulated run in each block without one.
+    """Return the candidate with a simulated run in each block without one.
 
     Without any run its goal is `usual`, and it keeps the limits by the values `kept`, which do not
     scatter.

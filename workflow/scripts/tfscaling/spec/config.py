@@ -224,16 +224,15 @@ class Block(Keys, frozen=True, kw_only=True):
     nodes: NodeCounts
     """Numbers of nodes."""
     gpus_per_node: GpuCounts = 0
-    """Numbers of GPUs (or logical devices) on a node, which its tasks share evenly; 0 trains on the
-    CPU."""
+    """GPUs (or logical devices) per node, divided evenly among its tasks; 0 trains on the CPU."""
     tasks_per_node: TaskCounts = 1
     """Numbers of ranks on a node; "2+1" puts two on the first and one on the second of two
     nodes."""
     repeats: Annotated[int, Meta(ge=1, le=10_000)] = 6
     """Runs of each configuration; fewer than 6 allow no 95 % interval of a median."""
     search: Search | UnsetType | None = UNSET
-    """These configurations are searched; `repeats` is what the search is compared with. Without the
-    key the top-level `search` applies; null makes `repeats` runs of each configuration."""
+    """Search of these configurations, instead of the top-level `search`; null makes `repeats` runs
+    of each. With a search, `repeats` is the full grid that savings refer to."""
     exclude: tuple[Annotated[Exclusion, Meta(extra_json_schema={"minProperties": 1})], ...] = ()
     """Configurations that match an entry are excluded; an entry has values of some axes and may
     have a reason."""
@@ -452,7 +451,7 @@ class Container(Keys, frozen=True, kw_only=True):
     image: Line
     """File or folder of the image, the same on all nodes; for pyxis what `--container-image`
     takes."""
-    engine: Literal["apptainer", "charliecloud", "pyxis"] = "apptainer"
+    engine: Literal["apptainer", "singularity", "charliecloud", "pyxis"] = "apptainer"
     """Starts the image. `pyxis` is a plugin of Slurm and needs `launcher: srun`."""
     python: Line | None = None
     """Python inside the image, with the workflow's packages. null takes the workflow's own
@@ -646,9 +645,11 @@ class Comparison(Keys, frozen=True, kw_only=True):
         "execution_time_s",
         "speedup",
         "scaling_efficiency",
+        "steady_state_speedup",
         "throughput_examples_per_s",
         "loss",
         "accuracy",
+        "test_accuracy",
         "quality",
         "cost_usd",
     )
@@ -709,7 +710,7 @@ class Question(Keys, frozen=True, kw_only=True):
     limits: dict[MetricName, Limit | None] = {}
     """Only configurations that are shown to keep these limits are recommended. Metrics: time, time
     with queue, cost, node-hours, energy, memory of ranks and GPUs, and the recipes' quality, by its
-    name. null, for a quality: all recipes of the question count as equally good."""
+    name. `test_accuracy: null` ignores a quality: all recipes count as equally good."""
     choose: Annotated[tuple[PointAxis, ...], _ONCE] = (
         *("platform", "strategy", "nodes", "gpus_per_node", "tasks_per_node"),
     )
@@ -793,14 +794,15 @@ class Proposal(Keys, frozen=True, kw_only=True):
 
 
 class PlotOptions(Keys, frozen=True, kw_only=True):
-    """An entry names a plot to draw."""
+    """Options of a plot."""
 
     title: Line | None = None
     """This is the title of the plot; null takes the default one."""
 
 
 class Config(Keys, frozen=True, kw_only=True):
-    """The configuration is merged from config/config.yaml, config/platforms.yaml and overlays."""
+    """The configuration is merged from config/platforms.yaml and the study: files of
+    --configfile, else config/config.yaml."""
 
     study: Name = "main"
     """Page, tables and plan are in `results/<study>/`."""
@@ -843,7 +845,7 @@ class Config(Keys, frozen=True, kw_only=True):
     """Folder with the results of another study, such as `before/results/main`: each configuration
     is compared with the same one there. A relative path starts where snakemake runs."""
     plots: dict[str, PlotOptions | None] = {}
-    """Each entry is a plot to draw, by its name; null draws none."""
+    """Options of plots, by their names; null does not draw the plot. All others are drawn."""
     export: tuple[Literal["markdown", "parquet", "svg"], ...] = ()
     """More files in `details/`: tables as Markdown, `runs.parquet`, the plots."""
 

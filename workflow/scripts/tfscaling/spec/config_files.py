@@ -6,15 +6,17 @@ dropped. Here 064 is 64, 1:30 and `on` are texts, and a duplicate key is an erro
 
 from __future__ import annotations
 
+import copy
 import math
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
 import yaml
 from yaml.constructor import ConstructorError
 
-from tfscaling.spec.configuration import ConfigError, RawConfig, plain
+from tfscaling.spec.configuration import ConfigError, RawConfig, Sources, plain
 
 _TAG = "tag:yaml.org,2002:"
 #: Kind of a plain value → its form, and the characters with which it begins.
@@ -77,6 +79,33 @@ def _check_keys(node: yaml.Node, seen: set[int], above: tuple[int, ...] = ()) ->
             raise ConstructorError(None, None, rule, key.start_mark)
         lines[key.value] = key.start_mark.line + 1
         _check_keys(value, seen, (*above, id(node)))
+
+
+def merge(sources: Sources) -> dict[str, Any]:
+    """Merge configurations: mappings key by key; of all other values the last one counts.
+
+    A platform with a `launcher` is a complete entry: earlier entries with its name do not count.
+    """
+    merged: dict[str, Any] = {}
+    for _, content in sources:
+        platforms, earlier = content.get("platforms"), merged.get("platforms")
+        if isinstance(platforms, Mapping) and isinstance(earlier, dict):
+            for name, platform in platforms.items():
+                if isinstance(platform, Mapping) and "launcher" in platform:
+                    earlier.pop(name, None)
+        _update(merged, content)
+    return merged
+
+
+def _update(merged: dict[str, Any], content: RawConfig) -> None:
+    """Update `merged` by `content`, nested mappings key by key; values are copied."""
+    for key, value in content.items():
+        if not isinstance(value, Mapping):
+            merged[key] = copy.deepcopy(value)
+            continue
+        if not isinstance(merged.get(key), dict):
+            merged[key] = {}
+        _update(merged[key], value)
 
 
 def read(name: str | Path) -> RawConfig:

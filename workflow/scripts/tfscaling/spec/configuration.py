@@ -36,24 +36,14 @@ Sources = Sequence[tuple[str, RawConfig]]
 
 #: The source of what was given with --config.
 COMMAND_LINE = "--config"
-#: Where the workflow looks for its configuration, in the folder in which snakemake runs.
-CONFIG_FILES = ("config/config.yaml", "config/platforms.yaml")
+#: The study without --configfile, and the platforms of all studies, in the folder in which
+#: snakemake runs.
+STUDY_FILE, PLATFORMS_FILE = "config/config.yaml", "config/platforms.yaml"
+CONFIG_FILES = (STUDY_FILE, PLATFORMS_FILE)
 #: Folders below results that all studies share: no study has their name.
 SHARED_FOLDERS = ("datasets", "logs", "runs")
 #: What is read of the study that `compare_with` names, below its folder.
 REFERENCE_FILES = ("details/manifest.json", "comparison.csv", "runs.csv")
-#: Removed keys → what their error says; an unknown key is otherwise taken for a misspelt one.
-REMOVED = {
-    "accumulate_steps": "a compiled model may set Keras's own gradient_accumulation_steps",
-    "gradient_noise_scale": "without a replacement; delete it",
-    "repeat_until": "raise `repeats`: finished runs are kept",
-    "attribution": "delete it: every run is analysed",
-    "all_reduce_benchmark": "delete it. The bottleneck analysis shows communication in a step",
-    "log_folder": "as `observe: tensorboard` was; use `events` or `output`",
-    "multi_cluster": "start the sweep on a login node of the cluster, with --config cluster=NAME",
-    "node_check": "the column straggler_ratio shows slow nodes; delete it",
-    "node_check_factor": "the column straggler_ratio shows slow nodes; delete it",
-}
 #: The value of a key that is missing, and of a problem that concerns several values.
 _MISSING, SEVERAL = object(), object()
 _REFERENCE = "#/$defs/"
@@ -95,7 +85,7 @@ def validate(raw: RawConfig, sources: Sources = ()) -> Config:
         try:
             found = msgspec.convert(raw, Config)
         except msgspec.ValidationError as error:
-            raise _refusal(raw, str(error).rpartition(" - at ")[2]) from None
+            raise _refusal(raw, str(error).rpartition(" - at ")[2], sources) from None
         _check_values(raw, of(Config, described=False), ())
     return found
 
@@ -114,7 +104,7 @@ def _check_values(value: Any, schema: Schema, place: tuple[Any, ...]) -> None:
         _check_values(inner, _inside(schema, step), (*place, step))
 
 
-def _refusal(raw: RawConfig, path: str) -> NotAllowed:
+def _refusal(raw: RawConfig, path: str, sources: Sources) -> NotAllowed:
     """What msgspec refuses: its message has the place, but neither the value nor names of entries.
 
     `path` is the place as msgspec writes it, such as `$.recipes[...].epochs`. Only complete
@@ -131,16 +121,24 @@ def _refusal(raw: RawConfig, path: str) -> NotAllowed:
     for option in _options(schema) if isinstance(value, Mapping) else ():
         fields = option.get("properties", {})
         for key in (key for key in value if fields and key not in fields):
-            removed = f"this key was removed; {REMOVED.get(key)}"
-            rule = removed if key in REMOVED else f"unknown key; {known(fields, key)}"
-            return NotAllowed([*place, key], value[key], rule)
+            return NotAllowed([*place, key], value[key], f"unknown key; {known(fields, key)}")
         for key in (key for key in option.get("required", ()) if key not in value):
-            absent = [name for name in CONFIG_FILES if not place and not Path(name).is_file()]
-            looked = f"; not found in {Path.cwd()}: {', '.join(absent)}" if absent else ""
+            looked = "" if place else _files_without_key(sources)
             return NotAllowed([*place, key], _MISSING, f"it has no default{looked}")
         if path.startswith("`key`"):
             value, schema = _refused_entry(raw, place, path), option.get("propertyNames", {})
     return NotAllowed(place, value, f"allowed: {words(schema, value)}{_hint(value, schema)}")
+
+
+def _files_without_key(sources: Sources) -> str:
+    """Explain for a missing top-level key which files were read, after a semicolon."""
+    if any(name not in (*CONFIG_FILES, COMMAND_LINE) for name, _ in sources):
+        return (
+            f"; a study given by --configfile takes nothing from {STUDY_FILE}: to add to that "
+            f"file, name it first, --configfile {STUDY_FILE} FILE"
+        )
+    absent = [name for name in CONFIG_FILES if not Path(name).is_file()]
+    return f"; not found in {Path.cwd()}: {', '.join(absent)}" if absent else ""
 
 
 def _refused_entry(raw: RawConfig, place: tuple[Any, ...], path: str) -> Any:
@@ -219,13 +217,14 @@ def problem(place: Place, value: object, allowed: str, sources: Sources = ()) ->
 
 
 def _origin(place: Place, sources: Sources) -> str:
-    """The last source that sets the longest known part of `place`; the command line has no file."""
+    """Return the last source that sets the longest known part of `place`, else the study's."""
     for end in range(len(place), 0, -1):
         for name, content in reversed(sources):
             with contextlib.suppress(KeyError, IndexError, TypeError):
                 functools.reduce(operator.getitem, place[:end], typing.cast(Any, content))
                 return name
-    return sources[0][0] if sources else "configuration"
+    studies = (name for name, _ in sources if name not in (PLATFORMS_FILE, COMMAND_LINE))
+    return next(studies, sources[0][0] if sources else "configuration")
 
 
 def key_of(place: Place) -> str:

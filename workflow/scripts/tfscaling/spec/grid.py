@@ -21,6 +21,7 @@ import msgspec
 
 from tfscaling.spec import configuration, platforms, recipes, run_spec, variants
 from tfscaling.spec.config import (
+    AXES,
     LIMITED,
     LIMITED_RUNS_MIN,
     LINE_AXES,
@@ -42,6 +43,14 @@ from tfscaling.spec.geometry import batch_sizes
 from tfscaling.spec.manifest import Excluded, Manifest, PlannedRun, PlannedSearch, SearchedPoint
 from tfscaling.spec.registries import Registries
 from tfscaling.spec.run_spec import Point, RunSpec
+
+
+def wildcards_of(runs: Sequence[PlannedRun]) -> dict[str, str]:
+    """Return for each axis the value that all runs have, else the axis in braces, a wildcard."""
+    values = {axis: {str(run.spec.axes[axis]) for run in runs} for axis in AXES}
+    return {
+        axis: found.pop() if len(found) == 1 else f"{{{axis}}}" for axis, found in values.items()
+    }
 
 
 def randomised(runs: Sequence[PlannedRun], seed: int) -> list[PlannedRun]:

@@ -181,7 +181,9 @@ def slurm_resources(platform: Platform, geometry: Geometry) -> dict[str, Resourc
     A run by the local launcher is one task on one node: its ranks are processes there. `tasks` is
     the job's total, `gres` is per node; `tasks_per_gpu` 0 keeps the plugin from deriving tasks from
     GPUs; an empty `mpi` lets the shell run in the batch step, so that train.py's own srun can use
-    the whole allocation. Settings that the platform leaves open are left out.
+    the whole allocation. Memory and GPUs that the platform does not request are 0 or "", which the
+    plugin leaves out: no default of Snakemake's may limit a measurement. Other settings that the
+    platform leaves open are left out.
     """
     on_slurm = platform.launcher != "local"
     requested = geometry if on_slurm else Geometry(1, 1, geometry.gpus_per_node)
@@ -201,10 +203,12 @@ def slurm_resources(platform: Platform, geometry: Geometry) -> dict[str, Resourc
         "tasks": requested.tasks,
         "cpus_per_task": platform.cpus_per_node // requested.tasks_per_node_max,
         "mpi": "",
-        "gres": gres,
-        "tasks_per_gpu": 0 if gres else None,
-        "mem_mb": None if is_per_gpu or platform.mem_mb_per_cpu else platform.mem_mb,
-        "mem_mb_per_cpu": None if is_per_gpu else platform.mem_mb_per_cpu,
+        "gres": gres or "",
+        "gpu": 0,
+        "tasks_per_gpu": 0,
+        "mem_mb": 0 if is_per_gpu or platform.mem_mb_per_cpu else platform.mem_mb or 0,
+        "mem_mb_per_cpu": 0 if is_per_gpu else platform.mem_mb_per_cpu or 0,
+        "disk_mb": 0,
         "runtime": platform.runtime_min,
         "slurm_partition": platform.partition,
         "slurm_account": platform.account,

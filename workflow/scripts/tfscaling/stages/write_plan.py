@@ -1,7 +1,7 @@
 """What to run next: the plan with its price and how it is submitted, and rounds of further runs.
 
-INPUTS   config.json, manifest.json, the run records; how jobs are submitted (JSON on standard
-         input)
+INPUTS   config.json, manifest.json (of a plan in details/planned/details), the run records; how
+         jobs are submitted (JSON on standard input)
 OUTPUTS  in details/: plan.csv: one row per configuration with runs still to do and per excluded
          one, with the answers of `sbatch --test-only` and `sacct`; plan.md, to read: first what
          Slurm refuses, then the configurations, the sbatch lines, the sums and the budget;
@@ -43,6 +43,8 @@ from tfscaling.stages.study_folder import StudyFolder
 from tfscaling.tables import display, table_rows
 from tfscaling.tables.display import MISSING, NAMING, Number, TextTable, rounded
 
+#: The folder in `details` with the configuration and the manifest of the plan.
+PLANNED = "planned"
 #: The executor that runs a sweep inside one allocation.
 ALLOCATION = "slurm-allocation"
 SHOWN = (
@@ -58,7 +60,9 @@ def run(study: StudyFolder) -> None:
         how = msgspec.json.decode(sys.stdin.buffer.read(), type=Submission)
     except msgspec.DecodeError as error:
         raise InputError(f"standard input: {error}") from error
-    config, planned = study.config, study.manifest
+    # not the files of the study: a sweep with another configuration may be running
+    apart = StudyFolder(study.details / PLANNED)
+    config, planned = apart.config, apart.manifest
     made = costed_plan.make(config, planned, study.runs_dir)
     points, warnings = answered(made, config, how)
     problem = ""

@@ -24,7 +24,7 @@ from tfscaling.files import atomic
 from tfscaling.page.plot_figure import Tables, lines_hidden
 from tfscaling.page.plot_registry import PLOTS
 from tfscaling.record.run_states import RunState
-from tfscaling.spec.config import WORK_AXES, Config
+from tfscaling.spec.config import OWN_STRATEGY, WORK_AXES, Comparison, Config
 from tfscaling.spec.run_spec import Point
 from tfscaling.stages import write_tables
 from tfscaling.stages.study_folder import StudyFolder
@@ -104,7 +104,8 @@ def run(study: StudyFolder) -> None:
             figure.savefig(temporary, format="png", dpi=200, pil_kwargs={"dpi": (360, 360)})
     text = shown.render(
         "proposal",
-        title=study.config.comparison.title,
+        title=_title(study.config),
+        measured_time=" or ".join(sorted({_measured_time(row) for row in measured})),
         series=list(_series(measured)),
         left_out=sorted({row.status for row in evidence.points} - {"ok"}),
         times=_times(measured),
@@ -119,6 +120,19 @@ def run(study: StudyFolder) -> None:
     print(page)
     for path in _converted(page):
         print(path)
+
+
+def _title(config: Config) -> str:
+    """Return the comparison's title, or the name of the study if it has none."""
+    title = config.comparison.title
+    return config.study if title == Comparison().title else title
+
+
+def _measured_time(row: PointRow) -> str:
+    """Return what the execution time of a configuration's runs includes."""
+    if row.strategy == OWN_STRATEGY:
+        return "from the program's start on the first rank to its end on the last"
+    return "from the trainer's first line to the end of training"
 
 
 def _times(rows: Sequence[PointRow]) -> str:
@@ -191,7 +205,13 @@ def _wall_time_s(study: Study, row: PointRow) -> float:
 def _facts(runs: pd.DataFrame) -> Iterator[tuple[str, str]]:
     """What the valid runs have in common, or each of their values."""
     valid = runs[runs["status"] == "ok"]
-    packages = {name: name for name in ("tensorflow", "keras", "torch", "jax") if name in runs}
+    # a program may not use what its environment has
+    trained = runs["strategy"] != OWN_STRATEGY
+    packages = {
+        name: name
+        for name in ("tensorflow", "keras", "torch", "jax")
+        if name in runs and (trained.any() or name in ("torch", "jax"))
+    }
     for column, name in {**FACTS, **packages}.items():
         values = sorted({str(value) for value in valid[column].dropna()})
         if values:

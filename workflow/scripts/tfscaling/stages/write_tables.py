@@ -124,9 +124,13 @@ def regressions(study: StudyFolder) -> None:
 
 
 def refusal(found: pd.DataFrame) -> str:
-    """Why a change should not be taken, or an empty text."""
+    """Return why a change should not be taken, or an empty text."""
     bad = int(found["verdict"].isin(two_sweeps.REGRESSIONS).sum())
     if bad:
         return f"{text_lines.count(bad, 'configuration')} slower, lost or failing"
-    compared = found["verdict"].isin(two_sweeps.COMPARED).any()
-    return "" if compared else "no configuration could be compared: this shows nothing"
+    if found["verdict"].isin(two_sweeps.DECIDED).any():
+        return ""
+    return (
+        "no configuration is shown to be slower, faster or the same: this shows nothing. Six runs "
+        "of each configuration in both sweeps often suffice"
+    )

@@ -157,7 +157,7 @@ def all_at_target(row: Cells) -> bool:
 
 
 def baseline_of(row: PointRow, rows: Sequence[PointRow], baseline: AxisValues) -> PointRow | None:
-    """The point that `row` is compared with; None if the grid has none.
+    """Return the point that `row` is compared with; None if the grid has none.
 
     It has the same kind of device, unless `baseline` says otherwise: it names gpus_per_node, or a
     platform that has no such device. Where no point that `baseline` names has the kind of device,
@@ -233,7 +233,7 @@ def _compare_work(row: PointRow, base: PointRow | None, most: int) -> None:
 
 
 def runs_differ(least: int, most: int) -> str:
-    """The reason that the runs of a point trained different numbers of examples."""
+    """Return why a point is excluded whose runs trained different numbers of examples."""
     return f"{OTHER_WORK}: its runs trained {least:,} to {most:,} examples"
 
 
@@ -304,7 +304,7 @@ def _excluded_rows(excluded: Iterable[Excluded], planned: Container[Point]) -> l
 
 
 def as_text(table: pd.DataFrame, title: str, metrics: Sequence[str]) -> TextTable:
-    """The comparison with these metrics, in this order.
+    """Show the comparison with these metrics, in this order.
 
     Axes that all rows share are named above the table; columns without any value are left out.
     """

@@ -89,7 +89,7 @@ class Tables:
         self.ended = [r for r in self.all_runs if r.status in FINISHED]
 
     def about(self, points: Iterable[Point], runs: int | None = None, **named: object) -> Found:
-        """These measured points, with all of their runs unless `runs` are counted."""
+        """Make a finding about measured points, with all their runs unless `runs` are counted."""
         own = tuple(points)
         total = sum(self.points[point].runs for point in own) if runs is None else runs
         at = self._at(own, self.measured, "measured configuration")
@@ -98,7 +98,7 @@ class Tables:
     def about_runs(
         self, some: Sequence[RunRow], among: Sequence[RunRow] | None = None, **named: object
     ) -> Found:
-        """These runs, counted `among` others, by default those that have a record."""
+        """Make a finding about runs, counted `among` others, by default those with a record."""
         points = tuple(dict.fromkeys(point_of(run) for run in some))
         every = self.ended if among is None else among
         counted = _counted(len(some), len(every), "run")
@@ -132,7 +132,7 @@ def _counted(number: int, among: int, noun: str) -> str:
 
 
 def _listed(names: Sequence[str]) -> str:
-    """`a`, `a and b` or `a, b and c`."""
+    """Join names: `a`, `a and b` or `a, b and c`."""
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
@@ -147,7 +147,7 @@ def _diverged(tables: Tables) -> Found:
 
 
 def _out_of_memory(tables: Tables) -> Found:
-    """Runs out of memory of configurations that fit in other runs."""
+    """Find configurations with some runs that fitted into memory and some that did not."""
     unfit = [run for run in tables.all_runs if run.status == RunState.DOES_NOT_FIT]
     runs = [run for run in unfit if point_of(run) in tables.measured]
     return tables.about_runs(runs, tables.all_runs, total=count(len(tables.all_runs), "run"))
@@ -178,7 +178,7 @@ def _environments(tables: Tables) -> Found:
 
 
 def _other_data(tables: Tables) -> Found:
-    """Runs of the same work must have read the same data, whoever made them."""
+    """Find runs of one task that have read different data, whoever made them."""
     known = (run for run in tables.valid if run.dataset_sha256 is not None)
     works = grouped(known, lambda run: f"{run.model}, {run.recipe}")
     data_of = {work: grouped(own, lambda run: run.dataset_sha256) for work, own in works.items()}
@@ -189,7 +189,7 @@ def _other_data(tables: Tables) -> Found:
 
 
 def _texts(column: str) -> Callable[[Tables], Iterator[Found]]:
-    """A rule that finds each text in a column of runs once."""
+    """Make a rule that finds each text in a column of runs once."""
 
     def find(tables: Tables) -> Iterator[Found]:
         texts = ((r, t) for r in tables.ended for t in (r[column] or "").split(SEPARATOR) if t)
@@ -246,7 +246,7 @@ def _wide_scatter(tables: Tables) -> Found:
 
 
 def _nothing_trained(tables: Tables) -> Found:
-    """Runs of programs that report no training and took far less than a different run."""
+    """Find runs of programs that report no training and took far less time than another run."""
     silent = (r for r in tables.valid if not is_known(r.train_time_s) and not is_known(r.loss))
     timed = by_point(run for run in silent if is_known(run.execution_time_s))
     short = []
@@ -350,10 +350,14 @@ def find(
     runs: pd.DataFrame,
     cpus_per_node: Mapping[str, int] = types.MappingProxyType({}),
 ) -> list[DataWarning]:
-    """The warnings of these points and runs, serious ones first.
+    """Return the warnings of points and runs, serious ones first.
 
-    Nodes that one machine simulates are warned of where the machine had fewer CPUs than they take
-    together, or where `cpus_per_node` lacks their platform.
+    Args:
+        comparison: The table of points.
+        runs: The table of runs.
+        cpus_per_node: CPUs of each platform's nodes. Nodes that one machine simulates cause a
+            warning if the machine had fewer CPUs than they take together, or if their platform is
+            missing here.
     """
     tables = Tables(comparison, runs, cpus_per_node)
     texts = tomllib.loads(TEXTS.read_text(encoding="utf-8"))
@@ -371,7 +375,7 @@ def find(
 
 
 def footnotes(found: Sequence[DataWarning]) -> list[str]:
-    """The footnote of a plot: one note, or none."""
+    """Return the footnote of a plot: one note, or none."""
     return [f"warnings: {'; '.join(warning.short for warning in found)}"] if found else []
 
 
@@ -388,5 +392,5 @@ def write(path: Path, found: Sequence[DataWarning]) -> None:
 
 
 def read(path: Path) -> list[DataWarning]:
-    """The warnings of a warnings.json. Raises InputError if it is none of this version."""
+    """Read warnings.json. Raises InputError if it is none of this version."""
     return program_errors.read_json(path, _File).warnings

@@ -60,7 +60,7 @@ class Number(str):
 
 
 def three_digits(value: float) -> str:
-    """The value to three digits, or to whole numbers: 26.6, 0.979, 1234; never 1e-05."""
+    """Format a value with three digits, or in whole numbers: 26.6, 0.979, 1234; never 1e-05."""
     if not value or not math.isfinite(value):
         return f"{value:g}"
     return f"{value:.{max(0, 2 - math.floor(math.log10(abs(value))))}f}"
@@ -69,9 +69,9 @@ def three_digits(value: float) -> str:
 def rounded(
     value: float | None, digits: int | None, low: float | None = None, high: float | None = None
 ) -> str:
-    """A value rounded to `digits`, with its interval or range in brackets; `MISSING` for none.
+    """Format a value with its interval or range in brackets; `MISSING` for none.
 
-    Without `digits` it has three digits.
+    `digits` are decimals; with None the value has three digits.
     """
     if not is_known(value):
         return MISSING
@@ -81,7 +81,7 @@ def rounded(
 
 
 def cell(name: str, row: Cells) -> str:
-    """The value of a column: rounded as its metric says, with its interval or else its range.
+    """Format the value of a column as its metric requires, with its interval or else its range.
 
     A value without either has three digits.
     """
@@ -107,7 +107,7 @@ def cell(name: str, row: Cells) -> str:
 
 
 def _spread(name: str, row: Cells) -> tuple[float | None, float | None]:
-    """The interval of the median or the ratio; of fewer runs the range; of one run nothing."""
+    """Return the interval of the median or ratio; for fewer runs the range; for one nothing."""
     column = next((each for each in (counted_by(name), "runs") if each in row), None)
     for low, high in ((f"{name}_low", f"{name}_high"), (f"{name}_min", f"{name}_max")):
         if column and row[column] > 1 and low in row and is_known(row[low]):
@@ -116,7 +116,7 @@ def _spread(name: str, row: Cells) -> tuple[float | None, float | None]:
 
 
 def _digits_of_spread(value: float, low: float, high: float) -> int:
-    """The decimals in which the ends differ: at most three digits of the value."""
+    """Return the decimals at which the ends differ: at most three digits of the value."""
     if not 0 < high - low < math.inf:
         return 0
     needed = math.ceil(-math.log10((high - low) / 2))
@@ -124,7 +124,7 @@ def _digits_of_spread(value: float, low: float, high: float) -> int:
 
 
 def value(metric: str, row: Cells) -> str:
-    """The metric's value of a point with interval or range and unit, and if it is projected."""
+    """Format a point's value of a metric with interval or range and unit, and if projected."""
     text = f"{cell(metric, row)} {metric_of(metric, row).unit}".rstrip()
     return f"{text}, projected" if is_projected(row) and metric in OF_WHOLE else text
 
@@ -145,7 +145,7 @@ def with_unit(name: str, unit: str | None) -> str:
 
 
 def listed(names: Sequence[str]) -> str:
-    """`a; b; c and 2 more`."""
+    """Join names: `a; b; c and 2 more`."""
     more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
     return "; ".join(names[:NAMED_MAX]) + more
 
@@ -159,7 +159,7 @@ def within(bound: float, of_what: str) -> str:
 
 
 def percent(fraction: float) -> str:
-    """A bound to a tenth of a per cent, rounded up: `2.1%`."""
+    """Format a bound with a tenth of a per cent, rounded up: `2.1%`."""
     return f"{math.ceil(fraction * 1000 - 1e-9) / 10:.1f}%"
 
 
@@ -183,13 +183,13 @@ def worse(found: Difference, metric: Metric) -> str:
 
 
 def target_text(row: Cells) -> str:
-    """The target of a point that has one: `test accuracy 0.97`."""
+    """Describe the target of a point that has one: `test accuracy 0.97`."""
     metric = metric_of(QUALITY, row)
     return f"{metric.title} {row['target']:g} {metric.unit}".rstrip()
 
 
 def quality_name(table: pd.DataFrame) -> str:
-    """What all points or runs of the table are compared by, or `quality` where that differs."""
+    """Name what all points or runs of the table are compared by, or `quality` if that differs."""
     found = qualities_in(table)
     return next(iter(found.values())).title if len(found) == 1 else QUALITY
 
@@ -198,14 +198,14 @@ def quality_name(table: pd.DataFrame) -> str:
 
 
 def devices(row: Cells) -> str:
-    """What each node of a point trains on: `CPU`, `2 GPUs` or `2 logical devices`."""
+    """Name what each node of a point trains on: `CPU`, `2 GPUs` or `2 logical devices`."""
     number = int(row[GPUS])
     noun = "logical device" if row["devices"] == LOGICAL else "GPU"
     return count(number, noun) if number else CPU
 
 
 def axis_text(axis: str, point: Cells) -> str:
-    """An axis of a point as people say it: "4 nodes", "2 logical devices per node", "CPU".
+    """Describe an axis of a point: "4 nodes", "2 logical devices per node", "CPU".
 
     `devices` is the axis GPUS.
     """
@@ -222,7 +222,7 @@ def axis_text(axis: str, point: Cells) -> str:
 
 
 def varying(rows: Sequence[Cells]) -> list[str]:
-    """The axes that the name of a point must give, because these points differ in them.
+    """Return the axes that the name of a point must give, because these points differ in them.
 
     Nodes and GPUs are always named; a point without GPUs only where others have some.
     """
@@ -245,7 +245,7 @@ def point_name(row: Cells, vary: Sequence[str] = ()) -> str:
 
 
 def naming(frame: pd.DataFrame, names: Sequence[str] = NAMING) -> tuple[list[str], str]:
-    """(The columns of `names` that differ between rows, and nodes; what all rows share, in words).
+    """Return the columns that differ between rows, and nodes; and in words what all rows share.
 
     `names` are of NAMING, and other columns of texts.
     """
@@ -260,7 +260,7 @@ def naming(frame: pd.DataFrame, names: Sequence[str] = NAMING) -> tuple[list[str
 
 
 def _said(name: str, row: Cells) -> str:
-    """The value of a column with its noun, such as "recipe small" or "1 task per node"."""
+    """Describe the value of a column with its noun: "recipe small" or "1 task per node"."""
     if name in NAMING:
         return "recipe " * (name == "recipe") + axis_text(name, row)
     if name == "batch_scaling":
@@ -292,7 +292,7 @@ class TextTable:
         notes: Iterable[str] = (),
         above: str = "",
     ) -> Self:
-        """The table of these rows, each with a text for every one of `columns`."""
+        """Make a table of rows, each with a text for every one of `columns`."""
         cells = pd.DataFrame([list(row) for row in rows], columns=list(columns), dtype=object)
         return cls(title, cells, tuple(notes), above)
 
@@ -323,7 +323,7 @@ def headed(table: pd.DataFrame, names: Sequence[str]) -> dict[str, str]:
 
 
 def all_share(fixed: str, noun: str = "configurations") -> str:
-    """A sentence before a table: what all its rows share; empty without such facts."""
+    """Make a sentence before a table about what all its rows share; empty without such facts."""
     return f"All {noun}: {fixed}." if fixed else ""
 
 
@@ -331,7 +331,7 @@ def all_share(fixed: str, noun: str = "configurations") -> str:
 
 
 def markdown(shown: TextTable, level: int = 1) -> str:
-    """A heading, the table, the notes as a list."""
+    """Format a table in Markdown: a heading, the table, the notes as a list."""
     # a bar ends a cell, and Markdown drops "<class 'int'>" of an error as HTML
     cells = shown.cells.map(lambda text: text.replace("|", "\\|").replace("<", "\\<"))
     align = ["right" if shown.is_number(name) else "left" for name in cells]
@@ -342,7 +342,7 @@ def markdown(shown: TextTable, level: int = 1) -> str:
 
 
 def with_warnings(page: str, warnings: Sequence[str]) -> str:
-    """A page of Markdown with these warnings below its first heading, the last ones at its end."""
+    """Put warnings below the first heading of a page in Markdown, the last ones at its end."""
     heading, _, rest = page.strip().partition("\n")
     texts = [f"- **Warning:** {warning}".replace("<", "\\<") for warning in warnings]
     before, after = "\n".join(texts[:_BEFORE_MAX]), "\n".join(texts[_BEFORE_MAX:])
@@ -350,18 +350,18 @@ def with_warnings(page: str, warnings: Sequence[str]) -> str:
 
 
 def paragraphs(text: str) -> tuple[str, ...]:
-    """The paragraphs of a text, each on one line."""
+    """Return the paragraphs of a text, each on one line."""
     return tuple(" ".join(part.split()) for part in text.split("\n\n") if part.strip())
 
 
 def notes(template: str, **values: object) -> tuple[str, ...]:
-    """The paragraphs of a template of this package."""
+    """Fill a template of this package and return its paragraphs."""
     found = templates(Path(__file__).parent).get_template(f"{template}.j2")
     return paragraphs(found.render(values))
 
 
 def templates(folder: Path, **options: Any) -> Environment:
-    """The templates of a folder: an undefined name is an error, lines of tags leave none."""
+    """Load the templates of a folder: an undefined name is an error, lines of tags leave none."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     return Environment(

@@ -165,11 +165,14 @@ def _middles(*sizes: int) -> tuple[tuple[np.ndarray, np.ndarray], ...]:
 def ratio_interval(
     numerators: Sequence[float], denominators: Sequence[float], confidence: float = CONFIDENCE
 ) -> Interval | None:
-    """Percentile bootstrap interval of the ratio of two medians; None if either has too few.
+    """Return the percentile bootstrap interval of the ratio of two medians.
 
-    None, too, if a denominator is not above zero: a resample's ratio would be no number. The
-    resampling is seeded: the same samples, in any order, give the same interval. The result equals
-    `scipy.stats.bootstrap` for ordered samples; the ranks drawn serve thousands of ratios.
+    The resampling is seeded: the same samples, in any order, give the same interval. The result
+    equals `scipy.stats.bootstrap` for ordered samples. The ranks drawn serve thousands of ratios.
+
+    Returns:
+        The interval; None if either sample has too few values, or if a denominator is not above
+        zero: a resample's ratio would be no number.
     """
     if min(len(numerators), len(denominators)) < RUNS_FOR_INTERVAL or min(denominators) <= 0:
         return None
@@ -228,13 +231,13 @@ class Estimates:
         return np.asarray(-scipy.special.stdtrit(freedom, tail) * error)
 
     def between(self, first: Places, other: Places, tail: float | Array) -> tuple[Array, Array]:
-        """The interval of how much `other` is behind `first`, with an error `tail` to each side."""
+        """Return the interval by which `other` is behind `first`, with error `tail` per side."""
         half = self.half_width(first, other, tail)
         low, high = self.low[other] - self.high[first], self.high[other] - self.low[first]
         return np.asarray(low - half), np.asarray(high + half)
 
     def chance(self, first: Places, other: Places) -> Array:
-        """The probability that chance alone sets two locations as far apart, to either side."""
+        """Return the chance that two equal locations are estimated as far apart, to either side."""
         error, freedom = self._error(first, other)
         ahead = np.maximum(self.low[other] - self.high[first], self.low[first] - self.high[other])
         distance = np.maximum(ahead, 0.0)
@@ -243,7 +246,7 @@ class Estimates:
         return np.asarray(2 * scipy.special.stdtr(freedom, -ratio))
 
     def _error(self, first: Places, other: Places) -> tuple[Array, Array]:
-        """(standard error of the difference of two locations, its degrees of freedom)."""
+        """Return the standard error of a difference of locations, and its degrees of freedom."""
         a, b = self.variance[first], self.variance[other]
         both = a + b
         parts = a**2 / self.freedom[first] + b**2 / self.freedom[other]
@@ -277,7 +280,7 @@ class Estimates:
         return np.where(distance <= 0, 0.0, distance / least if least > 0 else math.inf)
 
     def near(self, limit: float) -> list[int]:
-        """The points whose estimate is no worse than the best by the fraction `limit`: no claim."""
+        """Return the points estimated no worse than the best by the fraction `limit`: no claim."""
         distance = self._as_fraction(self.location - self.location.min())
         return [int(point) for point in np.flatnonzero(distance <= limit)]
 
@@ -490,11 +493,11 @@ class Samples:
         return self._statuses.get(point, Counter())
 
     def values(self, point: Point, metric: str) -> list[float]:
-        """The metric's values as costs, the smaller the better: `as_costs`."""
+        """Return the metric's values as costs, smaller ones are better: `as_costs`."""
         return [v for _, v in self._known(point, metric) if math.isfinite(v)]
 
     def measured(self, point: Point, metric: str) -> list[float]:
-        """The metric's values of the runs that count, as they were measured."""
+        """Return the metric's values of the runs that count, as they were measured."""
         values = self._counted[metric].to_numpy(float, na_value=math.nan)
         places = [p for p in self._places.get(point, ()) if not self._is_endless[p]]
         return [float(values[p]) for p in places if not math.isnan(values[p])]
@@ -605,7 +608,7 @@ class Samples:
         return found
 
     def _plain(self, metric: str, better: Point, other: Point) -> Difference | None:
-        """The difference by the medians, without an interval."""
+        """Return the difference of the medians, without an interval."""
         values, others = self.values(better, metric), self.values(other, metric)
         if not values or not others:
             return None
@@ -630,7 +633,7 @@ def as_costs(values: np.ndarray, metric: Metric) -> np.ndarray:
 
 
 def weakest(supports: Sequence[str]) -> str:
-    """The weakest of several supports; supported if there is nothing to compare with."""
+    """Return the weakest of several supports; supported if there is nothing to compare with."""
     return min(supports, key=WEAKEST_FIRST.index, default=SUPPORTED)
 
 

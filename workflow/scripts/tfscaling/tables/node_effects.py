@@ -89,7 +89,7 @@ def of_platforms(runs: Iterable[RunRow]) -> dict[str, list[NodeEffect]]:
 def without_slow_nodes(
     parts: Iterable[Collection[str]], times_s: Iterable[float], effects: Iterable[NodeEffect]
 ) -> list[float]:
-    """The seconds that the runs would have taken without the slow nodes of `effects`."""
+    """Return the seconds that the runs would have taken without the slow nodes of `effects`."""
     factors = {each.node: each.factor for each in effects if each.is_slow}
     return [
         time_s / max((factors.get(node, 1.0) for node in part), default=1.0)
@@ -150,7 +150,7 @@ class _Fit:
         return float(self._logs[self.has[:, place]].mean())
 
     def last(self, places: Sequence[int]) -> _Estimate | None:
-        """The effect of the last node, if a run is as slow as the first of these that it has.
+        """Return the effect of the last of `places`, if each run is as slow as its first of them.
 
         None if the runs do not determine it, or have fewer than FREEDOM_MIN degrees of freedom.
         """

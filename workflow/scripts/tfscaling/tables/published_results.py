@@ -33,7 +33,7 @@ class PublishedPoint(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, point: Point, platforms: Mapping[str, Platform]) -> PublishedPoint:
-        """A point of the grid, its platform by the name under which it is published."""
+        """Return a point of the grid, its platform by the name under which it is published."""
         return cls(
             platforms[point.platform].published_as or point.platform,
             point.model,
@@ -106,7 +106,7 @@ COLUMNS = PublishedResult.__struct_fields__
 
 
 def read(path: Path | str | None) -> list[PublishedResult]:
-    """The published results of a CSV file, [] without a file.
+    """Read the published results from a CSV file; [] without a file.
 
     Raises ConfigError that names the file, the line, the column and the value.
     """

@@ -79,11 +79,11 @@ class Column:
 
 @functools.cache
 def columns(kind: type[msgspec.Struct]) -> dict[str, Column]:
-    """The columns of a row type, in the order of its table.
+    """Return the columns of a row type, in the order of its table.
 
     Inherited fields follow the field that the type names as `inherited_after`.
     """
-    return {key: each for name in ordered(kind) for key, each in of_field(kind, name).items()}
+    return {key: each for name in ordered(kind) for key, each in field_columns(kind, name).items()}
 
 
 @functools.cache
@@ -92,7 +92,7 @@ def _hints(kind: type[msgspec.Struct]) -> dict[str, Any]:
 
 
 def ordered(kind: type[msgspec.Struct]) -> list[str]:
-    """The fields of a row type in the order of its table."""
+    """Return the fields of a row type in the order of its table."""
     fields = list(kind.__struct_fields__)
     own = [name for name in fields if name in kind.__annotations__]
     after = own.index(kind.inherited_after) + 1 if hasattr(kind, "inherited_after") else 0
@@ -100,8 +100,8 @@ def ordered(kind: type[msgspec.Struct]) -> list[str]:
 
 
 @functools.cache
-def of_field(kind: type[msgspec.Struct], name: str) -> dict[str, Column]:
-    """The columns of a field: one, or the columns of a mapping, whose values are of one type.
+def field_columns(kind: type[msgspec.Struct], name: str) -> dict[str, Column]:
+    """Return the columns of a field: one, or all columns of a mapping, whose values have one type.
 
     The annotation of a mapping is a mapping of its columns; a metric's unit is in METRICS.
     """
@@ -124,7 +124,7 @@ def of_field(kind: type[msgspec.Struct], name: str) -> dict[str, Column]:
 
 
 def _rules(kind: Any, metadata: tuple[Any, ...]) -> Schema:
-    """The JSON schema of a type, without its description."""
+    """Return the JSON schema of a type, without its description."""
     if typing.get_origin(kind) in (types.UnionType, typing.Union):
         (other,) = (part for part in typing.get_args(kind) if part is not types.NoneType)
         return _or_null(_rules(other, metadata))
@@ -151,7 +151,7 @@ def _or_null(rules: Schema) -> Schema:
 
 
 def enumeration(kind: type[msgspec.Struct], name: str) -> type[enum.Enum] | None:
-    """The type of a field whose values are members of an enumeration."""
+    """Return the enumeration that the values of a field belong to; None if it has none."""
     hint = _hints(kind)[name]
     own = hint.__origin__ if typing.get_origin(hint) is typing.Annotated else hint
     return own if isinstance(own, type) and issubclass(own, enum.Enum) else None
@@ -388,8 +388,7 @@ _END_COLUMNS = {
 
 
 class PointRow(PointMetrics, TypedRow):
-    """One row of results/<study>/comparison.csv - a configuration of the grid over all its
-    runs.
+    """One row of results/<study>/comparison.csv: a configuration of the grid over all its runs.
 
     An empty cell is null; unit "" is a pure number or a text. Metrics are medians over the valid
     runs of the configuration.

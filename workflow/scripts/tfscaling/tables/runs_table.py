@@ -49,6 +49,11 @@ RUN_METRICS = RunMetrics.__struct_fields__
 TIMES_OF_RUNS = tuple(name for name in RUN_METRICS if name not in metrics.OF_RESULTS)
 #: For short runs: the steps that they trained, and the steps of the whole training.
 PROJECTED = ("projected_from_steps", "projected_to_steps")
+#: Columns that follow from the times of a run.
+_OF_TIMES = (
+    *("cost_usd", "node_hours", "energy_usd", "energy_kg_co2", "share_of_peak"),
+    *("time_to_target_s", "cost_to_target_usd", "projection_error_s"),
+)
 RUN_COLUMNS = tuple(columns(RunRow))
 #: How the reason of a missing run begins that a run before it has ruled out.
 NOT_RUN = "not run"
@@ -72,14 +77,20 @@ def run_tables(
     runs_dir: Path,
     targets: Mapping[str, float] = types.MappingProxyType({}),
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """(runs, epochs): one row per planned run, and one per epoch of each run that has a record.
+    """Make the tables of runs and of epochs: one row per planned run, one per epoch of each record.
 
-    Runs are `RunRow`s; extra repeats of a search have a row once they were started. A stale run has
-    the `record` of its parameters if there is one: it is rerun only on request. A valid run without
-    quality says why in `warnings`. `targets`: metric of a quality → value that is to be reached; a
-    run that reached it at an unknown time says so there as well.
-    Epochs have EPOCH_COLUMNS, and columns for other metrics that are a recipe's quality, or the
-    same in training.
+    Extra repeats of a search have a row once they were started. A stale run has the `record` of its
+    parameters if it exists: it is rerun only on request. A valid run without quality, or one that
+    reached a target at an unknown time, has the reason in `warnings`.
+
+    Args:
+        planned: The runs of the manifest.
+        runs_dir: The folder of the runs.
+        targets: For metrics of a quality, the value to reach.
+
+    Returns:
+        The runs, as `RunRow`s; and the epochs, with EPOCH_COLUMNS and columns for other metrics
+        that are a recipe's quality, or the same in training.
     """
     runs, epochs, kept = [], [], []
     named = ((q.in_training, q.metric) for q in (run.spec.recipe.quality for run in planned))
@@ -110,14 +121,29 @@ def run_tables(
         whose = (*run.spec.axes.values(), row.status)
         epochs += [(*whose, *_of_epoch(epoch, own_metrics)) for epoch in of_run]
     _add_reasons_of_size(kept, runs)
-    for row, sharing in zip(runs, shared_with(runs), strict=True):
+    for run, row, sharing in zip(kept, runs, shared_with(runs), strict=True):
         row.shared_with = sharing
+        if sharing and run.spec.measured.launcher == "local":
+            _exclude_times(row, sharing)
     # "2+1" is a value of this axis too: text here as in the file
     text = {"tasks_per_node": str}
     return (
         table_rows.frame(RunRow, runs),
         pd.DataFrame(epochs, columns=[*EPOCH_COLUMNS, *own_metrics]).astype(text),
     )
+
+
+def _exclude_times(row: RunRow, sharing: int) -> None:
+    """Leave the times of a run out, which took the cores of other runs; its quality counts.
+
+    Slurm gives each job its own cores. The local launcher gives none: runs share all of them.
+    """
+    for name in (*TIMES_OF_RUNS, *_OF_TIMES):
+        setattr(row, name, NAN)
+    row.projected_from_steps = row.projected_to_steps = None
+    others = "another run" if sharing == 1 else f"{sharing} other runs"
+    note = f"it ran at the same time as {others} on this machine: its times are not compared"
+    row.warnings = SEPARATOR.join(filter(None, [row.warnings, note]))
 
 
 def _add_reasons_of_size(planned: Sequence[PlannedRun], rows: Sequence[RunRow]) -> None:
@@ -167,7 +193,7 @@ def _add_failed_attempts(run: PlannedRun, row: RunRow, runs_dir: Path, before_s:
 
 
 def _of_epoch(epoch: Epoch, own_metrics: Iterable[str]) -> tuple[float | None, ...]:
-    """The values of EPOCH_COLUMNS after the status, and of the metrics."""
+    """Return the values of EPOCH_COLUMNS after the status, and of the metrics."""
     test_loss, *own = (metrics.quality_of_epoch(epoch, n) for n in ("test_loss", *own_metrics))
     of_training = epoch.epoch, epoch.loss, epoch.accuracy, epoch.duration_s
     return *of_training, test_loss, epoch.test_accuracy, epoch.evaluation_time_s, *own
@@ -194,7 +220,7 @@ def _read_run(
 
 
 def _without_memory(run: PlannedRun, record: DoesNotFit, path: Path) -> RunRow:
-    """The row of a run that ran out of memory."""
+    """Make the row of a run that ran out of memory."""
     row = _planned_row(run, RunState.DOES_NOT_FIT, record.reason, str(path))
     row.attempt = record.attempt
     for name in ("wall_time_s", "rank_memory_gb", "gpu_memory_gb", "memory_limit_gb"):
@@ -234,7 +260,7 @@ def _with_record(
     notes: Sequence[str] = (),
     steady_from: int = 0,
 ) -> _Run:
-    """The row of a run whose record is of what is planned; `notes` are warnings besides its own."""
+    """Make the row of a run with a record of what is planned; `notes` are further warnings."""
     row = _planned_row(run, RunState(record.validity.status), record.validity.reason)
     warnings = [*notes, *record.warnings]
     if not (is_timed := _is_timed(run, record)):
@@ -247,7 +273,7 @@ def _with_record(
         row.examples_trained = record.metrics.examples_trained
     steady: tuple[StepBlock, ...] = ()
     if record.is_valid and run.whole_epochs is not None:
-        record = step_estimates.as_short(record, run.whole_epochs)
+        record = step_estimates.as_short_run(record, run.whole_epochs)
         if record.short_run is None:
             warnings.append(
                 "nothing is projected: the ends, steps or examples of epochs are unknown"
@@ -283,8 +309,10 @@ def _with_record(
 
 
 def _measure(row: RunRow, run: PlannedRun, record: RunRecord, whole: Projected | None) -> None:
-    """Set metrics and costs of a valid run: of a short run, those projected to the whole training,
-    without quality."""
+    """Set metrics and costs of a valid run.
+
+    A short run gets those projected to the complete training, without quality.
+    """
     if whole is not None and record.short_run is not None:
         _project(row, run, record, record.short_run, whole)
         return
@@ -311,7 +339,7 @@ def _set_metrics(row: RunRow, record: RunRecord, names: Iterable[str]) -> None:
 
 
 def _cost_usd(run: PlannedRun, time_s: float) -> float:
-    """The cost of a run that takes this time; NaN without a price or a time."""
+    """Return the cost of a run that takes this time; NaN without a price or a time."""
     return number(platforms.run_cost_usd(run.usd_per_node_hour, run.spec.point.nodes, time_s))
 
 
@@ -339,7 +367,7 @@ def _is_timed(run: PlannedRun, record: RunRecord) -> bool:
 
 
 def _with_training_before(record: RunRecord) -> RunRecord:
-    """The record with the training that earlier attempts did and the last one did not repeat."""
+    """Add to the record the training of earlier attempts that the last one did not repeat."""
     before_s = record.resumed.trained_before_s if record.resumed else None
     if before_s is None:
         return record
@@ -352,7 +380,7 @@ def _with_training_before(record: RunRecord) -> RunRecord:
 def _planned_row(
     run: PlannedRun, status: RunState, reason: str, record: str | None = None
 ) -> RunRow:
-    """The facts about a run that need no record."""
+    """Make a row with the facts about a run that need no record."""
     spec, point = run.spec, run.spec.point
     compared_by = spec.recipe.quality
     return RunRow(
@@ -428,14 +456,14 @@ def add_environment(row: RunRow, record: RunRecord) -> None:
 
 
 def _differing(ranks: Sequence[Rank]) -> list[HostFacts]:
-    """The facts of the first rank, and of each that differs in more than what is of one host."""
+    """Return the facts of the first rank, and of ranks that differ beyond host-specific fields."""
     first, *others = (rank.host_facts for rank in ranks)
     usual = _comparable(first)
     return [first, *(facts for facts in others if _comparable(facts) != usual)]
 
 
 def _text(value: object) -> str | None:
-    """A text as it is, other values as JSON; None for none."""
+    """Return a text as it is, other values as JSON; None for none."""
     if value is None or isinstance(value, str) or value in ((), {}):
         return str(value) if value else None
     return json.dumps(value, sort_keys=True)

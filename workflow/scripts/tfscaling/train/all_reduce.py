@@ -31,7 +31,7 @@ EVALUATION_BATCH = 500
 
 
 def order_of_epoch(seed: int, epoch: int, examples: int, batch: int) -> np.ndarray:
-    """Indices of the examples in random order, shape (steps, batch), int32: each of them once.
+    """Return the indices of the examples in random order, each once: (steps, batch), int32.
 
     An incomplete last batch is padded with the first examples of the epoch. So all steps have the
     same shape, and the statistics of a batch come from real images.
@@ -58,12 +58,12 @@ class ExampleOrder:
         # of a replica in a call; padding is computed as well: no more than a small test set needs
         self.evaluation_batch = min(EVALUATION_BATCH, -(-self.test_examples // replicas))
 
-    def of_epoch(self, seed: int, epoch: int) -> np.ndarray:
-        """Indices of shape (steps, global batch); the last step may end with padding."""
+    def epoch_indices(self, seed: int, epoch: int) -> np.ndarray:
+        """Return indices of shape (steps, global batch); the last step may end with padding."""
         return order_of_epoch(seed, epoch, self.train_examples, self.global_batch)
 
-    def of_evaluation(self) -> np.ndarray:
-        """Indices of shape (calls, replicas x evaluation_batch), each once; -1 is padding."""
+    def evaluation_indices(self) -> np.ndarray:
+        """Return indices of shape (calls, replicas x evaluation_batch), each once; -1 pads."""
         width = self.evaluation_batch * self.replicas
         indices = np.full(-(-self.test_examples // width) * width, -1, np.int32)
         indices[: self.test_examples] = np.arange(self.test_examples)
@@ -153,7 +153,7 @@ class Trainer(AllReduceLoop):
         return self._gather(self._own(indices, self.batch), data, self._train_types)
 
     def _own(self, indices: Any, size: int) -> Any:
-        """This replica's part of the indices of all replicas."""
+        """Return this replica's part of the indices of all replicas."""
         replica = self.tf.distribute.get_replica_context().replica_id_in_sync_group
         return self.tf.slice(indices, [replica * size], [size])
 
@@ -173,7 +173,7 @@ class Trainer(AllReduceLoop):
         return self.strategy.run(self._replica_step, args=(order[step], examples, *data))
 
     def _steps(self, order: Any, start: Any, end: Any, *data: Any) -> Any:
-        """Steps start to end - 1 of `order`; returns a value of the last of each local replica."""
+        """Run steps start to end - 1 of `order`; return a value of each replica's last step."""
         last = self._step(order, start, *data)
         if self.recipe.steps_per_execution == 1:
             return last  # a loop that never runs would be traced and compiled as well
@@ -196,10 +196,10 @@ class Trainer(AllReduceLoop):
 
     def _before_first_step(self) -> None:
         super()._before_first_step()
-        self.tf.constant(self.order.of_epoch(self.seed, self.recipe.epochs))
+        self.tf.constant(self.order.epoch_indices(self.seed, self.recipe.epochs))
 
     def _train_epoch(self, epoch: int, result: Result, events: EventLog) -> None:
-        tf, order = self.tf, self.order.of_epoch(self.seed, epoch)
+        tf, order = self.tf, self.order.epoch_indices(self.seed, epoch)
         steps, chunk = self._steps_of_epoch(len(order)), self.recipe.steps_per_execution
         indices = tf.constant(order)
         for start in range(self._begun.step, steps, chunk):
@@ -222,10 +222,10 @@ class Trainer(AllReduceLoop):
         return self._gather(self.tf.constant([*first]), data, self._train_types)
 
     def _computations(self) -> Iterator[Callable[[], Any]]:
-        for row in itertools.cycle(self.order.of_epoch(self.seed, 0)):
+        for row in itertools.cycle(self.order.epoch_indices(self.seed, 0)):
             yield partial(self._computation, self.tf.constant(row[None]), *self.train_data)
 
     def _evaluate(self) -> None:
         self._average_call()
-        for batch in self.order.of_evaluation():
+        for batch in self.order.evaluation_indices():
             self._evaluate_call(self.tf.constant(batch), *self.test_data)

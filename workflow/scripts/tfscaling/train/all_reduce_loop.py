@@ -10,6 +10,7 @@ from typing import Any
 from tfscaling.record.events import EventLog
 from tfscaling.spec.run_spec import RunSpec
 from tfscaling.train import loop, optimizers, user_model
+from tfscaling.train.custom_train_step import CustomTrainStep
 from tfscaling.train.loop import (
     Measured,
     Result,
@@ -18,7 +19,6 @@ from tfscaling.train.loop import (
     measured_by_itself,
     measured_by_sums,
 )
-from tfscaling.train.own_step import OwnStep
 
 #: Steps of computation alone that each rank measures after the training.
 COMPUTE_STEPS = 20
@@ -51,10 +51,15 @@ class AllReduceLoop(TrainingLoop):
         sample: Callable[[], tuple[Any, ...]],
         problem_of_labels: Callable[[], str | None],
     ) -> None:
-        """The model with its optimizer, on all replicas.
+        """Make the model with its optimizer, on all replicas.
 
-        `sample` gives a batch as `fit` would have it; `problem_of_labels` says why a classifier
-        could not learn the labels. Raises ModelError.
+        Args:
+            build_model: Makes the model.
+            sample: Returns a batch as `fit` would have it.
+            problem_of_labels: Returns why a classifier could not learn the labels, or None.
+
+        Raises:
+            ModelError: The model cannot be trained so.
         """
         import keras
 
@@ -62,12 +67,12 @@ class AllReduceLoop(TrainingLoop):
         keras.utils.set_random_seed(self.seed)
         with self.strategy.scope():
             self.model = build_model()
-            self.own: OwnStep | None = None
+            self.own: CustomTrainStep | None = None
             if user_model.trains_itself(self.model, self.recipe):
                 user_model.compile_as_asked(
                     self.model, self.recipe, self.replicas, self.updates_per_epoch
                 )
-                self.own = OwnStep(self.model, sample(), self.replicas)
+                self.own = CustomTrainStep(self.model, sample(), self.replicas)
                 self.optimizer = self.model.optimizer
             else:
                 user_model.check_classifier(self.model, problem_of_labels())
@@ -108,10 +113,10 @@ class AllReduceLoop(TrainingLoop):
             variable.assign(loop.stream(variable.value, number))
 
     def _gradients(self, batch: Any, weights: Any, examples: Any) -> tuple[Any, list[Any]]:
-        """This replica's part of the loss of a global batch of `examples`, and its gradients."""
+        """Return this replica's part of the loss of a global batch, and its gradients."""
         x, answers = batch
         if self.replicas > 1:
-            x = optimizers.of_any_size(x)
+            x = optimizers.forget_batch_size(x)
         with self.tf.GradientTape() as tape:
             sums = self._forward(x, answers, weights, training=True)
             # gradients are summed over the replicas by the optimizer: divide by all examples
@@ -132,8 +137,8 @@ class AllReduceLoop(TrainingLoop):
         loss, gradients = self._gradients(batch, weights, examples)
         # a loss scale sees the sums: replicas skip the same updates
         if self.replicas > 1:
-            gradients = optimizers.summed(gradients)
-        self.optimizer.apply(optimizers.after_all(gradients), self.model.trainable_variables)
+            gradients = optimizers.sum_over_replicas(gradients)
+        self.optimizer.apply(optimizers.wait_for_all(gradients), self.model.trainable_variables)
         return loss
 
     def test_on(self, batch: Any, weights: Any) -> None:
@@ -161,7 +166,7 @@ class AllReduceLoop(TrainingLoop):
         return self.tf.cast(examples, self.tf.int32)
 
     def _progress(self) -> Any:
-        """A value that is available once the optimizer has updated the weights."""
+        """Return a value that is available once the optimizer has updated the weights."""
         tf = self.tf
         first = tf.convert_to_tensor(self.model.trainable_variables[0].value)
         return tf.cast(tf.reshape(first, [-1])[0], tf.float32)
@@ -220,7 +225,7 @@ class AllReduceLoop(TrainingLoop):
         return durations[1:]
 
     def _fetch(self, values: Any) -> list[Any]:
-        """The values of this rank's replicas, which are available once their work is done.
+        """Fetch the values of this rank's replicas, which exist once their work is done.
 
         They are fetched so that a step that a GPU has not finished is not counted as done.
         """

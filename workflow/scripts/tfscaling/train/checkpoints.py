@@ -142,7 +142,10 @@ class Checkpoints:
         self.written_s += time.perf_counter() - start_s
 
     def _ask(self, training: Training, state: State, due: bool, step_s: float) -> None:
-        """`step_s` is the duration of a step lately; the ranks' mean says when to ask again."""
+        """Decide with the other ranks whether to write or to end, and when to decide again.
+
+        `step_s` is how long a step took lately.
+        """
         now_s = time.perf_counter()
         is_late = self._rank == 0 and now_s - self._last_s >= self._every_s
         ending, warned = _END in self._asked, _WARNING in self._asked
@@ -160,7 +163,7 @@ class Checkpoints:
             raise InterruptedTrainingError(f"interrupted {where}; {left}", written)
 
     def _write(self, training: Training, state: State) -> Path | None:
-        """A checkpoint of this state, or None if a rank could not write its part."""
+        """Write a checkpoint of this state; None if a rank could not write its part."""
         self._note(state.steps, force=True)
         temporary = checkpoint_folder.temporary(self._folder, state.steps, self._beginning.attempt)
         saved = training.saved()

@@ -34,35 +34,35 @@ def build_for(model: Any, sample: tuple[Any, ...]) -> None:
 
 
 def compile_settings(model: Any) -> Mapping[str, Any]:
-    """The arguments of the model's `compile`; none if it is not compiled."""
+    """Return the arguments of the model's `compile`; none if it is not compiled."""
     settings: Mapping[str, Any] = getattr(getattr(model, "_compile_config", None), "config", {})
     return settings
 
 
 def learning_rate(optimizer: Any) -> Any:
-    """The learning rate as the optimizer has it: a schedule or a variable."""
+    """Return the learning rate as the optimizer stores it: a schedule or a variable."""
     return optimizer._learning_rate
 
 
 def place_of(optimizer: Any, variable: Any) -> int:
-    """The index of the variable, or of a replica's copy of it, in the optimizer's slots."""
+    """Return the index of a variable, or of its replica's copy, in the optimizer's slots."""
     return int(optimizer._get_variable_index(variable))
 
 
 def moments(adam: Any, place: int) -> tuple[Any, Any]:
-    """The variables with Adam's first and second moment."""
+    """Return the variables with Adam's first and second moment."""
     return adam._momentums[place].value, adam._velocities[place].value
 
 
 def random_seed() -> Any:
-    """The seed that `keras.utils.set_random_seed` has set; None if none is set."""
+    """Return the seed that `keras.utils.set_random_seed` has set; None without one."""
     from keras.src.utils import rng_utils
 
     return rng_utils.get_random_seed()
 
 
 def one_device_extended() -> Any:
-    """What a strategy of one device does; a subclass of it does that with the other ranks."""
+    """Return the class that implements a strategy of one device, as a base for all ranks."""
     from tensorflow.python.distribute.one_device_strategy import OneDeviceExtended
 
     return OneDeviceExtended
@@ -74,7 +74,7 @@ def run_after(operation: Any, other: Any) -> None:
 
 
 def strategy_of_devices(devices: Sequence[str]) -> Any:
-    """The class MultiWorkerMirroredStrategy, with these CPU devices of this worker.
+    """Return the class MultiWorkerMirroredStrategy, for these CPU devices of this worker.
 
     TensorFlow's own constructor takes all GPUs, or else exactly one CPU; the rest of the strategy
     handles any list of devices.

@@ -17,8 +17,8 @@ import msgspec
 
 from tfscaling.launch.checkpoint_folder import State
 from tfscaling.record import step_estimates
-from tfscaling.record.events import CHECKPOINTED, EventLog
-from tfscaling.record.rank_report import Epoch, Execution, WentOn, summary
+from tfscaling.record.events import EventLog, EventName
+from tfscaling.record.rank_report import Epoch, Execution, ResumePoint, summary
 from tfscaling.spec.config import AUTO, AUTO_STEPS
 from tfscaling.spec.run_spec import RunSpec
 from tfscaling.train import user_model
@@ -28,7 +28,7 @@ _PROGRESS_INTERVAL_S = 5.0
 
 
 def compiled(function: Callable[..., Any], reduce_retracing: bool = False) -> Any:
-    """`function` as a graph of TensorFlow, traced as Keras traces a step of `fit`.
+    """Return `function` as a graph of TensorFlow, traced as Keras traces a step of `fit`.
 
     Without AutoGraph, which turns `if` and `for` of the source into operations: to rewrite the
     source of a step takes longer than to trace a small model.
@@ -49,7 +49,7 @@ def is_seed(variable: Any) -> bool:
 
 
 def stream(state: Any, number: Any) -> Any:
-    """The state of the random numbers of this replica: replica 0 draws what Keras alone would."""
+    """Return this replica's state of the random numbers: replica 0 draws what Keras alone would."""
     import tensorflow as tf
 
     own = tf.cast(number, state.dtype) * SEED_STRIDE
@@ -102,7 +102,7 @@ class Result:
     steps: list[Execution] = field(default_factory=list)
     test_loss: float | None = None
     test_accuracy: float | None = None
-    went_on: WentOn | None = None
+    went_on: ResumePoint | None = None
     examples_trained: int = 0
     diverged: str = ""
     evaluations: int = 0
@@ -116,7 +116,7 @@ class Result:
         return waited_s / sum(execution.steps for execution in later) if waited_s else None
 
     def finite(self, name: str, value: float, epoch: int) -> float | None:
-        """The value if it is a number; else None, and the training has diverged."""
+        """Return the value if it is finite; else None, and mark the training as diverged."""
         if math.isfinite(value):
             return value
         found = "NaN" if math.isnan(value) else "infinite"
@@ -182,7 +182,7 @@ class TrainingLoop(ABC):
         self._begun = Begun()
 
     def _in_replicas(self, function: Callable[..., Any], reduce_retracing: bool = False) -> Any:
-        """`function`, called in each replica with its part of the arguments, as a graph."""
+        """Return a graph that calls `function` in each replica with its part of the arguments."""
         return compiled(
             lambda *args: self.strategy.run(function, args=args), reduce_retracing=reduce_retracing
         )
@@ -202,7 +202,7 @@ class TrainingLoop(ABC):
 
     @abstractmethod
     def _measured(self) -> Measured:
-        """What was found since `_reset`, over all replicas."""
+        """Return what was measured since `_reset`, over all replicas."""
 
     @abstractmethod
     def _train_epoch(self, epoch: int, result: Result, events: EventLog) -> None:
@@ -217,7 +217,7 @@ class TrainingLoop(ABC):
         return []
 
     def saved(self) -> Saved:
-        """The variables of a checkpoint, in the same order in each attempt and on each rank."""
+        """Return the variables of a checkpoint, in one order for all attempts and ranks."""
         shared = [*self.model.trainable_variables, *getattr(self.optimizer, "variables", ())]
         equal = {id(variable.value) for variable in shared}
         found = variables_of(self.strategy, self.model, self.optimizer, self.totals)
@@ -227,7 +227,7 @@ class TrainingLoop(ABC):
         )
 
     def agreed(self, values: Sequence[float]) -> list[float]:
-        """The means of three values over the replicas; all ranks wait for one another."""
+        """Return the means of three values over the replicas; all ranks wait for one another."""
         return list(values)
 
     def _skip(self, state: State, events: EventLog) -> None:
@@ -278,7 +278,7 @@ class TrainingLoop(ABC):
                 is_last = epoch == epochs and steps == self.updates_per_epoch
                 may_end = self._steps_left <= 0 and not is_last
                 result.is_short = may_end and self._is_enough(result)
-            events.add("epoch", **msgspec.to_builtins(row))
+            events.add(EventName.EPOCH, **msgspec.to_builtins(row))
             report(
                 f"epoch {epoch}/{epochs}: {described(row.loss, found)}, "
                 f"{row.duration_s:.1f} s, {end_s - start_s:.1f} s since the first step"
@@ -286,7 +286,7 @@ class TrainingLoop(ABC):
             # a short run has an evaluation as those between epochs: it compiles, the last does not
             is_due = epoch % interval == 0 or (result.is_short and not result.evaluations)
             if is_due and interval < epochs and epoch < epochs and not result.diverged:
-                report(self.evaluate(result, events, "epoch_evaluated"))
+                report(self.evaluate(result, events, EventName.EPOCH_EVALUATED))
             if result.diverged:
                 result.test_loss = result.test_accuracy = None  # of an epoch before, if of any
                 report(f"diverged: {result.diverged}: the training ends here")
@@ -303,11 +303,11 @@ class TrainingLoop(ABC):
     def _end(self, result: Result, events: EventLog) -> None:
         """Write the events that the last epoch is done."""
         if (made := self._checkpoints) is not None:
-            events.add(CHECKPOINTED, read_s=made.read_s, written_s=made.written_s)
-        events.add("trained")
+            events.add(EventName.CHECKPOINTED, read_s=made.read_s, written_s=made.written_s)
+        events.add(EventName.TRAINED)
 
     def _steps_of_epoch(self, whole: int) -> int:
-        """Steps of an epoch that has `whole` steps: fewer if `stop_after_steps` ends it."""
+        """Return the steps of an epoch of `whole` steps: fewer if `stop_after_steps` ends it."""
         is_auto = self.recipe.stop_after_steps == AUTO
         return whole if is_auto else int(min(whole, self._steps_left))
 
@@ -338,11 +338,11 @@ class TrainingLoop(ABC):
         return time.perf_counter() - start_s
 
     def _before_first_step(self) -> None:
-        """What comes before the first step of an epoch."""
+        """Do what comes before the first step of an epoch."""
         self._reset()
 
     def _first_epoch(self, result: Result, events: EventLog) -> int:
-        """The epoch to begin with: where there is a checkpoint, that which it is of."""
+        """Return the epoch to begin with: the checkpoint's epoch, if a checkpoint exists."""
         checkpoints = self._checkpoints
         self._begun = Begun()
         if checkpoints is None or (state := checkpoints.restore(self)) is None:
@@ -351,7 +351,7 @@ class TrainingLoop(ABC):
             self._skip(state, events)
         result.epochs += state.epochs
         result.examples_trained = state.examples_trained
-        result.went_on = summary(state, WentOn)
+        result.went_on = summary(state, ResumePoint)
         self._begun = Begun(
             step=state.step,
             steps=state.steps - state.step,
@@ -379,8 +379,10 @@ class TrainingLoop(ABC):
         return self._begun.before_s + (now_s - self._begun_s) - written_s
 
     def _after_step(self, result: Result, epoch: int, step: int, examples: int) -> bool:
-        """To be called after `step` steps of an epoch that has more; they had `examples`
-        examples. Whether the training ends here."""
+        """Write a checkpoint if it is due; return whether the training ends within this epoch.
+
+        Call it after `step` steps of an epoch that has more; they had `examples` examples.
+        """
         if self._checkpoints is not None:
             self._checkpoints.after_step(
                 self, self._begun.steps + step, lambda: self._state(result, epoch, step, examples)
@@ -395,7 +397,7 @@ class TrainingLoop(ABC):
         checkpoints.after_epoch(self, self._state(result, epoch + 1, 0, 0))
 
     def _state(self, result: Result, epoch: int, step: int, examples: int) -> State:
-        """What a checkpoint after `step` steps of an epoch has besides variables."""
+        """Return what a checkpoint after `step` steps of an epoch has besides variables."""
         assert self._checkpoints is not None
         epoch_s = self._epoch_s(time.perf_counter()) if step else 0.0
         return State(
@@ -412,7 +414,7 @@ class TrainingLoop(ABC):
             epochs=tuple(result.epochs),
         )
 
-    def evaluate(self, result: Result, events: EventLog, event: str) -> str:
+    def evaluate(self, result: Result, events: EventLog, event: EventName) -> str:
         """Loss and accuracy on the held-out examples, each counted once, summed over replicas.
 
         They are set in the result and in its last epoch; `event` reports them. Returns a line.
@@ -439,7 +441,7 @@ class TrainingLoop(ABC):
     def _note(self, events: EventLog, result: Result, epoch: int, step: int) -> None:
         """Write the event of the very first step, or else a sign of life."""
         if len(result.steps) == 1:
-            events.add("first_step")
+            events.add(EventName.FIRST_STEP)
         else:
             self._sign_of_life(events, epoch, step)
 
@@ -447,15 +449,15 @@ class TrainingLoop(ABC):
         """Write an event every few seconds: the launcher ends runs in which nothing moves."""
         now_s = time.perf_counter()
         if now_s - self._reported_s > _PROGRESS_INTERVAL_S:
-            events.add("progress", epoch=epoch, step=step)
+            events.add(EventName.PROGRESS, epoch=epoch, step=step)
             self._reported_s = now_s
 
     def _gather(self, indices: Any, data: tuple[Any, ...], types: Any = None) -> tuple[Any, ...]:
-        """The examples at `indices` of inputs, answers and weights, as `fit` has them of arrays.
+        """Return the examples at `indices` of inputs, answers and weights, as `fit` gets them.
 
-        `types` are the arrays' own, where `data` is held in others. Floating point is float32, all
-        else as it is; only a classifier's inputs of bytes are scaled to [0, 1], unless the model's
-        own input is of whole numbers.
+        `types` are the arrays' types if `data` is held in others. Floating point is float32, all
+        else unchanged; only a classifier's inputs of bytes are scaled to [0, 1], unless the model's
+        input is of whole numbers.
         """
         tf = self.tf
 

@@ -7,13 +7,15 @@ is the gradient of the complete batch only if its loss is the mean of the parts'
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
-#: Examples of each part that is compared.
+#: Examples of each half of the batch that is compared.
 PART_EXAMPLES = 8
+#: Examples of the smallest parts, where there are more: a custom loss may need several.
+_SMALLEST_PART = 2
 #: Relative differences that rounding explains.
 TOLERANCE = {"float32": 1e-4, "float16": 2e-2, "bfloat16": 5e-2}
 #: What is added to new weights at random, at least.
@@ -25,13 +27,32 @@ _WAY_OUT = (
 )
 
 
-class LossOfParts(NamedTuple):
-    """Losses of a batch's halves, of the batch, and of its first half twice."""
+class Halves(NamedTuple):
+    """Losses of a batch and of its two halves."""
 
+    whole: float
     first: float
     second: float
-    whole: float
+
+    @property
+    def mean(self) -> float:
+        """The mean of the halves' losses."""
+        return (self.first + self.second) / 2
+
+
+class LossOfParts(NamedTuple):
+    """Losses of a batch's parts, as `compare` returns them.
+
+    Attributes:
+        first: Loss of the batch's first half.
+        doubled: Loss of the batch's first half twice.
+        halves: Losses of the batch, or of a part, whose halves' mean differs most from it.
+        tolerance: Relative difference that rounding explains.
+    """
+
+    first: float
     doubled: float
+    halves: Halves
     tolerance: float
 
     @property
@@ -48,11 +69,11 @@ class LossOfParts(NamedTuple):
     @property
     def warning(self) -> str | None:
         """How this loss depends on the number of replicas, or None."""
-        mean = (self.first + self.second) / 2
-        if self._is_close(self.whole, mean):
+        whole, mean = self.halves.whole, self.halves.mean
+        if self._is_close(whole, mean):
             return None
         return (
-            f"the loss of a batch is {self.whole:.6g}, the mean of its halves' losses {mean:.6g}: "
+            f"the loss of a batch is {whole:.6g}, the mean of its halves' losses {mean:.6g}: "
             "examples count differently, as with masks, and replicas train with the mean of their "
             f"own losses. For the same training on all numbers of replicas {_WAY_OUT}"
         )
@@ -81,23 +102,37 @@ def compare(model: Any, batch: tuple[Any, ...]) -> LossOfParts | None:
     """
     import keras
 
-    examples = len(keras.tree.flatten(batch)[0])
-    part = min(PART_EXAMPLES, examples // 2)
-    if not part:
+    examples = min(2 * PART_EXAMPLES, len(keras.tree.flatten(batch)[0]))
+    if examples < 2:
         return None
-    first, second = np.arange(part), np.arange(part, 2 * part)
-    both = np.concatenate([first, second])
+    rows = np.arange(1 << (examples.bit_length() - 1))  # their number is a power of two
+    first = rows[: len(rows) // 2]
     try:
-        loss = _loss_of(model, batch, both)
+        loss = _loss_of(model, batch, rows)
         if not np.isclose(loss(first), loss(first), rtol=1e-5):
             return None
-        twice = np.concatenate([first, first])
-        first_loss, second_loss, whole, doubled = map(loss, (first, second, both, twice))
+        doubled = loss(np.concatenate([first, first]))
+        halves = list(_halves(loss, rows))
     except Exception:  # raised by user code, which may want other batches than a part
         return None
+    if not np.isfinite([doubled, *np.ravel(halves)]).all():
+        return None
     tolerance = TOLERANCE.get(model.compute_dtype, TOLERANCE["float32"])
-    found = LossOfParts(first_loss, second_loss, whole, doubled, tolerance)
-    return found if np.isfinite(found).all() else None
+    farthest = max(halves, key=lambda each: abs(each.whole - each.mean))
+    return LossOfParts(halves[0].first, doubled, farthest, tolerance)
+
+
+def _halves(loss: Callable[[np.ndarray], float], rows: np.ndarray) -> Iterator[Halves]:
+    """Yield losses of a batch, of its parts down to two examples, and of their halves.
+
+    By chance the halves of one batch may have nearly equal losses; several parts have not.
+    """
+    size, losses = len(rows), [loss(rows)]
+    while size > 1 and (size > _SMALLEST_PART or size == len(rows)):
+        size //= 2
+        of_halves = [loss(part) for part in np.split(rows, len(rows) // size)]
+        yield from map(Halves, losses, of_halves[::2], of_halves[1::2])
+        losses = of_halves
 
 
 def _loss_of(model: Any, batch: tuple[Any, ...], rows: np.ndarray) -> Callable[[np.ndarray], float]:

@@ -78,7 +78,7 @@ MODELS: dict[str, Model] = {
 
 
 def get(name: str, parameters: Given = NOTHING) -> Model:
-    """The model of this name, or of the custom function `package.module:function`."""
+    """Return the model with this name, or made by the function `package.module:function`."""
     if not user_code.is_reference(name):
         return MODELS[name]
     build = functools.partial(user_model.build, name, lambda: user_code.call(name, parameters))

@@ -29,27 +29,34 @@ def learning_rate_factor(recipe: Recipe, replicas: int) -> float:
 def make_optimizer(
     recipe: Recipe, replicas: int, updates_per_epoch: int | None = None, casts: bool = False
 ) -> Any:
-    """The recipe's Keras optimizer for this number of replicas, see `fused`; sgd if it names none.
+    """Make the recipe's Keras optimizer for this number of replicas (`make_fused`); default: sgd.
 
-    Raises ValueError if the recipe has no learning rate, or asks for a schedule and
-    `updates_per_epoch` is not known (None).
+    Args:
+        recipe: The recipe, with learning rate, schedule and precision.
+        replicas: Number of replicas, by which the learning rate may be scaled.
+        updates_per_epoch: Updates in an epoch; None if unknown.
+        casts: Whether gradients are casts of bfloat16, see `make_fused`.
+
+    Raises:
+        ValueError: The recipe has no learning rate, or has a schedule and `updates_per_epoch` is
+            unknown.
     """
     import keras
 
     if recipe.learning_rate is None:
         raise ValueError("the recipe gives no learning_rate, and the model is not compiled")
     full = recipe.learning_rate * learning_rate_factor(recipe, replicas)
-    rate = scheduled(recipe, full, updates_per_epoch)
+    rate = make_learning_rate(recipe, full, updates_per_epoch)
     own = {"momentum": recipe.momentum or 0.0, "nesterov": bool(recipe.nesterov)}
     kind, own = ("adam", {}) if recipe.optimizer == "adam" else ("sgd", own)
-    optimizer = fused(kind, rate, casts, weight_decay=recipe.weight_decay or None, **own)
+    optimizer = make_fused(kind, rate, casts, weight_decay=recipe.weight_decay or None, **own)
     if recipe.precision == "mixed_float16":
         return keras.mixed_precision.LossScaleOptimizer(optimizer)
     return optimizer
 
 
-def scheduled(recipe: Recipe, full: float, updates_per_epoch: int | None) -> Any:
-    """The learning rate `full` itself, or Keras's schedule from it that the recipe asks for.
+def make_learning_rate(recipe: Recipe, full: float, updates_per_epoch: int | None) -> Any:
+    """Return the learning rate `full` itself, or the schedule from it that the recipe requests.
 
     Update number u, from 0 on, of w updates of warm-up has (u + 1) / w of the full rate. Raises
     ValueError if there is a schedule and `updates_per_epoch` is None.
@@ -84,13 +91,13 @@ def scheduled(recipe: Recipe, full: float, updates_per_epoch: int | None) -> Any
 COMPILED_ELEMENTS_MIN = 1 << 18
 
 
-def fused(kind: str, learning_rate: Any, casts: bool = False, **settings: Any) -> Any:
-    """Keras's SGD or Adam, with one operation of TensorFlow for the update of a variable.
+def make_fused(kind: str, learning_rate: Any, casts: bool = False, **settings: Any) -> Any:
+    """Make Keras's SGD or Adam, which updates a variable by one operation of TensorFlow.
 
-    It applies gradients as they are given: nothing is summed over the replicas. `casts`: where a
-    gradient is a cast of bfloat16, as Keras's mixed_bfloat16 makes it, XLA compiles cast and update
-    of a large variable together, and no array has the gradient in the variable's type. That is for
-    variables on a CPU, and gradients of one replica: a sum over replicas is no cast.
+    It applies gradients as they are given: nothing is summed over the replicas. With `casts`,
+    where a gradient is a cast of bfloat16, as Keras's mixed_bfloat16 makes it, XLA compiles cast
+    and update of a large variable together, and no array has the gradient in the variable's type.
+    That is for variables on a CPU, and gradients of one replica: a sum over replicas is no cast.
     """
     import keras
     import tensorflow as tf
@@ -101,14 +108,14 @@ def fused(kind: str, learning_rate: Any, casts: bool = False, **settings: Any) -
 
     class Fused(base):  # type: ignore[misc,valid-type]
         def apply(self, grads: Any, trainable_variables: Any = None) -> None:
-            with summed_already():
+            with gradients_as_given():
                 super().apply(grads, trainable_variables)
 
         def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
             if isinstance(gradient, tf.IndexedSlices):  # rows of an embedding
                 super().update_step(gradient, variable, learning_rate)
                 return
-            before = before_cast(gradient) if casts else None
+            before = undo_cast(gradient) if casts else None
             if before is None or variable.shape.num_elements() < COMPILED_ELEMENTS_MIN:
                 update(self, gradient, variable, learning_rate)
                 return
@@ -169,7 +176,7 @@ def _update_by_adam(adam: Any, gradient: Any, variable: Any, learning_rate: Any)
 
 
 @contextmanager
-def summed_already() -> Iterator[None]:
+def gradients_as_given() -> Iterator[None]:
     """In a replica: a context in which optimizers take gradients as they are, and sum nothing.
 
     Replicas meet as in the context around it, unless the optimizer updates weights in a condition,
@@ -221,8 +228,8 @@ def _view() -> Any:
     return View
 
 
-def changed(gradient: Any, number: Any, by: Callable[[Any, Any], Any]) -> Any:
-    """A gradient, or the values of its slices, multiplied or divided `by` TensorFlow."""
+def scale_values(gradient: Any, number: Any, by: Callable[[Any, Any], Any]) -> Any:
+    """Return a gradient, or the values of its slices, changed `by` a function of TensorFlow."""
     import tensorflow as tf
 
     own = tf.cast(number, gradient.dtype)
@@ -231,7 +238,7 @@ def changed(gradient: Any, number: Any, by: Callable[[Any, Any], Any]) -> Any:
     return by(gradient, own)
 
 
-def summed(gradients: Sequence[Any]) -> list[Any]:
+def sum_over_replicas(gradients: Sequence[Any]) -> list[Any]:
     """Return the sums of the replicas' gradients, in a replica (None: there is none).
 
     A table gets the slices from all replicas, one after the other, as if one device had looked up
@@ -250,7 +257,7 @@ def summed(gradients: Sequence[Any]) -> list[Any]:
 def _looked_up_once(own: Any, total: Any, replicas: int) -> Any:
     """Add the replicas' slices if all replicas looked up the same places for all examples.
 
-    The size of a batch is unknown while a step is traced (see `of_any_size`): a known number of
+    The size of a batch is unknown while a step is traced (`forget_batch_size`): a known number of
     slices does not depend on it. An unknown number may depend on the length of texts: places that
     ascend do not come from several examples.
     """
@@ -276,7 +283,7 @@ def _looked_up_once(own: Any, total: Any, replicas: int) -> Any:
     return tf.IndexedSlices(values, indices, own.dense_shape)
 
 
-def of_any_size(batch: Any) -> Any:
+def forget_batch_size(batch: Any) -> Any:
     """Return inputs whose whole numbers have a number of examples that a graph does not know."""
     import tensorflow as tf
 
@@ -288,15 +295,15 @@ def of_any_size(batch: Any) -> Any:
     return tf.nest.map_structure(of_any, batch)
 
 
-def after_all(gradients: Sequence[Any]) -> list[Any]:
-    """The gradients (None: there is none); each is available once all of them are.
+def wait_for_all(gradients: Sequence[Any]) -> list[Any]:
+    """Return the gradients; each is available once all of them are. None stays None.
 
     As long as the backward pass still reads a variable, its update would have to copy it. What the
     backward pass made in bfloat16 is cast after that, where it is used.
     """
     import tensorflow as tf
 
-    made = [gradient if (cast := before_cast(gradient)) is None else cast for gradient in gradients]
+    made = [gradient if (cast := undo_cast(gradient)) is None else cast for gradient in gradients]
     found = [gradient for gradient in made if gradient is not None]
     with tf.control_dependencies(tf.nest.flatten(found, expand_composites=True)):
         after = [None if gradient is None else tf.identity(gradient) for gradient in made]
@@ -306,8 +313,8 @@ def after_all(gradients: Sequence[Any]) -> list[Any]:
     ]
 
 
-def before_cast(gradient: Any) -> Any:
-    """The bfloat16 tensor that this one of a graph is a cast of; None if it is not."""
+def undo_cast(gradient: Any) -> Any:
+    """Return the bfloat16 tensor from which this tensor was cast; None if it is no cast."""
     import tensorflow as tf
 
     if tf.executing_eagerly() or not isinstance(gradient, tf.Tensor) or gradient.op.type != "Cast":

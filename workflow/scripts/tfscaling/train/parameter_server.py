@@ -17,7 +17,7 @@ import numpy as np
 
 from tfscaling.datasets.catalogue import Arrays, Nest
 from tfscaling.launch.rank_process import RankContext
-from tfscaling.record.events import EventLog
+from tfscaling.record.events import EventLog, EventName
 from tfscaling.record.rank_report import Execution
 from tfscaling.spec.config import Recipe
 from tfscaling.spec.run_spec import RunSpec
@@ -46,7 +46,7 @@ def serve(context: RankContext) -> bool:
         tf.train.ClusterSpec({job: list(tasks) for job, tasks in own.jobs.items()}),
         job_name=own.job, task_index=own.index, protocol="grpc", start=True,
     )  # fmt: skip
-    context.events.add("rendezvous", serves=True)
+    context.events.add(EventName.RENDEZVOUS, serves=True)
     return context.coordinator_has_ended_well()
 
 
@@ -116,7 +116,7 @@ class ReplicaStates:
             self._rows.append(tf.Variable(np.stack(values), trainable=False))
 
     def forward(self, number: Any, call: Callable[[], Any]) -> Any:
-        """What `call` returns for the replica of this number, whose values it changes."""
+        """Return what `call` returns for the replica with this number, whose state it changes."""
         import keras
         import tensorflow as tf
 
@@ -188,7 +188,7 @@ class ParameterServerTrainer(TrainingLoop):
         self._update_step = self._in_replicas(self._apply_all)
 
     def _resident(self, arrays: tuple[Nest, ...]) -> Any:
-        """An iterator on each worker that gives the whole arrays, again and again."""
+        """Return an iterator on each worker that gives the complete arrays again and again."""
         tf = self.tf
 
         def dataset() -> Any:
@@ -216,7 +216,7 @@ class ParameterServerTrainer(TrainingLoop):
         self.optimizer.apply_gradients(zip(own, variables, strict=True))
 
     def _contribute(self, batch: Batch, data: Any) -> None:
-        """Synchronous: add this worker's gradients to the update."""
+        """Add this worker's gradients to the synchronous update."""
         own = self._gradients_of(batch, data)
         for total, gradient in zip(self.gradients, own, strict=True):
             # a variable that the loss does not depend on has no gradient: it stays 0
@@ -262,7 +262,7 @@ class ParameterServerTrainer(TrainingLoop):
         self.coordinator.schedule(self._worker_step, args=(batch, self.train_data))
 
     def _train_epoch(self, epoch: int, result: Result, events: EventLog) -> None:
-        order = self.order.of_epoch(self.seed, epoch)
+        order = self.order.epoch_indices(self.seed, epoch)
         if self.synchronous:
             self._train_synchronously(epoch, order, result, events)
         else:
@@ -309,7 +309,7 @@ class ParameterServerTrainer(TrainingLoop):
     def _evaluate(self) -> None:
         if self.states is not None:
             self.states.average()
-        for batch in self.order.of_evaluation().reshape(-1, self.order.evaluation_batch):
+        for batch in self.order.evaluation_indices().reshape(-1, self.order.evaluation_batch):
             arguments = (self.tf.constant(batch), self.test_data)
             self.coordinator.schedule(self._evaluation_step, args=arguments)
         self.coordinator.join()

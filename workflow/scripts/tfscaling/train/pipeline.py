@@ -159,7 +159,7 @@ class Feed:
         return examples
 
     def _split(self, batch: Any, examples: int, more: int) -> list[Fed]:
-        """The parts of a batch on the devices."""
+        """Split a batch into parts for the devices."""
         import tensorflow as tf
 
         size = self._batch
@@ -191,7 +191,7 @@ class Datasets(NamedTuple):
 
 
 def datasets_of(name: str, returned: Any) -> Datasets:
-    """What the user's function returned, checked. Raises PipelineError."""
+    """Check what the user's function returned, and return it. Raises PipelineError."""
     import tensorflow as tf
 
     if not isinstance(returned, tuple | list) or len(returned) != 2:
@@ -253,7 +253,7 @@ class PipelineTrainer(AllReduceLoop):
 
     @contextmanager
     def _fed(self, dataset: Any) -> Iterator[Iterator[Any]]:
-        """The worker's batches, each as a `Fed` on every replica."""
+        """Yield the worker's batches, each as a `Fed` on every replica."""
         local, seen = self.strategy.experimental_local_results, None
         if self._kept is not None:
             seen = self.tf.nest.map_structure(lambda value: local(value)[0], self._kept.batch)

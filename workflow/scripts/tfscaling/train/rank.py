@@ -20,8 +20,9 @@ from msgspec.structs import replace
 
 from tfscaling.datasets import catalogue
 from tfscaling.datasets.catalogue import Arrays, PipelineContext
-from tfscaling.launch.rank_process import RankContext, let_others_tell
+from tfscaling.launch.rank_process import RankContext, defer_failure
 from tfscaling.record import attempts, clock, crashes, prepared_data
+from tfscaling.record.events import EventName
 from tfscaling.record.rank_report import (
     Rank,
     RankReport,
@@ -32,9 +33,9 @@ from tfscaling.record.rank_report import (
 from tfscaling.spec import user_code, variants
 from tfscaling.spec.run_spec import CheckedModel, ModelToCheck, RunSpec
 from tfscaling.train import (
+    custom_train_step,
     loss_means,
     models,
-    own_step,
     parameter_server,
     strategies,
     user_model,
@@ -65,10 +66,10 @@ def prepare(context: RankContext, spec: RunSpec) -> list[str]:
     try:
         names = strategies.configure(gpus, spec.measured.devices, threads)
     except strategies.DeviceError:
-        let_others_tell(spec)
+        defer_failure(spec)
         raise
-    # not before: it tells `let_others_tell` that this host has what the run requests
-    context.events.add("imported", imported_s)
+    # not before: it tells `defer_failure` that this host has what the run requests
+    context.events.add(EventName.IMPORTED, imported_s)
     return names
 
 
@@ -107,9 +108,9 @@ def _hidden(*names: str) -> Iterator[None]:
 
 
 def place_of(context: RankContext, spec: RunSpec, used: Sequence[str]) -> Rank:
-    """What the rank got, its clock aside; `used` are the devices of its replicas.
+    """Return what the rank got, its clock aside; `used` are the devices of its replicas.
 
-    To be called after the work: to ask the driver takes time that is no phase of a training.
+    Call it after the work: a query of the driver takes time that is no phase of a training.
     """
     import tensorflow as tf
 
@@ -138,22 +139,24 @@ def run(context: RankContext, spec: RunSpec, dataset_file: Path) -> RankReport:
     keras.mixed_precision.set_dtype_policy(spec.recipe.precision)
     strategy = kind.build(names, spec.recipe.communication)
     # what TensorFlow has, which need not be what it was told
-    worker_devices = strategies.of_workers() if kind.coordinated else None
-    used = names if kind.coordinated else strategies.in_use(strategy)
-    events.add("rendezvous", replicas=spec.replicas)
+    worker_devices = strategies.worker_devices() if kind.coordinated else None
+    used = names if kind.coordinated else strategies.devices_in_use(strategy)
+    events.add(EventName.RENDEZVOUS, replicas=spec.replicas)
     data, data_sha256 = data_of(context.cluster.index, spec, dataset_file)
     build = models.get(spec.point.model, spec.recipe.constants).build
     trainer: AllReduceLoop | ParameterServerTrainer
     if isinstance(data, Datasets):
-        events.add("data", pipeline=True)
+        events.add(EventName.DATA, pipeline=True)
     else:
-        events.add("data", train_examples=data.train_examples, test_examples=data.test_examples)
+        events.add(
+            EventName.DATA, train_examples=data.train_examples, test_examples=data.test_examples
+        )
     if kind.coordinated and isinstance(data, Arrays):
         trainer = ParameterServerTrainer(strategy, build, data, spec, kind.synchronous)
     else:
         trainer = all_reduce_trainer(strategy, build, data, spec)
     parameters = int(trainer.model.count_params())
-    events.add("built", model_parameters=parameters)
+    events.add(EventName.BUILT, model_parameters=parameters)
     is_first = cluster.rank == 0  # its log has the progress
     report_line: Callable[[str], None] = partial(print, flush=True) if is_first else lambda _: None
     result = trainer.train(events, report_line, checkpoints_of(context, spec))
@@ -161,9 +164,10 @@ def run(context: RankContext, spec: RunSpec, dataset_file: Path) -> RankReport:
     stopped: Stopped | None = None
     weights = ""
     if result.diverged:
-        events.add("evaluated")  # the phase exists but is empty: nothing is left to evaluate
+        # the phase exists but is empty: nothing is left to evaluate
+        events.add(EventName.EVALUATED)
     else:
-        report_line(trainer.evaluate(result, events, "evaluated"))
+        report_line(trainer.evaluate(result, events, EventName.EVALUATED))
         weights = _weights_sha256(trainer.model)
         if result.is_short:
             stopped = Stopped(
@@ -172,7 +176,7 @@ def run(context: RankContext, spec: RunSpec, dataset_file: Path) -> RankReport:
                 epoch_turn_s=trainer.epoch_turn_s(),
             )
         compute_steps = trainer.compute_steps()
-    events.add("probed", steps=len(compute_steps))
+    events.add(EventName.PROBED, steps=len(compute_steps))
     kind.end()
     return TrainingReport(
         **fields_of(place_of(context, spec, used)),
@@ -205,7 +209,7 @@ def run(context: RankContext, spec: RunSpec, dataset_file: Path) -> RankReport:
 def all_reduce_trainer(
     strategy: Any, build: Callable[[], Any], data: Arrays | Datasets, spec: RunSpec
 ) -> AllReduceLoop:
-    """The training of a model on arrays, or on a pipeline."""
+    """Make the training of a model on arrays, or on a pipeline."""
     if isinstance(data, Datasets):
         return PipelineTrainer(strategy, build, data, spec)
     return Trainer(strategy, build, data, spec)
@@ -217,7 +221,7 @@ def _warnings(
     data: Arrays | Datasets,
     result: Result,
 ) -> Iterator[str]:
-    """What of a user's model and data is taken in another way than it may be meant."""
+    """Yield warnings about a user's model and data that may be treated differently than meant."""
     model = trainer.model
     yield from user_model.warnings(model, spec.recipe)
     if isinstance(data, Arrays):
@@ -239,7 +243,7 @@ def _losses_of_parts(trainer: AllReduceLoop) -> loss_means.LossOfParts | None:
 
 
 def checkpoints_of(context: RankContext, spec: RunSpec) -> Checkpoints | None:
-    """The run's checkpoints, or None if its recipe asks for none."""
+    """Return the run's checkpoints; None if its recipe requests none."""
     beginning = attempts.read_beginning(context.folder)
     if beginning is None or not spec.recipe.writes_checkpoints:
         return None
@@ -248,7 +252,7 @@ def checkpoints_of(context: RankContext, spec: RunSpec) -> Checkpoints | None:
 
 
 def data_of(worker: int, spec: RunSpec, dataset_file: Path) -> tuple[Arrays | Datasets, str | None]:
-    """The prepared arrays, or this worker's part of a pipeline; with its checksum."""
+    """Load the prepared arrays, or this worker's part of a pipeline; with their checksum."""
     recipe, dataset = spec.recipe, spec.dataset
     if dataset is None or not user_code.is_pipeline(dataset):
         arrays = catalogue.load(
@@ -345,7 +349,7 @@ def _build_model(spec: RunSpec, dataset_file: Path, on_several_replicas: bool) -
             )
         )
     elif on_several_replicas:
-        own_step.check_reductions(trainer.model)
+        custom_train_step.check_reductions(trainer.model)
         loss_means.spread_weights(trainer.model)
         losses = _losses_of_parts(trainer)
         if losses is not None and losses.problem:

@@ -61,15 +61,15 @@ def hide_gpus(environ: MutableMapping[str, str]) -> None:
 
 
 def gpu_names() -> list[str | None]:
-    """The models of the GPUs that TensorFlow sees, as the driver has them; None: not told."""
+    """Return the models of the GPUs that TensorFlow sees; None for a GPU without a name."""
     import tensorflow as tf
 
     details = tf.config.experimental.get_device_details
     return [details(gpu).get("device_name") for gpu in tf.config.list_physical_devices("GPU")]
 
 
-def in_use(strategy: Any) -> list[str]:
-    """The devices of this rank's replicas, of those that TensorFlow has: ["GPU:0", "GPU:1"]."""
+def devices_in_use(strategy: Any) -> list[str]:
+    """Return the devices of this rank's replicas, such as ["GPU:0", "GPU:1"]."""
     import tensorflow as tf
 
     present = {_short(device.name) for device in tf.config.list_logical_devices()}
@@ -77,8 +77,8 @@ def in_use(strategy: Any) -> list[str]:
     return [name for name in used if name in present]
 
 
-def of_workers() -> tuple[tuple[str, ...], ...]:
-    """The devices of each worker that this coordinator is connected to: its GPUs, or its CPU."""
+def worker_devices() -> tuple[tuple[str, ...], ...]:
+    """Return the devices of each worker that this coordinator drives: its GPUs, or its CPU."""
     import tensorflow as tf
 
     found: dict[int, list[str]] = {}
@@ -100,7 +100,7 @@ def _short(name: str) -> str:
 
 
 def missing_gpus(requested: int, seen: int, exported: Mapping[str, str | None]) -> str:
-    """The message for a wrong number of GPUs, with the variables that say which there are."""
+    """Return the message for a wrong number of GPUs, with the variables that select GPUs."""
     variables = ", ".join(f"{name}={value or '(not set)'}" for name, value in exported.items())
     return (
         f"GPUs requested for this task: {requested}; GPUs that TensorFlow sees: {seen}; "
@@ -125,7 +125,7 @@ def alone() -> Iterator[None]:
 
 
 def hiding_replicas(base: Any) -> Any:
-    """The class of strategies whose replicas `alone` hides."""
+    """Return a class of strategies whose replicas `alone` hides."""
 
     class Hiding(base):  # type: ignore[misc]
         @property

@@ -1,10 +1,10 @@
 """A custom Keras model: which of its settings train it, and what is refused or reported.
 
 A compiled model, or one with a custom `compute_loss`, is trained by its own loss, metrics and
-optimizer (`own_step`); keys of the recipe win where they are given. Any other model is a classifier
-whose layers, weights and `call` are taken, and whose loss is the cross-entropy; so is every model
-if the recipe's `loss` says so. A model with a custom `train_step` or `fit` is refused: a program
-trains it.
+optimizer (`custom_train_step`); keys of the recipe win where they are given. Any other model is a
+classifier whose layers, weights and `call` are taken, and whose loss is the cross-entropy; so is
+every model if the recipe's `loss` says so. A model with a custom `train_step` or `fit` is refused:
+a program trains it.
 
 A model that trains itself gets the arrays as `fit` gives them. A classifier's bytes are images,
 which are scaled to [0, 1], unless the model says otherwise: an integer `keras.Input` takes them as
@@ -21,7 +21,7 @@ import numpy as np
 from tfscaling.datasets.catalogue import Nest
 from tfscaling.spec.config import Recipe
 from tfscaling.train import keras_internals
-from tfscaling.train.optimizers import learning_rate_factor, make_optimizer, scheduled
+from tfscaling.train.optimizers import learning_rate_factor, make_learning_rate, make_optimizer
 
 #: Methods of keras.Model that the trainer does not call: it has its own loop.
 NEVER_CALLED = (
@@ -39,7 +39,7 @@ class ModelError(ValueError):
 
 
 def build(name: str, function: Callable[[], Any]) -> Any:
-    """The model that the user's function makes. Raises ModelError if it could not be followed."""
+    """Make the model by the user's function. Raises ModelError if it could not be followed."""
     import keras
 
     # they belong to the recipe and the run
@@ -216,7 +216,7 @@ def _change_optimizer(
             inner.learning_rate = _scaled(rate, factor)
         return
     own = float(inner.learning_rate) if recipe.learning_rate is None else recipe.learning_rate
-    inner.learning_rate = scheduled(recipe, own * factor, updates_per_epoch)
+    inner.learning_rate = make_learning_rate(recipe, own * factor, updates_per_epoch)
 
 
 def _scaled(schedule: Any, factor: float) -> Any:
@@ -230,7 +230,7 @@ def _scaled(schedule: Any, factor: float) -> Any:
 
 
 def trained_by(model: Any, recipe: Recipe) -> str:
-    """The model's optimizer, loss, metrics and methods that train it; "" if the recipe does."""
+    """Describe the model's optimizer, loss, metrics and methods that train it; "" without any."""
     if not trains_itself(model, recipe):
         return ""
     methods = [f"its own {name}" for name in OWN_TRAINING if has_own(model, name)]
@@ -239,7 +239,7 @@ def trained_by(model: Any, recipe: Recipe) -> str:
 
 
 def warnings(model: Any, recipe: Recipe) -> list[str]:
-    """Settings of `compile()` that the recipe's classifier ignores; goes into the run's record."""
+    """Return the settings of `compile()` that the recipe's classifier ignores, for the record."""
     if trains_itself(model, recipe) or not model.compiled:
         return []
     names = [f"optimizer {type(model.optimizer).__name__}", *_compiled(model)]
@@ -309,7 +309,7 @@ def _is_additive(metric: Any) -> bool:
 
 
 def _compiled(model: Any) -> list[str]:
-    """The settings of `compile()` that are given, in words."""
+    """Return the settings of `compile()` that are given, in words."""
     given = ((key, keras_internals.compile_settings(model).get(key)) for key in _WHAT)
     return [f"{key} {_named(value)}" for key, value in given if value is not None]
 
@@ -319,7 +319,7 @@ def _joined(names: list[str]) -> str:
 
 
 def _named(value: Any) -> str:
-    """A setting in a word: for an object its class, for a list the words of its items."""
+    """Describe a setting in a word: for an object its class, for a list its items."""
     if isinstance(value, str | int | float):
         return str(value)
     if isinstance(value, Mapping):
@@ -342,7 +342,7 @@ _FOR_BYTES = ("Rescaling", "Normalization", "Embedding")
 
 
 def scale_bytes(model: Any, x: Any) -> Any:
-    """The inputs `x`, tensors; those that the model takes as images are scaled to [0, 1]."""
+    """Return the inputs `x`; bytes that the model takes as images are scaled to [0, 1]."""
     import tensorflow as tf
 
     def scaled(data: Any, symbol: Any) -> Any:
@@ -380,7 +380,7 @@ def _is_scaled(data: Any, symbol: Any) -> bool:
 
 
 def _symbols(model: Any, x: Any) -> Any:
-    """The model's symbolic input for each part of `x`; None where a subclass does not say it."""
+    """Return the model's symbolic input for each part of `x`; None where a subclass has none."""
     inputs: Sequence[Any] = getattr(model, "inputs", None) or ()
     if isinstance(x, dict):
         by_name = {each.name: each for each in inputs}  # Keras wants these names for the keys

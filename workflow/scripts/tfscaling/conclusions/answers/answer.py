@@ -71,4 +71,10 @@ def _answer_by_goal(study: Study, task: Task, goal: str) -> Answer:
         return found
     whole = intervals(study).get(leader.point) if goal == TIME else None
     reported = details.report_leader(study.samples, leader, goal, limits) if limits else ""
-    return replace(found, whole_run=whole, reported=reported, startup=details.find_startup(found))
+    return replace(
+        found,
+        whole_run=whole,
+        reported=reported,
+        startup=details.find_startup(found),
+        trade_off=details.find_trade_off(found),
+    )

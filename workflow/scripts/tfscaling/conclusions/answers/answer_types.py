@@ -119,6 +119,23 @@ class StartUp:
 
 
 @dataclass(frozen=True)
+class TradeOff:
+    """A configuration that takes longer than the fastest one and costs less, by their medians.
+
+    Attributes:
+        cheaper: The configuration.
+        time: Its time divided by that of the fastest one.
+        cost: Its cost of a training likewise.
+        is_priced: Whether the cost is money; node-hours otherwise.
+    """
+
+    cheaper: Candidate
+    time: float
+    cost: float
+    is_priced: bool
+
+
+@dataclass(frozen=True)
 class Answer:
     """The answer to one question by one goal.
 
@@ -145,6 +162,7 @@ class Answer:
         whole_run: Interval of one run of the complete training, where it is projected.
         search: The search that decided.
         startup: Where start-up is more than half of the leader's time.
+        trade_off: What the leader of a goal of time costs more than a slower configuration.
         repeats: Runs of each configuration that may settle what is open; None: more do not help.
         statuses: How many runs have which status, of a question without a valid run.
         other_goals: The same question by the other goals: what the recommended one costs.
@@ -171,6 +189,7 @@ class Answer:
     whole_run: Interval | None = None
     search: StudySearch | None = None
     startup: StartUp | None = None
+    trade_off: TradeOff | None = None
     repeats: int | None = None
     statuses: Mapping[str, int] | None = None
     other_goals: tuple[Answer, ...] = ()

@@ -1,10 +1,10 @@
-"""What an answer reports about its leader: margins to limits, and start-up."""
+"""What an answer reports about its leader: margins to limits, start-up, and a cheaper choice."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tfscaling.conclusions.answers.answer_types import Answer, Candidate, StartUp
+from tfscaling.conclusions.answers.answer_types import Answer, Candidate, StartUp, TradeOff
 from tfscaling.conclusions.answers.goals import TIME
 from tfscaling.record.metrics import QUALITY
 from tfscaling.spec.config import Limit
@@ -19,6 +19,10 @@ STARTUP = (
 
 #: What the answer to a question with limits reports, besides its goal and its limits.
 _REPORTED = ("cost_usd", QUALITY, "rank_memory_gb", "gpu_memory_gb")
+
+
+#: A trade-off is reported from this saving on, and up to this ratio of times.
+_SAVING_MIN, _TIMES_MAX = 0.1, 3.0
 
 
 def report_leader(
@@ -60,3 +64,25 @@ def find_startup(asked: Answer) -> StartUp | None:
         return None
     fastest = min(training, key=lambda each: each.row.train_time_s)
     return StartUp(share, fastest, taken.row.train_time_s / fastest.row.train_time_s)
+
+
+def find_trade_off(asked: Answer) -> TradeOff | None:
+    """Return the fastest configuration that costs clearly less than the leader by its median.
+
+    Cost is money where all have a price, else node-hours. None if the goal is not a time, or if
+    every other configuration is nearly as expensive or takes more than three times as long.
+    """
+    taken = asked.leader
+    if taken is None or asked.goal not in (TIME, "time_to_target_s"):
+        return None
+    others = [each for each in asked.compared if each is not taken]
+    rows = [each.row for each in (taken, *others)]
+    goal, money = asked.goal, "cost_usd" if asked.goal == TIME else "cost_to_target_usd"
+    is_priced = all(row[money] > 0 for row in rows)  # not if one is unknown
+    for each in others:
+        time = each.row[goal] / taken.row[goal]
+        nodes = each.row.nodes / taken.row.nodes
+        cost = each.row[money] / taken.row[money] if is_priced else nodes * time
+        if 1 <= time <= _TIMES_MAX and cost <= 1 - _SAVING_MIN:
+            return TradeOff(each, time, cost, is_priced)
+    return None

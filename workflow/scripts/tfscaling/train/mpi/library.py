@@ -79,7 +79,7 @@ class MpiError(RuntimeError):
 
 
 def communicator(rank: int, ranks: int) -> Any:
-    """The communicator of all ranks, in which this one is `rank`: mpi4py's COMM_WORLD.
+    """Return the communicator of all ranks, in which this one is `rank`: mpi4py's COMM_WORLD.
 
     The first call loads the library and waits for the other ranks. Raises MpiError if there is
     none, or if it knows of other ranks than the launcher. What the environment says of the library
@@ -130,10 +130,10 @@ def _start(mpi: Any) -> None:
         own.Set_errhandler(mpi.ERRORS_RETURN)
 
 
-def of_node(world: Any) -> Any:
-    """The communicator of the ranks of `world` that share memory with this one.
+def node_communicator(world: Any) -> Any:
+    """Return the communicator of the ranks of `world` that share memory with this one.
 
-    Takes the name of the library's own memory away once all of them have it.
+    Once all ranks have mapped the library's own shared memory, its name is removed.
     """
     from mpi4py import MPI
 

@@ -78,15 +78,15 @@ class MpiAllReduce:
         import tensorflow as tf
 
         self.tf, self.world = tf, world
-        self._sums = RankSums(world, library.of_node(world))
+        self._sums = RankSums(world, library.node_communicator(world))
         with tf.device("CPU:0"):
             self._turns = tf.Variable(0, trainable=False, dtype=tf.int64)
 
     def __call__(self, tensors: Sequence[Any]) -> list[Any]:
-        """The sum of each; the ranks' tensors have the same shapes and types.
+        """Return the sum of each tensor; the ranks' tensors have the same shapes and types.
 
-        For tf.IndexedSlices, whose number may differ between ranks: the slices of all ranks, in the
-        order of the ranks.
+        For tf.IndexedSlices, whose number may differ between ranks, the sum has the slices of all
+        ranks, in the order of the ranks.
         """
         tf = self.tf
         given = [t if _is_sparse(t) else tf.convert_to_tensor(t) for t in tensors]
@@ -98,7 +98,7 @@ class MpiAllReduce:
         return sums
 
     def gathered(self, tensors: Sequence[Any]) -> list[Any]:
-        """The rows of all ranks, in the order of the ranks, of each tensor.
+        """Return the rows of all ranks, in the order of the ranks, for each tensor.
 
         All tensors of a rank have the same number of rows; it may differ between ranks.
         """
@@ -135,7 +135,7 @@ class MpiAllReduce:
     def _in_turn(
         self, function: Callable[..., Any], tensors: Sequence[Any], types: Any
     ) -> list[Any]:
-        """What `function` makes of the tensors' arrays, of these types, when it is its turn."""
+        """Apply `function` to the tensors' arrays when it is its turn; `types` are its results'."""
         tf = self.tf
         called = partial(tf.numpy_function, function, tensors, types)
         with tf.device("CPU:0"):
@@ -154,7 +154,7 @@ class MpiAllReduce:
         return found
 
     def _calls_of_graph(self) -> _Calls:
-        """The calls to which the next one of this graph belongs."""
+        """Return the calls to which the next one of this graph belongs."""
         graph = self.tf.compat.v1.get_default_graph()
         users = {op.name for op in graph.capture(self._turns.handle).consumers()}
         calls: _Calls | None = getattr(graph, _CALLS, None)
@@ -197,7 +197,7 @@ def _part(tensor: Any) -> Part:
 
 
 def strategy(device: str, world: Any) -> Any:
-    """The class of strategies over the ranks of this communicator, each with this `device`."""
+    """Make the class of strategies over the ranks of a communicator, each with this `device`."""
     import tensorflow as tf
 
     rank, ranks = int(world.rank), int(world.size)  # the library does not tell after its end
@@ -264,7 +264,7 @@ def strategy(device: str, world: Any) -> Any:
         def _reduced(self, reduce_op: Any, values: Sequence[Any]) -> list[Any]:
             sums = self._sums(values)
             if reduce_op == tf.distribute.ReduceOp.MEAN:
-                return [optimizers.changed(total, ranks, tf.divide) for total in sums]
+                return [optimizers.scale_values(total, ranks, tf.divide) for total in sums]
             return sums
 
     class MpiStrategy(tf.distribute.Strategy):  # type: ignore[misc]

@@ -73,7 +73,7 @@ def _unnamed_file(size: int) -> int:
 
 
 def _connected(ranks: Any, descriptor: int) -> list[socket.socket]:
-    """Connections to the other ranks of the node, which get this file.
+    """Connect to the other ranks of the node and give them this file.
 
     Every user of the machine sees the address and can connect: other users get nothing.
     """
@@ -184,7 +184,7 @@ class Node:
             if self.rank == 0:
                 between(summed)
             self.meet()
-            total[part] = summed  # nobody writes to `summed` before the next meeting
+            total[part] = summed  # nobody writes to `sum_over_replicas` before the next meeting
         return total
 
     def _sum_chunks(self, own: np.ndarray, total: np.ndarray | None) -> None:
@@ -232,7 +232,7 @@ class Node:
         return np.add.reduce(given, axis=0, out=aligned(own))
 
     def _share(self, count: int) -> slice:
-        """The part of `count` elements that this rank adds."""
+        """Return the part of `count` elements that this rank adds."""
         return slice(count * self.rank // self.size, count * (self.rank + 1) // self.size)
 
 
@@ -243,7 +243,7 @@ def _parts(array: np.ndarray, size: int) -> list[slice]:
 
 
 def aligned(like: np.ndarray) -> np.ndarray:
-    """An empty array of this shape and type that TensorFlow takes without a copy."""
+    """Return an empty array of this shape and type that TensorFlow takes without a copy."""
     space = np.empty(like.nbytes + _ALIGNMENT, np.uint8)
     start = -space.ctypes.data % _ALIGNMENT
     return space[start : start + like.nbytes].view(like.dtype).reshape(like.shape)

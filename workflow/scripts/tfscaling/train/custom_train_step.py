@@ -24,7 +24,7 @@ from tfscaling.train import keras_internals, optimizers, strategies
 from tfscaling.train.user_model import ModelError, has_own
 
 
-class OwnStep:
+class CustomTrainStep:
     """The steps of a model on one replica, and what its metrics found on all of them.
 
     `sample` is a batch as `fit` would have it, of any size: (x, y) or (x, y, weights), or
@@ -41,7 +41,7 @@ class OwnStep:
             check_reductions(model)
         for optimizer in (model.optimizer, getattr(model.optimizer, "inner_optimizer", None)):
             if optimizer is not None:  # a loss scale calls the inner one in separate threads
-                optimizer.apply = optimizers.summed_already()(optimizer.apply)
+                optimizer.apply = optimizers.gradients_as_given()(optimizer.apply)
         self.metrics = list(model.metrics_variables)
         #: Keras's own mean of the loss; a model with its own `metrics` counts its loss itself.
         self._loss = None if has_own(model, "metrics") else model.metrics[0]
@@ -49,20 +49,22 @@ class OwnStep:
         self._measured = tf.autograph.experimental.do_not_convert(self._loss_and_metrics)
 
     def train(self, batch: tuple[Any, ...], own: Any, examples: Any) -> None:
-        """A step on the first `own` examples of this replica's `batch`, of `examples` in all."""
+        """Train one step on the first `own` examples of `batch`; all replicas have `examples`."""
         tf = self.tf
         before = [self.tf.identity(variable.value) for variable in self.metrics]
         gradients = self.gradients(self._real(batch, own))
         self._keep_if(own > 0, before)
         if self.replicas > 1:
             share = tf.cast(own, tf.float32) / tf.cast(examples, tf.float32)
-            gradients = optimizers.summed(
+            gradients = optimizers.sum_over_replicas(
                 [
-                    None if each is None else optimizers.changed(each, share, tf.multiply)
+                    None if each is None else optimizers.scale_values(each, share, tf.multiply)
                     for each in gradients
                 ]
             )
-        self.model.optimizer.apply(optimizers.after_all(gradients), self.model.trainable_variables)
+        self.model.optimizer.apply(
+            optimizers.wait_for_all(gradients), self.model.trainable_variables
+        )
 
     def gradients(self, batch: tuple[Any, ...]) -> list[Any]:
         """Gradients of the loss of this replica's batch, which the metrics count."""
@@ -78,7 +80,7 @@ class OwnStep:
         self._keep_if(own > 0, before)
 
     def states(self) -> list[Any]:
-        """The states of all metrics, combined over the replicas."""
+        """Return the states of all metrics, combined over the replicas."""
         tf = self.tf
         context = tf.distribute.get_replica_context()
         own = []
@@ -113,7 +115,7 @@ class OwnStep:
             }
 
     def _loss_and_metrics(self, batch: tuple[Any, ...], training: bool) -> Any:
-        """The loss of a batch; the metrics count it."""
+        """Return the loss of a batch, and update the metrics."""
         import keras
 
         x, y, weights = keras.utils.unpack_x_y_sample_weight(batch)
@@ -128,7 +130,7 @@ class OwnStep:
         return loss
 
     def _real(self, batch: tuple[Any, ...], own: Any) -> tuple[Any, ...]:
-        """The first `own` examples; one if there is none, to compute it with the others."""
+        """Return the first `own` examples; one if there is none, to compute it with the others."""
         rows = self.tf.maximum(own, 1)
         real: tuple[Any, ...] = self.tf.nest.map_structure(lambda array: array[:rows], batch)
         return real

@@ -1,0 +1,161 @@
+"""Overrides of resources by Snakemake's options: as configuration, or refused."""
+
+from __future__ import annotations
+
+import random
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from builders import raw_config
+from snakemake.cli import parse_set_resources
+from snakemake.resources import Resources
+from tfscaling.plan import resource_overrides, unsupported_options
+from tfscaling.spec import configuration, platforms
+from tfscaling.spec.geometry import Geometry
+
+SEED = random.randrange(10_000)
+print(f"seed {SEED}")
+DRAWN = random.Random(SEED)
+MINUTES = DRAWN.randint(1, 5000)
+MEMORY = DRAWN.randint(1, 100_000)
+
+
+def given(*words: str) -> Any:
+    """The overrides of rule train as Snakemake reads them from its command line."""
+    return parse_set_resources([f"train:{word}" for word in words])["train"]
+
+
+def overridden(*words: str, defaults: tuple[str, ...] = (), **keys: Any) -> dict[str, Any]:
+    """The resources of a job after --set-resources and --default-resources."""
+    raw = raw_config(*((("platforms", "cluster", key), value) for key, value in keys.items()))
+    for change in resource_overrides.override_platforms(
+        raw,
+        given(*words) if words else {},
+        Resources.parse([*defaults], allow_expressions=True),
+    ):
+        raw = resource_overrides.merged(raw, change)
+    platform = configuration.validate(raw).platforms["cluster"]
+    return platforms.slurm_resources(platform, Geometry(2, 1, 0))
+
+
+@pytest.mark.parametrize(
+    ("word", "resource", "value"),
+    [
+        (f"runtime={MINUTES}", "runtime", MINUTES),
+        ("runtime='2h'", "runtime", 120),
+        ("slurm_partition=other-x", "slurm_partition", "other-x"),
+        ("slurm_partition='quoted'", "slurm_partition", "quoted"),
+        ("slurm_account=123", "slurm_account", "123"),
+        (f"mem_mb={MEMORY}", "mem_mb", MEMORY),
+        ("mem='4GB'", "mem_mb", 4000),
+        (f"mem_mb_per_cpu={MEMORY}", "mem_mb_per_cpu", MEMORY),
+        ("qos=high", "qos", "high"),
+        ("constraint=avx512", "constraint", "avx512"),
+        ("stall_timeout_s=77", "stall_timeout_s", 77),
+    ],
+)
+def test_an_override_has_the_meaning_of_the_platforms_key(
+    word: str, resource: str, value: object
+) -> None:
+    before = {"runtime_min": 9, "partition": "p", "account": "a", "qos": "q", "constraint": "c"}
+    assert overridden(word, **before)[resource] == value
+
+
+def test_an_override_of_the_memory_replaces_other_requests_of_memory() -> None:
+    asked = overridden("mem_mb=5000", mem_mb_per_cpu=10)
+    assert (asked["mem_mb"], asked["mem_mb_per_cpu"]) == (5000, 0)
+
+
+@pytest.mark.parametrize("word", ["runtime=attempt*10", "mem_mb=input.size_mb", "qos=f(wildcards)"])
+def test_an_expression_is_refused(word: str) -> None:
+    with pytest.raises(configuration.ConfigError, match="platforms"):
+        overridden(word)
+
+
+def test_defaults_fill_what_a_platform_leaves_open() -> None:
+    defaults = ("slurm_account=abc", "slurm_partition=cpu", "qos=q", "constraint=fast")
+    asked = overridden(defaults=defaults, partition="own")
+    assert [asked[n] for n in ("slurm_account", "slurm_partition", "qos", "constraint")] == [
+        *("abc", "own", "q", "fast")
+    ]
+
+
+def test_no_default_limits_memory_or_adds_gpus() -> None:
+    limits = ("mem_mb=1000", "mem_mb_per_cpu=10", "gres=gpu:1", "gpu=1", "nodes=3", "runtime=1")
+    assert overridden(defaults=limits) == overridden()
+
+
+@pytest.mark.parametrize("name", resource_overrides.REFUSED)
+def test_what_the_grid_sets_is_refused_with_the_key_to_change(name: str) -> None:
+    refusals = [*resource_overrides.refusals("my_train", {name: 3})]
+    assert len(refusals) == 1
+    assert f"my_train:{name}=3" in refusals[0]
+    assert refusals[0].endswith(resource_overrides.REFUSED[name])
+
+
+def test_others_are_left_to_snakemake() -> None:
+    assert not [*resource_overrides.refusals("train", given("licence=1", "runtime=2"))]
+
+
+def workflow(**changes: Any) -> Any:
+    """Snakemake's settings, with nothing that is refused but the changes."""
+    shared = frozenset(("persistence", "input-output", "sources", "source-cache"))
+    settings = {
+        "overwrite_resources": {}, "overwrite_threads": {}, "overwrite_groups": {},
+        "default_storage_provider": None, "shared_fs_usage": shared, **changes,
+    }  # fmt: skip
+    all_settings = SimpleNamespace(**settings)
+    return SimpleNamespace(
+        resource_settings=all_settings, storage_settings=all_settings, group_settings=all_settings
+    )
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"overwrite_resources": {"train": {"nodes": 3}}},
+        {"overwrite_threads": {"train": 4}},
+        {"overwrite_groups": {"train": "g"}},
+        {"default_storage_provider": "fs"},
+        {"default_storage_provider": "s3"},
+        {"shared_fs_usage": frozenset(("input-output", "sources"))},
+        {"shared_fs_usage": frozenset(())},
+    ],
+    ids=str,
+)
+def test_options_that_change_what_is_measured_are_refused(changes: dict[str, Any]) -> None:
+    assert len([*unsupported_options.refusals(workflow(**changes), "train")]) == 1
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"overwrite_resources": {"collect": {"nodes": 3}}},
+        {"overwrite_groups": {"collect": "g"}},
+        {"overwrite_threads": {"other_train": 2}},
+    ],
+    ids=str,
+)
+def test_options_for_other_rules_are_not(changes: dict[str, Any]) -> None:
+    assert not [*unsupported_options.refusals(workflow(**changes), "train")]
+
+
+@pytest.mark.parametrize(
+    ("resources", "changed"),
+    [
+        ({"nodes": 2, "runtime": 60, "tasks": str}, ""),
+        ({"nodes": 2, "runtime": 60, "tasks": len, "mine": 1}, ""),
+        ({"runtime": 7}, "nodes, runtime, tasks"),
+        ({"nodes": 2, "tasks": str, "runtime": 7}, "runtime"),
+    ],
+)
+def test_resources_that_a_module_replaces_are_refused(
+    resources: dict[str, Any], changed: str
+) -> None:
+    rule = SimpleNamespace(name="my_train", resources=resources)
+    planned = {"nodes": 2, "runtime": 60, "tasks": str}
+    problem = unsupported_options.overridden_resources(rule, planned, ())
+    assert bool(problem) is bool(changed)
+    assert f"replaces {changed}, and" in problem or not changed

@@ -1,0 +1,156 @@
+"""Snakemake's options: each changes plan, records and jobs alike, or is refused before a run."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from project import Project
+
+SLEEP: dict[str, Any] = {
+    "grid": [
+        {"platform": "laptop", "strategy": "own", "recipe": "user", "nodes": [1, 2], "repeats": 2},
+    ],
+    "recipes": {"user": {"program": ["sleep", "1"], "per_replica_batch_size": 1, "epochs": 1}},
+    "plots": {},
+}  # fmt: skip
+#: The same on a cluster; nothing is submitted here.
+CLUSTER: dict[str, Any] = {
+    **SLEEP,
+    "grid": [{**SLEEP["grid"][0], "platform": "site", "gpus_per_node": [0, 2]}],
+    "platforms": {
+        "site": {
+            "launcher": "srun", "nodes_max": 4, "gpus_per_node_max": 2, "cpus_per_node": 4,
+            "partition": "main",
+        },
+    },
+}  # fmt: skip
+#: Another lab's profile, in our words: of no use for our runs but its partition and account.
+FOREIGN = {
+    "executor": "slurm-sweep",
+    "jobs": 50,
+    "default-resources": ["slurm_account=lab", "mem_mb=1000", "runtime=30", "gres=gpu:1"],
+    "set-resources": {"train": {"slurm_partition": "long", "runtime": 240}, "other": {"nodes": 2}},
+    "set-threads": {"other": 4},
+    "rerun-triggers": "mtime",
+    "printshellcmds": True,
+}
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return Project(tmp_path)
+
+
+def plan(project: Project, profile: str, *options: str) -> list[dict[str, str]]:
+    """The rows of the plan."""
+    project.snakemake("plan", *options, profile=profile)
+    with (project.folder / "results/main/details/plan.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize(
+    ("options", "expected", "absent"),
+    [
+        (
+            ["slurm_account=abc", "mem_mb=1000", "gres=gpu:7", "mem_mb_per_cpu=10", "gpu=1"],
+            [" -A abc ", " -p main ", " -t 60 "],
+            "--mem",
+        ),
+        (
+            ["train:runtime=10", "train:slurm_partition=other", "train:mem_mb=4321"],
+            [" -p other ", " -t 10 ", " --mem 4321 "],
+            " -p main",
+        ),
+    ],
+    ids=str,
+)
+def test_plan_and_sbatch_line_have_what_the_options_change(
+    options: list[str], expected: list[str], absent: str, project: Project
+) -> None:
+    project.overlay(CLUSTER)
+    option = "--set-resources" if ":" in options[0] else "--default-resources"
+    rows = plan(project, "slurm", option, *options)
+    assert len(rows) == 4
+    for row in rows:
+        line = row["submission"].replace("--job-name", "")
+        assert all(text in line for text in expected), line
+        assert absent not in line.partition(" -D ")[0], line
+        assert ("gres" in line) is (row["gpus_per_node"] == "2")
+    if "train:runtime=10" in options:
+        assert {float(row["duration_s"]) for row in rows} == {600.0}
+        written = (project.folder / "results/main/details/config.json").read_text()
+        assert '"partition": "other"' in written
+
+
+def test_a_foreign_profile_measures_what_ours_measures(project: Project) -> None:
+    """Its overrides of rule train are honoured; its defaults limit no memory and add no GPUs."""
+    project.overlay(CLUSTER)
+    (project.folder / "lab").mkdir()
+    (project.folder / "lab/config.yaml").write_text(yaml.safe_dump(FOREIGN))
+    for row in plan(project, str(project.folder / "lab")):
+        line = row["submission"]
+        assert " -A lab  -p long -t 240 " in line and "--mem" not in line, line
+        assert ("gres" in line) is (row["gpus_per_node"] == "2")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--set-resources", "train:nodes=3"], ["train:nodes=3", "nodes of the grid"]),
+        (["--set-resources", "train:tasks=3"], ["train:tasks=3", "tasks_per_node of the grid"]),
+        (["--set-resources", "train:gres=gpu:1"], ["gpus_per_node of the grid"]),
+        (["--set-resources", "train:runtime=attempt*5"], ["--set-resources", "runtime_min"]),
+        (["--set-threads", "train=2"], ["--set-threads", "cpus_per_node"]),
+        (["--groups", "train=g", "--group-components", "g=2"], ["--groups", "allocation"]),
+        (["--replace-workflow-config"], ["platforms"]),
+    ],
+    ids=str,
+)
+def test_what_would_change_the_measurement_is_refused(
+    options: list[str], words: list[str], project: Project
+) -> None:
+    project.overlay(SLEEP)
+    done = project.snakemake(*options, "--dry-run", check=False)
+    assert done.returncode == 1
+    assert all(word in done.stdout for word in words), done.stdout
+    assert not project.of_runs("run.json")
+
+
+def test_replace_workflow_config_leaves_only_the_given_files(project: Project) -> None:
+    platforms = yaml.safe_load((project.folder / "config/platforms.yaml").read_text())
+    own = {"study": "alone", "platforms": {"laptop": platforms["platforms"]["laptop"]}}
+    project.overlay({**SLEEP, **own})
+    config = project.folder / "results/alone/details/config.json"
+    project.snakemake(str(config.relative_to(project.folder)))
+    merged = config.read_text()
+    project.snakemake(str(config.relative_to(project.folder)), "--replace-workflow-config")
+    assert len(config.read_text()) < len(merged)
+    assert '"cpu"' not in config.read_text()
+
+
+@pytest.mark.parametrize("options", [["--cores", "2"], ["--resources", "mem_mb=4000"]], ids=str)
+def test_runs_on_this_machine_are_made_one_at_a_time_without_the_profile(
+    options: list[str], project: Project
+) -> None:
+    project.overlay(SLEEP)
+    project.snakemake(*options, profile=None if "--cores" in options else "local")
+    assert {row["shared_with"] for row in project.table("results/main/runs.csv")} <= {"0", "0.0"}
+
+
+def test_times_of_runs_that_overlapped_are_not_compared(project: Project) -> None:
+    project.overlay(SLEEP)
+    project.snakemake("--resources", "training_runs=4", "--cores", "4")
+    rows = project.table("results/main/runs.csv")
+    shared = [row for row in rows if float(row["shared_with"])]
+    assert shared
+    for row in rows:
+        assert row["status"] == "ok" and float(row["wall_time_s"]) > 0
+        assert bool(row["execution_time_s"]) is (row not in shared)
+        assert ("at the same time" in row["warnings"]) is (row in shared)
+    for point in project.table():
+        timed = [r for r in rows if r["nodes"] == point["nodes"] and r["execution_time_s"]]
+        assert (int(point["runs"]), int(point["runs_timed"])) == (2, len(timed))

@@ -1,0 +1,142 @@
+"""What a dry-run prints: the runs to do by configuration, what they request, and what they cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tfscaling.console import text_lines
+from tfscaling.spec import platforms
+from tfscaling.spec.config import Config
+from tfscaling.spec.manifest import Manifest, PlannedRun
+from tfscaling.spec.run_spec import RunSpec
+
+#: Rows of the table at most; the option with which Snakemake lists each job.
+ROWS_MAX, ALL = 60, "--printshellcmds"
+#: Characters of a changed parameter that a row has room for.
+_WHY_MAX = 72
+#: Snakemake's reason for a job that its user forces, and ours for others.
+_FORCED = "Forced execution"
+_NEW, _DATA = "new", "its data is prepared again"
+
+
+@dataclass(frozen=True)
+class DryRun:
+    """The jobs of a dry-run, as Snakemake's log describes them.
+
+    Args:
+        config: The configuration.
+        manifest: All planned runs.
+        runs: Planned run by the file of its record.
+        runs_dir: The folder of all runs.
+        change_of: Returns how a run differs from an earlier record, "" without one.
+    """
+
+    config: Config
+    manifest: Manifest
+    runs: Mapping[str, PlannedRun]
+    runs_dir: Path
+    change_of: Callable[[RunSpec], str]
+
+    def lines(self, jobs: Sequence[Mapping[str, Any]]) -> list[str]:
+        """Return the lines to print for these jobs; fields are from records of Snakemake's log."""
+        due: list[tuple[PlannedRun, str]] = []
+        others: dict[str, int] = {}
+        may_follow = False
+        for job in jobs:
+            outputs = [str(file) for file in job["output"]]
+            if outputs and (run := self.runs.get(outputs[0])):
+                due.append((run, self._why(run.spec, str(job["reason"]))))
+            else:
+                others[job["rule_name"]] = others.get(job["rule_name"], 0) + 1
+                may_follow |= bool(job["is_checkpoint"])
+        number = text_lines.count(len(due), "run")
+        lines = [f"study {self.config.study}: {number} to do"]
+        if due:
+            lines += [*self._table(due), *self._sums([run for run, _ in due])]
+        if may_follow:
+            lines.append("Further runs may follow: rounds decide about them.")
+        if others:
+            names = (f"{name} ({n} jobs)" if n > 1 else name for name, n in others.items())
+            lines.append(f"Other jobs: {', '.join(names)}.")
+        return lines
+
+    def _why(self, spec: RunSpec, reason: str) -> str:
+        """Return what is new about a run, or why it is repeated."""
+        if reason.startswith(_FORCED):
+            return "forced"
+        if change := self.change_of(spec):
+            return change if len(change) <= _WHY_MAX else f"{change[:_WHY_MAX]}…"
+        return _DATA if reason.startswith("Updated input") else _NEW
+
+    def _table(self, due: Sequence[tuple[PlannedRun, str]]) -> list[str]:
+        """Return rows for the configurations, after what is the same for all of them."""
+        groups: dict[tuple[object, str], list[PlannedRun]] = {}
+        for run, why in due:
+            groups.setdefault((run.spec.point, why), []).append(run)
+        rows = [self._row(runs, why) for (_, why), runs in groups.items()]
+        names = [*rows[0]]
+        fixed = [
+            name
+            for name in names
+            if name not in ("runs", "repeats", "nodes") and len({row[name] for row in rows}) == 1
+        ]
+        same = [f"{name} {rows[0][name]}" for name in fixed if rows[0][name]]
+        shown = [name for name in names if name not in fixed]
+        rows.sort(key=lambda row: [(int(t), "") if t.isdigit() else (0, t) for t in row.values()])
+        lines = text_lines.aligned(shown, [[row[n] for n in shown] for row in rows[:ROWS_MAX]])
+        if left := rows[ROWS_MAX:]:
+            runs = text_lines.count(sum(int(row["runs"]) for row in left), "run")
+            lines.append(f"and {len(left)} more configurations with {runs}: {ALL} lists all jobs")
+        return [f"All: {', '.join(same)}.", *lines] if same else lines
+
+    def _row(self, runs: Sequence[PlannedRun], why: str) -> dict[str, str]:
+        """Return column → value for runs of one configuration."""
+        spec = runs[0].spec
+        platform, shape = self.config.platforms[spec.point.platform], spec.geometry
+        is_here, is_logical = platform.launcher == "local", platform.devices == platforms.LOGICAL
+        axes = {axis: str(value) for axis, value in spec.point.axes.items()}
+        return {
+            **{axis: axes[axis] for axis in ("platform", "model", "strategy", "recipe")},
+            "nodes": axes["nodes"],
+            "gpus_per_node": axes["gpus_per_node"],
+            "tasks_per_node": axes["tasks_per_node"],
+            "tasks": str(shape.tasks),
+            "GPUs": f"{shape.gpus} logical" if is_logical and shape.gpus else str(shape.gpus),
+            "partition": "" if is_here else platform.partition or "default",
+            "account": "" if is_here else platform.account or "default",
+            "limit": f"{platform.runtime_min} min",
+            "runs": str(len(runs)),
+            "repeats": _spans(run.spec.repeat for run in runs),
+            "reason": why,
+        }
+
+    def _sums(self, due: Sequence[PlannedRun]) -> list[str]:
+        """Return node-hours and cost of these runs, as `plan` estimates them."""
+        from tfscaling.plan import costed_plan  # loads pandas
+
+        rows = costed_plan.cost_runs(self.config, self.manifest, due, self.runs_dir)
+        total = costed_plan.total(rows)
+        money = f"${total.cost_usd:,.2f}"
+        if total.unpriced:
+            lacking = f"no price of {', '.join(total.unpriced)}"
+            money = (
+                f"{money} + unknown ({lacking})" if total.cost_usd else f"cost unknown ({lacking})"
+            )
+        line = f"Estimate: {text_lines.node_hours(total.node_hours)}, {money}"
+        if any(row.duration_from == costed_plan.TIME_LIMIT for row in rows):
+            line += "; runs of configurations without a measurement count with their time limit"
+        return [f"{line}."]
+
+
+def _spans(numbers: Iterable[int]) -> str:
+    """Return `1-3,6` for 1, 2, 3 and 6."""
+    spans: list[list[int]] = []
+    for number in sorted(numbers):
+        if spans and number == spans[-1][1] + 1:
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in spans)
