@@ -154,7 +154,7 @@ fuzz: setup #- 6,000 cases of bad input: keys of every type, damaged files
 
 # SEED and N: which models, and how many; four minutes of CPU for ten. Some are part of `make test`
 fuzz-models: setup #- train 200 random models by every strategy, and compare them with Keras's fit
-	N=$(or $(N),200) SEED=$(or $(SEED),1) pytest -s -o timeout=0 -o faulthandler_timeout=0 \
+	N=$(or $(N),200) SEED=$(or $(SEED),1) pytest -s -o faulthandler_timeout=0 \
 	    tests/unit/test_oracle.py -k all_ways
 
 # the same tests with 64 ranks are part of `make test-full`

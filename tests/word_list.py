@@ -40,21 +40,46 @@ INSTEAD = {
     r"those_of": "repeat the noun",
     r"(?<!so )that_of": "repeat the noun",
 }
-_BREAK = r"(?:\s+|[\"']\s*\n\s*f?[\"']|\s*\n\s*(?:#:?|//|\*)\s*)"
-PATTERNS = {
-    re.compile(r"(?<![\w-])(?:" + old.replace("_", _BREAK) + r")(?!\w)", re.IGNORECASE): new
-    for old, new in INSTEAD.items()
+#: Constructions that are searched in packages with rewritten texts only.
+CONSTRUCTIONS = {
+    r'(?:"""|#: )Of': "begin with the noun",
+    r"as_(the_)?[\w']+_(has|have)_(it|them)": "as in, like",
+    r"(is|are)_no_[\w-]+_that": "a positive sentence",
+    r"likewise": "repeat the noun",
+    r"the_same,_but": "what differs",
+    r"those_(that|which|who)": "repeat the noun",
+    r"tells?|told": "report, print, show",
 }
+#: Packages of the library with rewritten texts, but for single modules.
+REWRITTEN = ["datasets", "files", "launch", "page", "record", "search", "tables", "train"]
+NOT_YET = ("launch/signs.py", "record/attempts.py", "record/run_states.py")
+_BREAK = r"(?:\s+|[\"']\s*\n\s*f?[\"']|\s*\n\s*(?:#:?|//|\*)\s*)"
+
+
+def compile_all(replacements: dict[str, str]) -> dict[re.Pattern[str], str]:
+    """Compile the patterns of a table, with what to write instead."""
+    return {
+        re.compile(r"(?<![\w-])(?:" + old.replace("_", _BREAK) + r")(?!\w)", re.IGNORECASE): new
+        for old, new in replacements.items()
+    }
+
+
+def is_rewritten(name: str) -> bool:
+    """Return whether a file of the library belongs to the packages with rewritten texts."""
+    _, _, module = name.partition("workflow/scripts/tfscaling/")
+    return module.split("/")[0] in REWRITTEN and module not in NOT_YET and name.endswith(".py")
 
 
 def main() -> int:
     files = subprocess.check_output(["git", "ls-files", *SEARCHED], cwd=PROJECT, text=True)
+    everywhere, constructions = compile_all(INSTEAD), compile_all(CONSTRUCTIONS)
     hits = 0
     for name in files.split():
         if LEFT_OUT.search(name):
             continue
         text = (PROJECT / name).read_text(encoding="utf-8")
-        for pattern, instead in PATTERNS.items():
+        patterns = everywhere | (constructions if is_rewritten(name) else {})
+        for pattern, instead in patterns.items():
             for found in pattern.finditer(text):
                 line = text.count("\n", 0, found.start()) + 1
                 print(f'{name}:{line}: "{" ".join(found[0].split())}": {instead}')

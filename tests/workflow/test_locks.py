@@ -25,9 +25,7 @@ pathlib.Path("found.json").write_text(json.dumps(found))
 """
 
 
-def test_plan_and_partial_leave_the_lock_of_a_sweep_and_other_commands_are_refused(
-    tmp_path: Path,
-) -> None:
+def test_plan_and_partial_leave_the_lock_and_other_commands_are_refused(tmp_path: Path) -> None:
     project = Project(tmp_path)
     (project.folder / "user.py").write_text(PROGRAM)
     start = ["--snakefile", str(REPOSITORY / "Snakefile"), "--configfile", "overlay.yaml"]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +84,8 @@ def test_plan_and_sbatch_line_have_what_the_options_change(
         assert ("gres" in line) is (row["gpus_per_node"] == "2")
     if "train:runtime=10" in options:
         assert {float(row["duration_s"]) for row in rows} == {600.0}
-        written = (project.folder / "results/main/details/config.json").read_text()
+        planned = project.folder / "results/main/details/planned/details/config.json"
+        written = planned.read_text()
         assert '"partition": "other"' in written
 
 
@@ -106,6 +109,7 @@ def test_a_foreign_profile_measures_what_ours_measures(project: Project) -> None
         (["--set-resources", "train:runtime=attempt*5"], ["--set-resources", "runtime_min"]),
         (["--set-threads", "train=2"], ["--set-threads", "cpus_per_node"]),
         (["--groups", "train=g", "--group-components", "g=2"], ["--groups", "allocation"]),
+        (["--all-temp"], ["--all-temp", "records"]),
         (["--replace-workflow-config"], ["platforms"]),
     ],
     ids=str,
@@ -127,6 +131,7 @@ def test_replace_workflow_config_leaves_only_the_given_files(project: Project) -
     config = project.folder / "results/alone/details/config.json"
     project.snakemake(str(config.relative_to(project.folder)))
     merged = config.read_text()
+    config.unlink()
     project.snakemake(str(config.relative_to(project.folder)), "--replace-workflow-config")
     assert len(config.read_text()) < len(merged)
     assert '"cpu"' not in config.read_text()
@@ -154,3 +159,22 @@ def test_times_of_runs_that_overlapped_are_not_compared(project: Project) -> Non
     for point in project.table():
         timed = [r for r in rows if r["nodes"] == point["nodes"] and r["execution_time_s"]]
         assert (int(point["runs"]), int(point["runs_timed"])) == (2, len(timed))
+
+
+def drawn(project: Project, option: str) -> list[list[str]]:
+    """The lines of each box of a graph."""
+    lines = project.snakemake(option).stdout
+    return [label.split("\\n") for label in re.findall(r'label = "(.*?)"', lines)]
+
+
+def test_boxes_of_the_graph_have_the_axes_that_vary(project: Project) -> None:
+    repeats = random.randint(2, 8)
+    print(f"{repeats} repeats")
+    project.overlay({**SLEEP, "grid": [{**SLEEP["grid"][0], "repeats": repeats}]})
+    boxes = [box for box in drawn(project, "--dag") if box[0] == "train"]
+    assert len(boxes) == 2 * repeats
+    for box in boxes:
+        assert {line.partition(":")[0] for line in box[1:]} <= {"nodes", "repeat", "parameters"}
+    assert {"nodes: 1", "nodes: 2"} <= {line for box in boxes for line in box}
+    assert len(drawn(project, "--rulegraph")) < 10
+    assert ".py" not in project.snakemake("--filegraph").stdout.partition("digraph")[2]

@@ -30,8 +30,11 @@ NOTHING = "Nothing to be done"
 #: The end of a dry-run.
 DRY_RUN = "This was a dry-run"
 ALL_JOBS = "With --printshellcmds Snakemake lists each job, its resources and its reason."
-#: Beginnings of messages at level INFO that are printed.
-SHOWN = (NOTHING, "Terminating processes", "Will exit after")
+#: Beginnings of messages at level INFO that are printed: of a sweep, and of commands beside it.
+SHOWN = (
+    *(NOTHING, "Terminating processes", "Will exit after", "Unlock", "Creating report"),
+    *("Report created", "Deleting ", "Would delete "),
+)
 #: Parts of warnings and errors that repeat what the sweep's own lines say, and the executor
 #: plugin's remarks on each job.
 HIDDEN = (

@@ -36,7 +36,7 @@ class Preview:
         self.changes: dict[str, str] = {}
 
     def jobs(self) -> list[Mapping[str, Any]]:
-        found = [
+        found: list[Mapping[str, Any]] = [
             {
                 "rule_name": "train", "output": [record], "is_checkpoint": False,
                 "reason": self.reasons.get(record, "Missing output files: …"),

@@ -24,7 +24,7 @@ class Sweep:
     def __init__(self, folder: Path, is_remote: bool = True, is_open: bool = False) -> None:
         config = valid_config(LIMITED)
         self.folder, self.runs = folder, manifest_of(config).runs
-        self.state = SweepProgress(config.study, list, list)
+        self.state = SweepProgress(config.study, list, lambda jobs: [])
         self.state.is_remote, self.state.retries = is_remote, 1
         self.specs: dict[str, RunSpec] = {self.record(n): r.spec for n, r in enumerate(self.runs)}
         self.first = self.state.begin(self.specs, self.specs, is_open)
@@ -61,7 +61,7 @@ def sweep(tmp_path: Path) -> Sweep:
 
 def test_the_beginning_has_the_runs(tmp_path: Path) -> None:
     assert Sweep(tmp_path).first.endswith(": 2 runs to do")
-    state = SweepProgress("main", list, list)
+    state = SweepProgress("main", list, lambda jobs: [])
     assert state.begin({}, {}, is_open=False) == ""
 
 

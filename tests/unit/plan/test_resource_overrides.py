@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,7 +27,7 @@ def given(*words: str) -> Any:
     return parse_set_resources([f"train:{word}" for word in words])["train"]
 
 
-def overridden(*words: str, defaults: tuple[str, ...] = (), **keys: Any) -> dict[str, Any]:
+def overridden(*words: str, defaults: Sequence[str] = (), **keys: Any) -> dict[str, Any]:
     """The resources of a job after --set-resources and --default-resources."""
     raw = raw_config(*((("platforms", "cluster", key), value) for key, value in keys.items()))
     for change in resource_overrides.override_platforms(
@@ -58,7 +59,13 @@ def overridden(*words: str, defaults: tuple[str, ...] = (), **keys: Any) -> dict
 def test_an_override_has_the_meaning_of_the_platforms_key(
     word: str, resource: str, value: object
 ) -> None:
-    before = {"runtime_min": 9, "partition": "p", "account": "a", "qos": "q", "constraint": "c"}
+    before: dict[str, Any] = {
+        "runtime_min": 9,
+        "partition": "p",
+        "account": "a",
+        "qos": "q",
+        "constraint": "c",
+    }
     assert overridden(word, **before)[resource] == value
 
 
@@ -98,17 +105,15 @@ def test_others_are_left_to_snakemake() -> None:
     assert not [*resource_overrides.refusals("train", given("licence=1", "runtime=2"))]
 
 
-def workflow(**changes: Any) -> Any:
-    """Snakemake's settings, with nothing that is refused but the changes."""
+def settings_of(**changes: Any) -> list[Any]:
+    """Snakemake's settings of resources, storage, groups and jobs; only the changes are refused."""
     shared = frozenset(("persistence", "input-output", "sources", "source-cache"))
     settings = {
         "overwrite_resources": {}, "overwrite_threads": {}, "overwrite_groups": {},
-        "default_storage_provider": None, "shared_fs_usage": shared, **changes,
+        "immediate_submit": False, "all_temp": False, "default_storage_provider": None,
+        "shared_fs_usage": shared, **changes,
     }  # fmt: skip
-    all_settings = SimpleNamespace(**settings)
-    return SimpleNamespace(
-        resource_settings=all_settings, storage_settings=all_settings, group_settings=all_settings
-    )
+    return [SimpleNamespace(**settings)] * 4
 
 
 @pytest.mark.parametrize(
@@ -121,11 +126,13 @@ def workflow(**changes: Any) -> Any:
         {"default_storage_provider": "s3"},
         {"shared_fs_usage": frozenset(("input-output", "sources"))},
         {"shared_fs_usage": frozenset(())},
+        {"all_temp": True},
+        {"immediate_submit": True},
     ],
     ids=str,
 )
 def test_options_that_change_what_is_measured_are_refused(changes: dict[str, Any]) -> None:
-    assert len([*unsupported_options.refusals(workflow(**changes), "train")]) == 1
+    assert len([*unsupported_options.refusals("train", *settings_of(**changes))]) == 1
 
 
 @pytest.mark.parametrize(
@@ -139,7 +146,7 @@ def test_options_that_change_what_is_measured_are_refused(changes: dict[str, Any
     ids=str,
 )
 def test_options_for_other_rules_are_not(changes: dict[str, Any]) -> None:
-    assert not [*unsupported_options.refusals(workflow(**changes), "train")]
+    assert not [*unsupported_options.refusals("train", *settings_of(**changes))]
 
 
 @pytest.mark.parametrize(

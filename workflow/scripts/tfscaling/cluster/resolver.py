@@ -89,6 +89,7 @@ def resolve(
     *,
     jobs: Mapping[str, int] | None = None,
     gpus: bool | None = True,
+    host_suffix: str = "",
 ) -> Cluster:
     """Find out which cluster this process belongs to, and which task of it it is.
 
@@ -98,6 +99,8 @@ def resolve(
             default: all tasks are ``worker``. TF_CONFIG must agree with it.
         gpus: in a Slurm step, whether tasks share out the GPUs of their node or get none; None
             leaves CUDA_VISIBLE_DEVICES as it is, as TF_CONFIG does.
+        host_suffix: in a Slurm step, what follows a node's name, before its domain, in the
+            addresses: of another network of the node.
 
     Raises:
         ClusterError: the variables are missing, broken, or contradict each other or the arguments.
@@ -127,7 +130,9 @@ def resolve(
     ports = slurm.ports(environ, fullest)
     addresses: dict[str, list[str]] = {}
     for (job, _), (_, host, local) in zip(tasks, places, strict=True):
-        addresses.setdefault(job, []).append(f"{host}:{ports[local]}")
+        name, dot, domain = host.partition(".")
+        address = f"{name}{host_suffix}{dot}{domain}:{ports[local]}"
+        addresses.setdefault(job, []).append(address)
     own: tuple[str, ...] | None = None if gpus is None else ()
     if gpus:
         own = allocate(environ, local_index, tasks_on_host[own_host], fullest)

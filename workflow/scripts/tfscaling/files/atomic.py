@@ -40,7 +40,7 @@ def whole(path: Path) -> Iterator[Path]:
 
 
 def store(path: Path) -> None:
-    """Have the disk hold a file or folder: a full disk or quota is told here at the latest."""
+    """Write a file or folder to the disk: a full disk or quota raises here at the latest."""
     number = os.open(path, os.O_RDONLY)
     try:
         os.fsync(number)

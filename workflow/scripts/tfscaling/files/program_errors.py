@@ -1,4 +1,4 @@
-"""What a program says when its files are wrong or cannot be written: one line, and what to do."""
+"""Errors of files, printed in one line with the remedy."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class InputError(ValueError):
 
 
 def read_json(path: Path, kind: type[_T]) -> _T:
-    """Read a file as a type that msgspec knows. Raises InputError and OSError."""
+    """Read a file as a type that msgspec supports. Raises InputError and OSError."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=kind)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -46,7 +46,7 @@ def read_json(path: Path, kind: type[_T]) -> _T:
 
 
 def remedy(error: OSError) -> str | None:
-    """`FILE: what is wrong; what to do`, or None for an error that no file causes."""
+    """Return `FILE: what is wrong; what to do`, or None for an error that no file causes."""
     if error.errno not in REMEDIES:
         return None
     file = f"{error.filename}: " if error.filename else ""

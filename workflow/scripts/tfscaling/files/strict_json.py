@@ -1,4 +1,4 @@
-"""JSON as the standard has it: NaN and infinity are neither written nor read.
+"""Strict JSON: NaN and infinity are neither written nor read.
 
 Python's own functions write `NaN` and `Infinity`, which no other reader takes, and read them back
 without a word: a number that is none would enter a table.
@@ -24,7 +24,7 @@ def dumps(content: Any, **options: Any) -> str:
 
 
 def encode(content: object) -> bytes:
-    """Encode an object of types that msgspec knows as JSON. Raises NotFiniteError."""
+    """Encode an object of types that msgspec supports as JSON. Raises NotFiniteError."""
     written = msgspec.json.encode(content)
     check(written, content)
     return written

@@ -1,6 +1,6 @@
 """What a job does around its ranks: start, watch, end and explain them.
 
-Launchers, attempts, heartbeats, failures, ports, and what Slurm and the hosts say of the job.
+Launchers, attempts, heartbeats, failures, ports, and facts about the job from Slurm and the hosts.
 """
 
 #: Modules that other packages may import.
@@ -14,5 +14,6 @@ __all__ = [
     "rank_files",
     "rank_process",
     "signs",
+    "slurm_job",
     "user_program",
 ]

@@ -35,7 +35,7 @@ KEPT = 2
 
 
 class InterruptedTrainingError(RuntimeError):
-    """A training was asked to end; `checkpoint` is what it left, None if it could not."""
+    """A signal ended a training; `checkpoint` is what it wrote, None if it could not."""
 
     def __init__(self, message: str, checkpoint: Path | None) -> None:
         super().__init__(message)
@@ -52,8 +52,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     examples: Annotated[int, Meta(ge=0, description="Examples that these had.")]
     epoch_time_s: Annotated[float, Meta(description="Duration of the begun epoch so far.")]
     trained_s: Annotated[float, Meta(description="Duration of all epochs so far.")]
-    train_examples: Annotated[int, Meta(description="Of an epoch; 0 if it is not known yet.")]
-    steps_per_epoch: Annotated[int, Meta(description="Likewise.")]
+    train_examples: Annotated[int, Meta(description="Examples of an epoch; 0 if unknown yet.")]
+    steps_per_epoch: Annotated[int, Meta(description="Steps of an epoch; 0 if unknown yet.")]
     examples_trained: Annotated[int, Meta(description="In the epochs before.")]
     epochs: tuple[Epoch, ...]
 

@@ -1,7 +1,7 @@
 """Why a launch failed: the first cause among many complaints.
 
 When one rank dies, its peers soon raise an error of the collective, and srun ends the rest. So a
-rank that fell silent comes before those that complained, and the earliest complaint before later.
+silent rank comes before ranks that complained, and the earliest complaint before later ones.
 A stopped rank does not even end: it is known by its missing heartbeats. These may only be late, as
 a shared file system shows them: they count if the complaint is one that a lost peer can cause.
 """
@@ -40,7 +40,7 @@ _ABOUT_A_PEER = {
 #: TensorFlow's words about tasks whose heartbeats its coordination service misses.
 _UNHEALTHY = re.compile(r"stopped sending heartbeats\):\s*((?:/job:\w+/replica:\d+/task:\d+\s*)+)")
 _TASK = re.compile(r"/job:(\w+)/replica:\d+/task:(\d+)")
-#: Causes that ranks seem to have when Slurm loses the node of one of them.
+#: Kinds of failures that a lost node can imitate.
 _MAY_BE_OF_A_NODE: frozenset[Kind] = frozenset({"stalled", "rank_died", "rank_failed"})
 #: A line of srun or of Slurm's daemons about an error.
 _OF_SLURM = re.compile(r"(?:srun|slurmstepd|slurmd)\S*: (?:error|fatal): ")
@@ -136,7 +136,7 @@ def find_cause(
     if complaint is not None:
         kind: Kind = "program_failed" if details.get("of_program") else "rank_failed"
         if details["error"] == InterruptedTrainingError.__name__:
-            kind = "cancelled"  # somebody has ended one rank, and it has told the others
+            kind = "cancelled"  # one rank was terminated from outside; the others stopped for it
         text = _words(details)
         cause = cause_of_rank(folder, kind, complaint, text, exits.get(complaint))
         # the line of user code, if it raised the exception
@@ -144,7 +144,7 @@ def find_cause(
         line = None if place is None else msgspec.convert(place, UserLine)
         return replace(cause, error=details["error"], place=line)
     lines = rank_files.last_lines(folder / "srun.log", 500)
-    # the first error has the cause: those that follow report what srun does about it
+    # the first error has the cause; later errors report what srun does about it
     said = next(filter(_OF_SLURM.match, lines), lines[-1] if lines else "")
     text = said or "the launcher's command failed without a message"
     return Cause(kind="launch_failed", message=text, last_lines=lines[-30:])
@@ -387,7 +387,7 @@ def mark_missing_gpus(cause: Cause, folder: Path) -> Cause:
     found = (
         f"{cause.message.removesuffix(WAYS_OUT)} Another host of the run, {min(having)}, has its "
         f"GPUs: look for the fault on {', '.join(sorted(lacking))}, in GPUs, driver or Slurm's "
-        "gres.conf, and tell those who run the cluster"
+        "gres.conf, and inform the cluster's administrators"
     )
     node = slurm_job.node_of(cause.host, os.environ)
     return replace(cause, kind="missing_gpus", message=found, host=node)

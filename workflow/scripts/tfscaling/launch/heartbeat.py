@@ -38,7 +38,7 @@ from tfscaling.record.events import EventLog, EventName, RankActivity
 INTERVAL_S, FILES_INTERVAL_S = 5.0, 20.0
 #: How often the launcher looks at the heartbeats.
 READ_INTERVAL_S = 1.0
-#: A rank works if it uses at least this share of one CPU, or reads and writes so much. Ranks that
+#: A rank works if it uses at least this share of one CPU, or this many bytes/s of I/O. Ranks that
 #: wait in a collective on CPUs use less than a hundredth of this.
 CPU_SHARE_MIN, IO_BYTES_PER_S_MIN = 0.02, 10_000
 #: A rank without a heartbeat for this long is stopped, or cut off.
@@ -58,7 +58,7 @@ _LATELY_S = 60.0
 class Heartbeat(NamedTuple):
     """A heartbeat: its number, and what the rank has used since it began, as `Usage`.
 
-    The launcher hears the next one within `interval_s` if all is well.
+    `interval_s` is the longest time to the next heartbeat of a healthy rank.
     """
 
     number: int
@@ -88,8 +88,8 @@ def own_usage() -> Usage:
 class HeartbeatThread:
     """Beats in a separate thread until the process ends.
 
-    `orphaned` is called, once, when the process that started this one has ended. `usage` gives what
-    a beat tells. `given_up` is called when the launcher gives up the ranks of this `link`.
+    `orphaned` is called, once, when the process that started this one has ended. `usage` returns
+    a heartbeat's content. `given_up` is called when the launcher gives up the ranks of this `link`.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class HeartbeatThread:
 
 
 def tree_usage(pid: int) -> Usage:
-    """Return the usage of a process and its descendants, also of those that it waited for."""
+    """Return the usage of a process and its descendants, and of ended ones that it waited for."""
     processes = tree(pid)
     blocked = any(map(_is_blocked, processes))
     return Usage(sum(map(_cpu_s, processes)), sum(map(_io_bytes, processes)), blocked)

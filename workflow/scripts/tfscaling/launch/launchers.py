@@ -81,7 +81,7 @@ class Command:
 
 
 def srun(request: Request) -> list[Command]:
-    """One srun with the whole geometry said explicitly; Slurm starts the ranks."""
+    """Return one srun with the complete geometry as options; Slurm starts the ranks."""
     shape = request.geometry
     argv = (
         "srun",
@@ -93,7 +93,7 @@ def srun(request: Request) -> list[Command]:
         f"--cpus-per-task={request.cpus_per_task}",
         *([f"--mpi={request.mpi}"] if request.mpi else []),
         *request.binding,
-        # also where the user's SLURM_EXPORT_ENV says otherwise
+        # overrides the user's SLURM_EXPORT_ENV
         "--export=ALL",
         "--kill-on-bad-exit=1",
         "--unbuffered",
@@ -106,7 +106,7 @@ def srun(request: Request) -> list[Command]:
 
 
 def local(request: Request) -> list[Command]:
-    """One process per rank on this machine, with its place in TF_CONFIG.
+    """Return one process per rank on this machine, with its place in TF_CONFIG.
 
     Workers share out the GPUs in the order of their ranks, so that "nodes" do not share GPUs; a
     coordinator and parameter servers take none. Raises ClusterError if there are too few, or if
@@ -143,7 +143,7 @@ def local(request: Request) -> list[Command]:
 
 
 def _shared_out(request: Request) -> dict[tuple[str, int], Sequence[str]]:
-    """(job, index) → GPUs of each worker."""
+    """Return (job, index) → GPUs of each worker."""
     workers, each = request.jobs.get("worker", 0), request.geometry.gpus_per_task
     needed = workers * each
     environ = {**os.environ, **request.env}
@@ -188,7 +188,7 @@ class ReservedPorts(contextlib.ExitStack):
 
 def start(command: Command) -> subprocess.Popen[bytes]:
     """Start the process of a command in a new session; it ends with this thread."""
-    # srun ends its step when it is asked to; a rank, as it may be stopped, is not asked
+    # srun ends its step on request; a rank may be stopped, so it gets no request
     number = signal.SIGTERM if command.rank is None else signal.SIGKILL
     with command.log.open("ab") as log:
         return subprocess.Popen(
@@ -208,7 +208,7 @@ def ending_with_parent(number: int) -> Callable[[], None]:
 
     def prepare() -> None:
         _C.prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
-        if os.getppid() != parent:  # it ended before we asked
+        if os.getppid() != parent:  # it ended before
             os._exit(1)
 
     return prepare

@@ -35,6 +35,10 @@ from tfscaling.spec.run_spec import RunSpec
 
 #: Ranks of other hosts may still import TensorFlow.
 _OTHERS_S = 10.0
+#: Names of hosts in the message of a rank that cannot resolve them.
+_UNKNOWN_MAX = 3
+#: Pauses before each attempt to resolve a name.
+_RESOLUTION_PAUSES_S = (0.0, 1.0, 2.0, 4.0)
 
 
 @dataclass(frozen=True)
@@ -109,6 +113,46 @@ def _missing_cpus(spec: RunSpec) -> str:
     return f"{text}, a limit of CPU time leaves {quota:g}" if (quota or least) < least else ""
 
 
+class HostNameError(RuntimeError):
+    """A rank cannot resolve the names of hosts that it must reach."""
+
+
+def _unknown_hosts(cluster: Cluster) -> str:
+    """Return which names of hosts this rank cannot resolve, with the reason, or "".
+
+    Rank 0 tries all hosts; any other rank tries the hosts of rank 0 and of the next rank.
+    """
+    addresses = [each for job in sorted(cluster.jobs) for each in cluster.jobs[job]]
+    if cluster.rank:
+        addresses = [addresses[0], addresses[(cluster.rank + 1) % len(addresses)]]
+    hosts = dict.fromkeys(address.rpartition(":")[0].strip("[]") for address in addresses)
+    unknown: dict[str, str] = {}
+    for host in hosts:
+        if why := _resolution_error(host):
+            unknown[host] = why
+        if len(unknown) == _UNKNOWN_MAX:
+            break
+    words = "; ".join(f"{host} ({why})" for host, why in unknown.items())
+    text = f"{socket.gethostname()} cannot resolve names of hosts of this run: {words}"
+    return text if unknown else ""
+
+
+def _resolution_error(host: str) -> str:
+    """Return why a name cannot be resolved, or ""; a server that is busy is asked again."""
+    why = ""
+    for pause_s in _RESOLUTION_PAUSES_S:
+        time.sleep(pause_s)
+        try:
+            socket.getaddrinfo(host, None)
+        except socket.gaierror as error:
+            why = error.strerror or str(error)
+            if error.errno != socket.EAI_AGAIN:
+                break
+        else:
+            return ""
+    return why
+
+
 class WorkFailedError(Exception):
     """A user's program failed: one sentence for the user.
 
@@ -151,7 +195,8 @@ def process(
         given_up: Called when the launcher takes the rank for hung.
     """
     launcher = os.environ.pop(link.VARIABLE, "")  # a program does not get the secret
-    cluster = resolver.resolve(os.environ, jobs=spec.jobs, gpus=spec.on_gpus)
+    suffix = spec.measured.host_suffix or ""
+    cluster = resolver.resolve(os.environ, jobs=spec.jobs, gpus=spec.on_gpus, host_suffix=suffix)
     given = gpus_given(os.environ)
     os.environ.update(cluster.environment())
     own = link.connect(launcher, cluster.rank)
@@ -176,6 +221,9 @@ def process(
     try:
         if problem := _missing_cpus(spec):
             raise CpuError(problem)
+        # a program may need no names, and MPI has its own
+        if not (spec.recipe.program or spec.by_mpi) and (unknown := _unknown_hosts(cluster)):
+            raise HostNameError(unknown)
         report = work(context)
         use = meter.end()
         last = None if own is None else link.connect(launcher, cluster.rank)
@@ -228,6 +276,6 @@ def _end_alone(events: EventLog) -> None:
 
 
 def defer_failure(spec: RunSpec) -> None:
-    """Wait before this rank fails: srun then ends the other ranks, which may have their GPUs."""
+    """Wait before this rank fails, so that others report that they have GPUs: srun ends them."""
     if spec.geometry.nodes > 1 and spec.measured.launcher != "local":
         time.sleep(_OTHERS_S)

@@ -168,7 +168,7 @@ def _handle(nvml: Any, entry: str) -> Any:
 class Meter:
     """Measures from its construction to `end`, in a thread that samples once a second.
 
-    The thread also asks the driver for the GPUs, which can take a second: the work begins at once.
+    The thread also queries the GPUs' driver, which can take a second: the work begins at once.
     """
 
     def __init__(self, environ: Mapping[str, str], on_gpus: bool) -> None:
@@ -218,6 +218,6 @@ def memory_gb() -> float:
 
 
 def _cpu_s() -> float:
-    """CPU time of this process and of its children that have ended."""
+    """Return CPU time of this process and of its children that have ended."""
     used = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(each.ru_utime + each.ru_stime for each in used)

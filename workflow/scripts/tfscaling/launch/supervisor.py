@@ -29,17 +29,17 @@ CHECKPOINT_GRACE_S = 25.0
 GIVEN_UP_S = 10.0
 #: What ends a launcher in an orderly way: scancel and time limits, Ctrl-C, a terminal that closes.
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-#: What says that a time limit is near: ranks that write checkpoints write one.
+#: The signal before a time limit: ranks that write checkpoints write one.
 WARNING = signal.SIGUSR1
 _POLL_S = 0.2
-#: If Slurm asks the ranks to end as well, srun has said so by then.
+#: If Slurm signals the ranks as well, srun has reported that by then.
 _HEARD_S = 1.0
-#: What it looks like when Slurm asks ranks to end whose job is to be preempted.
+#: srun's words when Slurm signals the ranks of a job before it preempts the job.
 _MAY_BE_PREEMPTED = ("rank_died", "rank_failed", "program_failed", "cancelled")
 
 
 class Supervisor:
-    """Runs the commands of one launch until all ended, one failed, or nothing moves.
+    """Runs the commands of one launch until all have ended, one has failed, or the ranks hang.
 
     `ranks` is the number of ranks, `stall_timeout_s` the limit of the stall detector; `grace_s` is
     how long ranks may take to end when a signal ends the launch.
@@ -135,7 +135,7 @@ class Supervisor:
                 if now_s - seen_s > self.stall_timeout_s:
                     raise
             if any(codes):  # neither None nor 0
-                # peers of a dead rank end by themselves within seconds and say why
+                # peers of a dead rank end by themselves within seconds and report why
                 self._wait_for_all(GRACE_S)
                 self.signs.settle()
                 watch.see(time.monotonic(), self.signs.progress, dict(self.signs.beats))
@@ -156,7 +156,7 @@ class Supervisor:
             return cause
         self.signs.give_up()
         until_s = time.monotonic() + GIVEN_UP_S
-        # a silent rank will not say anything more
+        # a silent rank will not report anything more
         while failures.running(self.folder, but=stall.rank) and time.monotonic() < until_s:
             time.sleep(_POLL_S)
             self.signs.update()
@@ -201,7 +201,7 @@ class Supervisor:
             return False
         self._wait_for_all(_HEARD_S)
         if any("CANCELLED" in line for line in slurm_job.words(self._srun_log)):
-            return True  # Slurm has asked them itself
+            return True  # Slurm has already signalled the ranks
         if all(process.poll() is not None for process in self._processes):
             return False
         seen = self.signs.events.values()

@@ -52,7 +52,7 @@ def quality_time(tables: Tables, title: str) -> Figure:
 
 
 def cost_time(tables: Tables, title: str) -> Figure:
-    """Cost of a run over execution time, with the Pareto sets."""
+    """Plot the cost of a run over execution time, with the Pareto sets."""
     label = "cost of one run (US dollars)"
     panel = _Panel("cost_usd", METRICS["cost_usd"], label, tables.comparison)
     return _against_time(tables, title, [panel])
@@ -77,7 +77,7 @@ def _against_time(tables: Tables, title: str, panels: Sequence[_Panel]) -> Figur
 
 
 def _draw(axes: Any, tables: Tables, panel: _Panel, named: bool, gpus: bool) -> pd.DataFrame:
-    """Draw the points of a panel and its Pareto sets; returns those that have both values.
+    """Draw the points of a panel and its Pareto sets; return the points with both values.
 
     `named`: the Pareto sets are called by the metric, as there are several. With `gpus` labels have
     the GPUs per node.
@@ -115,7 +115,7 @@ def _pareto_lines(
 ) -> None:
     """Draw a line through the Pareto set of each task, whose points have labels."""
     metric, names, drawn = panel.metric, [_TIME, panel.name], set(points_of(shown))
-    # of each work the points that no other beats, among those that may be compared
+    # for each task, the points that no other comparable point beats
     tasks = group_by_task(typed(PointRow, panel.table))
     works = [[row for row in _eligible(rows) if point_of(row) in drawn] for rows in tasks.values()]
     sets = [[rows[place] for place in pareto_set(rows, names)] for rows in works if rows]
@@ -181,7 +181,7 @@ def _learned(table: pd.DataFrame) -> list[_Learned]:
 
 
 def loss_quality(tables: Tables, title: str) -> Figure:
-    """Loss and quality over the global batch, measured and published."""
+    """Plot loss and quality over the global batch, measured and published."""
     table, published, batch = tables.comparison, tables.published, "global_batch_size"
     shown_of = _learned(table)
     labels = [learned.label for learned in shown_of]
@@ -215,7 +215,7 @@ def loss_quality(tables: Tables, title: str) -> Figure:
 
 
 def epochs(tables: Tables, title: str) -> Figure:
-    """Loss and quality of each epoch, one line per point, and hollow marks where held out."""
+    """Plot loss and quality of each epoch, a line per point, hollow marks where held out."""
     from matplotlib.ticker import MaxNLocator
 
     table = tables.comparison
@@ -262,7 +262,7 @@ def epochs(tables: Tables, title: str) -> Figure:
 
 
 def _value_axis(axes: Any, shown: bool, room: float = 0.0) -> None:
-    """Plain numbers; a logarithmic axis where the values differ by much."""
+    """Show plain numbers, on a logarithmic axis if the values differ by much."""
     if not shown:
         plot_figure.label_empty_axes(axes)
         return

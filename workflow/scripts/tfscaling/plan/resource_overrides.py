@@ -2,8 +2,8 @@
 
 `--set-resources` and `set-resources` of profiles change keys of the platforms before the
 configuration is validated. Plan, budget, sbatch line, records and tables then have the same values.
-Defaults of `--default-resources` fill keys that a platform leaves open. An override of what the grid
-sets, as of nodes, is refused.
+Defaults of `--default-resources` fill keys that a platform leaves open. An override of what the
+grid sets, as of nodes, is refused.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ KEYS = {
     "stall_timeout_s": "stall_timeout_s",
     "latency_wait_s": "latency_wait_s",
 }
-#: Keys of which one excludes the others.
+#: Keys that exclude each other.
 _MEMORY = ("mem_mb", "mem_mb_per_cpu", "mem_mb_per_gpu")
 #: Keys whose values are texts.
 _TEXTS = ("partition", "account", "qos", "constraint")
@@ -112,10 +112,10 @@ def override_platforms(
     return {"platforms": given} if given else {}, {"platforms": filled} if filled else {}
 
 
-def merged(configuration: RawConfig, change: RawConfig) -> RawConfig:
+def merged(configuration: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
     """Return the configuration with the change of its platforms; neither is changed itself."""
     if not change:
-        return configuration
+        return {**configuration}
     changed = change["platforms"]
     platforms = {
         name: {**keys, **changed[name]} if name in changed else keys

@@ -14,27 +14,35 @@ from tfscaling.plan import resource_overrides
 _SHARED = frozenset(("input-output", "persistence", "sources"))
 
 
-def refusals(workflow: Any, rule: str) -> Iterator[str]:
+def refusals(
+    rule: str, resources: Any, storage: Any, groups: Any = None, remote: Any = None
+) -> Iterator[str]:
     """Yield what is wrong with the options, one line each, with what to do instead.
 
     Args:
-        workflow: Snakemake's workflow, whose settings are read.
         rule: The name of rule train, which a module may change.
+        resources: Snakemake's settings of resources.
+        storage: Its settings of storage.
+        groups: Its settings of groups; None before they are known.
+        remote: Its settings of jobs elsewhere, likewise.
     """
-    resources, storage = workflow.resource_settings, workflow.storage_settings
     yield from resource_overrides.refusals(rule, resources.overwrite_resources.get(rule) or {})
     if rule in resources.overwrite_threads:
         yield (
             f"--set-threads {rule}=…: not allowed, because threads follow from the CPUs of a rank; "
             f"change {resource_overrides.REFUSED['threads']}"
         )
-    groups = getattr(workflow.group_settings, "overwrite_groups", {})
-    if rule in groups:
+    group = groups.overwrite_groups.get(rule) if groups else None
+    if group:
         yield (
-            f"--groups {rule}={groups[rule]}: not allowed, because runs of one group share a job "
+            f"--groups {rule}={group}: not allowed, because runs of one group share a job "
             "and its nodes; profiles/allocation makes all runs in one allocation, apart from each "
             "other"
         )
+    if remote and remote.immediate_submit:
+        yield "--immediate-submit: not allowed, because the executor follows and retries the runs"
+    if storage.all_temp:
+        yield "--all-temp: not allowed, because it deletes records when the tables have read them"
     if provider := storage.default_storage_provider:
         yield (
             f"--default-storage-provider {provider}: not allowed, because the ranks of a run write "
@@ -42,8 +50,8 @@ def refusals(workflow: Any, rule: str) -> Iterator[str]:
         )
     elif missing := _SHARED - {str(usage) for usage in storage.shared_fs_usage}:
         yield (
-            f"--shared-fs-usage lacks {', '.join(sorted(missing))}: not allowed; start the sweep in "
-            "a folder that the nodes share"
+            f"--shared-fs-usage lacks {', '.join(sorted(missing))}: not allowed; start the sweep "
+            "in a folder that the nodes share"
         )
 
 

@@ -30,7 +30,7 @@ class Check(NamedTuple):
     """`description` says what holds where `problem` finds nothing wrong with the ranks of a job.
 
     `problem` gets the specification and the reports; a training check also gets the data.
-    `of_programs`: whether user programs are checked, whose devices no rank knows.
+    `of_programs`: whether it applies to user programs, whose devices are unknown to the ranks.
     """
 
     description: str
@@ -39,13 +39,13 @@ class Check(NamedTuple):
 
 
 def _differing(name: str, requested: object, got: dict[int, Any]) -> str | None:
-    """Which ranks have another value than was requested of all of them."""
+    """Describe which ranks have another value than requested; None if none has."""
     wrong = {rank: value for rank, value in got.items() if value != requested}
     return f"requested {name} {requested}, got {wrong}" if wrong else None
 
 
 def _disagreement(name: str, values: dict[int, Any]) -> str | None:
-    """Whether the ranks report different values, or none."""
+    """Describe different or missing values of the ranks; None if all report the same."""
     if len(set(map(str, values.values()))) <= 1 and None not in values.values():
         return None
     return f"ranks disagree on {name}: {values}"
@@ -346,7 +346,7 @@ PLACE_CHECKS = {
     "cluster": Check("All ranks agree on the cluster.", _agree("the cluster", "cluster_hash")),
     "cluster_source": Check(
         "All ranks found the cluster in the same source.",
-        _agree("where the cluster is told", "cluster_source"),
+        _agree("the source of the cluster", "cluster_source"),
     ),
     "tensorflow_version": Check(
         "All ranks ran the same version of TensorFlow.",
@@ -487,7 +487,7 @@ def unchecked(spec: RunSpec, reports: Sequence[Rank]) -> tuple[str, ...]:
             texts.append(f"gpu_type: {text}")
     workers = [report for report in reports if report.job == "worker"]
     if spec.on_gpus and len(workers) > 1 and not all(map(_gpus_of, workers)):
-        texts.append("gpu_sharing: nvidia-smi tells no UUIDs of GPUs")
+        texts.append("gpu_sharing: nvidia-smi lists no UUIDs of GPUs")
     return tuple(texts)
 
 
@@ -509,7 +509,7 @@ _LETTER = re.compile(r"(?<=\d)[a-fh-rt-z]$")
 
 
 def is_gpu_model(asked: str, name: str) -> bool | None:
-    """Whether the driver's `name` is the model `asked`; None if they cannot be compared.
+    """Return whether the driver's `name` is the model `asked`; None without a comparison.
 
     It is if every word of `asked` is a word of the name, or several that follow each other
     ("2080ti"). It is not if the number of the model, a word of a variant or the size of the memory
@@ -537,7 +537,7 @@ def is_gpu_model(asked: str, name: str) -> bool | None:
 
 
 def _has_variant(words: list[str], others: list[str]) -> bool:
-    """Whether a word names a variant that the other name has not."""
+    """Return whether a word names a variant that the other name has not."""
     text = "".join(others)
     return any(_VARIANT.fullmatch(word) and word not in text for word in words)
 

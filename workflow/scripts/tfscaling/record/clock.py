@@ -4,8 +4,8 @@ Times of a process are read from its `now`: the wall clock's time when the proce
 there on the monotonic clock's. Nobody can set the monotonic clock, so that a step of a host's wall
 clock (chrony on a node that has just booted) changes no duration.
 
-Each rank asks the launcher for its time when it starts and writes down how far its own time is off,
-and how well that is known. Source: F. Cristian, "Probabilistic clock synchronization" (1989): the
+Each rank requests the launcher's time when it starts and logs its offset from it, and how well the
+offset is known. Source: F. Cristian, "Probabilistic clock synchronization" (1989): the
 answer belongs to the middle of the exchange, so half the shortest round trip bounds the error.
 """
 

@@ -137,7 +137,7 @@ def find_user_line(error: BaseException, folder: Path) -> Blame | None:
     frames are the innermost.
     """
     text = "".join(traceback.format_exception(error))
-    blocks = text.split(_BEGIN)  # of an exception and of those that it came from, it is the last
+    blocks = text.split(_BEGIN)  # of chained tracebacks, the last is the one raised
     for block in reversed(blocks[1:]):
         frames = list(filter(None, map(_FRAME.search, block.splitlines())))
         if found := _of_user(list(reversed(frames)), folder):
@@ -207,7 +207,7 @@ def has_lost_connection(lines: Iterable[str]) -> bool:
 
 
 def abort_reason(ended: str, lines: Sequence[str]) -> str:
-    """Why a program or its child process aborted, by the end of its output; "" if unknown.
+    """Return why a program or its child process aborted, by the end of its output; "" if unknown.
 
     `ended` is how the program itself ended.
     """

@@ -80,7 +80,7 @@ class EventName(enum.StrEnum):
     PROGRAM_ENDED = "program_end"
     #: A program has used CPU time or written something since the last event.
     WORKING = "working"
-    #: A heartbeat. It says nothing about the run: only `read_new` returns it.
+    #: A heartbeat. It is no progress of the run: only `read_new` returns it.
     BEAT = "beat"
 
 

@@ -22,7 +22,7 @@ from tfscaling.spec.config import HELD_OUT, OF_CLASSIFIERS, Quality
 
 @dataclass(frozen=True)
 class Metric:
-    """A column: `direction` says which way is better; `value` reads it from a run record.
+    """A column: `direction` is the better one; `value` reads it from a run record.
 
     A metric without `value` needs other points, prices, the recipe's quality or a target and is
     computed with the tables. Values of a metric with a `best` possible one are compared by how far
@@ -133,7 +133,7 @@ class RunMetrics(msgspec.Struct):
 
 
 class PointMetrics(RunMetrics):
-    """The metrics of a point over its runs: also those that need other points or prices."""
+    """The metrics of a point over its runs, including metrics that need other points or prices."""
 
     quality: Annotated[float, Metric("quality", "", "as the recipe says", 4, ends=_RANGE)] = NAN
     """The metric by which runs of a recipe are compared (quality_metric, with its unit and

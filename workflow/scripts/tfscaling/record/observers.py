@@ -340,8 +340,8 @@ def _successive(found: Mapping[str, list[_Match]]) -> list[_Together]:
     if any(len(matches) != count for name, matches in found.items() if name not in once):
         counts = ", ".join(f"{name} {len(matches)}" for name, matches in found.items())
         raise ValueError(
-            f"the patterns match differently often ({counts} times), so that nobody can tell the "
-            "epochs of their values: expected as many of each, or one at the end"
+            f"the patterns match differently often ({counts} times): the epochs of values are "
+            "unknown; expected are as many of each, or one at the end"
         )
     together = []
     for n in range(count):

@@ -24,7 +24,7 @@ _S = TypeVar("_S", bound=msgspec.Struct)
 
 #: Packages whose version can change a measurement.
 PACKAGES = ("tensorflow", "keras", "numpy")
-#: Likewise for programs that run in a separate environment.
+#: The same for programs that run in a separate environment.
 PROGRAM_PACKAGES = (*PACKAGES, "tf_keras", "torch", "jax", "jaxlib")
 
 
@@ -49,7 +49,7 @@ class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
     gpus: tuple[str, ...] = ()
     """Names, in the driver's order."""
     gpu_uuids: tuple[str, ...] = ()
-    """Likewise."""
+    """UUIDs, in the driver's order."""
     gpu_driver: str | None = None
     kernel: str | None = None
     python: str | None = None
@@ -123,7 +123,7 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
     topology: str | None = None
     """Slurm's `SLURM_TOPOLOGY_ADDR`: the switches above the node, and the node."""
     cluster_hash: str
-    """Of the addresses of all tasks."""
+    """Checksum of the addresses of all tasks."""
     tensorflow_version: str | None
     """Null for a rank of a program, which need not use it."""
     clock: RankClock
@@ -132,9 +132,9 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
     start_s: float | None = None
     """First line of the process, in seconds since the epoch."""
     cluster_source: str | None = None
-    """What told the cluster: TF_CONFIG, slurm or single."""
+    """Where the cluster is from: TF_CONFIG, slurm or single."""
     gpus_given: int | None = None
-    """GPUs that Slurm lets the task see; null: it does not say."""
+    """Number of GPUs that Slurm lets the task see; null if unknown."""
     gpus_visible: str | None = None
     """CUDA_VISIBLE_DEVICES, or AMD's or Intel's variable where that chooses the GPUs."""
     gpu_names: tuple[str | None, ...] = ()
@@ -153,13 +153,13 @@ class TrainedRank(Rank, frozen=True, kw_only=True):
     """A rank that ran the training loop: all ranks, or the coordinator of parameter servers."""
 
     replicas: int
-    """Of the strategy, over all ranks."""
+    """Number of the strategy's replicas on all ranks."""
     worker_devices: tuple[tuple[str, ...], ...] | None
     """A coordinator's workers and what they compute on."""
     global_batch_size: int
     per_replica_batch_size: int
     examples_per_step: int
-    """Of one update of the variables."""
+    """Number of examples in one update of the variables."""
     model_parameters: int
     flops_per_example: float | None = None
     """FLOPs of a training step per example, counted on the chief; null if they are not known."""
@@ -194,9 +194,9 @@ class Epoch(Part, frozen=True, kw_only=True, omit_defaults=True):
     """On held-out examples after this epoch; only where the model was evaluated then; null as
     loss."""
     test_accuracy: Share | None = None
-    """Likewise."""
+    """On held-out examples after this epoch."""
     test_metrics: dict[str, float | None] = msgspec.field(default_factory=dict)
-    """Likewise, on held-out examples."""
+    """Metrics of such a model on held-out examples."""
     ended_s: float | None = None
     """From the first line of the first rank to the end of the epoch and of its evaluation, without
     probes; null where it was not observed."""
@@ -239,7 +239,7 @@ class Stopped(msgspec.Struct, frozen=True, kw_only=True):
     """How a training was ended by `stop_after_steps`."""
 
     steps_per_epoch: Positive
-    """Of an epoch of the whole training."""
+    """Steps in an epoch of the complete training."""
     evaluations: Positive
     """Evaluations that the rank made."""
     epoch_turn_s: float
@@ -273,9 +273,9 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
 
     time_s: float
     steps: int
-    #: Of this rank alone; None if the program does not say.
+    #: Examples of this rank alone; None if not reported.
     examples: int | None = None
-    #: How long the program stood and waited for its next batch; likewise.
+    #: How long the program waited for its next batch; None if not reported.
     input_wait_s: float | None = None
 
 
@@ -287,7 +287,7 @@ class ObservedEpoch(msgspec.Struct, frozen=True, kw_only=True):
     time_s: float | None = None
     #: By the names that the program gives them; None where not finite.
     metrics: dict[str, float | None]
-    #: Totals at its end; None if the program does not say.
+    #: Totals at its end; None if not reported.
     steps: int | None = None
     examples: int | None = None
 
@@ -325,7 +325,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     #: The last step had ended.
     last_step_s: float | None = None
     steps: int | None = None
-    #: Of this rank alone.
+    #: Examples of this rank alone.
     examples: int | None = None
     input_wait_s: float | None = None
     epochs: tuple[ObservedEpoch, ...] = ()
@@ -351,7 +351,7 @@ _HELD_OUT = ("test_", "val_", "validation_", "eval_")
 
 
 def held_out_name(metric: str) -> str | None:
-    """`accuracy` for `val_accuracy`; None if the metric is not of held-out examples."""
+    """Return `accuracy` for `val_accuracy`; None if the metric is not of held-out examples."""
     prefix = next((prefix for prefix in _HELD_OUT if metric.startswith(prefix)), None)
     return None if prefix is None else metric.removeprefix(prefix)
 

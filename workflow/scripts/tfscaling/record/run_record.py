@@ -72,7 +72,7 @@ class Derived(Part, frozen=True, kw_only=True):
     per_replica_batch_size: Examples
     global_batch_size: Examples
     steps_per_epoch: Positive | None
-    """Null if a user's program does not tell."""
+    """Null if a user's program does not report it."""
 
 
 class Use(Part, frozen=True, kw_only=True):
@@ -129,10 +129,9 @@ class Metrics(Computation, frozen=True, kw_only=True):
     """Mean over the last epoch's examples while they are trained - the total loss with the model's
     own losses, as in Keras; null if the run diverged, or if a program does not report it."""
     accuracy: Share | None
-    """Likewise; null if a custom model measures no accuracy."""
+    """Mean over the same examples; null if a custom model measures no accuracy."""
     test_loss: float | None
-    """On held-out examples after training - the total loss likewise; null where loss may be
-    null."""
+    """Total loss on held-out examples after training; null where loss may be null."""
     test_accuracy: Share | None
     """On held-out examples after training; null if the run diverged, or as accuracy."""
     step_time_s: float | None
@@ -148,11 +147,11 @@ class Metrics(Computation, frozen=True, kw_only=True):
     counts it, or what a program reports by this name; null if they are not known."""
     examples_trained: Examples | None
     """Examples really trained, over all epochs and replicas; null if a user's program does not
-    tell."""
+    report them."""
     evaluations: tuple[HeldOut, ...] = ()
     """Evaluations of a program within an epoch, before the last evaluation of the epoch."""
     epochs: tuple[Epoch, ...]
-    """Empty if a user's program does not tell."""
+    """Empty if a user's program reports none."""
 
 
 #: `user_source.Checksums` in a record.
@@ -167,8 +166,8 @@ class PreparedData(Part, frozen=True, kw_only=True):
     source: str
     """Where the data was fetched from."""
     sha256: Sha256
-    """Of the whole prepared arrays, or of a pipeline's code and of the names and sizes of its
-    files; every rank that trained found this checksum."""
+    """Checksum of the prepared arrays, or of a pipeline's code and its files' names and sizes.
+    Every rank that trained found this checksum."""
     train_examples: Examples | None
     """For a pipeline, the examples of its first epoch."""
     test_examples: Examples | None
@@ -179,7 +178,7 @@ class PreparedData(Part, frozen=True, kw_only=True):
 
 
 class SlurmJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Slurm's facts about a job; None where it gives none. Times are UTC."""
+    """Slurm's facts about a job; None if unknown. Times are UTC."""
 
     id: str | None = None
     partition: str | None = None
@@ -188,7 +187,7 @@ class SlurmJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     nodes_allocated: str | None = None
     """Their number."""
     cpus_allocated: str | None = None
-    """Likewise, on all nodes."""
+    """Number of CPUs on all nodes."""
     submit: str | None = None
     """When it was submitted."""
     start: str | None = None
@@ -226,15 +225,15 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     unchecked: tuple[str, ...]
     """What could not be compared with the request; it does not affect `validity`."""
     container_sha256: Sha256 | None = None
-    """Of the file of the platform's container; of a folder, of the names, sizes and times of its
-    files. Null without a container, or if no path on the launcher's host is the image."""
+    """Checksum of the platform's container file; for a folder, of its files' names, sizes and
+    times. Null without a container, or if no path on the launcher's host is the image."""
 
 
 class Validity(Part, frozen=True, kw_only=True):
     """Whether the run counts.
 
-    Records are written only for runs that passed every check, and for those that diverged and
-    passed all others.
+    Records are written only for runs that passed every check, and for diverged runs that passed
+    all others.
     """
 
     valid: bool
@@ -317,7 +316,7 @@ class ShortRun(Part, frozen=True, kw_only=True):
     """Epochs that were begun."""
     epochs_of_whole: Positive
     examples_of_whole: Examples
-    """Of a pipeline as many in each step as in those that were trained."""
+    """For a custom input pipeline, extrapolated from the trained steps."""
     evaluations: Positive
     """Evaluations that were made."""
     evaluations_of_whole: Positive
@@ -352,7 +351,7 @@ class RunRecord(Part, frozen=True, kw_only=True):
     also in `host_facts` and `use`; a rank with `cluster_hash` is complete."""
     environment: Environment
     warnings: tuple[Annotated[str, Meta(min_length=1)], ...]
-    """What a reader of the numbers has to know, one sentence each - such as settings of a custom
+    """Warnings for readers of the numbers, one sentence each - such as settings of a custom
     model that the training does not use. Empty for most runs."""
     validity: Validity
     trained_by: str = ""
@@ -413,7 +412,7 @@ class DoesNotFit(Part, frozen=True, kw_only=True):
     rank_memory_gb: Amount | None = None
     """Highest resident memory of a rank that reported it before it ended; else null."""
     gpu_memory_gb: Amount | None = None
-    """Highest memory in use on a GPU, likewise."""
+    """Highest memory in use on a GPU of such a rank; else null."""
     memory_limit_gb: Amount | None = None
     """Memory of the GPU, if that ran out, or of the job on a node; null if unknown."""
 
@@ -451,7 +450,7 @@ def write_json(path: Path, content: object) -> None:
 
 
 def write(path: Path, record: RunRecord) -> None:
-    """Write a record, its ranks as `RunRecord.ranks` says. Raises as `write_json`."""
+    """Write a record with abbreviated ranks (`RunRecord.ranks`). Raises as `write_json`."""
     plain = msgspec.json.decode(strict_json.encode(record))
     first, *_ = ranks = plain["ranks"]
     plain["ranks"] = [first, *(_abbreviated(*both) for both in itertools.pairwise(ranks))]
@@ -550,7 +549,7 @@ def _problem(content: bytes, version: int, error: Exception) -> str:
 
 
 def _place(error: Exception) -> str:
-    """`key: what is wrong`, from the message of msgspec."""
+    """Return `key: what is wrong`, from the message of msgspec."""
     text, _, place = str(error).partition(" - at `$")
     place = place.rstrip("`").removeprefix(".")
     if named := re.fullmatch(r"Object (missing required|contains unknown) field `(.+)`", text):

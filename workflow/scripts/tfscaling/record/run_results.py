@@ -217,8 +217,8 @@ def add_end_times(
     if program_reports(reports):
         seen, shift_s = first_observed(reports), _first_shift_s(rank_events, reports)
         evaluated = {each.epoch: each for each in seen.evaluations}
-        told: list[ObservedEpoch | ObservedEvaluation] = [*seen.epochs, *evaluated.values()]
-        times_s = {each.epoch: each.time_s for each in told}
+        observed: list[ObservedEpoch | ObservedEvaluation] = [*seen.epochs, *evaluated.values()]
+        times_s = {each.epoch: each.time_s for each in observed}
         ends_s = {epoch: t + shift_s for epoch, t in times_s.items() if t is not None}
         for each in seen.evaluations:
             if each.epoch > 0 and each is not evaluated[each.epoch]:
@@ -400,7 +400,7 @@ def _program_metrics(reports: Sequence[RankReport]) -> Metrics:
 
 
 def program_examples(reports: Sequence[RankReport]) -> int | None:
-    """Examples that the programs of all ranks together report; None if none reports any."""
+    """Return examples that the programs of all ranks together report; None if none reports any."""
     return sum(report.seen.examples or 0 for report in program_reports(reports)) or None
 
 
@@ -477,7 +477,7 @@ def _examples_per_s(reports: Sequence[RankReport]) -> float | None:
 
 
 def counted(data: PreparedData, reports: Sequence[RankReport]) -> PreparedData:
-    """Return the data with the numbers of examples; for a pipeline, those that the ranks found."""
+    """Return the data with the numbers of examples; for a pipeline, as the ranks found them."""
     chief = trained(reports)[0]
     return replace(
         data,
@@ -509,7 +509,7 @@ def build(
         divergence: How the run diverged; empty if it did not.
 
     Raises:
-        RecordError: The result is no record that could be read again.
+        RecordError: The result could not be read as a record.
     """
     record = RunRecord(
         schema_version=run_record.SCHEMA_VERSION,

@@ -34,11 +34,11 @@ Run = Mapping[str, float]
 class Candidate:
     """A candidate and its runs by block; None: no run, or the infrastructure ended it.
 
-    `failed_blocks`, from 0, are those whose run failed too often to be tried again, or ran out of
-    memory, as `unfit_blocks` did. Later blocks replace `skipped_blocks`, up to `blocks_max`.
-    Candidates on the same `line` differ only in their nodes. `short` has the same training's short
-    runs, whose values are projected; their PROJECTION_ERROR is its standard error as a fraction, by
-    the steps within the run.
+    In `failed_blocks`, numbered from 0, the run failed too often to be tried again, or ran out of
+    memory; the latter are `unfit_blocks`, too. Later blocks replace `skipped_blocks`, up to
+    `blocks_max`. Candidates on the same `line` differ only in their nodes. `short` has the short
+    runs of the same training: their values are projected, and their PROJECTION_ERROR is the
+    projection's standard error as a fraction, from the steps within the run.
     """
 
     name: str
@@ -187,11 +187,11 @@ EARLY_RATIOS = {1: (1.3, 4.5), 2: (1.15, 1.45), 3: (1.1, 1.35), 4: (1.0, 1.2)}
 SURPRISE = 0.1
 #: A rival that is not further behind is close: CLOSE_LEADER_RUNS of the best are needed.
 CLOSE = math.log(1.08)
-#: The lines are not smooth if this many configurations lie further from what the others say than
+#: The lines are not smooth if this many configurations lie further from the others' projection than
 #: ODD standard deviations, or if the errors exceed the model's intervals by more than MISSES_MAX.
 ODD_MAX, ODD, MISSES_MAX = 2, 3.0, 1.3
 #: Values projected from the short runs of a candidate have a common error. Its standard deviation
-#: is no less than PROJECTION, with the weight of this many trials next to those that were made.
+#: is no less than PROJECTION, with the weight of this many trials next to the actual ones.
 PROJECTION, PROJECTION_FREEDOM = 0.02, 2.0
 #: In a short run: the standard error of its value as a fraction, by the steps within the run.
 PROJECTION_ERROR = "projection_error"
@@ -233,7 +233,7 @@ def decide(
 
 
 def lacking(decision: Decision, candidates: Sequence[Candidate]) -> list[tuple[int, str]]:
-    """(block from 0, candidate) of the runs that the next analysis lacks, block by block."""
+    """Return (block from 0, candidate) of the runs that the next analysis lacks, block by block."""
     runs = decision.wanted
     each = [*candidates, *(own.short for own in candidates if own.short)]
     return sorted((n, own.name) for own in each for n in own.lacks(runs.get(own.name, 0)))
@@ -384,7 +384,7 @@ class _Search:
         return self._kinds(self._next(self._chosen(fit, gates, is_sure)), bool(has_all))
 
     def _failed(self) -> list[int]:
-        """Return the candidates that left, without those that their runs show to be out."""
+        """Return the candidates that left before their runs showed them to be out."""
         return [n for n, why in self.gone.items() if why in FAILED and not self._is_closed(n)]
 
     def _is_closed(self, n: int) -> bool:
@@ -452,7 +452,7 @@ class _Search:
         return may if self.rounds < ROUNDS_MAX else []
 
     def _judge(self) -> None:
-        """Which candidates keep all limits, miss one, or leave it open.
+        """Judge which candidates keep all limits, miss one, or leave it open.
 
         A candidate misses a limit as in `is_closed`. It keeps the limits as in
         `estimates.keeps_limit`, from KEPT_RUNS on. It leaves without either if fewer than half of
@@ -492,7 +492,7 @@ class _Search:
         return tails
 
     def _gates(self, fit: Fit) -> Array:
-        """Which candidates have too few runs to be believed behind the best."""
+        """Return which candidates have too few runs to be believed behind the best."""
         gates = np.zeros(self.count, bool) if self.is_smooth else self.seen == 0
         with np.errstate(invalid="ignore"):
             ahead = (fit.mean[self.best] - self.near - fit.left_out) / fit.left_out_sd
@@ -538,7 +538,7 @@ class _Search:
         return self._next(chosen) or self._next([best]) or self._next(ranked[:batch])
 
     def _are_neighbours(self, n: int, other: int) -> bool:
-        """Whether both are without runs, on the same line and within an octave."""
+        """Return whether both are without runs, on the same line and within an octave."""
         octaves = abs(math.log2(self.nodes[n] / self.nodes[other]))
         is_near = self.lines[n] == self.lines[other] and octaves < 1.01
         return is_near and not self.seen[n] and not self.seen[other]

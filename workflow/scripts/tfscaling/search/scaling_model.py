@@ -1,4 +1,4 @@
-"""A Gaussian process for the logarithm of a time or cost over nodes: what runs say about others.
+"""A Gaussian process for the logarithm of a time or cost over nodes, fitted to runs.
 
 The logarithm of a run is the sum of these parts, each normally distributed:
 
@@ -6,7 +6,7 @@ The logarithm of a run is the sum of these parts, each normally distributed:
   configurations that differ in their nodes alone
 - a step from one node to several, where the network begins
 - a smooth curve, of all lines and of each line
-- a deviation of the configuration, which its neighbours do not tell
+- a deviation of the configuration, which its neighbours do not show
 - an effect of the round, which all its runs share
 - of a short run: the error of the projection, which all short runs of its configuration share
 - the run's own scatter
@@ -70,7 +70,7 @@ class Runs(NamedTuple):
 
 @dataclass(frozen=True)
 class Fit:
-    """What the runs say about each configuration: (configurations,), in logarithms.
+    """The estimates of each configuration: (configurations,), in logarithms.
 
     `misses` is by how much the model's own errors exceed its intervals, at least 1.
     `left_out` and `left_out_sd` are the prediction of a configuration by the runs of the others,
@@ -182,7 +182,7 @@ class ScalingModel:
 
 
 def _solved(root: Array, values: Array) -> Array:
-    """Values times the inverse of a lower triangular matrix."""
+    """Return values times the inverse of a lower triangular matrix."""
     return np.asarray(scipy.linalg.solve_triangular(root, values, lower=True, check_finite=False))
 
 
@@ -202,7 +202,7 @@ def _left_out(owners: Array, logs: Array, precision: Array, pulls: Array, count:
 
 
 def scatter(owners: Array, logs: Array) -> tuple[Array, float, float]:
-    """(variance of each run, pooled variance, its degrees of freedom)."""
+    """Return (variance of each run, pooled variance, its degrees of freedom)."""
     groups = [np.flatnonzero(owners == owner) for owner in np.unique(owners)]
     groups = [own for own in groups if len(own) > 1]
     if not groups:

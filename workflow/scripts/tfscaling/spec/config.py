@@ -111,6 +111,8 @@ TaskCounts = TaskCount | Annotated[tuple[TaskCount, ...], _ONCE]
 Line = Annotated[str, text(_LINE, _LINE_FORM, 1000)]
 #: The value of an option of sbatch.
 OptionValue = Annotated[str, text(r"^[^\x00-\x20-][^\x00-\x1f]*$", _OPTION_FORM, 1000)]
+_SUFFIX_FORM = "letters, digits, - and . of a host's name"
+HostSuffix = Annotated[str, text("^[A-Za-z0-9.-]+$", _SUFFIX_FORM, 100)]
 SlurmName = Annotated[str, text("^[A-Za-z0-9_][A-Za-z0-9_.,:@+-]*$", _SLURM_NAME_FORM, 1000)]
 GpuResource = Annotated[
     str,
@@ -486,6 +488,10 @@ class Measured(Keys, frozen=True, kw_only=True):
     switches: OptionValue | None = None
     """Switches of the network that connect a job's nodes at most, and how long to wait for such
     nodes: `--switches`, such as `1@02:00:00`. null sets no limit."""
+    host_suffix: HostSuffix | None = None
+    """Follows the name of a node, before its domain, in the addresses by which ranks reach each
+    other (TF_CONFIG, MASTER_ADDR): of a network that is faster than the one of the bare names,
+    such as `-ib0` or `i`. null adds nothing."""
     setup: tuple[NoZeroByte, ...] = ()
     """Shell lines that every rank runs before the trainer, such as `module load cuda`."""
     container: Container | None = None
@@ -822,8 +828,11 @@ class Config(Keys, frozen=True, kw_only=True):
     cluster: NotEmpty | None = None
     """Only the platforms of this cluster are run; null runs all. Tables show all runs."""
     rerun: Literal["none", "stale"] = "none"
-    """`stale` repeats runs made with other parameters, code or data. Give it on the command line:
+    """`stale` repeats runs made by other code or from other data. Give it on the command line:
     `--config rerun=stale`."""
+    clean: Literal["list", "remove"] = "list"
+    """`remove` lets `snakemake clean_runs` remove the runs that it lists. Give it on the command
+    line: `--config clean=remove`."""
     check_models: bool = True
     """Custom models are built once, on the CPU where snakemake runs, before any run: if one cannot
     be built, no run starts. `false` where that machine must not import TensorFlow."""

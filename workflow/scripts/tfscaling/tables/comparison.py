@@ -26,7 +26,7 @@ from tfscaling.tables.rows import Cells, PointRow, RunRow, columns
 from tfscaling.tables.runs_table import PROJECTED, RUN_METRICS, SERIES_AXES, SIZES
 from tfscaling.tables.table_rows import QUALITY_COLUMNS, is_known, is_projected, point_of
 
-#: Axis → value: of a baseline, those that the configuration names.
+#: Axis → value: for a baseline, the axes that the configuration names.
 AxisValues = Mapping[str, str | int]
 
 #: Metrics that come with minimum, maximum and the interval of the median over a point's runs.
@@ -60,7 +60,7 @@ def comparison_table(
     baseline: AxisValues | None = None,
     published_results: Sequence[PublishedResult] = (),
 ) -> pd.DataFrame:
-    """One `PointRow` per point, in the order of the grid; excluded points at the end.
+    """Return one `PointRow` per point, in the order of the grid; excluded points at the end.
 
     Speed-up is relative to the point that `baseline` names by values of axes; open axes are as in
     the compared point (platform, model, strategy, recipe) or with the fewest replicas (the others),
@@ -108,7 +108,7 @@ def _point_row(point: Point, group: Sequence[RunRow], targets: Mapping[str, floa
         setattr(row, name, max(steps, default=None))
     target = targets.get(first.quality_metric)
     if target is not None and row.projected_from_steps is None:
-        # also those that reached it at an unknown time
+        # including runs that reached it at an unknown time
         reached = [is_known(r.time_to_target_s) or bool(r.target_reached) for r in valid]
         row.target, row.runs_at_target = target, sum(reached)
     energy_of = {run.energy_of or "" for run in valid if is_known(run.energy_kwh)}
@@ -142,7 +142,7 @@ def _point_row(point: Point, group: Sequence[RunRow], targets: Mapping[str, floa
 
 
 def _reasons(group: Sequence[RunRow], diverged: Sequence[RunRow]) -> Iterator[str]:
-    """Why runs of a point do not count."""
+    """Return why runs of a point do not count."""
     if diverged:
         why = (f"repeat {run.repeat}: {run.reason.removeprefix('diverged: ')}" for run in diverged)
         yield f"{len(diverged)} of {len(group)} diverged ({', '.join(why)})"
@@ -152,14 +152,14 @@ def _reasons(group: Sequence[RunRow], diverged: Sequence[RunRow]) -> Iterator[st
 
 
 def all_at_target(row: Cells) -> bool:
-    """Whether all runs of a point with a target reached it; one that diverged did not."""
+    """Return whether all runs of a point with a target reached it; one that diverged did not."""
     return bool(row["runs_at_target"] == row["runs"] + row["runs_diverged"])
 
 
 def baseline_of(row: PointRow, rows: Sequence[PointRow], baseline: AxisValues) -> PointRow | None:
     """Return the point that `row` is compared with; None if the grid has none.
 
-    It has the same kind of device, unless `baseline` says otherwise: it names gpus_per_node, or a
+    It has the same kind of device, unless `baseline` names gpus_per_node, or a
     platform that has no such device. Where no point that `baseline` names has the kind of device,
     it is the smallest of the row's own series that has.
     """
@@ -215,7 +215,7 @@ def _add_speedup(
 
 
 def _compare_work(row: PointRow, base: PointRow | None, most: int) -> None:
-    """Mark whether the point trains as many examples as its baseline, and say if it does not.
+    """Mark whether the point trains as many examples as its baseline, with a reason if not.
 
     Without a measured baseline of the same model and recipe: as many as the point of its series
     that trains the most.
@@ -238,7 +238,7 @@ def runs_differ(least: int, most: int) -> str:
 
 
 def is_same_work(examples: float, others: float) -> bool:
-    """Whether two numbers of examples trained are the same work."""
+    """Return whether two numbers of examples trained are the same work."""
     return abs(examples - others) <= SAME_WORK_TOLERANCE * others
 
 
@@ -292,7 +292,7 @@ def _add_published(
 
 
 def _excluded_rows(excluded: Iterable[Excluded], planned: Container[Point]) -> list[PointRow]:
-    """Points that no block of the grid runs, once each."""
+    """Return points that no block of the grid runs, once each."""
     reasons: dict[Point, str] = {}
     for out in excluded:
         reasons.setdefault(out.point, out.reason)

@@ -85,7 +85,7 @@ class Tables:
         self.measured = {p: row for p, row in self.points.items() if row.runs > 0}
         self.all_runs: Sequence[RunRow] = table_rows.typed(RunRow, runs)
         self.valid = [run for run in self.all_runs if run.status == RunState.OK]
-        #: Those that have a record: what it warns of may explain why a run diverged.
+        #: Runs with a record: its warnings may explain why a run diverged.
         self.ended = [r for r in self.all_runs if r.status in FINISHED]
 
     def about(self, points: Iterable[Point], runs: int | None = None, **named: object) -> Found:
@@ -106,7 +106,7 @@ class Tables:
         return Found(points, len(some), {"of": counted, "at": at, **named})
 
     def shares_cores(self, run: RunRow) -> bool:
-        """Whether the simulated nodes of a run took more CPUs than the machine has."""
+        """Return whether the simulated nodes of a run took more CPUs than the machine has."""
         cpus = self._cpus_per_node.get(run.platform)
         return cpus is None or not is_known(run.cpus_online) or run.nodes * cpus > run.cpus_online
 

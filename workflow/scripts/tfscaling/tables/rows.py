@@ -210,7 +210,7 @@ class RunRow(RunMetrics, TypedRow):
     that simulate GPUs."""
     status: RunState = RunState.MISSING
     """ok - the run counts; diverged - its loss became NaN or infinite; does_not_fit - out of
-    memory; failed; unfinished - running or killed; stale - made with other parameters, code or
+    memory; failed; unfinished - running or killed; stale - made by other code or from other
     data; missing."""
     reason: Text = ""
     """Why the run does not count; empty if it does."""
@@ -249,7 +249,7 @@ class RunRow(RunMetrics, TypedRow):
     usd_per_node_hour: Usd = NAN
     """Price of a node and hour with its GPUs; null without one."""
     memory_limit_gb: Annotated[Amount, Column("GB")] = NAN
-    """Of a run that does not fit in memory - memory of the GPU or of the job on a node, whichever
+    """For a run that does not fit in memory: memory of the GPU or of the job on a node, whichever
     ran out; null if unknown."""
     wall_time_s: Seconds = NAN
     """Start of the launcher to all ranks ended and checked; null without a record."""
@@ -265,7 +265,7 @@ class RunRow(RunMetrics, TypedRow):
     """Whether the run failed, in 3 attempts or more with its current parameters, without cancelled
     ones: a search does not retry it."""
     warnings: Text = ""
-    """What a reader of the numbers has to know, separated by "; "; mostly empty."""
+    """Warnings for readers of the numbers, separated by "; "; mostly empty."""
     projected_from_steps: Steps = None
     """Steps that a short run trained; execution_time_s, train_time_s, evaluation_time_s, cost_usd
     and examples_trained are then projected to the whole training. Null where they are measured."""
@@ -333,7 +333,7 @@ class RunRow(RunMetrics, TypedRow):
     unchecked: str | None = None
     """What could not be compared with the request, separated by "; "; mostly null."""
     parameters_hash: str = ""
-    """Of all parameters of the run."""
+    """Hash of all parameters of the run."""
     record: str | None = None
     """Path of run.json, from the project folder; null without one that is of these parameters."""
 
@@ -358,13 +358,13 @@ class EpochRow(msgspec.Struct):
     loss: float
     """Mean over the epoch's examples while they are trained; null if it was not finite."""
     accuracy: float
-    """Likewise; null if none is measured."""
+    """Mean over the same examples; null if none is measured."""
     duration_s: Seconds
     """Training of the epoch; null if a program does not report it."""
     test_loss: float
     """On held-out examples after the epoch; null where it was not evaluated."""
     test_accuracy: float
-    """Likewise."""
+    """On held-out examples after the epoch; null where it was not evaluated."""
     evaluation_time_s: Seconds
     """The evaluation after the epoch."""
 

@@ -60,7 +60,7 @@ class Training(Protocol):
 class Checkpoints:
     """The checkpoints of one rank's training.
 
-    `rank` of `ranks` writes and reads them where `beginning` says; `attempt` is the attempt's
+    `rank` of `ranks` writes and reads them in the folder of `beginning`; `attempt` is the attempt's
     folder.
     """
 
@@ -80,7 +80,7 @@ class Checkpoints:
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
-        """SIGTERM asks for a checkpoint and the end, SIGUSR1 for a checkpoint."""
+        """Request a checkpoint and the end at SIGTERM, and a checkpoint at SIGUSR1."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -119,7 +119,7 @@ class Checkpoints:
         return state
 
     def after_step(self, training: Training, steps: int, state: Callable[[], State]) -> None:
-        """Write a checkpoint if one is due or asked for. To be called in the middle of epochs.
+        """Write a checkpoint if one is due or requested. Call it in the middle of epochs.
 
         The training has `steps` steps, and then this `state`. Raises InterruptedTrainingError if it
         is to end.
@@ -206,7 +206,7 @@ class Checkpoints:
 
 
 def variables_of(strategy: Any, *roots: Any) -> list[tuple[Any, list[Any]]]:
-    """(variable, its copies on the local replicas) of all variables below these objects.
+    """Return (variable, its copies on the local replicas) of all variables below these objects.
 
     In the order in which the objects have them; a variable of Keras counts as TensorFlow's below.
     """
@@ -247,7 +247,7 @@ def _assign(path: Path, kind: str, variables: Sequence[Sequence[Any]]) -> None:
                         f"{path} is of another model: {name} has not the shape {copy.shape}"
                     )
                 expected = copy.dtype.as_numpy_dtype
-                # NumPy does not know the type bfloat16, and keeps its bytes
+                # NumPy has no type bfloat16, and keeps its bytes
                 copy.assign(value.view(expected) if value.dtype.kind == "V" else value)
         if len({name.split("/")[1] for name in names}) != len(variables):
             raise CheckpointError(f"{path} is of another model, of {len(names)} variables")

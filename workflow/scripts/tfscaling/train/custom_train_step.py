@@ -67,7 +67,7 @@ class CustomTrainStep:
         )
 
     def gradients(self, batch: tuple[Any, ...]) -> list[Any]:
-        """Gradients of the loss of this replica's batch, which the metrics count."""
+        """Return gradients of the loss of this replica's batch, which the metrics count."""
         with self.tf.GradientTape() as tape:
             loss = self.model.optimizer.scale_loss(self._measured(batch, True))
         gradients: list[Any] = tape.gradient(loss, self.model.trainable_variables)
@@ -85,7 +85,7 @@ class CustomTrainStep:
         context = tf.distribute.get_replica_context()
         own = []
         for variable in self.metrics:
-            # an all-reduce takes its device from the tensor: those read of variables tell none
+            # an all-reduce takes its device from the tensor; a value read from a variable has none
             value = tf.identity(variable.value)
             if variable.aggregation == "mean":
                 value = value / tf.cast(self.replicas, value.dtype)

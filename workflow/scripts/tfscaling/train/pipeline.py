@@ -28,7 +28,7 @@ from tfscaling.train import user_model
 from tfscaling.train.all_reduce_loop import AllReduceLoop
 from tfscaling.train.loop import Result
 
-#: Batches of a worker that are on its devices before they are asked for.
+#: Batches of a worker that are on its devices in advance.
 PREFETCHED = 2
 _POLL_S = 0.1
 

@@ -22,11 +22,11 @@ from tfscaling.train.mpi import strategy as mpi_strategy
 
 
 class DeviceError(RuntimeError):
-    """The rank did not get the devices that the run asks for."""
+    """The rank did not get the devices that the run requests."""
 
 
 def configure(gpus: int, devices: str, threads: int) -> list[str]:
-    """Make exactly the asked devices visible to TensorFlow, before anything else uses them.
+    """Make exactly the requested devices visible to TensorFlow, before anything else uses it.
 
     `gpus` devices of this rank, `devices` physical or logical, `threads` of one operation.
     Returns the replica devices, such as ["GPU:0", "GPU:1"], ["CPU:0", "CPU:1"] or ["CPU:0"].

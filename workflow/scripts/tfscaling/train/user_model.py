@@ -7,8 +7,8 @@ every model if the recipe's `loss` says so. A model with a custom `train_step` o
 a program trains it.
 
 A model that trains itself gets the arrays as `fit` gives them. A classifier's bytes are images,
-which are scaled to [0, 1], unless the model says otherwise: an integer `keras.Input` takes them as
-they are.
+which are scaled to [0, 1], unless the model takes whole numbers: an integer `keras.Input` takes
+them as they are.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ NEVER_CALLED = (
     *("train_step", "test_step", "make_train_function", "make_test_function"),
     *("fit", "evaluate"),
 )
-#: Methods that say how a model trains and is measured.
+#: Methods that define how a model trains and is measured.
 OWN_TRAINING = ("compute_loss", "compute_metrics", "get_metrics_result")
-#: Settings of `compile()` that say what is trained and measured.
+#: Settings of `compile()` that define what is trained and measured.
 _WHAT = ("loss", "loss_weights", "metrics", "weighted_metrics")
 
 
@@ -61,7 +61,7 @@ def build(name: str, function: Callable[[], Any]) -> Any:
 
 
 def problem(model: Any) -> str | None:
-    """Why no training can follow the model, or None."""
+    """Return why no training can follow the model, or None."""
     import keras
 
     if not isinstance(model, keras.Model):
@@ -127,7 +127,7 @@ def _problem_of_shape(model: Any) -> str | None:
 
 
 def problem_of_labels(*elements: tuple[Any, ...]) -> str | None:
-    """Why labels are not one whole number from 0 on for each example, or None.
+    """Return why labels are not one whole number from 0 on for each example, or None.
 
     Each of `elements` is (inputs, labels) of all examples, as arrays or as TensorSpecs.
     """
@@ -250,7 +250,7 @@ def warnings(model: Any, recipe: Recipe) -> list[str]:
 
 
 def after_training(model: Any, recipe: Recipe, steps: int) -> Iterator[str]:
-    """Warnings of a model that trained itself in this many steps."""
+    """Return warnings of a model that trained itself in this many steps."""
     if not trains_itself(model, recipe):
         return
     if wide := [name for name, value in model.get_metrics_result().items() if np.size(value) != 1]:
@@ -279,7 +279,7 @@ def after_training(model: Any, recipe: Recipe, steps: int) -> Iterator[str]:
 
 
 def _not_additive(model: Any) -> list[str]:
-    """Names of custom metrics whose state after two batches is not the sum of their states.
+    """Return names of custom metrics whose state after two batches is not the sum of their states.
 
     A copy of each metric is updated with random outputs, also as labels. Metrics that cannot be
     copied or take other arguments are left out.
@@ -383,7 +383,7 @@ def _symbols(model: Any, x: Any) -> Any:
     """Return the model's symbolic input for each part of `x`; None where a subclass has none."""
     inputs: Sequence[Any] = getattr(model, "inputs", None) or ()
     if isinstance(x, dict):
-        by_name = {each.name: each for each in inputs}  # Keras wants these names for the keys
+        by_name = {each.name: each for each in inputs}  # Keras requires these names of keys
         return {name: by_name.get(name) for name in x}
     if isinstance(x, tuple):
         return tuple(inputs) if len(inputs) == len(x) else (None,) * len(x)

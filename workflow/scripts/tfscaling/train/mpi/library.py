@@ -27,7 +27,7 @@ _VALUE_BYTES = 1024 - 256
 
 @contextlib.contextmanager
 def short_values() -> Iterator[None]:
-    """While the context lasts this process's MPI library is told to keep its values short.
+    """Give a context in which this process's MPI library keeps its values short.
 
     The library must start in a call that gives up the GIL: a thread stands between it and Slurm.
     Does nothing for a process that Slurm has not given a connection, the variable PMI_FD.
@@ -63,7 +63,7 @@ def _shortened(answer: bytes) -> bytes:
 
 
 #: MPICH polls while it waits: after this many polls without progress it sleeps for a moment.
-#: Where ranks have to share cores, one that polls keeps those that it waits for from theirs.
+#: Where ranks share cores, a rank that polls takes the core from the rank that it waits for.
 _WAITING = {
     "MPIR_CVAR_CH4_PROGRESS_THROTTLE": "1",
     "MPIR_CVAR_CH4_PROGRESS_THROTTLE_NO_PROGRESS_COUNT": "50",
@@ -82,8 +82,7 @@ def communicator(rank: int, ranks: int) -> Any:
     """Return the communicator of all ranks, in which this one is `rank`: mpi4py's COMM_WORLD.
 
     The first call loads the library and waits for the other ranks. Raises MpiError if there is
-    none, or if it knows of other ranks than the launcher. What the environment says of the library
-    is kept.
+    none, or if its ranks are not the launcher's. Its settings in the environment are kept.
     """
     try:
         import mpi4py
@@ -108,7 +107,7 @@ def communicator(rank: int, ranks: int) -> Any:
     if (world.rank, world.size) != (rank, ranks):
         raise MpiError(
             f"rank {rank} of {ranks} is rank {world.rank} of {world.size} for the MPI library "
-            f"({library()}): it was not told of the others. With srun the platform's `mpi` must be "
+            f"({library()}): it does not see the others. With srun the platform's `mpi` must be "
             "a type that both know: pmi2 for MPICH, pmix for Open MPI; see `srun --mpi=list`"
         )
     return world

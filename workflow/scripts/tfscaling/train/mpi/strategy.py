@@ -108,7 +108,7 @@ class MpiAllReduce:
         return found
 
     def broadcast(self, value: np.ndarray) -> np.ndarray:
-        """Rank 0's array; the ranks' have the same shape and type."""
+        """Return rank 0's array; the ranks' have the same shape and type."""
         found = np.array(value)
         self.world.Bcast(found.reshape(-1).view(np.uint8))
         return found
@@ -200,7 +200,7 @@ def strategy(device: str, world: Any) -> Any:
     """Make the class of strategies over the ranks of a communicator, each with this `device`."""
     import tensorflow as tf
 
-    rank, ranks = int(world.rank), int(world.size)  # the library does not tell after its end
+    rank, ranks = int(world.rank), int(world.size)  # the library does not answer after its end
     aggregations = {
         tf.VariableAggregation.SUM: tf.distribute.ReduceOp.SUM,
         tf.VariableAggregation.MEAN: tf.distribute.ReduceOp.MEAN,
