@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,9 +15,8 @@ from tfscaling.plan import costed_plan
 from tfscaling.spec import configuration
 from tfscaling.spec.run_spec import RunSpec
 
-SEED = random.randrange(10_000)
-print(f"seed {SEED}")
-DRAWN = random.Random(SEED)
+#: The same in all processes that collect the tests.
+DRAWN = random.Random(int(os.environ.get("SEED", "1")))
 
 
 class Preview:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Sequence
 from types import SimpleNamespace
@@ -15,9 +16,8 @@ from tfscaling.plan import resource_overrides, unsupported_options
 from tfscaling.spec import configuration, platforms
 from tfscaling.spec.geometry import Geometry
 
-SEED = random.randrange(10_000)
-print(f"seed {SEED}")
-DRAWN = random.Random(SEED)
+#: The same in all processes that collect the tests.
+DRAWN = random.Random(int(os.environ.get("SEED", "1")))
 MINUTES = DRAWN.randint(1, 5000)
 MEMORY = DRAWN.randint(1, 100_000)
 
@@ -129,7 +129,7 @@ def settings_of(**changes: Any) -> list[Any]:
         {"all_temp": True},
         {"immediate_submit": True},
     ],
-    ids=str,
+    ids=lambda changes: "-".join(changes),
 )
 def test_options_that_change_what_is_measured_are_refused(changes: dict[str, Any]) -> None:
     assert len([*unsupported_options.refusals("train", *settings_of(**changes))]) == 1
