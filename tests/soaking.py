@@ -397,7 +397,7 @@ class Soak:
         code = self._snakemake("partial", "--nolock", log=f"partial-{self.starts}")
         assert code == 0, (self.project.folder / f"partial-{self.starts}.log").read_text()[-5000:]
         if drivers and self.project.drivers() == drivers:  # the sweep goes on, with its lock
-            assert set(self.project.folder.glob(".snakemake/locks/*")) == locks
+            assert locks <= set(self.project.folder.glob(".snakemake/locks/*"))
 
     def _restart_controller(self, away_s: float) -> None:
         self.cluster.stop_controller()

@@ -28,6 +28,8 @@ from tfscaling.plan.to_do import RunsToDo
 from tfscaling.train.models import MODELS
 from tfscaling.train.strategies import STRATEGIES
 
+#: Whether another workflow uses this one as a module, whose handlers Snakemake does not run.
+IS_MODULE = bool(workflow.modifier.namespace)
 #: Snakemake's locks of this folder.
 LOCKS = ".snakemake/locks"
 PLATFORMS_FILE = configuration.PLATFORMS_FILE

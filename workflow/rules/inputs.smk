@@ -11,7 +11,7 @@ def refuse_beside_another():
     if is_executing and workflow.execution_settings.lock and any(Path(LOCKS).glob("*.lock")):
         raise WorkflowError(
             f"another snakemake works in this folder, or was killed here ({LOCKS}): wait for it; if "
-            "none runs, add --unlock once. make partial shows what has finished"
+            "none runs, add --unlock once. `snakemake partial --nolock …` shows what has finished"
         )
 
 

@@ -40,5 +40,5 @@ CONSOLE = SweepProgress(CONFIG.study, OUTCOME.lines, preview)
 
 
 # The plugin shortens what follows. In a module the outer workflow owns the console.
-if workflow.is_main_process and not workflow.modifier.namespace:
+if workflow.is_main_process and not IS_MODULE:
     say([""])

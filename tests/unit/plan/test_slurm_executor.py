@@ -344,3 +344,14 @@ def test_a_queue_that_slurm_does_not_show_is_not_an_empty_one(
     with pytest.raises(WorkflowError, match="squeue"):
         queue.jobs_of("/folder", SlurmClient(timeout_s=0.2), waited_s.append)
     assert len(waited_s) == queue.QUERIES - 1
+
+
+@pytest.mark.parametrize("empty", [0, 1, 2])
+def test_one_empty_answer_loses_no_job_of_an_earlier_start(empty: int, slurm: Slurm) -> None:
+    line = f"7|RUNNING|None|name|cpu|n1|N/A|N/A|/folder|{COMMENT}"
+    count = f"echo x >>{slurm.folder}/asked; [ $(wc -l <{slurm.folder}/asked) -gt {empty} ]"
+    slurm.answer("squeue", f"if {count}; then echo '{line}'; fi")
+    waited_s: list[float] = []
+    found = queue.jobs_of("/folder", SlurmClient(), waited_s.append)
+    assert [job.number for job in found] == ["7"] * (empty < 2)
+    assert waited_s == [queue.PAUSE_S] * (empty > 0)

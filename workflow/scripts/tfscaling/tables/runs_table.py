@@ -356,7 +356,7 @@ def _project(
 
 
 def _is_timed(run: PlannedRun, record: RunRecord) -> bool:
-    """Whether its times are included in comparisons."""
+    """Return whether its times are included in comparisons."""
     resumed = record.resumed
     can_be = run.spec.recipe.compare_resumed
     return resumed is None or (can_be and resumed.trained_before_s is not None)
@@ -400,7 +400,7 @@ def _planned_row(
 
 
 def _why_no_record(folder: Path) -> tuple[RunState, str]:
-    """(status, reason) of a job that left no record in its folder."""
+    """Return (status, reason) of a job that left no record in its folder."""
     try:
         failure = attempts.read_failure(folder)
     except run_record.RecordError as error:
@@ -470,7 +470,7 @@ def _distinct(values: Sequence[object]) -> str | None:
 
 
 def shared_with(rows: Sequence[RunRow]) -> list[int | None]:
-    """For each run how many others ran at the same time on one of its machines.
+    """Return for each run how many others ran at the same time on one of its machines.
 
     Such runs took each other's time: on a virtual cluster all nodes are one machine. A row needs
     `machines`, `started` and `wall_time_s`; None where a run has none.
