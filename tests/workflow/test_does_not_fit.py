@@ -49,8 +49,8 @@ def test_it_is_run_once_and_the_sweep_has_ended(tmp_path: Path) -> None:
     steps = project.table("results/main/details/conclusions/next_steps.csv")
     assert "unfinished" not in {step["kind"] for step in steps}
     assert "Nothing to be done" in project.snakemake().stdout
-    (run / "run.json").unlink()  # so its user asks for it again
-    project.snakemake()
+    # its user asks for it again
+    project.snakemake("--forcerun", str((run / "run.json").relative_to(project.folder)))
     assert (run / "attempt=2").is_dir() and (run / "run.json").exists()
 
 

@@ -257,7 +257,7 @@ def test_a_study_and_a_run_have_few_files(finished: Project, tmp_path: Path) -> 
     ]
     assert len([path for path in study.rglob("*") if path.is_file()]) <= 17  # with published data
     for record in copied.folder.glob("results/runs/**/nodes=1/**/run.json"):
-        assert len([path for path in record.parent.rglob("*") if path.is_file()]) <= 7
+        assert len([path for path in record.parent.rglob("*") if path.is_file()]) <= 8
 
 
 def test_what_a_sweep_writes_is_its_owners_and_has_nothing_of_the_environment(

@@ -49,8 +49,14 @@ def runs_to_do():
     return RunsToDo(CONFIG, MANIFEST.runs, Path(ROOT, "runs"), forced)
 
 
+def restrict_umask():
+    """Withhold the rights of `readable_by` from all files that this process makes."""
+    os.umask(os.umask(0o077) | UMASK)
+
+
 @functools.cache
 def check_start_once():
+    restrict_umask()
     refuse_options()
     limit_runs_on_this_machine()
     refuse_beside_another()
@@ -93,6 +99,7 @@ def plan_apart(wildcards):
     if not workflow.is_main_process or workflow.execution_settings is None:
         return []
     refuse_options()
+    restrict_umask()
     if workflow.execution_settings.lock and any(Path(LOCKS).glob("*.lock")):
         sys.stdout.flush()
         sys.stderr.flush()

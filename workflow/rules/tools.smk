@@ -25,7 +25,7 @@ START = SweepStart(CONFIG, MANIFEST, SOURCES, JOBS, rules.train.rule.name)
 
 onstart:
     if workflow.is_main_process:
-        os.umask(os.umask(0o077) | UMASK)
+        restrict_umask()
         handle_sigterm_in_thread()
     if workflow.touch:
         say([JOBS.touched()])
