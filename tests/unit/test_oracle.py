@@ -32,6 +32,8 @@ ON_TWO_REPLICAS = range(4)
 IN_ALL_WAYS = range(int(os.environ["N"])) if "N" in os.environ else range(4, 8)
 #: A deadlock is a failure, also of many trainings.
 LIMIT_S = 7200.0
+#: Likewise for each random model in all ways, on a busy machine.
+MODEL_LIMIT_S = 375
 #: Case → way of training → what each rank found.
 Trained = dict[str, dict[str, list[Found]]]
 
@@ -134,6 +136,7 @@ def test_random_models_on_two_replicas_train_as_fit_does(tmp_path: Path) -> None
 
 
 @pytest.mark.full
+@pytest.mark.timeout(MODEL_LIMIT_S * len(IN_ALL_WAYS))
 def test_random_models_in_all_ways_train_as_fit_does(tmp_path: Path) -> None:
     check_random_models(tmp_path, IN_ALL_WAYS)
 

@@ -91,7 +91,6 @@ def fail(made: Made, run: PlannedRun, attempts: int) -> None:
             axes=run.spec.axes,
             attempt=number,
             cause=cause,
-            parameters_hash=run.spec.parameters_hash,
         )
         for place in (folder, scratch):
             run_record.write_json(place / run_record.FAILURE, report)

@@ -55,7 +55,7 @@ def is_known(cell: _T | None) -> TypeGuard[_T]:
 
 
 def is_projected(row: Cells) -> bool:
-    """Whether a point or run has times and costs that are projected from short runs."""
+    """Return whether a point or run has times and costs that are projected from short runs."""
     return "projected_from_steps" in row and is_known(row["projected_from_steps"])
 
 
