@@ -51,7 +51,12 @@ onsuccess:
         broken = runs_to_do().unreadable if OUTCOME.has_page() else {}
         OUTCOME.remove_note()
         if broken:
-            say([*broken.values(), "Delete these records: the same command then reruns the runs."])
+            say(
+                [
+                    *broken.values(),
+                    "Delete these records: the same command then reruns the runs.",
+                ]
+            )
         if OUTCOME.is_plan_refused() or has_problems or broken:
             sys.exit(1)
 
