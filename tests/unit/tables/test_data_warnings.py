@@ -273,7 +273,7 @@ def test_every_output_has_every_warning_about_its_data(warned: tuple[Path, dict[
     folder, texts = warned
     warnings = data_warnings.read(folder / "details/warnings.json")
     assert [warning.kind for warning in warnings] == [
-        "logical_devices", "one_machine", "shared_machine", "few_runs",
+        "logical_devices", "one_machine", "shared_machine", "of_runs", "few_runs",
     ]  # fmt: skip
     assert {Path(name).name for name in texts} >= {
         "comparison.md", "decision.md", "findings.md", "report.html",
