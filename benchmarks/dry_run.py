@@ -86,7 +86,7 @@ def targets(content: dict[str, Any]) -> list[str]:
 
 
 def dry_run_cpu_s(folder: Path, snakefile: Path, arguments: Sequence[str]) -> float:
-    """CPU seconds (user + system) of one dry-run in `folder`."""
+    """Return CPU seconds (user + system) of one dry-run in `folder`."""
     profile = REPOSITORY / "profiles/slurm"
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run(

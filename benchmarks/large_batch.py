@@ -97,12 +97,12 @@ def diverged_runs(runs: pd.DataFrame) -> dict[str, int]:
 
 
 def counted(valid: Sequence[float], made: int, diverged: int) -> str:
-    """How many runs count, and how many have no accuracy because they diverged."""
+    """Return how many runs count, and how many have no accuracy because they diverged."""
     return f"{len(valid)} of {made}" + (f", {diverged} diverged" if diverged else "")
 
 
 def verdict(found: tuple[float, float, float] | None, diverged: int) -> str:
-    """Whether the interval of a difference tells which is the better one."""
+    """Return below, above or not significant by a difference's interval; "" without one."""
     if diverged:
         return "diverges"
     if found is None:

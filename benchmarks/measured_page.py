@@ -38,7 +38,7 @@ def table(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
 
 
 def place(runs: pd.DataFrame, columns: Mapping[str, str]) -> str:
-    """When and where the runs were made, and how many of them count; a line of Markdown.
+    """Return when and where the runs were made, and how many of them count; a line of Markdown.
 
     `columns` are those of runs.csv with what the page calls each.
     """

@@ -142,7 +142,7 @@ def published(platform: str | None, _: Dice) -> Truth:
 
 
 def slipping(count: int, dice: Dice, margin: float = 1.0525) -> Truth:
-    """One best, all others just outside the indifference: the hardest truth to get right."""
+    """Make one best configuration, all others just outside the indifference: the hardest truth."""
     time_s = 300 * dice.permutation([1.0] + [margin] * (count - 1))
     return truth(time_s, np.resize([1.0, 2, 4, 8, 16], count), [str(n) for n in range(count)])
 
@@ -429,7 +429,7 @@ def with_short_runs(
 
 # ---------------------------------------------------------------- variants that must fail
 def one_run_each(true: Truth, time_s: Array) -> Outcome:
-    """Name the fastest of one run of each configuration."""
+    """Run each configuration once and recommend the fastest."""
     named = int(time_s[:, 0].argmin())
     is_right = true.regret(named) <= INDIFFERENCE + 1e-9
     share = share_of_full(true, np.ones(len(time_s)))

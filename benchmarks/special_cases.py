@@ -46,7 +46,7 @@ EPOCHS, RIVAL = 90, 1.12
 
 
 class Rates(NamedTuple):
-    """Shares of sets: a false claim, and the true one."""
+    """Shares of the simulated sets with a false claim, and with the true one."""
 
     false: float
     true: float

@@ -292,7 +292,7 @@ class Soak:
     def _of(self, name: str) -> dict[str, Path]:
         """The files of this name in the runs' folders, by the runs' keys."""
         found = {}
-        pattern = f"results/runs/**/repeat=*/{name}"
+        pattern = f"results/runs/**/repeat=*/*/{name}"
         # Path.glob fails where a folder goes while it looks
         for path in map(
             self.project.folder.joinpath,

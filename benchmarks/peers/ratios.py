@@ -149,7 +149,7 @@ def reached(target: Target, found: Trainings) -> tuple[str, ...]:
 
 
 def verdict(target: Target, interval: estimates.Interval | None) -> str:
-    """Whether a ratio reaches the target: open unless its whole interval is on one side."""
+    """Return whether a ratio reaches the target: open unless its whole interval is on one side."""
     if interval is None:
         return "open"
     low, high = interval

@@ -30,7 +30,7 @@ NOTHING = "Nothing to be done"
 #: The end of a dry-run.
 DRY_RUN = "This was a dry-run"
 ALL_JOBS = "With --printshellcmds Snakemake lists each job, its resources and its reason."
-#: Beginnings of messages at level INFO that are printed: of a sweep, and of commands beside it.
+#: Beginnings of messages at level INFO that are printed: of a sweep, and of other commands.
 SHOWN = (
     *(NOTHING, "Terminating processes", "Will exit after", "Unlock", "Creating report"),
     *("Report created", "Deleting ", "Would delete "),

@@ -8,7 +8,6 @@ import random
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from builders import REGISTRIES, SCRIPTS, raw_config
@@ -16,6 +15,7 @@ from tfscaling.cluster.resolver import resolve
 from tfscaling.plan.retries import lasts
 from tfscaling.record import events
 from tfscaling.record.attempts import Cause
+from tfscaling.record.events import Event, EventName
 from tfscaling.spec import configuration, grid, run_spec
 
 #: RFC 6761 keeps this domain from ever having names.
@@ -25,7 +25,7 @@ PROGRAM = {"per_replica_batch_size": 8, "epochs": 1, "program": ["touch", "begun
 
 def rank_of(
     folder: Path, workers: list[str], index: int, *, of_program: bool = False
-) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
+) -> tuple[subprocess.CompletedProcess[str], Event]:
     """Run one rank of a training or program among these workers; returns it and its last event."""
     kind = {"model": "mnist_cnn", "recipe": "weak", "strategy": "multi_worker_mirrored"}
     if of_program:
@@ -44,7 +44,7 @@ def rank_of(
         text=True,
         check=False,
     )
-    seen = events.of_ranks(folder)
+    seen = events.read_by_rank(folder)
     assert index in seen, done.stderr
     return done, seen[index][-1]
 
@@ -58,14 +58,15 @@ def test_a_rank_names_the_hosts_that_it_cannot_resolve(
     workers[1 - index] = f"{unknown}:{dice.randint(1024, 60000)}"
     done, last = rank_of(tmp_path, workers, index)
     assert done.returncode == 1
-    assert (last["event"], last["error"]) == ("failed", "HostNameError"), last
-    assert unknown in last["message"] and "localhost" not in last["message"]
+    assert (last.name, last.details["error"]) == ("failed", "HostNameError"), last
+    message = last.details["message"]
+    assert unknown in message and "localhost" not in message
     assert not lasts(Cause(kind="rank_failed", message="", error="HostNameError"))
 
 
 def test_a_program_may_need_no_names(tmp_path: Path) -> None:
     done, last = rank_of(tmp_path, ["127.0.0.1:1", f"{UNKNOWN.format(1)}:2"], 0, of_program=True)
-    assert (tmp_path / "begun").exists() and last["event"] == "end", done.stderr
+    assert (tmp_path / "begun").exists() and last.name is EventName.END, done.stderr
 
 
 STEP = {

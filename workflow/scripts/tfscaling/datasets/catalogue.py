@@ -305,7 +305,7 @@ def _write(
 
 
 def _readers(dataset: Dataset, path: Path | None) -> dict[str, Callable[[], dict[str, np.ndarray]]]:
-    """Source → function that gets the arrays, in the order in which they are tried."""
+    """Return source → function that gets the arrays, in the order in which they are tried."""
     if path:
         return {"path": lambda: dataset.read(path)}
 
@@ -360,7 +360,7 @@ def _held_out(arrays: Mapping[str, np.ndarray], examples: int) -> dict[str, np.n
 
 
 def fingerprint(arrays: Mapping[str, np.ndarray]) -> str:
-    """SHA-256 of arrays with their names, types and shapes: the same from every source."""
+    """Return SHA-256 of arrays with their names, types and shapes: the same from every source."""
     digest = hashlib.sha256()
     for name, array in sorted(arrays.items()):
         digest.update(f"{name} {array.dtype.str} {array.shape}\n".encode())

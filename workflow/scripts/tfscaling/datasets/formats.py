@@ -41,7 +41,7 @@ _OF_ARRAYS = {
 
 
 def npz(path: Path) -> dict[str, np.ndarray]:
-    """x_train, y_train, x_test and y_test; KeyError if one is missing."""
+    """Return x_train, y_train, x_test and y_test; KeyError if one is missing."""
     with np.load(path) as stored:
         return {name: stored[name] for name in NAMES}
 
@@ -75,7 +75,7 @@ def nested(part: str, arrays: Mapping[str, np.ndarray]) -> Nest:
 
 
 def examples(nest: Nest) -> int:
-    """How many examples a part has."""
+    """Return how many examples a part has."""
     if isinstance(nest, dict):
         return len(next(iter(nest.values())))
     return len(nest[0] if isinstance(nest, tuple) else nest)

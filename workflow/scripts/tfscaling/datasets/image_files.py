@@ -38,7 +38,7 @@ def prepare(
 
 
 def image(label: int, random: np.random.Generator) -> np.ndarray:
-    """One image of a class, uint8 (256, 256, 3)."""
+    """Return one image of a class, uint8 (256, 256, 3)."""
     rows, columns = np.mgrid[0:_SIDE, 0:_SIDE] / _SIDE
     angle = np.pi * label / CLASSES + random.normal(0, 0.05)
     along = rows * np.cos(angle) + columns * np.sin(angle)

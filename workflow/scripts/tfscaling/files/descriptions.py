@@ -24,7 +24,7 @@ def descriptions(*kinds: type) -> Mapping[str, str]:
 
 @functools.cache
 def _in_module(name: str) -> Mapping[str, Mapping[str, str]]:
-    """Class → field → the text below it; none for modules that are not written in Python."""
+    """Return class → field → the text below it; none for modules that are not written in Python."""
     file = Path(getattr(sys.modules[name], "__file__", None) or "")
     if file.suffix != ".py":
         return {}

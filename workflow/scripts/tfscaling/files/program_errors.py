@@ -46,7 +46,7 @@ def read_json(path: Path, kind: type[_T]) -> _T:
 
 
 def remedy(error: OSError) -> str | None:
-    """`FILE: what is wrong; what to do`, or None for an error that no file causes."""
+    """Return `FILE: what is wrong; what to do`, or None for an error that no file causes."""
     if error.errno not in REMEDIES:
         return None
     file = f"{error.filename}: " if error.filename else ""

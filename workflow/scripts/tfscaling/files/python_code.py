@@ -10,7 +10,7 @@ import hashlib
 
 @functools.lru_cache(maxsize=1024)
 def sha256(content: bytes) -> str:
-    """SHA-256 of the syntax tree of a source file; of the bytes if it is not valid Python.
+    """Return SHA-256 of the syntax tree of a source file; of the bytes if it is not valid Python.
 
     Texts that stand alone as statements, such as docstrings, are not part of it, nor are empty
     fields of the tree: new versions of Python add some.

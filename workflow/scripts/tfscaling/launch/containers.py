@@ -15,7 +15,7 @@ _PROJECT = Path(__file__).resolve().parents[4]
 
 
 def inside(container: Container | None, command: Sequence[str], on_gpus: bool) -> list[str]:
-    """`command` as the engine starts it; pyxis takes it as it is, and `srun_options`."""
+    """Return `command` as the engine starts it; pyxis takes it as it is, and `srun_options`."""
     if container is None:
         return list(command)
     own = [container.python, *command[1:]] if container.python else list(command)
@@ -77,7 +77,7 @@ def _places(container: Container) -> list[str]:
 
 
 def digest(container: Container | None) -> str | None:
-    """SHA-256 of the image's file; of a folder, of the names, sizes and times of its files.
+    """Return SHA-256 of the image's file; of a folder, of the names, sizes and times of its files.
 
     None without a container, or if the image is no path on this host, as one of a registry.
     """

@@ -46,7 +46,7 @@ def start(commands: Sequence[Command], folder: Path) -> subprocess.Popen[bytes]:
 
 
 def exits(folder: Path) -> dict[int, int]:
-    """Rank → exit code, negative for a signal, of the forked ranks that have ended."""
+    """Return rank → exit code, negative for a signal, of the forked ranks that have ended."""
     try:
         lines = (folder / _EXITS).read_text().splitlines()
     except OSError:  # no rank has ended, or the file system is away for a while
@@ -57,7 +57,7 @@ def exits(folder: Path) -> dict[int, int]:
 def fork_all(
     orders: Path, load: Callable[[], object] | None, main: Callable[[], object]
 ) -> NoReturn:
-    """In the process that forks: `load`, fork the ranks that the launcher names, wait for them.
+    """Call `load` once, fork the ranks that the launcher names, and wait for them.
 
     A rank runs `main`. If `load` fails, each rank loads by itself and reports the error.
     """

@@ -81,7 +81,7 @@ class Command:
 
 
 def srun(request: Request) -> list[Command]:
-    """One srun with the complete geometry as options; Slurm starts the ranks."""
+    """Return one srun with the complete geometry as options; Slurm starts the ranks."""
     shape = request.geometry
     argv = (
         "srun",
@@ -106,7 +106,7 @@ def srun(request: Request) -> list[Command]:
 
 
 def local(request: Request) -> list[Command]:
-    """One process per rank on this machine, with its place in TF_CONFIG.
+    """Return one process per rank on this machine, with its place in TF_CONFIG.
 
     Workers share out the GPUs in the order of their ranks, so that "nodes" do not share GPUs; a
     coordinator and parameter servers take none. Raises ClusterError if there are too few, or if
@@ -143,7 +143,7 @@ def local(request: Request) -> list[Command]:
 
 
 def _shared_out(request: Request) -> dict[tuple[str, int], Sequence[str]]:
-    """(job, index) → GPUs of each worker."""
+    """Return (job, index) → GPUs of each worker."""
     workers, each = request.jobs.get("worker", 0), request.geometry.gpus_per_task
     needed = workers * each
     environ = {**os.environ, **request.env}

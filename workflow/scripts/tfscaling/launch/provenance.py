@@ -72,7 +72,7 @@ def git_commit(source: Path) -> str | None:
 
 
 def host_facts(proc: Path = _PROC, sys: Path = _SYS) -> HostFacts:
-    """Processor, memory, network, GPUs and versions of this host.
+    """Return processor, memory, network, GPUs and versions of this host.
 
     Everything is read from the running system; what it does not report is null, never guessed.
     """
@@ -152,7 +152,7 @@ def _found(file: Path, pattern: str) -> str | None:
 
 
 def _network(sys: Path) -> dict[str, float | None]:
-    """Interface → speed of the network cards that are up; null where the driver has none.
+    """Return interface → speed of the network cards that are up; null where the driver has none.
 
     Bridges and tunnels next to a card come and go, and no rank's traffic needs them. Where no card
     is seen, as in a container, all interfaces but the loopback count.
@@ -168,7 +168,7 @@ def _network(sys: Path) -> dict[str, float | None]:
 
 
 def cpu_quota(proc: Path = _PROC, sys: Path = _SYS) -> float | None:
-    """CPUs' worth of time that control groups leave this process; None without a limit.
+    """Return CPUs' worth of time that control groups leave this process; None without a limit.
 
     The CPUs on which a process may run do not show it: a container may see all 64 and get two.
     """
@@ -195,7 +195,7 @@ def oom_counter(proc: Path = _PROC, sys: Path = _SYS) -> Path:
 
 
 def oom_kills(counter: Path) -> int:
-    """Return the number in such a file; 0 if it cannot be read."""
+    """Return the number of killed processes in a file of `oom_counter`; 0 if unreadable."""
     return int(_found(counter, r"^oom_kill (\d+)$") or 0)
 
 

@@ -120,7 +120,7 @@ class HostNameError(RuntimeError):
 def _unknown_hosts(cluster: Cluster) -> str:
     """Return which names of hosts this rank cannot resolve, with the reason, or "".
 
-    Rank 0 tries all hosts; another rank tries the hosts of rank 0 and of the next rank.
+    Rank 0 tries all hosts; any other rank tries the hosts of rank 0 and of the next rank.
     """
     addresses = [each for job in sorted(cluster.jobs) for each in cluster.jobs[job]]
     if cluster.rank:
@@ -276,6 +276,6 @@ def _end_alone(events: EventLog) -> None:
 
 
 def defer_failure(spec: RunSpec) -> None:
-    """Wait before this rank fails: srun then ends the other ranks, which may have their GPUs."""
+    """Wait before this rank fails, so that others report that they have GPUs: srun ends them."""
     if spec.geometry.nodes > 1 and spec.measured.launcher != "local":
         time.sleep(_OTHERS_S)

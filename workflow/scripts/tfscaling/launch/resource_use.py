@@ -218,6 +218,6 @@ def memory_gb() -> float:
 
 
 def _cpu_s() -> float:
-    """CPU time of this process and of its children that have ended."""
+    """Return CPU time of this process and of its children that have ended."""
     used = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(each.ru_utime + each.ru_stime for each in used)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import re
 import time
 from collections.abc import Mapping
@@ -100,13 +99,6 @@ def other_allocation(job: SlurmJob | None, nodes: int) -> str:
     return ""
 
 
-def submitted_s(environ: Mapping[str, str]) -> float:
-    """When our job was submitted, in s since the epoch; infinite if unknown or in an allocation."""
-    job = None if part_of_allocation(environ) else describe(environ)
-    moment = _moment(job.submit) if job is not None else None
-    return math.inf if moment is None else moment.timestamp()
-
-
 def memory_gb(job: SlurmJob | None) -> float | None:
     """Return the memory that Slurm gave a job on each node, by its `tres`; None if unknown."""
     if job is None or (found := re.search(r"\bmem=([\d.]+)([KMGT])", job.tres or "")) is None:
@@ -115,7 +107,7 @@ def memory_gb(job: SlurmJob | None) -> float | None:
 
 
 def settings(environ: Mapping[str, str]) -> dict[str, str] | None:
-    """Slurm's settings that can change how a run goes, `SETTINGS`; None outside Slurm."""
+    """Return Slurm's settings that can change how a run goes, `SETTINGS`; None outside Slurm."""
     if job_id(environ) is None or (found := _config()) is None:
         return None
     return {name: found[name] for name in SETTINGS if name in found}
@@ -157,7 +149,7 @@ def node_of(host: str, environ: Mapping[str, str]) -> str | None:
 
 
 def is_preempted(environ: Mapping[str, str]) -> bool:
-    """Whether Slurm is about to preempt this job and give its nodes to another job.
+    """Return whether Slurm is about to preempt this job and give its nodes to another job.
 
     Where the partition has a GraceTime, the ranks are asked to end at its beginning, and the
     launcher at its end.
@@ -187,7 +179,7 @@ def _own_fields(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def signals_children_alone() -> bool:
-    """Whether Slurm signals the processes that it has started, and none that these start.
+    """Return whether Slurm signals the processes that it has started, and none that these start.
 
     So does proctrack/cgroup, unless cgroup.conf disables it (Slurm 26.11).
     """
@@ -224,7 +216,7 @@ def parse(text: str) -> SlurmJob:
 
 
 def _fields(text: str) -> dict[str, str]:
-    """All fields of one `scontrol show job` but those after free text."""
+    """Return all fields of one `scontrol show job` but those after free text."""
     fields: dict[str, str] = {}
     for line in text.strip().partition("\n\n")[0].splitlines():
         words = [word.split("=", 1) for word in line.split() if "=" in word]
@@ -239,7 +231,7 @@ def _config() -> dict[str, str] | None:
 
 
 def _seconds(begin: str | None, end: str | None) -> float | None:
-    """Seconds between two of Slurm's times; None if one is not known."""
+    """Return seconds between two of Slurm's times; None if one is not known."""
     first, last = _moment(begin), _moment(end)
     return None if first is None or last is None else (last - first).total_seconds()
 
@@ -251,7 +243,7 @@ def _moment(text: str | None) -> datetime | None:
 
 
 def words(log: Path | None) -> tuple[str, ...]:
-    """Slurm's lines about a step: the log of its srun, then its lines in the ranks' logs.
+    """Return Slurm's lines about a step: the log of its srun, then its lines in the ranks' logs.
 
     Nothing without a log: the ranks are not Slurm's.
     """
@@ -284,7 +276,7 @@ def ended_by(log: Path | None) -> Cause | None:
 
 
 def srun_errors(log: Path) -> dict[int, str]:
-    """Rank → srun's own words, from lines such as `srun: error: node2: task 1: Killed`.
+    """Return rank → srun's own words, from lines such as `srun: error: node2: task 1: Killed`.
 
     Ranks that srun itself terminated after the first failure are left out: they are no cause.
     """

@@ -39,7 +39,7 @@ _MAY_BE_PREEMPTED = ("rank_died", "rank_failed", "program_failed", "cancelled")
 
 
 class Supervisor:
-    """Runs the commands of one launch until all ended, one failed, or nothing moves.
+    """Runs the commands of one launch until all have ended, one has failed, or the ranks hang.
 
     `ranks` is the number of ranks, `stall_timeout_s` the limit of the stall detector; `grace_s` is
     how long ranks may take to end when a signal ends the launch.

@@ -91,7 +91,7 @@ class UserProgram:
         self._excess = ""
 
     def usage(self) -> Usage:
-        """CPU time and bytes of the program and all that it started."""
+        """Return CPU time and bytes of the program and all that it started."""
         child = self._child
         return heartbeat.own_usage() if child is None else heartbeat.tree_usage(child.pid)
 
@@ -353,6 +353,6 @@ def _start(words: list[str], host: str, own_group: bool) -> subprocess.Popen[byt
 
 
 def _source(spec: RunSpec) -> str:
-    """Where the program's report is: see `Observer.source`."""
+    """Return where the program's report is: see `Observer.source`."""
     observer = OBSERVERS.get(spec.recipe.observe)
     return observer.source if observer else ""

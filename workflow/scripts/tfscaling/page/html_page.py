@@ -89,7 +89,7 @@ class Column:
         return f"{cell.value:.9g}" if isinstance(cell, Number) else ""
 
     def tone(self, cell: str) -> str | None:
-        """How a cell is coloured."""
+        """Return how a cell is coloured."""
         return TONES.get(cell) if self.name in _JUDGED else None
 
 
@@ -183,7 +183,7 @@ def summary(platforms: Mapping[str, Platform], runs: pd.DataFrame, comparison: p
 
 
 def warning_lines(found: Sequence[DataWarning]) -> list[tuple[str, str]]:
-    """(severity, all its warnings in short, as a line) for the top of the page."""
+    """Return (severity, all its warnings in short, as a line) for the top of the page."""
     leads = {SERIOUS: "Warning", LIMITED: "Note"}
     return [
         (severity, f"{leads[severity]}: {'; '.join(warning.short for warning in own)}.")
@@ -221,7 +221,7 @@ class ShownChoice(NamedTuple):
 
 
 def choices(decision: pd.DataFrame, asked: str | None = None) -> dict[str, list[ShownChoice]]:
-    """Question → the answer by each goal that was measured; a single question has no name.
+    """Return question → the answer by each goal that was measured; a single question has no name.
 
     The answer by the goal that was `asked` is shown in any case.
     """
@@ -245,7 +245,7 @@ def topics(findings: pd.DataFrame, quality: str) -> dict[str, list[Finding]]:
 
 
 def statuses(runs: pd.DataFrame, comparison: pd.DataFrame) -> Table:
-    """How many runs there are of each status, and what it means."""
+    """Return how many runs there are of each status, and what it means."""
     counts = Counter(str(status) for status in runs["status"])
     counts["excluded"] = int((comparison["status"] == "excluded").sum())
     names = dict.fromkeys([*STATUSES, *counts])
@@ -280,7 +280,7 @@ def metrics_table(qualities: Mapping[str, Quality]) -> Table:
 def environment(
     platforms: Mapping[str, Platform], runs: pd.DataFrame, folder: Path
 ) -> dict[str, Any]:
-    """On what the valid runs ran; `folder` is where the page will lie.
+    """Describe on what the valid runs ran; `folder` is the page's.
 
     `example` is the path of a raw record, if there is one.
     """
@@ -445,7 +445,7 @@ def inline(svg: str, name: str, label: str) -> str:
 
 @functools.cache
 def datatables() -> str:
-    """DataTables as itables ships it, an ECMAScript module: compressed, in base64."""
+    """Return DataTables as itables ships it, an ECMAScript module: compressed, in base64."""
     from itables.options import dt_bundle
 
     packed = gzip.compress(Path(dt_bundle).read_bytes(), compresslevel=9, mtime=0)

@@ -95,12 +95,12 @@ def absent(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def colour_numbers(table: pd.DataFrame) -> dict[str, int]:
-    """Platform → the number of its colour: its position among the platforms of the table."""
+    """Return platform → the number of its colour: its position among the platforms of the table."""
     return {str(name): number for number, name in enumerate(table["platform"].unique())}
 
 
 def platform_titles(table: pd.DataFrame) -> dict[str, str]:
-    """Platform → its title; its name if it has no title or shares it with another."""
+    """Return platform → its title; its name if it has no title or shares it with another."""
     titles = {}
     for name, rows in table.groupby("platform", sort=False):
         known = rows["platform_title"].dropna() if "platform_title" in rows else ()
@@ -177,7 +177,7 @@ def drawn(axes: Any, line: Series) -> Iterator[None]:
 
 
 def lines_hidden(figure: Figure) -> dict[str, list[Any]]:
-    """Label → artists of each hidden line."""
+    """Return label → artists of each hidden line."""
     found: dict[str, list[Any]] = {}
     for artist in figure.findobj():
         before, _, rest = (artist.get_gid() or "").partition(_MORE)
@@ -395,7 +395,7 @@ def finish(figure: Figure, axes: Any, tables: Tables, notes: Sequence[str] = ())
 
 
 def wrapped(text: str, width: int) -> str:
-    """Text in lines of at most `width` characters; its own line breaks stay."""
+    """Return text in lines of at most `width` characters; its own line breaks stay."""
     return "\n".join(
         part
         for line in text.split("\n")

@@ -52,7 +52,7 @@ def quality_time(tables: Tables, title: str) -> Figure:
 
 
 def cost_time(tables: Tables, title: str) -> Figure:
-    """Cost of a run over execution time, with the Pareto sets."""
+    """Plot the cost of a run over execution time, with the Pareto sets."""
     label = "cost of one run (US dollars)"
     panel = _Panel("cost_usd", METRICS["cost_usd"], label, tables.comparison)
     return _against_time(tables, title, [panel])
@@ -181,7 +181,7 @@ def _learned(table: pd.DataFrame) -> list[_Learned]:
 
 
 def loss_quality(tables: Tables, title: str) -> Figure:
-    """Loss and quality over the global batch, measured and published."""
+    """Plot loss and quality over the global batch, measured and published."""
     table, published, batch = tables.comparison, tables.published, "global_batch_size"
     shown_of = _learned(table)
     labels = [learned.label for learned in shown_of]
@@ -215,7 +215,7 @@ def loss_quality(tables: Tables, title: str) -> Figure:
 
 
 def epochs(tables: Tables, title: str) -> Figure:
-    """Loss and quality of each epoch, one line per point, and hollow marks where held out."""
+    """Plot loss and quality of each epoch, a line per point, hollow marks where held out."""
     from matplotlib.ticker import MaxNLocator
 
     table = tables.comparison
@@ -262,7 +262,7 @@ def epochs(tables: Tables, title: str) -> Figure:
 
 
 def _value_axis(axes: Any, shown: bool, room: float = 0.0) -> None:
-    """Plain numbers; a logarithmic axis where the values differ by much."""
+    """Show plain numbers, on a logarithmic axis if the values differ by much."""
     if not shown:
         plot_figure.label_empty_axes(axes)
         return

@@ -86,7 +86,7 @@ def execution_time(tables: Tables, title: str) -> Figure:
             [],
             **_THIN,
             color="0.5",
-            label="ideal: start-up of the first measured configuration, training divided",
+            label="ideal: first configuration's start-up, training divided",
         )
     if any_published:
         axes.plot([], [], color="0.3", marker="o", label="published", **hollow)
@@ -109,7 +109,7 @@ def _ideal_s(rows: pd.DataFrame) -> np.ndarray:
 
 
 def over_nodes(tables: Tables, title: str, name: str) -> Figure:
-    """Any metric of the comparison over nodes, with what points without a value are."""
+    """Plot a metric of the comparison over nodes, with the status of points without a value."""
     table, metric = tables.comparison, METRICS[name]
     label = with_unit(metric.title, metric.unit)
     figure, axes, lines, _ = _over_nodes(tables, title, label, name)
@@ -123,7 +123,7 @@ def over_nodes(tables: Tables, title: str, name: str) -> Figure:
 
 
 def ratio(tables: Tables, title: str, name: str) -> Figure:
-    """Speed-up over nodes with its ideal, the replicas over the baseline's; or the efficiency."""
+    """Plot speed-up, or efficiency, over nodes with the ideal by the number of replicas."""
     is_speedup, table = name == "speedup", tables.comparison
     y = "speed-up over the baseline" if is_speedup else "scaling efficiency"
     figure, axes, lines, has_absent = _over_nodes(tables, title, y, name)
@@ -162,7 +162,7 @@ def _why_no_times(table: pd.DataFrame) -> str:
 
 
 def _why_no_ratio(points: pd.DataFrame) -> str:
-    """Why none of these measured points has a speed-up."""
+    """Return why none of these measured points has a speed-up."""
     if points["same_work"].eq(False).all():
         return "other work than the baseline"
     return _NO_BASELINE if len(plot_figure.timed(points)) else plot_figure.NO_TIMES
@@ -185,7 +185,7 @@ def _baselines(table: pd.DataFrame) -> list[str]:
 
 
 def time_split(tables: Tables, title: str) -> Figure:
-    """Where the time goes: the phases of every point as a bar, one panel per platform."""
+    """Plot where the time goes: the phases of every point as a bar, a panel per platform."""
     from matplotlib.figure import Figure
 
     table = tables.comparison
@@ -220,7 +220,7 @@ def time_split(tables: Tables, title: str) -> Figure:
 
 
 def _bars(axes: Any, rows: pd.DataFrame, shown: list[str], phases: Sequence[str]) -> None:
-    """One bar per row from top to bottom, or why there is none: a cross has the status."""
+    """Draw one bar per row from top to bottom; a cross has the status of a row without one."""
     texts = [", ".join(axis_text(axis, row) for axis in shown) for row in typed(PointRow, rows)]
     position = np.arange(len(rows))
     left = np.zeros(len(rows))

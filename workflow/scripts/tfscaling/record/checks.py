@@ -39,13 +39,13 @@ class Check(NamedTuple):
 
 
 def _differing(name: str, requested: object, got: dict[int, Any]) -> str | None:
-    """Which ranks have another value than was requested of all of them."""
+    """Describe which ranks have another value than requested; None if none has."""
     wrong = {rank: value for rank, value in got.items() if value != requested}
     return f"requested {name} {requested}, got {wrong}" if wrong else None
 
 
 def _disagreement(name: str, values: dict[int, Any]) -> str | None:
-    """Whether the ranks report different values, or none."""
+    """Describe different or missing values of the ranks; None if all report the same."""
     if len(set(map(str, values.values()))) <= 1 and None not in values.values():
         return None
     return f"ranks disagree on {name}: {values}"
@@ -537,7 +537,7 @@ def is_gpu_model(asked: str, name: str) -> bool | None:
 
 
 def _has_variant(words: list[str], others: list[str]) -> bool:
-    """Whether a word names a variant that the other name has not."""
+    """Return whether a word names a variant that the other name has not."""
     text = "".join(others)
     return any(_VARIANT.fullmatch(word) and word not in text for word in words)
 

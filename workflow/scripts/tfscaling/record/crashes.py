@@ -207,7 +207,7 @@ def has_lost_connection(lines: Iterable[str]) -> bool:
 
 
 def abort_reason(ended: str, lines: Sequence[str]) -> str:
-    """Why a program or its child process aborted, by the end of its output; "" if unknown.
+    """Return why a program or its child process aborted, by the end of its output; "" if unknown.
 
     `ended` is how the program itself ended.
     """

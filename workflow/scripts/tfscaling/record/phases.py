@@ -21,7 +21,7 @@ class Phase:
 
     `event` of a rank ends the phase; None if no event of a rank does. `of_wall_time`: part of
     the run's wall time. `of_execution_time`: part of the execution time. `of_all_runs`:
-    not only runs of users' programs, or runs that write checkpoints, have it.
+    false if only users' programs, or runs that write checkpoints, have it.
     """
 
     label: str
@@ -92,7 +92,7 @@ class Phases(Part, frozen=True, kw_only=True):
         return sum(getattr(self, name) or 0.0 for name in WALL_PHASES)
 
     def unknown(self) -> list[str]:
-        """Phases of the workflow's own trainer that have no duration."""
+        """Return the phases of the workflow's own trainer that have no duration."""
         return [name for name in TRAINER_PHASES if getattr(self, name) is None]
 
 

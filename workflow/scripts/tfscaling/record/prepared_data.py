@@ -84,7 +84,7 @@ def facts(dataset_file: Path) -> DatasetFacts | None:
 
 
 def pipeline_sha256(function: str, folder: Path) -> str:
-    """SHA-256 of the code of the function, and of the names and sizes of its files.
+    """Return SHA-256 of the code of the function, and of the names and sizes of its files.
 
     Contents are not read: files may be large. The folder may be missing: then it has no files.
     """

@@ -351,7 +351,7 @@ _HELD_OUT = ("test_", "val_", "validation_", "eval_")
 
 
 def held_out_name(metric: str) -> str | None:
-    """`accuracy` for `val_accuracy`; None if the metric is not of held-out examples."""
+    """Return `accuracy` for `val_accuracy`; None if the metric is not of held-out examples."""
     prefix = next((prefix for prefix in _HELD_OUT if metric.startswith(prefix)), None)
     return None if prefix is None else metric.removeprefix(prefix)
 

@@ -178,7 +178,7 @@ class PreparedData(Part, frozen=True, kw_only=True):
 
 
 class SlurmJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Slurm's facts about a job; None where it gives none. Times are UTC."""
+    """Slurm's facts about a job; None if unknown. Times are UTC."""
 
     id: str | None = None
     partition: str | None = None
@@ -549,7 +549,7 @@ def _problem(content: bytes, version: int, error: Exception) -> str:
 
 
 def _place(error: Exception) -> str:
-    """`key: what is wrong`, from the message of msgspec."""
+    """Return `key: what is wrong`, from the message of msgspec."""
     text, _, place = str(error).partition(" - at `$")
     place = place.rstrip("`").removeprefix(".")
     if named := re.fullmatch(r"Object (missing required|contains unknown) field `(.+)`", text):

@@ -400,7 +400,7 @@ def _program_metrics(reports: Sequence[RankReport]) -> Metrics:
 
 
 def program_examples(reports: Sequence[RankReport]) -> int | None:
-    """Examples that the programs of all ranks together report; None if none reports any."""
+    """Return examples that the programs of all ranks together report; None if none reports any."""
     return sum(report.seen.examples or 0 for report in program_reports(reports)) or None
 
 

@@ -34,11 +34,11 @@ Run = Mapping[str, float]
 class Candidate:
     """A candidate and its runs by block; None: no run, or the infrastructure ended it.
 
-    `failed_blocks`, from 0, are those whose run failed too often to be tried again, or ran out of
-    memory, as `unfit_blocks` did. Later blocks replace `skipped_blocks`, up to `blocks_max`.
-    Candidates on the same `line` differ only in their nodes. `short` has the same training's short
-    runs, whose values are projected; their PROJECTION_ERROR is its standard error as a fraction, by
-    the steps within the run.
+    In `failed_blocks`, numbered from 0, the run failed too often to be tried again, or ran out of
+    memory; the latter are `unfit_blocks`, too. Later blocks replace `skipped_blocks`, up to
+    `blocks_max`. Candidates on the same `line` differ only in their nodes. `short` has the short
+    runs of the same training: their values are projected, and their PROJECTION_ERROR is the
+    projection's standard error as a fraction, from the steps within the run.
     """
 
     name: str
@@ -233,7 +233,7 @@ def decide(
 
 
 def lacking(decision: Decision, candidates: Sequence[Candidate]) -> list[tuple[int, str]]:
-    """(block from 0, candidate) of the runs that the next analysis lacks, block by block."""
+    """Return (block from 0, candidate) of the runs that the next analysis lacks, block by block."""
     runs = decision.wanted
     each = [*candidates, *(own.short for own in candidates if own.short)]
     return sorted((n, own.name) for own in each for n in own.lacks(runs.get(own.name, 0)))
@@ -452,7 +452,7 @@ class _Search:
         return may if self.rounds < ROUNDS_MAX else []
 
     def _judge(self) -> None:
-        """Which candidates keep all limits, miss one, or leave it open.
+        """Judge which candidates keep all limits, miss one, or leave it open.
 
         A candidate misses a limit as in `is_closed`. It keeps the limits as in
         `estimates.keeps_limit`, from KEPT_RUNS on. It leaves without either if fewer than half of
@@ -492,7 +492,7 @@ class _Search:
         return tails
 
     def _gates(self, fit: Fit) -> Array:
-        """Which candidates have too few runs to be believed behind the best."""
+        """Return which candidates have too few runs to be believed behind the best."""
         gates = np.zeros(self.count, bool) if self.is_smooth else self.seen == 0
         with np.errstate(invalid="ignore"):
             ahead = (fit.mean[self.best] - self.near - fit.left_out) / fit.left_out_sd
@@ -538,7 +538,7 @@ class _Search:
         return self._next(chosen) or self._next([best]) or self._next(ranked[:batch])
 
     def _are_neighbours(self, n: int, other: int) -> bool:
-        """Whether both are without runs, on the same line and within an octave."""
+        """Return whether both are without runs, on the same line and within an octave."""
         octaves = abs(math.log2(self.nodes[n] / self.nodes[other]))
         is_near = self.lines[n] == self.lines[other] and octaves < 1.01
         return is_near and not self.seen[n] and not self.seen[other]

@@ -182,7 +182,7 @@ class ScalingModel:
 
 
 def _solved(root: Array, values: Array) -> Array:
-    """Values times the inverse of a lower triangular matrix."""
+    """Return values times the inverse of a lower triangular matrix."""
     return np.asarray(scipy.linalg.solve_triangular(root, values, lower=True, check_finite=False))
 
 
@@ -202,7 +202,7 @@ def _left_out(owners: Array, logs: Array, precision: Array, pulls: Array, count:
 
 
 def scatter(owners: Array, logs: Array) -> tuple[Array, float, float]:
-    """(variance of each run, pooled variance, its degrees of freedom)."""
+    """Return (variance of each run, pooled variance, its degrees of freedom)."""
     groups = [np.flatnonzero(owners == owner) for owner in np.unique(owners)]
     groups = [own for own in groups if len(own) > 1]
     if not groups:

@@ -61,7 +61,7 @@ class StudySearch:
     decision: Decision
 
     def wanted(self) -> Iterator[tuple[Point, int]]:
-        """(point, repeat) of the runs that the next analysis lacks, block by block."""
+        """Return (point, repeat) of the runs that the next analysis lacks, block by block."""
         for block, name in lacking(self.decision, self.candidates):
             yield self.all_points[name], block + 1
 
@@ -72,11 +72,11 @@ class StudySearch:
         return {self.all_points[own.name]: own.number for own in each}
 
     def may_be_wanted(self, point: Point) -> bool:
-        """Whether a later analysis may need further runs of the point."""
+        """Return whether a later analysis may need further runs of the point."""
         return any(self.all_points[name] == point for name in self.decision.open)
 
     def most_runs(self, costs: Mapping[Point, float]) -> dict[Point, int]:
-        """Point → runs, if all further rounds run the points with the highest `costs`."""
+        """Return point → runs, if all further rounds run the points with the highest `costs`."""
         found, points = self.made, self.all_points
         wanted = self.decision.wanted
         found |= {points[name]: max(found[points[name]], n) for name, n in wanted.items()}
@@ -218,7 +218,7 @@ def scaling_times(devices: Array, lines: Array, dice: Dice) -> Array:
 def expected_runs(
     search: StudySearch, prices: Mapping[Point, float | None], trials: int = TRIALS
 ) -> dict[Point, float]:
-    """Point → mean number of runs when the search has ended, including the runs made.
+    """Return point → mean number of runs when the search has ended, including the runs made.
 
     Complete runs of a simulated search are as its short runs projected.
     """

@@ -60,7 +60,7 @@ def comparison_table(
     baseline: AxisValues | None = None,
     published_results: Sequence[PublishedResult] = (),
 ) -> pd.DataFrame:
-    """One `PointRow` per point, in the order of the grid; excluded points at the end.
+    """Return one `PointRow` per point, in the order of the grid; excluded points at the end.
 
     Speed-up is relative to the point that `baseline` names by values of axes; open axes are as in
     the compared point (platform, model, strategy, recipe) or with the fewest replicas (the others),
@@ -142,7 +142,7 @@ def _point_row(point: Point, group: Sequence[RunRow], targets: Mapping[str, floa
 
 
 def _reasons(group: Sequence[RunRow], diverged: Sequence[RunRow]) -> Iterator[str]:
-    """Why runs of a point do not count."""
+    """Return why runs of a point do not count."""
     if diverged:
         why = (f"repeat {run.repeat}: {run.reason.removeprefix('diverged: ')}" for run in diverged)
         yield f"{len(diverged)} of {len(group)} diverged ({', '.join(why)})"
@@ -152,7 +152,7 @@ def _reasons(group: Sequence[RunRow], diverged: Sequence[RunRow]) -> Iterator[st
 
 
 def all_at_target(row: Cells) -> bool:
-    """Whether all runs of a point with a target reached it; one that diverged did not."""
+    """Return whether all runs of a point with a target reached it; one that diverged did not."""
     return bool(row["runs_at_target"] == row["runs"] + row["runs_diverged"])
 
 
@@ -238,7 +238,7 @@ def runs_differ(least: int, most: int) -> str:
 
 
 def is_same_work(examples: float, others: float) -> bool:
-    """Whether two numbers of examples trained are the same work."""
+    """Return whether two numbers of examples trained are the same work."""
     return abs(examples - others) <= SAME_WORK_TOLERANCE * others
 
 
@@ -292,7 +292,7 @@ def _add_published(
 
 
 def _excluded_rows(excluded: Iterable[Excluded], planned: Container[Point]) -> list[PointRow]:
-    """Points that no block of the grid runs, once each."""
+    """Return points that no block of the grid runs, once each."""
     reasons: dict[Point, str] = {}
     for out in excluded:
         reasons.setdefault(out.point, out.reason)

@@ -106,7 +106,7 @@ class Tables:
         return Found(points, len(some), {"of": counted, "at": at, **named})
 
     def shares_cores(self, run: RunRow) -> bool:
-        """Whether the simulated nodes of a run took more CPUs than the machine has."""
+        """Return whether the simulated nodes of a run took more CPUs than the machine has."""
         cpus = self._cpus_per_node.get(run.platform)
         return cpus is None or not is_known(run.cpus_online) or run.nodes * cpus > run.cpus_online
 

@@ -130,17 +130,17 @@ def value(metric: str, row: Cells) -> str:
 
 
 def one_line(text: str) -> str:
-    """Text without line breaks."""
+    """Return text without line breaks."""
     return " ".join(text.split())
 
 
 def count(number: int, noun: str) -> str:
-    """`1 run`, `2 runs`."""
+    """Return `1 run`, `2 runs`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def with_unit(name: str, unit: str | None) -> str:
-    """`cost (US dollars)`, or the name of a pure number."""
+    """Return `cost (US dollars)`, or the name of a pure number."""
     return f"{name} ({unit})" if unit else name
 
 
@@ -164,7 +164,7 @@ def percent(fraction: float) -> str:
 
 
 def times(found: Difference) -> str:
-    """`1.50 times (1.40–1.60)`."""
+    """Return `1.50 times (1.40–1.60)`."""
     ends = "" if found.interval is None else " ({:.2f}–{:.2f})".format(*found.interval)
     return f"{found.ratio:.2f} times{ends}"
 
@@ -230,7 +230,7 @@ def varying(rows: Sequence[Cells]) -> list[str]:
 
 
 def point_name(row: Cells, vary: Sequence[str] = ()) -> str:
-    """`4 nodes with 2 GPUs each on AWS p3 (weak)`, with a platform's title.
+    """Return `4 nodes with 2 GPUs each on AWS p3 (weak)`, with a platform's title.
 
     Other axes are named if they `vary`.
     """
@@ -297,12 +297,12 @@ class TextTable:
         return cls(title, cells, tuple(notes), above)
 
     def is_number(self, column: Hashable) -> bool:
-        """Whether the column has a number: it is aligned to the right and sorts by value."""
+        """Return whether the column has a number: it is aligned to the right and sorts by value."""
         return any(isinstance(text, Number) for text in self.cells[column])
 
 
 def headed(table: pd.DataFrame, names: Sequence[str]) -> dict[str, str]:
-    """Column to show → its heading, for these columns of a table of points or runs.
+    """Return column to show → its heading, for these columns of a table of points or runs.
 
     The quality is headed by its metric and unit where all rows share it, and is left out where a
     column of that name is shown as well; where it differs, columns next to it describe it.
@@ -323,7 +323,7 @@ def headed(table: pd.DataFrame, names: Sequence[str]) -> dict[str, str]:
 
 
 def all_share(fixed: str, noun: str = "configurations") -> str:
-    """Make a sentence before a table about what all its rows share; empty without such facts."""
+    """Make the sentence that all rows of a table share the facts `fixed`; "" if that is empty."""
     return f"All {noun}: {fixed}." if fixed else ""
 
 

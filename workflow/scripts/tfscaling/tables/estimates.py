@@ -116,7 +116,7 @@ def count_beyond_limit(
 
 
 def as_costs_with_limit(values: Array, limit: Limit) -> tuple[Array, float]:
-    """(values that are better the lower, the most that keeps the limit); NaN stays NaN.
+    """Return (values that are better the lower, the most that keeps the limit); NaN stays NaN.
 
     Of values above zero with an upper limit they are logarithms, as times and costs scatter in
     proportion.
@@ -129,7 +129,7 @@ def as_costs_with_limit(values: Array, limit: Limit) -> tuple[Array, float]:
 
 @functools.cache
 def median_rank(runs: int, confidence: float = CONFIDENCE) -> int | None:
-    """k such that the k-th smallest to the k-th largest of `runs` values is an interval.
+    """Return k such that the k-th smallest to the k-th largest of `runs` values is an interval.
 
     The interval holds the median with at least `confidence`, whatever the distribution; None if
     even the whole range does not.
@@ -288,7 +288,7 @@ class Estimates:
         return [int(point) for point in np.flatnonzero(distance <= limit)]
 
     def is_worse(self, than: int, tail: float) -> Array:
-        """Which points are shown to be worse than one: (points,)."""
+        """Return which points are shown to be worse than one: (points,)."""
         distance = self.low - self.high[than]
         return np.asarray(distance > self.half_width(slice(None), than, tail))
 
@@ -357,7 +357,7 @@ def _estimate(values: Array, is_log: bool) -> Estimates:
 
 
 def without_blocks(y: Array, known: Array) -> tuple[Array, int]:
-    """(values without the effects of blocks, degrees of freedom that this takes).
+    """Return (values without the effects of blocks, degrees of freedom that this takes).
 
     Values by point and block, and which of them there are: (points, blocks).
     """
@@ -416,7 +416,7 @@ def clipped(y: Array, known: Array, lost: int) -> Clipped:
 
 
 def _median(values: Array, known: Array, axis: int) -> Array:
-    """Medians along `axis` of the values that are known; 0 where none is."""
+    """Return medians along `axis` of the values that are known; 0 where none is."""
     ordered = np.sort(np.where(known, values, np.inf), axis=axis)
     count = known.sum(axis=axis, keepdims=True)
     low = np.take_along_axis(ordered, np.maximum((count - 1) // 2, 0), axis)
@@ -431,7 +431,7 @@ def _variance(values: Array, mean: Array, known: Array) -> Array:
 
 @functools.cache
 def _usual(freedom: int) -> float:
-    """Median of a standard deviation of normal values over the true one."""
+    """Return median of a standard deviation of normal values over the true one."""
     exact = {1: 0.67449, 2: 0.83255, 3: 0.88796}
     return exact.get(freedom) or math.sqrt((1 - 2 / (9 * freedom)) ** 3)
 
@@ -492,7 +492,7 @@ class Samples:
             self.failed_attempts[point] += number
 
     def statuses(self, point: Point) -> Counter[str]:
-        """Status → how many of the point's runs have it."""
+        """Return status → how many of the point's runs have it."""
         return self._statuses.get(point, Counter())
 
     def values(self, point: Point, metric: str) -> list[float]:
@@ -533,12 +533,12 @@ class Samples:
         return float(np.sqrt(np.mean(errors**2))) if is_projected else 0.0
 
     def has_enough(self, metric: str, point: Point) -> bool:
-        """Whether the runs suffice for an interval; runs that never ended count."""
+        """Return whether the runs suffice for an interval; runs that never ended count."""
         known = self._known(point, metric)
         return len(known) >= RUNS_FOR_INTERVAL and any(math.isfinite(v) for _, v in known)
 
     def estimates(self, metric: str, points: Sequence[Point]) -> Estimates:
-        """Estimates of these points together; all of them must have enough runs."""
+        """Return estimates of these points together; all of them must have enough runs."""
         known = [self._known(point, metric) for point in points]
         values = np.full((len(points), len(self._repeats)), np.nan)
         for number, own in enumerate(known):
@@ -622,7 +622,7 @@ class Samples:
 
 
 def as_costs(values: np.ndarray, metric: Metric) -> np.ndarray:
-    """Values of a metric as costs, the smaller the better: (runs,).
+    """Return values of a metric as costs, the smaller the better: (runs,).
 
     Of a metric with a best possible value how far they are from it, such as the error 1 - accuracy;
     of another metric that is better the higher the reciprocal, or where a value is not above zero

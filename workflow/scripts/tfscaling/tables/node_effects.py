@@ -77,7 +77,7 @@ def node_effects(
 
 
 def of_platforms(runs: Iterable[RunRow]) -> dict[str, list[NodeEffect]]:
-    """Platform → the effects of its nodes, from the execution times of valid runs."""
+    """Return platform → the effects of its nodes, from the execution times of valid runs."""
     found: dict[str, list[tuple[Point, int, list[str], float]]] = {}
     for run in runs:
         if run.status == RunState.OK and run.hosts and is_known(run.execution_time_s):
@@ -168,7 +168,7 @@ class _Fit:
         return _Estimate(float(solution[-1]), float(error), freedom)
 
     def _next(self) -> tuple[int, ...]:
-        """One more node that is shown to be slow, else two at once, else none."""
+        """Return one more node that is shown to be slow, else two at once, else none."""
         rest = [n for n in range(len(self.nodes)) if n not in self.slow]
         found: dict[tuple[int, ...], float] = {(n,): self._test(n) for n in rest}
         if not any(found.values()) and len(rest) <= PAIRS_MAX:
@@ -182,7 +182,7 @@ class _Fit:
         return best if found.get(best) else ()
 
     def _test(self, place: int, with_it: int | None = None, tests: int | None = None) -> float:
-        """Student's t of a node's effect if it is significant, else 0."""
+        """Return Student's t of a node's effect if it is significant, else 0."""
         others = [*self.slow, *([] if with_it is None else [with_it])]
         estimate = self.last([*others, place])
         if estimate is None or estimate.t <= self.quantile(estimate.freedom, tests):

@@ -45,9 +45,9 @@ class PublishedPoint(msgspec.Struct, frozen=True):
 
 
 class Training(NamedTuple):
-    """What gives the same model, whatever the platform; the last fields are seldom published.
+    """What determines a trained model on any platform; the last fields are seldom published.
 
-    But for the first two and the batch they are keys of the recipe.
+    Except for model, dataset and batch size, the fields are keys of the recipe.
     """
 
     model: str
@@ -150,7 +150,7 @@ def check(path: str | None, sources: Sources = ()) -> None:
 
 
 def same_training(result: PublishedResult, spec: RunSpec, synchronous: Collection[str]) -> bool:
-    """Whether a run trains like the published result: it gives the same model.
+    """Return whether a run trains like the published result: it gives the same model.
 
     So do all strategies of `synchronous` with the same global batch.
     """

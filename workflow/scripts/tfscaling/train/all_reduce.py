@@ -90,7 +90,7 @@ def held_by_gpu(array: np.ndarray) -> np.ndarray:
 
 
 def device_of(device: str, size: int) -> str:
-    """Where `size` bytes of data for a device lie: there, or in the host's memory for a GPU."""
+    """Return the device that stores `size` bytes for a device; beyond a GPU's limit, the host."""
     import tensorflow as tf
 
     spec = tf.DeviceSpec.from_string(device)
@@ -158,7 +158,7 @@ class Trainer(AllReduceLoop):
         return self.tf.slice(indices, [replica * size], [size])
 
     def _weights(self, examples: Any) -> Any:
-        """Weights of this replica's part of a global batch; its first `examples` count."""
+        """Return weights of this replica's part of a global batch; its first `examples` count."""
         tf = self.tf
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
         return tf.cast(replica * self.batch + tf.range(self.batch) < examples, tf.float32)

@@ -126,7 +126,7 @@ class AllReduceLoop(TrainingLoop):
         return loss, tape.gradient(scaled, self.model.trainable_variables)
 
     def train_on(self, batch: Any, weights: Any, examples: Any) -> Any:
-        """In a replica: a step on its part of a global batch; `examples` of the batch count.
+        """Train, in a replica, one step on its part of a global batch with `examples` examples.
 
         `weights`, float32 (batch,), are 1 for examples and 0 for padding, which comes last. Returns
         a value that is available once the weights are updated.
@@ -142,7 +142,7 @@ class AllReduceLoop(TrainingLoop):
         return loss
 
     def test_on(self, batch: Any, weights: Any) -> None:
-        """In a replica: count its part of a batch of held-out examples."""
+        """Evaluate, in a replica, its part of a batch of held-out examples."""
         if self.own is not None:
             self.own.test(batch, self._counted(weights))
             return
@@ -150,7 +150,7 @@ class AllReduceLoop(TrainingLoop):
         self._count(self._forward(x, answers, weights, training=False))
 
     def compute_on(self, batch: Any, weights: Any) -> Any:
-        """In a replica: forward and backward pass alone; a value that depends on all gradients."""
+        """Run, in a replica, the passes alone; return a value that depends on all gradients."""
         tf = self.tf
         if self.own is not None:
             gradients = self.own.gradients(batch)
@@ -206,10 +206,10 @@ class AllReduceLoop(TrainingLoop):
 
     @abstractmethod
     def _computations(self) -> Iterator[Callable[[], Any]]:
-        """Endless functions of forward and backward pass alone; each gives the replicas' values."""
+        """Yield functions of forward and backward pass alone; each returns the replicas' values."""
 
     def compute_steps(self) -> list[float]:
-        """Forward and backward pass of this rank without any other: no all-reduce, no update.
+        """Run forward and backward pass of this rank alone: no all-reduce, no update.
 
         A step of the training less this is communication, waiting for slower ranks, and the update.
         The ranks compute at the same time, as they do when they train; the first is not counted.

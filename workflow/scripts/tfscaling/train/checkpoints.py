@@ -206,7 +206,7 @@ class Checkpoints:
 
 
 def variables_of(strategy: Any, *roots: Any) -> list[tuple[Any, list[Any]]]:
-    """(variable, its copies on the local replicas) of all variables below these objects.
+    """Return (variable, its copies on the local replicas) of all variables below these objects.
 
     In the order in which the objects have them; a variable of Keras counts as TensorFlow's below.
     """

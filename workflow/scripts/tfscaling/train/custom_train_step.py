@@ -67,7 +67,7 @@ class CustomTrainStep:
         )
 
     def gradients(self, batch: tuple[Any, ...]) -> list[Any]:
-        """Gradients of the loss of this replica's batch, which the metrics count."""
+        """Return gradients of the loss of this replica's batch, which the metrics count."""
         with self.tf.GradientTape() as tape:
             loss = self.model.optimizer.scale_loss(self._measured(batch, True))
         gradients: list[Any] = tape.gradient(loss, self.model.trainable_variables)

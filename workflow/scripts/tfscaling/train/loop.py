@@ -44,7 +44,7 @@ SEED_STRIDE = 1_000_003
 
 
 def is_seed(variable: Any) -> bool:
-    """Whether the variable is a state of random numbers: [seed, count of draws]."""
+    """Return whether the variable is a state of random numbers: [seed, count of draws]."""
     return bool(variable.name == "seed_generator_state")
 
 
@@ -69,12 +69,12 @@ class Measured(NamedTuple):
 
 
 def measured_by_sums(loss: float, correct: float, examples: float) -> Measured:
-    """From sums over examples of a classifier's loss and of its correct answers."""
+    """Make the means from a classifier's sums of losses and correct answers."""
     return Measured(loss / examples, correct / examples, examples)
 
 
 def measured_by_itself(examples: float, results: Mapping[str, float]) -> Measured:
-    """From what a model that trains itself found; its accuracy is the metric of that name.
+    """Make the means of a model that trains itself; accuracy is its metric with that name.
 
     If none is called accuracy, it is the only one whose name ends so.
     """
@@ -125,7 +125,7 @@ class Result:
 
 
 def described(loss: float | None, found: Measured) -> str:
-    """Loss, accuracy and the model's own metrics in words."""
+    """Return loss, accuracy and the model's own metrics in words."""
     values = {"accuracy": found.accuracy, **found.metrics}
     texts = [f"{name} {value:.4f}" for name, value in values.items() if value is not None]
     return ", ".join([f"loss {'not finite' if loss is None else f'{loss:.4f}'}", *texts])
@@ -374,7 +374,7 @@ class TrainingLoop(ABC):
             self._reset()
 
     def _epoch_s(self, now_s: float) -> float:
-        """Duration of the epoch so far, in all attempts, without checkpoints."""
+        """Return duration of the epoch so far, in all attempts, without checkpoints."""
         written_s = self._checkpoints.written_s - self._begun.written_s if self._checkpoints else 0
         return self._begun.before_s + (now_s - self._begun_s) - written_s
 
@@ -415,9 +415,10 @@ class TrainingLoop(ABC):
         )
 
     def evaluate(self, result: Result, events: EventLog, event: EventName) -> str:
-        """Loss and accuracy on the held-out examples, each counted once, summed over replicas.
+        """Evaluate the model on the held-out examples, each counted once, summed over replicas.
 
-        They are set in the result and in its last epoch; `event` reports them. Returns a line.
+        Loss and accuracy are set in the result and in its last epoch, and logged as `event`.
+        Return them as a line.
         """
         start_s = time.perf_counter()
         result.evaluations += 1

@@ -23,7 +23,7 @@ from tfscaling.train import keras_internals
 
 
 def learning_rate_factor(recipe: Recipe, replicas: int) -> float:
-    """Factor of the learning rate relative to one replica."""
+    """Return factor of the learning rate relative to one replica."""
     factor = {"none": 1.0, "linear": float(replicas), "sqrt": replicas**0.5}
     return factor[recipe.learning_rate_scaling]
 
@@ -179,7 +179,7 @@ def _update_by_adam(adam: Any, gradient: Any, variable: Any, learning_rate: Any)
 
 @contextmanager
 def gradients_as_given() -> Iterator[None]:
-    """In a replica: a context in which optimizers take gradients as they are, and sum nothing.
+    """Give a context, in a replica, in which optimizers apply gradients without summing them.
 
     Replicas meet as in the context around it, unless the optimizer updates weights in a condition,
     where TensorFlow lets no replicas meet: there each one updates its own copy, by the same

@@ -35,7 +35,7 @@ from tfscaling.train.optimizers import make_optimizer
 
 
 def serve(context: RankContext) -> bool:
-    """Be a parameter server or a worker until the coordinator ends; True if it ended well.
+    """Serve as parameter server or worker until the coordinator ends; return if it ended well.
 
     The launcher reports when that is: TensorFlow's servers have no call for it.
     """
@@ -76,7 +76,7 @@ def check_model(model: Any, arrays: Arrays, recipe: Recipe) -> None:
 
 
 def changed_by_training(model: Any, shape: Sequence[int]) -> list[Any]:
-    """Variables that a forward pass changes; frozen weights are not among them.
+    """Return variables that a forward pass changes; frozen weights are not among them.
 
     `shape` is of one example. The pass is traced, not computed.
     """
@@ -197,7 +197,7 @@ class ParameterServerTrainer(TrainingLoop):
         return iter(self.coordinator.create_per_worker_dataset(dataset))
 
     def _gradients_of(self, batch: Batch, data: Any) -> list[Any]:
-        """Gradients of this batch's part of the loss, as the optimizer scales it."""
+        """Return gradients of this batch's part of the loss, as the optimizer scales it."""
         images, answers = self._gather(batch.indices, next(data))
 
         def forward() -> Any:
@@ -211,7 +211,7 @@ class ParameterServerTrainer(TrainingLoop):
         return gradients
 
     def _apply_own(self, batch: Batch, data: Any) -> None:
-        """Asynchronous: this worker's gradients are an update."""
+        """Apply this worker's gradients as an asynchronous update."""
         own, variables = self._gradients_of(batch, data), self.model.trainable_variables
         self.optimizer.apply_gradients(zip(own, variables, strict=True))
 
@@ -225,7 +225,7 @@ class ParameterServerTrainer(TrainingLoop):
         self.contributions.assign_add(1)
 
     def _apply_all(self) -> Any:
-        """One update from the gradients of all workers; returns how many contributed."""
+        """Apply the gradients of all workers as one update; return how many contributed."""
         contributions = self.contributions.read_value()
         gradients = [total.read_value() for total in self.gradients]
         variables = self.model.trainable_variables
@@ -291,7 +291,7 @@ class ParameterServerTrainer(TrainingLoop):
     def _train_freely(
         self, epoch: int, batches: np.ndarray, result: Result, events: EventLog
     ) -> None:
-        """No worker waits for another; `schedule` itself waits when the queue is full."""
+        """Schedule batches asynchronously; `schedule` waits while the queue is full."""
         # the first batches compile the step on every worker: a separate row
         first = 0 if result.steps else min(self.replicas, len(batches))
         for start, end in ((0, first), (first, len(batches))):

@@ -97,7 +97,7 @@ def load_tensorflow() -> None:
 
 @contextlib.contextmanager
 def _hidden(*names: str) -> Iterator[None]:
-    """Modules that are not loaded are as if they were not installed."""
+    """Give a context in which modules that are not loaded seem not installed."""
     hidden = [name for name in names if name not in sys.modules]
     sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]
     try:
@@ -317,7 +317,7 @@ def check(model: ModelToCheck, dataset_file: Path) -> CheckedModel:
 
 
 def tf_config(spec: RunSpec) -> str:
-    """TF_CONFIG of the first worker of such a run, which a user's function may read."""
+    """Return TF_CONFIG of the first worker of such a run, which a user's function may read."""
     ports = iter(range(_FIRST_PORT, _FIRST_PORT + spec.geometry.tasks))
     cluster = {
         job: [f"127.0.0.1:{next(ports)}" for _ in range(number)]
@@ -359,7 +359,7 @@ def _build_model(spec: RunSpec, dataset_file: Path, on_several_replicas: bool) -
 
 
 def _is_readable(spec: RunSpec, dataset_file: Path) -> bool:
-    """Whether the data exists, and is small or made as it is read."""
+    """Return whether the data exists, and is small or made as it is read."""
     if spec.dataset is None:
         return False
     if user_code.is_pipeline(spec.dataset):

@@ -61,7 +61,7 @@ def build(name: str, function: Callable[[], Any]) -> Any:
 
 
 def problem(model: Any) -> str | None:
-    """Why no training can follow the model, or None."""
+    """Return why no training can follow the model, or None."""
     import keras
 
     if not isinstance(model, keras.Model):
@@ -127,7 +127,7 @@ def _problem_of_shape(model: Any) -> str | None:
 
 
 def problem_of_labels(*elements: tuple[Any, ...]) -> str | None:
-    """Why labels are not one whole number from 0 on for each example, or None.
+    """Return why labels are not one whole number from 0 on for each example, or None.
 
     Each of `elements` is (inputs, labels) of all examples, as arrays or as TensorSpecs.
     """
@@ -250,7 +250,7 @@ def warnings(model: Any, recipe: Recipe) -> list[str]:
 
 
 def after_training(model: Any, recipe: Recipe, steps: int) -> Iterator[str]:
-    """Warnings of a model that trained itself in this many steps."""
+    """Return warnings of a model that trained itself in this many steps."""
     if not trains_itself(model, recipe):
         return
     if wide := [name for name, value in model.get_metrics_result().items() if np.size(value) != 1]:
@@ -279,7 +279,7 @@ def after_training(model: Any, recipe: Recipe, steps: int) -> Iterator[str]:
 
 
 def _not_additive(model: Any) -> list[str]:
-    """Names of custom metrics whose state after two batches is not the sum of their states.
+    """Return names of custom metrics whose state after two batches is not the sum of their states.
 
     A copy of each metric is updated with random outputs, also as labels. Metrics that cannot be
     copied or take other arguments are left out.

@@ -108,7 +108,7 @@ class MpiAllReduce:
         return found
 
     def broadcast(self, value: np.ndarray) -> np.ndarray:
-        """Rank 0's array; the ranks' have the same shape and type."""
+        """Return rank 0's array; the ranks' have the same shape and type."""
         found = np.array(value)
         self.world.Bcast(found.reshape(-1).view(np.uint8))
         return found

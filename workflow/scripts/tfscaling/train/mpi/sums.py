@@ -26,7 +26,7 @@ _RANK_BYTES = 4
 
 
 class NodeMemory:
-    """`size` bytes that this rank and the others of its node share, mpi4py's `ranks`."""
+    """Shared memory of `size` bytes of the ranks of a node, mpi4py's communicator `ranks`."""
 
     def __init__(self, ranks: Any, size: int) -> None:
         self.rank, self.size = int(ranks.rank), int(ranks.size)
@@ -237,7 +237,7 @@ class Node:
 
 
 def _parts(array: np.ndarray, size: int) -> list[slice]:
-    """Parts of `size` bytes; the last one may have less."""
+    """Return parts of `size` bytes; the last one may have less."""
     count = size // array.itemsize
     return [slice(start, start + count) for start in range(0, max(1, array.size), count)]
 
