@@ -11,11 +11,10 @@ from pathlib import Path
 
 import pytest
 from project import REPOSITORY, Project
+from snakemake_server import LIMIT_S
 
 pytestmark = pytest.mark.full
 
-#: A driver that hangs would wait for ever.
-LIMIT_S = 300.0
 #: A scheduler of Snakemake's that gets SIGTERM in the middle of its work, when a run has finished.
 SCHEDULER = """
 import os
