@@ -202,7 +202,7 @@ def test_a_complete_run_of_few_epochs_is_a_part_of_a_longer_training(evaluated: 
     assert short.evaluations == max(1, times), seed
     assert short.evaluations_of_whole == ((whole - 1) // every + 1 if times > 1 else 1), seed
     expected = [
-        later.ended_s - earlier.ended_s - later.evaluation_time_s  # type: ignore[operator]
+        later.ended_s - earlier.ended_s - later.evaluation_time_s
         for earlier, later in itertools.pairwise(epochs)
     ]
     assert [block.duration_s for block in short.steady] == pytest.approx(expected), seed

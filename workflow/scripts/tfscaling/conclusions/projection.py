@@ -155,24 +155,28 @@ def _row(
     """
     found = _of_runs(runs)
     middle_s = median(float(run.execution_time_s) for run in runs)
-    times_s = {"": middle_s, "_low": NAN, "_high": NAN}
-    if found:
-        times_s |= {"_low": found.low_s, "_high": found.high_s}
-    costs = {
-        end: platforms.run_cost_usd(price, each.nodes, seconds) for end, seconds in times_s.items()
-    }
+    times_s = (middle_s, *(found or (NAN, NAN)))
+    hours = [each.nodes * seconds / 3600 for seconds in times_s]
+    costs = [platforms.run_cost_usd(price, each.nodes, seconds) for seconds in times_s]
+    usd = [NAN if cost is None else cost for cost in costs]
     return ProjectionRow(
         **{axis: each[axis] for axis in POINT_AXES},
         devices=each.devices,
         runs=len(runs),
         projected_from_steps=each.projected_from_steps,
         projected_to_steps=each.projected_to_steps,
-        **{f"execution_time_s{end}": seconds for end, seconds in times_s.items()},
+        execution_time_s=times_s[0],
+        execution_time_s_low=times_s[1],
+        execution_time_s_high=times_s[2],
         startup_s=median(run.execution_time_s - run.train_time_s for run in runs),
         train_time_s=each.train_time_s,
         evaluation_time_s=median(run.evaluation_time_s for run in runs),
-        **{f"node_hours{end}": each.nodes * seconds / 3600 for end, seconds in times_s.items()},
-        **{f"cost_usd{end}": NAN if usd is None else usd for end, usd in costs.items()},
+        node_hours=hours[0],
+        node_hours_low=hours[1],
+        node_hours_high=hours[2],
+        cost_usd=usd[0],
+        cost_usd_low=usd[1],
+        cost_usd_high=usd[2],
         whole_recipe=whole.recipe if whole else None,
     )
 

@@ -119,7 +119,7 @@ def text_table(
     if table.empty:
         return TextTable(title, pd.DataFrame(), (if_empty,))
     axes, fixed = naming(table, names)
-    found = rows_of(table) if kind is None else typed(kind, table)
+    found: list[Any] = rows_of(table) if kind is None else typed(kind, table)
     rows = [{axis: cell(axis, row) for axis in axes} | cells(row) for row in found]
     before = " ".join(filter(None, (above, all_share(fixed, each))))
     return TextTable(title, pd.DataFrame(rows, dtype=object), tuple(notes), before)
