@@ -83,6 +83,7 @@ def test_plan_and_sbatch_line_have_what_the_options_change(
         assert absent not in line.partition(" -D ")[0], line
         assert ("gres" in line) is (row["gpus_per_node"] == "2")
     if "train:runtime=10" in options:
+        # not by time: no run has been made, so that each counts with its time limit
         assert {float(row["duration_s"]) for row in rows} == {600.0}
         planned = project.folder / "results/main/details/planned/details/config.json"
         written = planned.read_text()
@@ -153,7 +154,8 @@ def test_times_of_runs_that_overlapped_are_not_compared(project: Project) -> Non
     shared = [row for row in rows if float(row["shared_with"])]
     assert shared
     for row in rows:
-        assert row["status"] == "ok" and float(row["wall_time_s"]) > 0
+        assert row["status"] == "ok"
+        # not by time: runs that overlapped have none
         assert bool(row["execution_time_s"]) is (row not in shared)
         assert ("at the same time" in row["warnings"]) is (row in shared)
     for point in project.table():

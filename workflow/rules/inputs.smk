@@ -196,6 +196,14 @@ def problems_again(wildcards):
     return rules.note_problems.output
 
 
+def clean_runs_without_study(log):
+    """List runs that no study of this folder asks for, or remove them, as configured."""
+    remove = CONFIG.clean == "remove"
+    lines = unrequested_runs.clean(Path(ROOT), CONFIG.study, MANIFEST, remove=remove)
+    Path(log).write_text("\n".join(lines))
+    say(lines)
+
+
 def begin_console():
     """Say what is to do, and what is missing to follow it."""
     CONSOLE.is_remote = not workflow.local_exec
@@ -211,3 +219,19 @@ def begin_console():
         if wait_s < needed_s:
             text = f"--latency-wait {wait_s}: a platform's latency_wait_s is {needed_s}; a finished"
             say([f"{text} run whose files appear later counts as failed until the next start"])
+
+
+def stamp_of(name, content):
+    """A file whose name has the content's checksum: other content misses its stamp, and is written.
+
+    So Snakemake notices it without its memory of earlier jobs, as in copied results.
+    """
+    return f"{DETAILS}/{name}={hashlib.sha256(content).hexdigest()[:16]}"
+
+
+def renew_stamp(stamp):
+    """Make the stamp, and remove the stamps of other contents."""
+    name, _, _ = Path(stamp).name.partition("=")
+    for other in Path(stamp).parent.glob(f"{name}=*"):
+        other.unlink()
+    Path(stamp).touch()

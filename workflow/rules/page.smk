@@ -76,10 +76,7 @@ rule clean_runs:
         f"{LOGS}/clean_runs.log",
     localrule: True
     run:
-        remove = CONFIG.clean == "remove"
-        lines = unrequested_runs.clean(Path(ROOT), CONFIG.study, MANIFEST, remove=remove)
-        Path(str(log)).write_text("\n".join(lines))
-        say(lines)
+        clean_runs_without_study(str(log))
 
 
 rule partial:

@@ -1,22 +1,6 @@
 """The configuration and the planned runs as files, and rounds of further runs."""
 
 
-def stamp_of(name, content):
-    """A file whose name has the content's checksum: other content misses its stamp, and is written.
-
-    So Snakemake notices it without its memory of earlier jobs, as in copied results.
-    """
-    return f"{DETAILS}/{name}={hashlib.sha256(content).hexdigest()[:16]}"
-
-
-def renew_stamp(stamp):
-    """Make the stamp, and remove the stamps of other contents."""
-    name, _, _ = Path(stamp).name.partition("=")
-    for other in Path(stamp).parent.glob(f"{name}=*"):
-        other.unlink()
-    Path(stamp).touch()
-
-
 rule write_config:
     """Write the validated configuration, for programs that need many of its keys."""
     input:

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from builders import changed, manifest_of, valid_config, write_failure
+from builders import manifest_of, valid_config, write_failure
 from tfscaling.plan.retries import SlurmSweep, given_up, lasts
 from tfscaling.record.attempts import ATTEMPTS_MAX, Cause, Kind, UserLine
 from tfscaling.record.run_record import FAILURE
@@ -101,21 +101,18 @@ def test_causes_that_last_and_causes_that_pass(
 
 
 @pytest.mark.parametrize(
-    ("causes", "parameters_hash", "is_out"),
+    ("causes", "is_out"),
     [
-        (["rank_died"] * ATTEMPTS_MAX, RUN.spec.parameters_hash, True),
-        (["rank_died"] * (ATTEMPTS_MAX - 1) + ["cancelled"], RUN.spec.parameters_hash, False),
-        (["rank_died"] * ATTEMPTS_MAX, "0" * 16, False),
+        (["rank_died"] * ATTEMPTS_MAX, True),
+        (["rank_died"] * (ATTEMPTS_MAX - 1) + ["cancelled"], False),
     ],
 )
 def test_a_run_is_given_up_after_so_many_failures_of_its_own(
-    tmp_path: Path, causes: list[str], parameters_hash: str, is_out: bool
+    tmp_path: Path, causes: list[str], is_out: bool
 ) -> None:
     folder = tmp_path / RUN.spec.path
     for number, kind in enumerate(causes, 1):
         write_failure(tmp_path, RUN, kind=kind)
-        with changed(folder / FAILURE) as report:
-            report["parameters_hash"] = parameters_hash
         (folder / f"attempt={number}").mkdir()
         shutil.copy(folder / FAILURE, folder / f"attempt={number}")
     search = SimpleNamespace(with_shorts=[RUN.spec.point])

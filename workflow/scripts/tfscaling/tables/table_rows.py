@@ -219,10 +219,13 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 def write_csv(table: pd.DataFrame, path: Path) -> None:
     """Write the table, or nothing. A text that would be a formula begins with an apostrophe."""
     texts = table.select_dtypes([object, "str"])
+    # as objects: numbers of a column that also has None stay what they are
+    written = {
+        name: pd.Series(map(_without_formula, texts[name]), texts.index, dtype=object)
+        for name in texts
+    }
     with atomic.whole(path) as temporary:
-        table.assign(**texts.map(_without_formula)).to_csv(
-            temporary, index=False, lineterminator="\n"
-        )
+        table.assign(**written).to_csv(temporary, index=False, lineterminator="\n")
 
 
 def _without_formula(cell: object) -> object:
