@@ -34,7 +34,10 @@ rule all:
     """Train all runs; make the tables, the conclusions, the plots and the page."""
     default_target: True
     input:
+        rules.write_config.output.stamp,
+        rules.write_manifest.output.stamp,
         records_of_runs,
+        problems_again,
         rules.compare.output,
         rules.write_report.output,
     localrule: True
@@ -42,20 +45,26 @@ rule all:
 
 onsuccess:
     CONSOLE.is_over = True
-    say(OUTCOME.lines() if OUTCOME.has_page() else [])
-    JOBS.remove_specifications()
-    if UNREADABLE:
-        say([*UNREADABLE, "Delete these records: the same command then makes the runs again."])
-        sys.exit(1)
-    if OUTCOME.is_plan_refused() or (OUTCOME.has_page() and not OUTCOME.has_result()):
-        sys.exit(1)
+    if workflow.is_main_process and not workflow.touch:
+        say(OUTCOME.lines() if OUTCOME.has_page() else [])
+        has_problems = OUTCOME.has_page() and not OUTCOME.has_result()
+        broken = runs_to_do().unreadable if OUTCOME.has_page() else {}
+        OUTCOME.remove_note()
+        if broken:
+            say(
+                [
+                    *broken.values(),
+                    "Delete these records: the same command then reruns the runs.",
+                ]
+            )
+        if OUTCOME.is_plan_refused() or has_problems or broken:
+            sys.exit(1)
 
 
 onerror:
     CONSOLE.is_over = True
     # not in the snakemake of a job, which ends no sweep, and not after a plan
     if workflow.is_main_process and (unfinished := JOBS.outputs_to_do()):
-        JOBS.remove_specifications()
         # remove the tables of an earlier sweep
         OUTCOME.remove_outdated(unfinished)
         say(CONSOLE.other_failures)

@@ -191,9 +191,8 @@ def _write_lost(folder: Path, planned: PlannedRun, lost_s: float) -> None:
     """Write the failure of a first attempt that took `lost_s` seconds."""
     cause = attempts.Cause(kind="node_failed", message="the node was lost")
     report = attempts.FailureReport(
-        axes=planned.spec.axes, attempt=1, cause=cause, wall_time_s=lost_s,
-        parameters_hash=planned.spec.parameters_hash,
-    )  # fmt: skip
+        axes=planned.spec.axes, attempt=1, cause=cause, wall_time_s=lost_s
+    )
     attempts.begin(folder, 1)
     attempts.write_failure(attempts.path(folder, 1), report)
 

@@ -25,6 +25,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from changed import concerned
 from covered_lines import LIBRARY, CoveringTests, measure
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -77,8 +78,14 @@ def split(text: bytes, node: ast.expr) -> tuple[bytes, bytes, bytes]:
     return text[:start], text[start:end], text[end:]
 
 
+def tests_of_module(file: str) -> list[str]:
+    """Return the files of tests that import a module, its own file of tests first."""
+    own = f"test_{Path(file).name}"
+    return sorted(concerned([LIBRARY + file]), key=lambda test: (Path(test).name != own, test))
+
+
 def run_tests(clone: Path, output: Path, names: list[str]) -> None:
-    """Run these tests in their order, and end this process with pytest's exit code."""
+    """Run these files of tests, or these tests in their order; end with pytest's exit code."""
     os.setsid()
     os.chdir(clone)
     with output.open("w") as file:
@@ -86,12 +93,14 @@ def run_tests(clone: Path, output: Path, names: list[str]) -> None:
         os.dup2(file.fileno(), 2)
 
     def choose(items: list[pytest.Item]) -> None:
-        items[:] = [item for item in items if item.nodeid in names]
-        items.sort(key=lambda item: names.index(item.nodeid))
+        if any("::" in name for name in names):
+            items[:] = [item for item in items if item.nodeid in names]
+            items.sort(key=lambda item: names.index(item.nodeid))
 
     plugin = SimpleNamespace(pytest_collection_modifyitems=choose)
     files = dict.fromkeys(name.partition("::")[0] for name in names)
-    os._exit(pytest.main(["-x", "-p", "no:cacheprovider", *files], plugins=[plugin]))
+    words = ["-x", "-m", "not full", "-p", "no:cacheprovider", *files]
+    os._exit(pytest.main(words, plugins=[plugin]))
 
 
 def find_failure(clone: Path, names: list[str]) -> str | None:
@@ -112,10 +121,14 @@ def find_failure(clone: Path, names: list[str]) -> str | None:
 
 
 def main() -> None:
-    """Measure the last commit if that has not been done, then test one mutant after another."""
+    """Test each mutant by the tests that import its module; the others by all that cover it.
+
+    Which tests cover a line is measured once for a commit, if a mutant needs it.
+    """
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--number", type=int, default=60)
+    parser.add_argument("--near", action="store_true", help="only tests that import the module")
     given = parser.parse_args()
     commit = subprocess.check_output(["git", "rev-parse", "HEAD"], cwd=REPOSITORY, text=True)
     measured = REPOSITORY / ".pytest_cache/mutants" / commit.strip()
@@ -123,21 +136,26 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         clone = Path(folder, "clone")
         subprocess.run(["git", "clone", "--quiet", "--shared", REPOSITORY, clone], check=True)
-        if not (measured / "coverage").exists():
-            measure(clone, measured)
-        covering = CoveringTests(measured)
         for module in PRELOADED:
             importlib.import_module(module)
         for file, old, new in drawn(clone / LIBRARY, given.seed, given.number):
             path = clone / LIBRARY / file
             text = path.read_bytes()
             before, expression, after = split(text, old)
-            path.write_bytes(before + f"({new})".encode() + after)
-            names = covering.choose(file, text.decode(), old, TESTS_S)
+            mutated, names = before + f"({new})".encode() + after, tests_of_module(file)
+            path.write_bytes(mutated)
             failure = find_failure(clone, names) if names else None
+            if failure is None and not given.near:
+                path.write_bytes(text)
+                if not (measured / "coverage").exists():
+                    measure(clone, measured)
+                names = CoveringTests(measured).choose(file, text.decode(), old, TESTS_S)
+                path.write_bytes(mutated)
+                failure = find_failure(clone, names) if names else None
             path.write_bytes(text)
             mutant = f"{file}:{old.lineno}: {' '.join(expression.decode().split())} → {new}"
-            fate = f"killed by {failure}" if failure else f"survives {len(names)} tests"
+            what = "files of tests" if given.near else "tests"
+            fate = f"killed by {failure}" if failure else f"survives {len(names)} {what}"
             print(f"{mutant}\n    {fate}", flush=True)
             survivors += [] if failure else [mutant]
     summary = f"{given.number - len(survivors)} killed of {given.number}; survivors:"

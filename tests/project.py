@@ -147,7 +147,7 @@ class Project:
 
         A search in all folders would fail while runs remove folders of their attempts.
         """
-        return sorted(self.folder.glob(f"results/runs/{'*/' * len(AXES)}{name}"))
+        return sorted(self.folder.glob(f"results/runs/{'*/' * (len(AXES) + 1)}{name}"))
 
     def records(self) -> list[dict[str, Any]]:
         """All run records, their ranks with all keys."""

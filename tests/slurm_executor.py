@@ -152,10 +152,7 @@ class Sweep(PluginSweep):
     finished: set[str] = field(default_factory=set)
     lasting: set[Path] = field(default_factory=set)
     unfit: list[str] = field(default_factory=list)
-    #: Whether the last attempt used other settings, by `since_s`.
-    has_others: Callable[[float | None], bool] = lambda _: False
     failures: dict[str, str] = field(default_factory=dict)
-    accepted: list[Path] = field(default_factory=list)
     refusals: dict[Path, str] = field(default_factory=dict)
 
     def is_finished(self, output: Path, number: str) -> bool:
@@ -169,12 +166,6 @@ class Sweep(PluginSweep):
 
     def unfit_nodes(self, output: Path) -> list[str]:
         return self.unfit
-
-    def has_other_settings(self, output: Path, since_s: float | None = None) -> bool:
-        return self.has_others(since_s)
-
-    def accept(self, output: Path) -> None:
-        self.accepted.append(output)
 
     def refused(self, output: Path, words: str) -> None:
         self.refusals[output] = words

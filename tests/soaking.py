@@ -292,7 +292,7 @@ class Soak:
     def _of(self, name: str) -> dict[str, Path]:
         """The files of this name in the runs' folders, by the runs' keys."""
         found = {}
-        pattern = f"results/runs/**/repeat=*/{name}"
+        pattern = f"results/runs/**/repeat=*/*/{name}"
         # Path.glob fails where a folder goes while it looks
         for path in map(
             self.project.folder.joinpath,
@@ -397,7 +397,7 @@ class Soak:
         code = self._snakemake("partial", "--nolock", log=f"partial-{self.starts}")
         assert code == 0, (self.project.folder / f"partial-{self.starts}.log").read_text()[-5000:]
         if drivers and self.project.drivers() == drivers:  # the sweep goes on, with its lock
-            assert set(self.project.folder.glob(".snakemake/locks/*")) == locks
+            assert locks <= set(self.project.folder.glob(".snakemake/locks/*"))
 
     def _restart_controller(self, away_s: float) -> None:
         self.cluster.stop_controller()

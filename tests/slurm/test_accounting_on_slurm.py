@@ -74,7 +74,7 @@ def test_a_sweep_whose_jobs_are_looked_at_by_sacct(project: Project, cloud: Clus
     submitted, started = (datetime.fromisoformat(job[name]) for name in ("submit", "start"))
     waited = started - submitted
     assert phases["queue_time_s"] + phases["boot_time_s"] == waited.total_seconds()
-    folder = project.folder / "results/runs" / run_path(record["axes"])
+    folder = project.folder / "results/runs" / run_path(record["axes"], record["parameters_hash"])
     lines = (folder / "events.jsonl").read_text().splitlines()
     times = {event["event"]: event["time_s"] for event in map(json.loads, lines)}
     assert phases["execution_time_s"] == pytest.approx(

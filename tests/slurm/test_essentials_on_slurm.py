@@ -18,6 +18,7 @@ from snakemake_server import KILLED
 from sweep_drivers import RUNS, Driver, Submit, Watch, clear, queue
 from tfscaling.spec import grid
 from tfscaling.spec.manifest import Manifest
+from tfscaling.spec.run_spec import run_path
 from virtual_cluster import Cluster, wait_for
 
 #: A rank of a program. Runs of the recipe `meets` end when all of them run at the same time.
@@ -115,7 +116,8 @@ def test_runs_enter_the_queue_in_the_random_order_that_the_seed_gives(
 
 
 def path_of(record: dict[str, Any]) -> str:
-    return "/".join(f"{axis}={value}" for axis, value in record["axes"].items())
+    """The folder of a record's run, below results/runs."""
+    return run_path(record["axes"], record["parameters_hash"])
 
 
 def test_a_training_learned_and_its_ranks_agree(swept: tuple[Project, int, str]) -> None:

@@ -280,7 +280,7 @@ class Seen:
         if fault in self.launches:
             return self.launches[fault].folder
         return next(
-            self.project.folder.glob(f"results/runs/**/recipe=faulty+fault={fault}/**/repeat=1")
+            self.project.folder.glob(f"results/runs/**/recipe=faulty+fault={fault}/**/repeat=1/*")
         )
 
     def attempts(self, fault: str) -> list[Path]:

@@ -127,7 +127,7 @@ def record_of(project: Project, platform: str) -> dict[str, Any]:
 
 
 def folder_of(project: Project, record: dict[str, Any]) -> Path:
-    return project.folder / "results/runs" / run_path(record["axes"])
+    return project.folder / "results/runs" / run_path(record["axes"], record["parameters_hash"])
 
 
 def test_the_slowest_rank_is_named_with_its_host(measured: Project) -> None:

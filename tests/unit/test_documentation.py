@@ -147,6 +147,7 @@ HOW_TO = {
     "Add my partition": "slurm/test_preflight_on_slurm.py",
     "Use the packages my training needs": "workflow/test_make_targets.py",
     "Run my PyTorch, Hugging Face or Horovod script": "examples/test_examples.py",
+    "Use another network of the nodes": "unit/launch/test_host_names.py",
     "Bind ranks to CPUs and GPUs": "slurm/test_strategies_on_slurm.py",
     "Use a container": "slurm/test_strategies_on_slurm.py",
     "Wait once for the whole sweep": "slurm/test_allocation_on_slurm.py",

@@ -40,11 +40,10 @@ SNAKEMAKE, SLURM = "snakemake", "snakemake-executor-plugin-slurm"
 CHECKED = {SNAKEMAKE: "9.27.1", SLURM: "2.8.0"}
 #: Package, object, attribute → part that uses it.
 USES: dict[tuple[str, Any, str], str] = {
-    (SNAKEMAKE, DAG, "forcefiles"): "sweep_jobs: reruns of outdated outputs",
+    (SNAKEMAKE, DAG, "forcefiles"): "sweep_jobs: stale runs that are repeated on request",
     (SNAKEMAKE, DAG, "needrun_jobs"): "sweep_jobs: jobs to do",
-    (SNAKEMAKE, DAG, "reason"): "sweep_jobs: missing data; plugin: adoption of an ended job",
+    (SNAKEMAKE, DAG, "reason"): "plugin: adoption of an ended job",
     (SNAKEMAKE, Reason, "missing_output"): "plugin: adoption of a job that has just ended",
-    (SNAKEMAKE, Reason, "updated_input_run"): "sweep_jobs: missing data",
     (SNAKEMAKE, Job, "priority"): "plugins: order of submissions",
     (SNAKEMAKE, Job, "restart_times"): "plugin: no retry of a run that would fail again",
     (SNAKEMAKE, Job, "wildcards"): "plugin: comment of a job",
@@ -61,6 +60,7 @@ WORKFLOW: dict[str, str] = {
     "configfiles": "rules: files of the configuration",
     "current_basedir": "rules: place of a file of rules",
     "dag": "sweep_jobs: jobs to do",
+    "dag_settings": "sweep_jobs: runs that are forced by name",
     "deployment_settings": "sweep_jobs: description of a submission",
     "execution_settings.": "rules: whether jobs are executed",
     "execution_settings.latency_wait": "rules: files that appear late",
@@ -83,6 +83,7 @@ WORKFLOW: dict[str, str] = {
     "remote_execution_settings": "rules: --immediate-submit, which is refused",
     "resource_settings": "rules, sweep_jobs: overrides, description of a submission",
     "storage_settings": "rules: storage, which is refused",
+    "touch": "rules: --touch",
     "workdir_init": "sweep_jobs: description of a submission",
 }
 #: The objects that these attributes of `workflow` have.

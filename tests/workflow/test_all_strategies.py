@@ -70,7 +70,7 @@ def test_synchronous_strategies_give_the_same_model(swept: Project) -> None:
 
 
 def test_coordinator_servers_and_workers_have_ended(swept: Project) -> None:
-    logs = [path.read_text() for path in swept.folder.glob("results/runs/**/repeat=*/launch.log")]
+    logs = [path.read_text() for path in swept.folder.glob("results/runs/**/repeat=*/*/launch.log")]
     assert len(logs) == 6
     assert all("run_rank.py --spec " in log and "/recipe=strong/" in log for log in logs)
     running = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)

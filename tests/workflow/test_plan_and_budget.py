@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from project import BIN, TINY, Project
+from project import BIN, TINY, Project, axis
 from tfscaling.plan import preflight
-from tfscaling.spec.config import AXES
+from tfscaling.spec.config import POINT_AXES
 
 PRICE = {"usd_per_node_hour": 3.6, "price_date": "2026", "price_source": "list"}
 CONTENT: dict[str, Any] = {
@@ -97,25 +97,20 @@ def test_the_plans_line_is_that_of_the_submission(project: Project, slurm: dict[
         for row in project.table("results/main/details/plan.csv")
         if row["feasibility"] == "runs"
     ]
-    runs: list[dict[str, Any]] = [
-        {**row, "repeat": n + 1} for row in rows for n in range(int(row["runs"]))
-    ]
-    records = [
-        "results/runs/platform={platform}/model={model}/strategy={strategy}/recipe={recipe}/"
-        "nodes={nodes}/gpus_per_node={gpus_per_node}/tasks_per_node={tasks_per_node}/"
-        "repeat={repeat}/run.json".format(**run)
-        for run in runs
-    ]
+    paths = project.planned()
+    assert len(paths) == sum(int(row["runs"]) for row in rows)
+    records = [f"results/runs/{path}/run.json" for path in paths]
     done = project.snakemake(
         *records, *FAST, "--retries", "0", "--verbose",
         profile="slurm", environ=slurm, check=False,
     )  # fmt: skip
     lines = done.stdout.splitlines()
     calls = [lines[n + 1].strip() for n, line in enumerate(lines) if line.strip() == "sbatch call:"]
-    assert len(set(calls)) == len(runs) == 4, done.stdout
-    for run in runs:
-        name = "_".join(str(run[axis]) for axis in AXES)
-        before, after = run["submission"].replace("<run>", name).split("<uuid>")
+    assert len(set(calls)) == len(paths) == 4, done.stdout
+    for path in paths:
+        (row,) = (row for row in rows if all(row[a] == axis(path, a) for a in POINT_AXES))
+        name = "_".join(part.partition("=")[2] for part in path.split("/"))
+        before, after = row["submission"].replace("<run>", name).split("<uuid>")
         after = after.removesuffix('"<command>"')
         assert any(call.startswith(before) and after in call for call in calls), calls
     tables = project.table("results/main/partial/runs.csv")

@@ -19,7 +19,7 @@ from tfscaling.search.interim import Decision, Reason
 from tfscaling.spec.manifest import Manifest, PlannedRun
 from tfscaling.spec.run_spec import RunSpec
 from tfscaling.tables import runs_table
-from tfscaling.tables.estimates import SUPPORTED
+from tfscaling.tables.estimates import INCONCLUSIVE, SUPPORTED
 
 pytestmark = pytest.mark.full
 
@@ -91,7 +91,6 @@ def fail(made: Made, run: PlannedRun, attempts: int) -> None:
             axes=run.spec.axes,
             attempt=number,
             cause=cause,
-            parameters_hash=run.spec.parameters_hash,
         )
         for place in (folder, scratch):
             run_record.write_json(place / run_record.FAILURE, report)
@@ -100,7 +99,10 @@ def fail(made: Made, run: PlannedRun, attempts: int) -> None:
 def test_rounds_run_the_points_that_may_be_the_best_until_one_is_shown_to_be(
     project: Project,
 ) -> None:
-    """No run trains; every round is made by a start of its own, as after interruptions."""
+    """No run trains; every round is made by a start of its own, as after interruptions.
+
+    One configuration failed too often before it had a result, which keeps the answer open.
+    """
     made = Made(project, CONTENT)
     first = [run for run in made.planned.runs if not run.extra_repeat]
     never = next(run for run in first if run.spec.point.platform == "far")
@@ -109,7 +111,7 @@ def test_rounds_run_the_points_that_may_be_the_best_until_one_is_shown_to_be(
     rounds = made.rounds()
     assert len(rounds) > 2
     decision = made.decision()
-    assert (len(decision.standings), decision.is_decided, decision.wanted) == (6, True, {})
+    assert (len(decision.standings), decision.is_decided, decision.wanted) == (6, False, {})
     assert never.spec.point.path not in decision.survivors
 
     before = project.made()
@@ -126,7 +128,7 @@ def test_rounds_run_the_points_that_may_be_the_best_until_one_is_shown_to_be(
     assert runs == len(project.records()) < 6 * len(shown)
     (choice,) = [r for r in project.table("results/main/details/conclusions/decision.csv")
                  if r["goal"] == "execution_time_s"]  # fmt: skip
-    assert (choice["nodes"], choice["support"]) == ("2.0", SUPPORTED)
+    assert (choice["nodes"], choice["support"]) == ("2", INCONCLUSIVE)
 
     project.overlay({**CONTENT, "question": {"indifference": 0.5}})
     project.snakemake()
@@ -163,4 +165,4 @@ def test_short_runs_choose_and_a_complete_run_confirms(project: Project) -> None
     )
     (choice,) = [row for row in project.table("results/main/details/conclusions/decision.csv")
                  if row["goal"] == "execution_time_s"]  # fmt: skip
-    assert (choice["nodes"], choice["support"]) == ("4.0", SUPPORTED)
+    assert (choice["nodes"], choice["support"]) == ("4", SUPPORTED)

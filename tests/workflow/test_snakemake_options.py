@@ -84,7 +84,8 @@ def test_plan_and_sbatch_line_have_what_the_options_change(
         assert ("gres" in line) is (row["gpus_per_node"] == "2")
     if "train:runtime=10" in options:
         assert {float(row["duration_s"]) for row in rows} == {600.0}
-        written = (project.folder / "results/main/details/config.json").read_text()
+        planned = project.folder / "results/main/details/planned/details/config.json"
+        written = planned.read_text()
         assert '"partition": "other"' in written
 
 
@@ -130,6 +131,7 @@ def test_replace_workflow_config_leaves_only_the_given_files(project: Project) -
     config = project.folder / "results/alone/details/config.json"
     project.snakemake(str(config.relative_to(project.folder)))
     merged = config.read_text()
+    config.unlink()
     project.snakemake(str(config.relative_to(project.folder)), "--replace-workflow-config")
     assert len(config.read_text()) < len(merged)
     assert '"cpu"' not in config.read_text()

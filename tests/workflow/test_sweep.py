@@ -28,6 +28,11 @@ ROUNDED_S = 2e-3
 DRAWN = [*PLOTS]
 
 
+def path_of(record: dict[str, Any]) -> str:
+    """The folder of a record's run, below results/runs."""
+    return run_path(record["axes"], record["parameters_hash"])
+
+
 def started_s(record: dict[str, Any]) -> float:
     return datetime.fromisoformat(record["environment"]["started"]).timestamp()
 
@@ -96,7 +101,7 @@ def test_runs_start_in_the_random_order_that_the_seed_gives(finished: Project) -
     manifest = Manifest.read(finished.folder / "results/main/details/manifest.json")
     records = sorted(finished.records(), key=started_s)
     ordered = grid.randomised(manifest.runs, manifest.order_seed)
-    assert [run_path(r["axes"]) for r in records] == [run.spec.path for run in ordered]
+    assert [path_of(record) for record in records] == [run.spec.path for run in ordered]
 
 
 def test_records_follow_the_schema(finished: Project) -> None:
@@ -111,7 +116,7 @@ def test_phases_sum_to_the_wall_time(finished: Project) -> None:
     """They follow one another without gap: their sums are the times at which events passed."""
     for record in finished.records():
         phases = record["phases"]
-        folder = finished.folder / "results/runs" / run_path(record["axes"])
+        folder = finished.folder / "results/runs" / path_of(record)
         lines = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
         passed: dict[str, list[float]] = {}
         for line in lines:
@@ -133,11 +138,11 @@ def test_phases_sum_to_the_wall_time(finished: Project) -> None:
 
 
 def test_raw_steps_and_events_stand_beside_the_record(finished: Project) -> None:
-    for folder in finished.folder.glob("results/runs/**/repeat=*"):
+    for folder in finished.folder.glob("results/runs/**/repeat=*/*"):
         steps = (folder / "steps.csv").read_text().splitlines()
         ranks = {line.split(",")[0] for line in steps[1:]}
         assert len(steps) > 10
-        assert len([path for path in folder.rglob("*") if path.is_file()]) <= 10
+        assert len([path for path in folder.rglob("*") if path.is_file()]) <= 11
         if len(ranks) > 1:
             with tarfile.open(folder / "attempt=1/rank-logs.tar.gz") as archive:
                 assert archive.getnames() == [f"rank-{n}.log" for n in range(1, len(ranks))]
@@ -185,7 +190,7 @@ def test_every_output_warns_of_logical_devices_and_the_one_machine(finished: Pro
 
 
 def test_phases_and_steps_are_in_the_table_of_runs(finished: Project) -> None:
-    records = {run_path(record["axes"]): record for record in finished.records()}
+    records = {path_of(record): record for record in finished.records()}
     rows = [row for row in finished.table("results/main/runs.csv") if row["record"]]
     assert len(rows) == len(records)
     for row in rows:
@@ -208,7 +213,7 @@ def test_the_shim_has_the_same_target(finished: Project) -> None:
 def test_a_run_outside_the_grid_is_refused(finished: Project) -> None:
     path = (
         f"results/runs/platform=laptop/model={SMALL_MODEL}/strategy=multi_worker_mirrored/"
-        "recipe=tiny/nodes=3/gpus_per_node=0/tasks_per_node=1/repeat=1/run.json"
+        "recipe=tiny/nodes=3/gpus_per_node=0/tasks_per_node=1/repeat=1/parameters=0123456789abcdef/run.json"
     )
     done = finished.snakemake(path, "--dry-run", check=False)
     assert done.returncode != 0

@@ -5,7 +5,6 @@ import hashlib
 import json
 import os
 import sys
-import time
 from pathlib import Path
 
 import msgspec
@@ -22,13 +21,15 @@ from tfscaling.spec import grid, config_files, configuration, platforms
 from tfscaling.spec import run_spec, user_code, variants
 from tfscaling.spec.config import AXES
 from tfscaling.spec.registries import Registries
-from tfscaling.plan import resource_overrides, retries, unsupported_options
-from tfscaling.plan.reruns import Reruns
+from tfscaling.plan import resource_overrides, retries, unrequested_runs, unsupported_options
 from tfscaling.plan.sweep_jobs import SweepJobs
 from tfscaling.plan.sweep_start import SweepStart, handle_sigterm_in_thread
+from tfscaling.plan.to_do import RunsToDo
 from tfscaling.train.models import MODELS
 from tfscaling.train.strategies import STRATEGIES
 
+#: Whether another workflow uses this one as a module, whose handlers Snakemake does not run.
+IS_MODULE = bool(workflow.modifier.namespace)
 #: Snakemake's locks of this folder.
 LOCKS = ".snakemake/locks"
 PLATFORMS_FILE = configuration.PLATFORMS_FILE
@@ -120,7 +121,7 @@ CONFIG_TEXT = msgspec.json.format(msgspec.json.encode(CONFIG).decode(), indent=1
 #: Whether Snakemake draws jobs or files and starts none: the picture then has the axes that vary.
 IS_DRAWN = not {"--dag", "--filegraph"}.isdisjoint(sys.argv)
 #: The folder of a run below results/runs.
-RUN = run_spec.run_path(grid.wildcards_of(MANIFEST.runs if IS_DRAWN else ()))
+RUN = run_spec.run_path(grid.wildcards_of(MANIFEST.runs if IS_DRAWN else ()), "{parameters}")
 #: Runs by their folder, in the order in which they start.
 RUNS = {run.spec.path: run for run in grid.randomised(MANIFEST.runs, CONFIG.seed)}
 PRIORITY = {path: len(RUNS) - place for place, path in enumerate(RUNS)}
@@ -137,6 +138,7 @@ REFERENCE = local(configuration.reference_files(CONFIG))
 
 wildcard_constraints:
     **{axis: "[^/]+" for axis in (*AXES, "dataset")},
+    parameters="[0-9a-f]+",
     round=r"[1-9]\d*",
 
 
@@ -188,16 +190,11 @@ def run_priority(wildcards):
 def prepared_dataset(wildcards):
     """The file that the ranks of a run read; none for a user program.
 
-    Data that is prepared again reruns only runs that need the new data.
+    Data that is prepared again repeats no finished run.
     """
     spec = planned(wildcards)
     if spec.dataset is None:
         return []
     file = f"results/datasets/{variants.data_of(spec)}.npz"
-    return file if spec.path in RERUNS.runs_of_changed_data else ancient(file)
-
-
-@platforms.with_signature
-def checksum_of_specification(wildcards):
-    """The checksum of the run's specification; a changed value reruns exactly this run."""
-    return run_spec.checksum(planned(wildcards))
+    is_to_do = not workflow.is_main_process or spec.path in runs_to_do().paths
+    return file if is_to_do else ancient(file)

@@ -4,7 +4,7 @@
 rule prepare_dataset:
     """Prepare one dataset, from its source to the file that every rank reads."""
     input:
-        settle,  # no file
+        check_start,  # no file
     output:
         arrays="results/datasets/{dataset}.npz",
         provenance="results/datasets/{dataset}.json",
@@ -18,6 +18,7 @@ rule prepare_dataset:
         dataset=lambda w: PREPARED[w.dataset].dataset if w.dataset in PREPARED else w.dataset,
         parameters=parameters_of_dataset,
         path=lambda w: (copy := CONFIG.datasets.get(w.dataset)) and copy.path or [],
+        code=code_of_dataset,
         version=2,  # of the file format: files of an older version are prepared again
         # other data under the same name is fetched again
         checksum=lambda w: DATASETS[w.dataset].sha256 if w.dataset in DATASETS else None,

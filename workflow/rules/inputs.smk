@@ -11,7 +11,7 @@ def refuse_beside_another():
     if is_executing and workflow.execution_settings.lock and any(Path(LOCKS).glob("*.lock")):
         raise WorkflowError(
             f"another snakemake works in this folder, or was killed here ({LOCKS}): wait for it; if "
-            "none runs, add --unlock once. make partial shows what has finished"
+            "none runs, add --unlock once. `snakemake partial --nolock …` shows what has finished"
         )
 
 
@@ -36,14 +36,49 @@ def limit_runs_on_this_machine():
         workflow.register_resource("training_runs", 1)
 
 
+def executes():
+    """Whether this start executes jobs: neither a dry-run nor --touch, --summary and the like."""
+    is_start = workflow.is_main_process and workflow.execution_settings is not None
+    return is_start and not workflow.output_settings.dryrun and not workflow.touch
+
+
 @functools.cache
-def settle_once():
+def runs_to_do():
+    """Which runs are to do. To be called when Snakemake builds its graph of jobs."""
+    forced = JOBS.forced(START.rule)
+    return RunsToDo(CONFIG, MANIFEST.runs, Path(ROOT, "runs"), forced)
+
+
+@functools.cache
+def check_start_once():
     refuse_options()
     limit_runs_on_this_machine()
     refuse_beside_another()
-    UNREADABLE.extend(RERUNS.restore_records())
-    contents = {"config.json": CONFIG_TEXT.encode(), "manifest.json": MANIFEST.encode()}
-    JOBS.settle(RERUNS, {f"{STUDY}/details/{name}": content for name, content in contents.items()})
+    if workflow.output_settings.dryrun and (refusal := START.beyond_budget()):
+        raise WorkflowError(refusal)
+    # what the user requests by `rerun: stale` or by name
+    JOBS.force(runs_to_do().repeated)
+    if executes() and workflow.execution_settings.lock:
+        runs_to_do().restore_records()
+        runs_to_do().keep_records()
+        for file in runs_to_do().outdated_data():
+            file.unlink()  # the code that prepares it has changed
+
+
+def check_start(wildcards):
+    """No file. Before Snakemake decides which jobs run, once: refuse a start, restore records."""
+    if workflow.is_main_process:
+        check_start_once()
+    return []
+
+
+def request_run(wildcards):
+    """No file. Write what the job of a run reads: no command line has it, and no dry-run writes it."""
+    check_start(wildcards)
+    path = planned(wildcards).path
+    if executes():
+        run_spec.write_request(Path(ROOT, "runs", path), runs_to_do().request(path))
+    return []
 
 
 def alone(wildcards):
@@ -71,16 +106,6 @@ def plan_apart(wildcards):
     return []
 
 
-def settle(wildcards):
-    """No file. Before Snakemake decides which jobs run, once: see `SweepJobs.settle`.
-
-    Params would not do: copied results lack Snakemake's memory of them.
-    """
-    if workflow.is_main_process:
-        settle_once()
-    return []
-
-
 def records_of_runs(wildcards):
     """The records of all runs, with the conditional runs that the rounds ask for."""
     number = 0
@@ -96,10 +121,23 @@ def records_after_round(number):
     extra = set(round_of_repeats(number)["runs"]) if number else set()
     wanted = (path for path, run in RUNS.items() if not run.is_conditional or path in extra)
     return [
-        f"results/runs/{path}/run.json"
+        record_of_run(path)
         for path in wanted
         if CONFIG.is_selected(RUNS[path].spec.point.platform) and path not in ELIMINATED
     ]
+
+
+def record_of_run(path):
+    """The record of a run; of a finished one as it is, whatever Snakemake remembers of its job.
+
+    A dry-run restores no record: it has the file of the attempt that keeps it.
+    """
+    record, file = f"results/runs/{path}/run.json", runs_to_do().file_of_record(path)
+    if file is None:
+        return record
+    if Path(JOBS.record(path)).exists():
+        return before_update(record)
+    return before_update(f"results/runs/{file.relative_to(Path(ROOT, 'runs'))}")
 
 
 def round_of_repeats(number):
@@ -114,6 +152,12 @@ def parameters_of_dataset(wildcards):
     return msgspec.json.encode(given).decode()
 
 
+def code_of_dataset(wildcards):
+    """The checksums of the user code that prepares the data."""
+    spec = PREPARED.get(wildcards.dataset)
+    return user_code.of_names(spec.dataset).checksums() if spec else {}
+
+
 def conclusions_of_two_sweeps(wildcards):
     """The conclusions, if the configuration names another study."""
     if CONFIG.compare_with is None:
@@ -125,7 +169,7 @@ def preview(jobs):
     """The lines of a dry-run of these jobs."""
     runs_dir = Path(ROOT, "runs")
     runs = {JOBS.record(path): run for path, run in RUNS.items()}
-    change_of = functools.partial(run_states.change_of, runs_dir=runs_dir)
+    change_of = functools.partial(run_states.nearest_change, runs_dir=runs_dir)
     return DryRun(CONFIG, MANIFEST, runs, runs_dir, change_of).lines(jobs)
 
 
@@ -133,6 +177,16 @@ def say(lines):
     """Print lines by Snakemake's log; the plugin prints them as they are."""
     for line in lines:
         logger.info(line, extra={"sweep": CONSOLE})
+
+
+def problems_again(wildcards):
+    """A file that is always missing if no run counts or a record is broken.
+
+    So each start has a job, and ends with status 1 again.
+    """
+    if OUTCOME.has_result() and not runs_to_do().unreadable:
+        return []
+    return rules.note_problems.output
 
 
 def begin_console():

@@ -5,7 +5,9 @@ rule write_report:
     """Write the page of the study, with its plots."""
     input:
         manifest=f"{DETAILS}/manifest.json",
+        manifest_stamp=rules.write_manifest.output.stamp,
         config=f"{DETAILS}/config.json",
+        config_stamp=rules.write_config.output.stamp,
         runs=rules.collect.output,
         comparison=rules.compare.output,
     output:
@@ -24,9 +26,6 @@ rule write_report:
     params:
         study=subpath(input.manifest, ancestor=2),
         code=code_of_tables,
-        # Without a valid run, or with a broken record, each start writes the page, and so ends
-        # with status 1 again.
-        valid=lambda wildcards: (OUTCOME.has_result() and not UNREADABLE) or time.time(),
     message:  # Snakemake would list all input files
         "write the page"
     shell:
@@ -35,10 +34,29 @@ rule write_report:
         """
 
 
+rule note_problems:
+    """Let a start that has nothing to do report again that no run counts or a record is broken."""
+    input:
+        page=f"{RESULTS}/report.html",
+    output:
+        note=f"{DETAILS}/problems",
+    log:
+        f"{LOGS}/note_problems.log",
+    localrule: True
+    conda:
+        "../envs/environment.yaml"
+    message:
+        "report the problems of the study again"
+    shell:
+        "touch {output.note:q} 2>{log:q}"
+
+
 rule proposal:
     """Write the scaling evidence for an application for compute time."""
     input:
         page=f"{RESULTS}/report.html",  # all tables exist
+        config_stamp=rules.write_config.output.stamp,
+        manifest_stamp=rules.write_manifest.output.stamp,
     log:
         f"{LOGS}/proposal.log",
     localrule: True
@@ -48,6 +66,20 @@ rule proposal:
         study=subpath(input.page, parent=True),
     shell:
         'python3 "$SCRIPTS/tfscaling" proposal --study {params.study:q} 2>&1 | tee {log:q}'
+
+
+rule clean_runs:
+    """List the runs that no study of this folder asks for; --config clean=remove removes them."""
+    input:
+        alone,  # no file
+    log:
+        f"{LOGS}/clean_runs.log",
+    localrule: True
+    run:
+        remove = CONFIG.clean == "remove"
+        lines = unrequested_runs.clean(Path(ROOT), CONFIG.study, MANIFEST, remove=remove)
+        Path(str(log)).write_text("\n".join(lines))
+        say(lines)
 
 
 rule partial:

@@ -1,10 +1,26 @@
 """The configuration and the planned runs as files, and rounds of further runs."""
 
 
+def stamp_of(name, content):
+    """A file whose name has the content's checksum: other content misses its stamp, and is written.
+
+    So Snakemake notices it without its memory of earlier jobs, as in copied results.
+    """
+    return f"{DETAILS}/{name}={hashlib.sha256(content).hexdigest()[:16]}"
+
+
+def renew_stamp(stamp):
+    """Make the stamp, and remove the stamps of other contents."""
+    name, _, _ = Path(stamp).name.partition("=")
+    for other in Path(stamp).parent.glob(f"{name}=*"):
+        other.unlink()
+    Path(stamp).touch()
+
+
 rule write_config:
     """Write the validated configuration, for programs that need many of its keys."""
     input:
-        settle,  # no file
+        check_start,  # no file
     output:
         config=report(
             f"{DETAILS}/config.json",
@@ -12,24 +28,28 @@ rule write_config:
             caption="../report/config.rst",
             labels={"study": CONFIG.study},
         ),
+        stamp=stamp_of("config", CONFIG_TEXT.encode()),
     log:
         f"{LOGS}/write_config.log",
     localrule: True
     run:
         atomic.write_text(Path(output.config), CONFIG_TEXT)
+        renew_stamp(output.stamp)
 
 
 rule write_manifest:
     """Write the run manifest, which the tables compare with the records."""
     input:
-        settle,  # no file
+        check_start,  # no file
     output:
         manifest=f"{DETAILS}/manifest.json",
+        stamp=stamp_of("manifest", MANIFEST.encode()),
     log:
         f"{LOGS}/write_manifest.log",
     localrule: True
     run:
         MANIFEST.write(Path(output.manifest))
+        renew_stamp(output.stamp)
 
 
 # In a module these have the module's `prefix`, which Snakemake sets before outputs, as here, but not
@@ -39,16 +59,14 @@ ROOT = os.path.dirname(STUDY)
 JOBS = SweepJobs(workflow, RUNS, ROOT)
 #: Runs of searches that failed too often: their points are eliminated.
 ELIMINATED = retries.given_up(MANIFEST, Path(ROOT, "runs")) if MANIFEST.searches else frozenset()
-#: The snakemake of a job regenerates nothing.
-RERUNS = Reruns(CONFIG, RUNS if workflow.is_main_process else {}, Path(ROOT))
-#: Records that exist and cannot be read, each with the reason.
-UNREADABLE = []
+OUTCOME = SweepOutcome(Path(STUDY))
 
 
 checkpoint assess_repeats:
     """Decide which runs of searches and larger batches this round makes."""
     input:
         manifest=f"{DETAILS}/manifest.json",
+        manifest_stamp=rules.write_manifest.output.stamp,
         records=lambda w: records_after_round(int(w.round) - 1),
         previous=lambda w: (
             f"{DETAILS}/repeats/round={int(w.round) - 1}.json" if w.round != "1" else []

@@ -5,6 +5,7 @@ rule collect:
     """Collect every planned run into one row: valid, failed, stale and missing ones too."""
     input:
         manifest=f"{DETAILS}/manifest.json",
+        manifest_stamp=rules.write_manifest.output.stamp,
         records=records_of_runs,
         user_code=USER_CODE,  # runs of other code are stale
     output:
@@ -30,7 +31,9 @@ rule compare:
     input:
         runs=f"{RESULTS}/runs.csv",
         manifest=f"{DETAILS}/manifest.json",
+        manifest_stamp=rules.write_manifest.output.stamp,
         config=f"{DETAILS}/config.json",
+        config_stamp=rules.write_config.output.stamp,
         published=PUBLISHED,
         reference=REFERENCE,
     output:
@@ -65,6 +68,8 @@ rule regressions:
     input:
         conclusions=conclusions_of_two_sweeps,
         page=f"{RESULTS}/report.html",
+        config_stamp=rules.write_config.output.stamp,
+        manifest_stamp=rules.write_manifest.output.stamp,
     log:
         f"{LOGS}/regressions.log",
     retries: 0

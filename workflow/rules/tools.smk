@@ -20,28 +20,25 @@ rule plan:
         """
 
 
-START = SweepStart(CONFIG, MANIFEST, SOURCES, JOBS, RERUNS, rules.train.rule.name)
-
-# A dry-run has no start: what is asked for is not known yet, so that a dry-run of `plan` ends, too.
-if workflow.output_settings.dryrun and (refusal := START.beyond_budget()):
-    raise WorkflowError(refusal)
+START = SweepStart(CONFIG, MANIFEST, SOURCES, JOBS, rules.train.rule.name)
 
 
 onstart:
     if workflow.is_main_process:
         os.umask(os.umask(0o077) | UMASK)
         handle_sigterm_in_thread()
-    if JOBS.starts_runs():
-        START.begin(logger)
-    if workflow.is_main_process:
-        START.keep_earlier()
-        begin_console()
+    if workflow.touch:
+        say([JOBS.touched()])
+    else:
+        if JOBS.starts_runs():
+            START.begin(logger)
+        if workflow.is_main_process:
+            begin_console()
 
 
-OUTCOME = SweepOutcome(Path(STUDY))
 CONSOLE = SweepProgress(CONFIG.study, OUTCOME.lines, preview)
 
 
 # The plugin shortens what follows. In a module the outer workflow owns the console.
-if workflow.is_main_process and not workflow.modifier.namespace:
+if workflow.is_main_process and not IS_MODULE:
     say([""])

@@ -1,15 +1,14 @@
 """One job per run. A job leaves its record last, after all checks.
 
 Undeclared files in the folder of a job, which stay after a failure: attempt=<n>/ with the logs of
-the ranks and the attempt's record, events.jsonl, steps.csv, specification.json, failure.json, and earlier.run.json
-while the run is repeated.
+the ranks and the attempt's record, events.jsonl, steps.csv, request.json, failure.json.
 """
 
 
 rule train:
     """Train one run on all nodes of its job."""
     input:
-        settled=settle,  # no file; before the next input, which depends on it
+        requested=request_run,  # no file
         # the record carries the dataset's name and recipe; fetching it again must not cost runs
         dataset=prepared_dataset,
     output:
@@ -22,18 +21,14 @@ rule train:
     resources:
         **RESOURCES,
         training_runs=1,  # on this machine one at a time: see limit_runs_on_this_machine
-    params:
-        # The specification, with `env`, `setup` and `program`, is in a file that SweepStart writes:
-        # every user of the machine can read the words of a command.
-        folder=subpath(output.record, parent=True),
-        spec_sha256=checksum_of_specification,
+    # No params: what is to be made is in the run's folder, request.json, for its owner alone. Every user
+    # of the machine can read the words of a command. And no edit of the configuration is a change that
+    # Snakemake remembers.
     shell:
         r"""
         python3 "$SCRIPTS/train.py" \
-            --spec {params.folder:q}/specification.json \
-            --spec-sha256 {params.spec_sha256} \
-            --dataset-file {input.dataset:q} \
             --record {output.record:q} \
+            --dataset-file {input.dataset:q} \
             --stall-timeout-s {resources.stall_timeout_s} \
             --latency-wait-s {resources.latency_wait_s} \
             >{log:q} 2>&1

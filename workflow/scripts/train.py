@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Run one training run: start its ranks, watch them, check what they got, write the record.
 
-INPUTS   the prepared dataset (--dataset-file; none for a program that has its own data), the run's
-         specification (--spec)
+INPUTS   request.json next to the record, or the run's specification (--spec); the prepared dataset
+         (--dataset-file; none for a program that has its own data)
 OUTPUTS  run.json (--record), steps.csv and events.jsonl next to it; attempt=<n>/ with the ranks'
          logs, and more if it did not finish; after a failure failure.json with the cause, and no
          run.json; a run that ran out of memory has a run.json that says so
@@ -35,7 +35,7 @@ from tfscaling.record import (
 from tfscaling.record.attempts import Cause
 from tfscaling.record.run_record import DoesNotFit, PreparedData
 from tfscaling.spec import run_spec, user_code
-from tfscaling.spec.run_spec import RunSpec
+from tfscaling.spec.run_spec import RunRequest, RunSpec
 
 LAUNCH_S = clock.now()
 SCRIPTS = Path(__file__).resolve().parent
@@ -43,9 +43,7 @@ SCRIPTS = Path(__file__).resolve().parent
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
-    run_spec.add_argument(parser)
-    what = "SHA-256 of the specification that was planned"
-    parser.add_argument("--spec-sha256", help=what)
+    run_spec.add_argument(parser, required=False)
     what = "fail after this long without a sign of life"
     parser.add_argument("--stall-timeout-s", type=float, default=600.0, help=what)
     what = "a shared file system may show the ranks' files this much later"
@@ -55,12 +53,12 @@ def main() -> None:
     parser.add_argument("--dataset-file", type=Path, nargs="?", help=what)
     parser.add_argument("--record", type=Path, required=True, help="the run.json to write")
     args = parser.parse_args()
-    spec: RunSpec = args.spec
-    if args.spec_sha256 not in (None, run_spec.checksum(spec)):
-        parser.error(
-            "--spec: not the specification that the configuration files give now; "
-            "they were changed after the job was submitted, start snakemake again"
-        )
+    folder: Path = args.record.parent
+    try:
+        request = RunRequest(spec=args.spec) if args.spec else run_spec.read_request(folder)
+    except run_spec.SpecError as error:
+        parser.error(f"--record: {error}; start snakemake again, which writes it")
+    spec = request.spec
     if args.dataset_file is None and spec.dataset is not None:
         parser.error("--dataset-file: missing")
 
@@ -83,7 +81,7 @@ def main() -> None:
             attempts.remove_checkpoints(attempt.folder)
         return cause
 
-    launching.run(args.record, spec, work, args.dataset_file)
+    launching.run(args.record, request, work, args.dataset_file)
 
 
 def finish(

@@ -202,7 +202,7 @@ class Executor(sweep.Executor):
             names = self.slurm.steps()
             self._left = None if isinstance(names, NoAnswer) else names
         left = self._left or set()
-        if step.name not in left or self._sweep.has_other_settings(output_of(job)):
+        if step.name not in left:
             return None
         left.discard(step.name)
         step.nodes, step.state = tuple(step.record.read_text().split()), _RUNNING

@@ -90,16 +90,6 @@ class Sweep:
         """Nodes that another attempt must avoid."""
         return ()
 
-    def has_other_settings(self, output: Path, since_s: float | None = None) -> bool:
-        """Whether the last attempt used other settings than planned.
-
-        With `since_s`, seconds since the epoch, an attempt that began before does not count.
-        """
-        return False
-
-    def accept(self, output: Path) -> None:
-        """Let the output of an adopted job count."""
-
     def refused(self, output: Path, words: str) -> None:
         """Keep why sbatch refused the job."""
 
@@ -203,8 +193,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
             # a job of an earlier start may have ended since Snakemake planned its jobs
             output = output_of(job)
             was_missing = str(output) in map(str, self.dag.reason(job).missing_output)
-            if was_missing and output.exists() and not self._sweep.has_other_settings(output):
-                self._sweep.accept(output)
+            if was_missing and output.exists():
                 self._report(super().report_job_success, SubmittedJobInfo(job))
                 return
             info = self._adopt(job) or self._submit(job)
@@ -353,21 +342,9 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
 
     def _adopt(self, job: Any) -> SubmittedJobInfo | None:
         """The job of an earlier start that makes the same output, or None."""
-        comment, output = comment_of(job), output_of(job)
+        comment = comment_of(job)
         earlier = None if job.is_group() else self._earlier.pop(comment, None)
         if earlier is None or queue.has_ended(earlier):
-            return None
-        since_s = earlier.start_s
-        if (
-            queue.is_running(earlier)
-            and since_s
-            and self._sweep.has_other_settings(output, since_s)
-        ):
-            self._after[comment] = earlier.number
-            self.logger.warning(
-                f"{output}: job {earlier.number} of an earlier start runs with other settings; the "
-                f"new job starts after it (scancel {earlier.number} ends it)"
-            )
             return None
         self._adopted.add(earlier.number)
         self._after[comment] = earlier.number
@@ -379,24 +356,13 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
 
     def report_job_success(self, job_info: SubmittedJobInfo) -> None:
         number = self._forget(job_info)
-        if number in self._adopted:
-            # Without an output, Snakemake would wait for it and follow no other job meanwhile. The
-            # command of a pending job needs a folder that its own start removes when it ends.
-            output = output_of(job_info.job)
-            why = "" if output.exists() else f"it left no {output}"
-            try:
-                if not why:
-                    self._sweep.accept(output)
-                    # it has read the configuration files that its own start was given
-                    if self._sweep.has_other_settings(output):
-                        why = f"it made {output} with other settings"
-                        output.unlink(missing_ok=True)  # its attempt keeps it
-            except OSError as error:
-                why = str(error)
-            if why:
-                text = f"SLURM job {number} of an earlier start does not count: {why}. "
-                super().report_job_error(job_info, msg=text)
-                return
+        output = output_of(job_info.job)
+        if number in self._adopted and not output.exists():
+            # Snakemake would wait for it and follow no other job meanwhile. The command of a
+            # pending job needs a folder that its own start removes when it ends.
+            text = f"SLURM job {number} of an earlier start left no {output}. "
+            super().report_job_error(job_info, msg=text)
+            return
         super().report_job_success(job_info)
 
     def report_job_error(

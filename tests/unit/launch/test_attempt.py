@@ -22,7 +22,7 @@ from tfscaling.launch.supervisor import Supervisor
 from tfscaling.record import attempts, run_record
 from tfscaling.record.attempts import Cause, FailureReport
 from tfscaling.spec import run_spec
-from tfscaling.spec.run_spec import RunSpec
+from tfscaling.spec.run_spec import RunRequest, RunSpec
 
 RANK = """
 import argparse, json, os, pathlib
@@ -60,12 +60,13 @@ def test_a_superseded_attempt_changes_nothing_but_its_own_folder(tmp_path: Path)
         return None
 
     with pytest.raises(SystemExit):
-        launching.run(tmp_path / "run.json", local_spec(), work)
+        launching.run(tmp_path / "run.json", RunRequest(spec=local_spec()), work)
     assert (tmp_path / "run.json").read_text() == "new"
     assert attempts.read_failure(tmp_path) is None
     report = attempts.read_failure(tmp_path / "attempt=1")
     assert report is not None and report.cause.kind == "cancelled"
     assert not (tmp_path / "attempt=1/record.json").exists()  # the run was made once
+    assert (tmp_path / "attempt=1" / attempts.SUPERSEDED_RECORD).read_text() == "old"
 
 
 def test_launchers_that_begin_at_once_get_attempts_of_their_own(
@@ -92,12 +93,12 @@ def test_an_attempt_whose_launcher_lost_its_power_has_its_cause_when_slurm_start
     first = Attempt.begin(tmp_path)
     atomic.write_text(first.scratch / "spec.json", run_spec.encode(spec))
     monkeypatch.setenv(variable, restarts)
-    launching.run(tmp_path / "run.json", spec, lambda _: None)
+    launching.run(tmp_path / "run.json", RunRequest(spec=spec), lambda _: None)
     left = attempts.read_failure(first.scratch)
     assert (None if left is None else left.cause.kind) == kind
     failed = attempts.failed_attempts(tmp_path)
     assert failed.number == (kind is not None)
-    assert left is None or left.parameters_hash == spec.parameters_hash
+    assert left is None or left.axes == spec.axes
 
 
 def failing(error: Exception) -> Callable[[Attempt], None]:
@@ -120,7 +121,7 @@ def test_whatever_goes_wrong_leaves_its_cause(
 ) -> None:
     spec = local_spec()
     with pytest.raises(SystemExit, match="1"):
-        launching.run(tmp_path / "run.json", spec, failing(error))
+        launching.run(tmp_path / "run.json", RunRequest(spec=spec), failing(error))
     left = json.loads((tmp_path / "failure.json").read_text())
     assert left["cause"]["kind"] == kind
     assert message in left["cause"]["message"]
@@ -163,7 +164,7 @@ def test_a_signal_while_no_rank_runs_leaves_its_cause(
 
     spec = local_spec()
     with pytest.raises(SystemExit, match="1"):
-        launching.run(tmp_path / "run.json", spec, work)
+        launching.run(tmp_path / "run.json", RunRequest(spec=spec), work)
     left = json.loads((tmp_path / "failure.json").read_text())
     assert left["cause"]["kind"] == "cancelled" and number.name in left["cause"]["message"]
     assert signal.getsignal(number) is unhandled_signals
@@ -182,7 +183,9 @@ def test_a_signal_while_the_failure_is_written_does_not_lose_its_cause(
     monkeypatch.setattr(run_record, "write_json", interrupted)
     spec = local_spec()
     with pytest.raises(SystemExit, match="1"):
-        launching.run(tmp_path / "run.json", spec, failing(ValueError("the cause")))
+        launching.run(
+            tmp_path / "run.json", RunRequest(spec=spec), failing(ValueError("the cause"))
+        )
     left = json.loads((tmp_path / "failure.json").read_text())
     assert left["cause"]["message"] == "ValueError: the cause"
 
@@ -250,6 +253,6 @@ def test_a_failure_is_left_and_said(tmp_path: Path, capsys: pytest.CaptureFixtur
         found = attempts.read_failure(folder)
         assert found is not None and found.wall_time_s is not None and found.wall_time_s >= 0
         assert msgspec.structs.replace(found, wall_time_s=None) == FailureReport(
-            axes=spec.axes, cause=cause, attempt=1, parameters_hash=spec.parameters_hash
+            axes=spec.axes, cause=cause, attempt=1
         )
     assert "FAILED: rank_failed: no memory\n" in capsys.readouterr().err

@@ -75,17 +75,17 @@ def test_failed_attempts_are_counted_with_their_cost(tmp_path: Path) -> None:
     assert (spent.attempts, spent.lost_node_hours, spent.node_hours) == (4, 1.5, 1.5)
 
 
-def test_failed_stale_and_broken_runs_are_to_do_with_the_reason(tmp_path: Path) -> None:
+def test_failed_and_changed_runs_are_to_do_with_the_reason(tmp_path: Path) -> None:
     config = config_of(repeats=3)
     first, second, third = planned_runs(config)[:3]
+    write_record(tmp_path, third)
     write_failure(tmp_path, first)
     longer = replace(second.spec, recipe=replace(second.spec.recipe, epochs=7))
     write_record(tmp_path, replace(second, spec=longer))
-    write_record(tmp_path, third).write_text("{")
     reasons = [row.reason for row in plan_of(config, tmp_path).runs if row.nodes == 1]
     assert reasons[0].startswith("failed: rank_died: rank 1 on node1")
-    assert reasons[1].startswith("stale: ") and "epochs: 7, now 2" in reasons[1]
-    assert reasons[2].startswith("failed: ") and "not JSON" in reasons[2]
+    assert reasons[1].startswith("missing: ") and reasons[1].endswith(": epochs: 7, now 2")
+    assert len(reasons) == 2
 
 
 def test_only_the_chosen_cluster_is_planned(tmp_path: Path) -> None:

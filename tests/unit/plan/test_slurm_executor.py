@@ -256,51 +256,33 @@ def test_of_several_jobs_for_an_output_the_last_unfinished_job_is_adopted() -> N
 
 @pytest.mark.parametrize("exists", [True, False])
 @pytest.mark.parametrize("was_missing", [True, False])
-@pytest.mark.parametrize("is_other", [True, False])
 @pytest.mark.parametrize("states", [[], ["COMPLETED"]])
 def test_an_output_that_came_after_the_planning_counts(
-    exists: bool, was_missing: bool, is_other: bool, states: list[str], start: Start, sweep: Sweep,
-    slurm: Slurm, tmp_path: Path,
-) -> None:  # fmt: skip
+    exists: bool, was_missing: bool, states: list[str], start: Start, slurm: Slurm, tmp_path: Path
+) -> None:
     output, executor = tmp_path / "run.json", start(earlier=queued(*states))
-    sweep.has_others = lambda since_s: is_other
     if exists:
         output.touch()
     if was_missing:
         executor.missing.add(str(output))
-    counts = exists and was_missing and not is_other
+    counts = exists and was_missing
     done(executor, Job([str(output)]))
     assert len(slurm.calls) == (not counts)
     assert executor.ended == [(str(output), True)] * counts
-    assert sweep.accepted == [output] * counts
 
 
-def test_a_job_with_other_settings_is_waited_for(start: Start, slurm: Slurm, sweep: Sweep) -> None:
-    sweep.has_others = lambda since_s: since_s is not None
-    executor = start(
-        earlier=[*queued("RUNNING"), *queued("PENDING", comment="rule_train_wildcards_y")]
-    )
-    done(executor, Job(["a"]), Job(["b"], ["y"]))
-    (call,) = slurm.calls  # a pending job reads the configuration when it starts
-    assert "--dependency=afterany:1" in call
-    assert len(executor.log.warnings) == 1
-
-
-@pytest.mark.parametrize(("exists", "is_other"), [(True, True), (True, False), (False, False)])
-def test_an_adopted_job_that_made_nothing_or_something_else_has_failed(
-    exists: bool, is_other: bool, start: Start, sweep: Sweep, tmp_path: Path
+@pytest.mark.parametrize("exists", [True, False])
+def test_an_adopted_job_that_made_nothing_has_failed(
+    exists: bool, start: Start, tmp_path: Path
 ) -> None:
     output, executor = tmp_path / "run.json", start(earlier=queued("PENDING"))
     job = Job([str(output)])
     done(executor, job)
-    sweep.has_others = lambda since_s: is_other
     if exists:
         output.touch()
     executor.report_job_success(submitted(job, "1", tmp_path))
     executor.report_job_success(submitted(job, "2", tmp_path))
-    is_right = exists and not is_other
-    assert executor.ended == [(str(output), is_right), (str(output), True)]
-    assert output.exists() == is_right and sweep.accepted == [output] * exists
+    assert executor.ended == [(str(output), exists), (str(output), True)]
 
 
 def settled(said: list[str], *queues: dict[str, str]) -> dict[str, str]:
@@ -362,3 +344,14 @@ def test_a_queue_that_slurm_does_not_show_is_not_an_empty_one(
     with pytest.raises(WorkflowError, match="squeue"):
         queue.jobs_of("/folder", SlurmClient(timeout_s=0.2), waited_s.append)
     assert len(waited_s) == queue.QUERIES - 1
+
+
+@pytest.mark.parametrize("empty", [0, 1, 2])
+def test_one_empty_answer_loses_no_job_of_an_earlier_start(empty: int, slurm: Slurm) -> None:
+    line = f"7|RUNNING|None|name|cpu|n1|N/A|N/A|/folder|{COMMENT}"
+    count = f"echo x >>{slurm.folder}/asked; [ $(wc -l <{slurm.folder}/asked) -gt {empty} ]"
+    slurm.answer("squeue", f"if {count}; then echo '{line}'; fi")
+    waited_s: list[float] = []
+    found = queue.jobs_of("/folder", SlurmClient(), waited_s.append)
+    assert [job.number for job in found] == ["7"] * (empty < 2)
+    assert waited_s == [queue.PAUSE_S] * (empty > 0)

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from builders import manifest_of, record_of, valid_config
 from fake_programs import program
-from msgspec.structs import replace
 from tfscaling.plan.retries import SlurmSweep
 from tfscaling.record import attempts, run_record, run_states
 from tfscaling.record.attempts import Cause, FailureReport, Kind
@@ -71,9 +70,8 @@ def test_a_job_without_memory_is_a_result(begun: int, sweep: SlurmSweep, output:
     assert isinstance(record, DoesNotFit)
     assert (record.attempt, record.parameters_hash) == (begun or 1, RUN.spec.parameters_hash)
     assert sweep.is_finished(output, "17") and not sweep.is_finished(output, "16")
-    assert not run_states.to_make([RUN.spec], output.parents[len(RUN.spec.axes)])
-    changed = replace(RUN.spec, seed=RUN.spec.seed + 1)
-    assert run_states.to_make([changed], output.parents[len(RUN.spec.axes)]) == {RUN.spec.path}
+    found = run_states.find_record(RUN.spec, output.parent)
+    assert found is not None and found.record == record
 
 
 def test_what_the_launcher_reported_stays(sweep: SlurmSweep, output: Path) -> None:
@@ -115,24 +113,6 @@ def test_hosts_that_lacked_gpus_are_unfit(sweep: SlurmSweep, output: Path) -> No
         attempts.write_failure(attempt(output, number), report)
     assert sweep.unfit_nodes(output) == ["n6", "n7"]
     assert sweep.unfit_nodes(output.with_name("table.csv")) == []
-
-
-def test_the_last_attempt_has_other_settings_than_planned(sweep: SlurmSweep, output: Path) -> None:
-    assert not sweep.has_other_settings(output)
-    attempt(output, 1, '{"seed": 2}')
-    assert sweep.has_other_settings(output) and sweep.has_other_settings(output, time.time())
-    old_s = time.time() - 3600
-    os.utime(attempts.path(output.parent, 1) / attempts.SPEC, (old_s, old_s))
-    assert not sweep.has_other_settings(output, time.time())  # the job has not begun its attempt
-    attempt(output, 2, run_spec.encode(RUN.spec))
-    assert not sweep.has_other_settings(output)
-
-
-def test_an_accepted_record_replaces_the_earlier_one(sweep: SlurmSweep, output: Path) -> None:
-    output.touch()
-    attempts.backup_of(output).touch()
-    sweep.accept(output)
-    assert not attempts.backup_of(output).exists()
 
 
 def test_what_sbatch_refused_has_failed_with_its_words(sweep: SlurmSweep, output: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from builders import changed, manifest_of, valid_config, write_record
 from generator import write_dataset_facts
-from tfscaling.record import run_states
+from tfscaling.record import prepared_data, run_states
 from tfscaling.spec import user_code
 from tfscaling.spec.manifest import Manifest
 from tfscaling.tables import runs_table
@@ -50,7 +50,9 @@ def reasons(manifest: Manifest) -> list[tuple[str, str]]:
     run_states.now.cache_clear()
     table, _ = runs_table.run_tables(manifest.runs, RUNS)
     specs = [run.spec for run in manifest.runs]
-    listed = run_states.stale(specs, RUNS)
+    records = {spec.path: run_states.find_record(spec, RUNS / spec.path) for spec in specs}
+    found = {path: record for path, record in records.items() if record is not None}
+    listed = run_states.stale(found, specs, prepared_data.folder_beside(RUNS))
     is_stale = table["status"] == "stale"
     assert [spec.path in listed for spec in specs] == is_stale.tolist()
     assert table["execution_time_s"].isna().tolist() == is_stale.tolist()
@@ -105,10 +107,17 @@ def test_what_cannot_be_compared_counts(planned: Manifest) -> None:
     assert [status for status, _ in reasons(planned)] == ["ok"] * 3
 
 
-def test_other_parameters_and_other_data_are_stale_as_before(planned: Manifest) -> None:
+def test_runs_of_other_data_are_stale(planned: Manifest) -> None:
     record = json.loads(of_node(planned, 1).read_text())
-    of_node(planned, 1).write_text(json.dumps(record | {"parameters_hash": "0" * 16}))
     dataset = record["environment"]["dataset"]
     change(of_node(planned, 2), dataset={**dataset, "sha256": "b" * 64})
     write_dataset_facts(Path("results/datasets"), dataset["name"], 3, dataset["sha256"])
-    assert [status for status, _ in reasons(planned)] == ["stale", "stale", "ok"]
+    assert [status for status, _ in reasons(planned)] == ["ok", "stale", "ok"]
+
+
+def test_the_record_of_another_run_counts_nowhere(planned: Manifest) -> None:
+    record = json.loads(of_node(planned, 1).read_text())
+    of_node(planned, 1).write_text(json.dumps(record | {"parameters_hash": "0" * 16}))
+    table, _ = runs_table.run_tables(planned.runs, RUNS)
+    assert table["status"].tolist() == ["failed", "ok", "ok"]
+    assert planned.runs[0].spec.parameters_hash in table["reason"][0]

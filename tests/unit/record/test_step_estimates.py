@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from typing import Any
@@ -172,3 +173,36 @@ def test_scatter_is_no_change() -> None:
     found = [projected(noisy([1.0] * 20, seed)).trend.change for seed in range(300)]
     assert sum(map(bool, found)) <= 6
     assert not projected([*[1.0, 1.01] * 5, 3.0, *[1.01, 1.0] * 5]).trend.change
+
+
+@pytest.mark.parametrize("evaluated", [0, 1, 2, 3])
+def test_a_complete_run_of_few_epochs_is_a_part_of_a_longer_training(evaluated: int) -> None:
+    """Its epochs end at known times, and some end with an evaluation."""
+    dice = random.Random(seed := random.randrange(10**6))
+    made, whole = dice.randint(4, 9), dice.randint(30, 90)
+    times_s = [dice.uniform(1, 2) for _ in range(made)]
+    every = made // evaluated if evaluated else made + 1
+    epochs = tuple(
+        Epoch(
+            epoch=n, loss=0.5, accuracy=0.8, duration_s=1.0, ended_s=10 + sum(times_s[:n]),
+            evaluation_time_s=0.25 if n % every == 0 else 0.0,
+        )
+        for n in range(1, made + 1)
+    )  # fmt: skip
+    record = generator.record(local_spec(epochs=made), [training_report()], generator.phases(60.0))
+    metrics = msgspec.structs.replace(record.metrics, epochs=epochs, examples_trained=made * 100)
+    derived = msgspec.structs.replace(record.derived, steps_per_epoch=STEPS)
+    record = msgspec.structs.replace(record, metrics=metrics, derived=derived)
+    short = step_estimates.as_short_run(record, whole).short_run
+    assert short is not None, seed
+    times = sum(n % every == 0 for n in range(1, made + 1))
+    assert (short.epochs, short.epochs_of_whole) == (made, whole), seed
+    assert (short.steps, short.steps_of_whole) == (STEPS * made, STEPS * whole), seed
+    assert short.examples_of_whole == 100 * whole, seed
+    assert short.evaluations == max(1, times), seed
+    assert short.evaluations_of_whole == ((whole - 1) // every + 1 if times > 1 else 1), seed
+    expected = [
+        later.ended_s - earlier.ended_s - later.evaluation_time_s  # type: ignore[operator]
+        for earlier, later in itertools.pairwise(epochs)
+    ]
+    assert [block.duration_s for block in short.steady] == pytest.approx(expected), seed

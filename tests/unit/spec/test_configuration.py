@@ -14,7 +14,7 @@ import pytest
 from builders import REGISTRIES, raw_config, refused
 from jsonschema import Draft202012Validator
 from tfscaling.spec import configuration, grid
-from tfscaling.spec.config import Config, Platform, Recipe
+from tfscaling.spec.config import Config, Limit, Platform, Question, Recipe
 
 BLOCK: tuple[str | int, ...] = ("grid", 0)
 RECIPE = ("recipes", "weak")
@@ -269,3 +269,34 @@ def test_an_error_names_the_last_file_that_sets_the_longest_part_of_its_key(know
     for files in (sources, sources[::-1], [("other.yaml", nested(known)), *sources[::-1]]):
         message = configuration.problem(place, 1, "allowed: none", files)
         assert message.partition(":")[0] == "first.yaml"
+
+
+@pytest.mark.parametrize("existing", [[], [0], [1]])
+def test_a_missing_table_names_the_files_that_were_not_found(
+    existing: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config").mkdir()
+    for number in existing:
+        Path(configuration.CONFIG_FILES[number]).write_text("{}")
+    absent = {n for i, n in enumerate(configuration.CONFIG_FILES) if i not in existing}
+    raw = {key: value for key, value in raw_config().items() if key != "grid"}
+    line = refused(configuration.validate, raw)
+    assert {name for name in configuration.CONFIG_FILES if name in line} == absent
+    # a key of a recipe is not sought in files
+    raw = raw_config()
+    del raw["recipes"]["weak"]["epochs"]
+    line = refused(configuration.validate, raw)
+    assert not any(name in line for name in configuration.CONFIG_FILES)
+
+
+def test_limits_are_for_the_quality_of_the_configurations() -> None:
+    deadline, accuracy = Limit(at_most=90), Limit(at_least=0.9)
+    question = Question(limits={"execution_time_s": deadline, "test_accuracy": accuracy})
+    time = {"execution_time_s": deadline}
+    assert question.limits_for("cost_usd", "test_accuracy") == {**time, "quality": accuracy}
+    assert question.limits_for("cost_usd", "test_loss") == time
+    # the limit of the quality is the target
+    assert question.limits_for("time_to_target_s", "test_accuracy") == time
+    assert question.limits_for("cost_to_target_usd", None) == time
+    assert Question(limits={"test_accuracy": None}).limits_for("cost_usd", "test_accuracy") == {}

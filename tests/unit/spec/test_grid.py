@@ -287,7 +287,7 @@ def test_names_that_are_too_long_together_for_a_folder_are_refused() -> None:
     ]
     one = block(**names, repeats=1)
     message = refused(expand, *changes, blocks(one))
-    assert "grid[0]: " in message and "; allowed: 240" in message
+    assert "grid[0]: " in message and "; allowed: 223" in message
     (run,) = expand(*changes, blocks({**one, "strategy": "single"})).runs
     assert max(map(len, run.spec.path.split("/"))) <= 255
 

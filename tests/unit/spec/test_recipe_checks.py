@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -61,3 +62,17 @@ def test_what_changes_nothing_is_no_parameter() -> None:
     assert changed.parameters.keys() - spec_of().parameters == {
         *("nesterov", "warmup_epochs", "label_smoothing")
     }
+
+
+@pytest.mark.parametrize(
+    ("taken", "instead"),
+    [("context, size=3, kind=1", "`parameters` (kind, size)"), ("context", "let its function")],
+)
+@pytest.mark.parametrize("key", ["train_examples_max", "validation_examples"])
+def test_a_pipeline_gets_its_number_of_examples_by_its_own_parameters(
+    taken: str, instead: str, key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("pipes.py").write_text(f"def read({taken}): ...\n")
+    message = refused(spec_of, dataset="pipes:read", **{key: 64})
+    assert f"recipes.weak.{key}: 64 is not allowed; " in message and instead in message

@@ -104,10 +104,11 @@ def test_parameters_are_part_of_the_runs_identity() -> None:
         {"depth": 1}, {"depth": 2}, {"depth": 2, "size": 1},
     ]  # fmt: skip
     assert len({spec.parameters_hash for spec in (without, *given)}) == 4
-    assert {spec.path for spec in given} == {without.path}
-    assert run_spec.differences(given[1].parameters, given[0].parameters) == (
+    assert {spec.point.path for spec in given} == {without.point.path}
+    assert len({spec.path for spec in (without, *given)}) == 4
+    assert run_spec.changes(given[1].parameters, given[0].parameters) == [
         "parameters.depth: 1, now 2"
-    )
+    ]
 
 
 def test_their_order_in_the_file_changes_nothing() -> None:

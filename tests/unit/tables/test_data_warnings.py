@@ -21,6 +21,7 @@ from tfscaling.stages import write_page
 from tfscaling.tables import data_warnings, display, runs_table, table_rows
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.data_warnings import LIMITED, SERIOUS, DataWarning
+from tfscaling.tables.rows import RunRow
 
 #: The plots of a grid without a search.
 DRAWN = [*PLOTS]
@@ -272,7 +273,7 @@ def test_every_output_has_every_warning_about_its_data(warned: tuple[Path, dict[
     folder, texts = warned
     warnings = data_warnings.read(folder / "details/warnings.json")
     assert [warning.kind for warning in warnings] == [
-        "logical_devices", "one_machine", "shared_machine", "few_runs",
+        "logical_devices", "one_machine", "shared_machine", "of_runs", "few_runs",
     ]  # fmt: skip
     assert {Path(name).name for name in texts} >= {
         "comparison.md", "decision.md", "findings.md", "report.html",
@@ -339,3 +340,18 @@ def test_a_slow_node_is_named_with_the_configurations_that_had_it(tmp_path: Path
     assert nodes_of(warning) == [1, 2]
     healthy_s, median_s = map(float, re.findall(r"([\d.]+) s", warning.text)[-2:])
     assert median_s / healthy_s == pytest.approx(1.5, rel=0.02)  # half of the runs had it
+
+
+def test_as_many_machines_as_nodes_are_no_warning(tmp_path: Path) -> None:
+    """Each node of a run is another machine, with fewer CPUs than the plan has for it."""
+
+    def on_two(run: PlannedRun, record: dict[str, Any]) -> None:
+        on_one_machine(run, record)
+        for rank in record["ranks"]:
+            rank["host_facts"]["machine"] = f"m{rank['rank'] % run.spec.point.nodes}"
+
+    read = frames(written(config_of(), tmp_path, on_two), tmp_path)
+    runs = [run for run in table_rows.typed(RunRow, read[1]) if run.nodes > 1]
+    assert {len(str(run.machines).split()) for run in runs} == {2}
+    kinds = [w.kind for w in data_warnings.find(*read, dict.fromkeys(read[1]["platform"], 9))]
+    assert "one_machine" not in kinds

@@ -10,10 +10,12 @@ from typing import Any
 import pandas as pd
 import pytest
 from builders import manifest_of, raw_config, write_failure, write_record
+from tfscaling.record.metrics import METRICS
 from tfscaling.spec import configuration
 from tfscaling.tables import comparison, display, runs_table, table_rows
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.display import TextTable
+from tfscaling.tables.rows import RunRow, columns
 
 COLUMNS = ["execution_time_s", "speedup", "loss", "accuracy", "cost_usd"]
 
@@ -160,3 +162,10 @@ def test_columns_that_differ_are_shown_and_the_others_are_said_once(name: str, v
     assert (name in shown) == (values > 1) == ("one0" not in text)
     assert "nodes" in shown and not {*same} - {name} & {*shown}
     assert text.count("same") == len(same) - 1
+
+
+def test_energies_are_shown_with_five_digits_and_whole_columns_as_integers() -> None:
+    assert (METRICS["energy_usd"].digits, METRICS["energy_kg_co2"].digits) == (5, 5)
+    whole = {name for name, column in columns(RunRow).items() if column.is_whole}
+    assert {"projected_from_steps", "projected_to_steps"} <= whole
+    assert columns(RunRow)["nodes"].rules == {"type": "integer", "minimum": 1}

@@ -156,3 +156,14 @@ def test_only_where_all_runs_cost_nothing_is_zero_exact() -> None:
     assert found.may_be_worse(0.05, [0, 3]).tolist() == [math.inf, 0]
     alike = estimate(values[[3, 3]], zeros_are_exact=True)
     assert alike.chance(0, 1) == 1 and alike.may_be_worse(0.05, [0, 1]).tolist() == [0, 0]
+
+
+def test_values_of_which_none_is_known_have_no_effect() -> None:
+    dice = np.random.default_rng(seed := random.randrange(10**6))
+    blocks, drawn = int(dice.integers(3, 9)), dice.normal(0, 0.1, (2, 9))
+    y, known = drawn[:, :blocks], np.ones((2, blocks), bool)
+    known[:, 0] = False
+    found = estimates.clipped(np.where(known, y, 1e9), known, 0)
+    alone = estimates.clipped(y[:, 1:], known[:, 1:], 0)
+    assert np.allclose(found.location, alone.location), seed
+    assert np.allclose(found.variance, alone.variance), seed

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from builders import DIVERGENCE, changed, manifest_of, raw_config, write_failure, write_record
+from builders import DIVERGENCE, changed, manifest_of, raw_config, write_record
 from generator import write_dataset_facts
 from msgspec.structs import replace
 from rows import planned_of, point, rows_of, tables_of, write_all
@@ -178,16 +178,15 @@ def attempt_failed(run: PlannedRun, folder: Path, number: int, **report: Any) ->
     """An attempt at a run that failed after half an hour."""
     path = attempts.path(folder / run.spec.path, number)
     path.mkdir(parents=True)
-    usual = {"parameters_hash": run.spec.parameters_hash, "wall_time_s": 1800.0}
     cause = Cause(kind="time_limit", message="x")
-    usual = {"axes": run.spec.axes, "attempt": number, "cause": cause, **usual}
+    usual = {"axes": run.spec.axes, "attempt": number, "cause": cause, "wall_time_s": 1800.0}
     attempts.write_failure(path, FailureReport(**{**usual, **report}))
 
 
 def priced_with_attempts(folder: Path, **resumed: Any) -> dict[str, Any]:
     """A run of 36 s at one dollar an hour, in the fourth attempt; the row of its table.
 
-    One attempt failed, one was of other parameters, one was cancelled.
+    Two attempts failed, one was cancelled.
     """
     price = {"usd_per_node_hour": 1.0, "price_date": "2026", "price_source": "a list"}
     raw = raw_config((("recipes", "weak", "compare_resumed"), True))
@@ -196,7 +195,7 @@ def priced_with_attempts(folder: Path, **resumed: Any) -> dict[str, Any]:
     with changed(write_record(folder, run, 36.0)) as record:
         record |= {"attempt": 4, **({"resumed": resumed} if resumed else {})}
     attempt_failed(run, folder, 1)
-    attempt_failed(run, folder, 2, parameters_hash="0" * 16)
+    attempt_failed(run, folder, 2)
     attempt_failed(run, folder, 3, cause=Cause(kind="cancelled", message="x"))
     return rows_of(runs_table.run_tables([run], folder)[0])[0]
 
@@ -204,27 +203,17 @@ def priced_with_attempts(folder: Path, **resumed: Any) -> dict[str, Any]:
 def test_the_cost_of_a_run_has_its_own_failed_attempts(tmp_path: Path) -> None:
     row = priced_with_attempts(tmp_path)
     assert (row["failed_attempts"], row["lost_time_s"], row["lost_cost_usd"]) == (3, 5400.0, 1.5)
-    assert row["cost_usd"] == pytest.approx(0.01 + 0.5)
-    assert row["node_hours"] == pytest.approx(0.01 + 0.5)
+    assert row["cost_usd"] == pytest.approx(0.01 + 1.0)
+    assert row["node_hours"] == pytest.approx(0.01 + 1.0)
 
 
 def test_training_that_a_run_resumed_is_not_lost_too(tmp_path: Path) -> None:
     row = priced_with_attempts(tmp_path, **{**RESUMED, "trained_before_s": 900.0})
     assert row["execution_time_s"] == 936.0
     assert row["lost_time_s"] == 4500.0
-    assert row["cost_usd"] == row["node_hours"] == pytest.approx((936 + 900) / 3600)
+    assert row["cost_usd"] == row["node_hours"] == pytest.approx((936 + 2700) / 3600)
     assert row["train_time_s"] <= row["wall_time_s"]
     assert pd.isna(row["time_with_queue_s"])
-
-
-def test_a_failure_of_other_parameters_is_none_of_the_present_run(tmp_path: Path) -> None:
-    planned = planned_of()
-    write_failure(tmp_path, planned.runs[0], message="of before")
-    path = tmp_path / planned.runs[0].spec.path / "failure.json"
-    for known, status in ((planned.runs[0].spec.parameters_hash, "failed"), ("0" * 16, "missing")):
-        with changed(path) as report:
-            report["parameters_hash"] = known
-        assert runs_of(planned, tmp_path)["status"][0] == status
 
 
 @pytest.mark.parametrize("nodes", [1, 2])

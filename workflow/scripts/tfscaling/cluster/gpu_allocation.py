@@ -1,6 +1,6 @@
 """Which GPUs of its node a task uses: the entries for its CUDA_VISIBLE_DEVICES.
 
-AMD's and Intel's GPUs are chosen by other variables.
+AMD's and Intel's GPUs have other variables.
 """
 
 from __future__ import annotations

@@ -6,40 +6,73 @@ import functools
 import itertools
 from collections.abc import Sequence
 
+import msgspec
 import pandas as pd
 
 from tfscaling.conclusions import shown
 from tfscaling.conclusions.evidence import Study
 from tfscaling.record import metrics
-from tfscaling.record.metrics import QUALITY
+from tfscaling.record.metrics import NAN, QUALITY
 from tfscaling.spec.config import POINT_AXES
 from tfscaling.spec.run_spec import Point
 from tfscaling.tables.display import MISSING, NAMING, Number, TextTable, rounded
 from tfscaling.tables.estimates import Difference
-from tfscaling.tables.rows import Cells, PointRow
-from tfscaling.tables.table_rows import grouped, is_known, metric_of, point_of
+from tfscaling.tables.rows import PointRow, TypedRow, columns
+from tfscaling.tables.table_rows import frame, grouped, is_known, metric_of, point_of
 
 METRICS_COMPARED = ("execution_time_s", "loss", QUALITY, "cost_usd")
 AXES = POINT_AXES[1:]
-COLUMNS = (
-    *("platform_a", "cloud_a", "platform_b", "cloud_b", *AXES),
-    *("devices", "metric", "value_a", "value_b", "winner", "margin_kind", "margin", "low", "high"),
-    *("verdict", "comparisons"),
-)
 #: Kinds of `margin`: how many times worse the other is, or where one value is zero by how much.
 RATIO, GAP = "ratio", "difference"
 
 
-@functools.lru_cache(maxsize=1)  # findings count the same rows
-def table(study: Study) -> pd.DataFrame:
-    """One row per metric of every point that two platforms of different clouds have both.
+class CloudRow(TypedRow, msgspec.Struct):
+    """A metric of one configuration on platforms of two clouds.
 
     `metric` is a name of METRICS, or the metric of the recipe's quality. `winner` is the cloud with
     the better median, `margin` how many times worse the other one is (its error, for accuracy) with
     the interval `low` to `high`; where one of the two is zero it is their difference
-    (`margin_kind`). `verdict` says whether the runs support that, with CONFIDENCE for all
-    `comparisons` of the table together. Points that do other work are excluded, and so are
-    points with half of their runs diverged.
+    (`margin_kind`). `verdict` is the support, with CONFIDENCE for all `comparisons` of the table
+    together.
+    """
+
+    platform_a: str
+    cloud_a: str
+    platform_b: str
+    cloud_b: str
+    model: str
+    strategy: str
+    recipe: str
+    nodes: int
+    gpus_per_node: int
+    tasks_per_node: str
+    devices: str
+    metric: str
+    value_a: float
+    value_b: float
+    winner: str
+    margin_kind: str
+    margin: float
+    low: float = NAN
+    high: float = NAN
+    verdict: str = ""
+    comparisons: int = 0
+
+
+COLUMNS = tuple(columns(CloudRow))
+
+
+def table(study: Study) -> pd.DataFrame:
+    """Return one `CloudRow` for each comparison."""
+    return frame(CloudRow, compare_clouds(study))
+
+
+@functools.lru_cache(maxsize=1)  # findings count the same rows
+def compare_clouds(study: Study) -> Sequence[CloudRow]:
+    """Return a row for each metric of every configuration that platforms of two clouds have both.
+
+    Configurations that do other work are excluded, and so are those with half of their runs
+    diverged.
     """
     pairs, samples = _pairs(study.eligible), study.samples
     #: Estimated together: a metric of points of the same two platforms and of one quality, which
@@ -56,14 +89,14 @@ def table(study: Study) -> pd.DataFrame:
         for (metric, *_), alike in together.items()
         for pair in alike.values()
     )
-    found: dict[tuple[int, int], dict[str, object]] = {}
+    found: dict[tuple[int, int], CloudRow] = {}
     for (metric, *_), alike in together.items():
         differences = samples.differences(metric, [*alike.values()], max(1, comparisons))
         for place, one in zip(alike, differences, strict=True):
             if one is not None:
                 order = place, METRICS_COMPARED.index(metric)
                 found[order] = _row(*pairs[place], metric, one, comparisons)
-    return pd.DataFrame([found[order] for order in sorted(found)], columns=list(COLUMNS))
+    return [found[order] for order in sorted(found)]
 
 
 def _pairs(points: Sequence[PointRow]) -> list[tuple[PointRow, PointRow]]:
@@ -88,22 +121,26 @@ def _ordered(a: PointRow, b: PointRow, metric: str) -> tuple[PointRow, PointRow]
     return (a, b) if (a[metric] > b[metric]) == higher else (b, a)
 
 
-def _row(
-    a: PointRow, b: PointRow, metric: str, found: Difference, comparisons: int
-) -> dict[str, object]:
-    low, high = found.interval or (None, None)
+def _row(a: PointRow, b: PointRow, metric: str, found: Difference, comparisons: int) -> CloudRow:
+    low, high = found.interval or (NAN, NAN)
     better, _ = _ordered(a, b, metric) or (a, b)
-    return {
-        **{"platform_a": a["platform"], "cloud_a": a["cloud"]},
-        **{"platform_b": b["platform"], "cloud_b": b["cloud"]},
+    return CloudRow(
+        a.platform,
+        str(a.cloud),
+        b.platform,
+        str(b.cloud),
         **{name: a[name] for name in (*AXES, "devices")},
-        "metric": a["quality_metric"] if metric == QUALITY else metric,
-        **{"value_a": a[metric], "value_b": b[metric]},
-        "winner": "equal" if a[metric] == b[metric] else better["cloud"],
-        "margin_kind": GAP if found.ratio is None else RATIO,
-        "margin": found.gap if found.ratio is None else found.ratio,
-        **{"low": low, "high": high, "verdict": found.support, "comparisons": comparisons},
-    }
+        metric=str(a.quality_metric) if metric == QUALITY else metric,
+        value_a=a[metric],
+        value_b=b[metric],
+        winner="equal" if a[metric] == b[metric] else str(better.cloud),
+        margin_kind=GAP if found.ratio is None else RATIO,
+        margin=found.gap if found.ratio is None else found.ratio,
+        low=low,
+        high=high,
+        verdict=found.support,
+        comparisons=comparisons,
+    )
 
 
 def as_text(table: pd.DataFrame) -> TextTable:
@@ -117,20 +154,22 @@ def as_text(table: pd.DataFrame) -> TextTable:
         "No two clouds to compare.",
         names=["platform_a", "platform_b", "cloud_a", "cloud_b", *NAMING[1:]],
         each="rows",
+        kind=CloudRow,
     )
 
 
-def _cells(row: Cells) -> dict[str, str]:
-    digits = metrics.named(row["metric"]).digits
+def _cells(row: CloudRow) -> dict[str, str]:
+    digits = metrics.named(row.metric).digits
     margin = MISSING
-    if is_known(row["margin"]):
-        is_gap = row["margin_kind"] == GAP
-        text = rounded(row["margin"], digits if is_gap else 2, row["low"], row["high"])
-        margin = Number(f"{'by ' * is_gap}{text}", row["margin"])
+    if is_known(row.margin):
+        is_gap = row.margin_kind == GAP
+        text = rounded(row.margin, digits if is_gap else 2, row.low, row.high)
+        margin = Number(f"{'by ' * is_gap}{text}", row.margin)
     return {
-        "metric": row["metric"],
-        **{end: rounded(row[end], digits) for end in ("value_a", "value_b")},
-        "winner": row["winner"],
+        "metric": row.metric,
+        "value_a": rounded(row.value_a, digits),
+        "value_b": rounded(row.value_b, digits),
+        "winner": row.winner,
         "margin": margin,
-        "verdict": row["verdict"],
+        "verdict": row.verdict,
     }

@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 
 from tfscaling.conclusions import clouds, what_holds_back
+from tfscaling.conclusions.clouds import CloudRow
 from tfscaling.conclusions.evidence import Exclusion, Study, remark
 from tfscaling.conclusions.shown import render, sentence
 from tfscaling.record import metrics
@@ -125,7 +126,7 @@ def table(study: Study) -> pd.DataFrame:
     points = {point_of(row) for line in lines for row in line.points}
     found = [*_scaling(lines, study), *_quality(lines, study.samples)]
     found += _stragglers(study, points)
-    found += _clouds(clouds.table(study), study)
+    found += _clouds(clouds.compare_clouds(study), study)
     return frame(Finding, found)
 
 
@@ -297,23 +298,24 @@ def _quality(lines: Sequence[Line], samples: Samples) -> Iterator[Finding]:
                 )
 
 
-def _clouds(between: pd.DataFrame, study: Study) -> Iterator[Finding]:
-    """For two platforms of two clouds: who wins how many points by what."""
-    comparisons = int((between["verdict"] != TOO_FEW).sum())
-    pairs = between.groupby(["platform_a", "platform_b", "metric"], sort=False)
-    for (first, second, metric), group in pairs:
-        margins = group.groupby("winner")["margin"]
+def _clouds(between: Sequence[CloudRow], study: Study) -> Iterator[Finding]:
+    """Yield for two platforms of two clouds which one wins how many configurations, by what."""
+    comparisons = sum(row.verdict != TOO_FEW for row in between)
+    pairs = table_rows.grouped(between, lambda row: (row.platform_a, row.platform_b, row.metric))
+    for (first, second, metric), group in pairs.items():
+        margins: dict[str, list[float]] = {}
+        for row in group:
+            margins.setdefault(row.winner, []).append(row.margin)
         yield Line(f"{first} against {second}", (), (), study).finding(
             "better cloud",
-            weakest(list(group["verdict"])),
+            weakest([row.verdict for row in group]),
             comparisons,
             "clouds",
-            metric=metrics.named(str(metric)),
+            metric=metrics.named(metric),
             wins=[
-                (cloud, len(own), f"{own.min():.2f}", f"{own.max():.2f}")
-                for cloud in group["winner"].value_counts().index
-                for own in [margins.get_group(cloud)]
+                (cloud, len(own), f"{min(own):.2f}", f"{max(own):.2f}")
+                for cloud, own in sorted(margins.items(), key=lambda item: -len(item[1]))
             ],
             total=len(group),
-            supported=int((group["verdict"] == SUPPORTED).sum()),
+            supported=sum(row.verdict == SUPPORTED for row in group),
         )

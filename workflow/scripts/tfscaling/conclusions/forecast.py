@@ -16,18 +16,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import pandas as pd
 import scipy
 
 from tfscaling.conclusions import shown
 from tfscaling.conclusions.evidence import Study
+from tfscaling.record.metrics import NAN
 from tfscaling.spec import platforms
 from tfscaling.spec.config import LINE_AXES
 from tfscaling.tables.display import MISSING, NAMING, Number, TextTable, three_digits
 from tfscaling.tables.estimates import CONFIDENCE, Array
-from tfscaling.tables.rows import Cells, PointRow
-from tfscaling.tables.table_rows import grouped, is_known, line_of, point_of, rows_of
+from tfscaling.tables.rows import PointRow, Text, TypedRow, columns
+from tfscaling.tables.table_rows import frame, grouped, is_known, line_of, point_of, typed
 
 #: A model forecasts nothing if the root mean square of its errors on points left out is larger.
 LEFT_OUT_ERROR_MAX = 0.15
@@ -139,74 +141,109 @@ def interval(model: str, line: Line, n: float, errors: Array) -> tuple[float, fl
 
 
 FORECAST, REFUSED = "forecast", "refused"
-COLUMNS = (
-    *(*LINE_AXES, "nodes", "devices", "batch_scaling", "replicas", "model_of_time"),
-    *("status", "reason", "forecast_time_s", "forecast_time_s_low", "forecast_time_s_high"),
-    *("node_hours", "cost_usd", "nodes_measured_max", "times_beyond", "points"),
-    "left_out_error",
-)
+
+
+class ForecastRow(TypedRow, msgspec.Struct):
+    """A line of configurations, which differ in the number of nodes only, on `nodes` nodes.
+
+    `times_beyond` is the number of nodes over the largest that was measured, above 1 outside the
+    measured range. `left_out_error` is `error`, a fraction. The interval holds for a line that
+    continues as measured: `interval`.
+    """
+
+    platform: str
+    model: str
+    strategy: str
+    recipe: str
+    gpus_per_node: int
+    tasks_per_node: str
+    nodes: int
+    devices: str
+    batch_scaling: str | None
+    replicas: int
+    model_of_time: str | None
+    status: str
+    reason: Text
+    forecast_time_s: float = NAN
+    forecast_time_s_low: float = NAN
+    forecast_time_s_high: float = NAN
+    node_hours: float = NAN
+    cost_usd: float = NAN
+    nodes_measured_max: int = 0
+    times_beyond: float = NAN
+    points: int = 0
+    left_out_error: float = NAN
+
+
+COLUMNS = tuple(columns(ForecastRow))
 
 
 def table(study: Study) -> pd.DataFrame:
-    """COLUMNS: a row per line of points and number of nodes to forecast.
-
-    The points of a line differ in the number of nodes only. `times_beyond` is the number of nodes
-    over the largest that was measured, above 1 outside the measured range. `left_out_error` is
-    `error`, a fraction. The interval holds for a line that continues as measured: `interval`.
-    """
+    """Return one `ForecastRow` per line of configurations and number of nodes to forecast."""
     timed = [row for row in study.eligible if row.runs_timed > 0]
-    rows: list[dict[str, object]] = []
+    rows: list[ForecastRow] = []
     for points in grouped(timed, line_of).values() if study.forecast_nodes else ():
         # points without a number of examples are left out where others of the line have one
-        telling = [row for row in points if is_known(row["examples_trained"])]
-        ordered = sorted(telling or points, key=lambda row: row["nodes"])
-        rows += _of_line(ordered, study)
-    return pd.DataFrame(rows, columns=list(COLUMNS))
+        telling = [row for row in points if is_known(row.examples_trained)]
+        rows += _forecast_line(sorted(telling or points, key=lambda row: row.nodes), study)
+    return frame(ForecastRow, rows)
 
 
-def _of_line(points: Sequence[PointRow], study: Study) -> Iterator[dict[str, object]]:
+def _forecast_line(points: Sequence[PointRow], study: Study) -> Iterator[ForecastRow]:
+    """Yield a row for each number of nodes that was not measured, by the points of a line."""
     line, last = Line.of(points), points[-1]
-    measured = {row["nodes"] for row in points}
-    row: dict[str, object] = {name: last[name] for name in (*LINE_AXES, "devices", "batch_scaling")}
-    row |= {"nodes_measured_max": last["nodes"], "points": len(points)}
-    row |= {"status": REFUSED, "reason": refusal(line)}
-    best = None if row["reason"] else best_model(line)
-    if best is not None:
-        row |= {"model_of_time": best[0], "left_out_error": (missed := error(best[1]))}
+    reason, model, missed, errors = refusal(line), None, NAN, np.zeros(0)
+    if not reason:
+        model, errors = best_model(line)
+        missed = error(errors)
         if missed > LEFT_OUT_ERROR_MAX:
-            row["reason"] = f"misses configurations that were left out by {missed:.0%}"
-        else:
-            row["status"] = FORECAST
-    for number in study.forecast_nodes:
-        if number in measured:
+            reason = f"misses configurations that were left out by {missed:.0%}"
+    measured = {row.nodes for row in points}
+    for nodes in study.forecast_nodes:
+        if nodes in measured:
             continue
-        replicas = (last.replicas or 0) * number / last.nodes
-        own = row | {"nodes": number, "replicas": round(replicas)}
-        own["times_beyond"] = number / last.nodes
-        if best is not None and row["status"] == FORECAST:
-            time_s = line.predict(best[0], replicas)
-            low_s, high_s = interval(best[0], line, replicas, best[1])
-            own |= {"forecast_time_s": time_s, "node_hours": number * time_s / 3600}
-            own |= {"forecast_time_s_low": low_s, "forecast_time_s_high": high_s}
-            own["cost_usd"] = platforms.run_cost_usd(study.prices[point_of(last)], number, time_s)
-        yield own
+        replicas = (last.replicas or 0) * nodes / last.nodes
+        row = ForecastRow(
+            **{axis: last[axis] for axis in LINE_AXES},
+            nodes=nodes,
+            devices=last.devices,
+            batch_scaling=last.batch_scaling,
+            replicas=round(replicas),
+            model_of_time=model,
+            status=REFUSED if reason else FORECAST,
+            reason=reason,
+            nodes_measured_max=last.nodes,
+            times_beyond=nodes / last.nodes,
+            points=len(points),
+            left_out_error=missed,
+        )
+        if model and not reason:
+            row.forecast_time_s = time_s = line.predict(model, replicas)
+            row.forecast_time_s_low, row.forecast_time_s_high = interval(
+                model, line, replicas, errors
+            )
+            row.node_hours = nodes * time_s / 3600
+            usd = platforms.run_cost_usd(study.prices[point_of(last)], nodes, time_s)
+            row.cost_usd = NAN if usd is None else usd
+        yield row
 
 
 def as_text(found: pd.DataFrame) -> TextTable:
-    """`table` for people: one row per line, one column per number of nodes."""
-    lines = grouped(rows_of(found), line_of)
-    has_reasons = (found["status"] == REFUSED).any()
+    """Return the table of the page: one row per line, one column per number of nodes."""
+    rows = typed(ForecastRow, found)
+    lines = grouped(rows, line_of)
+    has_reasons = any(row.status == REFUSED for row in rows)
 
-    def cells(row: Cells) -> dict[str, str]:
-        by_nodes = {each["nodes"]: each for each in lines[line_of(row)]}
-        missed = row["left_out_error"]
+    def cells(row: ForecastRow) -> dict[str, str]:
+        by_nodes = {each.nodes: each for each in lines[line_of(row)]}
+        missed = row.left_out_error
         return {
-            "model": row["model_of_time"] if is_known(row["model_of_time"]) else MISSING,
-            "measured to": f"{row['nodes_measured_max']} nodes",
-            "points": str(row["points"]),
+            "model": row.model_of_time or MISSING,
+            "measured to": f"{row.nodes_measured_max} nodes",
+            "points": str(row.points),
             "error left out": Number(f"{missed:.1%}", missed) if is_known(missed) else MISSING,
-            **{f"{n} nodes": _time(by_nodes.get(n)) for n in sorted(found["nodes"].unique())},
-            **({"reason": str(row["reason"])} if has_reasons else {}),
+            **{f"{n} nodes": _time(by_nodes.get(n)) for n in sorted({row.nodes for row in rows})},
+            **({"reason": row.reason} if has_reasons else {}),
         }
 
     return shown.text_table(
@@ -217,14 +254,15 @@ def as_text(found: pd.DataFrame) -> TextTable:
         "No forecast: `forecast.nodes` names no number of nodes that was not measured.",
         names=[name for name in NAMING if name != "nodes"],
         each="lines",
+        kind=ForecastRow,
     )
 
 
-def _time(row: Cells | None) -> str:
+def _time(row: ForecastRow | None) -> str:
     if row is None:
         return MISSING
-    if row["status"] == REFUSED:
+    if row.status == REFUSED:
         return REFUSED
-    value, low, high = (row[f"forecast_time_s{end}"] for end in ("", "_low", "_high"))
-    ends = f"{three_digits(low)}–{three_digits(high)}"
-    return Number(f"{three_digits(value)} s ({ends}; {row['times_beyond']:.3g}×)", value)
+    time_s = row.forecast_time_s
+    ends = f"{three_digits(row.forecast_time_s_low)}–{three_digits(row.forecast_time_s_high)}"
+    return Number(f"{three_digits(time_s)} s ({ends}; {row.times_beyond:.3g}×)", time_s)

@@ -11,35 +11,69 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from statistics import fmean, median, stdev
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
+import msgspec
 import numpy as np
 import pandas as pd
 import scipy
 
 from tfscaling.conclusions import shown
 from tfscaling.conclusions.evidence import Study
+from tfscaling.record.metrics import NAN
 from tfscaling.record.run_states import RunState
 from tfscaling.spec import platforms, variants
 from tfscaling.spec.config import POINT_AXES
 from tfscaling.spec.run_spec import Point
 from tfscaling.tables.display import PROJECTED, Number, TextTable, cell, rounded, three_digits
 from tfscaling.tables.estimates import CONFIDENCE
-from tfscaling.tables.rows import Cells, RunRow
-from tfscaling.tables.table_rows import by_point, is_known, is_projected, point_of
+from tfscaling.tables.rows import Column, PointRow, RunRow, Steps, TypedRow, columns
+from tfscaling.tables.table_rows import by_point, frame, is_known, is_projected, point_of, typed
 
 WITHIN, OUTSIDE, NOT_CHECKED, NO_INTERVAL = "within", "outside", "not checked", "no interval"
 #: Short runs that an interval needs: two that differ a little make it hundreds of times as wide.
 RUNS_MIN = 3
-COLUMNS = (
-    *(*POINT_AXES, "devices", "runs", "projected_from_steps", "projected_to_steps"),
-    *("execution_time_s", "execution_time_s_low", "execution_time_s_high"),
-    *("startup_s", "train_time_s", "evaluation_time_s"),
-    *("node_hours", "node_hours_low", "node_hours_high"),
-    *("cost_usd", "cost_usd_low", "cost_usd_high"),
-    *("whole_recipe", "whole_runs", "whole_execution_time_s", "whole_evaluation_time_s"),
-    *("runs_within", "check"),
-)
+
+
+class ProjectionRow(TypedRow, msgspec.Struct):
+    """A configuration with short runs: times and costs of the complete training.
+
+    `whole_recipe` is the recipe of the same training to its end, whose runs at the same
+    configuration are the check: `runs_within` of its `whole_runs` took a time within the interval.
+    """
+
+    platform: str
+    model: str
+    strategy: str
+    recipe: str
+    nodes: int
+    gpus_per_node: int
+    tasks_per_node: str
+    devices: str
+    runs: int
+    projected_from_steps: Steps
+    projected_to_steps: Steps
+    execution_time_s: float
+    execution_time_s_low: float
+    execution_time_s_high: float
+    startup_s: float
+    train_time_s: float
+    evaluation_time_s: float
+    node_hours: float
+    node_hours_low: float
+    node_hours_high: float
+    cost_usd: float
+    cost_usd_low: float
+    cost_usd_high: float
+    whole_recipe: str | None = None
+    whole_runs: int = 0
+    whole_execution_time_s: float = NAN
+    whole_evaluation_time_s: float = NAN
+    runs_within: Annotated[int | None, Column("runs", is_whole=True)] = None
+    check: str = NOT_CHECKED
+
+
+COLUMNS = tuple(columns(ProjectionRow))
 
 
 class Interval(NamedTuple):
@@ -94,36 +128,53 @@ def _valid_runs(study: Study) -> dict[Point, list[RunRow]]:
 
 
 def table(study: Study) -> pd.DataFrame:
-    """COLUMNS: one row per point that has short runs.
-
-    `whole_recipe` is the recipe of the same training to its end, whose runs at the same point are
-    the check: `runs_within` of its `whole_runs` took a time within the interval.
-    """
+    """Return one `ProjectionRow` for each configuration that has short runs."""
     valid = _valid_runs(study)
     wholes = variants.wholes(study.manifest.runs)
     rows = []
     for each in study.points:
-        point, runs = point_of(each), valid.get(point_of(each), [])
-        if not is_projected(each) or not runs:
-            continue
-        found = _of_runs(runs)
-        row: dict[str, object] = {name: each[name] for name in COLUMNS if name in each}
-        row["runs"] = len(runs)
-        row["startup_s"] = median(run.execution_time_s - run.train_time_s for run in runs)
-        row["evaluation_time_s"] = median(run.evaluation_time_s for run in runs)
-        row |= {"execution_time_s_low": None, "execution_time_s_high": None}
-        times_s = {"": median(float(run.execution_time_s) for run in runs)}
-        times_s |= {"_low": found.low_s, "_high": found.high_s} if found else {}
-        for end, seconds in times_s.items():
-            row[f"execution_time_s{end}"] = seconds
-            row[f"node_hours{end}"] = point.nodes * seconds / 3600
-            row[f"cost_usd{end}"] = platforms.run_cost_usd(
-                study.prices.get(point), point.nodes, seconds
-            )
-        whole = wholes[point].point if point in wholes else None
-        row["whole_recipe"] = whole.recipe if whole else None
-        rows.append(row | _check(found, valid.get(whole, []) if whole else []))
-    return pd.DataFrame(rows, columns=list(COLUMNS))
+        point = point_of(each)
+        if is_projected(each) and point in valid:
+            whole = wholes[point].point if point in wholes else None
+            row = _row(each, valid[point], study.prices.get(point), whole)
+            _check(row, valid.get(whole, []) if whole else [])
+            rows.append(row)
+    return frame(ProjectionRow, rows)
+
+
+def _row(
+    each: PointRow, runs: Sequence[RunRow], price: float | None, whole: Point | None
+) -> ProjectionRow:
+    """Return the row of a configuration, without its check.
+
+    Args:
+        each: Its row of the comparison.
+        runs: Its valid runs.
+        price: US dollars per node and hour.
+        whole: The configuration with the same training to its end.
+    """
+    found = _of_runs(runs)
+    middle_s = median(float(run.execution_time_s) for run in runs)
+    times_s = {"": middle_s, "_low": NAN, "_high": NAN}
+    if found:
+        times_s |= {"_low": found.low_s, "_high": found.high_s}
+    costs = {
+        end: platforms.run_cost_usd(price, each.nodes, seconds) for end, seconds in times_s.items()
+    }
+    return ProjectionRow(
+        **{axis: each[axis] for axis in POINT_AXES},
+        devices=each.devices,
+        runs=len(runs),
+        projected_from_steps=each.projected_from_steps,
+        projected_to_steps=each.projected_to_steps,
+        **{f"execution_time_s{end}": seconds for end, seconds in times_s.items()},
+        startup_s=median(run.execution_time_s - run.train_time_s for run in runs),
+        train_time_s=each.train_time_s,
+        evaluation_time_s=median(run.evaluation_time_s for run in runs),
+        **{f"node_hours{end}": each.nodes * seconds / 3600 for end, seconds in times_s.items()},
+        **{f"cost_usd{end}": NAN if usd is None else usd for end, usd in costs.items()},
+        whole_recipe=whole.recipe if whole else None,
+    )
 
 
 def with_intervals(comparison: pd.DataFrame, found: pd.DataFrame) -> pd.DataFrame:
@@ -137,34 +188,33 @@ def with_intervals(comparison: pd.DataFrame, found: pd.DataFrame) -> pd.DataFram
     return made
 
 
-def _check(found: Interval | None, runs: Sequence[RunRow]) -> dict[str, object]:
-    """The columns by the runs of the whole."""
+def _check(row: ProjectionRow, runs: Sequence[RunRow]) -> None:
+    """Add to a row what the runs of the complete training took."""
     if not runs:
-        return {"whole_runs": 0, "check": NOT_CHECKED}
+        return
     times_s = [float(run.execution_time_s) for run in runs]
-    row: dict[str, object] = {
-        "whole_runs": len(runs),
-        "whole_execution_time_s": median(times_s),
-        "whole_evaluation_time_s": median(run.evaluation_time_s for run in runs),
-        "check": NO_INTERVAL,
-    }
-    if found is not None:
-        row["runs_within"] = within = sum(map(found.holds, times_s))
-        row["check"] = WITHIN if within == len(runs) else OUTSIDE
-    return row
+    row.whole_runs, row.whole_execution_time_s = len(runs), median(times_s)
+    row.whole_evaluation_time_s = median(run.evaluation_time_s for run in runs)
+    row.check = NO_INTERVAL
+    if is_known(row.execution_time_s_low):
+        found = Interval(row.execution_time_s_low, row.execution_time_s_high)
+        row.runs_within = sum(map(found.holds, times_s))
+        row.check = WITHIN if row.runs_within == len(runs) else OUTSIDE
 
 
 def as_text(found: pd.DataFrame) -> TextTable:
-    """`table` for people."""
-    has_costs, is_checked = found["cost_usd"].notna().any(), (found["whole_runs"] > 0).any()
+    """Return the table of the page."""
+    rows = typed(ProjectionRow, found)
+    has_costs = any(is_known(row.cost_usd) for row in rows)
+    is_checked = any(row.whole_runs for row in rows)
 
-    def cells(row: Cells) -> dict[str, str]:
+    def cells(row: ProjectionRow) -> dict[str, str]:
         def with_ends(name: str) -> str:
             low, high = f"{name}_low", f"{name}_high"
             return rounded(row[name], None, *((row[low], row[high]) if low in row else ()))
 
         texts = {
-            "short runs": Number(str(row["runs"]), row["runs"]),
+            "short runs": Number(str(row.runs), row.runs),
             "steps": cell(PROJECTED, row),
             "projected time (s)": with_ends("execution_time_s"),
             "of it start-up (s)": with_ends("startup_s"),
@@ -173,12 +223,13 @@ def as_text(found: pd.DataFrame) -> TextTable:
             "evaluations besides (s)": with_ends("evaluation_time_s"),
         }
         if is_checked:
-            within, runs = row["runs_within"], row["whole_runs"]
+            within = row.runs_within
             texts["measured time (s)"] = with_ends("whole_execution_time_s")
             texts["measured evaluations (s)"] = with_ends("whole_evaluation_time_s")
-            texts["check"] = f"{within:.0f} of {runs} within" if is_known(within) else row["check"]
+            texts["check"] = row.check if within is None else f"{within} of {row.whole_runs} within"
         return texts
 
     notes = shown.notes("projection", runs_min=RUNS_MIN)
     none = "No projection: no recipe with `stop_after_steps` has a run that counts."
-    return shown.text_table("Projected from short runs", found, cells, notes, none)
+    title = "Projected from short runs"
+    return shown.text_table(title, found, cells, notes, none, kind=ProjectionRow)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pandas as pd
 
 from tfscaling.conclusions.evidence import remark
@@ -31,7 +32,7 @@ from tfscaling.tables.display import (
 from tfscaling.tables.estimates import CONFIDENCE, RUNS_FOR_INTERVAL, Samples
 from tfscaling.tables.rows import Cells, PointRow
 from tfscaling.tables.run_counts import RULE
-from tfscaling.tables.table_rows import is_known, rows_of
+from tfscaling.tables.table_rows import is_known, rows_of, typed
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -91,22 +92,35 @@ def notes(name: str, **values: object) -> tuple[str, ...]:
 def text_table(
     title: str,
     table: pd.DataFrame,
-    cells: Callable[[Cells], dict[str, str]],
+    cells: Callable[[Any], dict[str, str]],
     notes: Sequence[str],
     if_empty: str,
     *,
     names: Sequence[str] = NAMING,
     each: str = "configurations",
     above: str = "",
+    kind: type[msgspec.Struct] | None = None,
 ) -> TextTable:
-    """One row per row of `table`: the columns of `names` that differ, then its `cells`.
+    """Return a table with a row per row of `table`: the columns of `names` that differ, and cells.
 
-    What is the same in all rows is named above. An empty table has the note `if_empty` alone.
+    What is the same in all rows is named above.
+
+    Args:
+        title: Heading of the table.
+        table: The table of a conclusion, as it is in its file.
+        cells: Returns the further cells of a row, by their heads.
+        notes: Paragraphs below the table.
+        if_empty: The only note of an empty table.
+        names: Columns that name a row.
+        each: What a row is about, in the plural.
+        above: A sentence before the table.
+        kind: Type of the rows that `cells` reads; None: mappings.
     """
     if table.empty:
         return TextTable(title, pd.DataFrame(), (if_empty,))
     axes, fixed = naming(table, names)
-    rows = [{axis: cell(axis, row) for axis in axes} | cells(row) for row in rows_of(table)]
+    found = rows_of(table) if kind is None else typed(kind, table)
+    rows = [{axis: cell(axis, row) for axis in axes} | cells(row) for row in found]
     before = " ".join(filter(None, (above, all_share(fixed, each))))
     return TextTable(title, pd.DataFrame(rows, dtype=object), tuple(notes), before)
 

@@ -21,6 +21,8 @@ from tfscaling.spec.manifest import Manifest
 _ADVICE = "; make it again"
 #: The plan, in the folder of the study.
 PLAN = "details/plan.csv"
+#: In the folder of the study while a start reports again that no run counts or a record is broken.
+PROBLEMS = "details/problems"
 #: Longer tables are left to the page.
 _ROWS_MAX = 30
 
@@ -48,10 +50,15 @@ class SweepOutcome:
     """`study` is the folder of its results."""
 
     def __init__(self, study: Path) -> None:
-        self.study, self._files = study, NewFiles(study, "report.html", PLAN)
+        self.study, self._files = study, NewFiles(study, "report.html", PROBLEMS, PLAN)
 
     def has_page(self) -> bool:
-        return self._files.has("report.html")
+        """Whether this start wrote the page, or reports problems of the page again."""
+        return self._files.has("report.html") or self._files.has(PROBLEMS)
+
+    def remove_note(self) -> None:
+        """Remove the note of problems, so that the next start reports them again."""
+        (self.study / PROBLEMS).unlink(missing_ok=True)
 
     def lines(self, is_partial: bool = False) -> list[str]:
         """Table, what the runs took, headline or the reason why no run counts, and the page.

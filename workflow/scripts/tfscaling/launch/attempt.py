@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from tfscaling.cluster.gpu_allocation import ClusterError
-from tfscaling.cluster.slurm_environment import job_id, restarts
+from tfscaling.cluster.slurm_environment import restarts
 from tfscaling.files import atomic
 from tfscaling.launch import failures, link, slurm_job, supervisor, user_program
 from tfscaling.launch.launchers import LAUNCHERS, Request, write_setup
@@ -28,12 +28,10 @@ from tfscaling.record.attempts import Cause, FailureReport
 from tfscaling.record.prepared_data import PreparedDataError
 from tfscaling.record.run_record import RecordError
 from tfscaling.spec import run_spec
-from tfscaling.spec.run_spec import RunSpec
+from tfscaling.spec.run_spec import RunRequest, RunSpec
 
 #: The launcher's own output. Must match the rules' log name.
 LOG = run_record.LAUNCH_LOG
-#: Files of a finished run next to its record.
-_OF_RUN = (run_record.EVENTS, run_record.STEPS, run_record.COMPUTE_STEPS)
 #: A rank that trains requests huge pages, for fewer misses of the processor's table of pages. And
 #: it keeps the memory of a step's tensors for the next step, up to 4 GiB of what is free: else the
 #: kernel takes it back and fills thousands of pages with zeros in each step: a seventh of the CPU
@@ -154,7 +152,6 @@ class Attempt:
             axes=spec.axes,
             attempt=self.number,
             cause=cause,
-            parameters_hash=spec.parameters_hash,
             wall_time_s=round(time.monotonic() - self.begun_s, 3),
         )
         try:
@@ -181,20 +178,27 @@ def _reachable_name(environ: Mapping[str, str]) -> str:
 
 def run(
     path: Path,
-    spec: RunSpec,
+    request: RunRequest,
     work: Callable[[Attempt], Cause | None],
     dataset_file: Path | None = None,
 ) -> None:
-    """Run an attempt at the job with the record `path`: `work`, which returns the cause of failure.
+    """Run an attempt at a job that leaves a record.
 
-    Nothing is done if the run is made already. Whatever goes wrong, a signal included, failure.json
-    has the cause, and the exit status is 1.
+    Nothing is done if an attempt has finished the run since it was requested. Whatever goes wrong,
+    a signal included, failure.json has the cause, and the exit status is 1.
+
+    Args:
+        path: The file of the record.
+        request: The run.
+        work: Trains, and returns the cause of a failure or None.
+        dataset_file: The prepared data that the ranks read, if any.
     """
-    if _is_made(path, spec, dataset_file):
+    spec = request.spec
+    if is_finished(path, request, dataset_file):
         return
     attempt = Attempt.begin(path.parent)
     # from now on no earlier attempt can publish; one may have, just before
-    if path.exists() and _is_made(path, spec, dataset_file):
+    if path.exists() and is_finished(path, request, dataset_file):
         shutil.rmtree(attempt.scratch)
         return
     if restarts(os.environ):
@@ -215,71 +219,40 @@ def run(
             signal.signal(number, handler)
 
 
-def publish_record(attempt: Path, path: Path, names: Iterable[str] = _OF_RUN) -> None:
+def publish_record(attempt: Path, path: Path, names: Iterable[str] = attempts.FILES_OF_RUN) -> None:
     """Move the files of a finished attempt to the job's folder, last the record to `path`.
 
-    The backup of an earlier record is removed, and files that nobody needs. Raises OSError.
+    Files that nobody needs are removed. Raises OSError.
     """
     for name in names:
         attempts.publish(attempt / name, path.with_name(name))
     attempts.publish(attempt / attempts.RECORD, path)
-    attempts.backup_of(path).unlink(missing_ok=True)
     if names:  # else the record has no measurement: what is left shows why
         attempts.tidy(attempt)
 
 
-def _is_made(path: Path, spec: RunSpec, dataset_file: Path | None) -> bool:
-    number = restore_record(path, spec, dataset_file, os.environ)
-    if number is not None:
-        print(f"attempt {number} has finished the run: its record is kept")
-        attempts.remove_checkpoints(path.parent)
-    return number is not None
+def is_finished(path: Path, request: RunRequest, dataset_file: Path | None) -> bool:
+    """Whether an attempt has finished the run since it was requested; then its record is in place.
 
-
-def restore_record(
-    path: Path, spec: RunSpec, dataset_file: Path | None, environ: Mapping[str, str]
-) -> int | None:
-    """Restore the record of a finished run; return its attempt's number, or None to run again.
-
-    Snakemake removes the record when it starts a job: an existing record is newer. Slurm restarts a
-    job that is requeued, preempted or loses its node; Snakemake restarts a job that Slurm reports
-    as failed. If the run had finished just before, the last attempt has all its files. A run that
-    is requested again, or whose parameters, code or data changed, is repeated.
+    Slurm restarts a job that is requeued, preempted or loses its node, and Snakemake a job that
+    Slurm reports as failed. If the run was finished just before, or by a job of an earlier start,
+    an attempt has all of it. Records of other code or data than now do not count.
     """
-    begun = attempts.numbers(path.parent)
-    if not begun:
-        return None
-    attempt = attempts.path(path.parent, begun[-1])
-    exists = path.exists()
+    spec = request.spec
     try:
-        record = run_record.outcome(path if exists else attempt / attempts.RECORD)
+        found = run_states.find_record(spec, path.parent, request.replaces)
     except RecordError:
-        return None
-    if record is None:
-        return None
-    data = [record.environment.dataset]
-    if (
-        run_states.other_parameters(spec, record)
-        or run_states.other_code(spec, record)
-        or (dataset_file is not None and any(run_states.other_data(data, dataset_file.parent)))
-    ):
-        return None
-    if exists:
-        return record.attempt
-    # by the job's own environment: the controller may be away, as after the fault that ended it
-    made_by, job = record.environment.slurm_job, job_id(environ)
-    is_of_this_job = made_by and made_by.id == job and restarts(environ) > made_by.restarts
-    # after it had finished the run, which nobody has requested again
-    has_failed = (attempt / run_record.FAILURE).exists() and not attempts.backup_of(path).exists()
-    made_s = (attempt / attempts.RECORD).stat().st_mtime
-    if not (is_of_this_job or has_failed or made_s > slurm_job.submitted_s(environ)):
-        return None
-    attempts.reopen(attempt)
-    # an attempt that was tidied has its files in the run's folder already
-    publish_record(attempt, path, [name for name in _OF_RUN if (attempt / name).exists()])
-    for folder in (attempt, path.parent):
-        (folder / run_record.FAILURE).unlink(missing_ok=True)
-    return begun[-1]
+        return False
+    if found is None or run_states.other_code(spec, found.record):
+        return False
+    data = [found.record.environment.dataset]
+    if dataset_file is not None and any(run_states.other_data(data, dataset_file.parent)):
+        return False
+    if found.file != path:
+        attempts.restore_record(found.file, path)
+    print(f"attempt {found.record.attempt} has finished the run: its record is kept")
+    attempts.remove_checkpoints(path.parent)
+    return True
 
 
 def _record_restart(attempt: Attempt, spec: RunSpec) -> None:
@@ -300,7 +273,6 @@ def _record_restart(attempt: Attempt, spec: RunSpec) -> None:
         axes=earlier.axes,
         attempt=attempt.number - 1,
         cause=Cause(kind="requeued", message=text),
-        parameters_hash=earlier.parameters_hash,
         wall_time_s=round(max(times_s) - (last / attempts.SPEC).stat().st_mtime, 3),
     )
     with contextlib.suppress(OSError):
@@ -313,7 +285,9 @@ def _cause(attempt: Attempt, work: Callable[[Attempt], Cause | None]) -> Cause |
     except PreparedDataError as error:
         return Cause(kind="launch_failed", message=str(error))
     except attempts.SupersededError as error:
-        (attempt.scratch / attempts.RECORD).unlink(missing_ok=True)  # the newer attempt makes one
+        with contextlib.suppress(FileNotFoundError):  # it had made none yet
+            made = attempt.scratch / attempts.RECORD
+            os.rename(made, made.with_name(attempts.SUPERSEDED_RECORD))
         return Cause(kind="cancelled", message=str(error))
     except IncompleteError as error:
         return failures.cause_of_rank(attempt.scratch, "incomplete", error.ranks[0], str(error))

@@ -60,8 +60,12 @@ def srun_options(container: Container | None, variables: Iterable[str]) -> list[
 
 
 def _kept(variables: Iterable[str]) -> list[str]:
-    """Return the names of variables whose values do not depend on the image's folders."""
-    return sorted({*variables} - {"PATH", "LD_LIBRARY_PATH", "HOME"})
+    """Return the names of variables that an image may set, too, but for search paths.
+
+    The connection's secret is not among them: it would stay in the environment of a program.
+    """
+    names = {name for name in variables if not name.startswith("TFSCALING_")}
+    return sorted(names - {"PATH", "LD_LIBRARY_PATH", "HOME"})
 
 
 def _places(container: Container) -> list[str]:

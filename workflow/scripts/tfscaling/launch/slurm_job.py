@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import re
 import time
 from collections.abc import Mapping
@@ -98,13 +97,6 @@ def other_allocation(job: SlurmJob | None, nodes: int) -> str:
         if len(held := expand(job.nodes)) != nodes:
             return f"requested {nodes} nodes, Slurm allocated {len(held)}: {job.nodes}"
     return ""
-
-
-def submitted_s(environ: Mapping[str, str]) -> float:
-    """When our job was submitted, in s since the epoch; infinite if unknown or in an allocation."""
-    job = None if part_of_allocation(environ) else describe(environ)
-    moment = _moment(job.submit) if job is not None else None
-    return math.inf if moment is None else moment.timestamp()
 
 
 def memory_gb(job: SlurmJob | None) -> float | None:

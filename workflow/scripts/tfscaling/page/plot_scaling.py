@@ -86,7 +86,7 @@ def execution_time(tables: Tables, title: str) -> Figure:
             [],
             **_THIN,
             color="0.5",
-            label="ideal: start-up of the first measured configuration, training divided",
+            label="ideal: first configuration's start-up, training divided",
         )
     if any_published:
         axes.plot([], [], color="0.3", marker="o", label="published", **hollow)

@@ -7,10 +7,11 @@ __all__ = [
     "local_checks",
     "preflight",
     "queue_waits",
-    "reruns",
     "resource_overrides",
     "retries",
     "sweep_jobs",
     "sweep_start",
+    "to_do",
+    "unrequested_runs",
     "unsupported_options",
 ]

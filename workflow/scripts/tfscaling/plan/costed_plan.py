@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
-import pandas as pd
 from msgspec.structs import replace
 
+from tfscaling.plan.to_do import RunsToDo
 from tfscaling.record import attempts, run_record, step_estimates
 from tfscaling.record.attempts import Spent
 from tfscaling.record.run_record import RunRecord
-from tfscaling.record.run_states import RESULTS, RunState
+from tfscaling.record.run_states import RunState
 from tfscaling.spec import platforms, variants
 from tfscaling.spec.config import AUTO, POINT_AXES, Budget, Config, Recipe
 from tfscaling.spec.configuration import Sources, problem
@@ -123,7 +123,8 @@ class Plan:
 
     `finished` runs have a valid record, those `elsewhere` are on clusters that were not chosen.
     Runs that a search no longer needs, or that a smaller batch rules out, are no rows of the plan.
-    `stale` runs of other code or data are rerun only with `rerun: stale`. `spent` is what was paid
+    `stale` runs of other code or data are rerun only with `rerun: stale`. `unreadable` has why a
+    record cannot be read: these runs are rerun when the record is deleted. `spent` is what was paid
     for so far, failed attempts at any of the runs included. `startup_s` is the shortest time from
     start to training that runs with the platforms, strategies and recipes of the runs still to do
     took; 0 if one has no valid run.
@@ -133,6 +134,7 @@ class Plan:
     finished: int
     elsewhere: int
     stale: int = 0
+    unreadable: tuple[str, ...] = ()
     spent: Spent = field(default_factory=Spent)
     searches: list[SearchCost] = field(default_factory=list)
     startup_s: float = 0.0
@@ -160,15 +162,22 @@ class Estimate(NamedTuple):
     source: str
 
 
-def make(config: Config, planned: Manifest, runs_dir: Path) -> Plan:
-    """The plan of a validated configuration.
+def make(
+    config: Config, planned: Manifest, runs_dir: Path, forced: frozenset[str] = frozenset()
+) -> Plan:
+    """The plan of a validated configuration: what `RunsToDo` has, as the sweep does.
 
-    `planned` is the manifest of the configuration. A run is still to do unless it has a record,
-    valid or diverged, made with the expected parameters; one that is stale for its code or data
-    is to do if `rerun: stale` asks for it.
-    Raises ConfigError if no platform is on the cluster that was chosen.
+    Args:
+        config: The configuration.
+        planned: Its manifest.
+        runs_dir: The folder of all runs.
+        forced: Folders of runs that are repeated although they have a record.
+
+    Raises:
+        ConfigError: If no platform is on the cluster that was chosen.
     """
     platforms.check_cluster(config)
+    to_do = RunsToDo(config, planned.runs, runs_dir, forced)
     selected = [run for run in planned.runs if config.is_selected(run.spec.point.platform)]
     # an extra repeat, too, has a row although it is not there
     wanted = tuple(replace(run, extra_repeat=False) for run in selected)
@@ -176,7 +185,8 @@ def make(config: Config, planned: Manifest, runs_dir: Path) -> Plan:
     estimates: dict[Point, Estimate] = {}
     due: dict[tuple[Point, str, str], list[PlannedRun]] = {}
     kept, unneeded = 0, 0
-    states = (table[column] for column in ("status", "reason", "record"))
+    unreadable: list[str] = []
+    states = (table[column] for column in ("status", "reason"))
     searches: list[StudySearch] = []
     if planned.searches:  # by the runs of all clusters
         from tfscaling.search import study_searches  # loads SciPy
@@ -187,11 +197,12 @@ def make(config: Config, planned: Manifest, runs_dir: Path) -> Plan:
     first = {run.spec.point: run for run in planned.runs}
     wholes = variants.wholes(planned.runs)
     shorts = {whole.point: first[point].spec for point, whole in wholes.items()}
-    for run, status, reason, record in zip(selected, *states, strict=True):
-        if status in RESULTS:
+    for run, status, reason in zip(selected, *states, strict=True):
+        if why := to_do.unreadable.get(run.spec.path):
+            unreadable.append(why)
             continue
-        if status == RunState.STALE and pd.notna(record) and config.rerun != "stale":
-            kept += 1
+        if run.spec.path not in to_do.paths:
+            kept += status == RunState.STALE
             continue
         point = run.spec.point
         if status == RunState.MISSING and reason.startswith(f"{runs_table.NOT_RUN}:"):
@@ -208,7 +219,8 @@ def make(config: Config, planned: Manifest, runs_dir: Path) -> Plan:
         _row(runs[0], len(runs), feasibility, reason, estimates[point])
         for (point, feasibility, reason), runs in due.items()
     ]
-    finished = len(selected) - sum(map(len, due.values())) - kept - unneeded
+    left_out = kept + unneeded + len(unreadable)
+    finished = len(selected) - sum(map(len, due.values())) - left_out
     startups_s = table["execution_time_s"] - table["train_time_s"]
     kinds = [table["platform"], table["strategy"], table["recipe"]]
     shortest_s = startups_s.groupby(kinds).min().dropna().to_dict()
@@ -226,6 +238,7 @@ def make(config: Config, planned: Manifest, runs_dir: Path) -> Plan:
         finished,
         len(planned.runs) - len(selected),
         kept,
+        tuple(unreadable),
         attempts.spent(table.to_dict("records")),
         [_cost_of(search, first, takes) for search in searches],
         startup_s,
@@ -294,7 +307,7 @@ def estimate(
 def records_of(spec: RunSpec, runs_dir: Path) -> Iterator[RunRecord]:
     """The records of the valid runs of a planned run's point, whatever their seed."""
     requested = {**spec.parameters, "seed": None}
-    for path in sorted((runs_dir / spec.path).parent.glob(f"repeat=*/{run_record.RECORD}")):
+    for path in sorted((runs_dir / spec.point.path).glob(f"repeat=*/*/{run_record.RECORD}")):
         try:
             record = run_record.read(path)
         except run_record.RecordError:
@@ -333,14 +346,21 @@ def _cost_of(
     )
 
 
-def refusal(config: Config, planned: Manifest, runs_dir: Path, sources: Sources = ()) -> str | None:
-    """Why the runs still to do may not be started: the first problem, or None.
+def refusal(
+    config: Config,
+    planned: Manifest,
+    runs_dir: Path,
+    sources: Sources = (),
+    forced: frozenset[str] = frozenset(),
+) -> str | None:
+    """Return why the runs still to do may not be started: the first problem, or None.
 
-    `planned` is the manifest of the configuration. Without budget and deadline no record is read.
+    Without budget and deadline no record is read. The arguments are as in `make`, and the sources
+    of the configuration.
     """
     if config.budget == Budget() and not TIME_LIMITS & config.question.given.keys():
         return None
-    made = make(config, planned, runs_dir)
+    made = make(config, planned, runs_dir, forced)
     problems = budget_problems(config, made.runs, sources)
     problems += deadline_problems(config, made, sources)
     return next(iter(problems), None)

@@ -20,7 +20,6 @@ from tfscaling.cluster.slurm_client import SlurmClient
 from tfscaling.record import attempts, crashes, run_record
 from tfscaling.record.attempts import Cause, FailureReport, Kind
 from tfscaling.record.run_record import DoesNotFit, Environment, SlurmJob
-from tfscaling.spec import run_spec
 from tfscaling.spec.manifest import Manifest
 from tfscaling.spec.run_spec import RunSpec
 
@@ -74,7 +73,7 @@ def given_up(planned: Manifest, runs_dir: Path) -> frozenset[str]:
         folder = runs_dir / spec.path
         has_failed = (folder / run_record.FAILURE).exists()
         has_failed &= not (folder / run_record.RECORD).exists()
-        if has_failed and attempts.failed_too_often(folder, spec.parameters_hash):
+        if has_failed and attempts.failed_too_often(folder):
             found.add(spec.path)
     return frozenset(found)
 
@@ -88,8 +87,6 @@ _KINDS: dict[str, Kind] = {
     "PREEMPTED": "preempted",
     "TIMEOUT": "time_limit",
 }
-#: Clocks of hosts and file servers differ by less.
-_CLOCKS_S = 60.0
 
 
 #: Longest wait for Slurm's answer about a job that has ended.
@@ -168,15 +165,6 @@ class SlurmSweep:
         causes = (attempts.cause_of(attempts.path(folder, number)) for number in numbers)
         return sorted({c.host for c in causes if c and c.kind == "missing_gpus" and c.host})
 
-    def has_other_settings(self, output: Path, since_s: float | None = None) -> bool:
-        planned, last = self.specs.get(str(output)), _last_attempt(output.parent)
-        spec = last / attempts.SPEC if last else None
-        if planned is None or spec is None or not spec.exists():
-            return False
-        if since_s is not None and spec.stat().st_mtime <= since_s - _CLOCKS_S:
-            return False
-        return spec.read_text() != run_spec.encode(planned)
-
     def _write(
         self, cause: Cause, spec: RunSpec, wall_time_s: float | None, *folders: Path
     ) -> None:
@@ -185,7 +173,6 @@ class SlurmSweep:
             axes=spec.axes,
             attempt=max(attempts.numbers(folders[-1]), default=1),
             cause=cause,
-            parameters_hash=spec.parameters_hash,
             wall_time_s=wall_time_s,
         )
         try:
@@ -194,10 +181,6 @@ class SlurmSweep:
                 attempts.write_failure(folder, failure)
         except OSError as error:
             self.warn(f"{cause.message}: {error}")
-
-    def accept(self, output: Path) -> None:
-        """Drop the record that the output replaces."""
-        attempts.backup_of(output).unlink(missing_ok=True)
 
 
 def _run_time_s(number: str) -> float | None:

@@ -8,9 +8,10 @@ tests/unit/test_private_uses.py lists.
 from __future__ import annotations
 
 import functools
+import os
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -18,10 +19,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
-from tfscaling.files import atomic
-from tfscaling.plan.reruns import Reruns
 from tfscaling.record import run_record
-from tfscaling.spec import platforms, run_spec
+from tfscaling.spec import platforms
 from tfscaling.spec.config import Config
 from tfscaling.spec.manifest import PlannedRun
 from tfscaling.spec.platforms import Resource
@@ -46,7 +45,6 @@ class SweepJobs:
     workflow: Any
     runs: Mapping[str, PlannedRun]
     results: str
-    _specifications: dict[Path, Path] = field(default_factory=dict)
 
     @functools.cached_property
     def specs(self) -> dict[str, RunSpec]:
@@ -57,17 +55,6 @@ class SweepJobs:
         """The file of the record of the run with this folder."""
         return f"{self.results}/runs/{path}/{run_record.RECORD}"
 
-    def settle(self, reruns: Reruns, contents: Mapping[str, bytes]) -> None:
-        """Force the jobs of outdated outputs, as --forcerun does; bring records back.
-
-        `contents` maps files to what they should contain. To be called while Snakemake builds its
-        graph of jobs, by its main process.
-        """
-        existing = (file for file in contents if Path(file).exists())
-        changed = {file for file in existing if Path(file).read_bytes() != contents[file]}
-        reruns.bring_back()
-        self.workflow.dag.forcefiles.update(changed | reruns.outdated)
-
     def follow(self, sweep: Any, log: Callable[[str], None]) -> None:
         """Let the executor know the sweep, and adopt the jobs of a start that was killed."""
         workdir = str(self.workflow.workdir_init)
@@ -76,6 +63,24 @@ class SweepJobs:
     def to_do(self) -> list[Any]:
         """The jobs that have not finished; of a plan and of partial tables none."""
         return list(self.workflow.dag.needrun_jobs())
+
+    def force(self, paths: Iterable[str]) -> None:
+        """Force the runs with these folders, as --forcerun does.
+
+        To be called while Snakemake builds its graph of jobs, by its main process.
+        """
+        self.workflow.dag.forcefiles.update(map(self.record, paths))
+
+    def forced(self, rule: str) -> frozenset[str]:
+        """The folders of the runs that the user forces by name, as with --forcerun.
+
+        `rule` is what the rule train is called. To be called when Snakemake builds its graph.
+        """
+        settings = self.workflow.dag_settings
+        names = {os.path.normpath(name) for name in settings.forcerun}
+        if settings.forceall or rule in names:
+            return frozenset(self.runs)
+        return frozenset(path for path in self.runs if self.record(path) in names)
 
     def outputs_to_do(self) -> list[str]:
         return [str(path) for job in self.to_do() for path in job.output]
@@ -89,27 +94,14 @@ class SweepJobs:
                     found[self.record(path)] = run.spec
         return found
 
-    def write_specifications(self) -> None:
-        """Write the specification of each run to do to the run's folder, for the run's job."""
-        for record, spec in self.records_to_do().items():
-            path = Path(record).with_name(run_spec.SPECIFICATION)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            atomic.write_private_text(path, run_spec.encode(spec))
-            self._specifications[path] = Path(record)
-
-    def remove_specifications(self) -> None:
-        """Remove what `write_specifications` has written for runs that have finished."""
-        for path, record in self._specifications.items():
-            if record.exists():  # and has all that the specification has
-                path.unlink(missing_ok=True)
-
-    def finished_to_repeat(self) -> Iterator[tuple[RunSpec, str]]:
-        """Finished runs to do, each with an input for whose sake it is repeated."""
-        for job in self.to_do():
-            spec = self.specs.get(output := str(next(iter(job.output), "")))
-            if spec is not None and Path(output).exists():
-                renewed = self.workflow.dag.reason(job).updated_input_run & set(job.input)
-                yield from ((spec, str(file)) for file in renewed)
+    def touched(self) -> str:
+        """What --touch does: it makes no run, and needs no finished one."""
+        files = self.outputs_to_do()
+        number = sum(map(os.path.exists, files))
+        missing = [file for file in files if file in self.specs and not os.path.exists(file)]
+        runs = "1 run has" if len(missing) == 1 else f"{len(missing)} runs have"
+        missed = f"; {runs} no record: a start without --touch makes what is missing"
+        return f"touched {number} files" + (missed if missing else "")
 
     def may_repeat(self) -> bool:
         """Whether rounds to do may ask for extra repeats."""

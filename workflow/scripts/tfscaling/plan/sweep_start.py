@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import shlex
 import signal
 import threading
 from collections.abc import Iterator
@@ -12,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfscaling.plan import sweep_jobs
-from tfscaling.plan.reruns import Reruns
 from tfscaling.plan.sweep_jobs import FOLLOWING, SLURM, Submission, SweepJobs
 from tfscaling.spec.config import Config
 from tfscaling.spec.configuration import Sources
@@ -52,7 +50,6 @@ class SweepStart:
     manifest: Manifest
     sources: Sources
     jobs: SweepJobs
-    reruns: Reruns
     rule: str
 
     @functools.cached_property
@@ -66,11 +63,9 @@ class SweepStart:
 
     def begin(self, logger: logging.Logger) -> None:
         """Watch the sweep by Snakemake's log, or raise SystemExit with why it may not begin."""
-        refusals = [self.beyond_budget(), self._missing_data()]
-        refusals += [*self._local_problems(), *self._slurm_problems()]
+        refusals = [self.beyond_budget(), *self._local_problems(), *self._slurm_problems()]
         if any(refusals):
             raise SystemExit("\n".join([*filter(None, refusals), "Nothing is submitted."]))
-        self.jobs.write_specifications()
         if self.follows_jobs:
             from snakemake_interface_common.exceptions import WorkflowError
 
@@ -83,29 +78,14 @@ class SweepStart:
         elif self.how.executor in SLURM:
             logger.warning(MISSING)
 
-    def keep_earlier(self) -> None:
-        """Keep the records that jobs to do replace, which Snakemake is about to remove."""
-        self.reruns.keep_earlier(self.jobs.specs.keys() & set(self.jobs.outputs_to_do()))
-
     def beyond_budget(self) -> str:
         """Why the runs still to do exceed the budget or a deadline, or ""."""
         from tfscaling.plan import costed_plan  # loads pandas
 
         runs_dir = Path(self.jobs.results, "runs")
-        return costed_plan.refusal(self.config, self.manifest, runs_dir, self.sources) or ""
-
-    def _missing_data(self) -> str:
-        """Which dataset that is missing would make finished runs again, or "".
-
-        Snakemake makes again what reads a file that was missing, whatever its time is.
-        """
-        for spec, file in self.jobs.finished_to_repeat():
-            if spec.path not in self.reruns.runs_of_changed_data:
-                return (
-                    f"{file} is missing, and finished runs would be rerun with it; make it "
-                    f"first by the same command: snakemake {shlex.quote(file)} …"
-                )
-        return ""
+        forced = self.jobs.forced(self.rule)
+        planned = self.manifest
+        return costed_plan.refusal(self.config, planned, runs_dir, self.sources, forced) or ""
 
     def _local_problems(self) -> Iterator[str]:
         """Why GPUs would not be used, ranks could not use MPI, or models cannot be built."""

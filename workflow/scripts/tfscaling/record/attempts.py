@@ -1,4 +1,4 @@
-"""Attempts at a job: their folders, why they failed, how a run resumed, backups of its record.
+"""Attempts at a job: their folders, the records that they keep, why they failed, how a run resumed.
 
 The folders `attempt=1`, `attempt=2`, … are below the job's folder. A failed attempt has a
 `failure.json`. Each attempt at a training notes where it began (`Beginning`), and while it trains
@@ -29,10 +29,16 @@ from tfscaling.record.run_record import EarlierAttempt, RecordError, Resumed, Ru
 SPEC = "spec.json"
 #: In an attempt's folder: the lines of `setup`, as the shell of each rank reads them.
 SETUP = "setup.sh"
-#: In the last attempt's folder of a finished run: the record, linked to the run's folder.
+#: In the folder of an attempt that finished its run: the record, linked to the run's folder. It
+#: stays there: what Snakemake removes comes back from here.
 RECORD = "record.json"
+#: In an attempt's folder: the record that it made after a newer attempt had begun. It does not
+#: count.
+SUPERSEDED_RECORD = "superseded.json"
 #: In the attempt's folder of a finished run: the first rank's log, and the other ranks' logs.
 FIRST_LOG, LOGS = "rank-0.log", "rank-logs.tar.gz"
+#: Files of a finished run next to its record.
+FILES_OF_RUN = (run_record.EVENTS, run_record.STEPS, run_record.COMPUTE_STEPS)
 #: In an attempt's folder: a folder from which files move to the job's folder. The next attempt
 #: renames it, so that a launcher that outlives its attempt can publish nothing any more.
 _OUTBOX = "outbox"
@@ -56,10 +62,49 @@ def begin(folder: Path, number: int) -> None:
     path(folder, number).mkdir()
     (path(folder, number) / _OUTBOX).mkdir()
     *earlier, newest = numbers(folder) or [number]
-    for each in earlier:
+    _close(folder, earlier, newest)
+
+
+def _close(folder: Path, attempts: Iterable[int], newest: int) -> None:
+    """Let these attempts publish nothing any more, as the attempt `newest` counts."""
+    for each in attempts:
         with contextlib.suppress(FileNotFoundError):
             old = path(folder, each)
             os.rename(old / _OUTBOX, old / f"superseded_by={newest}")
+
+
+def restore_record(kept: Path, record: Path) -> None:
+    """Put the record that an attempt has kept in its place; no other attempt can publish one then.
+
+    A present record stays with its attempt; a broken one, or the record of another run, is renamed.
+    Raises OSError and RecordError.
+    """
+    folder, attempt = record.parent, kept.parent
+    number = int(attempt.name.partition("=")[2])
+    _close(folder, (each for each in numbers(folder) if each != number), number)
+    counts, present = run_record.outcome(kept), None
+    with contextlib.suppress(RecordError):
+        present = run_record.outcome(record)
+    if present and counts and present.parameters_hash == counts.parameters_hash:
+        keep_record(record, present.attempt)
+    elif record.exists():
+        os.rename(record, record.with_name(f"broken.{record.name}"))
+    files = [name for name in FILES_OF_RUN if (attempt / name).exists()]
+    for name in files:  # its launcher ended before it published them
+        atomic.link(attempt / name, record.with_name(name))
+    atomic.link(kept, record)
+    for each in (attempt, folder):
+        (each / run_record.FAILURE).unlink(missing_ok=True)
+    if files:
+        tidy(attempt)
+
+
+def keep_record(record: Path, number: int) -> None:
+    """Let the attempt of this number keep the record, if its folder was deleted. Raises OSError."""
+    kept = path(record.parent, number) / RECORD
+    if not kept.exists():
+        kept.parent.mkdir(exist_ok=True)
+        atomic.link(record, kept)
 
 
 def publish(source: Path, place: Path) -> None:
@@ -77,11 +122,6 @@ def publish(source: Path, place: Path) -> None:
         raise SupersededError(f"{source.parent.name} is superseded by a newer attempt") from error
 
 
-def reopen(attempt: Path) -> None:
-    """Let files of the newest attempt be published again, also if an older version made it."""
-    (attempt / _OUTBOX).mkdir(exist_ok=True)
-
-
 def tidy(attempt: Path) -> None:
     """Delete the files of a finished attempt that its record has or that only its launcher needed.
 
@@ -95,19 +135,10 @@ def tidy(attempt: Path) -> None:
         with atomic.whole(attempt / LOGS) as path, tarfile.open(path, "w:gz") as archive:
             for name in sorted(logs):
                 archive.add(attempt / name, name)
-    kept = (RECORD, run_record.FAILURE, FIRST_LOG, LOGS)
+    kept = (RECORD, SUPERSEDED_RECORD, run_record.FAILURE, FIRST_LOG, LOGS)
     for name, is_folder in found.items():
         if not is_folder and name not in kept:
             (attempt / name).unlink(missing_ok=True)
-
-
-def backup_of(path: Path) -> Path:
-    """The backup of an output while it is regenerated.
-
-    Snakemake removes a job's output before the job begins, and after it failed. This second name
-    exists only meanwhile: a record that its user deletes does not come back.
-    """
-    return path.with_name(f"earlier.{path.name}")
 
 
 def path(folder: Path, number: int) -> Path:
@@ -191,7 +222,6 @@ class FailureReport(msgspec.Struct, frozen=True, kw_only=True):
     axes: dict[str, str | int]
     attempt: int
     cause: Cause
-    parameters_hash: str = ""
     wall_time_s: float | None = None
     """From the launcher's begin to this report, if known."""
 
@@ -216,7 +246,7 @@ def cause_of(folder: Path) -> Cause | None:
 class FailedAttempts(NamedTuple):
     """How many attempts at a job have failed, and how long they took together, as far as known.
 
-    `own_time_s` is the part of attempts with the parameters of the job that nobody cancelled.
+    `own_time_s` is the part of attempts that nobody cancelled.
     """
 
     number: int
@@ -236,20 +266,19 @@ def _failures(folder: Path) -> Iterator[FailureReport | None]:
                 yield failure
 
 
-def failed_attempts(folder: Path, parameters_hash: str = "") -> FailedAttempts:
+def failed_attempts(folder: Path) -> FailedAttempts:
     """The attempts at the job of `folder` that left a failure; a broken report counts no time."""
     found = list(_failures(folder))
     known = [each for each in found if each is not None]
-    own = [each for each in known if each.parameters_hash in ("", parameters_hash)]
-    own = [each for each in own if each.cause.kind != "cancelled"]
+    own = [each for each in known if each.cause.kind != "cancelled"]
     all_s, own_s = (sum(each.wall_time_s or 0.0 for each in some) for some in (known, own))
     return FailedAttempts(len(found), all_s, own_s)
 
 
-def failed_too_often(folder: Path, parameters_hash: str) -> bool:
-    """Whether ATTEMPTS_MAX attempts with these parameters failed; cancelled ones do not count."""
-    own = [f for f in _failures(folder) if f is not None and f.parameters_hash == parameters_hash]
-    return sum(failure.cause.kind != "cancelled" for failure in own) >= ATTEMPTS_MAX
+def failed_too_often(folder: Path) -> bool:
+    """Whether ATTEMPTS_MAX attempts at the job failed; cancelled ones do not count."""
+    known = [failure for failure in _failures(folder) if failure is not None]
+    return sum(failure.cause.kind != "cancelled" for failure in known) >= ATTEMPTS_MAX
 
 
 class Spent(NamedTuple):

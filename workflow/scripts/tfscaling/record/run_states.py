@@ -1,26 +1,25 @@
-"""The state of a planned run: whether it counts, or why it does not.
+"""The record of a planned run, and its state: whether it counts, or why it does not.
 
-A run is stale if its record was made with other parameters, by other user code or from other data
-than planned now; it is in no median. A change of user code reruns nothing by itself.
+Parameters are part of a run's folder: changed ones are another run. A run is stale if its record
+was made by other user code or from other data than planned now; it is in no median. A change of
+user code reruns nothing by itself.
 """
 
 from __future__ import annotations
 
 import enum
 import functools
-import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
-from tfscaling.files import atomic
 from tfscaling.record import attempts, prepared_data, run_record
-from tfscaling.record.run_record import DoesNotFit, PreparedData, RunRecord
+from tfscaling.record.run_record import DoesNotFit, PreparedData, RecordError, RunRecord
 from tfscaling.spec import run_spec, user_code
 from tfscaling.spec.run_spec import RunSpec
 from tfscaling.spec.user_code import Checksums, Code
 
-_EARLIER = attempts.backup_of(Path(run_record.RECORD)).name
 #: Hexadecimal digits of a checksum that a message shows.
 _SHOWN = 12
 
@@ -38,7 +37,7 @@ class RunState(enum.StrEnum):
     FAILED = "failed"
     #: It began and left neither a record nor a failure: still running, or killed.
     UNFINISHED = "unfinished"
-    #: Its record was made with other parameters, by other code or from other data.
+    #: Its record was made by other code or from other data.
     STALE = "stale"
     #: It was not run.
     MISSING = "missing"
@@ -57,22 +56,87 @@ FINISHED = (RunState.OK, RunState.DIVERGED)
 RESULTS = (*FINISHED, RunState.DOES_NOT_FIT)
 
 
-def other_parameters(spec: RunSpec, record: RunRecord | DoesNotFit) -> str:
-    """Which parameters differ from the record's, or an empty text."""
-    if record.parameters_hash == spec.parameters_hash:
-        return ""
-    planned = {**spec.axes, **spec.parameters}
-    found = {**record.axes.axes, **record.parameters}
-    return f"made with other parameters: {run_spec.differences(planned, found)}"
+class FoundRecord(NamedTuple):
+    """The record that counts for a run, and its file."""
+
+    file: Path
+    record: RunRecord | DoesNotFit
 
 
-def change_of(spec: RunSpec, runs_dir: Path) -> str:
-    """Return how a planned run differs from the record in its folder, "" without one."""
+def find_record(spec: RunSpec, folder: Path, replaces: int = 0) -> FoundRecord | None:
+    """Return the record that counts for a planned run, or None.
+
+    It is the record in the run's folder, else the newest one that an attempt has kept; one by the
+    present user code precedes others.
+
+    Args:
+        spec: The planned run.
+        folder: The run's folder.
+        replaces: Records of attempts up to this number do not count.
+
+    Raises:
+        RecordError: If the record in the folder cannot be read or is of another run, and no attempt
+            has kept one.
+    """
+    file, problem, candidates = folder / run_record.RECORD, None, []
     try:
-        record = run_record.outcome(runs_dir / spec.path / run_record.RECORD)
-    except run_record.RecordError:
-        return ""
-    return other_parameters(spec, record).partition(": ")[2] if record else ""
+        record = _record_of(spec, file)
+        if record is not None and record.attempt > replaces:
+            candidates.append(FoundRecord(file, record))
+            if not other_code(spec, record):
+                return candidates[0]
+    except RecordError as error:
+        problem = error
+    candidates += _kept_records(spec, folder, replaces)
+    if problem is not None and not candidates:
+        raise problem
+    current = (each for each in candidates if not other_code(spec, each.record))
+    return next(current, candidates[0] if candidates else None)
+
+
+def _record_of(spec: RunSpec, file: Path) -> RunRecord | DoesNotFit | None:
+    """Return the record in a file. Raises RecordError, also if it is of another run."""
+    record = run_record.outcome(file)
+    if record is not None and record.parameters_hash != spec.parameters_hash:
+        raise RecordError(
+            f"{file}: parameters_hash {record.parameters_hash}, expected {spec.parameters_hash} "
+            "by the name of its folder: it is the record of another run"
+        )
+    return record
+
+
+def _kept_records(spec: RunSpec, folder: Path, replaces: int) -> list[FoundRecord]:
+    """Return the complete records that the run's attempts have kept, the newest first."""
+    found = []
+    for number in reversed(attempts.numbers(folder)):
+        file = attempts.path(folder, number) / attempts.RECORD
+        try:
+            record = _record_of(spec, file) if number > replaces else None
+        except RecordError:
+            continue
+        if record is not None:
+            found.append(FoundRecord(file, record))
+    return found
+
+
+def nearest_change(spec: RunSpec, runs_dir: Path) -> str:
+    """Return how a planned run differs from the most similar record with its axes; "" without one.
+
+    Each changed parameter is `key: before, now value`, as in `describe_change`.
+    """
+    folder = (runs_dir / spec.path).parent
+    defaults = run_spec.later_defaults()
+    planned = {**defaults, **spec.parameters}
+    changes: list[list[str]] = []
+    for file in sorted(folder.glob(f"{run_spec.PARAMETERS_AXIS}=*/{run_record.RECORD}")):
+        try:
+            record = run_record.outcome(file)
+        except RecordError:
+            continue
+        if record is not None:
+            changes.append(run_spec.changes(planned, {**defaults, **record.parameters}))
+    nearest: list[str] = min(changes, key=len, default=[])
+    return "; ".join(nearest)
 
 
 def other_code(spec: RunSpec, record: RunRecord | DoesNotFit) -> str:
@@ -101,77 +165,20 @@ def now(code: Code, folder: Path) -> Checksums:
     return code.checksums()
 
 
-def stale(specs: Iterable[RunSpec], runs_dir: Path, name: str = run_record.RECORD) -> set[str]:
-    """The folders below `runs_dir` of the runs whose record, the file `name`, is stale."""
-    found, data = set(), {}
-    for spec, record in _records(specs, runs_dir, name):
-        if record and (other_parameters(spec, record) or other_code(spec, record)):
-            found.add(spec.path)
-        elif record:
-            data[spec.path] = record.environment.dataset
-    others = other_data([*data.values()], prepared_data.folder_beside(runs_dir))
-    return found | {path for path, other in zip(data, others, strict=True) if other}
+def stale(found: Mapping[str, FoundRecord], specs: Iterable[RunSpec], datasets: Path) -> set[str]:
+    """Return the folders of the runs whose record was made by other code or from other data.
 
-
-def to_bring_back(specs: Iterable[RunSpec], runs_dir: Path) -> set[str]:
-    """The folders of the runs without a record whose earlier record is not stale.
-
-    They were to be rerun, and no new run is complete.
+    Args:
+        found: The records of runs, by the runs' folders.
+        specs: The planned runs.
+        datasets: The folder of the prepared datasets.
     """
-    lost = [
-        spec
-        for spec in specs
-        # thousands of runs: no more than a look at the file system for each
-        if os.path.exists(f"{runs_dir}/{spec.path}/{_EARLIER}")
-        and not os.path.exists(f"{runs_dir}/{spec.path}/{run_record.RECORD}")
-    ]
-    readable = {spec.path for spec, record in _records(lost, runs_dir, _EARLIER) if record}
-    return readable - stale(lost, runs_dir, _EARLIER)
-
-
-def unreadable(specs: Iterable[RunSpec], runs_dir: Path) -> Iterator[tuple[RunSpec, str]]:
-    """Yield the runs whose record exists and cannot be read, with the reason."""
-    for spec in specs:
-        try:
-            run_record.outcome(runs_dir / spec.path / run_record.RECORD)
-        except run_record.RecordError as error:
-            yield spec, str(error)
-
-
-def restore_record(spec: RunSpec, runs_dir: Path) -> bool:
-    """Copy the record of the run's last attempt to its place, if the attempt has a complete one.
-
-    Returns whether it has. The copy is new, so that tables are regenerated.
-    """
-    record = runs_dir / spec.path / run_record.RECORD
-    begun = attempts.numbers(record.parent)
-    source = attempts.path(record.parent, begun[-1]) / attempts.RECORD if begun else record
-    try:
-        if not (found := run_record.outcome(source)) or other_parameters(spec, found):
-            return False
-    except run_record.RecordError:
-        return False
-    atomic.write_text(record, source.read_text())
-    return True
-
-
-def to_make(specs: Iterable[RunSpec], runs_dir: Path) -> set[str]:
-    """The folders of the runs without a record of their parameters; these are scheduled anyway."""
-    return {
-        spec.path
-        for spec, record in _records(specs, runs_dir)
-        if record is None or other_parameters(spec, record)
+    records = {spec.path: found[spec.path].record for spec in specs if spec.path in found}
+    of_other_code = {
+        spec.path for spec in specs if spec.path in records and other_code(spec, records[spec.path])
     }
-
-
-def _records(
-    specs: Iterable[RunSpec], runs_dir: Path, name: str = run_record.RECORD
-) -> Iterator[tuple[RunSpec, RunRecord | DoesNotFit | None]]:
-    for spec in specs:
-        try:
-            yield spec, run_record.outcome(runs_dir / spec.path / name)
-        except run_record.RecordError:
-            yield spec, None
+    reasons = other_data([each.environment.dataset for each in records.values()], datasets)
+    return of_other_code | {path for path, why in zip(records, reasons, strict=True) if why}
 
 
 def other_data(used: Sequence[PreparedData | None], datasets_dir: Path) -> list[str]:

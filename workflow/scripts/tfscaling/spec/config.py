@@ -828,8 +828,11 @@ class Config(Keys, frozen=True, kw_only=True):
     cluster: NotEmpty | None = None
     """Only the platforms of this cluster are run; null runs all. Tables show all runs."""
     rerun: Literal["none", "stale"] = "none"
-    """`stale` repeats runs made with other parameters, code or data. Give it on the command line:
+    """`stale` repeats runs made by other code or from other data. Give it on the command line:
     `--config rerun=stale`."""
+    clean: Literal["list", "remove"] = "list"
+    """`remove` lets `snakemake clean_runs` remove the runs that it lists. Give it on the command
+    line: `--config clean=remove`."""
     check_models: bool = True
     """Custom models are built once, on the CPU where snakemake runs, before any run: if one cannot
     be built, no run starts. `false` where that machine must not import TensorFlow."""

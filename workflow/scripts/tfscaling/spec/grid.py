@@ -64,9 +64,9 @@ def randomised(runs: Sequence[PlannedRun], seed: int) -> list[PlannedRun]:
     return ordered
 
 
-#: Characters of the values of all axes together: with separators they are the name of the folder of
-#: a job's Slurm logs, and names have at most 255 bytes.
-NAMES_MAX = 240
+#: Characters of the values of all axes together: with separators and the hash of the parameters
+#: they are the name of the folder of a job's Slurm logs, and names have at most 255 bytes.
+NAMES_MAX = 223
 #: Most runs of a grid: Snakemake plans this many in minutes.
 RUNS_MAX = 100_000
 #: Why short runs have no quality, and no time to a target.

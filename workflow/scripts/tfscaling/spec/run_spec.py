@@ -13,13 +13,13 @@ import json
 import string
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import msgspec
 from msgspec import NODEFAULT, Meta
 
 from tfscaling import PROGRAM_VERSION, TRAINER_VERSION
-from tfscaling.files import strict_json
+from tfscaling.files import atomic, strict_json
 from tfscaling.files.program_errors import InputError
 from tfscaling.spec.config import (
     AXES,
@@ -32,6 +32,7 @@ from tfscaling.spec.config import (
 )
 from tfscaling.spec.geometry import Geometry
 
+_T = TypeVar("_T")
 #: What a word of a recipe's `program` may name in braces, besides `parameters.NAME`.
 PLACEHOLDERS = (
     "epochs",
@@ -47,6 +48,8 @@ DATASET_PLACEHOLDER = "dataset"
 Value = (
     bool | int | float | str | None | list[str | int] | dict[str, ParameterValue | list[str | int]]
 )
+#: In a run's folder, the name before the hash of its parameters.
+PARAMETERS_AXIS = "parameters"
 #: Parameter → its value.
 Parameters = Mapping[str, Value]
 
@@ -98,10 +101,10 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         """Axis → value, in the order of the result folders; the last is the repeat."""
         return {**self.point.axes, "repeat": self.repeat}
 
-    @property
+    @functools.cached_property
     def path(self) -> str:
-        """The run's folder below results/runs."""
-        return f"{self.point.path}/repeat={self.repeat}"
+        """The run's folder below results/runs: other parameters have another folder."""
+        return run_path(self.axes, self.parameters_hash)
 
     @property
     def geometry(self) -> Geometry:
@@ -171,8 +174,8 @@ def word(value: Value) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-#: In a run's folder: the specification for the run's jobs. No other user can read it.
-SPECIFICATION = "specification.json"
+#: In a run's folder: the `RunRequest` for the run's jobs. No other user can read it.
+REQUEST = "request.json"
 
 
 class SpecError(InputError):
@@ -209,23 +212,59 @@ def encode(spec: RunSpec) -> str:
     return written.decode()
 
 
-def checksum(spec: RunSpec) -> str:
-    """Return the SHA-256 of the specification's JSON, which any changed key changes."""
-    return hashlib.sha256(encode(spec).encode()).hexdigest()
+class RunRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the jobs of a run are to make, as they read it from the run's folder."""
+
+    spec: RunSpec
+    replaces: Annotated[int, Meta(ge=0)] = 0
+    """Attempts up to this number do not finish the run: it is repeated on request."""
+
+
+def write_request(folder: Path, request: RunRequest) -> None:
+    """Write the request to the run's folder, unless it exists. Raises OSError."""
+    fields = {"replaces": request.replaces, "spec": msgspec.Raw(encode(request.spec).encode())}
+    text, file = msgspec.json.encode(fields).decode(), folder / REQUEST
+    try:
+        if file.read_text() == text:
+            return
+    except (OSError, ValueError):  # it is missing or broken
+        folder.mkdir(parents=True, exist_ok=True)
+    atomic.write_private_text(file, text)
+
+
+def read_request(folder: Path) -> RunRequest:
+    """Return the request in a run's folder.
+
+    Raises SpecError if there is none of this version, or if it is of another folder's run.
+    """
+    file = folder / REQUEST
+    request = _decoded(file, RunRequest)
+    _check_version(file, request.spec)
+    if not folder.absolute().as_posix().endswith(f"/{request.spec.path}"):
+        raise SpecError(f"{file}: expected the run of this folder, found {request.spec.path}")
+    return request
 
 
 def read(path: Path) -> RunSpec:
     """The specification in a file or pipe. Raises SpecError, as for another trainer_version."""
-    try:
-        spec = msgspec.json.decode(path.read_bytes(), type=RunSpec)
-    except (OSError, msgspec.DecodeError, RecursionError) as error:
-        raise SpecError(f"{path}: {error}") from error
-    if spec.trainer_version != (here := trainer_version(spec.recipe)):
-        raise SpecError(f"{path}: trainer_version {spec.trainer_version}, this is {here}")
+    spec = _decoded(path, RunSpec)
+    _check_version(path, spec)
     return spec
 
 
-def add_argument(parser: argparse.ArgumentParser) -> None:
+def _decoded(path: Path, kind: type[_T]) -> _T:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except (OSError, msgspec.DecodeError, RecursionError) as error:
+        raise SpecError(f"{path}: {error}") from error
+
+
+def _check_version(path: Path, spec: RunSpec) -> None:
+    if spec.trainer_version != (here := trainer_version(spec.recipe)):
+        raise SpecError(f"{path}: trainer_version {spec.trainer_version}, this is {here}")
+
+
+def add_argument(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
     """Add `--spec FILE`, whose value is the specification in the file."""
 
     def specification(name: str) -> RunSpec:
@@ -235,7 +274,7 @@ def add_argument(parser: argparse.ArgumentParser) -> None:
             raise argparse.ArgumentTypeError(str(error)) from error
 
     what = "the specification, such as spec.json of an attempt"
-    parser.add_argument("--spec", type=specification, required=True, metavar="FILE", help=what)
+    parser.add_argument("--spec", type=specification, required=required, metavar="FILE", help=what)
 
 
 def flat(keys: Recipe | Measured) -> dict[str, Value]:
@@ -283,14 +322,14 @@ def parameters_hash(axes: Mapping[str, str | int], parameters: Parameters) -> st
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def differences(expected: Parameters, found: Parameters) -> str:
-    """`key: found, now expected` for every parameter that differs; for a mapping, every key.
+def changes(expected: Parameters, found: Parameters) -> list[str]:
+    """Return `key: found, now expected` for every parameter that differs; for a mapping, every key.
 
     A parameter that one of them lacks has its default there.
     """
     now, before = _single(expected), _single(found)
     keys = [key for key in now | before if now.get(key) != before.get(key)]
-    return "; ".join(describe_change(key, before.get(key), now.get(key)) for key in keys)
+    return [describe_change(key, before.get(key), now.get(key)) for key in keys]
 
 
 def describe_change(key: str, before: object, now: object) -> str:
@@ -311,9 +350,12 @@ def _single(parameters: Parameters) -> dict[str, Value]:
     return single
 
 
-def run_path(axes: Mapping[str, str | int]) -> str:
-    """The folder of the run with these axes, below results/runs."""
-    return "/".join(f"{axis}={axes[axis]}" for axis in AXES)
+def run_path(axes: Mapping[str, str | int], hashed: str) -> str:
+    """Return the folder of the run with these axes and this hash of them and the parameters.
+
+    It is below results/runs.
+    """
+    return "/".join([*(f"{axis}={axes[axis]}" for axis in AXES), f"{PARAMETERS_AXIS}={hashed}"])
 
 
 class ModelToCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

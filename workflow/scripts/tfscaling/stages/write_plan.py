@@ -40,7 +40,7 @@ from tfscaling.spec import variants
 from tfscaling.spec.config import AUTO, AUTO_STEPS, Budget, Config
 from tfscaling.spec.platforms import LOGICAL
 from tfscaling.stages.study_folder import StudyFolder
-from tfscaling.tables import display, table_rows
+from tfscaling.tables import display, runs_table, table_rows
 from tfscaling.tables.display import MISSING, NAMING, Number, TextTable, rounded
 
 #: The folder in `details` with the configuration and the manifest of the plan.
@@ -235,6 +235,7 @@ def notes(made: costed_plan.Plan, points: Sequence[PlanRow], config: Config) -> 
         made=made,
         config=config,
         to_do=costed_plan.total(made.runs),
+        changed=changed_parameters(made.runs),
         excluded=len(made.rows) - len(made.runs),
         refused=sum(row.runs or 0 for row in points if row.is_refused),
         if_needed=sum(r.runs or 0 for r in made.runs if r.feasibility == costed_plan.IF_NEEDED),
@@ -252,6 +253,16 @@ def notes(made: costed_plan.Plan, points: Sequence[PlanRow], config: Config) -> 
         jobs_min=queue_waits.JOBS_MIN,
         days=queue_waits.DAYS,
     )
+
+
+def changed_parameters(rows: Sequence[PlanRow]) -> dict[str, float]:
+    """Return how runs to do differ from the nearest records, with the number of runs."""
+    found: dict[str, float] = {}
+    for row in rows:
+        change = row.reason.partition(f"{runs_table.NEAREST}: ")[2]
+        if change:
+            found[change] = found.get(change, 0) + (row.runs or 0)
+    return found
 
 
 def waits_judged(points: Sequence[PlanRow], config: Config) -> list[str]:

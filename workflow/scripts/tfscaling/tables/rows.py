@@ -210,7 +210,7 @@ class RunRow(RunMetrics, TypedRow):
     that simulate GPUs."""
     status: RunState = RunState.MISSING
     """ok - the run counts; diverged - its loss became NaN or infinite; does_not_fit - out of
-    memory; failed; unfinished - running or killed; stale - made with other parameters, code or
+    memory; failed; unfinished - running or killed; stale - made by other code or from other
     data; missing."""
     reason: Text = ""
     """Why the run does not count; empty if it does."""

@@ -56,6 +56,7 @@ _OF_TIMES = (
 )
 RUN_COLUMNS = tuple(columns(RunRow))
 #: How the reason of a missing run begins that a run before it has ruled out.
+NEAREST = "the nearest record has other parameters"
 NOT_RUN = "not run"
 EPOCH_COLUMNS = tuple(columns(EpochRow))
 
@@ -79,8 +80,8 @@ def run_tables(
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Make the tables of runs and of epochs: one row per planned run, one per epoch of each record.
 
-    Extra repeats of a search have a row once they were started. A stale run has the `record` of its
-    parameters if it exists: it is rerun only on request. A valid run without quality, or one that
+    Extra repeats of a search have a row once they were started. A stale run has a `record`: it is
+    rerun only on request. A valid run without quality, or one that
     reached a target at an unknown time, has the reason in `warnings`.
 
     Args:
@@ -169,16 +170,15 @@ def _add_reasons_of_size(planned: Sequence[PlannedRun], rows: Sequence[RunRow]) 
 
 
 def _add_failed_attempts(run: PlannedRun, row: RunRow, runs_dir: Path, before_s: float) -> None:
-    """Add the time and cost of the failed attempts at the run, whatever their parameters were.
+    """Add the time and cost of the failed attempts at the run.
 
     Without the `before_s` seconds of them that the run continues: these are in its own times. Cost
-    and node-hours of a measured run include the attempts with its own parameters that nobody
-    cancelled.
+    and node-hours of a measured run include the attempts that nobody cancelled.
     """
     failed = attempts.FailedAttempts(0, 0.0)
     if row.attempt != 1:
         folder = runs_dir / run.spec.path
-        failed = attempts.failed_attempts(folder, run.spec.parameters_hash)
+        failed = attempts.failed_attempts(folder)
     price, nodes = run.usd_per_node_hour, run.spec.point.nodes
     lost_s = max(0.0, failed.wall_time_s - before_s)
     row.failed_attempts, row.lost_time_s = failed.number, lost_s
@@ -203,20 +203,22 @@ def _read_run(
     run: PlannedRun, runs_dir: Path, targets: Mapping[str, float], steady_from: int = 0
 ) -> _Run:
     """Read the record of a run; a longer training is projected from its blocks `steady_from`."""
-    path = runs_dir.joinpath(run.spec.path, run_record.RECORD)
+    folder = runs_dir / run.spec.path
     try:
-        record = run_record.outcome(path)
+        found = run_states.find_record(run.spec, folder)
     except run_record.RecordError as error:
         return _Run(_planned_row(run, RunState.FAILED, str(error)))
-    if record is None:
-        return _without_record(run, path, targets, steady_from)
-    if reason := run_states.other_parameters(run.spec, record):
-        return _Run(_planned_row(run, RunState.STALE, reason))
+    if found is None:
+        return _without_record(run, runs_dir)
+    path, record = found
+    failed = "" if path.parent == folder else _failed_rerun(folder, record.attempt)
     if reason := run_states.other_code(run.spec, record):
+        reason = f"{failed}; attempt {record.attempt} was {reason}" if failed else reason
         return _Run(_planned_row(run, RunState.STALE, reason, str(path)))
     if isinstance(record, DoesNotFit):
         return _Run(_without_memory(run, record, path), data=record.environment.dataset)
-    return _with_record(run, record, path, targets, steady_from=steady_from)
+    notes = (failed,) if failed else ()
+    return _with_record(run, record, path, targets, notes, steady_from)
 
 
 def _without_memory(run: PlannedRun, record: DoesNotFit, path: Path) -> RunRow:
@@ -228,28 +230,22 @@ def _without_memory(run: PlannedRun, record: DoesNotFit, path: Path) -> RunRow:
     return row
 
 
-def _without_record(
-    run: PlannedRun, path: Path, targets: Mapping[str, float], steady_from: int
-) -> _Run:
-    """Return why there is no record; an earlier record counts until the rerun is complete."""
-    kept = attempts.backup_of(path)
-    status, why = _why_no_record(path.parent, run.spec.parameters_hash)
-    try:
-        record = run_record.read(kept)
-    except run_record.RecordError:
-        record = None
-    if record is None:
-        row = _planned_row(run, status, why)
-        if status == RunState.FAILED:
-            row.failed_too_often = attempts.failed_too_often(path.parent, run.spec.parameters_hash)
-        return _Run(row)
-    kept_as = f"to replace attempt {record.attempt}, kept as {kept.name}: {why}"
-    of_other = run_states.other_parameters(run.spec, record)
-    if reason := of_other or run_states.other_code(run.spec, record):
-        reason = f"{kept_as}; attempt {record.attempt} was {reason}"
-        return _Run(_planned_row(run, RunState.STALE, reason))
-    notes = (f"it was rerun, {kept_as}",)
-    return _with_record(run, record, kept, targets, notes, steady_from)
+def _without_record(run: PlannedRun, runs_dir: Path) -> _Run:
+    """Return the row of a run without a record, with the reason."""
+    folder = runs_dir / run.spec.path
+    status, why = _why_no_record(folder)
+    if status == RunState.MISSING and (change := run_states.nearest_change(run.spec, runs_dir)):
+        why += f"; {NEAREST}: {change}"
+    row = _planned_row(run, status, why)
+    if status == RunState.FAILED:
+        row.failed_too_often = attempts.failed_too_often(folder)
+    return _Run(row)
+
+
+def _failed_rerun(folder: Path, kept: int) -> str:
+    """Return that a repetition failed, so that the record of the attempt `kept` counts; else ""."""
+    status, why = _why_no_record(folder)
+    return f"it was rerun, to replace attempt {kept}: {why}" if status == RunState.FAILED else ""
 
 
 def _with_record(
@@ -403,15 +399,15 @@ def _planned_row(
     )
 
 
-def _why_no_record(folder: Path, parameters_hash: str) -> tuple[RunState, str]:
-    """Return (status, reason) of a job with these parameters that left no record in its folder."""
+def _why_no_record(folder: Path) -> tuple[RunState, str]:
+    """Return (status, reason) of a job that left no record in its folder."""
     try:
         failure = attempts.read_failure(folder)
     except run_record.RecordError as error:
         return RunState.FAILED, str(error)
-    if failure is not None and failure.parameters_hash in ("", parameters_hash):
+    if failure is not None:
         return RunState.FAILED, failure.cause.sentence
-    if failure is None and any(folder.glob("attempt=*")):
+    if any(folder.glob("attempt=*")):
         return RunState.UNFINISHED, "still running, or killed before it could report"
     return RunState.MISSING, "not run yet"
 

@@ -218,7 +218,7 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 def write_csv(table: pd.DataFrame, path: Path) -> None:
     """Write the table, or nothing. A text that would be a formula begins with an apostrophe."""
-    texts = table.select_dtypes(object)
+    texts = table.select_dtypes([object, "str"])
     with atomic.whole(path) as temporary:
         table.assign(**texts.map(_without_formula)).to_csv(
             temporary, index=False, lineterminator="\n"

@@ -124,7 +124,7 @@ class TradeOff:
 
     Attributes:
         cheaper: The configuration.
-        time: Its time divided by the fastest configuration's time.
+        time: Its time divided by the time of the fastest one.
         cost: Its cost of a training likewise.
         is_priced: Whether the cost is money; node-hours otherwise.
     """

@@ -1,0 +1,291 @@
+"""A run's folder is named by what was asked for, and its record decides, not Snakemake's memory."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import wait_until
+from project import BIN, REPOSITORY, Project
+from tfscaling.spec import run_spec
+
+#: Ends at once; fails or waits while its user wants that.
+PROGRAM = """
+import pathlib
+import sys
+import time
+
+if pathlib.Path("fail").exists():
+    sys.exit("not today")
+while pathlib.Path("wait").exists():
+    time.sleep(0.1)
+print("loss", 0.5)
+"""
+
+
+def study(project: Project, epochs: int, name: str = "main", repeats: int = 2) -> str:
+    """Write the configuration of a study of a recipe that all studies call `script`."""
+    content: dict[str, Any] = {
+        "study": name,
+        "grid": [
+            {"platform": "laptop", "strategy": "own", "recipe": "script", "nodes": 1,
+             "repeats": repeats}
+        ],
+        "recipes": {
+            "script": {
+                "program": [sys.executable, "program.py"],
+                "per_replica_batch_size": 1,
+                "epochs": epochs,
+            }
+        },
+        "plots": {},
+    }  # fmt: skip
+    return project.overlay(content)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    made = Project(tmp_path)
+    (made.folder / "program.py").write_text(PROGRAM)
+    return made
+
+
+@pytest.fixture(scope="module")
+def finished_runs(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A finished study of two runs, of two epochs; not to be changed."""
+    made = Project(tmp_path_factory.mktemp("finished_runs"))
+    (made.folder / "program.py").write_text(PROGRAM)
+    study(made, 2)
+    made.snakemake()
+    return made
+
+
+@pytest.fixture
+def swept(finished_runs: Project, tmp_path: Path) -> Project:
+    """A copy of a finished study, to be changed."""
+    return finished_runs.copy(tmp_path / "project")
+
+
+@contextlib.contextmanager
+def failing(project: Project) -> Iterator[None]:
+    (project.folder / "fail").touch()
+    yield
+    (project.folder / "fail").unlink()
+
+
+def checksums(project: Project) -> dict[Path, str]:
+    """Record → its checksum."""
+    records = project.of_runs("run.json")
+    return {path: hashlib.sha256(path.read_bytes()).hexdigest() for path in records}
+
+
+def attempts_of(project: Project) -> list[str]:
+    """The folders of all attempts."""
+    return sorted(str(path) for path in project.folder.glob("results/runs/**/attempt=*"))
+
+
+def contents(project: Project) -> dict[str, float]:
+    """All files below results, with the times of their last change."""
+    return {str(p): p.stat().st_mtime for p in (project.folder / "results").rglob("*")}
+
+
+def test_studies_with_equal_names_of_recipes_repeat_no_run_there_and_back(
+    project: Project,
+) -> None:
+    first, second = random.sample(range(1, 1000), 2)
+    for number, (name, epochs) in enumerate(
+        [("one", first), ("two", second), ("one", first), ("one", second), ("two", first),
+         ("two", second), ("one", first)]
+    ):  # fmt: skip
+        study(project, epochs, name)
+        before = checksums(project)
+        planned = project.snakemake("plan").stdout
+        assert ("2 of 2 runs are finished" in planned) == (number > 1)
+        project.snakemake()
+        after = checksums(project)
+        assert {path: after[path] for path in before} == before
+        assert len(after) == min(4, 2 * (number + 1))
+        rows = project.table(f"results/{name}/runs.csv")
+        assert {row["status"] for row in rows} == {"ok"}
+        asked = {record.parent.name for record in before.keys() ^ after.keys()}
+        assert asked <= {f"parameters={row['parameters_hash']}" for row in rows}
+    assert len(attempts_of(project)) == 4
+
+
+def test_a_plan_names_the_changed_parameter_and_what_it_costs(swept: Project) -> None:
+    epochs = random.randint(3, 1000)
+    study(swept, epochs)
+    printed = swept.snakemake("plan").stdout
+    assert f"epochs: 2, now {epochs}" in printed
+    rows = [row for row in swept.table("results/main/details/plan.csv") if row["runs"]]
+    assert [row["runs"] for row in rows] == ["2"]
+    assert float(rows[0]["node_hours"]) > 0
+
+
+def test_an_edit_whose_runs_failed_is_undone_without_a_new_run(swept: Project) -> None:
+    before = checksums(swept)
+    study(swept, 3)
+    with failing(swept):
+        assert swept.snakemake(check=False).returncode != 0
+    study(swept, 2)
+    attempts = attempts_of(swept)
+    assert "2 of 2 runs are finished" in swept.snakemake("plan").stdout
+    swept.snakemake("--touch")
+    listed = swept.snakemake("--list-changes", "params").stdout
+    assert "run.json" not in listed
+    shutil.rmtree(swept.folder / ".snakemake/metadata")
+    for words in ((), ("--rerun-triggers", "mtime"), ("--rerun-triggers", "params", "code")):
+        assert swept.planned(*words) == set()
+        swept.snakemake(*words)
+    assert (checksums(swept), attempts_of(swept)) == (before, attempts)
+
+
+@pytest.mark.parametrize("options", [(), ("--no-hooks",)])
+@pytest.mark.parametrize("deleted", ["nothing", "attempt=1"])
+def test_a_forced_run_that_fails_loses_no_record(
+    options: tuple[str, ...], deleted: str, swept: Project
+) -> None:
+    before = checksums(swept)
+    forced = min(before)
+    shutil.rmtree(forced.with_name(deleted), ignore_errors=True)
+    name = str(forced.relative_to(swept.folder))
+    with failing(swept):
+        assert swept.snakemake(*options, "--forcerun", name, check=False).returncode != 0
+        assert not forced.exists()
+        if not options:
+            rows = swept.table("results/main/partial/runs.csv")
+            assert {row["status"] for row in rows} == {"ok"}
+        files = contents(swept)
+        assert swept.planned() == set()
+        assert swept.planned("--forcerun", name) == {str(Path(name).parent).split("/runs/")[1]}
+        assert len(swept.planned("--forcerun", "train")) == 2
+        swept.snakemake("--dry-run")
+        assert contents(swept) == files
+    swept.snakemake()
+    assert checksums(swept) == before
+
+
+def test_a_forced_run_is_made_again_and_both_records_are_kept(swept: Project) -> None:
+    before = checksums(swept)
+    forced = random.choice([*before])
+    swept.snakemake("--forcerun", str(forced.relative_to(swept.folder)))
+    after = checksums(swept)
+    assert [path for path in before if before[path] != after[path]] == [forced]
+    kept = [forced.parent / f"attempt={number}/record.json" for number in (1, 2)]
+    found = [hashlib.sha256(path.read_bytes()).hexdigest() for path in kept]
+    assert found == [before[forced], after[forced]]
+    assert swept.planned() == set()
+
+
+def test_no_option_that_deletes_outputs_deletes_a_measurement(swept: Project) -> None:
+    before, attempts = checksums(swept), attempts_of(swept)
+    swept.snakemake("--delete-all-output")
+    assert not (swept.folder / "results/main/report.html").exists()
+    assert checksums(swept) == before
+    # named, it is deleted, and comes back from its attempt
+    one = min(before)
+    swept.snakemake("--delete-all-output", str(one.relative_to(swept.folder)))
+    swept.snakemake()
+    assert (checksums(swept), attempts_of(swept)) == (before, attempts)
+    assert {row["status"] for row in swept.table("results/main/runs.csv")} == {"ok"}
+
+
+def test_a_start_without_hooks_writes_what_jobs_read(project: Project) -> None:
+    study(project, 2)
+    for words in (("--dry-run",), ("--summary",)):
+        project.snakemake(*words)
+        assert not (project.folder / "results").exists()
+    project.snakemake("--no-hooks")
+    assert len(checksums(project)) == 2
+    for request in project.of_runs(run_spec.REQUEST):
+        assert request.stat().st_mode & 0o077 == 0
+
+
+def test_touch_makes_no_run_and_reports_those_that_are_missing(swept: Project) -> None:
+    lost = max(checksums(swept)).parent
+    shutil.rmtree(lost)
+    before = checksums(swept)
+    said = swept.snakemake("--touch").stdout
+    assert "touched" in said and "1 run has no record" in said
+    assert "done" not in said and "to do" not in said
+    assert checksums(swept) == before
+    assert len(swept.planned()) == 1
+
+
+@pytest.mark.parametrize("options", [(), ("--rerun-triggers", "mtime")])
+def test_a_study_without_a_valid_run_has_the_same_status_at_each_start(
+    options: tuple[str, ...], swept: Project
+) -> None:
+    model = swept.folder / "program.py"
+    model.write_text(model.read_text() + "\nprint('other code')\n")
+    for _ in range(3):
+        done = swept.snakemake(*options, check=False)
+        assert done.returncode == 1, done.stdout
+        assert "--config rerun=stale" in done.stdout
+    assert {row["status"] for row in swept.table("results/main/runs.csv")} == {"stale"}
+
+
+def test_runs_that_no_study_asks_for_are_listed_and_removed_on_request(swept: Project) -> None:
+    study(swept, 3, "other", repeats=1)
+    swept.snakemake()
+    study(swept, 4)
+    with failing(swept):
+        swept.snakemake(check=False)
+    wanted = {
+        path
+        for path in checksums(swept)
+        if json.loads(path.read_text())["parameters"]["epochs"] == 3
+    }
+    study(swept, 5)
+    files = contents(swept)
+    said = swept.snakemake("clean_runs").stdout
+    assert "asks for 4 runs" in said
+    logs = str(swept.folder / "results/logs")
+    assert {f: t for f, t in contents(swept).items() if logs not in f} == {
+        f: t for f, t in files.items() if logs not in f
+    }
+    swept.snakemake("clean_runs", "--config", "clean=remove")
+    assert {*checksums(swept)} == wanted
+    assert [path.parent for path in wanted] == [*swept.folder.glob("results/runs" + "/*" * 9)]
+    assert "asks for 0 runs" in swept.snakemake("clean_runs").stdout
+
+
+def test_an_orphan_of_a_killed_sweep_replaces_no_record(swept: Project) -> None:
+    """The processes of a local run go on when their snakemake is killed."""
+    before = checksums(swept)
+    forced = min(before)
+    (swept.folder / "wait").touch()
+    words = ["--snakefile", str(REPOSITORY / "Snakefile"), "--configfile", "overlay.yaml"]
+    words += ["--profile", str(REPOSITORY / "profiles/local")]
+    words += ["--forcerun", str(forced.relative_to(swept.folder))]
+    sweep = subprocess.Popen(
+        [BIN / "snakemake", *words], cwd=swept.folder,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    orphan = forced.with_name("attempt=2")
+    wait_until(lambda: (orphan / "spec.json").exists())
+    os.kill(sweep.pid, signal.SIGKILL)
+    sweep.wait()
+    assert not forced.exists()
+    swept.snakemake("--unlock")
+    swept.snakemake()
+    assert checksums(swept) == before
+    (swept.folder / "wait").unlink()
+    wait_until(lambda: (orphan / "failure.json").exists())
+    failure = json.loads((orphan / "failure.json").read_text())
+    assert failure["cause"]["kind"] == "cancelled"
+    time.sleep(1.0)  # it has ended
+    assert checksums(swept) == before
+    assert swept.planned() == set()

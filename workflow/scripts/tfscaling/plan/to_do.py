@@ -1,0 +1,136 @@
+"""Which runs a study has still to make: one answer for plan, budget, dry-run and sweep.
+
+A run is to do if no record of its parameters exists, if it is stale and `rerun: stale` is given, or
+if its user forces it. Snakemake's memory of earlier jobs decides nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tfscaling.record import attempts, prepared_data, run_record, run_states
+from tfscaling.record.run_states import FoundRecord
+from tfscaling.spec import run_spec, user_code, variants
+from tfscaling.spec.config import Config
+from tfscaling.spec.manifest import PlannedRun
+from tfscaling.spec.run_spec import RunRequest
+
+
+@dataclass(frozen=True)
+class RunsToDo:
+    """The runs of a study, and which of them are to do.
+
+    Records are read once, when they are first needed: what a sweep makes meanwhile changes nothing.
+
+    Args:
+        config: The configuration.
+        planned: All planned runs.
+        runs_dir: The folder of all runs.
+        forced: Folders of runs that are repeated although they have a record.
+    """
+
+    config: Config
+    planned: tuple[PlannedRun, ...]
+    runs_dir: Path
+    forced: frozenset[str] = frozenset()
+    _requests: dict[str, RunRequest] = field(default_factory=dict)
+
+    @functools.cached_property
+    def _runs(self) -> dict[str, PlannedRun]:
+        return {run.spec.path: run for run in self.planned}
+
+    @functools.cached_property
+    def _read(self) -> tuple[dict[str, FoundRecord], dict[str, str]]:
+        records, unreadable = {}, {}
+        for path, run in self._runs.items():
+            try:
+                if found := run_states.find_record(run.spec, self.runs_dir / path):
+                    records[path] = found
+            except run_record.RecordError as error:
+                unreadable[path] = str(error)
+        return records, unreadable
+
+    @property
+    def records(self) -> dict[str, FoundRecord]:
+        """The record that counts for each run that has one, by the runs' folders."""
+        return self._read[0]
+
+    @property
+    def unreadable(self) -> dict[str, str]:
+        """Why a record that exists cannot be read, by the runs' folders; they are not to do."""
+        return self._read[1]
+
+    @functools.cached_property
+    def paths(self) -> frozenset[str]:
+        """The folders of the runs that are to do, conditional ones included."""
+        finished = self.records.keys() | self.unreadable.keys()
+        return frozenset(self._runs.keys() - finished | self.repeated)
+
+    @functools.cached_property
+    def repeated(self) -> frozenset[str]:
+        """The folders of the runs that are repeated although they have a record."""
+        if self.config.rerun != "stale":
+            return self.forced
+        specs = [run.spec for run in self.planned]
+        data = prepared_data.folder_beside(self.runs_dir)
+        return self.forced | run_states.stale(self.records, specs, data)
+
+    def file_of_record(self, path: str) -> Path | None:
+        """Return the file of the record of a finished run, also if its attempt alone has it.
+
+        None if the run is to do.
+        """
+        if path in self.paths:
+            return None
+        if path in self.unreadable:
+            return self.runs_dir / path / run_record.RECORD
+        return self.records[path].file
+
+    def request(self, path: str) -> RunRequest:
+        """Return what the next job of a run is to make; during a sweep always the same."""
+        if path not in self._requests:
+            is_repeated = path in self.repeated
+            numbers = attempts.numbers(self.runs_dir / path) if is_repeated else ()
+            spec = self._runs[path].spec
+            self._requests[path] = RunRequest(spec=spec, replaces=max(numbers, default=0))
+        return self._requests[path]
+
+    def restore_records(self) -> None:
+        """Put records of finished runs in their places which only attempts have. Raises OSError."""
+        for path, found in self.records.items():
+            folder = self.runs_dir / path
+            if path in self.paths or found.file.parent == folder:
+                continue
+            attempts.restore_record(found.file, folder / run_record.RECORD)
+            # a job of an earlier start that was to repeat the run finds it finished
+            run_spec.write_request(folder, RunRequest(spec=self._runs[path].spec))
+
+    def keep_records(self) -> None:
+        """Let attempts keep the records that are about to be replaced. Raises OSError."""
+        for path in self.repeated & self.records.keys():
+            found = self.records[path]
+            if found.file.parent == self.runs_dir / path:
+                attempts.keep_record(found.file, found.record.attempt)
+
+    def outdated_data(self) -> list[Path]:
+        """Return the prepared data of older user code that runs to do would read."""
+        found = []
+        for data, dataset in dict.fromkeys(self._data_to_read()):
+            code = user_code.of_names(dataset)
+            file = prepared_data.folder_beside(self.runs_dir) / f"{data}.npz"
+            facts = prepared_data.facts(file) if code.functions else None
+            if facts and user_code.differences(facts.user_code, code.checksums()):
+                found.append(file)
+        return found
+
+    def _data_to_read(self) -> Iterable[tuple[str, str]]:
+        """Yield prepared data and dataset of each run to do that no other run decides about."""
+        for path in self.paths:
+            run = self._runs[path]
+            data, dataset = variants.data_of(run.spec), run.spec.dataset
+            is_selected = self.config.is_selected(run.spec.point.platform)
+            if data and dataset and is_selected and not run.is_conditional:
+                yield data, dataset

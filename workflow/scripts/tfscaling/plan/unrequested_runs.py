@@ -1,0 +1,98 @@
+"""Runs that no study of a folder asks for, as after an edit of a recipe: list or remove them."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Iterator, Set
+from pathlib import Path
+from typing import NamedTuple
+
+from tfscaling.record import attempts, run_record
+from tfscaling.spec.config import AXES
+from tfscaling.spec.manifest import Manifest
+
+
+class UnrequestedRun(NamedTuple):
+    """A run that no study asks for; `path` is its folder below results/runs."""
+
+    path: str
+    node_hours: float
+    has_record: bool
+    is_unfinished: bool
+    """Whether it has begun and left neither a record nor a failure: it may still run."""
+
+
+def find(results: Path, study: str, planned: Manifest) -> list[UnrequestedRun]:
+    """Return the runs that neither this study nor any other study below `results` asks for.
+
+    Args:
+        results: The folder of studies and runs.
+        study: The name of this study.
+        planned: Its manifest; the other studies have theirs in their folders.
+
+    Raises:
+        ManifestError: If the manifest of another study cannot be read.
+    """
+    requested = {run.spec.path for run in planned.runs}
+    for file in sorted(results.glob("*/details/manifest.json")):
+        if file.parts[-3] != study:
+            requested |= {run.spec.path for run in Manifest.read(file).runs}
+    return [*_others(results / "runs", requested)]
+
+
+def _others(runs_dir: Path, requested: Set[str]) -> Iterator[UnrequestedRun]:
+    for folder in sorted(runs_dir.glob("/".join(["*"] * (len(AXES) + 1)))):
+        path = folder.relative_to(runs_dir).as_posix()
+        if path in requested:
+            continue
+        wall_time_s, record = attempts.failed_attempts(folder).wall_time_s, None
+        with contextlib.suppress(run_record.RecordError):
+            record = run_record.outcome(folder / run_record.RECORD)
+        if isinstance(record, run_record.RunRecord):
+            wall_time_s += record.phases.wall_time_s
+        elif record is not None:
+            wall_time_s += record.wall_time_s or 0.0
+        axes = dict(part.split("=", 1) for part in path.split("/"))
+        has_ended = record is not None or (folder / run_record.FAILURE).exists()
+        yield UnrequestedRun(
+            path,
+            int(axes["nodes"]) * wall_time_s / 3600,
+            (folder / run_record.RECORD).exists(),
+            bool(attempts.numbers(folder)) and not has_ended,
+        )
+
+
+def clean(results: Path, study: str, planned: Manifest, *, remove: bool) -> list[str]:
+    """Return a line for each run that no study asks for, and the sum; remove the runs if asked to.
+
+    Runs that may still run are kept. The arguments are as in `find`. Raises ManifestError and
+    OSError.
+    """
+    found = find(results, study, planned)
+    lines = []
+    for run in found:
+        kind = "record" if run.has_record else "unfinished" if run.is_unfinished else "no record"
+        kept = " (kept: it may still run)" if run.is_unfinished else ""
+        lines.append(f"{run.node_hours:.3g} node-hours, {kind}: {run.path}{kept}")
+    ended = [run for run in found if not run.is_unfinished]
+    if remove:
+        for run in ended:
+            _remove(results / "runs", run.path)
+    number = "1 run" if len(ended) == 1 else f"{len(ended)} runs"
+    node_hours = sum(run.node_hours for run in ended)
+    verb = "removed" if remove else "no study of this folder asks for"
+    advice = "" if remove or not ended else "; --config clean=remove removes them"
+    return [*lines, f"{verb} {number} with {node_hours:.3g} node-hours{advice}"]
+
+
+def _remove(runs_dir: Path, path: str) -> None:
+    """Remove the folder of a run, and the folders above it that are empty then."""
+    shutil.rmtree(runs_dir / path)
+    for folder in (runs_dir / path).parents:
+        if folder == runs_dir:
+            break
+        try:
+            folder.rmdir()
+        except OSError:  # it has other runs
+            break
