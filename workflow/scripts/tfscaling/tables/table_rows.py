@@ -222,7 +222,7 @@ def write_csv(table: pd.DataFrame, path: Path) -> None:
     # as objects: numbers of a column that also has None stay what they are
     written = {
         name: pd.Series(map(_without_formula, texts[name]), texts.index, dtype=object)
-        for name in texts
+        for name in map(str, texts)
     }
     with atomic.whole(path) as temporary:
         table.assign(**written).to_csv(temporary, index=False, lineterminator="\n")
