@@ -43,7 +43,7 @@ def test_a_sweep_whose_driver_ends_at_five_random_moments(
         begun = functools.partial(gated.folder.glob, "results/runs/**/attempt=1")
         wait_for(lambda: bool([*begun()]), "a run to begin")
         (attempt,) = begun()
-        (gated.folder / f"gate-{attempt.parent.name}").touch()
+        (gated.folder / f"gate-{attempt.parent.parent.name}").touch()
         wait_for(lambda: running not in queue(cluster), "a run to end without a driver")
         clear(gated, cluster)
 

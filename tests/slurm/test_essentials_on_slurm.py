@@ -186,7 +186,7 @@ def test_a_killed_driver_resumes_and_an_interrupted_one_cancels(
         assert driver.end(signal.SIGKILL)[0] == KILLED
         wait_for(lambda: bool([*gated.folder.glob("results/runs/**/attempt=1")]), "a run to begin")
         (attempt,) = gated.folder.glob("results/runs/**/attempt=1")
-        (gated.folder / f"gate-{attempt.parent.name}").touch()
+        (gated.folder / f"gate-{attempt.parent.parent.name}").touch()
         wait_for(lambda: running not in queue(cluster), "a run to end without a driver")
         clear(gated, cluster)
 
