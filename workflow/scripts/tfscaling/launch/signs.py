@@ -66,6 +66,7 @@ class Signs:
         self._faults: set[int | None] = set()
         self._ranks: set[asyncio.StreamWriter] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._ended = asyncio.Event()
 
     @contextlib.contextmanager
     def served(self, host: str, ranks: int) -> Iterator[str]:
@@ -76,16 +77,18 @@ class Signs:
         second network).
         """
         _allow_files(2 * _STRANGERS_MAX + 3 * ranks)
-        done = threading.Event()
+        serves = threading.Event()
         with _listener(host) as listener:
             port = listener.getsockname()[1]
-            work = self._serve(listener, done)
+            work = self._serve(listener, serves)
             thread = threading.Thread(target=asyncio.run, args=(work,), daemon=True)
             thread.start()
+            serves.wait()
             try:
                 yield f"{host}:{port} {self._secret}"
             finally:
-                done.set()
+                assert self._loop is not None
+                self._loop.call_soon_threadsafe(self._ended.set)
                 thread.join()
 
     def update(self, *, files: bool = False) -> None:
@@ -172,12 +175,14 @@ class Signs:
         lines.append(event)
         self.progress += 1
 
-    async def _serve(self, listener: socket.socket, done: threading.Event) -> None:
+    async def _serve(self, listener: socket.socket, serves: threading.Event) -> None:
+        # no executor: its module, imported while the launcher forks ranks, loses its lock
         self._loop = asyncio.get_running_loop()
+        serves.set()
         listener.setblocking(False)
         listener.listen(socket.SOMAXCONN)  # those that wait there take no descriptor
         accepting = asyncio.create_task(self._accept(listener))
-        await asyncio.to_thread(done.wait)
+        await self._ended.wait()
         accepting.cancel()
 
     async def _accept(self, listener: socket.socket) -> None:
