@@ -19,7 +19,6 @@ CONTENT: dict[str, Any] = {
     "grid": [{"platform": "site", "strategy": "own", "recipe": "user", "nodes": [1, 2]}],
     "recipes": {"user": {"program": ["sleep", "1"], "per_replica_batch_size": 1, "epochs": 1}},
     "platforms": {"site": SITE},
-    "plots": {},
 }
 
 

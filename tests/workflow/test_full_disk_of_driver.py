@@ -36,7 +36,6 @@ def test_a_full_disk_is_named_and_the_same_command_finishes_the_sweep(tmp_path: 
             "recipes": {"filling": {"program": ["python3", "filling.py"],
                                     "observe": "nothing", "per_replica_batch_size": 1,
                                     "epochs": 1}},
-            "plots": {},
         })  # fmt: skip
         done = project.snakemake(check=False)
         assert done.returncode == 1

@@ -36,7 +36,6 @@ def test_plan_and_partial_leave_the_lock_and_other_commands_are_refused(tmp_path
         {
             "grid": [{"platform": "laptop", "strategy": "own", "recipe": "user", "nodes": 1}],
             "recipes": {"user": {"program": program, "per_replica_batch_size": 1, "epochs": 1}},
-            "plots": {},
         }
     )
     project.snakemake()

@@ -40,9 +40,7 @@ def test_sigterm_ends_a_sweep_of_a_thousand_ready_jobs(tmp_path: Path) -> None:
     project = Project(tmp_path)
     recipe = {"program": ["true"], "per_replica_batch_size": 1, "epochs": 1}
     block = {"platform": "laptop", "strategy": "own", "recipe": "user", "nodes": 1}
-    project.overlay(
-        {"grid": [{**block, "repeats": 1000}], "recipes": {"user": recipe}, "plots": {}}
-    )
+    project.overlay({"grid": [{**block, "repeats": 1000}], "recipes": {"user": recipe}})
     plugin = tmp_path / "plugins/snakemake_scheduler_plugin_sigterm"
     plugin.mkdir(parents=True)
     (plugin / "__init__.py").write_text(SCHEDULER)

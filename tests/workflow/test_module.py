@@ -18,7 +18,7 @@ pytestmark = pytest.mark.full
 
 LAPTOP = {"launcher": "local", "devices": "logical", "nodes_max": 2, "cpus_per_node": 2}
 POINT = {"platform": "laptop", "model": SMALL_MODEL, "nodes": 1}
-OWN: dict[str, Any] = {"grid": [{**POINT, "recipe": "own"}], "recipes": {"own": QUICK}, "plots": {}}
+OWN: dict[str, Any] = {"grid": [{**POINT, "recipe": "own"}], "recipes": {"own": QUICK}}
 #: The same study below a prefix, with published results, plots and a round for a larger batch.
 OTHER: dict[str, Any] = {
     "grid": [

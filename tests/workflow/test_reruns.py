@@ -219,7 +219,7 @@ def test_studies_leave_each_other_alone(copied: Project) -> None:
     study = copied.folder / "results/main"
     before = {path: path.stat().st_mtime_ns for path in study.rglob("*") if path.is_file()}
     first = copied.table()
-    copied.overlay(changed(study="other", comparison={"title": "Other"}, plots={}))
+    copied.overlay(changed(study="other", comparison={"title": "Other"}))
     made = copied.made()
     copied.snakemake()
     assert copied.made() == made

@@ -50,7 +50,6 @@ def study(project: Project, epochs: int, name: str = "main", repeats: int = 2) -
                 "epochs": epochs,
             }
         },
-        "plots": {},
     }  # fmt: skip
     return project.overlay(content)
 

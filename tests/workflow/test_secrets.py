@@ -90,7 +90,6 @@ def test_secrets_of_a_run_are_in_no_command_no_open_file_and_no_reason(tmp_path:
                         "env": {"TOKEN": values["env"]},
                     }
                 },
-                "plots": {},
                 **more,
             }
         )

@@ -17,7 +17,6 @@ SLEEP: dict[str, Any] = {
         {"platform": "laptop", "strategy": "own", "recipe": "user", "nodes": [1, 2], "repeats": 2},
     ],
     "recipes": {"user": {"program": ["sleep", "1"], "per_replica_batch_size": 1, "epochs": 1}},
-    "plots": {},
 }  # fmt: skip
 #: The same on a cluster; nothing is submitted here.
 CLUSTER: dict[str, Any] = {

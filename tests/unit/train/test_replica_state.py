@@ -122,4 +122,4 @@ def test_moments_of_the_replicas_are_averaged() -> None:
         assert (variable.numpy() == value).all()  # the replica's, not the model's
     states.average()
     for variable, before, after in zip(moments, start, once, strict=True):
-        assert variable.numpy() == pytest.approx((before + after) / 2, rel=1e-6, abs=1e-6)
+        assert variable.numpy() == pytest.approx((before + after) / 2, rel=1e-6)
