@@ -48,6 +48,8 @@ UNCHANGED = frozenset(
 )
 #: Seconds between a run's end and the next run's start.
 _PAUSE_S = 5.0
+#: When the first run starts.
+_BEGIN = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 
 
 def make(
@@ -80,7 +82,7 @@ def make(
     project.snakemake(*arguments, *targets, config=config)
     made = {point: (project.folder / _record(spec)).read_text() for point, spec in first.items()}
     scattered = random.Random(seed)
-    begun = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+    begun = _BEGIN
     for run in grid.randomised(due, planned.order_seed):
         spec = run.spec
         duration_s = time_s(spec) * math.exp(scattered.gauss(0.0, scatter))
@@ -97,6 +99,19 @@ def set_times(project: Project, time_s: Callable[[dict[str, Any]], float]) -> No
     for path in sorted(project.folder.glob(f"results/runs/**/{run_record.RECORD}")):
         record = json.loads(path.read_text())
         write(path, timed(record, time_s(record)))
+    date_apart(project)
+
+
+def date_apart(project: Project) -> None:
+    """Date a project's records one after the other: runs at the same time are not compared."""
+    paths = project.folder.glob(f"results/runs/**/{run_record.RECORD}")
+    records = {path: json.loads(path.read_text()) for path in paths}
+    begun = _BEGIN
+    for path in sorted(records, key=lambda path: records[path]["environment"]["started"]):
+        records[path]["environment"]["started"] = begun.isoformat()
+        longest_s = sum(filter(None, records[path]["phases"].values()))
+        begun += datetime.timedelta(seconds=longest_s + _PAUSE_S)
+        write(path, records[path])
 
 
 def write(path: Path, record: dict[str, Any]) -> None:

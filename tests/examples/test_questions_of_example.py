@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import datetime
-import json
 import os
 import shutil
 from collections import Counter
 from pathlib import Path
 
 import pytest
+import timed_runs
 from project import REPOSITORY, Project
 from shared import made_once
 
@@ -26,16 +25,6 @@ ANSWERS = {
 }
 
 
-def date_apart(project: Project) -> None:
-    """Let the records say that the runs were made one after the other."""
-    begin = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
-    for number, path in enumerate(sorted(project.of_runs("run.json"))):
-        record = json.loads(path.read_text())
-        moment = begin + datetime.timedelta(minutes=10 * number)
-        record["environment"]["started"] = moment.isoformat(timespec="milliseconds")
-        path.write_text(json.dumps(record))
-
-
 @pytest.fixture(scope="module")
 def asked(mnist: Path, tmp_path_factory: pytest.TempPathFactory) -> Project:
     """The runs, made once, and the three questions."""
@@ -46,7 +35,7 @@ def asked(mnist: Path, tmp_path_factory: pytest.TempPathFactory) -> Project:
         shutil.copytree(REPOSITORY / FOLDER, folder / FOLDER)
         made: list[dict[Path, int]] = []
         project.snakemake(*AT_ONCE, config=[f"{FOLDER}/config.yaml"])
-        date_apart(project)
+        timed_runs.date_apart(project)
         for overlay in ANSWERS:
             config = [f"{FOLDER}/{name}" for name in ("config.yaml", overlay) if name]
             project.snakemake(*AT_ONCE, config=config)

@@ -60,6 +60,7 @@ def test_a_sweep_projects_the_whole_and_marks_it(mnist: Path, tmp_path: Path) ->
         assert record["metrics"]["examples_trained"] == STOP * BATCH
     for path in project.folder.glob("results/runs/**/run.json"):
         set_time(path)
+    timed_runs.date_apart(project)
     project.snakemake()
     rows = {row["recipe"]: row for row in project.table()}
     projected_from = [rows[name]["projected_from_steps"] for name in ("short", "whole")]
