@@ -17,7 +17,7 @@ from shared import made_once
 # ignored by what a shell starts in the background or by nohup, and so by all that tests start
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
-# tests start a `make` of their own, not a part of the one that has started them
+# tests start a separate `make`, no part of the `make` that runs the tests
 for _name in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS"):
     os.environ.pop(_name, None)
 # pytest keeps the modules that it compiles; otherwise each worker compiles all of them

@@ -81,7 +81,7 @@ DISTURBANCES = (
 )
 #: How many of the next calls of sbatch or squeue a disturbance of the site's programs changes.
 CALLS = {"busy": 3, "banner": 4, "limit": 4, "empty": 1}
-#: sbatch as a site has it: a file in `folder` for each of the next calls that is not as usual.
+#: sbatch with the oddities of a site: a file in `folder` for each of the next odd calls.
 SBATCH = """
 case "$*" in *--test-only*) exec {real} "$@";; esac
 take() {{

@@ -18,7 +18,7 @@ from claims import INDIFFERENCE, is_false, nodes_of
 from measured import NOTHING_PLANNED
 from simulated import NOISES, RUNS, Sweeps, line, noise, share
 from tfscaling.conclusions import clouds, findings
-from tfscaling.conclusions.answers.answer import by_goals
+from tfscaling.conclusions.answers.answer import answers_by_goal
 from tfscaling.conclusions.answers.answer_types import Answer
 from tfscaling.conclusions.evidence import Study
 from tfscaling.spec.config import Limit, Question
@@ -151,7 +151,7 @@ def choices(
         )
     }
     for tables in sweeps.times(true_s, kind, trials):
-        for choice in by_goals(Study(*tables, NOTHING_PLANNED)):
+        for choice in answers_by_goal(Study(*tables, NOTHING_PLANNED)):
             if choice.goal == "execution_time_s":
                 point: Any = choice.point
                 own = true_s[places[point.recipe, point.platform, point.nodes]]
@@ -211,7 +211,7 @@ def recommended(kind: tuple[str, float], trials: int, question: Question) -> lis
         times = true_s[:, None] * np.exp(noise("normal", 0.05, 4, dice))
         accuracy = 1 - errors[:, None] * np.exp(noise(*kind, 4, dice))
         tables = sweeps.tables(execution_time_s=times, quality=accuracy, test_accuracy=accuracy)
-        choices = by_goals(Study(*tables, NOTHING_PLANNED, question=question))
+        choices = answers_by_goal(Study(*tables, NOTHING_PLANNED, question=question))
         (choice,) = [each for each in choices if each.goal == "execution_time_s"]
         found.append(None if choice.point is None else choice.point.nodes)
     return found

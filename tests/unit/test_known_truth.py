@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 from known_truth import DIVERGED, NODES, OK, PLATFORMS, REPEATS, STEPPED, TrueSet, Writer
 from tfscaling.conclusions import clouds, findings
-from tfscaling.conclusions.answers.answer import by_goals
+from tfscaling.conclusions.answers.answer import answers_by_goal
 from tfscaling.conclusions.answers.answer_types import Answer
 from tfscaling.conclusions.evidence import Study
 from tfscaling.record import attempts
@@ -63,7 +63,7 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         study = Study(comparison, runs, planned)
         between = clouds.table(study)
         found = findings.table(study)
-        sets.append(Made(truth, runs, comparison, between, found, list(by_goals(study))))
+        sets.append(Made(truth, runs, comparison, between, found, list(answers_by_goal(study))))
     return sets
 
 

@@ -15,7 +15,7 @@ from builders import manifest_of, raw_config, write_record
 from plotted import legend_of, points_of
 from rows import point, rows_of
 from tfscaling.conclusions import clouds, findings
-from tfscaling.conclusions.answers.answer import by_goals
+from tfscaling.conclusions.answers.answer import answers_by_goal
 from tfscaling.conclusions.evidence import Study
 from tfscaling.page import plot_quality
 from tfscaling.page.plot_figure import Tables
@@ -165,7 +165,7 @@ def test_a_target_is_of_the_quality_of_the_point_and_reached_from_its_better_sid
 def test_the_decision_takes_the_better_value(recipe: str, best: int, made: Made) -> None:
     (found,) = [
         choice
-        for choice in by_goals(made.study)
+        for choice in answers_by_goal(made.study)
         if choice.goal == "quality" and choice.work.endswith(recipe)
     ]
     assert found.support == SUPPORTED
@@ -270,7 +270,7 @@ def test_with_a_best_value_errors_are_compared(
     pair = (point_of(rows[0]), point_of(rows[1]))
     (found,) = Samples(made.runs).differences("quality", [pair], 1)
     assert found is not None and found.ratio == pytest.approx(times, rel=1e-4)
-    (choice,) = [c for c in by_goals(made.study) if c.goal == "quality"]
+    (choice,) = [c for c in answers_by_goal(made.study) if c.goal == "quality"]
     assert choice.point is not None and choice.point.nodes == taken
 
 
@@ -289,7 +289,7 @@ def test_a_run_without_its_quality_counts_and_says_why(tmp_path: Path) -> None:
     assert "measured no test_rmse" in text and ERROR in text
     texts = [w.text for w in data_warnings.find(lacking.comparison, lacking.runs)]
     assert any("measured no test_rmse" in text for text in texts)
-    (choice,) = [c for c in by_goals(lacking.study) if c.goal == "quality"]
+    (choice,) = [c for c in answers_by_goal(lacking.study) if c.goal == "quality"]
     assert choice.point is None and all("test rmse" in each.reason for each in choice.not_covered)
 
 

@@ -262,7 +262,7 @@ def test_runs_that_no_study_asks_for_are_listed_and_removed_on_request(swept: Pr
 
 
 def test_an_orphan_of_a_killed_sweep_replaces_no_record(swept: Project) -> None:
-    """The processes of a local run go on when their snakemake is killed."""
+    """Processes of a local run continue after their snakemake is killed."""
     before = checksums(swept)
     forced = min(before)
     (swept.folder / "wait").touch()

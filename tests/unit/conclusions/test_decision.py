@@ -13,7 +13,7 @@ from builders import study_folder, valid_config
 from measured import NOTHING_PLANNED, around, measured, nothing_measured, went_on
 from msgspec.structs import replace
 from tfscaling.conclusions import decision, next_steps
-from tfscaling.conclusions.answers.answer import by_goals
+from tfscaling.conclusions.answers.answer import answers_by_goal
 from tfscaling.conclusions.answers.answer_types import Answer
 from tfscaling.conclusions.contest import Contest, contest, preferred
 from tfscaling.conclusions.evidence import NO_MEMORY, Study
@@ -62,7 +62,7 @@ def to_target(
 
 def choice(tables: Tables, goal: str = "execution_time_s", indifference: float = 0.05) -> Answer:
     asked = Question(indifference=indifference)
-    choices = by_goals(Study(*tables, NOTHING_PLANNED, question=asked))
+    choices = answers_by_goal(Study(*tables, NOTHING_PLANNED, question=asked))
     (found,) = [choice for choice in choices if choice.goal == goal]
     return found
 
@@ -114,7 +114,7 @@ def test_the_lowest_energy_is_named_where_it_is_measured() -> None:
     found = choice(with_energy(dict.fromkeys((1, 2, 4), "GPUs")), "energy_kwh")
     assert (found.support, taken(found), uncovered(found)) == (SUPPORTED, ("east", 4), [])
     alone = Study(*tables_of({("east", 1): [1.0]}), NOTHING_PLANNED)
-    goals = {each.goal for each in by_goals(alone)}
+    goals = {each.goal for each in answers_by_goal(alone)}
     assert "energy_kwh" not in goals
 
 
@@ -284,7 +284,7 @@ def test_other_work_is_no_rival() -> None:
         table.loc[table["nodes"] == 2, "model"] = "resnet50"
     found = [
         c
-        for c in by_goals(Study(comparison, runs, NOTHING_PLANNED))
+        for c in answers_by_goal(Study(comparison, runs, NOTHING_PLANNED))
         if c.goal == "execution_time_s"
     ]
     assert [(c.work, taken(c)) for c in found] == [

@@ -12,7 +12,7 @@ import pytest
 from measured import NOTHING_PLANNED, around, measured, nothing_measured, went_on
 from tfscaling.conclusions import headline
 from tfscaling.conclusions.answers.answer import answer as answers
-from tfscaling.conclusions.answers.answer import by_goals
+from tfscaling.conclusions.answers.answer import answers_by_goal
 from tfscaling.conclusions.answers.answer_types import Answer, Candidate
 from tfscaling.conclusions.evidence import Study
 from tfscaling.conclusions.headline import HeadlineRow
@@ -96,16 +96,16 @@ def with_queue(waits_s: dict[int, float]) -> Study:
 
 def test_with_its_wait_another_point_may_end_first() -> None:
     found = with_queue({1: 5.0, 2: 100.0})
-    choices = {choice.goal: choice for choice in by_goals(found)}
+    choices = {choice.goal: choice for choice in answers_by_goal(found)}
     assert choices["time_with_queue_s"].point.nodes == 1
     assert choices["execution_time_s"].point.nodes == 2
     assert nodes(answer(found)[1].leader) == [1] and "queue" in text(found)
     by_run = dataclasses.replace(found, question=Question())
-    assert "time_with_queue_s" not in {choice.goal for choice in by_goals(by_run)}
+    assert "time_with_queue_s" not in {choice.goal for choice in answers_by_goal(by_run)}
 
 
 def test_a_point_whose_wait_is_not_known_takes_no_part() -> None:
-    choices = {c.goal: c for c in by_goals(with_queue({1: 5.0}))}
+    choices = {c.goal: c for c in answers_by_goal(with_queue({1: 5.0}))}
     assert choices["time_with_queue_s"].point.nodes == 1
     (out,) = choices["time_with_queue_s"].not_covered
     assert "queue" in out.reason and out.is_open

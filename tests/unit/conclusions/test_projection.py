@@ -16,7 +16,7 @@ import pytest
 from builders import manifest_of, raw_config, study_folder
 from scipy.signal import lfilter
 from tfscaling.conclusions import decision, headline, projection
-from tfscaling.conclusions.answers.answer import by_goals
+from tfscaling.conclusions.answers.answer import answers_by_goal
 from tfscaling.conclusions.evidence import Study
 from tfscaling.conclusions.projection import NO_INTERVAL, NOT_CHECKED, OUTSIDE, WITHIN
 from tfscaling.plan import costed_plan
@@ -120,7 +120,7 @@ def test_a_run_of_the_whole_checks_the_projection(
     (high,) = drawn.loc[is_short, "execution_time_s_high"]
     assert high == row["execution_time_s_high"] or not is_known(row["execution_time_s_high"])
     pd.testing.assert_frame_equal(drawn[~is_short], study.comparison[~is_short])
-    choice, *_ = (c for c in by_goals(study) if c.work.endswith("short"))
+    choice, *_ = (c for c in answers_by_goal(study) if c.work.endswith("short"))
     answer, *_ = rows_of(headline.table(study))
     decided = decision.DecisionRow.of(choice)
     if len(paces) > 2:
@@ -167,7 +167,7 @@ def test_short_and_whole_runs_are_points_of_their_own_and_the_short_ones_are_mar
     shown = comparison.as_text(study.comparison, "T", ["execution_time_s"])
     assert shown.cells[display.PROJECTED].tolist()[0] == "100 of 1,000"
     assert shown.cells[display.PROJECTED].tolist()[2] == display.MISSING
-    choices = {(c.work, c.goal): decision.sentence(c) for c in by_goals(study)}
+    choices = {(c.work, c.goal): decision.sentence(c) for c in answers_by_goal(study)}
     assert "projected" in choices["mnist_cnn, short", "execution_time_s"]
     assert "not projected" in choices["mnist_cnn, short", "quality"]
     assert "projected" not in choices["mnist_cnn, whole", "execution_time_s"]
@@ -242,7 +242,7 @@ def test_complete_runs_are_judged_by_the_whole_training_that_is_asked_about(
     if is_projected:
         assert row["evaluation_time_s"] == pytest.approx(90 * EVALUATION_S)
         assert row["examples_trained"] == 90 * 384
-    choices = {choice.goal: choice for choice in by_goals(study)}
+    choices = {choice.goal: choice for choice in answers_by_goal(study)}
     taken = choices["execution_time_s"]
     assert taken.point is not None
     assert (taken.point.nodes, taken.support) == (nodes, "supported")

@@ -22,8 +22,8 @@ MINUTES = DRAWN.randint(1, 5000)
 MEMORY = DRAWN.randint(1, 100_000)
 
 
-def given(*words: str) -> Any:
-    """The overrides of rule train as Snakemake reads them from its command line."""
+def parse_overrides(*words: str) -> Any:
+    """Return the overrides of rule train, parsed as on Snakemake's command line."""
     return parse_set_resources([f"train:{word}" for word in words])["train"]
 
 
@@ -32,7 +32,7 @@ def overridden(*words: str, defaults: Sequence[str] = (), **keys: Any) -> dict[s
     raw = raw_config(*((("platforms", "cluster", key), value) for key, value in keys.items()))
     for change in resource_overrides.override_platforms(
         raw,
-        given(*words) if words else {},
+        parse_overrides(*words) if words else {},
         Resources.parse([*defaults], allow_expressions=True),
     ):
         raw = resource_overrides.merged(raw, change)
@@ -102,7 +102,7 @@ def test_what_the_grid_sets_is_refused_with_the_key_to_change(name: str) -> None
 
 
 def test_others_are_left_to_snakemake() -> None:
-    assert not [*resource_overrides.refusals("train", given("licence=1", "runtime=2"))]
+    assert not [*resource_overrides.refusals("train", parse_overrides("licence=1", "runtime=2"))]
 
 
 def settings_of(**changes: Any) -> list[Any]:

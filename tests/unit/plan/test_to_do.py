@@ -50,7 +50,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Plann
 
 
 def write_current_record(run: PlannedRun) -> None:
-    """Write a record of the code that is there."""
+    """Write a record of the current code."""
     path = write_record(RUNS, run)
     record = json.loads(path.read_text())
     record["environment"]["user_code"] = user_code.of_run(run.spec).checksums()

@@ -85,7 +85,7 @@ class Ranks:
         return text
 
 
-#: A process of another user: takes what it gets from the socket, or offers memory of its own.
+#: A process of another user: takes what it gets from the socket, or offers separate memory.
 STRANGER = """
 import os, socket, sys
 os.setuid(int(sys.argv[1]))

@@ -257,7 +257,7 @@ class SlurmClient:
         return self._accounted(fields, f"--jobs={number}", allocations=False)
 
     def account_lineages(self, account: str) -> list[str] | NoAnswer:
-        """Return the accounts above an account, as `/root/physics/`; of Slurm 23.11 and later."""
+        """Return the accounts from Slurm's topmost account down to an account (Slurm 23.11)."""
         layout = ("--noheader", "--parsable2", "show", "associations", "format=Lineage")
         return self._read(str.split, "sacctmgr", *layout, "where", f"accounts={account}")
 

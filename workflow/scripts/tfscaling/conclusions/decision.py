@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 import pandas as pd
 
-from tfscaling.conclusions.answers.answer import by_goals
+from tfscaling.conclusions.answers.answer import answers_by_goal
 from tfscaling.conclusions.answers.answer_types import Answer
 from tfscaling.conclusions.contest import COSTS
 from tfscaling.conclusions.evidence import Study
@@ -70,7 +70,7 @@ COLUMNS = tuple(columns(DecisionRow))
 
 def table(study: Study) -> pd.DataFrame:
     """Return one `DecisionRow` for each answer."""
-    return frame(DecisionRow, [DecisionRow.of(found) for found in by_goals(study)])
+    return frame(DecisionRow, [DecisionRow.of(found) for found in answers_by_goal(study)])
 
 
 def sentence(found: Answer) -> str:

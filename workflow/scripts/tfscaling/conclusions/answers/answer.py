@@ -32,7 +32,7 @@ def answer(study: Study) -> tuple[Answer, ...]:
     return tuple(answers)
 
 
-def by_goals(study: Study) -> Iterator[Answer]:
+def answers_by_goal(study: Study) -> Iterator[Answer]:
     """Yield the measured answers of all questions, by each goal in the order of GOALS."""
     for asked in answer(study):
         each = [own for own in (asked, *asked.other_goals) if own.is_measured]
