@@ -17,7 +17,7 @@ from tfscaling.launch.launchers import LAUNCHERS
 from tfscaling.page.plot_registry import PLOTS
 from tfscaling.record import run_states
 from tfscaling.record.metrics import METRICS
-from tfscaling.spec import grid, config_files, configuration, platforms
+from tfscaling.spec import acceptance, grid, config_files, configuration, platforms
 from tfscaling.spec import run_spec, user_code, variants
 from tfscaling.spec.config import AXES
 from tfscaling.spec.registries import Registries
@@ -91,7 +91,7 @@ REGISTRIES = Registries(
 )
 try:
     SOURCES = config_sources()
-    CONFIG, MANIFEST = grid.accept(overridden_configuration(), REGISTRIES, SOURCES)
+    CONFIG, MANIFEST = acceptance.accept(overridden_configuration(), REGISTRIES, SOURCES)
     if CONFIG.published.path:
         from tfscaling.tables import published_results
 

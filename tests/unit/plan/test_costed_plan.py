@@ -26,7 +26,7 @@ from tfscaling.record import attempts, run_record
 from tfscaling.record.attempts import Cause, FailureReport
 from tfscaling.record.phases import PHASES, WALL_PHASES
 from tfscaling.record.run_record import RunRecord
-from tfscaling.spec import configuration, grid
+from tfscaling.spec import acceptance, configuration
 from tfscaling.spec.config import Config, Limit, Question
 from tfscaling.spec.manifest import PlannedRun
 from tfscaling.spec.run_spec import RunSpec
@@ -360,7 +360,7 @@ def test_recipes_that_train_more_on_more_nodes_are_named(
     sizes = {"per_replica_batch_size": None, **recipe}
     recipes = {"weak": replace(config.recipes["weak"], **sizes)}
     points: list[dict[str, Any]] = [
-        {**run.spec.point.axes} for run in grid.expand(config, REGISTRIES).runs
+        {**run.spec.point.axes} for run in acceptance.plan(config, REGISTRIES).runs
     ]
     rows = [
         costed_plan.PlanRow(**point, devices="CPU", feasibility="runs", reason="")
