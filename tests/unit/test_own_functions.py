@@ -14,10 +14,10 @@ from builders import REGISTRIES, raw_config, refused
 from tfscaling.datasets import catalogue
 from tfscaling.record import prepared_data, run_states
 from tfscaling.record.run_record import PreparedData
-from tfscaling.spec import acceptance, configuration, user_code
-from tfscaling.spec.config import CROSS_ENTROPY, Recipe
-from tfscaling.spec.configuration import ConfigError
-from tfscaling.spec.manifest import Manifest
+from tfscaling.study import acceptance, configuration, user_code
+from tfscaling.study.config import CROSS_ENTROPY, Recipe
+from tfscaling.study.configuration import ConfigError
+from tfscaling.study.manifest import Manifest
 
 pytestmark = pytest.mark.full
 
@@ -121,9 +121,8 @@ def test_parameters_tell_a_users_model_and_its_loss_apart() -> None:
         raw = raw_config(
             (("grid", 0, "model"), model), (("recipes", "weak", "dataset"), "mnist"), *changes
         )
-        return dict(
-            acceptance.plan(configuration.validate(raw), REGISTRIES).runs[0].spec.parameters
-        )
+        planned = acceptance.plan(configuration.validate(raw), REGISTRIES)
+        return dict(planned.runs[0].spec.parameters)
 
     built_in = parameters("mnist_cnn")
     assert "loss" not in built_in

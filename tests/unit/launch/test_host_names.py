@@ -16,7 +16,7 @@ from tfscaling.plan.retries import lasts
 from tfscaling.record import events
 from tfscaling.record.attempts import Cause
 from tfscaling.record.events import Event, EventName
-from tfscaling.spec import acceptance, configuration, run_spec
+from tfscaling.study import acceptance, configuration, run_spec
 
 #: RFC 6761 keeps this domain from ever having names.
 UNKNOWN = "node{}.invalid"

@@ -22,7 +22,7 @@ from tfscaling.launch import heartbeat, user_program
 from tfscaling.plan.retries import lasts
 from tfscaling.record import events
 from tfscaling.record.attempts import Cause
-from tfscaling.spec import acceptance, configuration, run_spec
+from tfscaling.study import acceptance, configuration, run_spec
 
 GOOD = """
 import json, os, sys
