@@ -12,7 +12,7 @@ import argparse
 from pathlib import Path
 
 from tfscaling.files import program_errors
-from tfscaling.spec import config_files
+from tfscaling.study import config_files
 
 
 def main() -> None:
