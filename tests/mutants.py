@@ -79,13 +79,13 @@ def split(text: bytes, node: ast.expr) -> tuple[bytes, bytes, bytes]:
 
 
 def tests_of_module(file: str) -> list[str]:
-    """Return the files of tests that import a module, its own file of tests first."""
+    """Return the files of tests that concern a module, its own file of tests first."""
     own = f"test_{Path(file).name}"
     return sorted(concerned([LIBRARY + file]), key=lambda test: (Path(test).name != own, test))
 
 
 def run_tests(clone: Path, output: Path, names: list[str]) -> None:
-    """Run these files of tests, or these tests in their order; end with pytest's exit code."""
+    """Run these tests, or files of tests, in their order; end with pytest's exit code."""
     os.setsid()
     os.chdir(clone)
     with output.open("w") as file:
@@ -93,10 +93,13 @@ def run_tests(clone: Path, output: Path, names: list[str]) -> None:
         os.dup2(file.fileno(), 2)
 
     def choose(items: list[pytest.Item]) -> None:
-        if any("::" in name for name in names):
-            items[:] = [item for item in items if item.nodeid in names]
-            items.sort(key=lambda item: names.index(item.nodeid))
+        chosen = {}
+        for item in items:
+            for name in {item.nodeid, item.nodeid.partition("::")[0]} & places.keys():
+                chosen[item] = places[name]
+        items[:] = sorted(chosen, key=chosen.__getitem__)
 
+    places = {name: place for place, name in enumerate(names)}
     plugin = SimpleNamespace(pytest_collection_modifyitems=choose)
     files = dict.fromkeys(name.partition("::")[0] for name in names)
     words = ["-x", "-m", "not full", "-p", "no:cacheprovider", *files]
@@ -121,14 +124,14 @@ def find_failure(clone: Path, names: list[str]) -> str | None:
 
 
 def main() -> None:
-    """Test each mutant by the tests that import its module; the others by all that cover it.
+    """Test each mutant by the tests that concern its module; the others by all that cover it.
 
     Which tests cover a line is measured once for a commit, if a mutant needs it.
     """
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--number", type=int, default=60)
-    parser.add_argument("--near", action="store_true", help="only tests that import the module")
+    parser.add_argument("--near", action="store_true", help="only tests that concern the module")
     given = parser.parse_args()
     commit = subprocess.check_output(["git", "rev-parse", "HEAD"], cwd=REPOSITORY, text=True)
     measured = REPOSITORY / ".pytest_cache/mutants" / commit.strip()
