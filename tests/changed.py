@@ -85,13 +85,14 @@ def imports_of_library() -> dict[str, set[str]]:
 
 def importing_tests(name: str) -> set[str]:
     """Return the files of tests that import a module, or the nearest modules that import it."""
-    modules, size = {name}, 0
-    found: set[str] = set()
-    while not found and len(modules) > size:
-        found = {test for test, names in imports_of_tests().items() if names & modules}
-        size = len(modules)
-        modules |= {each for each, names in imports_of_library().items() if names & modules}
-    return found
+    modules, nearest = {name}, {name}
+    while nearest:
+        if found := {test for test, names in imports_of_tests().items() if names & nearest}:
+            return found
+        library = imports_of_library().items()
+        nearest = {each for each, names in library if names & nearest} - modules
+        modules |= nearest
+    return set()
 
 
 def concerned(paths: list[str]) -> set[str]:

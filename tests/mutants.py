@@ -18,11 +18,13 @@ import re
 import signal
 import subprocess
 import tempfile
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from changed import concerned
@@ -31,6 +33,8 @@ from covered_lines import LIBRARY, CoveringTests, measure
 REPOSITORY = Path(__file__).resolve().parents[1]
 #: Imported once: the tests of each mutant run in a fork.
 PRELOADED = ["pandas", "scipy.stats", "matplotlib.pyplot", "msgspec", "hypothesis", "tensorflow"]
+#: Keywords whose values stay: they raise an error if a programmer has made a mistake.
+KEPT = {"frozen", "strict"}
 #: Seconds of tests for a mutant, by their measured durations, and seconds until tests hang.
 TESTS_S, HANGING_S = 60.0, 400.0
 #: Operators that replace each other.
@@ -63,7 +67,8 @@ def drawn(library: Path, seed: int, number: int) -> list[tuple[str, ast.expr, st
     for path in sorted(library.rglob("*.py")):
         nodes: list[ast.AST] = [ast.parse(path.read_text())]
         for node in nodes:  # grows; the parts of an f-string have no positions in Python 3.11
-            nodes += () if isinstance(node, ast.JoinedStr) else ast.iter_child_nodes(node)
+            if not isinstance(node, ast.JoinedStr) and getattr(node, "arg", None) not in KEPT:
+                nodes += ast.iter_child_nodes(node)
             for old, new in changes(node):
                 by_line[path, old.lineno].append((str(path.relative_to(library)), old, new))
     draw = random.Random(seed)
@@ -78,10 +83,22 @@ def split(text: bytes, node: ast.expr) -> tuple[bytes, bytes, bytes]:
     return text[:start], text[start:end], text[end:]
 
 
+@cache
+def seconds_of_files() -> Counter[str]:
+    """Return how long each file of tests took in the last `make test`, if there was one."""
+    report = REPOSITORY / ".pytest_cache/test.xml"
+    seconds: Counter[str] = Counter()
+    for case in ElementTree.parse(report).iter("testcase") if report.exists() else ():
+        seconds[f"{case.attrib['classname'].replace('.', '/')}.py"] += float(case.attrib["time"])
+    return seconds
+
+
 def tests_of_module(file: str) -> list[str]:
-    """Return the files of tests that concern a module, its own file of tests first."""
-    own = f"test_{Path(file).name}"
-    return sorted(concerned([LIBRARY + file]), key=lambda test: (Path(test).name != own, test))
+    """Return the files of tests that concern a module: its own, then the fastest within TESTS_S."""
+    own, seconds = f"test_{Path(file).name}", seconds_of_files()
+    tests = sorted(concerned([LIBRARY + file]), key=lambda t: (Path(t).name != own, seconds[t], t))
+    spent = itertools.accumulate(seconds[test] for test in tests)
+    return [test for test, total in zip(tests, spent, strict=True) if total < TESTS_S]
 
 
 def run_tests(clone: Path, output: Path, names: list[str]) -> None:
