@@ -19,8 +19,6 @@ from tfscaling.spec.config import CROSS_ENTROPY, Recipe
 from tfscaling.spec.configuration import ConfigError
 from tfscaling.spec.manifest import Manifest
 
-pytestmark = pytest.mark.full
-
 MODULE = """
 import numpy as np
 
