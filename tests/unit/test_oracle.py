@@ -24,7 +24,7 @@ import pytest
 from oracle_cases import GROWTH_STEPS, Case
 from oracle_rank import SERVERS
 from ranks import Found, ranks_of
-from tfscaling.spec.geometry import Geometry
+from tfscaling.study.geometry import Geometry
 
 SEED = int(os.environ.get("SEED", "1"))
 #: Random models of `make test`; the next ones, or those of `make fuzz-models`, in all ways.

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from builders import wait_until
 from project import BIN, REPOSITORY, Project
-from tfscaling.spec import run_spec
+from tfscaling.study import run_spec
 
 #: Ends at once; fails or waits while its user wants that.
 PROGRAM = """

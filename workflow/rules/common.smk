@@ -17,10 +17,10 @@ from tfscaling.launch.launchers import LAUNCHERS
 from tfscaling.page.plot_registry import PLOTS
 from tfscaling.record import run_states
 from tfscaling.record.metrics import METRICS
-from tfscaling.spec import grid, config_files, configuration, platforms
-from tfscaling.spec import run_spec, user_code, variants
-from tfscaling.spec.config import AXES
-from tfscaling.spec.registries import Registries
+from tfscaling.study import grid, config_files, configuration, platforms
+from tfscaling.study import run_spec, user_code, variants
+from tfscaling.study.config import AXES
+from tfscaling.study.registries import Registries
 from tfscaling.plan import resource_overrides, retries, unrequested_runs, unsupported_options
 from tfscaling.plan.sweep_jobs import SweepJobs
 from tfscaling.plan.sweep_start import SweepStart, handle_sigterm_in_thread

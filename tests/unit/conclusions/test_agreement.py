@@ -21,12 +21,12 @@ from tfscaling.console.sweep_outcome import SweepOutcome
 from tfscaling.page import html_page
 from tfscaling.plan import costed_plan
 from tfscaling.plan.retries import SlurmSweep
-from tfscaling.spec import configuration
-from tfscaling.spec.config import Config
-from tfscaling.spec.manifest import Manifest, PlannedRun
 from tfscaling.stages import write_tables
 from tfscaling.stages.study_folder import StudyFolder
 from tfscaling.stages.write_proposal import requests
+from tfscaling.study import configuration
+from tfscaling.study.config import Config
+from tfscaling.study.manifest import Manifest, PlannedRun
 from tfscaling.tables import data_warnings
 from tfscaling.tables.estimates import SUPPORTED
 from tfscaling.tables.table_rows import columns_of, is_known, typed

@@ -15,8 +15,8 @@ from generator import write_dataset_facts
 from tfscaling.plan import costed_plan
 from tfscaling.plan.to_do import RunsToDo
 from tfscaling.record import attempts, run_states
-from tfscaling.spec import run_spec, user_code
-from tfscaling.spec.manifest import PlannedRun
+from tfscaling.study import run_spec, user_code
+from tfscaling.study.manifest import PlannedRun
 from tfscaling.tables import runs_table
 
 CONFIG = [

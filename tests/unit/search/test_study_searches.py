@@ -14,8 +14,8 @@ from tfscaling.record.run_states import RunState
 from tfscaling.search import study_searches
 from tfscaling.search.interim import Reason
 from tfscaling.search.study_searches import StudySearch, expected_runs
-from tfscaling.spec.config import POINT_AXES
-from tfscaling.spec.manifest import Manifest
+from tfscaling.study.config import POINT_AXES
+from tfscaling.study.manifest import Manifest
 from tfscaling.tables.run_counts import KEPT_RUNS
 
 

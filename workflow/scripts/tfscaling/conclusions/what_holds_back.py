@@ -14,8 +14,8 @@ import pandas as pd
 from tfscaling.conclusions import shown
 from tfscaling.conclusions.evidence import Study
 from tfscaling.record.run_states import RunState
-from tfscaling.spec.config import POINT_AXES
-from tfscaling.spec.run_spec import Point
+from tfscaling.study.config import POINT_AXES
+from tfscaling.study.run_spec import Point
 from tfscaling.tables.display import TextTable
 from tfscaling.tables.estimates import (
     CONFIDENCE,

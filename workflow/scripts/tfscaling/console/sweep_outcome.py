@@ -15,7 +15,7 @@ from tfscaling.console import text_lines
 from tfscaling.files import atomic
 from tfscaling.record import attempts
 from tfscaling.record.run_states import RERUN_STALE, RunState, words
-from tfscaling.spec.manifest import Manifest
+from tfscaling.study.manifest import Manifest
 
 #: The end of a stale run's reason, which is printed once, with the complete command.
 _ADVICE = "; make it again"

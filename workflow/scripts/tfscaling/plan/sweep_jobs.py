@@ -20,11 +20,11 @@ import msgspec
 from msgspec.structs import replace
 
 from tfscaling.record import run_record
-from tfscaling.spec import platforms
-from tfscaling.spec.config import Config
-from tfscaling.spec.manifest import PlannedRun
-from tfscaling.spec.platforms import Resource
-from tfscaling.spec.run_spec import RunSpec
+from tfscaling.study import platforms
+from tfscaling.study.config import Config
+from tfscaling.study.manifest import PlannedRun
+from tfscaling.study.platforms import Resource
+from tfscaling.study.run_spec import RunSpec
 
 if TYPE_CHECKING:
     from tfscaling.plan.costed_plan import PlanRow  # loads pandas

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tfscaling.record import attempts, run_record
-from tfscaling.spec.config import AXES
-from tfscaling.spec.manifest import Manifest
+from tfscaling.study.config import AXES
+from tfscaling.study.manifest import Manifest
 
 
 class UnrequestedRun(NamedTuple):

@@ -30,7 +30,7 @@ from tfscaling.record.rank_report import (
     Share,
     summary,
 )
-from tfscaling.spec.run_spec import Point, RunSpec, Value
+from tfscaling.study.run_spec import Point, RunSpec, Value
 
 SCHEMA_VERSION: Final = 3
 RECORD, FAILURE, STEPS, EVENTS = "run.json", "failure.json", "steps.csv", "events.jsonl"

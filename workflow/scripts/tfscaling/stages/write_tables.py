@@ -21,8 +21,8 @@ from tfscaling.conclusions.evidence import Reference, Study
 from tfscaling.console import text_lines
 from tfscaling.files import atomic
 from tfscaling.record.run_states import RESULTS, RunState
-from tfscaling.spec.config import AXES
 from tfscaling.stages.study_folder import StudyFolder
+from tfscaling.study.config import AXES
 from tfscaling.tables import (
     comparison,
     data_warnings,
