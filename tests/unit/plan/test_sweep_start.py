@@ -18,7 +18,7 @@ from tfscaling.plan import local_checks, preflight
 from tfscaling.plan.retries import SlurmSweep
 from tfscaling.plan.sweep_jobs import SweepJobs
 from tfscaling.plan.sweep_start import MISSING, SweepStart
-from tfscaling.spec.config import Config
+from tfscaling.study.config import Config
 
 NO_ACCOUNTING = "AccountingStorageType = (null)"
 Begin = Callable[..., "Outcome"]
@@ -62,7 +62,8 @@ def begin(slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
         deployed: frozenset[str] = frozenset(),
         **settings: Any,
     ) -> Outcome:
-        config, followed = config or config_of(), []
+        config = config or config_of()
+        followed: list[Any] = []
         manifest = manifest_of(config)
         runs = {run.spec.path: run for run in manifest.runs}
         records = [f"results/runs/{path}/run.json" for path in runs]
