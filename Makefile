@@ -150,7 +150,7 @@ mutants: setup #- change N=60 lines of the library, one at a time, and list what
 
 # the same tests with 70 cases each are part of `make test`
 fuzz: setup #- 6,000 cases of bad input: keys of every type, damaged files
-	pytest --hypothesis-profile=many tests/unit/spec/test_bad_input.py
+	pytest --hypothesis-profile=many tests/unit/study/test_bad_input.py
 
 # SEED and N: which models, and how many; four minutes of CPU for ten. Some are part of `make test`
 fuzz-models: setup #- train 200 random models by every strategy, and compare them with Keras's fit

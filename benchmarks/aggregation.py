@@ -133,8 +133,8 @@ def make(folder: Path, runs: int) -> None:
     import generator
     import msgspec
     from tfscaling.datasets.catalogue import DATASETS
-    from tfscaling.spec import configuration, grid
-    from tfscaling.spec.registries import Registries
+    from tfscaling.study import configuration, grid
+    from tfscaling.study.registries import Registries
     from tfscaling.train.models import MODELS
     from tfscaling.train.strategies import STRATEGIES
 

@@ -29,10 +29,10 @@ sys.path.insert(0, str(SCRIPTS))
 from tfscaling.cluster import resolver  # noqa: E402
 from tfscaling.datasets.catalogue import Arrays  # noqa: E402
 from tfscaling.launch.launchers import LAUNCHERS, Request  # noqa: E402
-from tfscaling.spec import configuration, grid  # noqa: E402
-from tfscaling.spec.config import MPI_STRATEGY  # noqa: E402
-from tfscaling.spec.registries import Registries  # noqa: E402
-from tfscaling.spec.run_spec import RunSpec  # noqa: E402
+from tfscaling.study import configuration, grid  # noqa: E402
+from tfscaling.study.config import MPI_STRATEGY  # noqa: E402
+from tfscaling.study.registries import Registries  # noqa: E402
+from tfscaling.study.run_spec import RunSpec  # noqa: E402
 from tfscaling.tables.estimates import ratio_interval  # noqa: E402
 from tfscaling.train import rank, strategies  # noqa: E402
 from tfscaling.train.all_reduce import Trainer  # noqa: E402

@@ -25,8 +25,8 @@ from tfscaling.conclusions.answers.answer import answer
 from tfscaling.conclusions.answers.answer_types import Answer
 from tfscaling.conclusions.evidence import Study
 from tfscaling.record.run_states import RunState
-from tfscaling.spec.config import Limit, Platform, Question
-from tfscaling.spec.manifest import Manifest
+from tfscaling.study.config import Limit, Platform, Question
+from tfscaling.study.manifest import Manifest
 from tfscaling.tables import table_rows
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.estimates import SUPPORTED

@@ -44,7 +44,7 @@ from tfscaling.search.interim import (  # noqa: E402
     decide,
     lacking,
 )
-from tfscaling.spec.config import SHORT_RUNS_MAX, Limit, Search  # noqa: E402
+from tfscaling.study.config import SHORT_RUNS_MAX, Limit, Search  # noqa: E402
 from tfscaling.tables.estimates import Samples  # noqa: E402
 from tfscaling.tables.rows import PointRow  # noqa: E402
 from tfscaling.tables.table_rows import typed  # noqa: E402

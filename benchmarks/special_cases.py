@@ -25,7 +25,7 @@ sys.path.insert(0, str(REPOSITORY / "workflow/scripts"))
 from tfscaling.plan import queue_waits  # noqa: E402
 from tfscaling.record.run_record import StepBlock  # noqa: E402
 from tfscaling.record.step_estimates import later_step  # noqa: E402
-from tfscaling.spec.run_spec import Point  # noqa: E402
+from tfscaling.study.run_spec import Point  # noqa: E402
 from tfscaling.tables.estimates import SUPPORTED, Samples  # noqa: E402
 from tfscaling.tables.steady_epochs import steady_place  # noqa: E402
 from tfscaling.tables.table_rows import points_of  # noqa: E402

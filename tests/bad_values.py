@@ -1,6 +1,6 @@
 """Values for every key of the configuration, most of them bad, drawn from the keys' own types.
 
-A key that is added to `spec/config.py` is drawn like the others.
+A key that is added to `study/config.py` is drawn like the others.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import yaml
 from hypothesis import strategies as st
-from tfscaling.spec import configuration
-from tfscaling.spec.config import Config
+from tfscaling.study import configuration
+from tfscaling.study.config import Config
 
 Step = str | int
 #: What a file says of a shell, a path, a page, a spreadsheet, a format, YAML.

@@ -28,14 +28,14 @@ from tfscaling.record import run_record
 from tfscaling.record.events import Event, EventName
 from tfscaling.record.metrics import METRICS
 from tfscaling.record.rank_report import Epoch
-from tfscaling.spec import configuration, grid
-from tfscaling.spec import manifest as manifests
-from tfscaling.spec.config import Config
-from tfscaling.spec.configuration import ConfigError
-from tfscaling.spec.manifest import PlannedRun
-from tfscaling.spec.registries import Registries
-from tfscaling.spec.run_spec import RunSpec
 from tfscaling.stages.study_folder import StudyFolder
+from tfscaling.study import configuration, grid
+from tfscaling.study import manifest as manifests
+from tfscaling.study.config import Config
+from tfscaling.study.configuration import ConfigError
+from tfscaling.study.manifest import PlannedRun
+from tfscaling.study.registries import Registries
+from tfscaling.study.run_spec import RunSpec
 from tfscaling.train.models import MODELS
 from tfscaling.train.strategies import STRATEGIES
 

@@ -32,8 +32,8 @@ from tfscaling.record.run_record import (
     SlurmJob,
     StepBlock,
 )
-from tfscaling.spec.manifest import PlannedRun
-from tfscaling.spec.run_spec import RunSpec
+from tfscaling.study.manifest import PlannedRun
+from tfscaling.study.run_spec import RunSpec
 
 FACTS = HostFacts(
     machine="12345678-1234-1234-1234-123456789abc",

@@ -17,8 +17,8 @@ from typing import Any
 import generator
 from builders import manifest_of, raw_config, write_failure
 from tfscaling.record import attempts, run_record
-from tfscaling.spec import configuration
-from tfscaling.spec.manifest import Manifest, PlannedRun
+from tfscaling.study import configuration
+from tfscaling.study.manifest import Manifest, PlannedRun
 
 REPEATS, EPOCHS = 6, 2
 NODES = (1, 2, 3, 4)

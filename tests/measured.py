@@ -7,9 +7,9 @@ from typing import Any
 
 import pandas as pd
 from builders import manifest_of, raw_config
-from tfscaling.spec import configuration
-from tfscaling.spec.manifest import Manifest
-from tfscaling.spec.platforms import device_kind, run_cost_usd
+from tfscaling.study import configuration
+from tfscaling.study.manifest import Manifest
+from tfscaling.study.platforms import device_kind, run_cost_usd
 from tfscaling.tables import runs_table
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.table_rows import QUALITY_COLUMNS

@@ -6,8 +6,8 @@ from typing import Any
 
 import pandas as pd
 from tfscaling.page.plot_figure import Tables
-from tfscaling.spec import platforms
-from tfscaling.spec.config import POINT_AXES
+from tfscaling.study import platforms
+from tfscaling.study.config import POINT_AXES
 from tfscaling.tables import comparison, runs_table
 from tfscaling.tables.table_rows import QUALITY_COLUMNS
 

@@ -12,7 +12,7 @@ from typing import Any
 from builders import REGISTRIES, SCRIPTS, raw_config
 from tfscaling.record import run_record
 from tfscaling.record.run_record import RunRecord
-from tfscaling.spec import configuration, grid, run_spec
+from tfscaling.study import configuration, grid, run_spec
 
 
 def start(

@@ -19,7 +19,7 @@ from typing import Any
 import loaded_python
 from builders import SCRIPTS
 from tfscaling.launch.launchers import LAUNCHERS, Request
-from tfscaling.spec.geometry import Geometry
+from tfscaling.study.geometry import Geometry
 
 #: A deadlock is a failure.
 LIMIT_S = 900

@@ -10,8 +10,8 @@ import generator
 import pandas as pd
 from builders import manifest_of, raw_config, write_failure
 from tfscaling.page.html_page import Plot, Results
-from tfscaling.spec import configuration
-from tfscaling.spec.manifest import Manifest
+from tfscaling.study import configuration
+from tfscaling.study.manifest import Manifest
 from tfscaling.tables import data_warnings, runs_table
 from tfscaling.tables.comparison import comparison_table
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pandas as pd
 from builders import manifest_of, raw_config, write_record
-from tfscaling.spec import configuration
-from tfscaling.spec.config import Config
-from tfscaling.spec.manifest import Manifest
+from tfscaling.study import configuration
+from tfscaling.study.config import Config
+from tfscaling.study.manifest import Manifest
 from tfscaling.tables import runs_table
 from tfscaling.tables.published_results import PublishedResult
 

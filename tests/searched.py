@@ -10,9 +10,9 @@ import pandas as pd
 from builders import manifest_of, raw_config, write_record
 from measured import PRICE
 from tfscaling.conclusions.evidence import Study
-from tfscaling.spec import configuration
-from tfscaling.spec.config import Config
-from tfscaling.spec.manifest import Manifest, PlannedRun
+from tfscaling.study import configuration
+from tfscaling.study.config import Config
+from tfscaling.study.manifest import Manifest, PlannedRun
 from tfscaling.tables import runs_table
 from tfscaling.tables.comparison import comparison_table
 

@@ -12,10 +12,10 @@ from builders import REPOSITORY, manifest_of, raw_config
 from snakemake.resources import Resources
 from tfscaling.plan import costed_plan, sweep_jobs
 from tfscaling.plan.sweep_jobs import Submission
-from tfscaling.spec import configuration
-from tfscaling.spec.config import Config
-from tfscaling.spec.configuration import Sources
-from tfscaling.spec.manifest import PlannedRun
+from tfscaling.study import configuration
+from tfscaling.study.config import Config
+from tfscaling.study.configuration import Sources
+from tfscaling.study.manifest import PlannedRun
 
 
 def config_of(budget: dict[str, Any] | None = None, repeats: int = 1, **platform: Any) -> Config:

@@ -18,9 +18,9 @@ from typing import Any
 
 from project import Project
 from tfscaling.record import run_record
-from tfscaling.spec import grid
-from tfscaling.spec.manifest import Manifest
-from tfscaling.spec.run_spec import RunSpec
+from tfscaling.study import grid
+from tfscaling.study.manifest import Manifest
+from tfscaling.study.run_spec import RunSpec
 
 #: The name that the program has in a project's folder; `EPOCHS STEPS EXAMPLES ACCURACY` follow it.
 FILE = "reporting.py"

@@ -21,8 +21,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "workflow/scripts")
 from tfscaling import TRAINER_VERSION
 from tfscaling.datasets import catalogue
 from tfscaling.record.events import EventLog
-from tfscaling.spec.config import Measured, Recipe
-from tfscaling.spec.run_spec import Point, RunSpec
+from tfscaling.study.config import Measured, Recipe
+from tfscaling.study.run_spec import Point, RunSpec
 from tfscaling.train import models, rank
 
 BATCH, MEMORY_MB = 1024, 16_384

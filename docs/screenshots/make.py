@@ -27,13 +27,13 @@ import msgspec  # noqa: E402
 import pandas as pd  # noqa: E402
 from tfscaling.datasets.catalogue import DATASETS  # noqa: E402
 from tfscaling.search import study_searches  # noqa: E402
-from tfscaling.spec import config_files, configuration, grid  # noqa: E402
-from tfscaling.spec.config import POINT_AXES  # noqa: E402
-from tfscaling.spec.platforms import run_cost_usd  # noqa: E402
-from tfscaling.spec.registries import Registries  # noqa: E402
 from tfscaling.stages import write_page  # noqa: E402
 from tfscaling.stages import write_tables as stages  # noqa: E402
 from tfscaling.stages.study_folder import StudyFolder  # noqa: E402
+from tfscaling.study import config_files, configuration, grid  # noqa: E402
+from tfscaling.study.config import POINT_AXES  # noqa: E402
+from tfscaling.study.platforms import run_cost_usd  # noqa: E402
+from tfscaling.study.registries import Registries  # noqa: E402
 from tfscaling.tables import runs_table, table_rows  # noqa: E402
 from tfscaling.tables.rows import RunRow  # noqa: E402
 from tfscaling.tables.table_rows import point_of  # noqa: E402

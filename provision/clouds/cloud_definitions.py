@@ -16,8 +16,8 @@ from typing import Any
 
 import msgspec
 import yaml
-from tfscaling.spec import config_files
-from tfscaling.spec.config import Platform
+from tfscaling.study import config_files
+from tfscaling.study.config import Platform
 
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[1]

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from project import Project
 from tfscaling.plan import queue_waits
-from tfscaling.spec.run_spec import run_path
+from tfscaling.study.run_spec import run_path
 from virtual_cluster import Cluster, start, wait_for
 
 pytestmark = pytest.mark.full

@@ -16,9 +16,9 @@ import pytest
 from project import QUICK, SMALL_MODEL, Project
 from snakemake_server import KILLED
 from sweep_drivers import RUNS, Driver, Submit, Watch, clear, queue
-from tfscaling.spec import grid
-from tfscaling.spec.manifest import Manifest
-from tfscaling.spec.run_spec import run_path
+from tfscaling.study import grid
+from tfscaling.study.manifest import Manifest
+from tfscaling.study.run_spec import run_path
 from virtual_cluster import Cluster, wait_for
 
 #: A rank of a program. Runs of the recipe `meets` end when all of them run at the same time.

@@ -21,9 +21,9 @@ from typing import Any, NamedTuple
 import pytest
 from project import QUICK, REPOSITORY, SMALL_MODEL, Project
 from tfscaling.record import events
-from tfscaling.spec import configuration, grid, run_spec
-from tfscaling.spec.registries import Registries
-from tfscaling.spec.run_spec import RunSpec
+from tfscaling.study import configuration, grid, run_spec
+from tfscaling.study.registries import Registries
+from tfscaling.study.run_spec import RunSpec
 from tfscaling.train.models import MODELS
 from tfscaling.train.strategies import STRATEGIES
 from virtual_cluster import Cluster, start, wait_for

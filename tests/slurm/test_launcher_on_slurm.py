@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from project import QUICK, REPOSITORY, SMALL_MODEL, Project
 from tfscaling.record import events
-from tfscaling.spec import configuration, grid, run_spec
-from tfscaling.spec.registries import Registries
+from tfscaling.study import configuration, grid, run_spec
+from tfscaling.study.registries import Registries
 from tfscaling.train.models import MODELS
 from tfscaling.train.strategies import STRATEGIES
 from virtual_cluster import Cluster, wait_for

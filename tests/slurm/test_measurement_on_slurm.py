@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from project import QUICK, REPOSITORY, SMALL_MODEL, Project
-from tfscaling.spec.run_spec import run_path
+from tfscaling.study.run_spec import run_path
 
 pytestmark = pytest.mark.full
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from ranks import ranks_of
 from shared import made_once
-from tfscaling.spec.config import MPI_STRATEGY
-from tfscaling.spec.geometry import Geometry
+from tfscaling.study.config import MPI_STRATEGY
+from tfscaling.study.geometry import Geometry
 from tfscaling.train.strategies import STRATEGIES
 
 #: Strategy and shape of trainings with the same global batch.

@@ -14,8 +14,8 @@ from jsonschema import Draft202012Validator
 from project import REPOSITORY
 from rows import published_result, tables_of
 from tfscaling.record.metrics import METRICS
-from tfscaling.spec import configuration
-from tfscaling.spec.manifest import Manifest
+from tfscaling.study import configuration
+from tfscaling.study.manifest import Manifest
 from tfscaling.tables import table_rows
 from tfscaling.tables.comparison import COLUMNS, comparison_table
 from tfscaling.tables.runs_table import PROJECTED

@@ -21,8 +21,8 @@ from snakemake_executor_plugin_slurm_sweep import queue
 from tfscaling.cluster import slurm_client
 from tfscaling.conclusions import forecast
 from tfscaling.launch import heartbeat, supervisor
-from tfscaling.spec import grid
-from tfscaling.spec.config import Comparison
+from tfscaling.study import grid
+from tfscaling.study.config import Comparison
 from tfscaling.tables import estimates
 from tfscaling.tables.run_counts import RULE
 

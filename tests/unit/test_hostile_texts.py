@@ -19,7 +19,7 @@ from tfscaling.launch.signs import Signs
 from tfscaling.page import plot_figure
 from tfscaling.page.html_page import render
 from tfscaling.page.plot_registry import PLOTS
-from tfscaling.spec import config_files, configuration
+from tfscaling.study import config_files, configuration
 from tfscaling.tables import comparison, display, runs_table, table_rows
 from tfscaling.tables.comparison import comparison_table
 

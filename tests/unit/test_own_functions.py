@@ -14,12 +14,10 @@ from builders import REGISTRIES, raw_config, refused
 from tfscaling.datasets import catalogue
 from tfscaling.record import prepared_data, run_states
 from tfscaling.record.run_record import PreparedData
-from tfscaling.spec import configuration, grid, user_code
-from tfscaling.spec.config import CROSS_ENTROPY, Recipe
-from tfscaling.spec.configuration import ConfigError
-from tfscaling.spec.manifest import Manifest
-
-pytestmark = pytest.mark.full
+from tfscaling.study import configuration, grid, user_code
+from tfscaling.study.config import CROSS_ENTROPY, Recipe
+from tfscaling.study.configuration import ConfigError
+from tfscaling.study.manifest import Manifest
 
 MODULE = """
 import numpy as np

@@ -16,8 +16,8 @@ from pipelines_rank import (
     UNEVEN_TRAIN,
 )
 from ranks import Found, ranks_of
-from tfscaling.spec.config import MPI_STRATEGY
-from tfscaling.spec.geometry import Geometry
+from tfscaling.study.config import MPI_STRATEGY
+from tfscaling.study.geometry import Geometry
 
 pytestmark = pytest.mark.full
 

@@ -20,8 +20,8 @@ from tfscaling.conclusions.evidence import Study
 from tfscaling.page import plot_quality
 from tfscaling.page.plot_figure import Tables
 from tfscaling.record.rank_report import Epoch
-from tfscaling.spec import configuration, run_spec
-from tfscaling.spec.manifest import Manifest
+from tfscaling.study import configuration, run_spec
+from tfscaling.study.manifest import Manifest
 from tfscaling.tables import comparison, data_warnings, runs_table, table_rows
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.estimates import SUPPORTED, Samples, pareto_set

@@ -11,8 +11,8 @@ import generator
 import pytest
 import yaml
 from project import QUICK, REPOSITORY, SMALL_MODEL, Project
-from tfscaling.spec import variants
-from tfscaling.spec.manifest import Manifest
+from tfscaling.study import variants
+from tfscaling.study.manifest import Manifest
 
 pytestmark = pytest.mark.full
 

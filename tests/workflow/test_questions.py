@@ -9,7 +9,7 @@ import pytest
 import timed_runs
 from project import Project
 from shared import made_once
-from tfscaling.spec.run_spec import RunSpec
+from tfscaling.study.run_spec import RunSpec
 from tfscaling.tables.run_counts import KEPT_RUNS
 
 pytestmark = pytest.mark.full

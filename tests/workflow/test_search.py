@@ -16,8 +16,8 @@ from tfscaling.record import run_record
 from tfscaling.record.attempts import ATTEMPTS_MAX, Cause, FailureReport
 from tfscaling.search import study_searches
 from tfscaling.search.interim import Decision, Reason
-from tfscaling.spec.manifest import Manifest, PlannedRun
-from tfscaling.spec.run_spec import RunSpec
+from tfscaling.study.manifest import Manifest, PlannedRun
+from tfscaling.study.run_spec import RunSpec
 from tfscaling.tables import runs_table
 from tfscaling.tables.estimates import INCONCLUSIVE, SUPPORTED
 

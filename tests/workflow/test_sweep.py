@@ -18,9 +18,9 @@ from project import REPOSITORY, SMALL_MODEL, Project
 from sweep import CONSOLE, SECRET
 from tfscaling.page.plot_registry import PLOTS
 from tfscaling.record.phases import PHASES, TRAINER_PHASES
-from tfscaling.spec import grid
-from tfscaling.spec.manifest import Manifest
-from tfscaling.spec.run_spec import run_path
+from tfscaling.study import grid
+from tfscaling.study.manifest import Manifest
+from tfscaling.study.run_spec import run_path
 
 #: The start of a record is rounded to a thousandth of a second, an event to a millionth.
 ROUNDED_S = 2e-3

@@ -12,7 +12,7 @@ import pytest
 from project import SMALL_MODEL, Project
 from tfscaling.record import run_record
 from tfscaling.record.rank_report import Execution
-from tfscaling.spec.manifest import Manifest
+from tfscaling.study.manifest import Manifest
 
 pytestmark = pytest.mark.full
 

@@ -55,7 +55,7 @@ elif restarts := os.environ.get("SLURM_RESTART_COUNT"):
     os.environ.update(TFSCALING_RESTARTS=restarts)
 
 from snakemake.exceptions import WorkflowError
-from tfscaling.spec import config_files, configuration
+from tfscaling.study import config_files, configuration
 
 READ = {}
 if not workflow.modifier.skip_configfile:  # a module has its configuration from another workflow

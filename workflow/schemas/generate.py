@@ -39,8 +39,8 @@ from tfscaling.page.html_page import GLOSSARY  # noqa: E402
 from tfscaling.page.plot_registry import PLOTS, titles  # noqa: E402
 from tfscaling.record.metrics import METRICS, meanings  # noqa: E402
 from tfscaling.record.run_record import RunRecord  # noqa: E402
-from tfscaling.spec import config, configuration  # noqa: E402
-from tfscaling.spec.configuration import Schema  # noqa: E402
+from tfscaling.study import config, configuration  # noqa: E402
+from tfscaling.study.configuration import Schema  # noqa: E402
 from tfscaling.tables.rows import (  # noqa: E402
     Column,
     EpochRow,

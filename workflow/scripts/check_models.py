@@ -11,8 +11,8 @@ from pathlib import Path
 
 import msgspec
 from tfscaling.files import program_errors
-from tfscaling.spec import variants
-from tfscaling.spec.run_spec import ModelToCheck
+from tfscaling.study import variants
+from tfscaling.study.run_spec import ModelToCheck
 from tfscaling.train import rank, strategies
 
 

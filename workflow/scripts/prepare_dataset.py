@@ -11,9 +11,9 @@ from pathlib import Path
 import msgspec
 from tfscaling.datasets import catalogue
 from tfscaling.files import program_errors
-from tfscaling.spec import user_code
-from tfscaling.spec.config import ParameterValue
-from tfscaling.spec.configuration import known
+from tfscaling.study import user_code
+from tfscaling.study.config import ParameterValue
+from tfscaling.study.configuration import known
 
 
 def main() -> None:

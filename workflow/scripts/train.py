@@ -34,8 +34,8 @@ from tfscaling.record import (
 )
 from tfscaling.record.attempts import Cause
 from tfscaling.record.run_record import DoesNotFit, PreparedData
-from tfscaling.spec import run_spec, user_code
-from tfscaling.spec.run_spec import RunRequest, RunSpec
+from tfscaling.study import run_spec, user_code
+from tfscaling.study.run_spec import RunRequest, RunSpec
 
 LAUNCH_S = clock.now()
 SCRIPTS = Path(__file__).resolve().parent

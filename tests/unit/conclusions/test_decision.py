@@ -17,9 +17,9 @@ from tfscaling.conclusions.answers.answer import answers_by_goal
 from tfscaling.conclusions.answers.answer_types import Answer
 from tfscaling.conclusions.contest import Contest, contest, preferred
 from tfscaling.conclusions.evidence import NO_MEMORY, Study
-from tfscaling.spec import platforms
-from tfscaling.spec.config import Question
 from tfscaling.stages import write_tables as stages
+from tfscaling.study import platforms
+from tfscaling.study.config import Question
 from tfscaling.tables import data_warnings
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.estimates import (

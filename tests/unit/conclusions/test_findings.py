@@ -11,7 +11,7 @@ from measured import NOTHING_PLANNED, around, measured, went_on
 from tfscaling.conclusions import findings
 from tfscaling.conclusions.evidence import Study
 from tfscaling.conclusions.findings import Finding
-from tfscaling.spec.manifest import Manifest
+from tfscaling.study.manifest import Manifest
 from tfscaling.tables.table_rows import typed
 
 

@@ -14,7 +14,7 @@ from measured import around, measured, went_on
 from tfscaling.conclusions import forecast
 from tfscaling.conclusions.evidence import Study
 from tfscaling.conclusions.forecast import MODELS, RING, Line
-from tfscaling.spec.manifest import Manifest
+from tfscaling.study.manifest import Manifest
 
 N = np.array([1.0, 2.0, 4.0, 8.0, 16.0])
 

@@ -16,7 +16,7 @@ from tfscaling.conclusions.answers.answer import answers_by_goal
 from tfscaling.conclusions.answers.answer_types import Answer, Candidate
 from tfscaling.conclusions.evidence import Study
 from tfscaling.conclusions.headline import HeadlineRow
-from tfscaling.spec.config import POINT_AXES, Limit, Question
+from tfscaling.study.config import POINT_AXES, Limit, Question
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.data_warnings import LIMITED, SERIOUS, DataWarning
 from tfscaling.tables.display import value

@@ -23,10 +23,10 @@ from tfscaling.conclusions.base import tables
 from tfscaling.conclusions.evidence import Study
 from tfscaling.plan.retries import SlurmSweep
 from tfscaling.record.run_states import RunState
-from tfscaling.spec import configuration
-from tfscaling.spec.config import Limit, Question
-from tfscaling.spec.manifest import Manifest
 from tfscaling.stages import write_proposal, write_tables
+from tfscaling.study import configuration
+from tfscaling.study.config import Limit, Question
+from tfscaling.study.manifest import Manifest
 from tfscaling.tables import data_warnings, runs_table
 from tfscaling.tables.comparison import comparison_table
 

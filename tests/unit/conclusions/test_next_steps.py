@@ -9,7 +9,7 @@ import pytest
 from measured import around, measured, went_on
 from tfscaling.conclusions import next_steps
 from tfscaling.conclusions.evidence import Study
-from tfscaling.spec.manifest import Manifest
+from tfscaling.study.manifest import Manifest
 from tfscaling.tables.comparison import comparison_table
 
 

@@ -23,10 +23,10 @@ from tfscaling.plan import costed_plan
 from tfscaling.record import run_record, step_estimates
 from tfscaling.record.rank_report import Epoch, Execution
 from tfscaling.record.run_record import RunRecord, ShortRun, StepBlock
-from tfscaling.spec import configuration
-from tfscaling.spec.config import Limit, Question
-from tfscaling.spec.manifest import Manifest, PlannedRun
 from tfscaling.stages import write_tables
+from tfscaling.study import configuration
+from tfscaling.study.config import Limit, Question
+from tfscaling.study.manifest import Manifest, PlannedRun
 from tfscaling.tables import comparison, data_warnings, display, runs_table, steady_epochs
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.estimates import Samples, count_beyond_limit, keeps_limit

@@ -22,9 +22,9 @@ from msgspec.structs import replace
 from rows import published_result, published_row
 from tfscaling.conclusions import published_values
 from tfscaling.conclusions.evidence import Study
-from tfscaling.spec import config_files, configuration
-from tfscaling.spec.config import Recipe
-from tfscaling.spec.manifest import Manifest
+from tfscaling.study import config_files, configuration
+from tfscaling.study.config import Recipe
+from tfscaling.study.manifest import Manifest
 from tfscaling.tables import published_results, runs_table
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.published_results import PublishedPoint, PublishedResult

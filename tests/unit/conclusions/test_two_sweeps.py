@@ -18,8 +18,8 @@ from msgspec import structs
 from tfscaling.conclusions import two_sweeps
 from tfscaling.conclusions.evidence import Reference, Study
 from tfscaling.conclusions.two_sweeps import judge
-from tfscaling.spec.configuration import ConfigError
 from tfscaling.stages import write_tables as stages
+from tfscaling.study.configuration import ConfigError
 from tfscaling.tables.comparison import OTHER_WORK, comparison_table
 
 USUAL: Times = {("east", nodes): around(40 / nodes) for nodes in (1, 2, 4)}
@@ -77,6 +77,13 @@ def test_points_of_one_study_alone_are_rows(tmp_path: Path) -> None:
     assert [(row["nodes"], row["verdict"]) for row in rows] == [
         (1, "same"), (8, "not compared"), (2, "not compared"), (4, "not compared"),
     ]  # fmt: skip
+
+
+def test_reasons_are_a_column_if_there_are_any(tmp_path: Path) -> None:
+    for name, times in {"alike": USUAL, "more": {**USUAL, ("east", 8): around(5.0)}}.items():
+        (tmp_path / name).mkdir()
+        rows = against(study_of(times, day=2), study_of(USUAL), tmp_path / name)
+        assert ("reason" in two_sweeps.as_text(pd.DataFrame(rows)).cells) == (name == "more")
 
 
 def test_a_point_that_is_not_run_to_its_end_is_not_lost(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ import pytest
 from builders import manifest_of, raw_config
 from tfscaling.console.dry_run import DryRun
 from tfscaling.plan import costed_plan
-from tfscaling.spec import configuration
-from tfscaling.spec.run_spec import RunSpec
+from tfscaling.study import configuration
+from tfscaling.study.run_spec import RunSpec
 
 #: The same in all processes that collect the tests.
 DRAWN = random.Random(int(os.environ.get("SEED", "1")))

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from builders import local_spec
 from tfscaling.console.sweep_progress import RunProgress
-from tfscaling.spec.run_spec import RunSpec
+from tfscaling.study.run_spec import RunSpec
 from told_events import START, event, told
 
 

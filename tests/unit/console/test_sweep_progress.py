@@ -10,8 +10,8 @@ import msgspec
 import pytest
 from builders import manifest_of, valid_config, write_failure, write_record
 from tfscaling.console.sweep_progress import SweepProgress
-from tfscaling.spec.config import Quality
-from tfscaling.spec.run_spec import RunSpec
+from tfscaling.study.config import Quality
+from tfscaling.study.run_spec import RunSpec
 from told_events import START, event, told
 
 NOW_S = 1000.0

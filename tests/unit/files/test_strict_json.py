@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from tfscaling.files import strict_json
 from tfscaling.record import events, run_record
 from tfscaling.record.events import Event, EventLog, EventName
-from tfscaling.spec import run_spec
+from tfscaling.study import run_spec
 
 
 def write_manifest(path: Path, value: float) -> None:

@@ -21,8 +21,8 @@ from tfscaling.launch.signs import IncompleteError, Signs
 from tfscaling.launch.supervisor import Supervisor
 from tfscaling.record import attempts, run_record
 from tfscaling.record.attempts import Cause, FailureReport
-from tfscaling.spec import run_spec
-from tfscaling.spec.run_spec import RunRequest, RunSpec
+from tfscaling.study import run_spec
+from tfscaling.study.run_spec import RunRequest, RunSpec
 
 RANK = """
 import argparse, json, os, pathlib

@@ -12,7 +12,7 @@ from builders import local_spec
 from generator import write_dataset_facts
 from tfscaling.launch import attempt as launching
 from tfscaling.record import attempts, run_record
-from tfscaling.spec.run_spec import RunRequest, RunSpec
+from tfscaling.study.run_spec import RunRequest, RunSpec
 
 
 @pytest.fixture

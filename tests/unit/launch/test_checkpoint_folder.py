@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from tfscaling.launch import checkpoint_folder
 from tfscaling.launch.checkpoint_folder import State
 from tfscaling.record.attempts import Beginning
-from tfscaling.spec.run_spec import RunSpec
+from tfscaling.study.run_spec import RunSpec
 
 CODE = {"model.py": "a" * 64}
 

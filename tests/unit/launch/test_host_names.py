@@ -16,7 +16,7 @@ from tfscaling.plan.retries import lasts
 from tfscaling.record import events
 from tfscaling.record.attempts import Cause
 from tfscaling.record.events import Event, EventName
-from tfscaling.spec import configuration, grid, run_spec
+from tfscaling.study import configuration, grid, run_spec
 
 #: RFC 6761 keeps this domain from ever having names.
 UNKNOWN = "node{}.invalid"

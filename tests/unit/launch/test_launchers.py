@@ -20,8 +20,8 @@ from project import REPOSITORY
 from tfscaling.cluster.gpu_allocation import ClusterError
 from tfscaling.launch import containers, launchers, link
 from tfscaling.launch.launchers import LAUNCHERS, Request, ReservedPorts
-from tfscaling.spec.config import Container, Measured
-from tfscaling.spec.geometry import Geometry
+from tfscaling.study.config import Container, Measured
+from tfscaling.study.geometry import Geometry
 
 FOLDER = Path("attempt=1")
 

@@ -22,7 +22,7 @@ from tfscaling.launch import heartbeat, user_program
 from tfscaling.plan.retries import lasts
 from tfscaling.record import events
 from tfscaling.record.attempts import Cause
-from tfscaling.spec import configuration, grid, run_spec
+from tfscaling.study import configuration, grid, run_spec
 
 GOOD = """
 import json, os, sys

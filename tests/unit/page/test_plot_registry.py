@@ -13,9 +13,9 @@ from builders import manifest_of, raw_config, study_folder, valid_config, write_
 from tfscaling.page import plot_figure
 from tfscaling.page.plot_figure import Tables
 from tfscaling.page.plot_registry import PLOTS, titles
-from tfscaling.spec import configuration
-from tfscaling.spec.config import PlotOptions, Quality
 from tfscaling.stages import write_page
+from tfscaling.study import configuration
+from tfscaling.study.config import PlotOptions, Quality
 from tfscaling.tables import comparison, data_warnings, runs_table, table_rows
 
 FILES = ("comparison.csv", "epochs.csv", "warnings.json")

@@ -26,11 +26,11 @@ from tfscaling.record import attempts, run_record
 from tfscaling.record.attempts import Cause, FailureReport
 from tfscaling.record.phases import PHASES, WALL_PHASES
 from tfscaling.record.run_record import RunRecord
-from tfscaling.spec import configuration, grid
-from tfscaling.spec.config import Config, Limit, Question
-from tfscaling.spec.manifest import PlannedRun
-from tfscaling.spec.run_spec import RunSpec
 from tfscaling.stages import write_plan as script
+from tfscaling.study import configuration, grid
+from tfscaling.study.config import Config, Limit, Question
+from tfscaling.study.manifest import PlannedRun
+from tfscaling.study.run_spec import RunSpec
 
 PRICE: dict[str, Any] = {"usd_per_node_hour": 3.6, "price_date": "2026", "price_source": "list"}
 WALL_S = generator.phases().wall_time_s

@@ -9,8 +9,8 @@ import generator
 from builders import manifest_of, raw_config
 from tfscaling.plan import extra_repeats
 from tfscaling.plan.retries import SlurmSweep
-from tfscaling.spec import configuration
-from tfscaling.spec.manifest import PlannedRun
+from tfscaling.study import configuration
+from tfscaling.study.manifest import PlannedRun
 from tfscaling.tables import runs_table
 from tfscaling.tables.runs_table import NOT_RUN
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from builders import manifest_of, raw_config
 from tfscaling.plan import local_checks
-from tfscaling.spec import configuration
+from tfscaling.study import configuration
 
 
 @pytest.fixture(autouse=True)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from builders import manifest_of, valid_config
 from tfscaling.plan import local_checks
-from tfscaling.spec import user_code
-from tfscaling.spec.run_spec import RunSpec
+from tfscaling.study import user_code
+from tfscaling.study.run_spec import RunSpec
 
 MODELS = """
 import json

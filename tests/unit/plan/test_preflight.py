@@ -14,7 +14,7 @@ from submitted import config_of, described, plan_of
 from tfscaling.cluster import slurm_client
 from tfscaling.plan import preflight
 from tfscaling.plan.preflight import Request
-from tfscaling.spec.run_spec import Point
+from tfscaling.study.run_spec import Point
 
 NOW = datetime.datetime(2026, 11, 22, 12, 0)
 

@@ -17,7 +17,7 @@ from scipy.stats import binom
 from special_cases import backfilled, bound_holds, queued_group
 from submitted import described, plan_of
 from tfscaling.plan import costed_plan, queue_waits
-from tfscaling.spec import configuration
+from tfscaling.study import configuration
 
 
 def made(seed: int, resemblance: float, last_times: float = 1.0, jobs: int = 1000) -> np.ndarray:

@@ -13,8 +13,8 @@ from builders import raw_config
 from snakemake.cli import parse_set_resources
 from snakemake.resources import Resources
 from tfscaling.plan import resource_overrides, unsupported_options
-from tfscaling.spec import configuration, platforms
-from tfscaling.spec.geometry import Geometry
+from tfscaling.study import configuration, platforms
+from tfscaling.study.geometry import Geometry
 
 #: The same in all processes that collect the tests.
 DRAWN = random.Random(int(os.environ.get("SEED", "1")))

@@ -14,7 +14,7 @@ from tfscaling.plan.retries import SlurmSweep
 from tfscaling.record import attempts, run_record, run_states
 from tfscaling.record.attempts import Cause, FailureReport, Kind
 from tfscaling.record.run_record import DoesNotFit
-from tfscaling.spec import run_spec
+from tfscaling.study import run_spec
 
 (RUN, OTHER) = manifest_of(valid_config()).runs
 

@@ -17,11 +17,11 @@ from snakemake_executor_plugin_slurm_sweep.slurm_client import Refusal, RefusalK
 from submitted import DEFAULTS, PROFILE, config_of, described, plan_of, planned_runs
 from tfscaling.plan import sweep_jobs
 from tfscaling.plan.sweep_jobs import Submission
-from tfscaling.spec import configuration, platforms
-from tfscaling.spec.config import AXES
-from tfscaling.spec.geometry import Geometry
-from tfscaling.spec.platforms import Resource
-from tfscaling.spec.run_spec import RunSpec
+from tfscaling.study import configuration, platforms
+from tfscaling.study.config import AXES
+from tfscaling.study.geometry import Geometry
+from tfscaling.study.platforms import Resource
+from tfscaling.study.run_spec import RunSpec
 
 
 def submitted_by_the_plugin(

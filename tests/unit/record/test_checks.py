@@ -11,9 +11,9 @@ from generator import DATA_SHA256, FACTS, prepared, training_report
 from tfscaling.record import checks
 from tfscaling.record.checks import is_gpu_model
 from tfscaling.record.rank_report import RankReport
-from tfscaling.spec.config import Measured, Recipe
-from tfscaling.spec.geometry import Geometry
-from tfscaling.spec.run_spec import Point, RunSpec
+from tfscaling.study.config import Measured, Recipe
+from tfscaling.study.geometry import Geometry
+from tfscaling.study.run_spec import Point, RunSpec
 
 ASKED: dict[str, Any] = {
     "nodes": 2,

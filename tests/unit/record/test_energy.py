@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from tfscaling.record.energy import use_of_run
 from tfscaling.record.rank_report import GpuUse, ResourceUse, TrainingReport
 from tfscaling.record.run_record import Use
-from tfscaling.spec.geometry import Geometry
+from tfscaling.study.geometry import Geometry
 
 HALF_KWH = 1_800_000.0
 

@@ -16,8 +16,8 @@ from builders import SCRIPTS, local_spec
 from tfscaling.record import prepared_data, run_states
 from tfscaling.record.prepared_data import PreparedDataError
 from tfscaling.record.run_record import PreparedData
-from tfscaling.spec import run_spec
-from tfscaling.spec.config import Recipe
+from tfscaling.study import run_spec
+from tfscaling.study.config import Recipe
 
 ALL = Recipe(per_replica_batch_size=1, learning_rate=0.1, epochs=1)
 FACTS = {

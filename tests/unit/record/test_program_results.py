@@ -19,8 +19,8 @@ from tfscaling.record.rank_report import (
     ProgramReport,
     Totals,
 )
-from tfscaling.spec import configuration, grid
-from tfscaling.spec.run_spec import RunSpec
+from tfscaling.study import configuration, grid
+from tfscaling.study.run_spec import RunSpec
 
 #: Both ranks' hosts are 100 s behind the launcher's clock. Rank 1 starts and ends a second later.
 BEHIND_S = 100.0

@@ -13,8 +13,8 @@ import pytest
 from builders import changed, manifest_of, valid_config, write_record
 from generator import write_dataset_facts
 from tfscaling.record import prepared_data, run_states
-from tfscaling.spec import user_code
-from tfscaling.spec.manifest import Manifest
+from tfscaling.study import user_code
+from tfscaling.study.manifest import Manifest
 from tfscaling.tables import runs_table
 
 CONFIG: list[tuple[Sequence[str | int], Any]] = [

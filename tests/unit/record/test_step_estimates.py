@@ -15,7 +15,7 @@ from generator import training_report
 from tfscaling.record import checks, run_record, step_estimates
 from tfscaling.record.rank_report import Epoch, Execution, Stopped, TrainingReport
 from tfscaling.record.run_record import RunRecord
-from tfscaling.spec.run_spec import RunSpec
+from tfscaling.study.run_spec import RunSpec
 
 EPOCHS, STEPS, EXAMPLES = 100, 3, 384
 STEP_S, TURN_S, EVALUATION_S = 0.125, 0.5, 2.0

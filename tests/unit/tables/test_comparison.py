@@ -14,8 +14,8 @@ import rows
 from builders import DIVERGENCE, changed, manifest_of, raw_config, write_failure, write_record
 from msgspec.structs import replace
 from rows import planned_of, point, rows_of, tables_of, write_all
-from tfscaling.spec import configuration
-from tfscaling.spec.manifest import Manifest
+from tfscaling.study import configuration
+from tfscaling.study.manifest import Manifest
 from tfscaling.tables import table_rows
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.estimates import CONFIDENCE

@@ -14,10 +14,10 @@ import pytest
 from builders import changed, manifest_of, raw_config, study_folder, write_failure
 from msgspec.structs import replace
 from tfscaling.page.plot_registry import PLOTS
-from tfscaling.spec import configuration
-from tfscaling.spec.config import Config
-from tfscaling.spec.manifest import Manifest, PlannedRun
 from tfscaling.stages import write_page
+from tfscaling.study import configuration
+from tfscaling.study.config import Config
+from tfscaling.study.manifest import Manifest, PlannedRun
 from tfscaling.tables import data_warnings, display, runs_table, table_rows
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.data_warnings import LIMITED, SERIOUS, DataWarning

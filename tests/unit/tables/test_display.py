@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from builders import manifest_of, raw_config, write_failure, write_record
 from tfscaling.record.metrics import METRICS
-from tfscaling.spec import configuration
+from tfscaling.study import configuration
 from tfscaling.tables import comparison, display, runs_table, table_rows
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.display import TextTable

@@ -15,9 +15,9 @@ from msgspec.structs import replace
 from rows import planned_of, point, rows_of, tables_of, write_all
 from tfscaling.record import attempts
 from tfscaling.record.attempts import Cause, FailureReport
-from tfscaling.spec import configuration
-from tfscaling.spec.config import AXES
-from tfscaling.spec.manifest import Manifest, PlannedRun
+from tfscaling.study import configuration
+from tfscaling.study.config import AXES
+from tfscaling.study.manifest import Manifest, PlannedRun
 from tfscaling.tables import runs_table, table_rows
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tfscaling.datasets.catalogue import DATASETS
-from tfscaling.spec import user_code
+from tfscaling.study import user_code
 from tfscaling.train import models
 from tfscaling.train.models import MODELS
 

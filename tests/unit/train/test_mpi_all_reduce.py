@@ -9,7 +9,7 @@ import mpi_all_reduce_rank
 import pytest
 from mpi_all_reduce_rank import DTYPES, ROWS, WIDTH
 from ranks import ranks_of
-from tfscaling.spec.geometry import Geometry
+from tfscaling.study.geometry import Geometry
 from tfscaling.train.mpi.strategy import BUCKET_BYTES, Part, buckets
 
 RANKS = 2

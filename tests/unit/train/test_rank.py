@@ -18,7 +18,7 @@ from tfscaling.launch.signs import Signs
 from tfscaling.record import checks, clock, events
 from tfscaling.record.phases import EVENTS
 from tfscaling.record.rank_report import RankReport, ServerReport
-from tfscaling.spec import run_spec
+from tfscaling.study import run_spec
 
 TRAIN_EXAMPLES, TEST_EXAMPLES = 70, 30
 RUN = """
@@ -26,7 +26,7 @@ import json, os, pathlib, sys
 from tfscaling.cluster import resolver as cluster; from tfscaling.train import rank
 from tfscaling.launch.rank_process import RankContext
 from tfscaling.record.events import EventLog
-from tfscaling.spec import run_spec
+from tfscaling.study import run_spec
 import msgspec
 spec, folder = run_spec.read(pathlib.Path(sys.argv[1])), pathlib.Path(sys.argv[2])
 own = cluster.resolve(os.environ, gpus=None)
@@ -62,7 +62,7 @@ def step(seconds):
 if sys.argv[3] == "before":
     step(-120)
 from tfscaling.launch import rank_process
-from tfscaling.spec import run_spec
+from tfscaling.study import run_spec
 from tfscaling.record.rank_report import HostFacts, RankClock, ServerReport
 spec, folder = run_spec.read(pathlib.Path(sys.argv[1])), pathlib.Path(sys.argv[2])
 def work(context):

@@ -10,8 +10,8 @@ import pytest
 from builders import local_spec
 from msgspec.structs import replace
 from ranks import run_tensorflow
-from tfscaling.spec import run_spec
-from tfscaling.spec.geometry import Geometry
+from tfscaling.study import run_spec
+from tfscaling.study.geometry import Geometry
 from tfscaling.train import strategies
 from tfscaling.train.strategies import STRATEGIES
 
@@ -72,7 +72,7 @@ PREPARE = """
 import json, pathlib, sys
 from types import SimpleNamespace
 from tfscaling.record import events
-from tfscaling.spec import run_spec
+from tfscaling.study import run_spec
 from tfscaling.train import strategies, rank
 spec = run_spec.read(pathlib.Path(sys.argv[1]))
 log = pathlib.Path(sys.argv[2])

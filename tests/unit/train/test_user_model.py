@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 from tfscaling.datasets.catalogue import Arrays
-from tfscaling.spec import user_code
-from tfscaling.spec.config import CROSS_ENTROPY, Recipe
+from tfscaling.study import user_code
+from tfscaling.study.config import CROSS_ENTROPY, Recipe
 from tfscaling.train import models, parameter_server, user_model
 from tfscaling.train.user_model import ModelError
 

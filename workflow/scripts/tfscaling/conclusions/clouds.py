@@ -13,8 +13,8 @@ from tfscaling.conclusions import shown
 from tfscaling.conclusions.evidence import Study
 from tfscaling.record import metrics
 from tfscaling.record.metrics import NAN, QUALITY
-from tfscaling.spec.config import POINT_AXES
-from tfscaling.spec.run_spec import Point
+from tfscaling.study.config import POINT_AXES
+from tfscaling.study.run_spec import Point
 from tfscaling.tables.display import MISSING, NAMING, Number, TextTable, rounded
 from tfscaling.tables.estimates import Difference
 from tfscaling.tables.rows import AxesRow, PointRow, columns

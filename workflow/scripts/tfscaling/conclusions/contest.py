@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tfscaling.record.metrics import QUALITY
-from tfscaling.spec.run_spec import Point
+from tfscaling.study.run_spec import Point
 from tfscaling.tables.estimates import CONFIDENCE, SUPPORTED, Difference, Samples
 from tfscaling.tables.rows import PointRow
 from tfscaling.tables.table_rows import is_known, metric_of, point_of

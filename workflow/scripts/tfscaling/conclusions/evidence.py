@@ -22,11 +22,11 @@ import pandas as pd
 from tfscaling.record.run_states import RESULTS, RunState, words
 from tfscaling.search import study_searches
 from tfscaling.search.study_searches import StudySearch, work_of
-from tfscaling.spec import platforms
-from tfscaling.spec.config import POINT_AXES, WORK_AXES, Published, Question
-from tfscaling.spec.configuration import REFERENCE_FILES, ConfigError
-from tfscaling.spec.manifest import Manifest
-from tfscaling.spec.run_spec import Point
+from tfscaling.study import platforms
+from tfscaling.study.config import POINT_AXES, WORK_AXES, Published, Question
+from tfscaling.study.configuration import REFERENCE_FILES, ConfigError
+from tfscaling.study.manifest import Manifest
+from tfscaling.study.run_spec import Point
 from tfscaling.tables import table_rows
 from tfscaling.tables.comparison import OTHER_WORK, SAME_WORK_TOLERANCE, is_same_work, runs_differ
 from tfscaling.tables.display import axis_text

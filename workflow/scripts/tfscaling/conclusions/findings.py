@@ -22,8 +22,8 @@ from tfscaling.conclusions.evidence import Exclusion, Study, remark
 from tfscaling.conclusions.shown import render, sentence
 from tfscaling.record import metrics
 from tfscaling.record.metrics import METRICS, NAN, QUALITY
-from tfscaling.spec.config import LINE_AXES
-from tfscaling.spec.run_spec import Point
+from tfscaling.study.config import LINE_AXES
+from tfscaling.study.run_spec import Point
 from tfscaling.tables import table_rows
 from tfscaling.tables.display import axis_text, listed, point_name, varying
 from tfscaling.tables.estimates import (

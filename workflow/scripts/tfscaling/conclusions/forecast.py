@@ -23,8 +23,8 @@ import scipy
 from tfscaling.conclusions import shown
 from tfscaling.conclusions.evidence import Study
 from tfscaling.record.metrics import NAN
-from tfscaling.spec import platforms
-from tfscaling.spec.config import LINE_AXES
+from tfscaling.study import platforms
+from tfscaling.study.config import LINE_AXES
 from tfscaling.tables.display import MISSING, NAMING, Number, TextTable, three_digits
 from tfscaling.tables.estimates import CONFIDENCE, Array
 from tfscaling.tables.rows import ConfigurationRow, PointRow, Text, columns

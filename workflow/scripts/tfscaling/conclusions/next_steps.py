@@ -20,8 +20,8 @@ from tfscaling.conclusions.evidence import Study
 from tfscaling.conclusions.shown import sentence
 from tfscaling.record.metrics import NAN, number
 from tfscaling.record.run_states import RERUN_STALE, RunState
-from tfscaling.spec import platforms
-from tfscaling.spec.run_spec import Point
+from tfscaling.study import platforms
+from tfscaling.study.run_spec import Point
 from tfscaling.tables.comparison import OTHER_WORK
 from tfscaling.tables.estimates import SUPPORTED
 from tfscaling.tables.rows import columns

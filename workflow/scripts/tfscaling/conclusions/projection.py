@@ -21,9 +21,9 @@ from tfscaling.conclusions import shown
 from tfscaling.conclusions.evidence import Study
 from tfscaling.record.metrics import NAN
 from tfscaling.record.run_states import RunState
-from tfscaling.spec import platforms, variants
-from tfscaling.spec.config import POINT_AXES
-from tfscaling.spec.run_spec import Point
+from tfscaling.study import platforms, variants
+from tfscaling.study.config import POINT_AXES
+from tfscaling.study.run_spec import Point
 from tfscaling.tables.display import PROJECTED, Number, TextTable, cell, rounded, three_digits
 from tfscaling.tables.estimates import CONFIDENCE
 from tfscaling.tables.rows import Column, ConfigurationRow, PointRow, RunRow, Steps, columns

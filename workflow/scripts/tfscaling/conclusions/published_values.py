@@ -17,8 +17,8 @@ from tfscaling.conclusions import shown
 from tfscaling.conclusions.evidence import Study
 from tfscaling.record.metrics import NAN
 from tfscaling.record.run_states import FINISHED, RunState
-from tfscaling.spec.platforms import GPU
-from tfscaling.spec.run_spec import RunSpec
+from tfscaling.study.platforms import GPU
+from tfscaling.study.run_spec import RunSpec
 from tfscaling.tables.display import TextTable, cell
 from tfscaling.tables.estimates import median_interval
 from tfscaling.tables.published_results import (

@@ -16,8 +16,8 @@ from tfscaling.record.metrics import METRICS, NAN
 from tfscaling.record.run_states import RunState
 from tfscaling.search.interim import PROJECTION, Decision
 from tfscaling.search.study_searches import StudySearch
-from tfscaling.spec import platforms
-from tfscaling.spec.run_spec import Point
+from tfscaling.study import platforms
+from tfscaling.study.run_spec import Point
 from tfscaling.tables import display
 from tfscaling.tables.display import (
     NAMING,

@@ -26,8 +26,8 @@ from tfscaling.conclusions.evidence import Parameters, Study, Sweep, exclusion
 from tfscaling.conclusions.shown import with_spread
 from tfscaling.record.metrics import NAN
 from tfscaling.record.run_states import RESULTS, RunState
-from tfscaling.spec import run_spec
-from tfscaling.spec.run_spec import NO_PARAMETERS, Point, RunSpec
+from tfscaling.study import run_spec
+from tfscaling.study.run_spec import NO_PARAMETERS, Point, RunSpec
 from tfscaling.tables import runs_table
 from tfscaling.tables.comparison import OTHER_WORK, is_same_work
 from tfscaling.tables.display import TextTable, count, one_line, rounded

@@ -16,7 +16,7 @@ from tfscaling.conclusions import shown
 from tfscaling.conclusions.evidence import Study
 from tfscaling.record.metrics import NAN
 from tfscaling.record.run_states import RunState
-from tfscaling.spec.run_spec import Point
+from tfscaling.study.run_spec import Point
 from tfscaling.tables.display import TextTable
 from tfscaling.tables.estimates import (
     CONFIDENCE,

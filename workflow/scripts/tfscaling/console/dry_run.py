@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from tfscaling.console import text_lines
-from tfscaling.spec import platforms
-from tfscaling.spec.config import Config
-from tfscaling.spec.manifest import Manifest, PlannedRun
-from tfscaling.spec.run_spec import RunSpec
+from tfscaling.study import platforms
+from tfscaling.study.config import Config
+from tfscaling.study.manifest import Manifest, PlannedRun
+from tfscaling.study.run_spec import RunSpec
 
 #: Rows of the table at most; the option with which Snakemake lists each job.
 ROWS_MAX, ALL = 60, "--printshellcmds"

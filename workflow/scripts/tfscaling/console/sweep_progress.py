@@ -20,8 +20,8 @@ from tfscaling.record import attempts, events, metrics, run_record, step_estimat
 from tfscaling.record.attempts import Cause
 from tfscaling.record.events import Event, EventName
 from tfscaling.record.run_record import DoesNotFit, RunRecord
-from tfscaling.spec.config import Quality
-from tfscaling.spec.run_spec import RunSpec
+from tfscaling.study.config import Quality
+from tfscaling.study.run_spec import RunSpec
 
 #: How scripts begin the message of an error.
 _ERROR = "ERROR: "

@@ -21,8 +21,8 @@ from tfscaling.files import atomic
 from tfscaling.record import crashes, prepared_data
 from tfscaling.record.prepared_data import SHA256, DatasetFacts, Examples
 from tfscaling.record.run_record import write_json
-from tfscaling.spec import user_code
-from tfscaling.spec.user_code import NOTHING, Given
+from tfscaling.study import user_code
+from tfscaling.study.user_code import NOTHING, Given
 
 #: What to do about data that cannot be fetched.
 _ELSEWHERE = "without internet: make wheelhouse elsewhere, docs/closed-network.md"

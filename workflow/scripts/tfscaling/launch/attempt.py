@@ -27,8 +27,8 @@ from tfscaling.record import attempts, run_record, run_states
 from tfscaling.record.attempts import Cause, FailureReport
 from tfscaling.record.prepared_data import PreparedDataError
 from tfscaling.record.run_record import RecordError
-from tfscaling.spec import run_spec
-from tfscaling.spec.run_spec import RunRequest, RunSpec
+from tfscaling.study import run_spec
+from tfscaling.study.run_spec import RunRequest, RunSpec
 
 #: The launcher's own output. Must match the rules' log name.
 LOG = run_record.LAUNCH_LOG

@@ -24,7 +24,7 @@ from tfscaling.files import atomic
 from tfscaling.record import attempts, run_record
 from tfscaling.record.attempts import Beginning
 from tfscaling.record.rank_report import Epoch
-from tfscaling.spec.run_spec import RunSpec
+from tfscaling.study.run_spec import RunSpec
 
 #: In the folder of checkpoints: the training that wrote them, and files of a user's program.
 IDENTITY, OF_PROGRAM = "training.json", "program"

@@ -19,8 +19,8 @@ from tfscaling.cluster.slurm_environment import part_of_allocation
 from tfscaling.files import atomic
 from tfscaling.launch import containers
 from tfscaling.launch.rank_files import rank_log
-from tfscaling.spec.config import Container
-from tfscaling.spec.geometry import Geometry
+from tfscaling.study.config import Container
+from tfscaling.study.geometry import Geometry
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 # loaded before any fork; PyDLL keeps Python's lock, which the child of a fork cannot take again

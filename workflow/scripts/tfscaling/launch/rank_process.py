@@ -30,8 +30,8 @@ from tfscaling.record import events as rank_events
 from tfscaling.record.events import EventLog, EventName
 from tfscaling.record.rank_report import Rank, RankClock
 from tfscaling.record.run_record import write_json
-from tfscaling.spec import run_spec
-from tfscaling.spec.run_spec import RunSpec
+from tfscaling.study import run_spec
+from tfscaling.study.run_spec import RunSpec
 
 #: Ranks of other hosts may still import TensorFlow.
 _OTHERS_S = 10.0

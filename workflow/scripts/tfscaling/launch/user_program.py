@@ -35,8 +35,8 @@ from tfscaling.record.observers import (
     too_many_epochs,
 )
 from tfscaling.record.rank_report import PROGRAM_PACKAGES, HostFacts, Observed, ProgramReport, Rank
-from tfscaling.spec import recipes, user_code
-from tfscaling.spec.run_spec import RunSpec
+from tfscaling.study import recipes, user_code
+from tfscaling.study.run_spec import RunSpec
 
 #: The file to which the program writes its events, if the recipe observes them.
 EVENTS_VARIABLE = "TFSCALING_EVENTS"

@@ -34,9 +34,9 @@ from tfscaling.conclusions.headline import HeadlineRow
 from tfscaling.record import attempts, checks
 from tfscaling.record.metrics import METRICS, QUALITY, meanings, quality_metric
 from tfscaling.record.run_states import RESULTS, words
-from tfscaling.spec.config import AXES, Platform, Quality
-from tfscaling.spec.manifest import Manifest
-from tfscaling.spec.platforms import SHOWN
+from tfscaling.study.config import AXES, Platform, Quality
+from tfscaling.study.manifest import Manifest
+from tfscaling.study.platforms import SHOWN
 from tfscaling.tables import comparison, display
 from tfscaling.tables.data_warnings import LIMITED, SERIOUS, DataWarning
 from tfscaling.tables.display import (

@@ -18,8 +18,8 @@ import numpy as np
 import pandas as pd
 
 from tfscaling.record.metrics import METRICS
-from tfscaling.spec.config import LINE_AXES, POINT_AXES
-from tfscaling.spec.run_spec import Point
+from tfscaling.study.config import LINE_AXES, POINT_AXES
+from tfscaling.study.run_spec import Point
 from tfscaling.tables.display import axis_text, count, value
 from tfscaling.tables.estimates import CONFIDENCE, RUNS_FOR_INTERVAL
 from tfscaling.tables.rows import PointRow

@@ -15,8 +15,8 @@ from tfscaling.page import plot_figure
 from tfscaling.page.plot_figure import FONT_SIZE, Style, Tables, values
 from tfscaling.record.metrics import METRICS, QUALITY, Metric, quality_metric
 from tfscaling.record.run_states import RunState
-from tfscaling.spec.config import POINT_AXES, Quality
-from tfscaling.spec.platforms import GPU, LOGICAL
+from tfscaling.study.config import POINT_AXES, Quality
+from tfscaling.study.platforms import GPU, LOGICAL
 from tfscaling.tables.display import with_unit
 from tfscaling.tables.estimates import pareto_set
 from tfscaling.tables.rows import PointRow

@@ -12,7 +12,7 @@ from tfscaling.page import plot_figure
 from tfscaling.page.plot_figure import Series, Tables, values
 from tfscaling.record.metrics import METRICS
 from tfscaling.record.phases import PHASES
-from tfscaling.spec.config import POINT_AXES
+from tfscaling.study.config import POINT_AXES
 from tfscaling.tables.display import axis_text, with_unit
 from tfscaling.tables.estimates import CONFIDENCE, RUNS_FOR_INTERVAL
 from tfscaling.tables.rows import PointRow

@@ -20,11 +20,11 @@ from tfscaling.record import attempts, run_record, step_estimates
 from tfscaling.record.attempts import Spent
 from tfscaling.record.run_record import RunRecord
 from tfscaling.record.run_states import RunState
-from tfscaling.spec import platforms, variants
-from tfscaling.spec.config import AUTO, POINT_AXES, Budget, Config, Recipe
-from tfscaling.spec.configuration import Sources, problem
-from tfscaling.spec.manifest import Manifest, PlannedRun
-from tfscaling.spec.run_spec import Point, RunSpec
+from tfscaling.study import platforms, variants
+from tfscaling.study.config import AUTO, POINT_AXES, Budget, Config, Recipe
+from tfscaling.study.configuration import Sources, problem
+from tfscaling.study.manifest import Manifest, PlannedRun
+from tfscaling.study.run_spec import Point, RunSpec
 from tfscaling.tables import runs_table, table_rows
 from tfscaling.tables.display import count, one_line
 

@@ -17,7 +17,7 @@ from tfscaling.record import run_record
 from tfscaling.record.run_states import RESULTS, RunState
 from tfscaling.search import study_searches
 from tfscaling.search.study_searches import StudySearch
-from tfscaling.spec.manifest import Manifest
+from tfscaling.study.manifest import Manifest
 from tfscaling.tables import runs_table, table_rows
 from tfscaling.tables.rows import RunRow
 from tfscaling.tables.table_rows import point_of

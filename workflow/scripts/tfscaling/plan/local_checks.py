@@ -18,9 +18,9 @@ from typing import Any
 
 import msgspec
 
-from tfscaling.spec import user_code
-from tfscaling.spec.config import Config
-from tfscaling.spec.run_spec import CheckedModel, ModelToCheck, RunSpec
+from tfscaling.study import user_code
+from tfscaling.study.config import Config
+from tfscaling.study.run_spec import CheckedModel, ModelToCheck, RunSpec
 
 #: TensorFlow does without GPUs if this library cannot be loaded.
 _LIBRARY = "cudnn"

@@ -31,9 +31,9 @@ from tfscaling.cluster.slurm_client import (
 from tfscaling.plan import sweep_jobs
 from tfscaling.plan.costed_plan import REFUSED, PlanRow
 from tfscaling.plan.sweep_jobs import Submission
-from tfscaling.spec import platforms
-from tfscaling.spec.config import Config
-from tfscaling.spec.run_spec import Point
+from tfscaling.study import platforms
+from tfscaling.study.config import Config
+from tfscaling.study.run_spec import Point
 from tfscaling.tables.table_rows import grouped
 
 NO_SBATCH = (

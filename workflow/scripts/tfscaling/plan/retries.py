@@ -20,8 +20,8 @@ from tfscaling.cluster.slurm_client import SlurmClient
 from tfscaling.record import attempts, crashes, run_record
 from tfscaling.record.attempts import Cause, FailureReport, Kind
 from tfscaling.record.run_record import DoesNotFit, Environment, SlurmJob
-from tfscaling.spec.manifest import Manifest
-from tfscaling.spec.run_spec import RunSpec
+from tfscaling.study.manifest import Manifest
+from tfscaling.study.run_spec import RunSpec
 
 #: Exceptions that another attempt may not meet, also in a user's code.
 _MAY_PASS = {

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from tfscaling.plan import sweep_jobs
 from tfscaling.plan.sweep_jobs import FOLLOWING, SLURM, Submission, SweepJobs
-from tfscaling.spec.config import Config
-from tfscaling.spec.configuration import Sources
-from tfscaling.spec.manifest import Manifest
+from tfscaling.study.config import Config
+from tfscaling.study.configuration import Sources
+from tfscaling.study.manifest import Manifest
 
 #: What a sweep on Slurm lacks without the project's executor plugin.
 MISSING = (

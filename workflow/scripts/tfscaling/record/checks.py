@@ -23,7 +23,7 @@ from tfscaling.record.rank_report import (
     TrainingReport,
 )
 from tfscaling.record.run_record import PreparedData
-from tfscaling.spec.run_spec import RunSpec
+from tfscaling.study.run_spec import RunSpec
 
 
 class Check(NamedTuple):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tfscaling.record.metrics import JOULES_PER_KWH
 from tfscaling.record.rank_report import GpuUse, Rank, ResourceUse
 from tfscaling.record.run_record import Use
-from tfscaling.spec.geometry import Geometry
+from tfscaling.study.geometry import Geometry
 
 
 def use_of_run(reports: Sequence[Rank], geometry: Geometry, cpus_per_task: int) -> Use:

@@ -17,8 +17,8 @@ import msgspec
 from tfscaling.record import run_record
 from tfscaling.record.rank_report import Positive, Sha256
 from tfscaling.record.run_record import PreparedData, UserCode
-from tfscaling.spec import user_code
-from tfscaling.spec.config import Recipe
+from tfscaling.study import user_code
+from tfscaling.study.config import Recipe
 
 #: The name of the checksum in the prepared file.
 SHA256 = "sha256"

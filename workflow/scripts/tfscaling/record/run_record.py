@@ -30,7 +30,7 @@ from tfscaling.record.rank_report import (
     Share,
     summary,
 )
-from tfscaling.spec.run_spec import Point, RunSpec, Value
+from tfscaling.study.run_spec import Point, RunSpec, Value
 
 SCHEMA_VERSION: Final = 3
 RECORD, FAILURE, STEPS, EVENTS = "run.json", "failure.json", "steps.csv", "events.jsonl"
@@ -493,6 +493,12 @@ def outcome(path: Path) -> RunRecord | DoesNotFit | None:
         with contextlib.suppress(RecordError):
             return decoded(path, DoesNotFit, SCHEMA_VERSION)
         raise
+
+
+def node_hours(record: RunRecord | DoesNotFit) -> float:
+    """Return the node-hours of the attempt that made the record; 0 if its time is unknown."""
+    wall_time_s = record.phases.wall_time_s if isinstance(record, RunRecord) else record.wall_time_s
+    return record.axes.nodes * (wall_time_s or 0.0) / 3600
 
 
 def decoded(path: Path, kind: type[_T], version: int = 0) -> _T | None:

@@ -48,7 +48,7 @@ from tfscaling.record.run_record import (
     SlurmJob,
     Validity,
 )
-from tfscaling.spec.run_spec import RunSpec
+from tfscaling.study.run_spec import RunSpec
 
 #: Events of a rank after an epoch: trained, evaluated.
 _OF_EPOCHS = (EventName.EPOCH, EventName.EPOCH_EVALUATED)

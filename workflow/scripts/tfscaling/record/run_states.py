@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 from tfscaling.record import attempts, prepared_data, run_record
 from tfscaling.record.run_record import DoesNotFit, PreparedData, RecordError, RunRecord
-from tfscaling.spec import run_spec, user_code
-from tfscaling.spec.run_spec import RunSpec
-from tfscaling.spec.user_code import Checksums, Code
+from tfscaling.study import run_spec, user_code
+from tfscaling.study.run_spec import RunSpec
+from tfscaling.study.user_code import Checksums, Code
 
 #: Hexadecimal digits of a checksum that a message shows.
 _SHOWN = 12

@@ -27,9 +27,9 @@ from tfscaling.search.interim import (
     decide,
     lacking,
 )
-from tfscaling.spec.config import LINE_AXES, SHORT_RUNS_MAX
-from tfscaling.spec.manifest import Manifest, PlannedSearch
-from tfscaling.spec.run_spec import Point
+from tfscaling.study.config import LINE_AXES, SHORT_RUNS_MAX
+from tfscaling.study.manifest import Manifest, PlannedSearch
+from tfscaling.study.run_spec import Point
 from tfscaling.tables import table_rows
 from tfscaling.tables.comparison import OF_ALL_RUNS, is_same_work
 from tfscaling.tables.estimates import Array

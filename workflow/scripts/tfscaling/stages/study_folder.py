@@ -13,8 +13,8 @@ import pandas as pd
 
 from tfscaling.conclusions.base import CONCLUSIONS
 from tfscaling.files import program_errors
-from tfscaling.spec.config import POINT_AXES, Config
-from tfscaling.spec.manifest import Manifest
+from tfscaling.study.config import POINT_AXES, Config
+from tfscaling.study.manifest import Manifest
 from tfscaling.tables import table_rows
 
 

@@ -18,10 +18,10 @@ from tfscaling.page import plot_figure
 from tfscaling.page.html_page import Plot, Results, render
 from tfscaling.page.plot_figure import Tables
 from tfscaling.page.plot_registry import PLOTS, titles
-from tfscaling.spec.config import Question
-from tfscaling.spec.run_spec import Point
 from tfscaling.stages import write_tables
 from tfscaling.stages.study_folder import StudyFolder
+from tfscaling.study.config import Question
+from tfscaling.study.run_spec import Point
 from tfscaling.tables import data_warnings
 from tfscaling.tables.data_warnings import DataWarning
 from tfscaling.tables.table_rows import line_of, point_of

@@ -36,10 +36,10 @@ from tfscaling.plan.sweep_jobs import Submission
 from tfscaling.record import run_record, step_estimates
 from tfscaling.record.run_states import RERUN_STALE
 from tfscaling.search import study_searches
-from tfscaling.spec import variants
-from tfscaling.spec.config import AUTO, AUTO_STEPS, Budget, Config
-from tfscaling.spec.platforms import LOGICAL
 from tfscaling.stages.study_folder import StudyFolder
+from tfscaling.study import variants
+from tfscaling.study.config import AUTO, AUTO_STEPS, Budget, Config
+from tfscaling.study.platforms import LOGICAL
 from tfscaling.tables import display, runs_table, table_rows
 from tfscaling.tables.display import MISSING, NAMING, Number, TextTable, rounded
 

@@ -24,10 +24,10 @@ from tfscaling.files import atomic
 from tfscaling.page.plot_figure import Tables, lines_hidden
 from tfscaling.page.plot_registry import PLOTS
 from tfscaling.record.run_states import RunState
-from tfscaling.spec.config import OWN_STRATEGY, WORK_AXES, Comparison, Config
-from tfscaling.spec.run_spec import Point
 from tfscaling.stages import write_tables
 from tfscaling.stages.study_folder import StudyFolder
+from tfscaling.study.config import OWN_STRATEGY, WORK_AXES, Comparison, Config
+from tfscaling.study.run_spec import Point
 from tfscaling.tables import display
 from tfscaling.tables.display import TextTable, cell, count, point_name, rounded, varying
 from tfscaling.tables.estimates import SUPPORTED

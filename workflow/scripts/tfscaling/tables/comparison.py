@@ -9,10 +9,10 @@ import pandas as pd
 
 from tfscaling.record.metrics import METRICS, NAN, QUALITY
 from tfscaling.record.run_states import FINISHED, RunState
-from tfscaling.spec import platforms, variants
-from tfscaling.spec.config import POINT_AXES
-from tfscaling.spec.manifest import Excluded, Manifest
-from tfscaling.spec.run_spec import Point
+from tfscaling.study import platforms, variants
+from tfscaling.study.config import POINT_AXES
+from tfscaling.study.manifest import Excluded, Manifest
+from tfscaling.study.run_spec import Point
 from tfscaling.tables import display, table_rows
 from tfscaling.tables.display import TextTable, axis_text
 from tfscaling.tables.estimates import (

@@ -22,8 +22,8 @@ import pandas as pd
 from tfscaling.files import program_errors
 from tfscaling.record import run_record
 from tfscaling.record.run_states import FINISHED, RERUN_STALE, RESULTS, RunState
-from tfscaling.spec.platforms import LOGICAL
-from tfscaling.spec.run_spec import Point
+from tfscaling.study.platforms import LOGICAL
+from tfscaling.study.run_spec import Point
 from tfscaling.tables import runs_table, table_rows
 from tfscaling.tables.display import NAMED_MAX, count, point_name, varying
 from tfscaling.tables.estimates import CONFIDENCE, RUNS_FOR_INTERVAL

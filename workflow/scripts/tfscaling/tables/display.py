@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Self
 import pandas as pd
 
 from tfscaling.record.metrics import METRICS, QUALITY, Metric
-from tfscaling.spec.config import POINT_AXES
-from tfscaling.spec.platforms import CPU, LOGICAL
+from tfscaling.study.config import POINT_AXES
+from tfscaling.study.platforms import CPU, LOGICAL
 from tfscaling.tables.rows import Cells
 from tfscaling.tables.table_rows import (
     OF_WHOLE,

@@ -51,8 +51,8 @@ import scipy
 
 from tfscaling.record.metrics import METRICS, QUALITY, Metric
 from tfscaling.record.run_states import RESULTS, RunState
-from tfscaling.spec.config import Limit
-from tfscaling.spec.run_spec import Point
+from tfscaling.study.config import Limit
+from tfscaling.study.run_spec import Point
 from tfscaling.tables.rows import Cells
 from tfscaling.tables.table_rows import (
     NOT_MEASURED,

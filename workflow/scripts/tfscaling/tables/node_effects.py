@@ -17,7 +17,7 @@ import numpy as np
 import scipy
 
 from tfscaling.record.run_states import RunState
-from tfscaling.spec.run_spec import Point
+from tfscaling.study.run_spec import Point
 from tfscaling.tables.estimates import CONFIDENCE, Array
 from tfscaling.tables.rows import RunRow
 from tfscaling.tables.table_rows import is_known, point_of

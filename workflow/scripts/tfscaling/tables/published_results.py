@@ -11,9 +11,9 @@ from typing import Annotated, NamedTuple
 import msgspec
 from msgspec import Meta
 
-from tfscaling.spec.config import Platform
-from tfscaling.spec.configuration import ConfigError, Sources, problem
-from tfscaling.spec.run_spec import Point, RunSpec
+from tfscaling.study.config import Platform
+from tfscaling.study.configuration import ConfigError, Sources, problem
+from tfscaling.study.run_spec import Point, RunSpec
 
 _BATCH = "global_batch_size"
 #: Numbers that are neither NaN nor infinite.

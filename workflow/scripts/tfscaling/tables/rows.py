@@ -19,8 +19,8 @@ from msgspec import Meta
 from tfscaling.record.metrics import METRICS, NAN, PointMetrics, RunMetrics
 from tfscaling.record.rank_report import PROGRAM_PACKAGES, Above0, Amount, FromZero, Positive
 from tfscaling.record.run_states import RunState
-from tfscaling.spec.configuration import Schema
-from tfscaling.spec.platforms import DeviceKind
+from tfscaling.study.configuration import Schema
+from tfscaling.study.platforms import DeviceKind
 
 _KINDS = {str: "string", int: "integer", float: "number", bool: "boolean"}
 _BOUNDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "pattern": "pattern"}

@@ -32,9 +32,9 @@ from tfscaling.record.rank_report import COMPARED, PROGRAM_PACKAGES, Epoch, Host
 from tfscaling.record.run_record import DoesNotFit, PreparedData, RunRecord, ShortRun, StepBlock
 from tfscaling.record.run_states import FINISHED, RunState
 from tfscaling.record.step_estimates import Projected
-from tfscaling.spec import platforms
-from tfscaling.spec.config import Quality
-from tfscaling.spec.manifest import PlannedRun
+from tfscaling.study import platforms
+from tfscaling.study.config import Quality
+from tfscaling.study.manifest import PlannedRun
 from tfscaling.tables import table_rows
 from tfscaling.tables.rows import EpochRow, RunRow, columns
 from tfscaling.tables.steady_epochs import steady_place

@@ -14,8 +14,8 @@ import pandas as pd
 from tfscaling.files import atomic
 from tfscaling.files.program_errors import InputError
 from tfscaling.record.metrics import METRICS, NAN, OF_RESULTS, QUALITY, Metric, quality_metric
-from tfscaling.spec.config import LINE_AXES, POINT_AXES, Quality
-from tfscaling.spec.run_spec import Point
+from tfscaling.study.config import LINE_AXES, POINT_AXES, Quality
+from tfscaling.study.run_spec import Point
 from tfscaling.tables.rows import (
     Cells,
     Column,

@@ -21,7 +21,7 @@ import numpy as np
 from tfscaling.datasets.catalogue import Arrays, Nest
 from tfscaling.record.events import EventLog
 from tfscaling.record.rank_report import Execution
-from tfscaling.spec.run_spec import RunSpec
+from tfscaling.study.run_spec import RunSpec
 from tfscaling.train import user_model
 from tfscaling.train.all_reduce_loop import AllReduceLoop
 from tfscaling.train.loop import Result, compiled

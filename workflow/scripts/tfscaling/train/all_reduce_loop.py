@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from tfscaling.record.events import EventLog
-from tfscaling.spec.run_spec import RunSpec
+from tfscaling.study.run_spec import RunSpec
 from tfscaling.train import loop, optimizers, user_model
 from tfscaling.train.custom_train_step import CustomTrainStep
 from tfscaling.train.loop import (

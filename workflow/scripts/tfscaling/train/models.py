@@ -6,9 +6,9 @@ import functools
 import re
 from typing import Any
 
-from tfscaling.spec import user_code
-from tfscaling.spec.registries import Model
-from tfscaling.spec.user_code import NOTHING, Given
+from tfscaling.study import user_code
+from tfscaling.study.registries import Model
+from tfscaling.study.user_code import NOTHING, Given
 from tfscaling.train import user_model
 
 

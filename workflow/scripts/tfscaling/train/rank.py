@@ -30,8 +30,8 @@ from tfscaling.record.rank_report import (
     Stopped,
     TrainingReport,
 )
-from tfscaling.spec import user_code, variants
-from tfscaling.spec.run_spec import CheckedModel, ModelToCheck, RunSpec
+from tfscaling.study import user_code, variants
+from tfscaling.study.run_spec import CheckedModel, ModelToCheck, RunSpec
 from tfscaling.train import (
     custom_train_step,
     loss_means,

@@ -14,8 +14,8 @@ from typing import Any
 from tfscaling.cluster import resolver
 from tfscaling.cluster.gpu_allocation import VISIBLE_GPUS, gpu_variables
 from tfscaling.launch.failures import WAYS_OUT
-from tfscaling.spec.config import MPI_STRATEGY, OWN_STRATEGY
-from tfscaling.spec.registries import Strategy
+from tfscaling.study.config import MPI_STRATEGY, OWN_STRATEGY
+from tfscaling.study.registries import Strategy
 from tfscaling.train import keras_internals
 from tfscaling.train.mpi import library as mpi
 from tfscaling.train.mpi import strategy as mpi_strategy

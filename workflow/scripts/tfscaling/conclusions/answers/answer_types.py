@@ -13,8 +13,8 @@ from enum import StrEnum
 from tfscaling.conclusions.projection import Interval
 from tfscaling.search.interim import Reason
 from tfscaling.search.study_searches import StudySearch
-from tfscaling.spec.config import Limit
-from tfscaling.spec.run_spec import Point
+from tfscaling.study.config import Limit
+from tfscaling.study.run_spec import Point
 from tfscaling.tables.comparison import OF_ALL_RUNS
 from tfscaling.tables.display import listed
 from tfscaling.tables.estimates import CONFIDENCE, Difference

@@ -15,7 +15,7 @@ from tfscaling.conclusions.answers.goals import ENERGY, WITH_QUEUE
 from tfscaling.conclusions.evidence import Study, Task, remark
 from tfscaling.record.metrics import QUALITY
 from tfscaling.record.run_states import RunState
-from tfscaling.spec.config import Limit
+from tfscaling.study.config import Limit
 from tfscaling.tables.comparison import OF_ALL_RUNS, all_at_target
 from tfscaling.tables.display import point_name, value, varying
 from tfscaling.tables.estimates import CONFIDENCE, Samples, count_beyond_limit, keeps_limit

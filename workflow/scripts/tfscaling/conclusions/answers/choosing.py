@@ -9,7 +9,7 @@ from tfscaling.conclusions.answers import settling
 from tfscaling.conclusions.answers.answer_types import Answer, Candidate, State
 from tfscaling.conclusions.contest import Contest, contest, is_worse, ranked
 from tfscaling.conclusions.evidence import Study
-from tfscaling.spec.run_spec import Point
+from tfscaling.study.run_spec import Point
 from tfscaling.tables.estimates import (
     INCONCLUSIVE,
     NOT_COMPARED,

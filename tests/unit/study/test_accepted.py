@@ -1,0 +1,171 @@
+"""Configurations that could only fail, or mislead, once runs are made are refused before."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from builders import REGISTRIES, raw_config, refused
+from tfscaling.study import grid
+
+Change = tuple[Sequence[str | int], Any]
+RECIPE, BLOCK = ("recipes", "weak"), ("grid", 0)
+SHORT: Change = ((*RECIPE, "stop_after_steps"), 100)
+SEARCH: Change = (("search",), {})
+
+LIMITS = {"test_accuracy": {"at_least": 0.9}}
+TARGET: Change = (("question",), {"limits": LIMITS})
+CHOOSE: Change = (("question",), {"choose": ["nodes", "recipe"]})
+CHOOSE_BY: Change = (("question",), {"choose": ["nodes", "recipe"], "limits": LIMITS})
+
+
+def two_recipes(**strong: Any) -> list[Change]:
+    """A second recipe in the grid."""
+    recipe = {"global_batch_size": 64, "learning_rate": 0.1, "epochs": 2, **strong}
+    return [(("recipes", "strong"), recipe), ((*BLOCK, "recipe"), ["weak", "strong"])]
+
+
+def limited(metric: str, **limit: Any) -> Change:
+    """A limit of the question."""
+    return ("question",), {"limits": {metric: limit}}
+
+
+def program(observe: str, **keys: Any) -> list[Change]:
+    """A program with an observer."""
+    recipe = {"program": ["true"], "observe": observe, "global_batch_size": 64, "epochs": 1, **keys}
+    return [(RECIPE, recipe), ((*BLOCK, "strategy"), "own"), ((*BLOCK, "model"), "program")]
+
+
+def whole(epochs: int, **question: Any) -> Change:
+    """A question about a training with this many epochs."""
+    return ("question",), {"whole_training": {"epochs": epochs}, **question}
+
+
+def goal(name: str, **question: Any) -> Change:
+    """A question with this goal."""
+    return ("question",), {"goal": name, **question}
+
+
+LESS_THAN_A_WHOLE: Change = ((*RECIPE, "epochs"), 3)
+#: Key that is refused → what asks for it, by a name.
+REFUSED: dict[str, dict[str, list[Change]]] = {
+    "comparison.title": {"zero_byte": [(("comparison",), {"title": "a\0b"})]},
+    "platforms.cluster.title": {"bell": [(("platforms", "cluster", "title"), "\x07")]},
+    "search": {"search_of_one": [SEARCH, ((*BLOCK, "nodes"), 1)]},
+    "grid[0].exclude[0]": {
+        "exclusion_without_axes": [((*BLOCK, "exclude"), [{}])],
+        "exclusion_of_nothing": [((*BLOCK, "exclude"), [{"nodes": 7}])],
+        "reason_without_axes": [((*BLOCK, "exclude"), [{"reason": "no licence"}])],
+    },
+    "recipes.weak.evaluation_interval_epochs": {
+        "evaluations_after_the_end": [((*RECIPE, "evaluation_interval_epochs"), 50)],
+    },
+    "datasets.mnist.path": {
+        "data_that_is_not_there": [(("datasets",), {"mnist": {"path": "nowhere/mnist"}})],
+    },
+    "question.goal": {
+        "queue_of_short_jobs": [SHORT, goal("time_with_queue_s")],
+        "goal_without_a_price": [goal("cost_usd")],
+        "goal_without_a_target": [goal("time_to_target_s")],
+        "quality_of_short_runs": [SHORT, goal("quality")],
+        "queue_of_this_machine": [
+            (("platforms", "cluster", "launcher"), "local"), goal("time_with_queue_s")],
+        "quality_that_nobody_reports": [*program("nothing"), goal("quality")],
+        "quality_of_a_part": [LESS_THAN_A_WHOLE, whole(90, goal="quality")],
+    },
+    "question.limits.execution_time_s": {
+        "no_limit_of_the_time": [(("question",), {"limits": {"execution_time_s": None}})],
+        "limit_of_both_kinds": [limited("execution_time_s", at_most=1.0, at_least=0.5)],
+        "limit_of_the_wrong_side": [limited("execution_time_s", at_least=1.0)],
+        "negative_limit_of_time": [limited("execution_time_s", at_most=-1)],
+        "no_time_at_all": [limited("execution_time_s", at_most="0 s")],
+    },
+    "question.limits.execution_time_s.at_most": {
+        "limit_of_an_unknown_unit": [limited("execution_time_s", at_most="1 week")],
+    },
+    "question.limits.test_accuracy": {
+        "limit_without_a_value": [limited("test_accuracy")],
+        "target_of_short_runs": [SHORT, TARGET],
+        "target_of_another_quality": [((*RECIPE, "quality"), {"metric": "test_loss"}), TARGET],
+        "quality_limit_that_nobody_reports": [
+            *program("output", patterns={"loss": "(.+)"}), TARGET],
+        "quality_limit_of_the_wrong_side": [limited("test_accuracy", at_most=0.9)],
+        **{f"no_accuracy_{value}": [limited("test_accuracy", at_least=value)]
+           for value in (0, 1, 97, -0.5, "0.97")},
+    },
+    "question.limits.gpu_memory_gb": {
+        "memory_of_no_gpu": [limited("gpu_memory_gb", at_most=4)],
+    },
+    "question.limits.cost_usd": {
+        "limit_in_words": [limited("cost_usd", at_most="1 h")],
+        "limit_without_a_price": [limited("cost_usd", at_most=1.0)],
+    },
+    "question.limits.perplexity": {
+        "limit_of_what_nobody_reports": [limited("perplexity", at_most=1.0)],
+    },
+    "question.choose": {
+        "recipes_without_a_target": [*two_recipes(), CHOOSE],
+        "recipes_of_two_qualities": [*two_recipes(quality={"metric": "test_loss"}), CHOOSE_BY],
+        "recipes_of_short_runs": [*two_recipes(stop_after_steps=100), CHOOSE_BY],
+        "no_axis": [(("question",), {"choose": []})],
+    },
+    "recipes.weak.quality.direction": {
+        "quality_without_a_direction": [((*RECIPE, "quality"), {"metric": "test_error"})],
+    },
+    "recipes.weak.quality.metric": {
+        "unknown_quality": [
+            ((*RECIPE, "quality"), {"metric": "test_acuracy", "direction": "higher"})],
+    },
+    "recipes.strong.quality.unit": {
+        "two_units": [*two_recipes(), ((*RECIPE, "quality"), {"unit": "%"})],
+    },
+    "recipes.strong.quality.direction": {
+        "two_directions": [*two_recipes(), ((*RECIPE, "quality"), {"direction": "lower"})],
+    },
+    "question.choose[0]": {"unknown_axis": [(("question",), {"choose": ["batch"]})]},
+    "recipes.weak.epochs": {
+        "more_epochs_than_the_whole": [whole(1)],
+        "too_few_epochs_to_project": [((*RECIPE, "epochs"), 2), whole(90)],
+        "search_among_parts": [SEARCH, LESS_THAN_A_WHOLE, whole(90)],
+        "short_run_of_another_whole": [SHORT, whole(90)],
+    },
+    "recipes.weak.checkpoint_every_s": {
+        "checkpoints_of_a_part": [
+            LESS_THAN_A_WHOLE, ((*RECIPE, "checkpoint_every_s"), 60), whole(90)],
+    },
+    "recipes.weak.observe": {
+        "program_without_times_of_epochs": [*program("nothing", epochs=3), whole(90)],
+    },
+    "recipes.weak.learning": {
+        "learning_rate_beyond_floats": [((*RECIPE, "learning_rate"), 1e300)],
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("key", "name"), [(key, name) for key, named in REFUSED.items() for name in named]
+)
+def test_what_could_only_fail_later_is_refused(key: str, name: str) -> None:
+    message = refused(grid.accept, raw_config(*REFUSED[key][name]), REGISTRIES)
+    assert message.startswith(f"configuration: {key}")
+
+
+ACCEPTED: dict[str, list[Change]] = {
+    "search": [SEARCH],
+    "exclusion": [((*BLOCK, "exclude"), [{"nodes": 2}])],
+    "evaluations": [((*RECIPE, "evaluation_interval_epochs"), 2)],
+    "queue_and_target": [goal("time_with_queue_s", limits=LIMITS)],
+    "target": [goal("time_to_target_s", limits=LIMITS)],
+    "deadline": [limited("execution_time_s", at_most="90 min")],
+    "quality": [limited("test_accuracy", at_least=0.97)],
+    "recipes": [*two_recipes(), CHOOSE_BY],
+    "recipes_in_a_search": [*two_recipes(), CHOOSE_BY, SEARCH],
+    "deadline_in_a_search": [SEARCH, limited("execution_time_s", at_most="90 min")],
+    "one_recipe": [CHOOSE],
+}
+
+
+@pytest.mark.parametrize("name", ACCEPTED)
+def test_what_means_something_is_accepted(name: str) -> None:
+    assert grid.accept(raw_config(*ACCEPTED[name]), REGISTRIES)[1].runs

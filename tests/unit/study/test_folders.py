@@ -1,0 +1,35 @@
+"""No study writes into shared folders."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import yaml
+from builders import REPOSITORY, valid_config
+from tfscaling.study import configuration
+from tfscaling.study.configuration import SHARED_FOLDERS, ConfigError
+
+RULES = REPOSITORY / "workflow" / "rules"
+PROFILES = REPOSITORY / "profiles"
+OVERLAYS = sorted(p for p in (REPOSITORY / "config").glob("*.yaml") if p.stem != "platforms")
+
+
+@pytest.mark.parametrize("study", [*SHARED_FOLDERS, "Runs"])
+def test_a_shared_folder_is_no_study(study: str) -> None:
+    config = valid_config((["study"], study))
+    sources = [("config.yaml", {}), ("overlay.yaml", {"study": study})]
+    with pytest.raises(ConfigError) as caught, configuration.naming_files(sources):
+        configuration.check_folders(config)
+    file, key, text = str(caught.value).split(": ", 2)
+    assert (file, key) == ("overlay.yaml", "study") and f'"{study}"' in text
+
+
+def test_the_shared_folders_are_those_that_rules_and_profiles_name() -> None:
+    text = "".join(path.read_text() for path in [*RULES.glob("*.smk"), *PROFILES.glob("*/*.yaml")])
+    assert set(re.findall(r"results/([\w-]+)(?![\w.-])", text)) == set(SHARED_FOLDERS)
+
+
+def test_each_configuration_of_the_repository_is_a_study_of_its_own() -> None:
+    studies = [yaml.safe_load(path.read_text())["study"] for path in OVERLAYS]
+    assert len(studies) == len(set(studies)) > 1

@@ -1,0 +1,160 @@
+"""Configuration files, read by YAML 1.2: every value is what it looks like.
+
+By YAML 1.1, 064 is 52, 1:30 is 90, the key `on` is true, and the first of two equal keys is
+dropped. Here 064 is 64, 1:30 and `on` are texts, and a duplicate key is an error.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import yaml
+from yaml.constructor import ConstructorError
+
+from tfscaling.study.configuration import ConfigError, RawConfig, Sources, plain
+
+_TAG = "tag:yaml.org,2002:"
+#: Kind of a plain value → its form, and the characters with which it begins.
+_FORMS = {
+    "null": (r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    "bool": (r"true|True|TRUE|false|False|FALSE", list("tTfF")),
+    "int": (r"[-+]?[0-9]+", list("-+0123456789")),
+    "float": (r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", list("-+.0123456789")),
+    "merge": (r"<<", ["<"]),
+}
+
+
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """PyYAML's loader, with libyaml where it exists, and the values of YAML 1.2."""
+
+    yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
+
+    def get_single_node(self) -> yaml.Node | None:
+        node: yaml.Node | None = super().get_single_node()
+        if node is not None:
+            _check_keys(node, set())
+        return node
+
+    def integer(self, node: yaml.ScalarNode) -> int:
+        return int(node.value)
+
+    def number(self, node: yaml.ScalarNode) -> float:
+        if not math.isfinite(value := float(node.value)):
+            raise ConstructorError(None, None, f"{node.value} is not finite", node.start_mark)
+        return value
+
+
+for _kind, (_form, _first) in _FORMS.items():
+    _Loader.add_implicit_resolver(_TAG + _kind, re.compile(rf"(?:{_form})\Z"), _first)
+_Loader.add_constructor(_TAG + "int", _Loader.integer)
+_Loader.add_constructor(_TAG + "float", _Loader.number)
+
+
+def _check_keys(node: yaml.Node, seen: set[int], above: tuple[int, ...] = ()) -> None:
+    """Raise ConstructorError for the first key that is no text, or that its mapping has twice.
+
+    And for an alias of a value that it is part of. `above` are the nodes around this node.
+    """
+    if id(node) in above:
+        raise ConstructorError(None, None, "an alias in the value that it repeats", node.start_mark)
+    if id(node) in seen or isinstance(node, yaml.ScalarNode):
+        return
+    seen.add(id(node))
+    lines: dict[str, int] = {}
+    for item in node.value:
+        if isinstance(node, yaml.SequenceNode):
+            _check_keys(item, seen, (*above, id(node)))
+            continue
+        key, value = item
+        if key.tag not in (_TAG + "str", _TAG + "merge"):
+            rule = "the key is not a text: write it in quotes"
+            raise ConstructorError(None, None, rule, key.start_mark)
+        if key.value in lines:
+            rule = f"a duplicate key, {plain(key.value)}: line {lines[key.value]} has it already"
+            raise ConstructorError(None, None, rule, key.start_mark)
+        lines[key.value] = key.start_mark.line + 1
+        _check_keys(value, seen, (*above, id(node)))
+
+
+def merge(sources: Sources) -> dict[str, Any]:
+    """Merge configurations: mappings key by key; of all other values the last one counts.
+
+    A platform with a `launcher` is a complete entry: earlier entries with its name do not count.
+    """
+    merged: dict[str, Any] = {}
+    for _, content in sources:
+        platforms, earlier = content.get("platforms"), merged.get("platforms")
+        if isinstance(platforms, Mapping) and isinstance(earlier, dict):
+            for name, platform in platforms.items():
+                if isinstance(platform, Mapping) and "launcher" in platform:
+                    earlier.pop(name, None)
+        _update(merged, content)
+    return merged
+
+
+def _update(merged: dict[str, Any], content: RawConfig) -> None:
+    """Update `merged` by `content`, nested mappings key by key; values are copied."""
+    for key, value in content.items():
+        if not isinstance(value, Mapping):
+            merged[key] = copy.deepcopy(value)
+            continue
+        if not isinstance(merged.get(key), dict):
+            merged[key] = {}
+        _update(merged[key], value)
+
+
+def read(name: str | Path) -> RawConfig:
+    """Return the content of a configuration file.
+
+    Raises:
+        ConfigError: The file cannot be read, is not UTF-8 or no YAML, with the line, or is empty.
+    """
+    try:
+        text = Path(name).read_bytes().decode("utf-8-sig")
+        content = _Loader(text).get_single_data()
+    except OSError as error:
+        raise ConfigError(f"{name}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        line, byte = error.object.count(b"\n", 0, error.start) + 1, error.object[error.start]
+        rule = f"not UTF-8: byte {byte:#04x}; save the file in the encoding UTF-8"
+        raise ConfigError(f"{name}: line {line}: {rule}") from None
+    except RecursionError:
+        raise ConfigError(f"{name}: not valid YAML: too many lists in each other") from None
+    except (ValueError, yaml.YAMLError) as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"line {mark.line + 1}: " if mark else ""
+        reason = " ".join((getattr(error, "problem", None) or str(error)).split())
+        hint = (
+            _hint(reason, text.splitlines()[mark.line : mark.line + 1], mark.column) if mark else ""
+        )
+        raise ConfigError(f"{name}: {where}not valid YAML: {plain(reason, 300)}{hint}") from None
+    if content is None:
+        raise ConfigError(f"{name}: the file is empty; allowed: keys with values")
+    if not isinstance(content, dict):
+        raise ConfigError(f"{name}: the whole file is not a mapping; allowed: keys with values")
+    return content
+
+
+def _hint(reason: str, lines: list[str], column: int) -> str:
+    """Return what to change in the line of an error, after a semicolon, or an empty text."""
+    line = lines[0] if lines else ""
+    if "\t" in line[: len(line) - len(line.lstrip())]:
+        return "; indent with spaces, not with tabs"
+    if "cannot start any token" in reason:
+        return f"; write the value that begins with {line[column : column + 1]} in quotes"
+    if "mapping values are not allowed" in reason:
+        return "; write a value that contains a colon and a space in quotes"
+    if "undefined alias" in reason:
+        return "; write a value that begins with * in quotes"
+    if "expected ',' or" in reason:
+        return "; a bracket or a comma is missing before it"
+    if "expected key" in reason or "expected <block end>" in reason:
+        return "; indent the keys of a mapping equally"
+    if "unexpected end of stream" in reason:
+        return "; a quote is missing before it"
+    return "; write `key: value`, with a space" if "expected ':'" in reason else ""

@@ -1,0 +1,79 @@
+"""The shape of one run: nodes, tasks and devices, and the batch sizes that follow from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tfscaling.study.config import Recipe
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """What Slurm is asked for: `gpus_per_node` GPUs on each node, shared by its tasks.
+
+    `tasks_per_node` is a number, or for uneven tasks their numbers on the nodes: "2+1" puts two on
+    the first node and one on the second. (Slurm writes "2,1", but Snakemake tells jobs their
+    wildcards in a list with commas.)
+    """
+
+    nodes: int
+    tasks_per_node: int | str
+    gpus_per_node: int
+
+    @property
+    def tasks_on_nodes(self) -> tuple[int, ...]:
+        """Number of tasks on each node, the first node first."""
+        if isinstance(self.tasks_per_node, int):
+            return (self.tasks_per_node,) * self.nodes
+        return tuple(int(count) for count in self.tasks_per_node.split("+"))
+
+    @property
+    def tasks(self) -> int:
+        even = isinstance(self.tasks_per_node, int)
+        return self.nodes * self.tasks_per_node_max if even else sum(self.tasks_on_nodes)
+
+    @property
+    def tasks_per_node_max(self) -> int:
+        # a number of nodes that no platform has must not become a tuple of that length
+        tasks = self.tasks_per_node
+        return tasks if isinstance(tasks, int) else max(self.tasks_on_nodes)
+
+    @property
+    def gpus(self) -> int:
+        return self.nodes * self.gpus_per_node
+
+    @property
+    def gpus_per_task(self) -> int:
+        return self.gpus_per_node // self.tasks_per_node_max
+
+    def uneven_problem(self) -> str | None:
+        """Why uneven tasks cannot be had, or None.
+
+        Slurm fills node after node, so only the last node can have fewer tasks.
+        """
+        if isinstance(self.tasks_per_node, int):
+            return None
+        counts = self.tasks_on_nodes
+        if len(counts) != self.nodes:
+            return f"tasks_per_node {self.tasks_per_node} is for {len(counts)} nodes"
+        if min(counts) < 1 or len(set(counts[:-1])) > 1 or counts[-1] > counts[0]:
+            return f"tasks_per_node {self.tasks_per_node}: only the last node can have fewer tasks"
+        if len(set(counts)) == 1:
+            return f"tasks_per_node {self.tasks_per_node} is the same on each node: {counts[0]}"
+        return None
+
+
+def batch_sizes(recipe: Recipe, geometry: Geometry, replicas: int) -> tuple[int, int]:
+    """(per-replica, global) batch size in examples. Raises ValueError if no even split exists."""
+    workers = replicas // max(1, geometry.gpus_per_task)
+    if isinstance(per_replica := recipe.per_replica_batch_size, int):
+        return per_replica, per_replica * replicas
+    if (total := recipe.per_worker_batch_size) is not None:
+        name, shares = "per_worker_batch_size", replicas // workers
+    else:
+        name, shares, workers = "global_batch_size", replicas, 1
+        total = recipe.global_batch_size
+        assert total is not None, "grid.expand refuses recipes without a batch size"
+    if total % shares:
+        raise ValueError(f"{name} {total} is not divisible by {shares} replicas")
+    return total // shares, total * workers

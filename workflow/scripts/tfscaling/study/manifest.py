@@ -1,0 +1,136 @@
+"""The run manifest: every planned run with its parameters, every excluded point with its reason.
+
+It is made once from the configuration. Jobs take their run from it, and the tables compare it with
+the existing records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from tfscaling.files import atomic, strict_json
+from tfscaling.files.program_errors import InputError
+from tfscaling.study.config import Limit, Platform, Quality, Search
+from tfscaling.study.run_spec import Point, RunSpec
+
+SCHEMA_VERSION = 4
+
+
+class ManifestError(InputError):
+    """The file is no manifest that this version of the workflow reads."""
+
+
+class PlannedRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A run of the grid, and what does not change it."""
+
+    spec: RunSpec
+    extra_repeat: bool = False
+    """Made only if the search still needs it."""
+    smaller: str | None = None
+    """The folder of the point with half of the batch: made only if all its runs fit in memory."""
+    whole_epochs: int | None = None
+    """Epochs of the whole training that is projected from the run's own; null if it trains all."""
+    usd_per_node_hour: float | None = None
+    """US dollars for one node with its GPUs, one hour."""
+    peak_tflops: float | None = None
+    """What the platform's device reaches at the precision of the run."""
+    usd_per_kwh: float | None = None
+    """US dollars for one kWh."""
+    kg_co2_per_kwh: float | None = None
+    """CO2 in kg for one kWh."""
+
+    @property
+    def is_short(self) -> bool:
+        """Whether a longer training is projected from it."""
+        return self.whole_epochs is not None or self.spec.recipe.stop_after_steps is not None
+
+    @property
+    def is_conditional(self) -> bool:
+        """Whether runs before it decide whether it is made."""
+        return self.extra_repeat or self.smaller is not None
+
+
+class Excluded(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A point of the grid that is not run, and why; shown in every table."""
+
+    point: Point
+    reason: str
+
+
+class SearchedPoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A point that may be the best, the runs that the full grid makes, the point of short runs."""
+
+    point: Point
+    repeats: int
+    short: Point | None = None
+
+
+class PlannedSearch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A search for the best configuration of a question; `limits` are by column."""
+
+    work: str
+    goal: str
+    limits: dict[str, Limit] = {}
+    indifference: float
+    search: Search
+    points: tuple[SearchedPoint, ...]
+
+    @property
+    def with_shorts(self) -> Iterator[Point]:
+        """All points that have runs for the search."""
+        for each in self.points:
+            yield each.point
+            if each.short is not None:
+                yield each.short
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """All that is planned."""
+
+    schema_version: int = SCHEMA_VERSION
+    order_seed: int
+    """Seed of the order in which runs start."""
+    targets: dict[str, float]
+    """Metric of a quality → the value to which time and cost are compared."""
+    platforms: dict[str, Platform]
+    """The platforms of the grid, each with its title."""
+    synchronous_strategies: tuple[str, ...]
+    """Strategies that train the same model at any size."""
+    runs: tuple[PlannedRun, ...]
+    excluded: tuple[Excluded, ...]
+    searches: tuple[PlannedSearch, ...] = ()
+
+    @property
+    def qualities(self) -> dict[str, Quality]:
+        """Recipe → what its runs are compared by."""
+        return {run.spec.point.recipe: run.spec.recipe.quality for run in self.runs}
+
+    def encode(self) -> bytes:
+        """The content of its file; raises strict_json.NotFiniteError for NaN and infinity."""
+        return strict_json.encode(self)
+
+    def write(self, path: Path) -> None:
+        """Write the whole file or nothing; raises as `encode` does."""
+        atomic.write_text(path, self.encode().decode())
+
+    @classmethod
+    def read(cls, path: Path) -> Manifest:
+        """The manifest of a file. Raises ManifestError if it is none of this version."""
+        content = path.read_bytes()
+        try:
+            version = msgspec.json.decode(content, type=_Version).schema_version
+            if version == SCHEMA_VERSION:
+                return msgspec.json.decode(content, type=cls)
+        except (msgspec.DecodeError, RecursionError) as error:  # the base class of ValidationError
+            raise ManifestError(f"{path}: {error}") from None
+        raise ManifestError(
+            f"{path}: schema_version {version}, not {SCHEMA_VERSION}: written by another version "
+            "of the workflow; remove it, and snakemake writes it again"
+        )
+
+
+class _Version(msgspec.Struct):
+    schema_version: int

@@ -1,0 +1,261 @@
+"""Platforms: checks of their keys and of options of sbatch, the chosen cluster, devices, prices."""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import inspect
+import shlex
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Literal, TypeVar
+
+from tfscaling.study.config import Config, Platform
+from tfscaling.study.configuration import NotAllowed, known
+from tfscaling.study.geometry import Geometry
+from tfscaling.study.run_spec import Point
+
+
+def run_cost_usd(usd_per_node_hour: float | None, nodes: int, duration_s: float) -> float | None:
+    """Price of `nodes` nodes for `duration_s` seconds in US dollars; None without a price.
+
+    Per-second proration without minimum charges: what the training itself costs, not the bill.
+    """
+    if usd_per_node_hour is None:
+        return None
+    return usd_per_node_hour * nodes * duration_s / 3600.0
+
+
+def check(platforms: Mapping[str, Platform]) -> None:
+    """Raise NotAllowed for the first key that means nothing alone or with the other keys."""
+    for name, platform in platforms.items():
+        container = platform.container
+        if container and container.engine == "pyxis" and platform.launcher == "local":
+            rule = "a plugin of srun; allowed with `launcher: local`: apptainer, charliecloud"
+            raise NotAllowed(["platforms", name, "container", "engine"], "pyxis", rule)
+        for key, rule in _refusals(platform):
+            raise NotAllowed(["platforms", name, key], getattr(platform, key), rule)
+
+
+def _refusals(platform: Platform) -> Iterator[tuple[str, str]]:
+    """(key, what is allowed)"""
+    for key in platform.__struct_fields__:
+        value = getattr(platform, key)
+        if isinstance(value, str) and value.lower() in ("none", "null"):
+            yield key, "allowed: null without quotes, or another text"
+    for key in ("cpu_bind", "gpu_bind") if platform.launcher == "local" else ():
+        if getattr(platform, key) is not None:
+            yield key, "an option of srun; allowed with `launcher: local`: null"
+    if platform.usd_per_node_hour is not None:
+        for key in ("price_date", "price_source"):
+            if getattr(platform, key) is None:
+                yield key, "usd_per_node_hour needs price_date and price_source"
+    elif platform.usd_per_gpu_hour is not None:
+        yield "usd_per_gpu_hour", "usd_per_gpu_hour is added to usd_per_node_hour, which is missing"
+    if platform.price_date is not None and not _is_date(platform.price_date):
+        yield "price_date", "allowed: a date of the calendar, as YYYY, YYYY-MM or YYYY-MM-DD"
+    if platform.extra is not None and (rule := extra_problem(platform.extra)):
+        yield "extra", rule
+    if "TF_CONFIG" in platform.env:
+        yield "env", "the launcher or the rank sets TF_CONFIG; allowed: other variables"
+
+
+def _is_date(text: str) -> bool:
+    """Whether YYYY, YYYY-MM or YYYY-MM-DD is in the calendar, from 1970 on."""
+    try:
+        return datetime.date.fromisoformat(f"{text}-01-01"[:10]).year >= 1970
+    except ValueError:
+        return False
+
+
+def check_cluster(config: Config) -> None:
+    """Raise NotAllowed unless `cluster` is the cluster of a platform in the grid.
+
+    With another name no run would be selected, and a sweep of none would look like a success.
+    """
+    chosen, platforms = config.cluster, config.platforms
+    if chosen is None:
+        return
+    clusters = {platform.cluster for platform in platforms.values() if platform.cluster}
+    if chosen not in clusters:
+        raise NotAllowed(["cluster"], chosen, known(clusters, chosen))
+    names = {name for block in config.grid for name in block.values("platform")}
+    in_grid = {p.cluster for name, p in platforms.items() if p.cluster and name in names}
+    if chosen not in in_grid:
+        rule = f"no platform of the grid is on this cluster; {known(in_grid, chosen)}"
+        raise NotAllowed(["cluster"], chosen, rule)
+
+
+_OPTIONS = (
+    "nodes N ntasks n ntasks-per-node ntasks-per-gpu gres gpus G gpus-per-node gpus-per-socket",
+    "gpus-per-task tres-per-task cpus-per-task c cpus-per-gpu mem mem-per-cpu mem-per-gpu time t",
+    "partition p account A qos q constraint C reservation clusters M export export-file wrap",
+    "job-name J output o error e input i comment parsable chdir D array a wait W test-only help h",
+    "usage version V switches",
+)
+#: Options of sbatch, long and short, that the grid, keys of the platform or the executor set. What
+#: begins like one is one: sbatch takes shortened options.
+MANAGED = frozenset(option for line in _OPTIONS for option in line.split())
+#: Short options of sbatch without a value: others may follow in the same word.
+_SHORT_FLAGS = frozenset("HIkKOQsuvXhVW")
+#: What ends a command of the shell.
+_SHELL = frozenset(";&|<>()")
+
+
+def extra_problem(extra: str) -> str | None:
+    """What is wrong with the text as further options of sbatch, or None.
+
+    The Slurm executor plugin puts the text into a shell line behind its own options, so that a
+    duplicate option would override what the run's record says was requested.
+    """
+    lexer = shlex.shlex(extra, posix=True, punctuation_chars=True)
+    lexer.whitespace_split, lexer.commenters = True, ""
+    try:
+        words = list(lexer)
+    except ValueError as error:
+        return f"allowed: options as in a shell line; {str(error).lower()}"
+    for word in words:
+        if set(word) <= _SHELL or word.startswith("#") or "`" in word or "$(" in extra:
+            return f"allowed: options of sbatch; the shell would interpret {word}"
+        if _is_managed(word):
+            return f"allowed: options that the workflow does not set by the grid or keys; {word}"
+    if not words[0].startswith("-"):
+        return f"allowed: options of sbatch, such as --nice=5; {words[0]} is no option"
+    return None
+
+
+def _is_managed(word: str) -> bool:
+    """Whether this word of a command line is an option of MANAGED."""
+    if word.startswith("--"):
+        name = word[2:].partition("=")[0]
+        return bool(name) and any(option.startswith(name) for option in MANAGED)
+    for letter in word[1:] if word.startswith("-") else "":
+        if letter in MANAGED:
+            return True
+        if letter not in _SHORT_FLAGS:
+            return False  # what follows is its value
+    return False
+
+
+#: What of a platform the tables and the report say.
+SHOWN = (
+    *("cloud", "published_as", "cluster", "partition", "instance_type", "gpu_type", "devices"),
+    *("launcher", "cpus_per_node", "usd_per_node_hour", "usd_per_gpu_hour", "price_date"),
+    "price_source",
+)
+
+
+#: What the replicas of a node train on: its CPU, its GPUs, or logical devices, parts of its CPU.
+DeviceKind = Literal["CPU", "GPU", "logical"]
+CPU: DeviceKind = "CPU"
+GPU: DeviceKind = "GPU"
+LOGICAL: DeviceKind = "logical"
+
+
+def titles(named: Mapping[str, Platform]) -> dict[str, str]:
+    """Return what each platform is called: its title, with its name if another has the same."""
+    found = {name: platform.title or name for name, platform in named.items()}
+    counts = Counter(found.values())
+    return {
+        name: title if counts[title] == 1 else f"{title} ({name})" for name, title in found.items()
+    }
+
+
+def device_kind(gpus_per_node: int, devices: str) -> DeviceKind:
+    """CPU, GPU or LOGICAL, from the axis `gpus_per_node` and the platform's key `devices`."""
+    if not gpus_per_node:
+        return CPU
+    return LOGICAL if devices == "logical" else GPU
+
+
+#: What a job asks of Slurm, under the name of a Snakemake resource.
+Resource = str | int
+#: The same by the job's wildcards; None where the job does not ask.
+ResourceFunction = Callable[[Any], Resource | None]
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+def slurm_resources(platform: Platform, geometry: Geometry) -> dict[str, Resource]:
+    """Snakemake resources with which the Slurm executor plugin asks for exactly this geometry.
+
+    A run by the local launcher is one task on one node: its ranks are processes there. `tasks` is
+    the job's total, `gres` is per node; `tasks_per_gpu` 0 keeps the plugin from deriving tasks from
+    GPUs; an empty `mpi` lets the shell run in the batch step, so that train.py's own srun can use
+    the whole allocation. Memory and GPUs that the platform does not request are 0 or "", which the
+    plugin leaves out: no default of Snakemake's may limit a measurement. Other settings that the
+    platform leaves open are left out.
+    """
+    on_slurm = platform.launcher != "local"
+    requested = geometry if on_slurm else Geometry(1, 1, geometry.gpus_per_node)
+    options = {
+        "--ntasks-per-node": requested.tasks_per_node_max,
+        "--reservation": platform.reservation,
+        "--switches": platform.switches,
+    }
+    extra = [f"{option}={value}" for option, value in options.items() if value is not None]
+    extra += ["--exclusive"] if platform.exclusive else []
+    extra += [platform.extra] if platform.extra else []
+    gres = _gres(platform.gpu_gres, geometry.gpus_per_node)
+    is_per_gpu = gres is not None and platform.mem_mb_per_gpu is not None
+    extra += [f"--mem-per-gpu={platform.mem_mb_per_gpu}"] if is_per_gpu else []
+    resources: dict[str, Resource | None] = {
+        "nodes": requested.nodes,
+        "tasks": requested.tasks,
+        "cpus_per_task": platform.cpus_per_node // requested.tasks_per_node_max,
+        "mpi": "",
+        "gres": gres or "",
+        "gpu": 0,
+        "tasks_per_gpu": 0,
+        "mem_mb": 0 if is_per_gpu or platform.mem_mb_per_cpu else platform.mem_mb or 0,
+        "mem_mb_per_cpu": 0 if is_per_gpu else platform.mem_mb_per_cpu or 0,
+        "disk_mb": 0,
+        "runtime": platform.runtime_min,
+        "slurm_partition": platform.partition,
+        "slurm_account": platform.account,
+        "qos": platform.qos,
+        "constraint": platform.constraint,
+        "slurm_extra": " ".join(extra),
+        "stall_timeout_s": platform.stall_timeout_s,
+        "latency_wait_s": platform.latency_wait_s,
+    }
+    return {key: value for key, value in resources.items() if value is not None}
+
+
+def _gres(gpu_gres: str | None, gpus: int) -> str | None:
+    """Return the value of --gres; the number belongs to the first resource, as in gpu:a100:4."""
+    if not gpu_gres or not gpus:
+        return None
+    name, *others = gpu_gres.split(",")
+    return ",".join([f"{name}:{gpus}", *others])
+
+
+def with_signature(function: _F) -> _F:
+    """The function with its signature at hand, which Snakemake asks for once per job and key."""
+    function.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
+    return function
+
+
+def resource_functions(
+    platforms: Mapping[str, Platform], points: Iterable[Point], point_of: Callable[[Any], Point]
+) -> dict[str, Resource | ResourceFunction]:
+    """Resource → what each job asks of Slurm, of those that the jobs of these points ask for.
+
+    A value that all jobs share is given as it is, others as a function of the job's wildcards;
+    `point_of` gives the point of the wildcards. With thousands of jobs most of a dry-run's time
+    goes into these.
+    """
+
+    @functools.cache
+    def resources_of(point: Point) -> dict[str, Resource]:
+        return slurm_resources(platforms[point.platform], point.geometry)
+
+    def function(name: str) -> ResourceFunction:
+        return with_signature(lambda wildcards: resources_of(point_of(wildcards)).get(name))
+
+    jobs = list(map(resources_of, points))
+    functions: dict[str, Resource | ResourceFunction] = {}
+    for name in dict.fromkeys(name for resources in jobs for name in resources):
+        values = {resources.get(name) for resources in jobs}
+        (value, *others) = values
+        functions[name] = function(name) if others or value is None else value
+    return functions

@@ -1,0 +1,438 @@
+"""Recipes and the blocks that name them: what their keys cannot ask for together.
+
+Everything is checked before a job starts. Functions raise or yield NotAllowed, with the key, its
+value and what is allowed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import os
+import re
+import shutil
+import string
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from tfscaling.study import user_code, variants
+from tfscaling.study.config import (
+    AUTO,
+    AUTO_STEPS,
+    BATCH_SIZE_KEYS,
+    CROSS_ENTROPY,
+    DOUBLED,
+    HELD_OUT,
+    MPI_STRATEGY,
+    OF_CLASSIFIERS,
+    OWN_STRATEGY,
+    POINT_AXES,
+    Block,
+    Config,
+    Doublings,
+    Quality,
+    Recipe,
+)
+from tfscaling.study.configuration import SEVERAL, NotAllowed, known
+from tfscaling.study.registries import Registries, check_function, check_name
+from tfscaling.study.run_spec import DATASET_PLACEHOLDER, PLACEHOLDERS
+
+#: Most variants of a recipe.
+VARIANTS_MAX = 10_000
+#: Times of steps that a short run takes, at least.
+SHORT_RUN_TIMES_MIN = 20
+#: Strategies that train by all-reduce, or need none.
+_ALL_REDUCE = f"single, mirrored, multi_worker_mirrored, {MPI_STRATEGY}"
+#: Keys without meaning for parameter servers → why.
+_NO_SERVERS = {
+    "checkpoint_every_epochs": "whose state is not written",
+    "checkpoint_every_s": "whose state is not written",
+    "stop_after_steps": "whose workers make steps at the same time: none has a separate time",
+}
+#: Keys that only mean something with a program.
+PROGRAM_KEYS = ("environment", "observe", "train_examples", "patterns")
+#: Keys of all recipes.
+_COMMON_KEYS = {
+    *BATCH_SIZE_KEYS,
+    *("dataset", "epochs", "quality", "compare_resumed", "program", "parameters"),
+}
+#: Keys that only the workflow's own trainer reads.
+TRAINER_KEYS = [k for k in Recipe.__struct_fields__ if k not in _COMMON_KEYS | {*PROGRAM_KEYS}]
+#: Ways to observe that tell no times of epochs.
+WITHOUT_TIMES = ("nothing", "output")
+_DEFAULTS = Recipe(epochs=1)
+#: A word that names a script: a path without placeholders.
+_SCRIPT = re.compile(r"[^{}=]+\.(py|sh)")
+
+
+def check(config: Config) -> None:
+    """Raise NotAllowed where keys of a recipe, or two recipes, contradict each other."""
+    for name, recipe in config.recipes.items():
+        of_program = (_of_program,) if recipe.program else ()
+        rules = (_of_training, _of_keys, *of_program, _of_parameters)
+        for wrong in itertools.chain.from_iterable(rule(recipe) for rule in rules):
+            raise wrong.below("recipes", name)
+    _check_qualities(config)
+
+
+def _refusing(recipe: Recipe) -> Callable[[str, str], NotAllowed]:
+    return lambda key, rule: NotAllowed([key], getattr(recipe, key), rule)
+
+
+def _of_training(recipe: Recipe) -> Iterator[NotAllowed]:
+    wrong = _refusing(recipe)
+    sizes = {key: getattr(recipe, key) for key in BATCH_SIZE_KEYS}
+    given = {key: size for key, size in sizes.items() if size is not None}
+    if len(given) != 1:
+        found = f"{' and '.join(given)} are set, perhaps in two files" if given else "no batch size"
+        rule = f"{found}; allowed: exactly one of {', '.join(BATCH_SIZE_KEYS)}, others null"
+        yield NotAllowed([], SEVERAL, rule)
+    if isinstance(size := recipe.per_replica_batch_size, Doublings) and not recipe.doublings:
+        yield NotAllowed([DOUBLED, "to"], size.to, f"allowed: {size.from_} or more")
+    if recipe.doublings and DOUBLED in recipe.parameters:
+        yield wrong(DOUBLED, "allowed: a number, because a parameter has the same name")
+    if recipe.warmup_epochs >= recipe.epochs:
+        yield wrong("warmup_epochs", f"allowed: less than epochs, {recipe.epochs}")
+    if (recipe.evaluation_interval_epochs or 0) > recipe.epochs:
+        yield wrong("evaluation_interval_epochs", f"allowed: up to epochs, {recipe.epochs}")
+    if recipe.stop_after_steps is not None:
+        together = recipe.steps_per_execution
+        steps = AUTO_STEPS if recipe.stop_after_steps == AUTO else recipe.stop_after_steps
+        if int(steps) < (least := SHORT_RUN_TIMES_MIN * together):
+            rule = f"{together} steps are timed together; allowed: {least} or more"
+            yield wrong("stop_after_steps", rule)
+        for key in ("checkpoint_every_epochs", "checkpoint_every_s"):
+            if getattr(recipe, key) is not None:
+                rule = "a run with stop_after_steps ends before most checkpoints; allowed: null"
+                yield wrong(key, rule)
+
+
+def _of_parameters(recipe: Recipe) -> Iterator[NotAllowed]:
+    """The lists of parameters make names of variants."""
+    lengths = {key: len(values) for key, values in recipe.parameter_axes.items()}
+    if (count := math.prod(lengths.values())) > VARIANTS_MAX:
+        rule = f"their lists have {count} combinations; allowed: {VARIANTS_MAX}"
+        yield NotAllowed(["parameters"], lengths, rule)
+    for key, values in recipe.parameter_axes.items():
+        if unnameable := [value for value in values if not variants.is_nameable(value)]:
+            rule = f"values of a list are part of names; allowed: {variants.NAMEABLE}"
+            yield NotAllowed(["parameters", key], unnameable[0], rule)
+        if len({variants.named("", {key: value}) for value in values}) < len(values):
+            rule = "allowed: each value once, as it is written in names"
+            yield NotAllowed(["parameters", key], values, rule)
+
+
+def _check_qualities(config: Config) -> None:
+    """Each quality has a direction, and recipes of one metric compare it in the same way."""
+    first: dict[str, tuple[str, Quality]] = {}
+    # a recipe that no block names may compare a metric in another way
+    used = {variants.base(name) for block in config.grid for name in block.values("recipe")}
+    for name in sorted(config.recipes, key=lambda name: name not in used):
+        quality = config.recipes[name].quality
+        place = ["recipes", name, "quality"]
+        if quality.better is None:
+            rule = f"allowed: higher or lower, which the name {quality.metric} does not tell"
+            raise NotAllowed([*place, "direction"], quality.direction, rule)
+        other_name, other = first.setdefault(quality.metric, (name, quality))
+        for field, key in (("better", "direction"), ("unit", "unit"), ("best_value", "best")):
+            value, first_value = getattr(quality, field), getattr(other, field)
+            if name in used and value != first_value:
+                rule = f"recipe {other_name} has {first_value} for the same metric, {other.metric}"
+                raise NotAllowed([*place, key], value, rule)
+
+
+def filled(model: str, recipe: Recipe) -> Recipe:
+    """The recipe with which a model is trained.
+
+    A custom model may have its own loss and optimizer, which only a rank can know.
+    """
+    if recipe.program:
+        return recipe
+    given = msgspec.structs.replace(  # for a model without loss and optimizer: all have values
+        recipe,
+        loss="auto",
+        optimizer="sgd" if recipe.optimizer == "model" else recipe.optimizer,
+        momentum=recipe.momentum or 0.0,
+        nesterov=recipe.nesterov or None,
+        weight_decay=recipe.weight_decay or None,
+    )
+    if not user_code.is_reference(model):
+        return given
+    if recipe.loss == CROSS_ENTROPY:
+        return msgspec.structs.replace(given, loss=CROSS_ENTROPY)
+    return msgspec.structs.replace(recipe if recipe.optimizer == "model" else given, loss="model")
+
+
+def check_block(config: Config, number: int, registries: Registries) -> None:
+    """Raise NotAllowed if block `number` has unknown names, or asks for what is impossible."""
+    block = config.grid[number]
+    variants_of = {name: variants.of(name, recipe) for name, recipe in config.recipes.items()}
+    recipes = {name: config.recipes.get(variants.base(name)) for name in block.values("recipe")}
+    with_program = [name for name, recipe in recipes.items() if recipe and recipe.program]
+    wrong = None if None in recipes.values() else _contradiction(block, with_program)
+    if wrong is not None:
+        raise wrong.below("grid", number)
+    names: dict[str, Mapping[str, object]] = {
+        "platform": config.platforms,
+        # with a program any name that the block gives
+        "model": dict.fromkeys(block.values("model")) if with_program else registries.models,
+        "strategy": registries.strategies,
+        "recipe": {**variants_of, **dict.fromkeys(itertools.chain(*variants_of.values()))},
+    }
+    for axis, registry in names.items():
+        check_axis = check_function if axis == "model" and not with_program else check_name
+        for name in block.values(axis):
+            check_axis(["grid", number, axis], name, registry)
+        for index, rule in enumerate(block.exclude):
+            for name in map(str, rule.axes.get(axis, ())):
+                check_axis(["grid", number, "exclude", index, axis], name, registry)
+    servers = [name for name in block.values("strategy") if registries.strategies[name].coordinated]
+    for name in dict.fromkeys(map(variants.base, block.values("recipe"))):
+        recipe = config.recipes[name]
+        for model in block.values("model"):
+            rules = _of_model(model, number, recipe, servers, registries)
+            for found in _missing_files(config, block, recipe) if with_program else rules:
+                raise found.below("recipes", name)
+    for index, rule in enumerate(block.exclude):
+        if not rule.axes:
+            allowed = f"allowed: also values of at least one axis: {', '.join(POINT_AXES)}"
+            raise NotAllowed(["grid", number, "exclude", index], msgspec.to_builtins(rule), allowed)
+
+
+def _contradiction(block: Block, with_program: Sequence[str]) -> NotAllowed | None:
+    """Why a block cannot have these recipes; the recipes `with_program` name a program."""
+    recipes = block.values("recipe")
+    if with_program and len(with_program) < len(recipes):
+        others = ", ".join(name for name in recipes if name not in with_program)
+        rule = f"{others} names no program; allowed: separate blocks for recipes that name one"
+        return NotAllowed(["recipe"], recipes, rule)
+    if with_program and block.values("strategy") != (OWN_STRATEGY,):
+        rule = f"recipe {with_program[0]} names a program: write strategy: {OWN_STRATEGY}"
+        return NotAllowed(["strategy"], SEVERAL, rule)
+    if not with_program and OWN_STRATEGY in block.values("strategy"):
+        rule = f"recipe {recipes[0]} names no program; allowed: other strategies"
+        return NotAllowed(["strategy"], block.strategy, rule)
+    if not with_program and block.model is None:
+        rule = "allowed: a model; only a block whose recipes name a program may leave it out"
+        return NotAllowed(["model"], None, rule)
+    return None
+
+
+def _of_model(
+    model: str, number: int, recipe: Recipe, servers: Sequence[str], registries: Registries
+) -> Iterator[NotAllowed]:
+    """What a recipe cannot ask for with a model of block `number`.
+
+    `servers` are the block's strategies with parameter servers.
+    """
+    is_custom, named = user_code.is_reference(model), f"model {model} of grid[{number}]"
+    wrong = _refusing(recipe)
+    if is_custom and recipe.dataset is None:
+        yield wrong("dataset", f"{named} needs the name of a dataset")
+    metric = recipe.quality.metric
+    if not is_custom and metric not in OF_CLASSIFIERS:
+        yield NotAllowed(["quality", "metric"], metric, f"{named}: {known(OF_CLASSIFIERS, metric)}")
+    asked = filled(model, recipe)
+    if asked.optimizer != "model" and asked.learning_rate is None:
+        yield wrong("learning_rate", f"optimizer {asked.optimizer} of {named} needs one")
+    if asked.nesterov and asked.optimizer == "adam":
+        yield wrong("nesterov", "optimizer adam has no such momentum; allowed: false, or sgd")
+    if asked.nesterov and asked.optimizer == "sgd" and not asked.momentum:
+        yield wrong("nesterov", "allowed: false, or a momentum above 0")
+    dataset = registries.dataset(model, recipe)
+    if mismatch := registries.mismatch(model, dataset):
+        yield NotAllowed(["dataset"], dataset, mismatch)
+    yield from _given(recipe, [model, dataset])
+    apart = [name for name in servers if not registries.strategies[name].synchronous]
+    if apart and recipe.precision == "mixed_float16":
+        rule = f"the workers of strategy {apart[0]} would change one loss scale at the same time"
+        yield wrong("precision", f"{rule}; allowed: float32, mixed_bfloat16")
+    for key, why in _NO_SERVERS.items() if servers else ():
+        if getattr(recipe, key) != (default := getattr(_DEFAULTS, key)):
+            rule = f"strategy {servers[0]} has parameter servers, {why}"
+            yield wrong(key, f"{rule}; allowed: {json.dumps(default)}, or {_ALL_REDUCE}")
+    if user_code.is_pipeline(dataset):
+        yield from _of_pipeline(dataset, recipe, servers, registries)
+    elif recipe.steps_per_epoch is not None:
+        rule = "only of a dataset whose function has an argument `context`; allowed: null"
+        yield wrong("steps_per_epoch", rule)
+
+
+def _of_pipeline(
+    dataset: str, recipe: Recipe, servers: Sequence[str], registries: Registries
+) -> Iterator[NotAllowed]:
+    wrong = _refusing(recipe)
+    names = ", ".join(registries.datasets)
+    of_arrays = f"a dataset of arrays ({names}, or a function without `context`)"
+    if servers:
+        rule = f"strategy {servers[0]} deals out examples by number, which {dataset} lacks"
+        yield wrong("dataset", f"{rule}; allowed: {_ALL_REDUCE}, or {of_arrays}")
+    if recipe.steps_per_epoch is None:
+        unknown = f"the pipeline {dataset} does not tell how many steps"
+        what = "give steps_per_epoch, or leave it out"
+        if recipe.stop_after_steps is not None:
+            yield wrong("stop_after_steps", f"{unknown} the whole training has; {what}")
+        if recipe.has_schedule:
+            key = "warmup_epochs" if recipe.warmup_epochs else "decay"
+            yield wrong(key, f"{unknown} an epoch has; {what}")
+    if recipe.steps_per_execution > 1:
+        rule = "allowed: 1, because each step's wait for input is measured"
+        yield wrong("steps_per_execution", rule)
+    arguments = user_code.arguments(dataset)
+    taken = sorted(set(arguments.names if arguments else ()) - set(user_code.PROVIDED))
+    fewer = f"`parameters` ({', '.join(taken)})" if taken else "let its function take fewer"
+    for key in ("train_examples_max", "test_examples_max", "validation_examples"):
+        if getattr(recipe, key) is not None:
+            rule = f"the pipeline {dataset} gives its own examples"
+            yield wrong(key, f"{rule}; allowed: {fewer}, or {of_arrays}")
+
+
+def _given(recipe: Recipe, named: Sequence[str]) -> Iterator[NotAllowed]:
+    """A function of model or dataset takes each parameter, and has all that it needs."""
+    functions = {name: user_code.arguments(name) for name in named if user_code.is_reference(name)}
+    if recipe.parameters and not functions:
+        rule = f"neither model {named[0]} nor dataset {named[-1]} is a function"
+        yield NotAllowed(["parameters"], recipe.parameters, rule)
+    found = [each for each in functions.values() if each is not None]
+    takes_all = len(found) < len(functions) or any(each.takes_all for each in found)
+    names = {name for each in found for name in each.names} - set(user_code.PROVIDED)
+    for key, value in recipe.parameters.items():
+        if key in user_code.PROVIDED or not (takes_all or key in names):
+            rule = f"no argument of {' and '.join(functions)} has this name; {known(names, key)}"
+            yield NotAllowed(["parameters", key], value, rule)
+    for function in functions:
+        yield from _required(function, recipe)
+
+
+def _required(function: str, recipe: Recipe) -> Iterator[NotAllowed]:
+    """The recipe's parameters give a function all that it has no default for."""
+    if (arguments := user_code.arguments(function)) is None:
+        return
+    for key in arguments.required:
+        by_name = key in arguments.names
+        if not by_name or key not in {*recipe.parameters, *user_code.PROVIDED}:
+            why = "has no default: give it here" if by_name else "can be given by place only"
+            rule = f"argument {key} of {function} {why}"
+            yield NotAllowed(["parameters"], recipe.parameters, rule)
+
+
+def _of_keys(recipe: Recipe) -> Iterator[NotAllowed]:
+    """Keys of programs, or of the workflow's own trainer, in a recipe for the other."""
+    rule = "only a recipe with `program` has this key; allowed: leave it out"
+    if recipe.program:
+        rule = "the program does not get it; allowed: leave it out, and give it in `program`"
+    of_steps = "a program cannot be stopped; allowed: fewer epochs, search.stop_after_epochs"
+    for key in TRAINER_KEYS if recipe.program else PROGRAM_KEYS:
+        if getattr(recipe, key) != getattr(_DEFAULTS, key):
+            yield _refusing(recipe)(key, of_steps if key == "stop_after_steps" else rule)
+
+
+def _of_program(recipe: Recipe) -> Iterator[NotAllowed]:
+    wrong = _refusing(recipe)
+    words, of_data = recipe.program, [DATASET_PLACEHOLDER] if recipe.dataset else []
+    names = [*PLACEHOLDERS, *of_data, *(f"parameters.{key}" for key in recipe.parameters)]
+    for number, word in enumerate(words):
+        if rule := word_problem(word, names):
+            yield NotAllowed(["program", number], word, rule)
+    if len(words) == 1 and len(words[0].split()) > 1:
+        rule = "no shell reads it; allowed: a list of words, each an item"
+        yield NotAllowed(["program", 0], words[0], rule)
+    text, dataset = " ".join(words), recipe.dataset
+    is_custom = dataset is not None and user_code.is_reference(dataset)
+    taken = user_code.taken(dataset, recipe.parameters) if dataset and is_custom else {}
+    for key, value in recipe.parameters.items():
+        if (named := f"{{parameters.{key}}}") not in text and key not in taken:
+            yield NotAllowed(["parameters", key], value, f"no word of `program` names {named}")
+    if dataset and (named := f"{{{DATASET_PLACEHOLDER}}}") not in text:
+        yield wrong("dataset", f"no word of `program` names {named}, its path")
+    if dataset and user_code.is_pipeline(dataset) and user_code.preparing(dataset) is None:
+        rule = f"a pipeline without `{user_code.PREPARE}({user_code.FOLDER})` has no files"
+        yield wrong("dataset", f"{rule}; allowed: leave it out")
+    if recipe.environment is not None and not is_environment(recipe.environment):
+        rule = f"there is no program {python_of(recipe.environment)}"
+        allowed = "a virtual or conda environment, a folder with bin/python"
+        yield wrong("environment", f"{rule}; allowed: {allowed}")
+    if recipe.patterns and recipe.observe != "output":
+        yield wrong("patterns", "allowed: leave it out, or `observe: output`")
+    if recipe.observe == "output" and not recipe.patterns:
+        yield wrong("patterns", "`observe: output` needs patterns, as {loss: 'loss: (.+)'}")
+    for name, pattern in recipe.patterns.items():
+        rule = ""
+        try:
+            if re.compile(pattern).groups != 1:
+                rule = "allowed: one group (…), around the number"
+        except re.error as error:
+            rule = f"no regular expression: {error}"
+        if rule:
+            yield NotAllowed(["patterns", name], pattern, rule)
+
+
+def may_report_quality(recipe: Recipe) -> bool:
+    """Whether a run can report the metric by which the recipe is compared."""
+    if recipe.observe == "output":
+        name = recipe.quality.metric.removeprefix(HELD_OUT)
+        return any(pattern.endswith(name) for pattern in recipe.patterns)  # also val_accuracy
+    return not recipe.program or recipe.observe != "nothing"
+
+
+def _missing_files(config: Config, block: Block, recipe: Recipe) -> Iterator[NotAllowed]:
+    """The program or the script of a recipe, if the platforms of the block would not find it.
+
+    A command without a slash may come from a platform that sets up its own environment.
+    """
+    command, *words = recipe.program
+    if "{" not in command and shutil.which(command) is None:
+        platforms = [config.platforms[name] for name in block.values("platform")]
+        is_set_up = any(each.setup or "PATH" in each.env for each in platforms)
+        if "/" in command or not (is_set_up or recipe.environment):
+            rule = f"there is no such program, seen from {Path.cwd()}"
+            yield NotAllowed(["program", 0], command, rule)
+    script = next((word for word in words if not word.startswith("-")), "")
+    if _SCRIPT.fullmatch(script) and not {"-m", "-c"} & set(words) and not Path(script).exists():
+        rule = f"there is no such file, seen from {Path.cwd()}"
+        yield NotAllowed(["program", words.index(script) + 1], script, rule)
+    if recipe.dataset is not None and user_code.is_reference(recipe.dataset):
+        yield from _required(recipe.dataset, recipe)
+
+
+def without_fewer_epochs(recipe: Recipe, epochs: int | None) -> str:
+    """Why no training can be projected from runs with fewer `epochs`, or an empty text."""
+    if epochs is None:
+        return ""
+    named = {name for word in recipe.program for _, name, *_ in string.Formatter().parse(word)}
+    if epochs >= recipe.epochs:
+        return f"all {recipe.epochs} epochs; allowed: fewer"
+    if recipe.program and "epochs" not in named:
+        return "its program does not get {epochs}; allowed: a word with it"
+    if recipe.program and recipe.observe in WITHOUT_TIMES:
+        return f"observe {recipe.observe} has no times of epochs; allowed: fit, events"
+    if recipe.writes_checkpoints:
+        return "the time of checkpoints is not projected; allowed: none"
+    return ""
+
+
+def word_problem(word: str, names: Sequence[str]) -> str:
+    """What is wrong with a word that may name `names` in braces, or an empty text."""
+    try:
+        parts = list(string.Formatter().parse(word))
+    except ValueError:
+        return "a brace has no partner; allowed: {NAME}, and {{ or }} for a brace itself"
+    for _, name, form, conversion in parts:
+        if name is not None and (form or conversion):
+            return f"allowed: {{{name}}} alone, without a format"
+        if name is not None and name not in names:
+            unknown = f"unknown placeholder {{{name}}}"
+            return f"{unknown}; {known(names, name)}; {{{{ and }}}} are braces"
+    return ""
+
+
+def python_of(environment: str) -> Path:
+    """The Python of an environment that a recipe names."""
+    return Path(environment).absolute() / "bin/python"
+
+
+def is_environment(environment: str) -> bool:
+    return os.access(python_of(environment), os.X_OK)

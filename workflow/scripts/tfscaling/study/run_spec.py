@@ -1,0 +1,373 @@
+"""One training run as it is asked for: the point of the grid, and all that follows from it.
+
+A `RunSpec` is made once, by `grid.expand`, and goes as it is to the manifest, to the launcher, to
+the ranks and to the tables. Only the run record holds its `parameters` as a flat dictionary.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import hashlib
+import json
+import string
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import msgspec
+from msgspec import NODEFAULT, Meta
+
+from tfscaling import PROGRAM_VERSION, TRAINER_VERSION
+from tfscaling.files import atomic, strict_json
+from tfscaling.files.program_errors import InputError
+from tfscaling.study.config import (
+    AXES,
+    BATCH_SIZE_KEYS,
+    MPI_STRATEGY,
+    POINT_AXES,
+    Measured,
+    ParameterValue,
+    Recipe,
+)
+from tfscaling.study.geometry import Geometry
+
+_T = TypeVar("_T")
+#: What a word of a recipe's `program` may name in braces, besides `parameters.NAME`.
+PLACEHOLDERS = (
+    "epochs",
+    "per_replica_batch_size",
+    "global_batch_size",
+    "seed",
+    "replicas",
+    "folder",
+)
+#: Placeholder of a recipe that names a dataset: the path of the prepared data.
+DATASET_PLACEHOLDER = "dataset"
+#: The value of a parameter, as JSON has it.
+Value = (
+    bool | int | float | str | None | list[str | int] | dict[str, ParameterValue | list[str | int]]
+)
+#: In a run's folder, the name before the hash of its parameters.
+PARAMETERS_AXIS = "parameters"
+#: Parameter → its value.
+Parameters = Mapping[str, Value]
+
+
+class Point(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A point of the grid: what its runs have in common. Its identity wherever points are keys."""
+
+    platform: str
+    model: str
+    strategy: str
+    recipe: str
+    nodes: Annotated[int, Meta(ge=1)]
+    gpus_per_node: Annotated[int, Meta(ge=0, description="GPUs or logical devices; 0 is the CPU.")]
+    tasks_per_node: Annotated[int | str, Meta(description='A number, or uneven such as "2+1".')]
+
+    @property
+    def axes(self) -> dict[str, str | int]:
+        """Axis → value, in the order of the result folders."""
+        return {axis: getattr(self, axis) for axis in POINT_AXES}
+
+    @property
+    def path(self) -> str:
+        """`platform=…/…/tasks_per_node=…`; the platform first, so clusters merge by copying."""
+        return "/".join(f"{axis}={value}" for axis, value in self.axes.items())
+
+    @property
+    def geometry(self) -> Geometry:
+        return Geometry(self.nodes, self.tasks_per_node, self.gpus_per_node)
+
+
+class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):
+    """One run: its point, its repeat, how it is made, and the sizes that follow from these."""
+
+    point: Point
+    measured: Annotated[Measured, Meta(description="Keys of the platform that can change the run.")]
+    replicas: Annotated[int, Meta(ge=1, description="Copies of the model that train together.")]
+    jobs: Annotated[dict[str, int], Meta(description="Job of the cluster → number of its tasks.")]
+    repeat: int
+    recipe: Recipe
+    dataset: str | None
+    """The recipe's dataset, or else the model's own; null for programs without."""
+    seed: Annotated[int, Meta(description="Seed of weights and of the order of examples.")]
+    trainer_version: Annotated[int, Meta(description="Version of the trainer's meaning.")]
+    per_replica_batch_size: Annotated[int, Meta(ge=1, description="Examples per step.")]
+    global_batch_size: Annotated[int, Meta(ge=1, description="Examples per step of all replicas.")]
+
+    @property
+    def axes(self) -> dict[str, str | int]:
+        """Axis → value, in the order of the result folders; the last is the repeat."""
+        return {**self.point.axes, "repeat": self.repeat}
+
+    @functools.cached_property
+    def path(self) -> str:
+        """The run's folder below results/runs: other parameters have another folder."""
+        return run_path(self.axes, self.parameters_hash)
+
+    @property
+    def geometry(self) -> Geometry:
+        return self.point.geometry
+
+    @property
+    def cpus_per_task(self) -> int:
+        """CPUs of one rank: the node's, shared evenly by its tasks."""
+        return self.measured.cpus_per_node // self.geometry.tasks_per_node_max
+
+    def threads(self, cpus: int) -> int:
+        """Threads of one operation on a rank that may run on `cpus` CPUs.
+
+        Ranks on one machine share its CPUs: threads that wait for one keep all ranks waiting.
+        """
+        if self.measured.launcher != "local":
+            return self.cpus_per_task
+        return min(self.cpus_per_task, max(1, cpus // self.geometry.tasks))
+
+    @property
+    def on_gpus(self) -> bool:
+        """Whether ranks compute on GPUs, and not on parts of the CPU."""
+        return self.point.gpus_per_node > 0 and self.measured.devices == "physical"
+
+    @property
+    def by_mpi(self) -> bool:
+        return self.point.strategy == MPI_STRATEGY
+
+    @property
+    def parameters(self) -> dict[str, Value]:
+        """All that can change the run, flat, as its record holds it."""
+        return {
+            **flat(self.recipe),
+            "dataset": self.dataset,
+            **flat(self.measured),
+            "seed": self.seed,
+            "trainer_version": self.trainer_version,
+        }
+
+    @functools.cached_property
+    def parameters_hash(self) -> str:
+        return parameters_hash(self.axes, self.parameters)
+
+    def filled(self, text: str, folder: Path, dataset: Path | None = None) -> str:
+        """A word of the recipe with the values of its PLACEHOLDERS, such as the rank's folder."""
+        values: dict[str, Value] = {
+            **{f"parameters.{key}": value for key, value in self.recipe.constants.items()},
+            "epochs": self.recipe.epochs,
+            "per_replica_batch_size": self.per_replica_batch_size,
+            "global_batch_size": self.global_batch_size,
+            "seed": self.seed,
+            "replicas": self.replicas,
+            "folder": str(folder),
+            DATASET_PLACEHOLDER: str(dataset),
+        }
+        parts = string.Formatter().parse(text)
+        return "".join(t + ("" if name is None else word(values[name])) for t, name, *_ in parts)
+
+
+def trainer_version(recipe: Recipe) -> int:
+    """The version of what a recipe's runs are made by: the trainer, or what starts programs."""
+    return PROGRAM_VERSION if recipe.program else TRAINER_VERSION
+
+
+def word(value: Value) -> str:
+    """A value in a command or a name: texts as they are, others as JSON has them."""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+#: In a run's folder: the `RunRequest` for the run's jobs. No other user can read it.
+REQUEST = "request.json"
+
+
+class SpecError(InputError):
+    """A file is no specification of this version."""
+
+
+#: Keys that cannot change a run, only how the tables show it.
+NO_PARAMETERS = frozenset({"quality", "compare_resumed"})
+#: Parameters whose values may be secrets: a reason names only the keys, or names of variables.
+PRIVATE = frozenset({"env", "setup", "program"})
+#: Keys that all records have. A new key is not added here.
+_ALWAYS = frozenset(
+    (
+        *BATCH_SIZE_KEYS,
+        *("dataset", "optimizer", "learning_rate", "learning_rate_scaling", "momentum", "epochs"),
+        *("train_examples_max", "test_examples_max", "evaluation_interval_epochs"),
+        *("steps_per_execution", "precision", "communication", "parameter_servers"),
+        *("launcher", "devices", "gpu_type", "instance_type", "cpus_per_node", "setup", "env"),
+    )
+)
+
+
+def encode(spec: RunSpec) -> str:
+    """The specification as JSON, the same text for equal ones.
+
+    What `flat` leaves out is left out here, too: what does not change a run's hash must not change
+    the text either, by which Snakemake knows the run.
+    Raises strict_json.NotFiniteError if a number is NaN or infinite.
+    """
+    plain = {name: getattr(spec, name) for name in spec.__struct_fields__}
+    plain |= {key: flat(keys) for key, keys in plain.items() if isinstance(keys, Recipe | Measured)}
+    written = msgspec.json.encode(plain, order="deterministic")
+    strict_json.check(written, spec)
+    return written.decode()
+
+
+class RunRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the jobs of a run are to make, as they read it from the run's folder."""
+
+    spec: RunSpec
+    replaces: Annotated[int, Meta(ge=0)] = 0
+    """Attempts up to this number do not finish the run: it is repeated on request."""
+
+
+def write_request(folder: Path, request: RunRequest) -> None:
+    """Write the request to the run's folder, unless it exists. Raises OSError."""
+    fields = {"replaces": request.replaces, "spec": msgspec.Raw(encode(request.spec).encode())}
+    text, file = msgspec.json.encode(fields).decode(), folder / REQUEST
+    try:
+        if file.read_text() == text:
+            return
+    except (OSError, ValueError):  # it is missing or broken
+        folder.mkdir(parents=True, exist_ok=True)
+    atomic.write_private_text(file, text)
+
+
+def read_request(folder: Path) -> RunRequest:
+    """Return the request in a run's folder.
+
+    Raises SpecError if there is none of this version, or if it is of another folder's run.
+    """
+    file = folder / REQUEST
+    request = _decoded(file, RunRequest)
+    _check_version(file, request.spec)
+    if not folder.absolute().as_posix().endswith(f"/{request.spec.path}"):
+        raise SpecError(f"{file}: expected the run of this folder, found {request.spec.path}")
+    return request
+
+
+def read(path: Path) -> RunSpec:
+    """The specification in a file or pipe. Raises SpecError, as for another trainer_version."""
+    spec = _decoded(path, RunSpec)
+    _check_version(path, spec)
+    return spec
+
+
+def _decoded(path: Path, kind: type[_T]) -> _T:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except (OSError, msgspec.DecodeError, RecursionError) as error:
+        raise SpecError(f"{path}: {error}") from error
+
+
+def _check_version(path: Path, spec: RunSpec) -> None:
+    if spec.trainer_version != (here := trainer_version(spec.recipe)):
+        raise SpecError(f"{path}: trainer_version {spec.trainer_version}, this is {here}")
+
+
+def add_argument(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
+    """Add `--spec FILE`, whose value is the specification in the file."""
+
+    def specification(name: str) -> RunSpec:
+        try:
+            return read(Path(name))
+        except SpecError as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+
+    what = "the specification, such as spec.json of an attempt"
+    parser.add_argument("--spec", type=specification, required=required, metavar="FILE", help=what)
+
+
+def flat(keys: Recipe | Measured) -> dict[str, Value]:
+    """The parameters among the keys, with their values as JSON has them.
+
+    A key that is in neither table above came later: while it has its default it is left out, so
+    that records which were made before, and have no such key, keep their hash.
+    """
+    defaults = _defaults(type(keys))
+    values: dict[str, Value] = {}
+    for key, value in msgspec.structs.asdict(keys).items():
+        if key not in NO_PARAMETERS and (key in _ALWAYS or value != defaults[key]):
+            is_plain = not isinstance(value, (tuple, msgspec.Struct))
+            values[key] = value if is_plain else msgspec.json.decode(msgspec.json.encode(value))
+    return values
+
+
+@functools.cache
+def _defaults(kind: type[Recipe | Measured]) -> dict[str, object]:
+    """Field → its default; msgspec.NODEFAULT of fields that have none."""
+    return {
+        field.name: field.default if field.default_factory is NODEFAULT else field.default_factory()
+        for field in msgspec.structs.fields(kind)
+    }
+
+
+def later_defaults() -> dict[str, Value]:
+    """Key that came later → its default: what runs had that were made before there was the key."""
+    found = {**_defaults(Recipe), **_defaults(Measured)}
+    left_out = _ALWAYS | NO_PARAMETERS
+    return {
+        key: msgspec.to_builtins(default)
+        for key, default in found.items()
+        if key not in left_out and default is not NODEFAULT
+    }
+
+
+def parameters_hash(axes: Mapping[str, str | int], parameters: Parameters) -> str:
+    """16 hex digits over the canonical JSON of axes and parameters.
+
+    Records hold it: another way to write a number would make all earlier records stale.
+    """
+    content = [dict(axes), dict(parameters)]
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def changes(expected: Parameters, found: Parameters) -> list[str]:
+    """Return `key: found, now expected` for every parameter that differs; for a mapping, every key.
+
+    A parameter that one of them lacks has its default there.
+    """
+    now, before = _single(expected), _single(found)
+    keys = [key for key in now | before if now.get(key) != before.get(key)]
+    return [describe_change(key, before.get(key), now.get(key)) for key in keys]
+
+
+def describe_change(key: str, before: object, now: object) -> str:
+    """Return `key: before, now value`; without the values if the parameter may have a secret."""
+    if key.partition(".")[0] in PRIVATE:
+        return f"{key}: changed"
+    return f"{key}: {before}, now {now}"
+
+
+def _single(parameters: Parameters) -> dict[str, Value]:
+    """The parameters with `key.inner` for each key of those that are mappings."""
+    single: dict[str, Value] = {}
+    for key, value in parameters.items():
+        if isinstance(value, dict):
+            single |= {f"{key}.{inner}": of for inner, of in value.items()}
+        else:
+            single[key] = value
+    return single
+
+
+def run_path(axes: Mapping[str, str | int], hashed: str) -> str:
+    """Return the folder of the run with these axes and this hash of them and the parameters.
+
+    It is below results/runs.
+    """
+    return "/".join([*(f"{axis}={axes[axis]}" for axis in AXES), f"{PARAMETERS_AXIS}={hashed}"])
+
+
+class ModelToCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A run that represents all runs with the same model; it is built before any of them starts."""
+
+    spec: RunSpec
+    #: The one of these runs with the most workers and replicas.
+    largest: RunSpec
+
+
+class CheckedModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What building a ModelToCheck found: why no such run can begin, and what its runs mean."""
+
+    problem: str | None
+    warnings: tuple[str, ...] = ()

@@ -1,0 +1,398 @@
+"""Custom functions, named `package.module:function`, and the checksums of their source.
+
+They are found in the folder in which snakemake runs or among the installed packages. Planning only
+reads the source: custom code is imported when a job needs it.
+
+The source is the module of each function with the packages around it, and all modules of the
+project folder that these import, found in their text. For an installed package its version counts.
+Modules imported by a computed name and files that the code reads are not found. Comments,
+docstrings and layout do not change a checksum.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import hashlib
+import importlib
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import metadata
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeVar
+
+from tfscaling.files import python_code
+from tfscaling.study.config import ParameterValue
+from tfscaling.study.run_spec import RunSpec
+
+_T = TypeVar("_T")
+#: What a function is given: argument → value.
+Given = Mapping[str, ParameterValue]
+NOTHING: Given = MappingProxyType({})
+#: How a function is named, for messages.
+FORM = "package.module:function"
+#: The argument of a dataset's function that makes it a pipeline.
+CONTEXT = "context"
+#: Arguments of a dataset's function that the workflow gives itself.
+PROVIDED = (CONTEXT,)
+#: The function of a pipeline's module that makes its files once, and its argument.
+PREPARE, FOLDER = "prepare", "folder"
+
+
+class UserCodeError(ValueError):
+    """There is no such function; says what is missing."""
+
+
+class Arguments(NamedTuple):
+    """What a function can be given by name."""
+
+    names: tuple[str, ...]
+    #: Those without a default, and those that cannot be given by name.
+    required: tuple[str, ...]
+    #: Whether it has `**keywords`, which take any name.
+    takes_all: bool
+
+
+def is_reference(name: str) -> bool:
+    """Whether `name` means a custom function and not a registered name."""
+    return ":" in name
+
+
+def is_pipeline(dataset: str) -> bool:
+    """Whether each rank calls the function for its own part of the data. Raises as `check` does."""
+    found = arguments(dataset) if is_reference(dataset) else None
+    return found is not None and CONTEXT in found.names
+
+
+def preparing(dataset: str) -> str | None:
+    """The function that makes the files of a dataset once; None if its module has none."""
+    name = f"{dataset.partition(':')[0]}:{PREPARE}"
+    try:
+        found = arguments(name)
+    except UserCodeError:
+        return None
+    return name if found is not None and FOLDER in found.names else None
+
+
+def check(name: str) -> None:
+    """Raise UserCodeError unless the module exists and its source defines the function."""
+    _definition(name, Path.cwd())
+
+
+def arguments(name: str) -> Arguments | None:
+    """What the function can be given, by the source alone; None if the source does not tell.
+
+    It does not where the function is not defined by `def`, or a class with an `__init__`, in its
+    module or in one from which it is imported by name. Raises UserCodeError as `check` does.
+    """
+    found = _definition(name, Path.cwd())
+    if isinstance(found, ast.ClassDef):
+        own = [node for node in found.body if isinstance(node, ast.FunctionDef)]
+        init = next((node for node in own if node.name == "__init__"), None)
+        return _arguments(init.args, is_method=True) if init else None
+    return _arguments(found.args) if isinstance(found, ast.FunctionDef) else None
+
+
+def taken(name: str, available: Mapping[str, _T]) -> dict[str, _T]:
+    """The values of `available` that the function has an argument for, by its source.
+
+    All if the source does not show it. Raises UserCodeError as `check` does.
+    """
+    found = arguments(name)
+    if found is None or found.takes_all:
+        return dict(available)
+    return {key: value for key, value in available.items() if key in found.names}
+
+
+def call(name: str, available: Mapping[str, Any]) -> Any:
+    """What the function returns, given the values of `available` that it has an argument for.
+
+    `**keywords` take all. Whatever the import and the call raise is passed on.
+    """
+    function = load(name)
+    taken = inspect.signature(function).parameters.values()
+    if any(each.kind is each.VAR_KEYWORD for each in taken):
+        return function(**available)
+    named = [each.name for each in taken if each.kind is not each.POSITIONAL_ONLY]
+    return function(**{key: available[key] for key in named if key in available})
+
+
+def load(name: str) -> Callable[..., Any]:
+    """Import the module and return the function; whatever the import raises is passed on."""
+    module, _, function = name.partition(":")
+    folder = str(Path.cwd())
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    found: Callable[..., Any] = getattr(importlib.import_module(module), function)
+    return found
+
+
+@functools.cache
+def _definition(name: str, folder: Path) -> ast.stmt | None:
+    """Where the function is defined; None if the source does not tell. Raises UserCodeError."""
+    module, _, function = name.partition(":")
+    if not (all(part.isidentifier() for part in module.split(".")) and function.isidentifier()):
+        raise UserCodeError(f"allowed: {FORM}")
+    source = source_of(module, folder)
+    if source is None:
+        return None
+    tree = parsed(source)
+    bound = list(_bound(tree))
+    if not {name for name, _ in bound} & {function, "*", "__getattr__"}:
+        raise UserCodeError(f"{source.name} defines no {function}")
+    definition = [node for name, node in bound if name == function]
+    if not definition:
+        return None
+    last = definition[-1]  # the one that counts where there are several
+    if not isinstance(last, ast.ImportFrom):
+        return last
+    origin = next(each.name for each in last.names if (each.asname or each.name) == function)
+    target = imported_module(last, module, is_package=source.name == "__init__.py")
+    try:
+        return _definition(f"{target}:{origin}", folder)
+    except (UserCodeError, RecursionError):
+        return None  # not a module of source that can be read: only the import itself can tell
+
+
+def parsed(source: Path) -> ast.Module:
+    """The syntax tree of a file. Raises UserCodeError with the line where there is none."""
+    try:
+        return ast.parse(source.read_bytes(), str(source))
+    except SyntaxError as error:
+        raise UserCodeError(f"{source.name} has a syntax error in line {error.lineno}") from None
+
+
+def imported_module(statement: ast.ImportFrom, module: str, is_package: bool) -> str:
+    """The module after `from` in a statement of `module`, without dots before it."""
+    if not statement.level:
+        return statement.module or ""
+    parents = module.split(".")
+    parents = parents[: len(parents) - statement.level + is_package]
+    return ".".join([*parents, *([statement.module] if statement.module else [])])
+
+
+def source_of(module: str, folder: Path) -> Path | None:
+    """The module's file, None if it is compiled; imports nothing. Raises UserCodeError."""
+    importlib.invalidate_caches()
+    places: list[str] | None = None
+    for part in module.split("."):
+        spec = _find(part, folder) if places is None else PathFinder.find_spec(part, places)
+        if spec is None:
+            raise UserCodeError(
+                f"there is no module {module} in the project folder or among installed packages"
+            )
+        places = list(spec.submodule_search_locations or [])
+    if spec is None or spec.origin is None:
+        raise UserCodeError(f"{module} is a folder without code")
+    return Path(spec.origin) if spec.origin.endswith(".py") else None
+
+
+def _find(name: str, folder: Path) -> ModuleSpec | None:
+    """The top-level module as `load` would find it."""
+    sys.path.insert(0, str(folder))
+    try:
+        specs = (finder.find_spec(name, None) for finder in sys.meta_path)
+        found = next((spec for spec in specs if spec is not None), None)
+        if found is not None and found.submodule_search_locations is not None:
+            # the locations of a package without __init__.py depend on sys.path when they are read
+            found.submodule_search_locations = list(found.submodule_search_locations)
+        return found
+    finally:
+        sys.path.remove(str(folder))
+
+
+def _bound(node: ast.AST) -> Iterator[tuple[str, ast.stmt | None]]:
+    """Names that a module binds at its top level, conditions included; None: by an assignment."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield child.name, child
+        elif isinstance(child, ast.Import | ast.ImportFrom):
+            yield from ((each.asname or each.name, child) for each in child.names)
+        elif isinstance(child, ast.Name) and isinstance(child.ctx, ast.Store):
+            yield child.id, None
+        elif not isinstance(child, ast.Lambda):
+            yield from _bound(child)
+
+
+def _arguments(args: ast.arguments, is_method: bool = False) -> Arguments:
+    positional = [each.arg for each in (*args.posonlyargs, *args.args)]
+    with_default = len(args.defaults)
+    required = positional[: len(positional) - with_default][is_method:]
+    keywords = zip(args.kwonlyargs, args.kw_defaults, strict=True)
+    required += [each.arg for each, default in keywords if default is None]
+    named = [each.arg for each in (*args.args, *args.kwonlyargs)]
+    named = named[is_method and not args.posonlyargs :]
+    return Arguments(tuple(named), tuple(required), args.kwarg is not None)
+
+
+#: File, relative to the project folder → SHA-256 of its code; installed package → its version.
+Checksums = Mapping[str, str]
+#: Folders that hold installed packages.
+_INSTALLED = {"site-packages", "dist-packages"}
+#: Functions of this library, whose code is covered by `trainer_version`.
+_LIBRARY = f"{__name__.partition('.')[0]}."
+_PYTHON = Path(ast.__file__).parent
+#: Words of a program that name larger files are taken for data.
+_SOURCE_MAX_BYTES = 16 * 2**20
+#: As many hexadecimal digits tell checksums apart for a reader.
+_SHOWN = 12
+
+
+class Code(NamedTuple):
+    """The user code of a run or a dataset."""
+
+    functions: tuple[str, ...] = ()
+    #: The words of a program.
+    program: tuple[str, ...] = ()
+
+    def files(self) -> list[Path]:
+        """The source files, sorted, relative to the project folder; none of what is not there."""
+        found: set[Path] = set()
+        for module in self._modules():
+            source = _source(module)
+            if source is not None and not _is_installed(source):
+                # up to the folder from which the file is imported as this module
+                depth = module.count(".") + (source.name == "__init__.py")
+                found |= _followed(source, source.parents[depth])
+        for path, root in _of_program(self.program):
+            found |= _followed(path, root) if path.suffix == ".py" else {path}
+        return sorted(map(_shown, found))
+
+    def checksums(self) -> dict[str, str]:
+        """SHA-256 of each file's code, and versions of installed packages that have functions."""
+        found = {path.as_posix(): _sha256(path) for path in self.files()}
+        for module in self._modules():
+            if (source := _source(module)) is None or _is_installed(source):
+                top = module.partition(".")[0]
+                names = metadata.packages_distributions().get(top, ())
+                found |= {name: metadata.version(name) for name in names}
+        return found
+
+    def _modules(self) -> list[str]:
+        return [name.partition(":")[0] for name in self.functions]
+
+
+def of_run(spec: RunSpec) -> Code:
+    """The functions of model and dataset, or the program."""
+    if spec.recipe.program:
+        return Code(program=spec.recipe.program)
+    return of_names(spec.point.model, spec.dataset)
+
+
+def of_names(*names: str | None) -> Code:
+    """The names of custom functions among `names`, without functions of this library."""
+    given = (name for name in names if name and is_reference(name))
+    return Code(tuple(name for name in given if not name.startswith(_LIBRARY)))
+
+
+def differences(before: Checksums, now: Checksums) -> dict[str, str]:
+    """`own/model.py (3f2a…, now 7c1b…)` of each file or package that differs, by its name.
+
+    A checksum of a whole file, as the first records have them, may be what is compared with.
+    """
+    names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
+    names = [name for name in names if name not in now or before.get(name) != _of_whole(name)]
+    return {
+        name: f"{name} ({_short(before.get(name))}, now {_short(now.get(name))})" for name in names
+    }
+
+
+def _short(value: str | None) -> str:
+    return "not used" if value is None else value[:_SHOWN]
+
+
+def _source(module: str) -> Path | None:
+    """The module's file; None if it is compiled, or if there is none."""
+    try:
+        return source_of(module, Path.cwd())
+    except UserCodeError:
+        return None
+
+
+def _is_installed(source: Path) -> bool:
+    """Whether the file is of an installed package, or of Python itself."""
+    return not _INSTALLED.isdisjoint(source.parts) or _PYTHON in source.parents
+
+
+def _of_program(words: Sequence[str]) -> Iterator[tuple[Path, Path]]:
+    """Files of the project that are words, or modules after `-m`; each with its import folder."""
+    project = Path.cwd().resolve()
+    for before, word in zip(["", *words], words, strict=False):
+        path = Path(word)
+        if before == "-m":
+            place = project / word.replace(".", "/")
+            candidates = [place.with_suffix(".py"), place / "__main__.py"]
+            path = next((each for each in candidates if each.is_file()), path)
+        is_file = "\x00" not in word and len(word) < 4096 and path.is_file()
+        if not is_file or path.stat().st_size > _SOURCE_MAX_BYTES:
+            continue
+        if project in (file := path.resolve()).parents:
+            yield file, project if before == "-m" else file.parent
+
+
+def _followed(source: Path, root: Path) -> set[Path]:
+    """The file, the packages around it, and what they import from `root` or the project folder."""
+    roots = (root, Path.cwd())
+    found: set[Path] = set()
+    packages = {each / "__init__.py" for each in source.parents if root in each.parents}
+    ahead = {source, *filter(Path.is_file, packages)}
+    while ahead:
+        path = ahead.pop()
+        found.add(path)
+        base = next((each for each in roots if each in path.parents), root)
+        for module in _imported(path, base):
+            ahead |= {file for each in roots for file in _files_of(module, each)} - found
+    return found
+
+
+def _imported(path: Path, root: Path) -> set[str]:
+    """Full names of what a file imports: modules, and names that may be modules."""
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (SyntaxError, ValueError):
+        return set()
+    inside = path.relative_to(root).with_suffix("").parts if root in path.parents else (path.stem,)
+    is_package = inside[-1] == "__init__"
+    module = ".".join(inside[:-1] if is_package else inside)
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {each.name for each in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            origin = imported_module(node, module, is_package)
+            names |= {origin, *(f"{origin}.{each.name}".strip(".") for each in node.names)}
+    return names - {""}
+
+
+def _files_of(module: str, root: Path) -> set[Path]:
+    """The files that an import of `module` loads, none if it is not below `root`."""
+    *packages, last = module.split(".")
+    place, files = root, set()
+    for package in packages:
+        place = place / package
+        files.add(place / "__init__.py")
+    files |= {place / f"{last}.py", place / last / "__init__.py"}
+    return {path for path in files if path.is_file() and not _is_installed(path)}
+
+
+def _shown(path: Path) -> Path:
+    """Relative to the project folder, if it lies there."""
+    for folder in (Path.cwd(), Path.cwd().resolve()):
+        if folder in path.parents:
+            return path.relative_to(folder)
+    return path
+
+
+def _sha256(path: Path) -> str:
+    return python_code.sha256(path.read_bytes()) if path.suffix == ".py" else _of_whole(path)
+
+
+def _of_whole(path: str | Path) -> str:
+    """SHA-256 of a file, comments included; "" if there is none."""
+    try:
+        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    except OSError:
+        return ""

@@ -1,0 +1,124 @@
+"""Variants of recipes, one for each combination of listed parameters, and short recipes."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import re
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from tfscaling.study import user_code
+from tfscaling.study.config import DOUBLED, ParameterValue, Quality, Recipe
+from tfscaling.study.manifest import PlannedRun
+from tfscaling.study.run_spec import Point, RunSpec, word
+
+#: What a text must be to be part of a name.
+NAMEABLE = "letters, digits and . _ + -"
+_NAMEABLE = re.compile(r"[A-Za-z0-9._+-]+")
+#: Characters of a name of prepared data: with `.json` it is the name of a file.
+_NAME_MAX = 200
+
+
+def of(name: str, recipe: Recipe) -> dict[str, Recipe]:
+    """The variants by name; without lists and doublings the recipe itself.
+
+    Keys are in alphabetical order in the name: another order in the file is the same variant.
+    """
+    given = {**recipe.parameter_axes, **({DOUBLED: recipe.doublings} if recipe.doublings else {})}
+    axes = {key: given[key] for key in sorted(given)}
+    variants = {}
+    for values in itertools.product(*axes.values()):
+        chosen = dict(zip(axes, values, strict=True))
+        own = named(name, chosen)
+        size = chosen.pop(DOUBLED) if recipe.doublings else recipe.per_replica_batch_size
+        parameters = {**recipe.parameters, **chosen}
+        variants[own] = msgspec.structs.replace(
+            recipe, parameters=parameters, per_replica_batch_size=size
+        )
+    return variants
+
+
+def smaller(runs: Iterable[RunSpec], doubled: Mapping[str, Recipe]) -> dict[Point, str]:
+    """Point of a recipe that is `doubled` → folder of the point with the next smaller batch."""
+    alike: dict[Point, dict[int, Point]] = {}
+    for spec in runs:
+        point, size = spec.point, spec.per_replica_batch_size
+        if base(point.recipe) in doubled:
+            of_all_sizes = point.recipe.replace(f"+{DOUBLED}={size}", "")
+            place = msgspec.structs.replace(point, recipe=of_all_sizes)
+            alike.setdefault(place, {})[size] = point
+    return {
+        larger: point.path
+        for sizes in alike.values()
+        for point, larger in itertools.pairwise(sizes[size] for size in sorted(sizes))
+    }
+
+
+def base(name: str) -> str:
+    """The recipe whose variant has this name: without lists the name itself."""
+    return name.partition("+")[0]
+
+
+def named(name: str, parameters: Mapping[str, ParameterValue]) -> str:
+    """`name+key=value+key=value`; numbers, true, false and null as JSON has them."""
+    return "+".join([name, *(f"{key}={word(value)}" for key, value in parameters.items())])
+
+
+def is_nameable(value: ParameterValue) -> bool:
+    return _NAMEABLE.fullmatch(word(value)) is not None
+
+
+def data_of(spec: RunSpec) -> str | None:
+    """The name of the prepared data that a run reads; None of a program that has its own."""
+    return spec.dataset and data_name(spec.dataset, spec.recipe)
+
+
+def data_name(dataset: str, recipe: Recipe) -> str:
+    """The name of the data that is prepared from a dataset for a variant.
+
+    The name of a custom function has the parameters that it takes; values that are not allowed in
+    file names are replaced by their checksum. Raises user_code.UserCodeError if there is no such
+    function.
+    """
+    given = data_parameters(dataset, recipe)
+    name = named(dataset, given)
+    if len(name) <= _NAME_MAX and all(map(is_nameable, given.values())):
+        return name
+    checksum = hashlib.sha256(json.dumps(given, separators=(",", ":")).encode()).hexdigest()
+    return f"{dataset}+{checksum[:16]}"
+
+
+def data_parameters(dataset: str, recipe: Recipe) -> dict[str, ParameterValue]:
+    """The parameters that the function of a dataset takes, in alphabetical order; else none."""
+    if not user_code.is_reference(dataset):
+        return {}
+    given = user_code.taken(dataset, recipe.constants)
+    return {key: given[key] for key in sorted(given)}
+
+
+def wholes(runs: Iterable[PlannedRun]) -> dict[Point, RunSpec]:
+    """Point of short runs → a run of the same training to its end there, if one is planned."""
+    first = {run.spec.point: run for run in runs}.values()
+    short = [(run.spec.point, _training(run)) for run in first if run.is_short]
+    complete: dict[bytes, RunSpec] = {}
+    for run in first if short else ():
+        if not run.is_short:
+            complete.setdefault(_training(run), run.spec)
+    return {point: complete[training] for point, training in short if training in complete}
+
+
+def _training(run: PlannedRun) -> bytes:
+    """What is trained and where, by whatever recipe, short or not."""
+    recipe = msgspec.structs.replace(
+        run.spec.recipe,
+        epochs=run.whole_epochs or run.spec.recipe.epochs,
+        stop_after_steps=None,
+        quality=Quality(),
+        compare_resumed=False,
+    )
+    point = msgspec.structs.replace(run.spec.point, recipe="")
+    trained = msgspec.structs.replace(run.spec, point=point, recipe=recipe, repeat=1, seed=0)
+    return msgspec.json.encode(trained, order="deterministic")
