@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 import yaml
 from tfscaling.study import config_files
-from tfscaling.study.config import Platform
+from tfscaling.study.config_types import Platform
 
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[1]

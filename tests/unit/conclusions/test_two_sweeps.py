@@ -19,7 +19,7 @@ from tfscaling.conclusions import two_sweeps
 from tfscaling.conclusions.evidence import Reference, Study
 from tfscaling.conclusions.two_sweeps import judge
 from tfscaling.stages import write_tables as stages
-from tfscaling.study.configuration import ConfigError
+from tfscaling.study.config_validation import ConfigError
 from tfscaling.tables.comparison import OTHER_WORK, comparison_table
 
 USUAL: Times = {("east", nodes): around(40 / nodes) for nodes in (1, 2, 4)}

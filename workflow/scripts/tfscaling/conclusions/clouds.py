@@ -13,12 +13,13 @@ from tfscaling.conclusions import shown
 from tfscaling.conclusions.evidence import Study
 from tfscaling.record import metrics
 from tfscaling.record.metrics import NAN, QUALITY
-from tfscaling.study.config import POINT_AXES
+from tfscaling.study.config_types import POINT_AXES
 from tfscaling.study.run_spec import Point
 from tfscaling.tables.display import MISSING, NAMING, Number, TextTable, rounded
 from tfscaling.tables.estimates import Difference
-from tfscaling.tables.rows import PointRow, TypedRow, columns
-from tfscaling.tables.table_rows import frame, grouped, is_known, metric_of, point_of
+from tfscaling.tables.row_types import PointRow, TypedRow, columns
+from tfscaling.tables.row_values import grouped, is_known, metric_of, point_of
+from tfscaling.tables.table_files import frame
 
 METRICS_COMPARED = ("execution_time_s", "loss", QUALITY, "cost_usd")
 AXES = POINT_AXES[1:]

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from tfscaling.record.metrics import QUALITY
 from tfscaling.study.run_spec import Point
 from tfscaling.tables.estimates import CONFIDENCE, SUPPORTED, Difference, Samples
-from tfscaling.tables.rows import PointRow
-from tfscaling.tables.table_rows import is_known, metric_of, point_of
+from tfscaling.tables.row_types import PointRow
+from tfscaling.tables.row_values import is_known, metric_of, point_of
 
 #: Metric → the cost that decides between configurations that are equally good by it.
 COSTS = {

@@ -22,9 +22,9 @@ from tfscaling.conclusions.evidence import Exclusion, Study, remark
 from tfscaling.conclusions.shown import render, sentence
 from tfscaling.record import metrics
 from tfscaling.record.metrics import METRICS, NAN, QUALITY
-from tfscaling.study.config import LINE_AXES
+from tfscaling.study.config_types import LINE_AXES
 from tfscaling.study.run_spec import Point
-from tfscaling.tables import table_rows
+from tfscaling.tables import row_values
 from tfscaling.tables.display import axis_text, listed, point_name, varying
 from tfscaling.tables.estimates import (
     CONFIDENCE,
@@ -37,8 +37,9 @@ from tfscaling.tables.estimates import (
     Samples,
     weakest,
 )
-from tfscaling.tables.rows import PointRow, columns
-from tfscaling.tables.table_rows import frame, is_known, metric_of, point_of, typed
+from tfscaling.tables.row_types import PointRow, columns
+from tfscaling.tables.row_values import is_known, metric_of, point_of
+from tfscaling.tables.table_files import frame, typed
 
 TIME = "execution_time_s"
 TOPICS = (QUALITY, "scaling", "stragglers", "clouds")
@@ -140,7 +141,7 @@ def page(table: pd.DataFrame, _: Study) -> str:
 def _lines(study: Study) -> Iterator[Line]:
     """The points that differ in the number of nodes only, by the platform, strategy, …"""
     vary = [axis for axis in LINE_AXES if len({str(row[axis]) for row in study.points}) > 1]
-    for rows in table_rows.grouped(study.points, table_rows.line_of).values():
+    for rows in row_values.grouped(study.points, row_values.line_of).values():
         subject = ", ".join(axis_text(axis, rows[0]) for axis in vary or ("platform",))
         out = study.excluded
         ineligible = [(row, out[point_of(row)]) for row in rows if point_of(row) in out]
@@ -198,7 +199,7 @@ def _slower(
 ) -> Iterator[Finding]:
     """The numbers of nodes that take longer than the fewest: shown, and by their medians only."""
     worse = [(row, found) for row, found in against if found.is_worse]
-    for support, own in table_rows.grouped(worse, lambda pair: pair[1].support).items():
+    for support, own in row_values.grouped(worse, lambda pair: pair[1].support).items():
         yield line.finding(
             "slower",
             support,
@@ -301,7 +302,7 @@ def _quality(lines: Sequence[Line], samples: Samples) -> Iterator[Finding]:
 def _clouds(between: Sequence[CloudRow], study: Study) -> Iterator[Finding]:
     """Yield for two platforms of two clouds which one wins how many configurations, by what."""
     comparisons = sum(row.verdict != TOO_FEW for row in between)
-    pairs = table_rows.grouped(between, lambda row: (row.platform_a, row.platform_b, row.metric))
+    pairs = row_values.grouped(between, lambda row: (row.platform_a, row.platform_b, row.metric))
     for (first, second, metric), group in pairs.items():
         margins: dict[str, list[float]] = {}
         for row in group:

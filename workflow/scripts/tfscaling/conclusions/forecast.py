@@ -25,11 +25,12 @@ from tfscaling.conclusions import shown
 from tfscaling.conclusions.evidence import Study
 from tfscaling.record.metrics import NAN
 from tfscaling.study import platforms
-from tfscaling.study.config import LINE_AXES
+from tfscaling.study.config_types import LINE_AXES
 from tfscaling.tables.display import MISSING, NAMING, Number, TextTable, three_digits
 from tfscaling.tables.estimates import CONFIDENCE, Array
-from tfscaling.tables.rows import PointRow, Text, TypedRow, columns
-from tfscaling.tables.table_rows import frame, grouped, is_known, line_of, point_of, typed
+from tfscaling.tables.row_types import PointRow, Text, TypedRow, columns
+from tfscaling.tables.row_values import grouped, is_known, line_of, point_of
+from tfscaling.tables.table_files import frame, typed
 
 #: A model forecasts nothing if the root mean square of its errors on points left out is larger.
 LEFT_OUT_ERROR_MAX = 0.15

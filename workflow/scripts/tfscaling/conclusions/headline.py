@@ -26,8 +26,9 @@ from tfscaling.tables.comparison import OF_ALL_RUNS
 from tfscaling.tables.data_warnings import SERIOUS, DataWarning
 from tfscaling.tables.display import GPUS, axis_text, value, varying
 from tfscaling.tables.estimates import weakest
-from tfscaling.tables.rows import columns
-from tfscaling.tables.table_rows import NOT_MEASURED, frame, line_of, metric_of, typed
+from tfscaling.tables.row_types import columns
+from tfscaling.tables.row_values import NOT_MEASURED, line_of, metric_of
+from tfscaling.tables.table_files import frame, typed
 
 _LINE_WIDTH = 100
 #: Goal → the words of its headlines; other goals use the words of time.

@@ -24,9 +24,10 @@ from tfscaling.study import platforms
 from tfscaling.study.run_spec import Point
 from tfscaling.tables.comparison import OTHER_WORK
 from tfscaling.tables.estimates import SUPPORTED
-from tfscaling.tables.rows import columns
+from tfscaling.tables.row_types import columns
+from tfscaling.tables.row_values import by_point, is_known, is_projected, point_of
 from tfscaling.tables.runs_table import NOT_RUN
-from tfscaling.tables.table_rows import by_point, frame, is_known, is_projected, point_of, typed
+from tfscaling.tables.table_files import frame, typed
 
 #: Statuses of runs that another start of the sweep makes.
 _TO_MAKE = (RunState.FAILED, RunState.UNFINISHED, RunState.MISSING)

@@ -9,8 +9,8 @@ from tfscaling.conclusions import shown
 from tfscaling.conclusions.evidence import Study
 from tfscaling.tables.display import Number, TextTable
 from tfscaling.tables.node_effects import of_platforms
-from tfscaling.tables.rows import TypedRow, columns
-from tfscaling.tables.table_rows import frame, typed
+from tfscaling.tables.row_types import TypedRow, columns
+from tfscaling.tables.table_files import frame, typed
 
 
 class NodeRow(TypedRow, msgspec.Struct):

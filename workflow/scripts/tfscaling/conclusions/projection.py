@@ -23,12 +23,13 @@ from tfscaling.conclusions.evidence import Study
 from tfscaling.record.metrics import NAN
 from tfscaling.record.run_states import RunState
 from tfscaling.study import platforms, variants
-from tfscaling.study.config import POINT_AXES
+from tfscaling.study.config_types import POINT_AXES
 from tfscaling.study.run_spec import Point
 from tfscaling.tables.display import PROJECTED, Number, TextTable, cell, rounded, three_digits
 from tfscaling.tables.estimates import CONFIDENCE
-from tfscaling.tables.rows import Column, PointRow, RunRow, Steps, TypedRow, columns
-from tfscaling.tables.table_rows import by_point, frame, is_known, is_projected, point_of, typed
+from tfscaling.tables.row_types import Column, PointRow, RunRow, Steps, TypedRow, columns
+from tfscaling.tables.row_values import by_point, is_known, is_projected, point_of
+from tfscaling.tables.table_files import frame, typed
 
 WITHIN, OUTSIDE, NOT_CHECKED, NO_INTERVAL = "within", "outside", "not checked", "no interval"
 #: Short runs that an interval needs: two that differ a little make it hundreds of times as wide.

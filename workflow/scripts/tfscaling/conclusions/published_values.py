@@ -25,8 +25,8 @@ from tfscaling.tables.published_results import (
     Training,
     same_training,
 )
-from tfscaling.tables.rows import Cells, PointRow, RunRow
-from tfscaling.tables.table_rows import NOT_MEASURED, point_of
+from tfscaling.tables.row_types import Cells, PointRow, RunRow
+from tfscaling.tables.row_values import NOT_MEASURED, point_of
 
 OUTSIDE = "outside"
 _SPREAD = ("median", "min", "max", "low", "high")

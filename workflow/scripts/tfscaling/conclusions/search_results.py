@@ -32,19 +32,10 @@ from tfscaling.tables.display import (
     three_digits,
     varying,
 )
-from tfscaling.tables.rows import Cells, columns
+from tfscaling.tables.row_types import Cells, columns
+from tfscaling.tables.row_values import by_point, columns_of, grouped, is_known, line_of, point_of
 from tfscaling.tables.run_counts import KEPT_RUNS, missed_at_most
-from tfscaling.tables.table_rows import (
-    by_point,
-    columns_of,
-    frame,
-    grouped,
-    is_known,
-    line_of,
-    point_of,
-    rows_of,
-    typed,
-)
+from tfscaling.tables.table_files import frame, rows_of, typed
 
 #: Of measured values, and the interval that was projected.
 WITHIN, OUTSIDE = "within", "outside"

@@ -30,9 +30,10 @@ from tfscaling.tables.display import (
     worse,
 )
 from tfscaling.tables.estimates import CONFIDENCE, RUNS_FOR_INTERVAL, Samples
-from tfscaling.tables.rows import Cells, PointRow
+from tfscaling.tables.row_types import Cells, PointRow
+from tfscaling.tables.row_values import is_known
 from tfscaling.tables.run_counts import RULE
-from tfscaling.tables.table_rows import is_known, rows_of, typed
+from tfscaling.tables.table_files import rows_of, typed
 
 if TYPE_CHECKING:
     from jinja2 import Environment

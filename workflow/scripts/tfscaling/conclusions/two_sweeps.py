@@ -25,15 +25,15 @@ from tfscaling.conclusions.evidence import Parameters, Study, Sweep, exclusion
 from tfscaling.conclusions.shown import with_spread
 from tfscaling.record.run_states import RESULTS, RunState
 from tfscaling.study import run_spec
-from tfscaling.study.config import POINT_AXES
+from tfscaling.study.config_types import POINT_AXES
 from tfscaling.study.run_spec import NO_PARAMETERS, Point, RunSpec
 from tfscaling.tables import runs_table
 from tfscaling.tables.comparison import OTHER_WORK, is_same_work
 from tfscaling.tables.display import TextTable, count, one_line, rounded
 from tfscaling.tables.estimates import CONFIDENCE, Array, estimate
-from tfscaling.tables.rows import Cells, PointRow, RunRow
+from tfscaling.tables.row_types import Cells, PointRow, RunRow
+from tfscaling.tables.row_values import by_point, is_known, point_of
 from tfscaling.tables.run_counts import SWEEP_RUNS
-from tfscaling.tables.table_rows import by_point, is_known, point_of
 
 TIME, REFERENCE_TIME = "execution_time_s", "reference_execution_time_s"
 SLOWER, FASTER, SAME, OPEN = "slower", "faster", "same", "cannot be told"

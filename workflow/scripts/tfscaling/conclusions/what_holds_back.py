@@ -14,7 +14,7 @@ import pandas as pd
 from tfscaling.conclusions import shown
 from tfscaling.conclusions.evidence import Study
 from tfscaling.record.run_states import RunState
-from tfscaling.study.config import POINT_AXES
+from tfscaling.study.config_types import POINT_AXES
 from tfscaling.study.run_spec import Point
 from tfscaling.tables.display import TextTable
 from tfscaling.tables.estimates import (
@@ -26,8 +26,8 @@ from tfscaling.tables.estimates import (
     median_interval,
     median_rank,
 )
-from tfscaling.tables.rows import Cells, RunRow
-from tfscaling.tables.table_rows import by_point, is_known, point_of
+from tfscaling.tables.row_types import Cells, RunRow
+from tfscaling.tables.row_values import by_point, is_known, point_of
 
 #: A rank is slow if it computes this many times as long as the median rank, in every run.
 RATIO_MIN = 1.3

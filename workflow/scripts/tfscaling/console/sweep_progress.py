@@ -20,7 +20,7 @@ from tfscaling.record import attempts, events, metrics, run_record, step_estimat
 from tfscaling.record.attempts import Cause
 from tfscaling.record.events import Event, EventName
 from tfscaling.record.run_record import DoesNotFit, RunRecord
-from tfscaling.study.config import Quality
+from tfscaling.study.config_types import Quality
 from tfscaling.study.run_spec import RunSpec
 
 #: How scripts begin the message of an error.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 
-from tfscaling.study.config import AXES
+from tfscaling.study.config_types import AXES
 
 #: Columns of a line at most.
 WIDTH = 100

@@ -24,7 +24,7 @@ from tfscaling.plan import preflight
 from tfscaling.plan.costed_plan import PlanRow
 from tfscaling.plan.preflight import Request
 from tfscaling.plan.sweep_jobs import Submission
-from tfscaling.study.config import Config
+from tfscaling.study.config_types import Config
 from tfscaling.tables.estimates import CONFIDENCE, Array
 
 #: Past jobs are read from this many days, and the last of those that are similar are taken.

@@ -13,9 +13,9 @@ import pandas as pd
 
 from tfscaling.conclusions.base import CONCLUSIONS
 from tfscaling.files import program_errors
-from tfscaling.study.config import POINT_AXES, Config
+from tfscaling.study.config_types import POINT_AXES, Config
 from tfscaling.study.manifest import Manifest
-from tfscaling.tables import table_rows
+from tfscaling.tables import table_files
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class StudyFolder:
     def read(self, name: str) -> pd.DataFrame:
         """A table; a conclusion without a file has its columns and no rows."""
         if name not in CONCLUSIONS:
-            return table_rows.read_table(self.table(name), POINT_AXES)
+            return table_files.read_table(self.table(name), POINT_AXES)
         if self.table(name).exists():
-            return table_rows.read_table(self.table(name))
+            return table_files.read_table(self.table(name))
         return pd.DataFrame(columns=CONCLUSIONS[name].columns)

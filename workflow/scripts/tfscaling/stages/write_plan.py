@@ -38,9 +38,9 @@ from tfscaling.record.run_states import RERUN_STALE
 from tfscaling.search import study_searches
 from tfscaling.stages.study_folder import StudyFolder
 from tfscaling.study import variants
-from tfscaling.study.config import AUTO, AUTO_STEPS, Budget, Config
+from tfscaling.study.config_types import AUTO, AUTO_STEPS, Budget, Config
 from tfscaling.study.platforms import LOGICAL
-from tfscaling.tables import display, runs_table, table_rows
+from tfscaling.tables import display, runs_table, table_files
 from tfscaling.tables.display import MISSING, NAMING, Number, TextTable, rounded
 
 #: The folder in `details` with the configuration and the manifest of the plan.
@@ -78,7 +78,7 @@ def run(study: StudyFolder) -> None:
         ]
     rows = [msgspec.structs.asdict(row) for row in points]
     table = pd.DataFrame(rows, columns=list(costed_plan.COLUMNS), dtype=object)
-    table_rows.write_csv(table, study.details / "plan.csv")
+    table_files.write_csv(table, study.details / "plan.csv")
     text = "\n\n".join(filter(None, [problem, markdown(made, points, config, warnings)]))
     atomic.write_text(study.details / "plan.md", text + "\n")
     print(text)

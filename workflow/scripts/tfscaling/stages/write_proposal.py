@@ -26,13 +26,13 @@ from tfscaling.page.plot_registry import PLOTS
 from tfscaling.record.run_states import RunState
 from tfscaling.stages import write_tables
 from tfscaling.stages.study_folder import StudyFolder
-from tfscaling.study.config import OWN_STRATEGY, WORK_AXES, Comparison, Config
+from tfscaling.study.config_types import OWN_STRATEGY, WORK_AXES, Comparison, Config
 from tfscaling.study.run_spec import Point
 from tfscaling.tables import display
 from tfscaling.tables.display import TextTable, cell, count, point_name, rounded, varying
 from tfscaling.tables.estimates import SUPPORTED
-from tfscaling.tables.rows import PointRow
-from tfscaling.tables.table_rows import is_known, is_projected, point_of
+from tfscaling.tables.row_types import PointRow
+from tfscaling.tables.row_values import is_known, is_projected, point_of
 
 #: Columns of the table, each with its heading.
 COLUMNS = {

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import yaml
 from yaml.constructor import ConstructorError
 
-from tfscaling.study.configuration import ConfigError, RawConfig, Sources, plain
+from tfscaling.study.config_validation import ConfigError, RawConfig, Sources, plain
 
 _TAG = "tag:yaml.org,2002:"
 #: Kind of a plain value → its form, and the characters with which it begins.
@@ -109,7 +109,11 @@ def _update(merged: dict[str, Any], content: RawConfig) -> None:
 
 
 def read(name: str | Path) -> RawConfig:
-    """The content of a configuration file. Raises ConfigError with the line if it is no YAML."""
+    """Return the content of a configuration file.
+
+    Raises:
+        ConfigError: The file is not valid YAML; the message has the line.
+    """
     try:
         # the bytes: PyYAML decodes them, and reports the place that it cannot decode
         content = _Loader(Path(name).read_bytes()).get_single_data()

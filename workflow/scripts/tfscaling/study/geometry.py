@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tfscaling.study.config import Recipe
+from tfscaling.study.config_types import Recipe
 
 
 @dataclass(frozen=True, slots=True)

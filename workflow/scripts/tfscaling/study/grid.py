@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from tfscaling.study import configuration, platforms, recipes, run_spec, variants
-from tfscaling.study.config import (
+from tfscaling.study import config_validation, platforms, recipes, run_spec, variants
+from tfscaling.study.config_types import (
     AXES,
     LIMITED,
     LIMITED_RUNS_MIN,
@@ -38,7 +38,7 @@ from tfscaling.study.config import (
     Recipe,
     Search,
 )
-from tfscaling.study.configuration import SEVERAL, NotAllowed, RawConfig, Sources, naming_files
+from tfscaling.study.config_validation import SEVERAL, NotAllowed, RawConfig, Sources, naming_files
 from tfscaling.study.geometry import batch_sizes
 from tfscaling.study.manifest import Excluded, Manifest, PlannedRun, PlannedSearch, SearchedPoint
 from tfscaling.study.registries import Registries
@@ -622,9 +622,9 @@ def accept(
     `sources` are the files that it was merged from. Raises ConfigError for the first thing that is
     not allowed: one line with file, key, value and what is allowed.
     """
-    config = configuration.validate(merged, sources)
+    config = config_validation.validate(merged, sources)
     with naming_files(sources):
-        configuration.check_folders(config)
+        config_validation.check_folders(config)
         platforms.check(config.platforms)
         platforms.check_cluster(config)
         registries.check_names(config)
