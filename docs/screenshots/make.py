@@ -68,7 +68,7 @@ class Example(NamedTuple):
 
 
 def kept_runs(path: Path) -> Callable[[StudyFolder], pd.DataFrame]:
-    """A kept table of runs; columns that are newer than the file are empty."""
+    """Return a reader of a kept table of runs; columns that are newer than the file are empty."""
 
     def kept(study: StudyFolder) -> pd.DataFrame:
         texts = pd.read_csv(path, dtype=str, keep_default_na=False)
@@ -80,7 +80,7 @@ def kept_runs(path: Path) -> Callable[[StudyFolder], pd.DataFrame]:
 
 
 def published_runs(study: StudyFolder) -> pd.DataFrame:
-    """A run of each configuration with its published time, loss and accuracy, at today's price."""
+    """Return a run of each configuration with its published results, at today's price."""
     axes = [name for name in POINT_AXES if name != "recipe"]
     published = table_files.read_table(ROOT / "resources/published_results.csv").set_index(axes)
     rows = []
@@ -94,7 +94,7 @@ def published_runs(study: StudyFolder) -> pd.DataFrame:
 
 
 def searched_runs(study: StudyFolder) -> pd.DataFrame:
-    """The runs of the repeats study that a search makes, round after round."""
+    """Return the runs of the repeats study that a search makes, round after round."""
     manifest, runs = study.manifest, kept_runs(REPEATS)(study)
     names = [(point_of(row), int(row.repeat)) for row in table_files.typed(RunRow, runs)]
     wanted, made = {(run.spec.point, 1) for run in manifest.runs}, set()
@@ -107,7 +107,7 @@ def searched_runs(study: StudyFolder) -> pd.DataFrame:
 
 
 def kept_page(name: str, overlay: Path | None = None) -> Example:
-    """A page with its runs, epochs and, without `overlay`, its configuration in a folder here."""
+    """Make a page from the runs and epochs in a folder here, and its configuration or `overlay`."""
     folder = HERE / name
     runs = kept_runs(folder / "runs.csv")
     return Example(overlay or folder / "config.yaml", {}, runs, folder / "epochs.csv")
@@ -198,7 +198,7 @@ def make(example: Example, folder: Path) -> Path:
 
 
 def take(page: Path, picture: Path, width: int, height: int) -> None:
-    """A picture of the first screen of the page, in a frame of this size in pixels."""
+    """Take a picture of the first screen of the page; width and height are in pixels."""
     from PIL import Image
 
     shown = page.with_name("frame.html")

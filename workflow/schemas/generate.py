@@ -131,7 +131,7 @@ def schema_files() -> dict[str, str]:
 
 
 def of_record() -> Schema:
-    """The schema of a record: a rank lacks what is the same for the rank before it."""
+    """Return the schema of a record: a rank omits values that equal the rank's before it."""
     schema = copy.deepcopy(config_validation.of(RunRecord))
     parts = schema["$defs"]
     parts["Rank"]["required"] = ["rank", "host"]
@@ -141,7 +141,7 @@ def of_record() -> Schema:
 
 
 def of_overlay() -> Schema:
-    """The schema of one file of the configuration, which others complete: it requires no key.
+    """Return the schema of one configuration file, which others complete: no key is required.
 
     Mappings of several files are merged, so none needs to be complete; a list comes from one file.
     """
@@ -214,7 +214,7 @@ def tables_of_pages() -> dict[Path, dict[str, str]]:
 
 
 def described(kind: type[msgspec.Struct]) -> dict[str, Column]:
-    """The columns of a row type with their descriptions.
+    """Return the columns of a row type with their descriptions.
 
     A column without a text in its table has the text of the table of runs, or of the metric.
     """
@@ -234,7 +234,7 @@ def _marker(name: str) -> str:
 
 
 def with_tables(page: Path, tables: Mapping[str, str]) -> str:
-    """The page with each table between its markers; a table without markers is an error."""
+    """Return the page with each table between its markers; a table without markers is an error."""
     text = page.read_text()
     if missing := set(tables) - {name for _, name, _ in _TABLE.findall(text)}:
         sys.exit(f"{page}: no `<!-- table of NAME -->` for {', '.join(sorted(missing))}")
@@ -242,7 +242,7 @@ def with_tables(page: Path, tables: Mapping[str, str]) -> str:
 
 
 def tables_of_keys(kind: type[msgspec.Struct]) -> dict[str, str]:
-    """The tables of the keys of a mapping: the basic keys and the advanced ones, by name."""
+    """Return the tables of a mapping's keys by name: the basic keys and the advanced ones."""
     schema = config_validation.of(kind)
     properties, required = schema["properties"], schema.get("required", [])
     basic = BASIC.get(kind, tuple(properties))
@@ -261,20 +261,20 @@ def tables_of_keys(kind: type[msgspec.Struct]) -> dict[str, str]:
 
 
 def table_of_plots() -> str:
-    """The plots that `plots` may name."""
+    """Return the table of the plots that `plots` may name."""
     shown = titles(dict.fromkeys(PLOTS, config_types.PlotOptions()), ())
     rows = [(f"`{name}`", title) for name, title in shown.items()]
     return _table(("plot", "title"), rows)
 
 
 def table_of_models() -> str:
-    """The models that a block may name."""
+    """Return the table of the models that a block may name."""
     rows = [(f"`{name}`", f"`{m.dataset}`", m.description) for name, m in MODELS.items()]
     return _table(("model", "trains on", "what it is"), rows)
 
 
 def table_of_datasets() -> str:
-    """The datasets that a recipe may name, with their sources in the order of the attempts."""
+    """Return the table of the datasets that a recipe may name, with their sources in order."""
     rows = [
         (f"`{name}`", each.description, ", ".join(each.sources)) for name, each in DATASETS.items()
     ]
@@ -282,13 +282,13 @@ def table_of_datasets() -> str:
 
 
 def table_of_strategies() -> str:
-    """The strategies that a block may name."""
+    """Return the table of the strategies that a block may name."""
     rows = [(f"`{name}`", each.description) for name, each in STRATEGIES.items()]
     return _table(("strategy", "how replicas work together"), rows)
 
 
 def table_of_columns(columns: Mapping[str, Column]) -> str:
-    """The columns of a table; an asterisk marks those that `comparison.columns` may name."""
+    """Return the table of columns; an asterisk marks columns that `comparison.columns` may name."""
     rows = [
         (
             f"`{name}`" + " *" * (name in METRICS),
@@ -301,13 +301,13 @@ def table_of_columns(columns: Mapping[str, Column]) -> str:
 
 
 def table_of_words() -> str:
-    """The words of the page, each meaning as a sentence."""
+    """Return the list of the page's words, each meaning as a sentence."""
     rows = [(f"**{word}**", f"{text[0].upper()}{text[1:]}") for word, text in GLOSSARY.items()]
     return _table(("word", "meaning"), rows)
 
 
 def table_of_record(kind: type[msgspec.Struct], named: Sequence[str]) -> str:
-    """The described keys of a part of the record; `named` are the parts with a table."""
+    """Return the table of a record part's described keys; `named` parts have a table themselves."""
     rows = [
         (
             f"`{key}`",
@@ -321,7 +321,7 @@ def table_of_record(kind: type[msgspec.Struct], named: Sequence[str]) -> str:
 
 
 def _kind(rules: Schema, named: Sequence[str] = ()) -> str:
-    """The type of a value, or its choices; null is not named."""
+    """Return the type of a value, or its choices, without null."""
     if "enum" in rules:
         return ", ".join(f"`{value}`" for value in rules["enum"] if value is not None)
     if "$ref" in rules:
@@ -334,12 +334,12 @@ def _kind(rules: Schema, named: Sequence[str] = ()) -> str:
 
 
 def _plain(words: str) -> str:
-    """The words of a type without null, which the default or the meaning names."""
+    """Return the words of a type without null, which the default or the meaning names."""
     return " or ".join(word for word in re.split(", | or ", words) if word != "null")
 
 
 def _of_unit(words: str, unit: str) -> str:
-    """A type with its unit; a number with a unit is only its unit."""
+    """Return a type with its unit; a number with a unit is only its unit."""
     return unit if unit and words in ("integer", "number") else words
 
 
@@ -350,7 +350,7 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _row(key: str, rules: Schema, is_required: bool) -> list[str]:
-    """The cells of a key; `is_required` says that it has no default."""
+    """Return the cells of a key; `is_required` means that it has no default."""
     default = "required" if is_required else "–"
     if "$ref" in rules and "default" in rules:
         default = "–"
@@ -361,7 +361,7 @@ def _row(key: str, rules: Schema, is_required: bool) -> list[str]:
 
 
 def _value(rules: Schema) -> str:
-    """The choices of a key, or its type with unit and bounds that matter to a reader."""
+    """Return the choices of a key, or its type with unit and bounds that matter to a reader."""
     if any("enum" in option for option in rules.get("anyOf", [rules])):
         return _kind(rules)
     bounds: Schema = {

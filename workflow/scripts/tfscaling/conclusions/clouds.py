@@ -115,7 +115,7 @@ def _pairs(points: Sequence[PointRow]) -> list[tuple[PointRow, PointRow]]:
 
 
 def _ordered(a: PointRow, b: PointRow, metric: str) -> tuple[PointRow, PointRow] | None:
-    """(the point with the better median, the other); None where one has no value."""
+    """Return the points, the one with the better median first; None without both medians."""
     if not (is_known(a[metric]) and is_known(b[metric])):
         return None
     higher = metric_of(metric, a).is_higher_better

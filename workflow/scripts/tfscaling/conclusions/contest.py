@@ -113,7 +113,7 @@ def _bound(found: Iterable[Difference]) -> float:
 
 
 def preferred(goal: str, near: Sequence[PointRow]) -> tuple[PointRow, str]:
-    """Return the configuration to take of those that are near enough to the best, and why."""
+    """Return the preferred one of the configurations near enough to the best, and why."""
     left, cost = list(near), COSTS.get(goal)
     if cost and all(is_known(row[cost]) for row in near):
         least = min(row[cost] for row in near)

@@ -121,7 +121,7 @@ def group_by_task(
 
 
 def task_name(row: PointRow, axes: Sequence[str] = WORK_AXES) -> str:
-    """The values of these axes in words, with a platform's title."""
+    """Return the values of these axes in words; a platform is named by its title."""
     return ", ".join(axis_text(axis, row) for axis in axes) or ALL
 
 
@@ -139,7 +139,7 @@ class Task:
     search: StudySearch | None = None
 
 
-#: Keys of a recipe and of a platform that can change a run, with their values as JSON has them.
+#: Keys of a recipe and of a platform that can change a run, with values as in JSON.
 Parameters = Mapping[str, object]
 
 
@@ -173,9 +173,10 @@ class Reference(Sweep):
 
     @classmethod
     def read(cls, folder: Path) -> Reference:
-        """The study of a folder `results/<study>`, of this or of another version of the workflow.
+        """Read the study in a folder `results/<study>`, from this or another version.
 
-        Raises ConfigError with the file that is missing or cannot be read.
+        Raises:
+            ConfigError: A file is missing or cannot be read; the message names it.
         """
         manifest, comparison, runs = (folder / name for name in REFERENCE_FILES)
         try:
@@ -190,7 +191,7 @@ class Reference(Sweep):
 
 
 class _Spec(msgspec.Struct):
-    """Of a specification in a manifest what stays the same from version to version."""
+    """Fields of a specification that the manifests of all versions share."""
 
     point: Point
     recipe: dict[str, object]

@@ -92,10 +92,12 @@ class Interval(NamedTuple):
 
 
 def interval(times_s: Sequence[float], errors_s: Sequence[float]) -> Interval | None:
-    """The interval of one run of the whole; None for fewer than RUNS_MIN projected times.
+    """Return the interval of one complete run's time, or None for fewer than RUNS_MIN times.
 
-    `errors_s` are the standard errors of the times by the steps within each run: short runs that
-    agree by chance are not taken to be surer than their steps allow.
+    Args:
+        times_s: Projected time of each short run, in seconds.
+        errors_s: Standard error of each time, from the steps within the run, in seconds. Short runs
+            that agree by chance do not narrow the interval below it.
     """
     number = len(times_s)
     if number < RUNS_MIN:
@@ -183,7 +185,7 @@ def _row(
 
 
 def with_intervals(comparison: pd.DataFrame, found: pd.DataFrame) -> pd.DataFrame:
-    """The comparison; projected times and costs have the intervals of `table`."""
+    """Add the intervals in `found` to the projected times and costs of a comparison."""
     made, known = comparison.copy(), found.set_index(list(POINT_AXES))
     keys = pd.MultiIndex.from_frame(made[[*POINT_AXES]])
     for name in ("execution_time_s", "cost_usd", "node_hours"):

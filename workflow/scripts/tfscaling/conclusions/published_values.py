@@ -50,7 +50,7 @@ def table(study: Study) -> pd.DataFrame:
 
     Time: of the same point with the same training; `status` says if there is none. Loss and
     accuracy: median, range and interval over all valid runs of the same training, anywhere;
-    `training_runs_diverged` counts those that have none because they diverged.
+    `training_runs_diverged` counts runs without values because they diverged.
     `loss_verdict` and `accuracy_verdict`: whether the published value lies within the range of the
     runs widened by the tolerance, a fraction of the loss, or of the error 1 - accuracy. A run that
     diverged is outside any range: where all did, the verdict is "outside".

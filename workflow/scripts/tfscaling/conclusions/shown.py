@@ -43,12 +43,12 @@ TEMPLATES = Path(__file__).with_name("templates")
 
 
 def render(template: str, **values: Any) -> str:
-    """The text of a template, without space at its end."""
+    """Render a template, without space at the end of the text."""
     return str(_environment().get_template(f"{template}.j2").render(values)).rstrip()
 
 
 def line(template: str, **values: Any) -> str:
-    """The text of a template as one line."""
+    """Render a template as one line."""
     return " ".join(render(template, **values).split())
 
 
@@ -86,7 +86,7 @@ def _environment() -> Environment:
 
 
 def notes(name: str, **values: object) -> tuple[str, ...]:
-    """The paragraphs of templates/<name>_notes.j2, each on one line."""
+    """Render templates/<name>_notes.j2, each paragraph as one line."""
     return paragraphs(render(f"{name}_notes", **values))
 
 
@@ -127,5 +127,5 @@ def text_table(
 
 
 def with_spread(row: Cells, name: str, digits: int | None) -> str:
-    """The value of a column, rounded, with its interval in brackets."""
+    """Format the value of a column, rounded, with its interval in brackets."""
     return rounded(row[name], digits, row[f"{name}_low"], row[f"{name}_high"])

@@ -66,7 +66,7 @@ def _parts(run: RunRow) -> dict[str, float]:
 
 
 def _row(of_runs: Sequence[dict[str, float]]) -> dict[str, object]:
-    """The columns of the parts of a step."""
+    """Return the columns of the parts of a step."""
     leads = Counter(max(parts, key=parts.__getitem__) for parts in of_runs)
     row: dict[str, object] = {f"{part}_largest": leads[part] for part in PARTS}
     row["step_time_s"] = median(sum(parts.values()) for parts in of_runs)
@@ -78,10 +78,10 @@ def _row(of_runs: Sequence[dict[str, float]]) -> dict[str, object]:
 
 
 def _largest(leads: Counter[str]) -> list[str]:
-    """The part that is the largest of a step, by the number of runs in which it leads.
+    """Return the part of a step that is largest in most runs, as a list of one.
 
-    Where chance is not ruled out also the next part, and all that may lead as often by chance, the
-    likeliest first.
+    If chance cannot explain that lead away, the list also has the next part and all parts that may
+    lead as often by chance, the likeliest first.
     """
     (first, led), *others = leads.most_common()
     rank = median_rank(leads.total()) or 1

@@ -114,7 +114,7 @@ class SweepOutcome:
 
     @staticmethod
     def _without_result(rows: Sequence[dict[str, str]]) -> list[str]:
-        """That no run counts and why, and how to rerun stale ones; empty if a run counts."""
+        """Return why no run counts, and how to rerun stale runs; empty if a run counts."""
         if not rows or any(row["status"] == RunState.OK for row in rows):
             return []
         number = Counter(words(row["status"]) for row in rows)
@@ -140,7 +140,7 @@ def _lines(table: Path) -> list[str]:
 
 
 def _table(lines: Sequence[str]) -> list[str]:
-    """The rows of a Markdown file's tables, with as many columns as a line has room for."""
+    """Return the rows of a Markdown file's tables, with the columns that fit a terminal line."""
     rows = [line for line in lines if line.startswith("|")]
     shown = []
     for row in rows if len(rows) <= _ROWS_MAX else ():
@@ -164,7 +164,7 @@ def _spent(rows: Sequence[dict[str, str]]) -> list[str]:
 
 
 def _stopped(rows: Sequence[dict[str, str]]) -> list[str]:
-    """That the sweep was stopped and not failed, if runs were cancelled and none has failed."""
+    """Return a line if runs were cancelled and none failed: the sweep was stopped."""
     reasons = [row["reason"] for row in rows if row["status"] == RunState.FAILED]
     if not reasons or not all(reason.startswith("cancelled: ") for reason in reasons):
         return []

@@ -90,7 +90,7 @@ def of_other_work(rows: Iterable[PlanRow], recipes: Mapping[str, Recipe]) -> lis
 
 #: Limits that a run may miss by its start-up alone.
 TIME_LIMITS = {"execution_time_s", "time_with_queue_s"}
-#: Of the file: what is to do first.
+#: Columns of the plan's CSV file, which lists outstanding work first.
 COLUMNS = tuple(dict.fromkeys((*POINT_AXES, "runs", *PlanRow.__struct_fields__)))
 
 

@@ -28,7 +28,7 @@ from tfscaling.tables.row_values import line_of, point_of
 
 
 def plots(study: StudyFolder, warnings: Sequence[DataWarning]) -> list[Plot]:
-    """The plots of the configuration that show anything."""
+    """Draw the configured plots that have data."""
     comparison = study.read("comparison")
     tables = Tables(
         comparison,

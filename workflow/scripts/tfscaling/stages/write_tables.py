@@ -44,14 +44,14 @@ def collect(study: StudyFolder) -> None:
     if "parquet" in study.config.export:
         table_files.write_parquet(runs, parquet)
     table_files.write_csv(epochs, study.table("epochs"))
-    print("\n".join(told(runs)))
+    print("\n".join(summary_lines(runs)))
 
 
-def told(runs: pd.DataFrame) -> list[str]:
-    """How many runs there are of each status, and why those that do not count do not.
+def summary_lines(runs: pd.DataFrame) -> list[str]:
+    """Return lines with the number of runs by status, and why runs do not count.
 
-    One line for each run that failed, diverged or ran out of memory, with the axes that distinguish
-    it; one for all others with the same reason.
+    Each run that failed, diverged or ran out of memory has its own line, with the axes that
+    distinguish it. Other runs with the same reason share a line.
     """
     counts = runs["status"].value_counts()
     lines = ["runs: " + ", ".join(f"{number} {status}" for status, number in counts.items())]
@@ -101,7 +101,7 @@ def analyse(study: StudyFolder) -> None:
 
 
 def evidence_of(study: StudyFolder) -> Study:
-    """What the conclusions rest on."""
+    """Return the evidence from which conclusions are drawn."""
     config = study.config
     return Study(
         study.read("comparison"),

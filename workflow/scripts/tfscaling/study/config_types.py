@@ -785,7 +785,7 @@ class Published(Keys, frozen=True, kw_only=True):
 
 
 class Forecast(Keys, frozen=True, kw_only=True):
-    """The time on numbers of nodes that were not run is forecast from those that were."""
+    """Numbers of nodes without runs, for which the time is forecast from the measured ones."""
 
     nodes: Annotated[tuple[NodeCount, ...], number("nodes")] = ()
     """Each line of configurations has a forecast for these numbers of nodes, as far as they were

@@ -20,7 +20,7 @@ SCHEMA_VERSION = 4
 
 
 class ManifestError(InputError):
-    """The file is no manifest that this version of the workflow reads."""
+    """The file is not a manifest, or is one of another version of the workflow."""
 
 
 class PlannedRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -238,11 +238,16 @@ def with_signature(function: _F) -> _F:
 def resource_functions(
     platforms: Mapping[str, Platform], points: Iterable[Point], point_of: Callable[[Any], Point]
 ) -> dict[str, Resource | ResourceFunction]:
-    """Resource → what each job asks of Slurm, of those that the jobs of these points ask for.
+    """Return the Slurm resources of the training jobs.
 
-    A value that all jobs share is given as it is, others as a function of the job's wildcards;
-    `point_of` gives the point of the wildcards. With thousands of jobs most of a dry-run's time
-    goes into these.
+    Args:
+        platforms: Platforms of the study, by name.
+        points: All points that have jobs.
+        point_of: Maps the wildcards of a job to its point.
+
+    Returns:
+        Each requested resource: a constant if all jobs share it, else a function of the wildcards.
+        Constants keep dry-runs of thousands of jobs fast.
     """
 
     @functools.cache

@@ -61,7 +61,7 @@ _COMMON_KEYS = {
 }
 #: Keys that only the workflow's own trainer reads.
 TRAINER_KEYS = [k for k in Recipe.__struct_fields__ if k not in _COMMON_KEYS | {*PROGRAM_KEYS}]
-#: Ways to observe that tell no times of epochs.
+#: Ways to observe that report no times of epochs.
 WITHOUT_TIMES = ("nothing", "output")
 _DEFAULTS = Recipe(epochs=1)
 #: A word that names a script: a path without placeholders.
@@ -134,7 +134,7 @@ def _check_qualities(config: Config) -> None:
         quality = config.recipes[name].quality
         place = ["recipes", name, "quality"]
         if quality.better is None:
-            rule = f"allowed: higher or lower, which the name {quality.metric} does not tell"
+            rule = f"allowed: higher or lower, which the name {quality.metric} leaves open"
             raise NotAllowed([*place, "direction"], quality.direction, rule)
         other_name, other = first.setdefault(quality.metric, (name, quality))
         for field, key in (("better", "direction"), ("unit", "unit"), ("best_value", "best")):
@@ -145,7 +145,7 @@ def _check_qualities(config: Config) -> None:
 
 
 def filled(model: str, recipe: Recipe) -> Recipe:
-    """Fill in the loss and the optimizer that the model trains with by default.
+    """Fill in loss, optimizer and its settings where the recipe leaves them to a default.
 
     A custom model may have its own loss and optimizer, which only a rank can determine.
     """
@@ -271,7 +271,7 @@ def _of_pipeline(
         rule = f"strategy {servers[0]} deals out examples by number, which {dataset} lacks"
         yield wrong("dataset", f"{rule}; allowed: {_ALL_REDUCE}, or {of_arrays}")
     if recipe.steps_per_epoch is None:
-        unknown = f"the pipeline {dataset} does not tell how many steps"
+        unknown = f"the pipeline {dataset} does not report its number of steps"
         what = "give steps_per_epoch, or leave it out"
         if recipe.stop_after_steps is not None:
             yield wrong("stop_after_steps", f"{unknown} the whole training has; {what}")

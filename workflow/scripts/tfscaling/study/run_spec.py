@@ -44,7 +44,7 @@ PLACEHOLDERS = (
 )
 #: Placeholder of a recipe that names a dataset: the path of the prepared data.
 DATASET_PLACEHOLDER = "dataset"
-#: The value of a parameter, as JSON has it.
+#: The value of a parameter, as in JSON.
 Value = (
     bool | int | float | str | None | list[str | int] | dict[str, ParameterValue | list[str | int]]
 )
@@ -368,7 +368,7 @@ class ModelToCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A run that represents all runs with the same model; it is built before any of them starts."""
 
     spec: RunSpec
-    #: Of these runs some have more replicas than one.
+#: Whether any of these runs uses several replicas.
     on_several_replicas: bool
 
 

@@ -47,10 +47,10 @@ class UserCodeError(ValueError):
 
 
 class Arguments(NamedTuple):
-    """What a function can be given by name."""
+    """Arguments that a function takes by name."""
 
     names: tuple[str, ...]
-    #: Those without a default, and those that cannot be given by name.
+#: Arguments without a default, and positional-only arguments.
     required: tuple[str, ...]
     #: Whether it has `**keywords`, which take any name.
     takes_all: bool
@@ -138,7 +138,11 @@ def load(name: str) -> Callable[..., Any]:
 
 @functools.cache
 def _definition(name: str, folder: Path) -> ast.stmt | None:
-    """Where the function is defined; None if the source does not tell. Raises UserCodeError."""
+    """Return the definition of the function, or None if the source has none.
+
+    Raises:
+        UserCodeError: The name is not MODULE:FUNCTION, or the module has no such name.
+    """
     module, _, function = name.partition(":")
     if not (all(part.isidentifier() for part in module.split(".")) and function.isidentifier()):
         raise UserCodeError(f"allowed: {FORM}")
@@ -160,7 +164,7 @@ def _definition(name: str, folder: Path) -> ast.stmt | None:
     try:
         return _definition(f"{target}:{origin}", folder)
     except (UserCodeError, RecursionError):
-        return None  # not a module of source that can be read: only the import itself can tell
+        return None  # not a module of source that can be read: only the import itself shows it
 
 
 def parsed(source: Path) -> ast.Module:
@@ -251,7 +255,7 @@ _LIBRARY = f"{__name__.partition('.')[0]}."
 _PYTHON = Path(ast.__file__).parent
 #: Words of a program that name larger files are taken for data.
 _SOURCE_MAX_BYTES = 16 * 2**20
-#: As many hexadecimal digits tell checksums apart for a reader.
+#: This many hexadecimal digits distinguish checksums for a reader.
 _SHOWN = 12
 
 

@@ -63,7 +63,7 @@ def base(name: str) -> str:
 
 
 def named(name: str, parameters: Mapping[str, ParameterValue]) -> str:
-    """`name+key=value+key=value`; numbers, true, false and null as JSON has them."""
+    """`name+key=value+key=value`; numbers, true, false and null as in JSON."""
     return "+".join([name, *(f"{key}={word(value)}" for key, value in parameters.items())])
 
 

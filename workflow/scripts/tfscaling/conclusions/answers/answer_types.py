@@ -125,7 +125,7 @@ class TradeOff:
     Attributes:
         cheaper: The configuration.
         time: Its time divided by the fastest configuration's time.
-        cost: Its cost of a training likewise.
+        cost: Its cost of a training divided by the fastest configuration's cost.
         is_priced: Whether the cost is money; node-hours otherwise.
     """
 
