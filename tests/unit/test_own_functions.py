@@ -19,8 +19,6 @@ from tfscaling.study.config_types import CROSS_ENTROPY, Recipe
 from tfscaling.study.config_validation import ConfigError
 from tfscaling.study.manifest import Manifest
 
-pytestmark = pytest.mark.full
-
 MODULE = """
 import numpy as np
 

@@ -79,6 +79,13 @@ def test_points_of_one_study_alone_are_rows(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_reasons_are_a_column_if_there_are_any(tmp_path: Path) -> None:
+    for name, times in {"alike": USUAL, "more": {**USUAL, ("east", 8): around(5.0)}}.items():
+        (tmp_path / name).mkdir()
+        rows = against(study_of(times, day=2), study_of(USUAL), tmp_path / name)
+        assert ("reason" in two_sweeps.as_text(pd.DataFrame(rows)).cells) == (name == "more")
+
+
 def test_a_point_that_is_not_run_to_its_end_is_not_lost(tmp_path: Path) -> None:
     study = study_of({**USUAL, ("east", 4): []}, day=2)
     left = (study.runs["nodes"] == 4) & (study.runs["repeat"] > 1)

@@ -304,6 +304,18 @@ def test_a_trial_that_misses_goes_on_with_complete_runs() -> None:
     assert {"c0", "c1", "c2"} <= complete(found)
 
 
+def test_a_trial_of_more_complete_runs_has_a_narrower_interval() -> None:
+    found = decide([projected(each) for each in measured(0.08)])
+    runs_and_widths = sorted(
+        (found.runs[name], each.trial.high / each.trial.low)
+        for name, each in found.standings.items()
+        if each.trial
+    )
+    runs, widths = zip(*runs_and_widths, strict=True)
+    assert len({*runs}) == len(runs) > 1
+    assert [*widths] == sorted(widths, reverse=True) and widths[-1] > 1
+
+
 @pytest.mark.parametrize("way", ["no time", "failed too often"])
 def test_without_projected_times_a_candidate_has_complete_runs(way: str) -> None:
     first, *others = (projected(each) for each in STEADY)

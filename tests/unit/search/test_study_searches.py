@@ -290,3 +290,14 @@ def test_expected_runs_lie_between_one_of_each_and_all(
     done = search_of(planned, runs)
     after = expected_runs(done, {}, trials=2)
     assert {p.path: n for p, n in after.items()} == pytest.approx(dict(done.decision.runs))
+
+
+@pytest.mark.parametrize(("goal", "usual"), [("execution_time_s", 4), ("cost_usd", 1)])
+def test_most_runs_are_expected_of_points_that_are_usually_best(
+    goal: str, usual: int, runs: pd.DataFrame
+) -> None:
+    """More nodes are usually quicker, fewer nodes usually cheaper."""
+    search = search_of(planned_of(goal=goal), runs[:0])
+    found = expected_runs(search, dict.fromkeys(search.all_points.values(), 1.0))
+    by_nodes = {n: sum(found[p] for p in found if p.nodes == n) for n in (1, 2, 4)}
+    assert max(by_nodes, key=by_nodes.__getitem__) == usual

@@ -30,7 +30,7 @@ PLACES = bad_values.places()
 MESSAGE = re.compile(
     r"(?:\S+\.yaml|--config|\S+\.csv)(?::.*)?: "
     r".*(?:not allowed; .+|missing; it has no default.*|unknown key; .+|not valid YAML: .+"
-    r"|not a mapping; .+|cannot be read: .+|not UTF-8.*)"
+    r"|not a mapping; .+|the file is empty; .+|cannot be read: .+|not UTF-8.*)"
 )
 
 

@@ -278,18 +278,23 @@ def test_a_global_batch_beyond_the_examples_is_excluded_with_the_reason(
 
 
 def test_names_that_are_too_long_together_for_a_folder_are_refused() -> None:
-    names = {"platform": "p" * 100, "recipe": "r" * 100}
     minimal = raw_config()
     platform, recipe = minimal["platforms"]["cluster"], minimal["recipes"]["weak"]
-    changes = [
-        (("platforms",), {names["platform"]: platform}),
-        (("recipes",), {names["recipe"]: recipe}),
-    ]
-    one = block(**names, repeats=1)
-    message = refused(expand, *changes, blocks(one))
-    assert "grid[0]: " in message and "; allowed: 238" in message
-    (run,) = expand(*changes, blocks({**one, "strategy": "single"})).runs
+
+    def named(length: int) -> tuple[Change, ...]:
+        names = {"platform": "p" * 100, "recipe": "r" * length}
+        return (
+            (("platforms",), {names["platform"]: platform}),
+            (("recipes",), {names["recipe"]: recipe}),
+            blocks(block(**names, repeats=1)),
+        )
+
+    (run,) = expand(*named(1)).runs
+    spare = 238 - len("_".join([*map(str, run.spec.point.axes.values()), "1"]))
+    (run,) = expand(*named(1 + spare)).runs
     assert max(map(len, run.spec.path.split("/"))) <= 255
+    message = refused(expand, *named(2 + spare))
+    assert "grid[0]: " in message and "; allowed: 238" in message
 
 
 @pytest.mark.parametrize(("seed", "repeats", "fits"), [(2**32 - 6, 6, True), (2**32 - 5, 6, False)])

@@ -130,7 +130,7 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "without_program": ({"program": [], "observe": "fit"}, "observe", "only a recipe with"),
     "environment": (
         {"environment": "no-such"}, "environment: \"no-such\"",
-        f"{Path.cwd() / 'no-such/bin/python'}; allowed: a virtual environment"),
+        f"{Path.cwd() / 'no-such/bin/python'}; allowed: a virtual or conda environment"),
     "environment_without_program": (
         {"program": [], "environment": "no-such"}, "environment", "only a recipe with"),
 }  # fmt: skip

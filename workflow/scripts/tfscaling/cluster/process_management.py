@@ -42,7 +42,7 @@ def served(ranks: int) -> Iterator[str]:
 
 
 class _Job:
-"""Values that the ranks exchange, and the barriers at which they wait for each other."""
+    """Values that the ranks exchange, and the barriers at which they wait for each other."""
 
     def __init__(self, ranks: int) -> None:
         self.barrier = threading.Barrier(ranks)

@@ -42,7 +42,7 @@ FILES_OF_RUN = (run_record.EVENTS, run_record.STEPS, run_record.COMPUTE_STEPS)
 #: In an attempt's folder: a folder from which files move to the job's folder. The next attempt
 #: renames it, so that a launcher that outlives its attempt can publish nothing any more.
 _OUTBOX = "outbox"
-#: In a run's folder: checkpoints of the trainer or of the user's program.
+#: In a run's folder: checkpoints of the trainer or a user program.
 CHECKPOINTS = "checkpoints"
 #: In an attempt's folder: its `Beginning`, and the number of steps of the training so far.
 BEGINNING, POSITION = "beginning.json", "steps"

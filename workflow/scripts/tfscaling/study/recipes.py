@@ -353,7 +353,8 @@ def _of_program(recipe: Recipe) -> Iterator[NotAllowed]:
         yield wrong("dataset", f"{rule}; allowed: leave it out")
     if recipe.environment is not None and not is_environment(recipe.environment):
         rule = f"there is no program {python_of(recipe.environment)}"
-        yield wrong("environment", f"{rule}; allowed: a virtual environment, with bin/python")
+        allowed = "a virtual or conda environment, a folder with bin/python"
+        yield wrong("environment", f"{rule}; allowed: {allowed}")
     if recipe.patterns and recipe.observe != "output":
         yield wrong("patterns", "allowed: leave it out, or `observe: output`")
     if recipe.observe == "output" and not recipe.patterns:

@@ -368,7 +368,7 @@ class ModelToCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A run that represents all runs with the same model; it is built before any of them starts."""
 
     spec: RunSpec
-#: Whether any of these runs uses several replicas.
+    #: Whether any of these runs uses several replicas.
     on_several_replicas: bool
 
 

@@ -50,7 +50,7 @@ class Arguments(NamedTuple):
     """Arguments that a function takes by name."""
 
     names: tuple[str, ...]
-#: Arguments without a default, and positional-only arguments.
+    #: Arguments without a default, and positional-only arguments.
     required: tuple[str, ...]
     #: Whether it has `**keywords`, which take any name.
     takes_all: bool
