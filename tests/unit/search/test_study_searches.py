@@ -14,7 +14,7 @@ from tfscaling.record.run_states import RunState
 from tfscaling.search import study_searches
 from tfscaling.search.interim import Reason
 from tfscaling.search.study_searches import StudySearch, expected_runs
-from tfscaling.study.config import POINT_AXES
+from tfscaling.study.config_types import POINT_AXES
 from tfscaling.study.manifest import Manifest
 from tfscaling.tables.run_counts import KEPT_RUNS
 
