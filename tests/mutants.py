@@ -18,7 +18,7 @@ import re
 import signal
 import subprocess
 import tempfile
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -84,10 +84,10 @@ def split(text: bytes, node: ast.expr) -> tuple[bytes, bytes, bytes]:
 
 
 @cache
-def seconds_of_files() -> Counter[str]:
+def seconds_of_files() -> dict[str, float]:
     """Return how long each file of tests took in the last `make test`, if there was one."""
     report = REPOSITORY / ".pytest_cache/test.xml"
-    seconds: Counter[str] = Counter()
+    seconds: dict[str, float] = defaultdict(float)
     for case in ElementTree.parse(report).iter("testcase") if report.exists() else ():
         seconds[f"{case.attrib['classname'].replace('.', '/')}.py"] += float(case.attrib["time"])
     return seconds

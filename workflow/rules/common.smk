@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import msgspec
+from tfscaling.console import text_lines
 from tfscaling.console.dry_run import DryRun
 from tfscaling.console.sweep_outcome import SweepOutcome
 from tfscaling.console.sweep_progress import SweepProgress
@@ -17,14 +18,14 @@ from tfscaling.launch.launchers import LAUNCHERS
 from tfscaling.page.plot_registry import PLOTS
 from tfscaling.record import run_states
 from tfscaling.record.metrics import METRICS
-from tfscaling.study import grid, config_files, configuration, platforms
+from tfscaling.study import acceptance, grid, config_files, configuration, platforms
 from tfscaling.study import run_spec, user_code, variants
 from tfscaling.study.config import AXES
 from tfscaling.study.registries import Registries
 from tfscaling.plan import resource_overrides, retries, unrequested_runs, unsupported_options
 from tfscaling.plan.sweep_jobs import SweepJobs
 from tfscaling.plan.sweep_start import SweepStart, handle_sigterm_in_thread
-from tfscaling.plan.to_do import RunsToDo
+from tfscaling.plan.to_do import RunRequests, RunsToDo
 from tfscaling.train.models import MODELS
 from tfscaling.train.strategies import STRATEGIES
 
@@ -91,7 +92,7 @@ REGISTRIES = Registries(
 )
 try:
     SOURCES = config_sources()
-    CONFIG, MANIFEST = grid.accept(overridden_configuration(), REGISTRIES, SOURCES)
+    CONFIG, MANIFEST = acceptance.accept(overridden_configuration(), REGISTRIES, SOURCES)
     if CONFIG.published.path:
         from tfscaling.tables import published_results
 
@@ -120,6 +121,8 @@ LOGS = f"results/logs/{CONFIG.study}"
 CONFIG_TEXT = msgspec.json.format(msgspec.json.encode(CONFIG).decode(), indent=1)
 #: Whether Snakemake draws jobs or files and starts none: the picture then has the axes that vary.
 IS_DRAWN = not {"--dag", "--filegraph"}.isdisjoint(sys.argv)
+#: Whether Snakemake deletes outputs; an option may be shortened.
+IS_DELETING = any(word.startswith("--delete-a") for word in sys.argv)
 #: The folder of a run below results/runs.
 RUN = run_spec.run_path(grid.wildcards_of(MANIFEST.runs if IS_DRAWN else ()), "{parameters}")
 #: Runs by their folder, in the order in which they start.

@@ -226,7 +226,7 @@ def verdicts(tmp_path: Path, loss: float, accuracy: float, tolerance: float) -> 
     )
     assert (row["loss_min"], row["loss_median"], row["loss_max"]) == LOSSES
     assert (row["accuracy_min"], row["accuracy_median"], row["accuracy_max"]) == ACCURACIES
-    assert row["loss_low"] is None  # three runs are too few for an interval
+    assert pd.isna(row["loss_low"])  # three runs are too few for an interval
     return row["loss_verdict"], row["accuracy_verdict"]
 
 

@@ -62,7 +62,8 @@ def begin(slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
         deployed: frozenset[str] = frozenset(),
         **settings: Any,
     ) -> Outcome:
-        config, followed = config or config_of(), []
+        config = config or config_of()
+        followed: list[Any] = []
         manifest = manifest_of(config)
         runs = {run.spec.path: run for run in manifest.runs}
         records = [f"results/runs/{path}/run.json" for path in runs]

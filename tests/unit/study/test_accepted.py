@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from builders import REGISTRIES, raw_config, refused
-from tfscaling.study import grid
+from tfscaling.study import acceptance
 
 Change = tuple[Sequence[str | int], Any]
 RECIPE, BLOCK = ("recipes", "weak"), ("grid", 0)
@@ -147,7 +147,7 @@ REFUSED: dict[str, dict[str, list[Change]]] = {
     ("key", "name"), [(key, name) for key, named in REFUSED.items() for name in named]
 )
 def test_what_could_only_fail_later_is_refused(key: str, name: str) -> None:
-    message = refused(grid.accept, raw_config(*REFUSED[key][name]), REGISTRIES)
+    message = refused(acceptance.accept, raw_config(*REFUSED[key][name]), REGISTRIES)
     assert message.startswith(f"configuration: {key}")
 
 
@@ -171,4 +171,4 @@ ACCEPTED: dict[str, list[Change]] = {
 
 @pytest.mark.parametrize("name", ACCEPTED)
 def test_what_means_something_is_accepted(name: str) -> None:
-    assert grid.accept(raw_config(*ACCEPTED[name]), REGISTRIES)[1].runs
+    assert acceptance.accept(raw_config(*ACCEPTED[name]), REGISTRIES)[1].runs

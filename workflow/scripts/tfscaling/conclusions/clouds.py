@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Sequence
+from typing import ClassVar
 
-import msgspec
 import pandas as pd
 
 from tfscaling.conclusions import shown
@@ -17,8 +17,8 @@ from tfscaling.study.config import POINT_AXES
 from tfscaling.study.run_spec import Point
 from tfscaling.tables.display import MISSING, NAMING, Number, TextTable, rounded
 from tfscaling.tables.estimates import Difference
-from tfscaling.tables.rows import PointRow, TypedRow, columns
-from tfscaling.tables.table_rows import frame, grouped, is_known, metric_of, point_of
+from tfscaling.tables.rows import AxesRow, PointRow, columns
+from tfscaling.tables.table_rows import axes_of, frame, grouped, is_known, metric_of, point_of
 
 METRICS_COMPARED = ("execution_time_s", "loss", QUALITY, "cost_usd")
 AXES = POINT_AXES[1:]
@@ -26,7 +26,7 @@ AXES = POINT_AXES[1:]
 RATIO, GAP = "ratio", "difference"
 
 
-class CloudRow(TypedRow, msgspec.Struct):
+class CloudRow(AxesRow):
     """A metric of one configuration on platforms of two clouds.
 
     `metric` is a name of METRICS, or the metric of the recipe's quality. `winner` is the cloud with
@@ -36,17 +36,12 @@ class CloudRow(TypedRow, msgspec.Struct):
     together.
     """
 
+    inherited_after: ClassVar[str] = "cloud_b"
+
     platform_a: str
     cloud_a: str
     platform_b: str
     cloud_b: str
-    model: str
-    strategy: str
-    recipe: str
-    nodes: int
-    gpus_per_node: int
-    tasks_per_node: str
-    devices: str
     metric: str
     value_a: float
     value_b: float
@@ -125,11 +120,11 @@ def _row(a: PointRow, b: PointRow, metric: str, found: Difference, comparisons: 
     low, high = found.interval or (NAN, NAN)
     better, _ = _ordered(a, b, metric) or (a, b)
     return CloudRow(
-        a.platform,
-        str(a.cloud),
-        b.platform,
-        str(b.cloud),
-        **{name: a[name] for name in (*AXES, "devices")},
+        **axes_of(a, AXES),
+        platform_a=a.platform,
+        cloud_a=str(a.cloud),
+        platform_b=b.platform,
+        cloud_b=str(b.cloud),
         metric=str(a.quality_metric) if metric == QUALITY else metric,
         value_a=a[metric],
         value_b=b[metric],
@@ -149,12 +144,12 @@ def as_text(table: pd.DataFrame) -> TextTable:
     return shown.text_table(
         "Clouds: the same configuration on two clouds",
         table,
+        CloudRow,
         _cells,
         shown.notes("clouds", comparisons=int(comparisons) if is_known(comparisons) else 0),
         "No two clouds to compare.",
         names=["platform_a", "platform_b", "cloud_a", "cloud_b", *NAMING[1:]],
         each="rows",
-        kind=CloudRow,
     )
 
 

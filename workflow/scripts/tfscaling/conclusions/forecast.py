@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import msgspec
 import numpy as np
 import pandas as pd
 import scipy
@@ -28,8 +27,8 @@ from tfscaling.study import platforms
 from tfscaling.study.config import LINE_AXES
 from tfscaling.tables.display import MISSING, NAMING, Number, TextTable, three_digits
 from tfscaling.tables.estimates import CONFIDENCE, Array
-from tfscaling.tables.rows import PointRow, Text, TypedRow, columns
-from tfscaling.tables.table_rows import frame, grouped, is_known, line_of, point_of, typed
+from tfscaling.tables.rows import ConfigurationRow, PointRow, Text, columns
+from tfscaling.tables.table_rows import axes_of, frame, grouped, is_known, line_of, point_of, typed
 
 #: A model forecasts nothing if the root mean square of its errors on points left out is larger.
 LEFT_OUT_ERROR_MAX = 0.15
@@ -143,7 +142,7 @@ def interval(model: str, line: Line, n: float, errors: Array) -> tuple[float, fl
 FORECAST, REFUSED = "forecast", "refused"
 
 
-class ForecastRow(TypedRow, msgspec.Struct):
+class ForecastRow(ConfigurationRow):
     """A line of configurations, which differ in the number of nodes only, on `nodes` nodes.
 
     `times_beyond` is the number of nodes over the largest that was measured, above 1 outside the
@@ -151,14 +150,6 @@ class ForecastRow(TypedRow, msgspec.Struct):
     continues as measured: `interval`.
     """
 
-    platform: str
-    model: str
-    strategy: str
-    recipe: str
-    gpus_per_node: int
-    tasks_per_node: str
-    nodes: int
-    devices: str
     batch_scaling: str | None
     replicas: int
     model_of_time: str | None
@@ -204,9 +195,7 @@ def _forecast_line(points: Sequence[PointRow], study: Study) -> Iterator[Forecas
             continue
         replicas = (last.replicas or 0) * nodes / last.nodes
         row = ForecastRow(
-            **{axis: last[axis] for axis in LINE_AXES},
-            nodes=nodes,
-            devices=last.devices,
+            **axes_of(last) | {"nodes": nodes},
             batch_scaling=last.batch_scaling,
             replicas=round(replicas),
             model_of_time=model,
@@ -249,12 +238,12 @@ def as_text(found: pd.DataFrame) -> TextTable:
     return shown.text_table(
         "Forecast",
         found.drop_duplicates(list(LINE_AXES)),
+        ForecastRow,
         cells,
         shown.notes("forecast", error_max=LEFT_OUT_ERROR_MAX),
         "No forecast: `forecast.nodes` names no number of nodes that was not measured.",
         names=[name for name in NAMING if name != "nodes"],
         each="lines",
-        kind=ForecastRow,
     )
 
 

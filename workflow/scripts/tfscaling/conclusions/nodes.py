@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import msgspec
 import pandas as pd
 
 from tfscaling.conclusions import shown
 from tfscaling.conclusions.evidence import Study
 from tfscaling.tables.display import Number, TextTable
 from tfscaling.tables.node_effects import of_platforms
-from tfscaling.tables.rows import TypedRow, columns
+from tfscaling.tables.rows import TableRow, columns
 from tfscaling.tables.table_rows import frame, typed
 
 
-class NodeRow(TypedRow, msgspec.Struct):
+class NodeRow(TableRow):
     """How many times as long runs take with a node, with the interval of the factor."""
 
     platform: str

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from statistics import fmean, median, stdev
 from typing import Annotated, NamedTuple
 
-import msgspec
 import numpy as np
 import pandas as pd
 import scipy
@@ -27,29 +26,29 @@ from tfscaling.study.config import POINT_AXES
 from tfscaling.study.run_spec import Point
 from tfscaling.tables.display import PROJECTED, Number, TextTable, cell, rounded, three_digits
 from tfscaling.tables.estimates import CONFIDENCE
-from tfscaling.tables.rows import Column, PointRow, RunRow, Steps, TypedRow, columns
-from tfscaling.tables.table_rows import by_point, frame, is_known, is_projected, point_of, typed
+from tfscaling.tables.rows import Column, ConfigurationRow, PointRow, RunRow, Steps, columns
+from tfscaling.tables.table_rows import (
+    axes_of,
+    by_point,
+    frame,
+    is_known,
+    is_projected,
+    point_of,
+    typed,
+)
 
 WITHIN, OUTSIDE, NOT_CHECKED, NO_INTERVAL = "within", "outside", "not checked", "no interval"
 #: Short runs that an interval needs: two that differ a little make it hundreds of times as wide.
 RUNS_MIN = 3
 
 
-class ProjectionRow(TypedRow, msgspec.Struct):
+class ProjectionRow(ConfigurationRow):
     """A configuration with short runs: times and costs of the complete training.
 
     `whole_recipe` is the recipe of the same training to its end, whose runs at the same
     configuration are the check: `runs_within` of its `whole_runs` took a time within the interval.
     """
 
-    platform: str
-    model: str
-    strategy: str
-    recipe: str
-    nodes: int
-    gpus_per_node: int
-    tasks_per_node: str
-    devices: str
     runs: int
     projected_from_steps: Steps
     projected_to_steps: Steps
@@ -160,8 +159,7 @@ def _row(
     costs = [platforms.run_cost_usd(price, each.nodes, seconds) for seconds in times_s]
     usd = [NAN if cost is None else cost for cost in costs]
     return ProjectionRow(
-        **{axis: each[axis] for axis in POINT_AXES},
-        devices=each.devices,
+        **axes_of(each),
         runs=len(runs),
         projected_from_steps=each.projected_from_steps,
         projected_to_steps=each.projected_to_steps,
@@ -236,4 +234,4 @@ def as_text(found: pd.DataFrame) -> TextTable:
     notes = shown.notes("projection", runs_min=RUNS_MIN)
     none = "No projection: no recipe with `stop_after_steps` has a run that counts."
     title = "Projected from short runs"
-    return shown.text_table(title, found, cells, notes, none, kind=ProjectionRow)
+    return shown.text_table(title, found, ProjectionRow, cells, notes, none)

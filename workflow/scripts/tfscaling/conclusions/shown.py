@@ -5,9 +5,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import msgspec
 import pandas as pd
 
 from tfscaling.conclusions.evidence import remark
@@ -30,13 +29,15 @@ from tfscaling.tables.display import (
     worse,
 )
 from tfscaling.tables.estimates import CONFIDENCE, RUNS_FOR_INTERVAL, Samples
-from tfscaling.tables.rows import Cells, PointRow
+from tfscaling.tables.rows import PointRow, TableRow
 from tfscaling.tables.run_counts import RULE
-from tfscaling.tables.table_rows import is_known, rows_of, typed
+from tfscaling.tables.table_rows import is_known, typed
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
+
+_Row = TypeVar("_Row", bound=TableRow)
 
 TEMPLATES = Path(__file__).with_name("templates")
 
@@ -92,14 +93,14 @@ def notes(name: str, **values: object) -> tuple[str, ...]:
 def text_table(
     title: str,
     table: pd.DataFrame,
-    cells: Callable[[Any], dict[str, str]],
+    kind: type[_Row],
+    cells: Callable[[_Row], dict[str, str]],
     notes: Sequence[str],
     if_empty: str,
     *,
     names: Sequence[str] = NAMING,
     each: str = "configurations",
     above: str = "",
-    kind: type[msgspec.Struct] | None = None,
 ) -> TextTable:
     """Return a table with a row per row of `table`: the columns of `names` that differ, and cells.
 
@@ -108,23 +109,22 @@ def text_table(
     Args:
         title: Heading of the table.
         table: The table of a conclusion, as it is in its file.
+        kind: Type of its rows.
         cells: Returns the further cells of a row, by their heads.
         notes: Paragraphs below the table.
         if_empty: The only note of an empty table.
         names: Columns that name a row.
         each: What a row is about, in the plural.
         above: A sentence before the table.
-        kind: Type of the rows that `cells` reads; None: mappings.
     """
     if table.empty:
         return TextTable(title, pd.DataFrame(), (if_empty,))
     axes, fixed = naming(table, names)
-    found: list[Any] = rows_of(table) if kind is None else typed(kind, table)
-    rows = [{axis: cell(axis, row) for axis in axes} | cells(row) for row in found]
+    rows = [{axis: cell(axis, row) for axis in axes} | cells(row) for row in typed(kind, table)]
     before = " ".join(filter(None, (above, all_share(fixed, each))))
     return TextTable(title, pd.DataFrame(rows, dtype=object), tuple(notes), before)
 
 
-def with_spread(row: Cells, name: str, digits: int | None) -> str:
+def with_spread(row: TableRow, name: str, digits: int | None) -> str:
     """The value of a column, rounded, with its interval in brackets."""
     return rounded(row[name], digits, row[f"{name}_low"], row[f"{name}_high"])

@@ -9,6 +9,8 @@ from tfscaling.study.config import AXES
 
 #: Columns of a line at most.
 WIDTH = 100
+#: Records that are listed at most.
+_KEPT_MAX = 20
 #: Axes that a name has even if they are equal in all runs.
 _ALWAYS = ("platform", "nodes")
 
@@ -65,3 +67,14 @@ def aligned(names: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
         ).rstrip()
         for row in (names, *rows)
     ]
+
+
+def kept_records(kept: Sequence[tuple[object, float]], verb: str) -> list[str]:
+    """Return lines that list the files of records which are `verb`, with their node-hours."""
+    if not kept:
+        return []
+    total = node_hours(sum(hours for _, hours in kept))
+    rows = [f"  {node_hours(hours)}: {file}" for file, hours in kept[:_KEPT_MAX]]
+    rest = len(kept) - len(rows)
+    more = [f"  and {rest} more"] if rest else []
+    return [f"{count(len(kept), 'record')} {verb} ({total}); attempts keep:", *rows, *more]

@@ -64,6 +64,7 @@ def git_commit(source: Path) -> str | None:
     if written.exists():
         return written.read_text().strip()
     command = ["git", "-C", str(source), "describe", "--always", "--dirty", "--abbrev=40"]
+    command.append("--exclude=*")  # no tags: a commit after a tag would be named by the tag
     try:
         shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)
     except (OSError, subprocess.SubprocessError):

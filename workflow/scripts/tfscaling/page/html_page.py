@@ -155,12 +155,14 @@ BY_FORMULAE: Mapping[str, str] = _WORDS["by_formulae"]
 #: Words that must not be overlooked, by how they are coloured; "ok" is what is expected.
 TONES = {word: tone for tone, words in _WORDS["tones"].items() for word in words}
 _UNKNOWN = "unknown"
+_COMMIT = re.compile("[0-9a-f]{40}")
 
 
 def commit_name(commit: str) -> str:
-    """Return a commit in ten digits, with the note that files were changed after it."""
-    number, _, changed = commit.partition("-")
-    return f"{number[:10]} with uncommitted changes" if changed else number[:10]
+    """Return a commit in ten digits, or a tag, with a note if files were changed after it."""
+    name = commit.removesuffix("-dirty")
+    short = name[:10] if _COMMIT.fullmatch(name) else name
+    return short if name == commit else f"{short} with uncommitted changes"
 
 
 def summary(platforms: Mapping[str, Platform], runs: pd.DataFrame, comparison: pd.DataFrame) -> str:

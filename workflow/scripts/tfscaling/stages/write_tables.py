@@ -4,7 +4,8 @@ INPUTS   config.json, manifest.json, the run records, published results and anot
          study if configured
 OUTPUTS  runs.csv, comparison.csv; in details/:
          epochs.csv, comparison.md; warnings.json: limits on what the numbers mean;
-         conclusions/headline.md, and conclusions/<name>.csv of each conclusion with rows;
+         conclusions/headline.md and console.md, which the console prints, and
+         conclusions/<name>.csv of each conclusion with rows;
          on request (`export`) runs.parquet and conclusions/<name>.md
 """
 
@@ -25,6 +26,7 @@ from tfscaling.stages.study_folder import StudyFolder
 from tfscaling.study.config import AXES
 from tfscaling.tables import (
     comparison,
+    console_table,
     data_warnings,
     display,
     published_results,
@@ -90,7 +92,10 @@ def analyse(study: StudyFolder) -> None:
     """Write the table of each conclusion with rows; on request its page, after the warnings."""
     warnings = data_warnings.read(study.details / "warnings.json")
     evidence = evidence_of(study)
+    columns, goal = study.config.comparison.columns, study.config.question.goal
+    lines = console_table.console_table(evidence.comparison, columns, goal)
     with study.renewed("conclusions") as folder:
+        atomic.write_text(folder / "console.md", "\n".join([*lines, ""]))
         for name, table in tables(evidence):
             if table.empty:
                 continue

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import datetime
 import difflib
 import functools
 import json
@@ -23,7 +22,7 @@ import msgspec
 
 from tfscaling.files.descriptions import descriptions
 from tfscaling.files.program_errors import InputError
-from tfscaling.study import config
+from tfscaling.study import config, value_hints, yaml_lines
 from tfscaling.study.config import Config
 
 Schema = dict[str, Any]
@@ -93,7 +92,7 @@ def validate(raw: RawConfig, sources: Sources = ()) -> Config:
 def _check_values(value: Any, schema: Schema, place: tuple[Any, ...]) -> None:
     """Raise NotAllowed for what msgspec takes: NaN, infinity, equal values of some lists."""
     if isinstance(value, float) and not math.isfinite(value):
-        raise NotAllowed(place, value, "allowed: a finite number")
+        raise NotAllowed(place, value, f"allowed: {value_hints.FINITE}")
     is_list = isinstance(value, list | tuple)
     if is_list and any("uniqueItems" in each for each in _options(schema)):
         kinds = [(isinstance(each, bool), each) for each in value]  # true and 1 are two values
@@ -127,7 +126,8 @@ def _refusal(raw: RawConfig, path: str, sources: Sources) -> NotAllowed:
             return NotAllowed([*place, key], _MISSING, f"it has no default{looked}")
         if path.startswith("`key`"):
             value, schema = _refused_entry(raw, place, path), option.get("propertyNames", {})
-    return NotAllowed(place, value, f"allowed: {words(schema, value)}{_hint(value, schema)}")
+    hint = value_hints.hint(value, kinds_of(schema), place, _origin(place, sources) == COMMAND_LINE)
+    return NotAllowed(place, value, f"allowed: {words(schema, value)}{f'; {hint}' if hint else ''}")
 
 
 def _files_without_key(sources: Sources) -> str:
@@ -209,7 +209,9 @@ def known(names: Iterable[str], wanted: object) -> str:
 
 def problem(place: Place, value: object, allowed: str, sources: Sources = ()) -> str:
     """One line: file, key, value, what is allowed."""
-    where = f"{_origin(place, sources)}: {key_of(place)}"
+    name = _origin(place, sources)
+    line = yaml_lines.line_of(name, place)
+    where = f"{name}: {f'line {line}: ' if line else ''}{key_of(place)}"
     if value is SEVERAL:
         return f"{where}: not allowed; {allowed}"
     wrong = "missing" if value is _MISSING else f"{_short(value)} is not allowed"
@@ -217,14 +219,22 @@ def problem(place: Place, value: object, allowed: str, sources: Sources = ()) ->
 
 
 def _origin(place: Place, sources: Sources) -> str:
-    """Return the last source that sets the longest known part of `place`, else the study's."""
-    for end in range(len(place), 0, -1):
-        for name, content in reversed(sources):
+    """Return the last source that sets the longest known part of `place`, else the study's.
+
+    A list replaces the lists of earlier sources: only the last one counts.
+    """
+    origin, inside = "", [(name, typing.cast(Any, content)) for name, content in sources]
+    for step in place:
+        inner = []
+        for name, content in inside:
             with contextlib.suppress(KeyError, IndexError, TypeError):
-                functools.reduce(operator.getitem, place[:end], typing.cast(Any, content))
-                return name
+                inner.append((name, content[step]))
+        if not inner:
+            break
+        origin = inner[-1][0]
+        inside = inner if isinstance(inner[-1][1], Mapping) else inner[-1:]
     studies = (name for name, _ in sources if name not in (PLATFORMS_FILE, COMMAND_LINE))
-    return next(studies, sources[0][0] if sources else "configuration")
+    return origin or next(studies, sources[0][0] if sources else "configuration")
 
 
 def key_of(place: Place) -> str:
@@ -245,17 +255,9 @@ def _short(value: object, width: int = 200) -> str:
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
-def _hint(value: Any, schema: Schema) -> str:
-    """How a value of the wrong type was probably meant, after a semicolon, or an empty text."""
-    kinds = {kind for each in schema.get("anyOf", [schema]) for kind in _kinds(each)}
-    is_text = isinstance(value, str)
-    if is_text and kinds <= {"array", "object", "null"}:
-        return "; write it as a list or a mapping, in a file and not with --config"
-    if is_text and kinds & {"boolean", "integer", "number"}:
-        listed = ", several values as [1, 2, 4]" if "array" in kinds else ""
-        return f"; write it without quotes{listed}, in a file and not with --config"
-    is_plain = isinstance(value, bool | int | float | datetime.date)
-    return "; write a text in quotes" if is_plain and "string" in kinds else ""
+def kinds_of(schema: Schema) -> set[str]:
+    """Return the types of JSON that a schema allows."""
+    return {kind for each in schema.get("anyOf", [schema]) for kind in _kinds(each)}
 
 
 @functools.cache

@@ -169,7 +169,7 @@ def filled(model: str, recipe: Recipe) -> Recipe:
 def check_block(config: Config, number: int, registries: Registries) -> None:
     """Raise NotAllowed if block `number` has unknown names, or asks for what is impossible."""
     block = config.grid[number]
-    variants_of = {name: variants.of(name, recipe) for name, recipe in config.recipes.items()}
+    variants_of = variants.by_recipe(config.recipes)
     recipes = {name: config.recipes.get(variants.base(name)) for name in block.values("recipe")}
     with_program = [name for name, recipe in recipes.items() if recipe and recipe.program]
     wrong = None if None in recipes.values() else _contradiction(block, with_program)
@@ -353,7 +353,8 @@ def _of_program(recipe: Recipe) -> Iterator[NotAllowed]:
         yield wrong("dataset", f"{rule}; allowed: leave it out")
     if recipe.environment is not None and not is_environment(recipe.environment):
         rule = f"there is no program {python_of(recipe.environment)}"
-        yield wrong("environment", f"{rule}; allowed: a virtual environment, with bin/python")
+        allowed = "a virtual or conda environment, a folder with bin/python"
+        yield wrong("environment", f"{rule}; allowed: {allowed}")
     if recipe.patterns and recipe.observe != "output":
         yield wrong("patterns", "allowed: leave it out, or `observe: output`")
     if recipe.observe == "output" and not recipe.patterns:

@@ -140,6 +140,16 @@ def columns_of(point: Point) -> dict[str, str | int]:
     return {**point.axes, "tasks_per_node": str(point.tasks_per_node)}
 
 
+def axes_of(row: Cells, axes: Iterable[str] = POINT_AXES) -> dict[str, Any]:
+    """Return the axes and devices of a row by their columns.
+
+    Args:
+        row: A row of any table with these columns.
+        axes: The axes; an `AxesRow` has no platform.
+    """
+    return {name: row[name] for name in (*axes, "devices")}
+
+
 @functools.cache
 def _point(*axes: Any) -> Point:
     platform, model, strategy, recipe, nodes, gpus_per_node, tasks_per_node = axes
