@@ -88,7 +88,7 @@ def _with_short_axes(columns: Columns, axes: Sequence[str]) -> Columns:
 
 
 def _cell(name: str, row: PointRow) -> str:
-    """Return the text of a cell; the runs that were asked are there only if some do not count."""
+    """Return the text of a cell, with the requested runs only where some do not count."""
     if name == "runs" and row.runs == row.runs_asked:
         return Number(str(row.runs), row.runs)
     return display.cell(name, row)
