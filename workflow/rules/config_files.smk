@@ -50,7 +50,7 @@ os.environ.update(
 
 from snakemake.exceptions import WorkflowError
 from tfscaling.snakemake_adapter import invocation
-from tfscaling.study import config_files, configuration
+from tfscaling.study import config_files, config_validation
 
 INVOCATION = invocation.current(workflow)
 # How often Slurm has started a job again: the executor in the job hides Slurm's own variable from
@@ -64,8 +64,8 @@ READ = {}
 if not INVOCATION.is_configured:  # a module has its configuration from another workflow
     try:
         # a study given by --configfile takes nothing from config/config.yaml
-        read = configuration.CONFIG_FILES[bool(INVOCATION.study_files) :]
+        read = config_validation.CONFIG_FILES[bool(INVOCATION.study_files) :]
         for name in filter(os.path.isfile, read):
             READ[name] = config_files.read(name)
-    except configuration.ConfigError as error:
+    except config_validation.ConfigError as error:
         raise WorkflowError(str(error)) from None

@@ -163,6 +163,9 @@ ACCEPTED: dict[str, list[Change]] = {
     "recipes_in_a_search": [*two_recipes(), CHOOSE_BY, SEARCH],
     "deadline_in_a_search": [SEARCH, limited("execution_time_s", at_most="90 min")],
     "one_recipe": [CHOOSE],
+    "whole_training": [LESS_THAN_A_WHOLE, whole(90)],
+    "as_many_epochs_as_the_whole": [LESS_THAN_A_WHOLE, whole(3)],
+    "short_run_of_the_whole": [SHORT, LESS_THAN_A_WHOLE, whole(3)],
 }
 
 

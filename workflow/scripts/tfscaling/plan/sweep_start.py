@@ -13,8 +13,8 @@ from pathlib import Path
 from tfscaling.snakemake_adapter import submission
 from tfscaling.snakemake_adapter.submission import FOLLOWING, SLURM, Submission
 from tfscaling.snakemake_adapter.sweep_jobs import SweepJobs
-from tfscaling.study.config import Config
-from tfscaling.study.configuration import Sources
+from tfscaling.study.config_types import Config
+from tfscaling.study.config_validation import Sources
 from tfscaling.study.manifest import Manifest
 
 #: What a sweep on Slurm lacks without the project's executor plugin.

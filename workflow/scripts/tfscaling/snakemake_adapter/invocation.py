@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tfscaling.snakemake_adapter import resource_overrides, unsupported_options
-from tfscaling.study.configuration import RawConfig
+from tfscaling.study.config_validation import RawConfig
 
 #: Snakemake's locks of the folder in which it was started.
 LOCKS = ".snakemake/locks"

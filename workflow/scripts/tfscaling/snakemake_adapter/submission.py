@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from tfscaling.study import platforms
-from tfscaling.study.config import Platform
+from tfscaling.study.config_types import Platform
 from tfscaling.study.geometry import Geometry
 from tfscaling.study.platforms import Resource
 

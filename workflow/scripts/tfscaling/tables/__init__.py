@@ -6,13 +6,15 @@ What conclusions are drawn from belongs here; the conclusions themselves belong 
 #: Modules that other packages may import.
 __all__ = [
     "comparison",
+    "console_table",
     "data_warnings",
     "display",
     "estimates",
     "node_effects",
     "published_results",
-    "rows",
+    "row_types",
+    "row_values",
     "run_counts",
     "runs_table",
-    "table_rows",
+    "table_files",
 ]
