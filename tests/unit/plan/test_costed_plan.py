@@ -21,7 +21,7 @@ from builders import (
 )
 from msgspec.structs import replace
 from submitted import config_of, described, plan_of, planned_runs, refusal_of
-from tfscaling.plan import costed_plan, sweep_jobs
+from tfscaling.plan import costed_plan
 from tfscaling.record import attempts, run_record
 from tfscaling.record.attempts import Cause, FailureReport
 from tfscaling.record.phases import PHASES, WALL_PHASES
@@ -207,7 +207,7 @@ def test_dollars_need_the_price_of_every_platform_with_runs_to_do(tmp_path: Path
 
 def page(config: Config, folder: Path, executor: str = "slurm") -> str:
     made = plan_of(config, folder)
-    rows = sweep_jobs.submitted(made.rows, config, described(executor))
+    rows = costed_plan.submitted(made.rows, config, described(executor))
     return script.markdown(made, rows, config)
 
 
@@ -265,7 +265,7 @@ def test_an_allocation_has_the_nodes_of_the_largest_run_and_the_time_of_all(tmp_
 def test_what_slurm_refuses_comes_first_and_is_in_no_sum(tmp_path: Path) -> None:
     config = config_of(repeats=2, **PRICE)
     made = plan_of(config, tmp_path)
-    one, two, excluded = sweep_jobs.submitted(made.rows, config, described())
+    one, two, excluded = costed_plan.submitted(made.rows, config, described())
     refused = replace(two, starts=costed_plan.REFUSED, slurm="no node has it")
     text = script.markdown(made, [one, refused, excluded], config)
     before, _, after = text.partition("# Plan of the runs")
