@@ -22,7 +22,7 @@ from tfscaling.cluster import slurm_client
 from tfscaling.conclusions import forecast
 from tfscaling.launch import heartbeat, supervisor
 from tfscaling.study import grid_checks
-from tfscaling.study.config import Comparison
+from tfscaling.study.config_types import Comparison
 from tfscaling.tables import estimates
 from tfscaling.tables.run_counts import RULE
 

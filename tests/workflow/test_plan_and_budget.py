@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from project import BIN, TINY, Project, axis
 from tfscaling.plan import preflight
-from tfscaling.study.config import POINT_AXES
+from tfscaling.study.config_types import POINT_AXES
 
 PRICE = {"usd_per_node_hour": 3.6, "price_date": "2026", "price_source": "list"}
 CONTENT: dict[str, Any] = {

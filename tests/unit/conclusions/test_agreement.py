@@ -24,12 +24,13 @@ from tfscaling.plan.retries import SlurmSweep
 from tfscaling.stages import write_tables
 from tfscaling.stages.study_folder import StudyFolder
 from tfscaling.stages.write_proposal import requests
-from tfscaling.study import configuration
-from tfscaling.study.config import Config
+from tfscaling.study import config_validation
+from tfscaling.study.config_types import Config
 from tfscaling.study.manifest import Manifest, PlannedRun
 from tfscaling.tables import data_warnings
 from tfscaling.tables.estimates import SUPPORTED
-from tfscaling.tables.table_rows import columns_of, is_known, typed
+from tfscaling.tables.row_values import columns_of, is_known
+from tfscaling.tables.table_files import typed
 
 TITLES = (None, "A100 nodes", "A100 nodes", "<b>|é")
 ENDINGS = ("ok", "ok", "ok", "ok", "diverged", "failed", "does_not_fit", "missing", "unfinished")
@@ -63,7 +64,7 @@ def drawn(dice: random.Random) -> Config:
     raw["recipes"]["strong"] = {"global_batch_size": 192, "learning_rate": 0.1, "epochs": 2}
     if dice.random() < 0.25 and len(nodes) > 1 and question["goal"] == "execution_time_s":
         raw["search"] = {}
-    return configuration.validate(raw)
+    return config_validation.validate(raw)
 
 
 def make_runs(planned: Manifest, folder: Path, dice: random.Random) -> None:

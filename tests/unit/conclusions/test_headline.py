@@ -16,7 +16,7 @@ from tfscaling.conclusions.answers.answer import answers_by_goal
 from tfscaling.conclusions.answers.answer_types import Answer, Candidate, State
 from tfscaling.conclusions.evidence import Study
 from tfscaling.conclusions.headline import HeadlineRow
-from tfscaling.study.config import POINT_AXES, Limit, Question
+from tfscaling.study.config_types import POINT_AXES, Limit, Question
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.data_warnings import LIMITED, SERIOUS, DataWarning
 from tfscaling.tables.display import value
@@ -27,8 +27,9 @@ from tfscaling.tables.estimates import (
     SUPPORTED,
     TOO_FEW,
 )
+from tfscaling.tables.row_values import NOT_MEASURED
 from tfscaling.tables.run_counts import KEPT_RUNS, missed_at_most
-from tfscaling.tables.table_rows import NOT_MEASURED, typed
+from tfscaling.tables.table_files import typed
 
 
 def study(*arguments: Any) -> Study:

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from builders import local_spec, manifest_of, valid_config, write_failure, write_record
 from tfscaling.console.sweep_progress import RunProgress, SweepProgress
-from tfscaling.study.config import Quality
+from tfscaling.study.config_types import Quality
 from tfscaling.study.run_spec import RunSpec
 from told_events import START, event, told
 

@@ -18,7 +18,7 @@ from tfscaling.plan import local_checks, preflight
 from tfscaling.plan.retries import SlurmSweep
 from tfscaling.plan.sweep_jobs import SweepJobs
 from tfscaling.plan.sweep_start import MISSING, SweepStart
-from tfscaling.study.config import Config
+from tfscaling.study.config_types import Config
 
 NO_ACCOUNTING = "AccountingStorageType = (null)"
 Begin = Callable[..., "Outcome"]

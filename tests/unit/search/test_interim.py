@@ -22,7 +22,7 @@ from tfscaling.search.interim import (
     Run,
     lacking,
 )
-from tfscaling.study.config import SHORT_RUNS_MAX, Limit, Search
+from tfscaling.study.config_types import SHORT_RUNS_MAX, Limit, Search
 from tfscaling.tables.run_counts import KEPT_RUNS, LEADER_RUNS
 
 TIME, COST, TO_TARGET = "execution_time_s", "cost_usd", "time_to_target_s"

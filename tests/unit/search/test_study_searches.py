@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from tfscaling.record.run_states import RunState
 from tfscaling.search import study_searches
 from tfscaling.search.interim import Reason
 from tfscaling.search.study_searches import StudySearch, expected_runs
-from tfscaling.study.config import POINT_AXES
+from tfscaling.study.config_types import POINT_AXES
 from tfscaling.study.manifest import Manifest
 from tfscaling.tables.run_counts import KEPT_RUNS
 
@@ -308,7 +308,7 @@ def test_most_runs_are_expected_of_points_that_are_usually_best(
     """More nodes are usually quicker, fewer nodes usually cheaper."""
     search = search_of(planned_of(goal=goal), runs[:0])
     prices = {p: far_usd if p.platform == "far" else 1.0 for p in search.all_points.values()}
-    found: Counter[object] = Counter()
+    found: dict[object, float] = defaultdict(float)
     for point, expected in expected_runs(search, prices, trials=3).items():
         found[getattr(point, axis)] += expected
     assert max(found, key=found.__getitem__) == usual

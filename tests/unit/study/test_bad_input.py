@@ -22,13 +22,13 @@ from tfscaling.page.plot_registry import titles
 from tfscaling.study import (
     acceptance,
     config_files,
-    configuration,
+    config_validation,
     platforms,
     run_spec,
     variants,
 )
-from tfscaling.study.config import Config, Measured
-from tfscaling.study.configuration import ConfigError
+from tfscaling.study.config_types import Config, Measured
+from tfscaling.study.config_validation import ConfigError
 from tfscaling.study.manifest import Manifest
 from tfscaling.tables import published_results
 
@@ -109,6 +109,6 @@ def test_every_file(folder: Path, data: st.DataObject) -> None:
 
 def test_every_key_of_the_types_is_drawn() -> None:
     drawn = {place.path[-1] for place in PLACES}
-    kinds = set(configuration.structs(Config)) - {Measured}
+    kinds = set(config_validation.structs(Config)) - {Measured}
     keys = {field.encode_name for kind in kinds for field in msgspec.structs.fields(kind)}
     assert keys <= drawn

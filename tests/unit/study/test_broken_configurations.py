@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 from builders import REGISTRIES, raw_config, refused
-from tfscaling.study import acceptance, config_files, configuration
+from tfscaling.study import acceptance, config_files, config_validation
 
 PLATFORMS = """\
 platforms:
@@ -243,6 +243,6 @@ def test_a_list_of_an_earlier_file_is_not_blamed(
 
 def test_a_value_of_the_command_line_names_no_line() -> None:
     sources = [("--config", {"budget": "5"})]
-    message = refused(configuration.validate, raw_config((("budget",), "5")), sources)
+    message = refused(config_validation.validate, raw_config((("budget",), "5")), sources)
     assert message.startswith('--config: budget: "5" ')
     assert message.endswith("; write it in a file and not with --config")

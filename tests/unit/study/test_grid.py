@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from builders import raw_config, refused
 from tfscaling.datasets.catalogue import DATASETS
-from tfscaling.study import acceptance, configuration, question_checks
-from tfscaling.study.config import Config
-from tfscaling.study.configuration import ConfigError
+from tfscaling.study import acceptance, config_validation, question_checks
+from tfscaling.study.config_types import Config
+from tfscaling.study.config_validation import ConfigError
 from tfscaling.study.geometry import Geometry
 from tfscaling.study.manifest import Manifest
 from tfscaling.study.registries import Registries
@@ -24,8 +24,8 @@ Change = tuple[Sequence[str | int], Any]
 
 def expand(*changes: Change) -> Manifest:
     raw = raw_config(*changes)
-    with configuration.naming_files([("config.yaml", raw)]):
-        return acceptance.plan(configuration.validate(raw), Registries(MODELS, STRATEGIES))
+    with config_validation.naming_files([("config.yaml", raw)]):
+        return acceptance.plan(config_validation.validate(raw), Registries(MODELS, STRATEGIES))
 
 
 def block(**axes: Any) -> dict[str, Any]:
@@ -204,9 +204,9 @@ def check_baseline(baseline: dict[str, Any], *changes: Change) -> Config:
     """Return the configuration with this baseline. Raises NotAllowed."""
     raw = raw_config(*changes)
     overlay = {"comparison": {"baseline": baseline}}
-    config = configuration.validate({**raw, **overlay})
+    config = config_validation.validate({**raw, **overlay})
     sources = [("config.yaml", raw), ("over.yaml", overlay)]
-    with configuration.naming_files(sources):
+    with config_validation.naming_files(sources):
         question_checks.check_baseline(config, expand(*changes))
     return config
 
@@ -242,7 +242,7 @@ def with_examples(examples: dict[str, int], *changes: Change) -> Manifest:
         n: replace(DATASETS[n], train_examples=own, image_shape=None) for n, own in examples.items()
     }
     registries = Registries(MODELS, STRATEGIES, datasets)
-    return acceptance.plan(configuration.validate(raw), registries)
+    return acceptance.plan(config_validation.validate(raw), registries)
 
 
 BATCHES = {

@@ -15,7 +15,7 @@ from msgspec.structs import asdict, replace
 from tfscaling import TRAINER_VERSION
 from tfscaling.files import atomic
 from tfscaling.study import acceptance, run_spec
-from tfscaling.study.config import AXES, Quality, Recipe
+from tfscaling.study.config_types import AXES, Quality, Recipe
 from tfscaling.study.run_spec import RunSpec, SpecError, Value, parameters_hash, run_path
 
 Change = tuple[Sequence[str | int], Any]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from builders import MINIMAL, REGISTRIES, raw_config, refused, valid_config
 from tfscaling.study import acceptance, question_checks, run_spec, user_code, variants
-from tfscaling.study.configuration import ConfigError
+from tfscaling.study.config_validation import ConfigError
 from tfscaling.study.manifest import Manifest
 from tfscaling.study.run_spec import RunSpec
 

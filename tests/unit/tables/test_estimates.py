@@ -8,7 +8,7 @@ import random
 import numpy as np
 import pytest
 import special_cases
-from tfscaling.study.config import Limit
+from tfscaling.study.config_types import Limit
 from tfscaling.tables import estimates
 from tfscaling.tables.estimates import estimate
 from tfscaling.tables.run_counts import is_closed

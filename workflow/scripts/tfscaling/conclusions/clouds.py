@@ -13,12 +13,13 @@ from tfscaling.conclusions import shown
 from tfscaling.conclusions.evidence import Study
 from tfscaling.record import metrics
 from tfscaling.record.metrics import NAN, QUALITY
-from tfscaling.study.config import POINT_AXES
+from tfscaling.study.config_types import POINT_AXES
 from tfscaling.study.run_spec import Point
 from tfscaling.tables.display import MISSING, NAMING, Number, TextTable, rounded
 from tfscaling.tables.estimates import Difference
-from tfscaling.tables.rows import AxesRow, PointRow, columns
-from tfscaling.tables.table_rows import axes_of, frame, grouped, is_known, metric_of, point_of
+from tfscaling.tables.row_types import AxesRow, PointRow, columns
+from tfscaling.tables.row_values import axes_of, grouped, is_known, metric_of, point_of
+from tfscaling.tables.table_files import frame
 
 METRICS_COMPARED = ("execution_time_s", "loss", QUALITY, "cost_usd")
 AXES = POINT_AXES[1:]
@@ -109,7 +110,7 @@ def _pairs(points: Sequence[PointRow]) -> list[tuple[PointRow, PointRow]]:
 
 
 def _ordered(a: PointRow, b: PointRow, metric: str) -> tuple[PointRow, PointRow] | None:
-    """(the point with the better median, the other); None where one has no value."""
+    """Return the points, the one with the better median first; None without both medians."""
     if not (is_known(a[metric]) and is_known(b[metric])):
         return None
     higher = metric_of(metric, a).is_higher_better

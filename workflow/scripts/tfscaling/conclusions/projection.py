@@ -22,20 +22,13 @@ from tfscaling.conclusions.evidence import Study
 from tfscaling.record.metrics import NAN
 from tfscaling.record.run_states import RunState
 from tfscaling.study import platforms, variants
-from tfscaling.study.config import POINT_AXES
+from tfscaling.study.config_types import POINT_AXES
 from tfscaling.study.run_spec import Point
 from tfscaling.tables.display import PROJECTED, Number, TextTable, cell, rounded, three_digits
 from tfscaling.tables.estimates import CONFIDENCE
-from tfscaling.tables.rows import Column, ConfigurationRow, PointRow, RunRow, Steps, columns
-from tfscaling.tables.table_rows import (
-    axes_of,
-    by_point,
-    frame,
-    is_known,
-    is_projected,
-    point_of,
-    typed,
-)
+from tfscaling.tables.row_types import Column, ConfigurationRow, PointRow, RunRow, Steps, columns
+from tfscaling.tables.row_values import axes_of, by_point, is_known, is_projected, point_of
+from tfscaling.tables.table_files import frame, typed
 
 WITHIN, OUTSIDE, NOT_CHECKED, NO_INTERVAL = "within", "outside", "not checked", "no interval"
 #: Short runs that an interval needs: two that differ a little make it hundreds of times as wide.
@@ -90,10 +83,12 @@ class Interval(NamedTuple):
 
 
 def interval(times_s: Sequence[float], errors_s: Sequence[float]) -> Interval | None:
-    """The interval of one run of the whole; None for fewer than RUNS_MIN projected times.
+    """Return the interval of one complete run's time, or None for fewer than RUNS_MIN times.
 
-    `errors_s` are the standard errors of the times by the steps within each run: short runs that
-    agree by chance are not taken to be surer than their steps allow.
+    Args:
+        times_s: Projected time of each short run, in seconds.
+        errors_s: Standard error of each time, from the steps within the run, in seconds. Short runs
+            that agree by chance do not narrow the interval below it.
     """
     number = len(times_s)
     if number < RUNS_MIN:
@@ -180,7 +175,7 @@ def _row(
 
 
 def with_intervals(comparison: pd.DataFrame, found: pd.DataFrame) -> pd.DataFrame:
-    """The comparison; projected times and costs have the intervals of `table`."""
+    """Add the intervals in `found` to the projected times and costs of a comparison."""
     made, known = comparison.copy(), found.set_index(list(POINT_AXES))
     keys = pd.MultiIndex.from_frame(made[[*POINT_AXES]])
     for name in ("execution_time_s", "cost_usd", "node_hours"):

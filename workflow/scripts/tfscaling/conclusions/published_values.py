@@ -28,8 +28,9 @@ from tfscaling.tables.published_results import (
     Training,
     same_training,
 )
-from tfscaling.tables.rows import PointRow, RunRow, TableRow, columns
-from tfscaling.tables.table_rows import NOT_MEASURED, frame, is_known, point_of, typed
+from tfscaling.tables.row_types import PointRow, RunRow, TableRow, columns
+from tfscaling.tables.row_values import NOT_MEASURED, is_known, point_of
+from tfscaling.tables.table_files import frame, typed
 
 OUTSIDE = "outside"
 _SPREAD = ("median", "min", "max", "low", "high")
@@ -42,7 +43,7 @@ class PublishedRow(TableRow):
 
     Time: of the same configuration with the same training; `status` says if there is none. Loss and
     accuracy: median, range and interval over all valid runs of the same training, anywhere;
-    `training_runs_diverged` counts those that have none because they diverged.
+    `training_runs_diverged` counts runs without values because they diverged.
     `loss_verdict` and `accuracy_verdict`: whether the published value is within the range of the
     runs widened by the tolerance, a fraction of the loss, or of the error 1 - accuracy. A run that
     diverged is outside any range: where all did, the verdict is "outside".
@@ -213,5 +214,5 @@ def _has_loss(value: float, measured: Sequence[float], tolerance: float) -> bool
 
 
 def _has_accuracy(value: float, measured: Sequence[float], tolerance: float) -> bool:
-    """Return whether the error 1 - accuracy is in the measured range, widened likewise."""
+    """Return whether the error 1 - accuracy is in the measured range, widened by `tolerance`."""
     return _has_loss(1 - value, [1 - each for each in measured], tolerance)

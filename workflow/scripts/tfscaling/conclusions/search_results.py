@@ -31,20 +31,12 @@ from tfscaling.tables.display import (
     three_digits,
     varying,
 )
-from tfscaling.tables.rows import ConfigurationRow, columns
+from tfscaling.tables.row_types import ConfigurationRow, columns
+from tfscaling.tables.row_values import axes_of, by_point, grouped, is_known, line_of, point_of
 from tfscaling.tables.run_counts import KEPT_RUNS, missed_at_most
-from tfscaling.tables.table_rows import (
-    axes_of,
-    by_point,
-    frame,
-    grouped,
-    is_known,
-    line_of,
-    point_of,
-    typed,
-)
+from tfscaling.tables.table_files import frame, typed
 
-#: Of measured values, and the interval that was projected.
+#: Whether measured values lie in the projected interval.
 WITHIN, OUTSIDE = "within", "outside"
 TAKEN, IN, OUT = "the answer", "not excluded", "excluded"
 OTHER_WORK = "trains fewer examples than others"
@@ -116,7 +108,7 @@ class Spent(NamedTuple):
 
     @classmethod
     def of(cls, nodes: int, price: float | None, seconds: Sequence[float], repeats: int) -> Spent:
-        """This many repeats, by the mean of runs that took `seconds` on these nodes."""
+        """Return the cost of `repeats` runs on these nodes that take the mean of `seconds` each."""
         if not repeats:
             return cls(0, 0.0, 0.0)
         if not seconds:
@@ -212,7 +204,10 @@ def _rows(study: Study, work: str, search: StudySearch) -> Iterator[SearchRow]:
 
 
 def _order(name: str, decision: Decision) -> tuple[bool, bool, float, str]:
-    """The answer first, then the others that are not excluded, each by how far it is behind."""
+    """Return a key that sorts the answer first and excluded configurations last.
+
+    Other configurations are sorted by how far they are behind the answer.
+    """
     each = decision.standings[name]
     behind = math.inf if each.behind is None else each.behind
     return name != decision.best, each.reason is not None, behind, name
@@ -230,9 +225,11 @@ def limits_text(search: StudySearch) -> str | None:
 
 
 def saving(pairs: Iterable[tuple[Spent, Spent]], goal: str) -> str:
-    """What a search took compared with the full grid: of each point (its runs, the full grid's).
+    """Describe what a search took compared with the full grid.
 
-    A search saves dollars if its `goal` is a cost, else node-hours.
+    Args:
+        pairs: For each point, the cost of its runs and the cost in the full grid.
+        goal: The search's goal. The saving is in dollars if it is a cost, else in node-hours.
     """
     each = list(pairs)
     had, full = (Spent(*map(sum, zip(*own, strict=True))) for own in zip(*each, strict=True))
@@ -275,7 +272,7 @@ def left_text(study: Study, search: StudySearch) -> str:
 
 
 def as_text(table: pd.DataFrame) -> TextTable:
-    """The table of the page, of all searches: what each found, took and promises below it."""
+    """Return the page's table of all searches, with their results, costs and promises as notes."""
     axes, fixed = naming(table)
     found = typed(SearchRow, table)
     known = {name for name in _OPTIONAL for row in found if row[name] and is_known(row[name])}
@@ -314,7 +311,7 @@ def _cell(name: str, row: SearchRow) -> str:
 
 
 def page(table: pd.DataFrame, _: Study) -> str:
-    """The page search.md."""
+    """Return the page search.md."""
     if table.empty:
         return "# The search\n\nNo block of the grid has a `search`.\n"
     return display.markdown(as_text(table))

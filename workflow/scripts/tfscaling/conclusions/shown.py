@@ -29,9 +29,10 @@ from tfscaling.tables.display import (
     worse,
 )
 from tfscaling.tables.estimates import CONFIDENCE, RUNS_FOR_INTERVAL, Samples
-from tfscaling.tables.rows import PointRow, TableRow
+from tfscaling.tables.row_types import PointRow, TableRow
+from tfscaling.tables.row_values import is_known
 from tfscaling.tables.run_counts import RULE
-from tfscaling.tables.table_rows import is_known, typed
+from tfscaling.tables.table_files import typed
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -43,12 +44,12 @@ TEMPLATES = Path(__file__).with_name("templates")
 
 
 def render(template: str, **values: Any) -> str:
-    """The text of a template, without space at its end."""
+    """Render a template, without space at the end of the text."""
     return str(_environment().get_template(f"{template}.j2").render(values)).rstrip()
 
 
 def line(template: str, **values: Any) -> str:
-    """The text of a template as one line."""
+    """Render a template as one line."""
     return " ".join(render(template, **values).split())
 
 
@@ -86,7 +87,7 @@ def _environment() -> Environment:
 
 
 def notes(name: str, **values: object) -> tuple[str, ...]:
-    """The paragraphs of templates/<name>_notes.j2, each on one line."""
+    """Render templates/<name>_notes.j2, each paragraph as one line."""
     return paragraphs(render(f"{name}_notes", **values))
 
 
@@ -126,5 +127,5 @@ def text_table(
 
 
 def with_spread(row: TableRow, name: str, digits: int | None) -> str:
-    """The value of a column, rounded, with its interval in brackets."""
+    """Format the value of a column, rounded, with its interval in brackets."""
     return rounded(row[name], digits, row[f"{name}_low"], row[f"{name}_high"])

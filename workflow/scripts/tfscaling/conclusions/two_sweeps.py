@@ -32,13 +32,14 @@ from tfscaling.tables import runs_table
 from tfscaling.tables.comparison import OTHER_WORK, is_same_work
 from tfscaling.tables.display import TextTable, count, one_line, rounded
 from tfscaling.tables.estimates import CONFIDENCE, Array, estimate
-from tfscaling.tables.rows import Column, ConfigurationRow, PointRow, RunRow, columns
+from tfscaling.tables.row_types import Column, ConfigurationRow, PointRow, RunRow, columns
+from tfscaling.tables.row_values import axes_of, by_point, is_known, point_of
 from tfscaling.tables.run_counts import SWEEP_RUNS
-from tfscaling.tables.table_rows import axes_of, by_point, frame, is_known, point_of, typed
+from tfscaling.tables.table_files import frame, typed
 
 #: A number of runs or comparisons, null where there are none.
 Count = Annotated[int | None, Column("runs", is_whole=True)]
-SLOWER, FASTER, SAME, OPEN = "slower", "faster", "same", "cannot be told"
+SLOWER, FASTER, SAME, OPEN = "slower", "faster", "same", "undecided"
 #: Verdict on a point with runs that count in the reference, and failed or diverged runs here.
 LOST = "lost"
 #: Verdict on a point with most runs failed or diverged here: `is_failing`.
@@ -65,12 +66,18 @@ class Change:
 
 
 def judge(before: Array, after: Array, indifference: float) -> list[Change]:
-    """The change of each point, from seconds by point and repeat: (points, repeats).
+    """Return the change of each point between two sweeps.
 
-    NaN where there is no run; each point has SWEEP_RUNS or more in both. Slower or faster: the
-    interval leaves out 1, and the ratio is beyond the indifference, a fraction. The same: the whole
-    interval is within it. So a point that is shown to differ, by less than matters, cannot be told,
-    unless its interval shows that, too. All verdicts of a kind hold together with CONFIDENCE.
+    Slower or faster: the interval of the ratio excludes 1, and the ratio is beyond the
+    indifference. Unchanged: the complete interval is within the indifference. A point that differs
+    by less than the indifference is undecided unless its interval is within it, too. All verdicts
+    of a kind hold together with CONFIDENCE.
+
+    Args:
+        before: Seconds of the earlier sweep, shape (points, repeats); NaN where no run exists. Each
+            point has SWEEP_RUNS runs or more.
+        after: Seconds of the later sweep, in the same shape.
+        indifference: Fraction below which a difference does not matter.
     """
     points = len(before)
     values = np.full((2 * points, before.shape[1] + after.shape[1]), np.nan)
@@ -195,7 +202,7 @@ def table(study: Study) -> pd.DataFrame:
 
 
 def _sides(sweep: Sweep) -> dict[Point, Side]:
-    """The points of a study that were planned, not those that were excluded."""
+    """Return the measured points with their runs, for the points that were planned."""
     runs = by_point(sweep.run_rows)
     rows = {point_of(row): row for row in sweep.points}
     return {point: Side(row, runs[point]) for point, row in rows.items() if point in runs}

@@ -27,8 +27,9 @@ from tfscaling.tables.estimates import (
     median_interval,
     median_rank,
 )
-from tfscaling.tables.rows import Column, ConfigurationRow, RunRow, columns
-from tfscaling.tables.table_rows import axes_of, by_point, frame, is_known, point_of
+from tfscaling.tables.row_types import Column, ConfigurationRow, RunRow, columns
+from tfscaling.tables.row_values import axes_of, by_point, is_known, point_of
+from tfscaling.tables.table_files import frame
 
 #: A rank is slow if it computes this many times as long as the median rank, in every run.
 RATIO_MIN = 1.3
@@ -94,10 +95,10 @@ def _row(runs: Sequence[RunRow]) -> AttributionRow:
 
 
 def _largest(leads: Counter[str]) -> list[str]:
-    """The part that is the largest of a step, by the number of runs in which it leads.
+    """Return the part of a step that is largest in most runs, as a list of one.
 
-    Where chance is not ruled out also the next part, and all that may lead as often by chance, the
-    likeliest first.
+    If chance cannot explain that lead away, the list also has the next part and all parts that may
+    lead as often by chance, the likeliest first.
     """
     (first, led), *others = leads.most_common()
     rank = median_rank(leads.total()) or 1

@@ -19,7 +19,7 @@ from tfscaling.cluster.gpu_allocation import NvidiaSmiError, listed_gpus
 from tfscaling.launch import containers, slurm_job
 from tfscaling.record.rank_report import PACKAGES, HostFacts
 from tfscaling.record.run_record import Environment, PreparedData
-from tfscaling.study.config import Container
+from tfscaling.study.config_types import Container
 
 _PROC, _SYS = Path("/proc"), Path("/sys")
 _CPUS = "devices/system/cpu"

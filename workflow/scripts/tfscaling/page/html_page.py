@@ -34,7 +34,7 @@ from tfscaling.conclusions.headline import HeadlineRow
 from tfscaling.record import attempts, checks
 from tfscaling.record.metrics import METRICS, QUALITY, meanings, quality_metric
 from tfscaling.record.run_states import RESULTS, words
-from tfscaling.study.config import AXES, Platform, Quality
+from tfscaling.study.config_types import AXES, Platform, Quality
 from tfscaling.study.manifest import Manifest
 from tfscaling.study.platforms import SHOWN
 from tfscaling.tables import comparison, display
@@ -52,9 +52,10 @@ from tfscaling.tables.display import (
     rounded,
 )
 from tfscaling.tables.estimates import CONFIDENCE, RESAMPLES, RUNS_FOR_INTERVAL, TOO_FEW
-from tfscaling.tables.rows import RunRow
+from tfscaling.tables.row_types import RunRow
+from tfscaling.tables.row_values import NOT_MEASURED, grouped, qualities_in
 from tfscaling.tables.run_counts import RULE
-from tfscaling.tables.table_rows import NOT_MEASURED, grouped, qualities_in, typed
+from tfscaling.tables.table_files import typed
 
 if TYPE_CHECKING:
     from jinja2 import Template

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from tfscaling.study import user_code
-from tfscaling.study.config import Config
+from tfscaling.study.config_types import Config
 from tfscaling.study.run_spec import CheckedModel, ModelToCheck, RunSpec
 
 #: TensorFlow does without GPUs if this library cannot be loaded.

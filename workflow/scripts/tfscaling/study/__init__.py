@@ -1,4 +1,4 @@
-"""What is asked: configuration, grid, runs, geometry, order, platforms, prices, manifest.
+"""What a study runs: configuration, grid, runs, geometry, order, platforms, prices, manifest.
 
 What is known before anything runs belongs here. Nothing here imports TensorFlow or pandas.
 """
@@ -6,9 +6,9 @@ What is known before anything runs belongs here. Nothing here imports TensorFlow
 #: Modules that other packages may import.
 __all__ = [
     "acceptance",
-    "config",
     "config_files",
-    "configuration",
+    "config_types",
+    "config_validation",
     "geometry",
     "grid",
     "manifest",

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from tfscaling.study import (
-    configuration,
+    config_validation,
     grid,
     grid_checks,
     platforms,
     question_checks,
     recipes,
 )
-from tfscaling.study.config import Config
-from tfscaling.study.configuration import RawConfig, Sources, naming_files
+from tfscaling.study.config_types import Config
+from tfscaling.study.config_validation import RawConfig, Sources, naming_files
 from tfscaling.study.manifest import Manifest
 from tfscaling.study.registries import Registries
 
@@ -30,9 +30,9 @@ def accept(
         ConfigError: For the first thing that is not allowed: one line with file, key, value and
             what is allowed.
     """
-    config = configuration.validate(merged, sources)
+    config = config_validation.validate(merged, sources)
     with naming_files(sources):
-        configuration.check_folders(config)
+        config_validation.check_folders(config)
         platforms.check(config.platforms)
         platforms.check_cluster(config)
         registries.check_names(config)

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from tfscaling.study import recipes, run_spec, variants
-from tfscaling.study.config import (
+from tfscaling.study.config_types import (
     AXES,
     LINE_AXES,
     POINT_AXES,

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from tfscaling.study import grid, recipes, variants
-from tfscaling.study.config import (
+from tfscaling.study.config_types import (
     LIMITED_RUNS_MIN,
     POINT_AXES,
     SHORT_RUNS_MAX,
@@ -21,7 +21,7 @@ from tfscaling.study.config import (
     Recipe,
     Search,
 )
-from tfscaling.study.configuration import SEVERAL, NotAllowed
+from tfscaling.study.config_validation import SEVERAL, NotAllowed
 from tfscaling.study.grid import Candidate
 from tfscaling.study.registries import Registries
 from tfscaling.study.run_spec import Point
@@ -132,7 +132,7 @@ def _check_devices(number: int, point: Point, platform: Platform, recipe: Recipe
 
 
 def _check_lengths(number: int, point: Point, seed: int, repeats: int) -> None:
-    """The names of a run become one folder's name, and its seed one of NumPy's and Keras's."""
+    """Refuse names too long for one folder's name, and seeds that NumPy or Keras cannot take."""
     joined = "_".join([*map(str, point.axes.values()), str(repeats)])
     if len(joined) > NAMES_MAX:
         reason = (
@@ -171,7 +171,7 @@ def _check_search(config: Config, members: Sequence[Candidate]) -> None:
 
 
 def _in_search(config: Config, number: int, key: str, value: object, rule: str) -> NotAllowed:
-    """The problem in the search of block `number`, or in the search of the whole grid."""
+    """Return the problem in the search of block `number`, or in the search of the whole grid."""
     has_own = isinstance(config.grid[number].search, Search)
     own: list[str | int] = ["grid", number] if has_own else []
     return NotAllowed([*own, "search", *([key] if key else [])], value, rule)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tfscaling.study import recipes, variants
-from tfscaling.study.config import (
+from tfscaling.study.config_types import (
     LIMITED,
     SEARCH_GOALS,
     WHOLE_FROM_EPOCHS,
@@ -14,7 +14,7 @@ from tfscaling.study.config import (
     Limit,
     Recipe,
 )
-from tfscaling.study.configuration import NotAllowed
+from tfscaling.study.config_validation import NotAllowed
 from tfscaling.study.manifest import Manifest, PlannedRun
 
 #: Why short runs have no quality, and no time to a target.

@@ -19,7 +19,7 @@ from msgspec import Meta
 from tfscaling.record.metrics import METRICS, NAN, PointMetrics, RunMetrics
 from tfscaling.record.rank_report import PROGRAM_PACKAGES, Above0, Amount, FromZero, Positive
 from tfscaling.record.run_states import RunState
-from tfscaling.study.configuration import Schema
+from tfscaling.study.config_validation import Schema
 from tfscaling.study.platforms import DeviceKind
 
 _KINDS = {str: "string", int: "integer", float: "number", bool: "boolean"}
