@@ -203,6 +203,9 @@ def test_dollars_need_the_price_of_every_platform_with_runs_to_do(tmp_path: Path
     assert line.startswith("platforms.yaml: platforms.cluster.usd_per_node_hour: null ")
     assert "budget.usd 5" in line
     assert refusal_of(config_of({"node_hours": 5}), tmp_path) is None
+    # whose costs are no estimate beyond the budget
+    config = config_of({"usd": 0})
+    assert len(costed_plan.budget_problems(config, plan_of(config, tmp_path).runs)) == 1
 
 
 def page(config: Config, folder: Path, executor: str = "slurm") -> str:
@@ -229,6 +232,7 @@ def test_the_page_has_every_row_one_line_for_each_geometry_and_the_sums(tmp_path
     assert text.count("\nsbatch --parsable") == 2
     assert "rule_train/<run>/%j.log" in text
     assert ["all", "4", "3.000", "10.80", "2:00:00"] in rows
+    assert "\nAll: " in text and "model mnist_cnn" in text
     assert "- 0 of 4 runs" in text
     assert "assumption" not in text
 
