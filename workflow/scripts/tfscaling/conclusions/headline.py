@@ -6,7 +6,6 @@ page begins with it.
 
 from __future__ import annotations
 
-import textwrap
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,7 +28,6 @@ from tfscaling.tables.estimates import weakest
 from tfscaling.tables.rows import columns
 from tfscaling.tables.table_rows import NOT_MEASURED, frame, line_of, metric_of, typed
 
-_LINE_WIDTH = 100
 #: Goal → the words of its headlines; other goals use the words of time.
 WORDS = tomllib.loads((TEMPLATES / "headline_words.toml").read_text(encoding="utf-8"))
 
@@ -165,14 +163,13 @@ def _search_words(study: Study, found: Answer) -> dict[str, object] | None:
 
 
 def page(table: pd.DataFrame, study: Study) -> str:
-    """Return plain text, a paragraph for each question, of lines of at most 100 characters."""
+    """Return plain text, a line for each question."""
     rows = typed(HeadlineRow, table)
     texts = (f"{row.work}: {row.text} {row.sure}".removeprefix(": ").strip() for row in rows)
-    return "".join(f"{textwrap.fill(text, _LINE_WIDTH)}\n" for text in texts)
+    return "".join(f"{text}\n" for text in texts)
 
 
 def with_warnings(text: str, warnings: Sequence[DataWarning]) -> str:
-    """Return the text with a paragraph of what makes the numbers mean something else."""
+    """Return the text with a line of what makes the numbers mean something else."""
     serious = [warning.short for warning in warnings if warning.severity == SERIOUS]
-    mind = textwrap.fill(f"Warning: {'; '.join(serious)}.", _LINE_WIDTH)
-    return text + f"{mind}\n" * bool(serious)
+    return text + f"Warning: {'; '.join(serious)}.\n" * bool(serious)
