@@ -55,7 +55,9 @@ WORKS = {
         "what Snakemake remembers; records decide"
     ),
     "--list-untracked --cleanup-metadata --cleanup-shadow --unlock --nolock": "",
-    "--delete-all-output --delete-temp-output": "deletes records, too; attempts keep them",
+    "--delete-all-output --delete-temp-output": (
+        "no finished run; a record named as target is deleted and listed, and its attempt keeps it"
+    ),
     "--no-hooks": "no start checks, no progress, no answer at the end",
     "--logger --print-compilation --debug --runtime-profile": "",
     "--software-deployment-method --use-conda --conda-prefix --conda-frontend": (

@@ -65,6 +65,7 @@ WORKFLOW: dict[str, str] = {
     "execution_settings.": "rules: whether jobs are executed",
     "execution_settings.latency_wait": "rules: files that appear late",
     "execution_settings.lock": "rules: no second snakemake in a folder",
+    "execution_settings.no_hooks": "rules: requests of runs without onstart",
     "execution_settings.retries": "rules: attempts of a run",
     "executor_plugin": "sweep_jobs: description of a submission",
     "executor_settings": "plugins, sweep_jobs: settings of the executor",

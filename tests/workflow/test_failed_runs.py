@@ -121,7 +121,7 @@ def test_a_model_that_cannot_be_built_starts_nothing(project: Project) -> None:
     assert done.returncode != 0
     (line,) = [line for line in done.stdout.splitlines() if TEXT in line]
     assert "broken:model " in line and " broken.py:10 in model" in line
-    assert not [*project.folder.glob("results/runs/**/attempt=*")]
+    assert not (project.folder / "results/runs").exists()
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,13 @@ print("loss", 0.5)
 """
 
 
-def study(project: Project, epochs: int, name: str = "main", repeats: int = 2) -> str:
+def study(
+    project: Project,
+    epochs: int,
+    name: str = "main",
+    repeats: int = 2,
+    changes: Mapping[str, Any] | None = None,
+) -> str:
     """Write the configuration of a study of a recipe that all studies call `script`."""
     content: dict[str, Any] = {
         "study": name,
@@ -51,7 +57,7 @@ def study(project: Project, epochs: int, name: str = "main", repeats: int = 2) -
             }
         },
     }  # fmt: skip
-    return project.overlay(content)
+    return project.overlay({**content, **(changes or {})})
 
 
 @pytest.fixture
@@ -179,7 +185,13 @@ def test_a_forced_run_that_fails_loses_no_record(
 def test_a_forced_run_is_made_again_and_both_records_are_kept(swept: Project) -> None:
     before = checksums(swept)
     forced = random.choice([*before])
-    swept.snakemake("--forcerun", str(forced.relative_to(swept.folder)))
+    name = str(forced.relative_to(swept.folder))
+    listed = [
+        node_hours_in(swept.snakemake(*words, "--forcerun", name).stdout)
+        for words in (("--dry-run",), ())
+    ]
+    assert listed[0] == listed[1] and len(listed[0]) == 1
+    assert str(Path(name).with_name("attempt=1") / "record.json") in listed[0][0]
     after = checksums(swept)
     assert [path for path in before if before[path] != after[path]] == [forced]
     kept = [forced.parent / f"attempt={number}/record.json" for number in (1, 2)]
@@ -188,17 +200,66 @@ def test_a_forced_run_is_made_again_and_both_records_are_kept(swept: Project) ->
     assert swept.planned() == set()
 
 
-def test_no_option_that_deletes_outputs_deletes_a_measurement(swept: Project) -> None:
+def node_hours_in(text: str) -> list[str]:
+    """The lines that list records with their node-hours."""
+    return [line for line in text.splitlines() if " node-hours: results/runs/" in line]
+
+
+@pytest.mark.parametrize("option", ["--delete-all-output", "--delete-all", "--delete-temp-output"])
+def test_no_option_that_deletes_outputs_deletes_a_measurement(option: str, swept: Project) -> None:
     before, attempts = checksums(swept), attempts_of(swept)
-    swept.snakemake("--delete-all-output")
-    assert not (swept.folder / "results/main/report.html").exists()
+    swept.snakemake(option)
+    assert (swept.folder / "results/main/report.html").exists() is (
+        option == "--delete-temp-output"
+    )
     assert checksums(swept) == before
-    # named, it is deleted, and comes back from its attempt
+    # named, a record is deleted, listed, and comes back from its attempt
     one = min(before)
-    swept.snakemake("--delete-all-output", str(one.relative_to(swept.folder)))
+    name = str(one.relative_to(swept.folder))
+    if lacks_attempts := random.choice([True, False]):
+        shutil.rmtree(one.with_name("attempt=1"))
+    listed = swept.snakemake(option, name, "--dry-run").stdout
+    assert checksums(swept) == before
+    assert one.with_name("attempt=1").exists() is not lacks_attempts
+    printed = swept.snakemake(option, name).stdout
+    if option == "--delete-temp-output":
+        assert checksums(swept) == before
+    else:
+        assert f"Would delete {name}" in " ".join(listed.split())
+        assert f"Deleting {name}" in " ".join(printed.split())
+        (line,) = node_hours_in(printed)
+        assert line.endswith(str(Path(name).with_name("attempt=1") / "record.json"))
+        assert not one.exists()
     swept.snakemake()
     assert (checksums(swept), attempts_of(swept)) == (before, attempts)
     assert {row["status"] for row in swept.table("results/main/runs.csv")} == {"ok"}
+
+
+def test_forced_runs_whose_outputs_are_deleted_come_back(swept: Project) -> None:
+    before = checksums(swept)
+    printed = swept.snakemake("--delete-all-output", "--forcerun", "train").stdout
+    assert not checksums(swept)
+    assert printed.count("/run.json") == len(node_hours_in(printed)) == 2
+    assert swept.planned() == set()
+    swept.snakemake()
+    assert checksums(swept) == before
+
+
+@pytest.mark.parametrize(
+    "refused", [{"budget": {"node_hours": 1e-9}}, {"budget": {"usd": 1}}], ids=str
+)
+def test_a_refused_start_leaves_nothing_behind(refused: dict[str, Any], swept: Project) -> None:
+    """Neither for new runs nor for those that would be repeated."""
+    study(swept, 3, changes=refused)
+    files = contents(swept)
+    for words in ((), ("--dry-run",)):
+        assert swept.snakemake(*words, check=False).returncode == 1
+        assert contents(swept) == files
+    study(swept, 2, changes=refused)
+    name = str(min(checksums(swept)).relative_to(swept.folder))
+    before = checksums(swept)
+    assert swept.snakemake("--forcerun", name, check=False).returncode == 1
+    assert checksums(swept) == before
 
 
 def test_a_start_without_hooks_writes_what_jobs_read(project: Project) -> None:

@@ -62,13 +62,13 @@ def check_start_once():
     refuse_beside_another()
     if workflow.output_settings.dryrun and (refusal := START.beyond_budget()):
         raise WorkflowError(refusal)
-    # what the user requests by `rerun: stale` or by name
-    JOBS.force(runs_to_do().repeated)
-    if executes() and workflow.execution_settings.lock:
-        runs_to_do().restore_records()
+    # what the user requests by `rerun: stale` or by name, and data of older code
+    JOBS.force(map(JOBS.record, runs_to_do().repeated))
+    JOBS.force(map(str, runs_to_do().outdated_data()))
+    if executes():
         runs_to_do().keep_records()
-        for file in runs_to_do().outdated_data():
-            file.unlink()  # the code that prepares it has changed
+        if workflow.execution_settings.lock:
+            runs_to_do().restore_records()
 
 
 def check_start(wildcards):
@@ -79,11 +79,18 @@ def check_start(wildcards):
 
 
 def request_run(wildcards):
-    """No file. Write what the job of a run reads: no command line has it, and no dry-run writes it."""
+    """No file. What the job of a run reads is written when the start is accepted, see `onstart`.
+
+    No command line has it, and no dry-run writes it.
+    """
     check_start(wildcards)
     path = planned(wildcards).path
     if executes():
-        run_spec.write_request(Path(ROOT, "runs", path), runs_to_do().request(path))
+        if IS_MODULE or workflow.execution_settings.no_hooks:
+            REQUESTS.accept()  # Snakemake does not run `onstart`
+        REQUESTS.add(Path(ROOT, "runs", path), runs_to_do().request(path))
+    elif IS_DELETING and workflow.is_main_process and not workflow.output_settings.dryrun:
+        say(text_lines.kept_records(runs_to_do().keep_record(path), "deleted"))
     return []
 
 
@@ -177,7 +184,8 @@ def preview(jobs):
     runs_dir = Path(ROOT, "runs")
     runs = {JOBS.record(path): run for path, run in RUNS.items()}
     change_of = functools.partial(run_states.nearest_change, runs_dir=runs_dir)
-    return DryRun(CONFIG, MANIFEST, runs, runs_dir, change_of).lines(jobs)
+    lines = DryRun(CONFIG, MANIFEST, runs, runs_dir, change_of).lines(jobs)
+    return [*lines, *text_lines.kept_records(runs_to_do().replaced_records(), "replaced")]
 
 
 def say(lines):
@@ -213,6 +221,7 @@ def begin_console():
     if said and "sweep" not in workflow.output_settings.log_handler_settings:
         said += "; to follow its runs, add --logger sweep, which make setup installs"
     say([said] if said else [])
+    say(text_lines.kept_records(runs_to_do().replaced_records(), "replaced"))
     if said and CONSOLE.is_remote:
         wait_s = workflow.execution_settings.latency_wait
         needed_s = max(each.latency_wait_s for each in CONFIG.platforms.values())

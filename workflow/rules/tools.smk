@@ -21,6 +21,7 @@ rule plan:
 
 
 START = SweepStart(CONFIG, MANIFEST, SOURCES, JOBS, rules.train.rule.name)
+REQUESTS = RunRequests()
 
 
 onstart:
@@ -32,6 +33,7 @@ onstart:
     else:
         if JOBS.starts_runs():
             START.begin(logger)
+        REQUESTS.accept()
         if workflow.is_main_process:
             begin_console()
 

@@ -79,7 +79,7 @@ class Sweep(Protocol):
         """One line about the running jobs, "" if none is running."""
 
     def answer(self) -> list[str]:
-        """What the sweep has shown."""
+        """Return the lines about the sweep's result."""
 
     def preview(self, jobs: list[Mapping[str, Any]]) -> list[str]:
         """Lines about the jobs of a dry-run; `fields` of each are from Snakemake's log record."""

@@ -13,8 +13,9 @@ import pytest
 from builders import manifest_of, valid_config, write_failure, write_record
 from generator import write_dataset_facts
 from tfscaling.plan import costed_plan
-from tfscaling.plan.to_do import RunsToDo
+from tfscaling.plan.to_do import RunRequests, RunsToDo
 from tfscaling.record import attempts, run_states
+from tfscaling.record.phases import WALL_PHASES
 from tfscaling.study import run_spec, user_code
 from tfscaling.study.manifest import PlannedRun
 from tfscaling.tables import runs_table
@@ -91,7 +92,7 @@ def test_changed_parameters_are_new_runs_and_changed_back_nothing_is_to_do(
     runs: list[PlannedRun],
 ) -> None:
     assert to_do().paths == frozenset()
-    epochs = random.randint(3, 1000)
+    print(f"epochs: {(epochs := random.randint(3, 1000))}")
     other = (("recipes", "weak", "epochs"), epochs)
     made = to_do(other).paths
     assert len(made) == len(runs) and not made & {run.spec.path for run in runs}
@@ -120,6 +121,36 @@ def test_a_forced_run_replaces_all_attempts_that_it_had(runs: list[PlannedRun]) 
     assert start.request(two.spec.path).replaces == 0
     attempts.path(record_path(one).parent, number + 1).mkdir()
     assert start.request(path).replaces == number  # also when the sweep looks again
+
+
+def test_requests_are_written_when_the_start_is_accepted(runs: list[PlannedRun]) -> None:
+    requests = RunRequests()
+    number = random.randint(1, len(runs) - 1)
+    folders = [Path("requested", run.spec.path) for run in runs]
+    for folder, run in zip(folders[:number], runs, strict=False):
+        requests.add(folder, run_spec.RunRequest(spec=run.spec))
+    assert not Path("requested").exists()
+    requests.accept()
+    assert [folder.exists() for folder in folders] == [n < number for n in range(len(runs))]
+    # of a round that follows
+    requests.add(folders[-1], run_spec.RunRequest(spec=runs[-1].spec, replaces=2))
+    assert run_spec.read_request(folders[-1].absolute()).replaces == 2
+
+
+def test_replaced_records_are_listed_with_their_node_hours(runs: list[PlannedRun]) -> None:
+    one, two = runs[0], runs[2]
+    start = to_do(forced=frozenset({one.spec.path, two.spec.path}))
+    listed = start.replaced_records()
+    assert {file.parents[1] for file, _ in listed} == {RUNS / each.spec.path for each in (one, two)}
+    for file, hours in listed:
+        record = json.loads((file.parents[1] / "run.json").read_text())
+        wall_time_s = sum(record["phases"].get(name) or 0.0 for name in WALL_PHASES)
+        expected = record["axes"]["nodes"] * wall_time_s / 3600
+        assert hours == pytest.approx(expected)
+        assert not file.exists()
+    start.keep_records()
+    assert all(file.exists() for file, _ in listed)
+    assert to_do().replaced_records() == []
 
 
 def test_a_record_is_kept_before_its_run_is_repeated(runs: list[PlannedRun]) -> None:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 from builders import REGISTRIES, raw_config, refused
-from tfscaling.study import config_files, configuration, grid
+from tfscaling.study import acceptance, config_files, config_validation
 
 PLATFORMS = """\
 platforms:
@@ -196,7 +196,7 @@ def message_of(folder: Path, texts: dict[str, str]) -> str:
 
     def accept() -> None:
         sources = [(name, config_files.read(name)) for name in texts]
-        grid.accept(config_files.merge(sources), REGISTRIES, sources)
+        acceptance.accept(config_files.merge(sources), REGISTRIES, sources)
 
     return refused(accept)
 
@@ -243,6 +243,6 @@ def test_a_list_of_an_earlier_file_is_not_blamed(
 
 def test_a_value_of_the_command_line_names_no_line() -> None:
     sources = [("--config", {"budget": "5"})]
-    message = refused(configuration.validate, raw_config((("budget",), "5")), sources)
+    message = refused(config_validation.validate, raw_config((("budget",), "5")), sources)
     assert message.startswith('--config: budget: "5" ')
     assert message.endswith("; write it in a file and not with --config")

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from builders import REPOSITORY
 from tfscaling.study import config_files
-from tfscaling.study.configuration import ConfigError
+from tfscaling.study.config_validation import ConfigError
 
 
 def read(folder: Path, text: str) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from builders import manifest_of, raw_config, write_record
 from rows import tables_of
-from tfscaling.study import configuration
-from tfscaling.study.config import Comparison
+from tfscaling.study import config_validation
+from tfscaling.study.config_types import Comparison
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.console_table import WIDTH, console_table, without_common_parts
 
@@ -27,7 +27,7 @@ def lines_of(
     raw["recipes"] |= {name: dict(recipe) for name in RECIPES}
     usual = {"platform": NAMES[0], "model": "mnist_cnn", "recipe": RECIPES[0], "nodes": [1, 2]}
     raw["grid"] = [{**usual, "repeats": repeats, **block}]
-    planned = manifest_of(configuration.validate(raw))
+    planned = manifest_of(config_validation.validate(raw))
     for number, run in enumerate(planned.runs):
         if run.spec.point.nodes > 1 or run.spec.repeat > repeats // 2:
             write_record(folder, run, 1000.0 + 7 * number)

@@ -116,7 +116,7 @@ class SweepOutcome:
 
     @staticmethod
     def _without_result(rows: Sequence[dict[str, str]]) -> list[str]:
-        """That no run counts and why, and how to rerun stale ones; empty if a run counts."""
+        """Return why no run counts, and how to rerun stale runs; empty if a run counts."""
         if not rows or any(row["status"] == RunState.OK for row in rows):
             return []
         number = Counter(words(row["status"]) for row in rows)
@@ -187,7 +187,7 @@ def _reasons(rows: Sequence[dict[str, str]]) -> str:
 
 
 def _stopped(rows: Sequence[dict[str, str]]) -> list[str]:
-    """That the sweep was stopped and not failed, if runs were cancelled and none has failed."""
+    """Return a line if runs were cancelled and none failed: the sweep was stopped."""
     reasons = [row["reason"] for row in rows if row["status"] == RunState.FAILED]
     if not reasons or not all(reason.startswith("cancelled: ") for reason in reasons):
         return []

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from tfscaling.record import run_record
 from tfscaling.study import platforms
-from tfscaling.study.config import Config
+from tfscaling.study.config_types import Config
 from tfscaling.study.manifest import PlannedRun
 from tfscaling.study.platforms import Resource
 from tfscaling.study.run_spec import RunSpec
@@ -64,12 +64,12 @@ class SweepJobs:
         """The jobs that have not finished; of a plan and of partial tables none."""
         return list(self.workflow.dag.needrun_jobs())
 
-    def force(self, paths: Iterable[str]) -> None:
-        """Force the runs with these folders, as --forcerun does.
+    def force(self, files: Iterable[str]) -> None:
+        """Force the jobs that make these files, as --forcerun does.
 
         To be called while Snakemake builds its graph of jobs, by its main process.
         """
-        self.workflow.dag.forcefiles.update(map(self.record, paths))
+        self.workflow.dag.forcefiles.update(files)
 
     def forced(self, rule: str) -> frozenset[str]:
         """The folders of the runs that the user forces by name, as with --forcerun.

@@ -10,13 +10,21 @@ import functools
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from tfscaling.record import attempts, prepared_data, run_record, run_states
 from tfscaling.record.run_states import FoundRecord
 from tfscaling.study import run_spec, user_code, variants
-from tfscaling.study.config import Config
+from tfscaling.study.config_types import Config
 from tfscaling.study.manifest import PlannedRun
 from tfscaling.study.run_spec import RunRequest
+
+
+class KeptRecord(NamedTuple):
+    """A record that an attempt keeps, and the node-hours of that attempt."""
+
+    file: Path
+    node_hours: float
 
 
 @dataclass(frozen=True)
@@ -108,12 +116,31 @@ class RunsToDo:
             # a job of an earlier start that was to repeat the run finds it finished
             run_spec.write_request(folder, RunRequest(spec=self._runs[path].spec))
 
+    def replaced_records(self) -> list[KeptRecord]:
+        """Return the records of the runs that are repeated, as attempts keep them."""
+        return [self._kept(path) for path in sorted(self.records.keys() & self.repeated)]
+
+    def _kept(self, path: str) -> KeptRecord:
+        record = self.records[path].record
+        file = attempts.path(self.runs_dir / path, record.attempt) / attempts.RECORD
+        return KeptRecord(file, run_record.node_hours(record))
+
     def keep_records(self) -> None:
         """Let attempts keep the records that are about to be replaced. Raises OSError."""
-        for path in self.repeated & self.records.keys():
-            found = self.records[path]
-            if found.file.parent == self.runs_dir / path:
-                attempts.keep_record(found.file, found.record.attempt)
+        for path in self.repeated:
+            self.keep_record(path)
+
+    def keep_record(self, path: str) -> list[KeptRecord]:
+        """Let an attempt keep the record of a run, and return it; [] without a record.
+
+        Raises OSError.
+        """
+        if path not in self.records:
+            return []
+        file, record = self.records[path]
+        if file.parent == self.runs_dir / path:
+            attempts.keep_record(file, record.attempt)
+        return [self._kept(path)]
 
     def outdated_data(self) -> list[Path]:
         """Return the prepared data of older user code that runs to do would read."""
@@ -134,3 +161,29 @@ class RunsToDo:
             is_selected = self.config.is_selected(run.spec.point.platform)
             if data and dataset and is_selected and not run.is_conditional:
                 yield data, dataset
+
+
+class RunRequests:
+    """Requests of runs, which their jobs read; none is written before the start is accepted.
+
+    A start that is refused, as by its budget, leaves no folder of a run behind.
+    """
+
+    def __init__(self) -> None:
+        self._is_accepted = False
+        self._waiting: dict[Path, RunRequest] = {}
+
+    def add(self, folder: Path, request: RunRequest) -> None:
+        """Write the request to the run's folder, now or when the start is accepted.
+
+        Raises OSError.
+        """
+        self._waiting[folder] = request
+        if self._is_accepted:
+            self.accept()
+
+    def accept(self) -> None:
+        """Write all requests so far; further ones are written at once. Raises OSError."""
+        self._is_accepted = True
+        while self._waiting:
+            run_spec.write_request(*self._waiting.popitem())

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tfscaling.record import attempts, run_record
-from tfscaling.study.config import AXES
+from tfscaling.study.config_types import AXES
 from tfscaling.study.manifest import Manifest
 
 
@@ -46,18 +46,17 @@ def _others(runs_dir: Path, requested: Set[str]) -> Iterator[UnrequestedRun]:
         path = folder.relative_to(runs_dir).as_posix()
         if path in requested:
             continue
-        wall_time_s, record = attempts.failed_attempts(folder).wall_time_s, None
+        axes = dict(part.split("=", 1) for part in path.split("/"))
+        node_hours = int(axes["nodes"]) * attempts.failed_attempts(folder).wall_time_s / 3600
+        record = None
         with contextlib.suppress(run_record.RecordError):
             record = run_record.outcome(folder / run_record.RECORD)
-        if isinstance(record, run_record.RunRecord):
-            wall_time_s += record.phases.wall_time_s
-        elif record is not None:
-            wall_time_s += record.wall_time_s or 0.0
-        axes = dict(part.split("=", 1) for part in path.split("/"))
+        if record is not None:
+            node_hours += run_record.node_hours(record)
         has_ended = record is not None or (folder / run_record.FAILURE).exists()
         yield UnrequestedRun(
             path,
-            int(axes["nodes"]) * wall_time_s / 3600,
+            node_hours,
             (folder / run_record.RECORD).exists(),
             bool(attempts.numbers(folder)) and not has_ended,
         )

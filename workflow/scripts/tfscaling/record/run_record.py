@@ -495,6 +495,12 @@ def outcome(path: Path) -> RunRecord | DoesNotFit | None:
         raise
 
 
+def node_hours(record: RunRecord | DoesNotFit) -> float:
+    """Return the node-hours of the attempt that made the record; 0 if its time is unknown."""
+    wall_time_s = record.phases.wall_time_s if isinstance(record, RunRecord) else record.wall_time_s
+    return record.axes.nodes * (wall_time_s or 0.0) / 3600
+
+
 def decoded(path: Path, kind: type[_T], version: int = 0) -> _T | None:
     """Read a file as this kind of record; None if the file does not exist.
 

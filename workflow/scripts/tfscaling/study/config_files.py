@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import yaml
 from yaml.constructor import ConstructorError
 
-from tfscaling.study.configuration import ConfigError, RawConfig, Sources, plain
+from tfscaling.study.config_validation import ConfigError, RawConfig, Sources, plain
 
 _TAG = "tag:yaml.org,2002:"
 #: Kind of a plain value → its form, and the characters with which it begins.

@@ -12,8 +12,9 @@ from tfscaling.record.metrics import QUALITY
 from tfscaling.tables import display
 from tfscaling.tables.display import Number
 from tfscaling.tables.estimates import CONFIDENCE, RUNS_FOR_INTERVAL
-from tfscaling.tables.rows import PointRow
-from tfscaling.tables.table_rows import is_known, qualities_in, typed
+from tfscaling.tables.row_types import PointRow
+from tfscaling.tables.row_values import is_known, qualities_in
+from tfscaling.tables.table_files import typed
 
 #: Columns of a terminal. The result and the axes have room there; more metrics need more columns.
 WIDTH = 80

@@ -1,4 +1,4 @@
-"""Checking the configuration: msgspec checks it by the types of `config`; an error is one line.
+"""Validation of the configuration by the types of `config_types`; an error is one line.
 
 The types are the only list of keys, units, defaults and bounds. JSON schemas follow from them.
 """
@@ -22,8 +22,8 @@ import msgspec
 
 from tfscaling.files.descriptions import descriptions
 from tfscaling.files.program_errors import InputError
-from tfscaling.study import config, value_hints, yaml_lines
-from tfscaling.study.config import Config
+from tfscaling.study import config_types, value_hints, yaml_lines
+from tfscaling.study.config_types import Config
 
 Schema = dict[str, Any]
 #: Keys and indices from the top of the configuration to a value.
@@ -60,7 +60,7 @@ class NotAllowed(ConfigError):
         self.place, self.value, self.allowed = place, value, allowed
 
     def below(self, *place: str | int) -> NotAllowed:
-        """The same problem, its place seen from further up."""
+        """Return the problem with its place prefixed by `place`."""
         return NotAllowed([*place, *self.place], self.value, self.allowed)
 
 
@@ -75,10 +75,14 @@ def naming_files(sources: Sources) -> Iterator[None]:
 
 
 def validate(raw: RawConfig, sources: Sources = ()) -> Config:
-    """The configuration with its types and every default filled in.
+    """Return the configuration as types, with every default filled in.
 
-    `raw` is the merged configuration, `sources` the files it was merged from (for messages).
-    Raises ConfigError for the first value that the types do not allow.
+    Args:
+        raw: The merged configuration.
+        sources: The files from which it was merged, for messages.
+
+    Raises:
+        ConfigError: The types do not allow a value; the message is about the first one.
     """
     with naming_files(sources):
         try:
@@ -104,11 +108,12 @@ def _check_values(value: Any, schema: Schema, place: tuple[Any, ...]) -> None:
 
 
 def _refusal(raw: RawConfig, path: str, sources: Sources) -> NotAllowed:
-    """What msgspec refuses: its message has the place, but neither the value nor names of entries.
+    """Return the problem that msgspec found, with its place and value.
 
-    `path` is the place as msgspec writes it, such as `$.recipes[...].epochs`. Only complete
-    configurations are converted: msgspec 0.21 frees memory twice when it forgets other types that
-    are unions with patterns.
+    msgspec's message has the place, but neither the value nor the names of entries. `path` is the
+    place as msgspec writes it, such as `$.recipes[...].epochs`. Only complete configurations are
+    converted: msgspec 0.21 frees memory twice when it discards other types that are unions with
+    patterns.
     """
     place: tuple[Any, ...] = ()
     value: Any = raw
@@ -142,7 +147,7 @@ def _files_without_key(sources: Sources) -> str:
 
 
 def _refused_entry(raw: RawConfig, place: tuple[Any, ...], path: str) -> Any:
-    """The key of the entry below a place that has msgspec's message without the other entries."""
+    """Return the key of the entry below `place` that causes msgspec's message on its own."""
     for key in functools.reduce(operator.getitem, place, typing.cast(Any, raw)):
         alone = copy.deepcopy(raw)
         entries: dict[str, Any] = functools.reduce(operator.getitem, place, typing.cast(Any, alone))
@@ -157,7 +162,7 @@ def _refused_entry(raw: RawConfig, place: tuple[Any, ...], path: str) -> Any:
 
 
 def _options(schema: Schema) -> list[Schema]:
-    """The alternative schemas of a value."""
+    """Return the alternative schemas of a value."""
     if "$ref" in schema:
         schema = of(Config, described=False)["$defs"][schema["$ref"].removeprefix(_REFERENCE)]
     options = schema.get("anyOf")
@@ -165,7 +170,7 @@ def _options(schema: Schema) -> list[Schema]:
 
 
 def _inside(schema: Schema, step: str | int) -> Schema:
-    """The schema of what is at a step inside a value."""
+    """Return the schema of an item: `step` is its key or its index in the value."""
     for option in _options(schema):
         found = option.get("properties", {}).get(step, option.get("additionalProperties"))
         if isinstance(step, int):
@@ -193,13 +198,13 @@ def check_folders(config: Config) -> None:
 
 
 def reference_files(config: Config) -> list[str]:
-    """The files of the study that `compare_with` names; none where it names none."""
+    """Return the files of the study that `compare_with` names, or an empty list."""
     folder = config.compare_with
     return [f"{folder}/{name}" for name in REFERENCE_FILES] if folder else []
 
 
 def known(names: Iterable[str], wanted: object) -> str:
-    """The end of an error message about an unknown name: what is allowed, the nearest first."""
+    """Return the end of a message about an unknown name: the allowed names, nearest first."""
     names = list(names)
     near = difflib.get_close_matches(str(wanted), names, n=1)
     near = near or [name for name in names if name.startswith(f"{wanted}_")]
@@ -238,7 +243,7 @@ def _origin(place: Place, sources: Sources) -> str:
 
 
 def key_of(place: Place) -> str:
-    """`grid[0].nodes`"""
+    """Return a place as users write it: `grid[0].nodes`."""
     key = ""
     for step in place:
         key += f"[{step}]" if isinstance(step, int) else f".{plain(step)}" if key else plain(step)
@@ -246,7 +251,7 @@ def key_of(place: Place) -> str:
 
 
 def plain(text: str, width: int = 100) -> str:
-    """The text for a message of one line: in quotes if it has other characters, cut if long."""
+    """Return a text for a one-line message, quoted if it has special characters, cut if long."""
     return text if text.isprintable() and len(text) <= width else _short(text, width)
 
 
@@ -262,10 +267,10 @@ def kinds_of(schema: Schema) -> set[str]:
 
 @functools.cache
 def of(kind: type[msgspec.Struct], described: bool = True) -> Schema:
-    """The schema of a type; the types inside it are its `$defs`.
+    """Return the JSON schema of a type, with the types inside it as its `$defs`.
 
-    A value or null is one schema with a list of types, so that a table says both. Choices are in
-    the order of the type.
+    "A value or null" becomes one schema with a list of types, so that a table shows both. Choices
+    keep the order of the type.
     """
     _, found = msgspec.json.schema_components((kind,), ref_template=_REFERENCE + "{name}")
     for struct in structs(kind):
@@ -283,15 +288,15 @@ def of(kind: type[msgspec.Struct], described: bool = True) -> Schema:
                 names = msgspec.json.schema(typing.get_args(plain_type)[0])
                 option |= {"propertyNames": names} if "form" in names else {}
     parts = {name: _tidy(part, found) for name, part in found.items()}
-    if config.Platform.__name__ in parts:
-        for key in config.Measured.__struct_fields__:
-            parts[config.Platform.__name__]["properties"][key]["measured"] = True
+    if config_types.Platform.__name__ in parts:
+        for key in config_types.Measured.__struct_fields__:
+            parts[config_types.Platform.__name__]["properties"][key]["measured"] = True
     root = parts.pop(kind.__name__)
     return {**root, "$defs": parts} if parts else root
 
 
 def structs(kind: Any) -> Iterator[type[msgspec.Struct]]:
-    """The types of mappings that a type is made of, itself among them."""
+    """Yield the mapping types that a type contains, itself included."""
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         yield kind
         for field in msgspec.structs.fields(kind):
@@ -301,7 +306,7 @@ def structs(kind: Any) -> Iterator[type[msgspec.Struct]]:
 
 
 def _tidy(schema: Any, parts: dict[str, Schema]) -> Any:
-    """The schema with "one of this and null" as a list of types, and `$` as the end of patterns."""
+    """Return the schema with "value or null" as a list of types, and `$` as the end of patterns."""
     if isinstance(schema, list | tuple):
         return [_tidy(item, parts) for item in schema]
     if not isinstance(schema, dict):
@@ -321,7 +326,7 @@ def _tidy(schema: Any, parts: dict[str, Schema]) -> Any:
 
 
 def words(schema: Schema, value: object = None) -> str:
-    """What a schema allows, in words; `value` is what it refuses."""
+    """Describe in words what a schema allows; `value` is the rejected value."""
     found = ["" if "enum" in schema else words_of_type(schema), words_of_rules(schema)]
     longest = max(each.get("maxLength", 0) for each in schema.get("anyOf", [schema]))
     if isinstance(value, str) and 0 < longest < len(value):
