@@ -28,7 +28,7 @@ from tfscaling.record.phases import PHASES, WALL_PHASES
 from tfscaling.record.run_record import RunRecord
 from tfscaling.stages import write_plan as script
 from tfscaling.study import acceptance, config_validation
-from tfscaling.study.config_types import Config, Limit, Question
+from tfscaling.study.config_types import Budget, Config, Limit, Question
 from tfscaling.study.manifest import PlannedRun
 from tfscaling.study.run_spec import RunSpec
 
@@ -347,6 +347,19 @@ def test_a_search_costs_less_than_the_full_grid_and_needs_no_runs_of_points_that
     assert cost["made"] == cost["least"] == cost["expected"] == cost["most"]
     shown = script.searches_shown(done.searches)
     assert len(shown.cells) == 5
+
+
+def test_a_budget_holds_the_expected_runs_of_a_search(tmp_path: Path) -> None:
+    config = searched.config_of({})
+    planned = manifest_of(config)
+    cost = costed_plan.make(config, planned, tmp_path).searches[0].costs
+    expected, most = cost["expected"].node_hours, cost["most"].node_hours
+    assert expected < 0.9 * most
+    for share, is_allowed in ((0.99, False), (1.01, True)):
+        asked = replace(config, budget=Budget(node_hours=share * expected))
+        reason = costed_plan.refusal(asked, planned, tmp_path)
+        assert (reason is None) == is_allowed
+        assert is_allowed or "expected" in str(reason)
 
 
 @pytest.mark.parametrize(

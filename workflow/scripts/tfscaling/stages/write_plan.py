@@ -244,7 +244,7 @@ def notes(made: costed_plan.Plan, points: Sequence[PlanRow], config: Config) -> 
         if_needed=sum(r.runs or 0 for r in made.runs if r.feasibility == costed_plan.IF_NEEDED),
         other_work=costed_plan.of_other_work(made.runs, config.recipes),
         deadlines=costed_plan.deadline_problems(config, made),
-        beyond_budget=costed_plan.budget_problems(config, made.runs),
+        beyond_budget=costed_plan.budget_problems(config, made),
         has_budget=config.budget != Budget(),
         has_starts=any(row.starts for row in points),
         waits=waits_judged(points, config),
