@@ -133,7 +133,7 @@ def make(folder: Path, runs: int) -> None:
     import generator
     import msgspec
     from tfscaling.datasets.catalogue import DATASETS
-    from tfscaling.study import config_validation, grid
+    from tfscaling.study import acceptance, config_validation
     from tfscaling.study.registries import Registries
     from tfscaling.train.models import MODELS
     from tfscaling.train.strategies import STRATEGIES
@@ -157,7 +157,7 @@ def make(folder: Path, runs: int) -> None:
     raw = {"grid": [block], "recipes": recipes, "platforms": platforms}
     raw |= {"comparison": shown, "published": published}
     config = config_validation.validate(raw)
-    made = grid.expand(config, Registries(MODELS, STRATEGIES, DATASETS))
+    made = acceptance.plan(config, Registries(MODELS, STRATEGIES, DATASETS))
     (folder / "study/details").mkdir(parents=True)
     (folder / "study/details/config.json").write_bytes(msgspec.json.encode(config))
     made.write(folder / "study/details/manifest.json")

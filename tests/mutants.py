@@ -34,7 +34,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 #: Imported once: the tests of each mutant run in a fork.
 PRELOADED = ["pandas", "scipy.stats", "matplotlib.pyplot", "msgspec", "hypothesis", "tensorflow"]
 #: Keywords whose values stay: they raise an error if a programmer has made a mistake.
-KEPT = {"frozen", "strict"}
+KEPT = {"frozen", "kw_only", "strict"}
 #: Seconds of tests for a mutant, by their measured durations, and seconds until tests hang.
 TESTS_S, HANGING_S = 60.0, 400.0
 #: Operators that replace each other.

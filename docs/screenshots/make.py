@@ -30,7 +30,7 @@ from tfscaling.search import study_searches  # noqa: E402
 from tfscaling.stages import write_page  # noqa: E402
 from tfscaling.stages import write_tables as stages  # noqa: E402
 from tfscaling.stages.study_folder import StudyFolder  # noqa: E402
-from tfscaling.study import config_files, config_validation, grid  # noqa: E402
+from tfscaling.study import acceptance, config_files, config_validation  # noqa: E402
 from tfscaling.study.config_types import POINT_AXES  # noqa: E402
 from tfscaling.study.platforms import run_cost_usd  # noqa: E402
 from tfscaling.study.registries import Registries  # noqa: E402
@@ -181,7 +181,7 @@ def make(example: Example, folder: Path) -> Path:
     files = (*(ROOT / file for file in platforms), example.overlay)
     raw = config_files.merge([(str(path), config_files.read(path)) for path in files])
     config = config_validation.validate({**raw, **example.changes})
-    manifest = grid.expand(config, Registries(MODELS, STRATEGIES, DATASETS))
+    manifest = acceptance.plan(config, Registries(MODELS, STRATEGIES, DATASETS))
     study = StudyFolder(folder)
     study.details.mkdir(parents=True, exist_ok=True)
     (study.details / "config.json").write_bytes(msgspec.json.encode(config))

@@ -43,7 +43,7 @@ def test_a_module_of_the_library_has_the_tests_of_its_package() -> None:
     ("module", "test"),
     [
         ("conclusions/answers/choosing.py", "tests/unit/conclusions/test_decision.py"),
-        ("study/recipes.py", "tests/unit/study/test_recipe_checks.py"),
+        ("study/recipes.py", "tests/unit/study/test_recipes.py"),
         ("train/mpi/library.py", "tests/unit/train/test_mpi_all_reduce.py"),
         ("train/rank.py", "tests/unit/train/test_rank.py"),
     ],

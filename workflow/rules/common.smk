@@ -18,7 +18,7 @@ from tfscaling.launch.launchers import LAUNCHERS
 from tfscaling.page.plot_registry import PLOTS
 from tfscaling.record import run_states
 from tfscaling.record.metrics import METRICS
-from tfscaling.study import grid, config_files, config_validation, platforms
+from tfscaling.study import acceptance, grid, config_files, config_validation, platforms
 from tfscaling.study import run_spec, user_code, variants
 from tfscaling.study.config_types import AXES
 from tfscaling.study.registries import Registries
@@ -92,7 +92,7 @@ REGISTRIES = Registries(
 )
 try:
     SOURCES = config_sources()
-    CONFIG, MANIFEST = grid.accept(overridden_configuration(), REGISTRIES, SOURCES)
+    CONFIG, MANIFEST = acceptance.accept(overridden_configuration(), REGISTRIES, SOURCES)
     if CONFIG.published.path:
         from tfscaling.tables import published_results
 

@@ -96,6 +96,7 @@ def test_a_point_that_is_not_run_to_its_end_is_not_lost(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("valid", "valid_there", "verdict", "reasons"),
     [
+        (4, 6, "same", ()),
         (3, 6, "undecided", ("3 here, 6 there",)),
         (0, 6, "lost", ("6 failed",)),
         (1, 6, "failing", ("5 of 6 runs", "0 of 6 there")),

@@ -27,7 +27,7 @@ from tfscaling.record.attempts import Cause, FailureReport
 from tfscaling.record.phases import PHASES, WALL_PHASES
 from tfscaling.record.run_record import RunRecord
 from tfscaling.stages import write_plan as script
-from tfscaling.study import config_validation, grid
+from tfscaling.study import acceptance, config_validation
 from tfscaling.study.config_types import Config, Limit, Question
 from tfscaling.study.manifest import PlannedRun
 from tfscaling.study.run_spec import RunSpec
@@ -360,7 +360,7 @@ def test_recipes_that_train_more_on_more_nodes_are_named(
     sizes = {"per_replica_batch_size": None, **recipe}
     recipes = {"weak": replace(config.recipes["weak"], **sizes)}
     points: list[dict[str, Any]] = [
-        {**run.spec.point.axes} for run in grid.expand(config, REGISTRIES).runs
+        {**run.spec.point.axes} for run in acceptance.plan(config, REGISTRIES).runs
     ]
     rows = [
         costed_plan.PlanRow(**point, devices="CPU", feasibility="runs", reason="")

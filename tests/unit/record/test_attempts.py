@@ -31,6 +31,7 @@ def test_a_finished_attempt_keeps_its_record_the_first_log_and_an_archive_of_the
     for name in (*kept, *logs, "rank-1.events.jsonl", "launch.log", "rank-x"):
         (tmp_path / name).write_text(name)
     (tmp_path / "rank-0.files").mkdir()
+    (tmp_path / "link").symlink_to("rank-0.files")
     attempts.tidy(tmp_path)
     assert {each.name for each in tmp_path.iterdir()} == {*kept, attempts.LOGS, "rank-0.files"}
     with tarfile.open(tmp_path / attempts.LOGS) as archive:

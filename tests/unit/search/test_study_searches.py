@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -292,12 +293,22 @@ def test_expected_runs_lie_between_one_of_each_and_all(
     assert {p.path: n for p, n in after.items()} == pytest.approx(dict(done.decision.runs))
 
 
-@pytest.mark.parametrize(("goal", "usual"), [("execution_time_s", 4), ("cost_usd", 1)])
+@pytest.mark.parametrize(
+    ("goal", "far_usd", "axis", "usual"),
+    [
+        ("execution_time_s", 1.0, "nodes", 4),
+        ("cost_usd", 1.0, "nodes", 1),
+        ("cost_usd", 9.0, "platform", "near"),
+        ("cost_usd", 0.1, "platform", "far"),
+    ],
+)
 def test_most_runs_are_expected_of_points_that_are_usually_best(
-    goal: str, usual: int, runs: pd.DataFrame
+    goal: str, far_usd: float, axis: str, usual: object, runs: pd.DataFrame
 ) -> None:
     """More nodes are usually quicker, fewer nodes usually cheaper."""
     search = search_of(planned_of(goal=goal), runs[:0])
-    found = expected_runs(search, dict.fromkeys(search.all_points.values(), 1.0))
-    by_nodes = {n: sum(found[p] for p in found if p.nodes == n) for n in (1, 2, 4)}
-    assert max(by_nodes, key=by_nodes.__getitem__) == usual
+    prices = {p: far_usd if p.platform == "far" else 1.0 for p in search.all_points.values()}
+    found: dict[object, float] = defaultdict(float)
+    for point, expected in expected_runs(search, prices, trials=3).items():
+        found[getattr(point, axis)] += expected
+    assert max(found, key=found.__getitem__) == usual

@@ -19,7 +19,14 @@ from builders import MINIMAL, REGISTRIES, REPOSITORY
 from hypothesis import given
 from hypothesis import strategies as st
 from tfscaling.page.plot_registry import titles
-from tfscaling.study import config_files, config_validation, grid, platforms, run_spec, variants
+from tfscaling.study import (
+    acceptance,
+    config_files,
+    config_validation,
+    platforms,
+    run_spec,
+    variants,
+)
 from tfscaling.study.config_types import Config, Measured
 from tfscaling.study.config_validation import ConfigError
 from tfscaling.study.manifest import Manifest
@@ -52,7 +59,7 @@ def accepted(*names: str) -> tuple[Config, Manifest] | str:
     """What the workflow makes of the files, or its message."""
     try:
         sources = [(name, config_files.read(name)) for name in names]
-        found = grid.accept(config_files.merge(sources), REGISTRIES, sources)
+        found = acceptance.accept(config_files.merge(sources), REGISTRIES, sources)
         published_results.check(found[0].published.path, sources)
     except ConfigError as error:
         return str(error)

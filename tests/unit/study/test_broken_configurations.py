@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 from builders import REGISTRIES, raw_config, refused
-from tfscaling.study import config_files, config_validation, grid
+from tfscaling.study import acceptance, config_files, config_validation
 
 PLATFORMS = """\
 platforms:
@@ -196,7 +196,7 @@ def message_of(folder: Path, texts: dict[str, str]) -> str:
 
     def accept() -> None:
         sources = [(name, config_files.read(name)) for name in texts]
-        grid.accept(config_files.merge(sources), REGISTRIES, sources)
+        acceptance.accept(config_files.merge(sources), REGISTRIES, sources)
 
     return refused(accept)
 

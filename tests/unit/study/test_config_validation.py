@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from builders import REGISTRIES, raw_config, refused
 from jsonschema import Draft202012Validator
-from tfscaling.study import config_validation, grid
+from tfscaling.study import acceptance, config_validation
 from tfscaling.study.config_types import Config, Limit, Platform, Question, Recipe
 
 BLOCK: tuple[str | int, ...] = ("grid", 0)
@@ -224,7 +224,7 @@ def test_names_that_no_registry_has_are_refused(
 ) -> None:
     raw = raw_config((path, value))
     start = f"config.yaml: {key}: {shown} is not allowed; did you mean {near}? allowed: "
-    assert refused(grid.accept, raw, REGISTRIES, [("config.yaml", raw)]).startswith(start)
+    assert refused(acceptance.accept, raw, REGISTRIES, [("config.yaml", raw)]).startswith(start)
 
 
 @pytest.mark.parametrize("kind", [Config, Platform, Recipe])

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from builders import raw_config, refused
 from tfscaling.datasets.catalogue import DATASETS
-from tfscaling.study import config_validation, grid
+from tfscaling.study import acceptance, config_validation, question_checks
 from tfscaling.study.config_types import Config
 from tfscaling.study.config_validation import ConfigError
 from tfscaling.study.geometry import Geometry
@@ -25,7 +25,7 @@ Change = tuple[Sequence[str | int], Any]
 def expand(*changes: Change) -> Manifest:
     raw = raw_config(*changes)
     with config_validation.naming_files([("config.yaml", raw)]):
-        return grid.expand(config_validation.validate(raw), Registries(MODELS, STRATEGIES))
+        return acceptance.plan(config_validation.validate(raw), Registries(MODELS, STRATEGIES))
 
 
 def block(**axes: Any) -> dict[str, Any]:
@@ -207,7 +207,7 @@ def check_baseline(baseline: dict[str, Any], *changes: Change) -> Config:
     config = config_validation.validate({**raw, **overlay})
     sources = [("config.yaml", raw), ("over.yaml", overlay)]
     with config_validation.naming_files(sources):
-        grid.check_baseline(config, expand(*changes))
+        question_checks.check_baseline(config, expand(*changes))
     return config
 
 
@@ -242,7 +242,7 @@ def with_examples(examples: dict[str, int], *changes: Change) -> Manifest:
         n: replace(DATASETS[n], train_examples=own, image_shape=None) for n, own in examples.items()
     }
     registries = Registries(MODELS, STRATEGIES, datasets)
-    return grid.expand(config_validation.validate(raw), registries)
+    return acceptance.plan(config_validation.validate(raw), registries)
 
 
 BATCHES = {

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from builders import REGISTRIES, raw_config, valid_config
-from tfscaling.study import config_validation, grid
+from tfscaling.study import acceptance, config_validation
 from tfscaling.study.config_types import Config
 from tfscaling.study.manifest import Manifest, ManifestError
 
@@ -16,7 +16,7 @@ PRICE = {"usd_per_node_hour": 2.5, "price_date": "2022", "price_source": "list"}
 
 
 def manifest_of(config: Config) -> Manifest:
-    return grid.expand(config, REGISTRIES)
+    return acceptance.plan(config, REGISTRIES)
 
 
 def test_the_platforms_of_the_grid_with_their_titles() -> None:

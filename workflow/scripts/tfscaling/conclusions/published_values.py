@@ -208,11 +208,11 @@ def _spread(metric: str, values: Sequence[float]) -> dict[str, Any]:
 
 
 def _has_loss(value: float, measured: Sequence[float], tolerance: float) -> bool:
-    """Return whether a loss is in the measured range, widened as `_has_loss`."""
+    """Return whether a loss is in the measured range, widened by a fraction of its ends."""
     low, high = min(measured, default=NAN), max(measured, default=NAN)
     return low * (1 - tolerance) <= value <= high * (1 + tolerance)
 
 
 def _has_accuracy(value: float, measured: Sequence[float], tolerance: float) -> bool:
-    """Return whether the error 1 - accuracy is in the measured range, widened as `_has_loss`."""
+    """Return whether the error 1 - accuracy is in the measured range, widened by `tolerance`."""
     return _has_loss(1 - value, [1 - each for each in measured], tolerance)

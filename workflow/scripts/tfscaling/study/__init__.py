@@ -5,6 +5,7 @@ What is known before anything runs belongs here. Nothing here imports TensorFlow
 
 #: Modules that other packages may import.
 __all__ = [
+    "acceptance",
     "config_files",
     "config_types",
     "config_validation",

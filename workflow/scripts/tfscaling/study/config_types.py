@@ -7,20 +7,20 @@ imports msgspec alone.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+PointAxis = Literal[
+    "platform", "model", "strategy", "recipe", "nodes", "gpus_per_node", "tasks_per_node"
+]
 #: The axes of a point of the grid, in the order of the result folders.
-POINT_AXES = ("platform", "model", "strategy", "recipe", "nodes", "gpus_per_node", "tasks_per_node")
+POINT_AXES: tuple[str, ...] = get_args(PointAxis)
 #: Points that share these differ in the number of nodes only: one line in plots and findings.
 LINE_AXES = tuple(axis for axis in POINT_AXES if axis != "nodes")
 #: Configurations that share these do the same work.
 WORK_AXES = ("model", "recipe")
-PointAxis = Literal[
-    "platform", "model", "strategy", "recipe", "nodes", "gpus_per_node", "tasks_per_node"
-]
 QuestionGoal = Literal[
     "execution_time_s",
     "time_with_queue_s",

@@ -73,7 +73,7 @@ def batch_sizes(recipe: Recipe, geometry: Geometry, replicas: int) -> tuple[int,
     else:
         name, shares, workers = "global_batch_size", replicas, 1
         total = recipe.global_batch_size
-        assert total is not None, "grid.expand refuses recipes without a batch size"
+        assert total is not None, "recipes.check refuses recipes without a batch size"
     if total % shares:
         raise ValueError(f"{name} {total} is not divisible by {shares} replicas")
     return total // shares, total * workers

@@ -368,8 +368,8 @@ class ModelToCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A run that represents all runs with the same model; it is built before any of them starts."""
 
     spec: RunSpec
-    #: Whether any of these runs uses several replicas.
-    on_several_replicas: bool
+    #: The one of these runs with the most workers and replicas.
+    largest: RunSpec
 
 
 class CheckedModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -41,6 +41,11 @@ def of(name: str, recipe: Recipe) -> dict[str, Recipe]:
     return variants
 
 
+def by_recipe(recipes: Mapping[str, Recipe]) -> dict[str, dict[str, Recipe]]:
+    """Return the variants of each recipe, by the recipes' names."""
+    return {name: of(name, recipe) for name, recipe in recipes.items()}
+
+
 def smaller(runs: Iterable[RunSpec], doubled: Mapping[str, Recipe]) -> dict[Point, str]:
     """Point of a recipe that is `doubled` → folder of the point with the next smaller batch."""
     alike: dict[Point, dict[int, Point]] = {}

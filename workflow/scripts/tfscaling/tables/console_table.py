@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Iterator, Sequence
+from itertools import takewhile
 
 import pandas as pd
 
 from tfscaling.record.metrics import QUALITY
 from tfscaling.tables import display
-from tfscaling.tables.display import Number, TextTable
+from tfscaling.tables.display import Number
 from tfscaling.tables.estimates import CONFIDENCE, RUNS_FOR_INTERVAL
 from tfscaling.tables.row_types import PointRow
 from tfscaling.tables.row_values import is_known, qualities_in
@@ -20,10 +20,13 @@ from tfscaling.tables.table_files import typed
 WIDTH = 80
 #: Axes in the order in which a narrow terminal shows them; others follow.
 _FIRST_AXES = ("nodes", "devices")
-#: Characters of a shortened axis at least.
-_AXIS_MIN = 6
+#: Characters of a shortened name at least.
+_PART_MIN = 3
 #: Where a name may be cut: parts that all names have at their beginning or end.
 _PARTS = re.compile(r"([-_+ .])")
+
+#: Name of a column → its heading and its cells.
+Columns = dict[str, list[str]]
 
 
 def console_table(table: pd.DataFrame, metrics: Sequence[str], asked: str) -> list[str]:
@@ -42,38 +45,79 @@ def console_table(table: pd.DataFrame, metrics: Sequence[str], asked: str) -> li
     shown = [name for name in shown if name in table and any(is_known(row[name]) for row in rows)]
     axes = sorted(display.naming(table)[0], key=lambda axis: axis not in _FIRST_AXES)
     heads = display.headed(table, ["status", "runs", *shown[:1], *axes, *shown[1:]])
-    cells = {name: [display.cell(name, row) for row in rows] for name in heads}
-    shown_heads = dict(heads)
-    _shorten(cells, shown_heads, axes)
-    is_number = {name: any(isinstance(text, Number) for text in cells[name]) for name in heads}
-    texts = TextTable.of("", list(shown_heads.values()), zip(*cells.values(), strict=True))
-    aligned = ["right" if is_number[name] else "left" for name in heads]
-    lines = texts.cells.to_markdown(index=False, disable_numparse=True, colalign=aligned)
-    return [*lines.splitlines(), *_meaning_of_brackets(rows, shown)]
+    columns = {name: [heads[name], *(display.cell(name, row) for row in rows)] for name in heads}
+    columns = _with_short_axes(columns, axes)
+    return [*_lines([*columns.values()]), *_meaning_of_brackets(rows, shown)]
 
 
-def _shorten(cells: dict[str, list[str]], heads: dict[str, str], axes: Sequence[str]) -> None:
-    """Shorten the names of axes until status, runs, the asked value and the axes fit.
+def _with_short_axes(columns: Columns, axes: Sequence[str]) -> Columns:
+    """Shorten the axes until they fit next to status, runs and the asked value.
 
-    Parts that all names share go first, then the ends of the longest names.
+    Parts that all names share go first. If that is too little, one column has all axes.
     """
-    first = [*heads][: 3 + len(axes)]
+    names = [*columns]
+    at = names.index(axes[0])
+    first = names[: at + len(axes)]
+    if _width(columns, first) <= WIDTH:
+        return columns
+    for axis in axes:
+        if not _is_number(columns[axis]):
+            columns[axis][1:] = without_common_parts(columns[axis][1:])
+    if _width(columns, first) <= WIDTH:
+        return columns
+    room = WIDTH - _width(columns, names[:at]) - 3
+    parts = [
+        [f"{axis}={text}" if isinstance(text, Number) else text for text in columns[axis][1:]]
+        for axis in axes
+    ]
+    longest = [max(map(len, texts)) for texts in parts]
+    texts = [number for number, axis in enumerate(axes) if not _is_number(columns[axis])]
+    while texts and sum(longest) + len(longest) - 1 > room:
+        widest = max(texts, key=longest.__getitem__)
+        if longest[widest] <= _PART_MIN:
+            break
+        longest[widest] -= 1
+    rows = zip(*parts, strict=True)
+    merged = ["configuration", *(" ".join(map(_cut, row, longest)) for row in rows)]
+    before, after = names[:at], names[at + len(axes) :]
+    return (
+        {name: columns[name] for name in before}
+        | {"configuration": merged}
+        | {name: columns[name] for name in after}
+    )
 
-    def width(name: str) -> int:
-        return max(map(len, [heads[name], *cells[name]]))
 
-    def room() -> int:
-        return WIDTH - 1 - sum(width(name) + 3 for name in first)
+def _cell(name: str, row: PointRow) -> str:
+    """Return a cell; the number of planned runs is added only if some do not count."""
+    if name == "runs" and row.runs == row.runs_asked:
+        return Number(str(row.runs), row.runs)
+    return display.cell(name, row)
 
-    texts = [axis for axis in axes if not any(isinstance(each, Number) for each in cells[axis])]
-    if room() < 0:
-        for axis in texts:
-            cells[axis] = without_common_parts(cells[axis])
-    while room() < 0 and any(width(axis) > _AXIS_MIN for axis in texts):
-        axis = max(texts, key=width)
-        longest = width(axis) - 1
-        cells[axis] = [_cut(text, longest) for text in cells[axis]]
-        heads[axis] = _cut(heads[axis], longest)
+
+def _width(columns: Columns, names: Sequence[str]) -> int:
+    """Return the length of a line with these columns."""
+    return 1 + sum(max(map(len, columns[name])) + 3 for name in names)
+
+
+def _is_number(column: Sequence[str]) -> bool:
+    """Return whether a column has numbers below its heading."""
+    return any(isinstance(text, Number) for text in column[1:])
+
+
+def _lines(columns: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Yield the lines of a table in Markdown; numbers are aligned to the right."""
+    widths = [max(map(len, column)) for column in columns]
+    right = [_is_number(column) for column in columns]
+    for number, row in enumerate(zip(*columns, strict=True)):
+        cells = (
+            text.rjust(width) if is_right else text.ljust(width)
+            for text, width, is_right in zip(row, widths, right, strict=True)
+        )
+        yield f"| {' | '.join(cells)} |"
+        if number == 0:
+            ends = zip(widths, right, strict=True)
+            rules = ("-" * (width + 1) + (":" if is_right else "-") for width, is_right in ends)
+            yield f"|{'|'.join(rules)}|"
 
 
 def without_common_parts(names: Sequence[str]) -> list[str]:
@@ -95,7 +139,7 @@ def without_common_parts(names: Sequence[str]) -> list[str]:
 def _equal_parts(names: Sequence[Sequence[str]]) -> int:
     """Return with how many equal parts, separators included, all names begin."""
     columns = zip(*names, strict=False)
-    return sum(1 for _ in itertools.takewhile(lambda parts: len(set(parts)) == 1, columns))
+    return sum(1 for _ in takewhile(lambda parts: len(set(parts)) == 1, columns))
 
 
 def _cut(text: str, width: int) -> str:
