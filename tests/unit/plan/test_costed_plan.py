@@ -205,7 +205,7 @@ def test_dollars_need_the_price_of_every_platform_with_runs_to_do(tmp_path: Path
     assert refusal_of(config_of({"node_hours": 5}), tmp_path) is None
     # whose costs are no estimate beyond the budget
     config = config_of({"usd": 0})
-    assert len(costed_plan.budget_problems(config, plan_of(config, tmp_path).runs)) == 1
+    assert len(costed_plan.budget_problems(config, plan_of(config, tmp_path))) == 1
 
 
 def page(config: Config, folder: Path, executor: str = "slurm") -> str:

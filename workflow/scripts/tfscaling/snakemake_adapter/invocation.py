@@ -46,7 +46,7 @@ class Invocation:
 
     @property
     def has_base_files(self) -> bool:
-        """Whether files that the Snakefile names count, next to those of --configfile."""
+        """Return whether files that the Snakefile names count, next to the files of --configfile."""
         return not self.workflow.config_settings.replace_workflow_config
 
     @property
