@@ -325,6 +325,19 @@ def test_runs_that_no_study_asks_for_are_listed_and_removed_on_request(swept: Pr
     assert "asks for 0 runs" in swept.snakemake("clean_runs").stdout
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["runs.csv", "comparison.csv", "details/epochs.csv", "details/conclusions", "report.html"],
+)
+def test_a_file_of_the_study_can_be_made_alone(name: str, swept: Project) -> None:
+    """Its rule has all that it reads among its inputs; else it may begin too early in a sweep."""
+    before = checksums(swept)
+    shutil.rmtree(swept.folder / "results/main")
+    swept.snakemake(f"results/main/{name}")
+    assert (swept.folder / "results/main" / name).exists()
+    assert checksums(swept) == before
+
+
 def test_an_orphan_of_a_killed_sweep_replaces_no_record(swept: Project) -> None:
     """Processes of a local run continue after their snakemake is killed."""
     before = checksums(swept)
