@@ -133,7 +133,7 @@ def make(folder: Path, runs: int) -> None:
     import generator
     import msgspec
     from tfscaling.datasets.catalogue import DATASETS
-    from tfscaling.study import configuration, grid
+    from tfscaling.study import acceptance, config_validation
     from tfscaling.study.registries import Registries
     from tfscaling.train.models import MODELS
     from tfscaling.train.strategies import STRATEGIES
@@ -156,8 +156,8 @@ def make(folder: Path, runs: int) -> None:
     published = {"path": str(REPOSITORY / "resources/published_results.csv")}
     raw = {"grid": [block], "recipes": recipes, "platforms": platforms}
     raw |= {"comparison": shown, "published": published}
-    config = configuration.validate(raw)
-    made = grid.expand(config, Registries(MODELS, STRATEGIES, DATASETS))
+    config = config_validation.validate(raw)
+    made = acceptance.plan(config, Registries(MODELS, STRATEGIES, DATASETS))
     (folder / "study/details").mkdir(parents=True)
     (folder / "study/details/config.json").write_bytes(msgspec.json.encode(config))
     made.write(folder / "study/details/manifest.json")

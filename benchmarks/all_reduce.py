@@ -29,8 +29,8 @@ sys.path.insert(0, str(SCRIPTS))
 from tfscaling.cluster import resolver  # noqa: E402
 from tfscaling.datasets.catalogue import Arrays  # noqa: E402
 from tfscaling.launch.launchers import LAUNCHERS, Request  # noqa: E402
-from tfscaling.study import configuration, grid  # noqa: E402
-from tfscaling.study.config import MPI_STRATEGY  # noqa: E402
+from tfscaling.study import acceptance, config_validation  # noqa: E402
+from tfscaling.study.config_types import MPI_STRATEGY  # noqa: E402
 from tfscaling.study.registries import Registries  # noqa: E402
 from tfscaling.study.run_spec import RunSpec  # noqa: E402
 from tfscaling.tables.estimates import ratio_interval  # noqa: E402
@@ -66,8 +66,8 @@ def specs(workers: int) -> dict[str, RunSpec]:
         "recipes": {"published": recipe},
         "platforms": {"here": platform},
     }
-    config = configuration.validate(raw)
-    runs = grid.expand(config, Registries(MODELS, STRATEGIES)).runs
+    config = config_validation.validate(raw)
+    runs = acceptance.plan(config, Registries(MODELS, STRATEGIES)).runs
     return {run.spec.point.strategy: run.spec for run in runs}
 
 

@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import measured_page
 from tfscaling.record.run_states import RunState
-from tfscaling.tables import table_rows
+from tfscaling.tables import table_files
 
 #: What all recipes are compared with: batch 64 as published, and with the other schedule.
 PUBLISHED, SAME_SCHEDULE = "published-64", "large-batch-64"
@@ -146,8 +146,8 @@ def main() -> None:
     parser.add_argument("--choice", type=Path, help="runs.csv of config/large-batch-choice.yaml")
     parser.add_argument("--page", type=Path, help="write between the markers of this page")
     args = parser.parse_args()
-    choice = None if args.choice is None else table_rows.read_table(args.choice)
-    measured_page.show(tables(table_rows.read_table(args.runs), choice), args.page)
+    choice = None if args.choice is None else table_files.read_table(args.choice)
+    measured_page.show(tables(table_files.read_table(args.runs), choice), args.page)
 
 
 if __name__ == "__main__":

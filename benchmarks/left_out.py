@@ -25,12 +25,12 @@ from tfscaling.conclusions.answers.answer import answer
 from tfscaling.conclusions.answers.answer_types import Answer
 from tfscaling.conclusions.evidence import Study
 from tfscaling.record.run_states import RunState
-from tfscaling.study.config import Limit, Platform, Question
+from tfscaling.study.config_types import Limit, Platform, Question
 from tfscaling.study.manifest import Manifest
-from tfscaling.tables import table_rows
+from tfscaling.tables import table_files
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.estimates import SUPPORTED
-from tfscaling.tables.rows import RunRow
+from tfscaling.tables.row_types import RunRow
 from tfscaling.tables.run_counts import is_closed, missed_at_most
 
 Dice = np.random.Generator
@@ -75,7 +75,7 @@ class Cell:
 
     def study(self, dice: Dice) -> Study:
         """Return one sweep."""
-        runs = table_rows.frame(RunRow, list(self.rows(dice)))
+        runs = table_files.frame(RunRow, list(self.rows(dice)))
         limit = self.question.limits.get("test_accuracy")
         targets = {"test_accuracy": limit.value} if limit and "target" in self.name else {}
         names = ("near", "far")

@@ -44,10 +44,10 @@ from tfscaling.search.interim import (  # noqa: E402
     decide,
     lacking,
 )
-from tfscaling.study.config import SHORT_RUNS_MAX, Limit, Search  # noqa: E402
+from tfscaling.study.config_types import SHORT_RUNS_MAX, Limit, Search  # noqa: E402
 from tfscaling.tables.estimates import Samples  # noqa: E402
-from tfscaling.tables.rows import PointRow  # noqa: E402
-from tfscaling.tables.table_rows import typed  # noqa: E402
+from tfscaling.tables.row_types import PointRow  # noqa: E402
+from tfscaling.tables.table_files import typed  # noqa: E402
 
 Array = np.ndarray
 Dice = np.random.Generator

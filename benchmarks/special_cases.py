@@ -27,8 +27,8 @@ from tfscaling.record.run_record import StepBlock  # noqa: E402
 from tfscaling.record.step_estimates import later_step  # noqa: E402
 from tfscaling.study.run_spec import Point  # noqa: E402
 from tfscaling.tables.estimates import SUPPORTED, Samples  # noqa: E402
+from tfscaling.tables.row_values import points_of  # noqa: E402
 from tfscaling.tables.steady_epochs import steady_place  # noqa: E402
-from tfscaling.tables.table_rows import points_of  # noqa: E402
 
 Array = np.ndarray
 Dice = np.random.Generator

@@ -23,7 +23,7 @@ _ALERT = re.compile(r"^> \[!(\w+)\]\n((?:>.*\n?)+)", re.MULTILINE)
 
 
 def with_admonitions(text: str) -> str:
-    """The page with GitHub's alerts as admonitions of Material."""
+    """Return the page with GitHub's alerts as admonitions of Material."""
     return _ALERT.sub(
         lambda found: f"!!! {found[1].lower()}\n\n" + re.sub("^> ?", "    ", found[2], flags=re.M),
         text,

@@ -32,7 +32,7 @@ def pages() -> list[Path]:
 
 
 def fences(text: str) -> list[Fence]:
-    """The blocks of code of a page, in their order."""
+    """Return the code blocks of a page, in their order."""
     return [Fence(found[2], found[3]) for found in _FENCE.finditer(text)]
 
 
@@ -43,7 +43,7 @@ def links(text: str) -> Iterator[str]:
 
 
 def anchors(text: str) -> set[str]:
-    """The anchors of a page's headings as GitHub makes them."""
+    """Return the anchors of a page's headings as GitHub makes them."""
     found: set[str] = set()
     for heading in _HEADING.findall(_FENCE.sub("", text)):
         words = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("`", "")

@@ -49,7 +49,7 @@ ARROWS = (
 
 
 def svg() -> str:
-    """The picture; it needs no other file, and is as readable on dark paper."""
+    """Draw the picture as SVG, without other files and for light and dark backgrounds."""
     width = MARGIN + RIGHT * max(s.column for s in STAGES.values()) + WIDTH + MARGIN
     height = MARGIN + DOWN * max(s.row for s in STAGES.values()) + HEIGHT + MARGIN
     end = '<path d="M0 0 8 4 0 8z"/>'

@@ -1,6 +1,6 @@
 """Values for every key of the configuration, most of them bad, drawn from the keys' own types.
 
-A key that is added to `study/config.py` is drawn like the others.
+A key that is added to `study/config_types.py` is drawn like the others.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import yaml
 from hypothesis import strategies as st
-from tfscaling.study import configuration
-from tfscaling.study.config import Config
+from tfscaling.study import config_validation
+from tfscaling.study.config_types import Config
 
 Step = str | int
 #: What a file says of a shell, a path, a page, a spreadsheet, a format, YAML.
@@ -76,17 +76,19 @@ class Place(NamedTuple):
     """A key of the configuration, or an item of a list: where it is, and what may be there."""
 
     path: tuple[Step, ...]
-    schema: configuration.Schema
+    schema: config_validation.Schema
 
 
 def places() -> list[Place]:
     """Every key of every mapping of the configuration."""
-    whole = configuration.of(Config)
+    whole = config_validation.of(Config)
     return list(_places(whole, whole["$defs"], ()))
 
 
 def _places(
-    schema: configuration.Schema, parts: dict[str, configuration.Schema], path: tuple[Step, ...]
+    schema: config_validation.Schema,
+    parts: dict[str, config_validation.Schema],
+    path: tuple[Step, ...],
 ) -> Iterator[Place]:
     if "$ref" in schema:
         schema = parts[schema["$ref"].rpartition("/")[2]]
@@ -103,7 +105,7 @@ def _places(
         yield from (place for place in inner_places if len(place.path) > len(path))
 
 
-def values(schema: configuration.Schema) -> st.SearchStrategy[Any]:
+def values(schema: config_validation.Schema) -> st.SearchStrategy[Any]:
     """Values at and beyond the bounds of a key, of other types, and some that are allowed."""
     bounds = [schema[key] for key in ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
               if key in schema]  # fmt: skip

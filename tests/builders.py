@@ -29,10 +29,10 @@ from tfscaling.record.events import Event, EventName
 from tfscaling.record.metrics import METRICS
 from tfscaling.record.rank_report import Epoch
 from tfscaling.stages.study_folder import StudyFolder
-from tfscaling.study import configuration, grid
+from tfscaling.study import acceptance, config_validation, question_checks
 from tfscaling.study import manifest as manifests
-from tfscaling.study.config import Config
-from tfscaling.study.configuration import ConfigError
+from tfscaling.study.config_types import Config
+from tfscaling.study.config_validation import ConfigError
 from tfscaling.study.manifest import PlannedRun
 from tfscaling.study.registries import Registries
 from tfscaling.study.run_spec import RunSpec
@@ -46,8 +46,8 @@ REGISTRIES = Registries(
 
 def manifest_of(config: Config) -> manifests.Manifest:
     """The manifest of a configuration, whose question can be answered."""
-    planned = grid.expand(config, REGISTRIES)
-    grid.check_question(config, planned)
+    planned = acceptance.plan(config, REGISTRIES)
+    question_checks.check_question(config, planned)
     return planned
 
 
@@ -93,7 +93,7 @@ def raw_config(*changes: tuple[Sequence[str | int], Any]) -> dict[str, Any]:
 
 def valid_config(*changes: tuple[Sequence[str | int], Any]) -> Config:
     """The same, validated, with defaults."""
-    return configuration.validate(raw_config(*changes))
+    return config_validation.validate(raw_config(*changes))
 
 
 def refused(call: Callable[..., object], *arguments: Any, **keys: Any) -> str:
@@ -224,5 +224,5 @@ def local_spec(**recipe: Any) -> RunSpec:
     block = {"platform": "laptop", "model": "mnist_cnn", "recipe": "weak", "nodes": 1}
     changes = [(("recipes", "weak", key), value) for key, value in recipe.items()]
     config = valid_config((("grid",), [{**block, "gpus_per_node": 2}]), *changes)
-    (run,) = grid.expand(config, REGISTRIES).runs
+    (run,) = acceptance.plan(config, REGISTRIES).runs
     return run.spec

@@ -2,8 +2,9 @@
 """Print the files of tests that concern what has changed since a commit, for `make check`.
 
 usage: changed.py [COMMIT], by default main: from where this branch left it, with what is not yet
-committed. These are the changed files of tests, and those that import a changed module: of the
-module's own package if it has any, of all tests on this machine otherwise.
+committed. These are the changed files of tests, the file with the name of a changed module, and
+those that import the module: of its own package if it has any, of all tests on this machine
+otherwise. If none imports it, these are the tests of the modules that import it.
 """
 
 import ast
@@ -14,8 +15,9 @@ from functools import cache
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-#: Folders from which Python imports modules.
-ROOTS = ("workflow/scripts", "tests", "benchmarks", "provision/*")
+#: The folder of the library's modules, and all folders from which Python imports modules.
+LIBRARY = "workflow/scripts"
+ROOTS = (LIBRARY, "tests", "benchmarks", "provision/*")
 #: Beginning of a file's path → tests that read it.
 READERS = {
     "docs/": "tests/unit/test_documentation.py",
@@ -58,7 +60,8 @@ def module_name(path: str) -> str | None:
     for root in ROOTS:
         for parent in file.parents:
             if parent.match(root) and len(parent.parts) == len(Path(root).parts):
-                return ".".join(file.relative_to(parent).with_suffix("").parts)
+                name = ".".join(file.relative_to(parent).with_suffix("").parts)
+                return name.removesuffix(".__init__")
     return None
 
 
@@ -72,6 +75,26 @@ def imports_of_tests() -> dict[str, set[str]]:
     }
 
 
+@cache
+def imports_of_library() -> dict[str, set[str]]:
+    """Return, for each module of the library, the names that it imports."""
+    files = (REPOSITORY / LIBRARY).glob("*/**/*.py")
+    names = {file: module_name(str(file.relative_to(REPOSITORY))) for file in files}
+    return {name: {*imported(file)} for file, name in names.items() if name}
+
+
+def importing_tests(name: str) -> set[str]:
+    """Return the files of tests that import a module, or the nearest modules that import it."""
+    modules, nearest = {name}, {name}
+    while nearest:
+        if found := {test for test, names in imports_of_tests().items() if names & nearest}:
+            return found
+        library = imports_of_library().items() if name.startswith("tfscaling.") else ()
+        nearest = {each for each, names in library if names & nearest} - modules
+        modules |= nearest
+    return set()
+
+
 def concerned(paths: list[str]) -> set[str]:
     """Return the files of tests that concern these files."""
     tests = imports_of_tests()
@@ -79,9 +102,11 @@ def concerned(paths: list[str]) -> set[str]:
     for path in paths:
         found |= {test for begin, test in READERS.items() if path.startswith(begin)}
         if name := module_name(path):
-            importing = {test for test, names in tests.items() if name in names}
-            own = f"tests/unit/{Path(path).parent.name}/"
+            importing = importing_tests(name)
+            package = name.removeprefix("tfscaling.").partition(".")[0]
+            own = f"tests/unit/{package}/"
             found |= {test for test in importing if test.startswith(own)} or importing
+            found |= {f"{own}test_{Path(path).name}"} & tests.keys()
     return found
 
 

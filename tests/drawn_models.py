@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from oracle_cases import Case, positions, split
-from tfscaling.study.config import MPI_STRATEGY
+from tfscaling.study.config_types import MPI_STRATEGY
 
 #: Optimizers with settings that a draw completes, and a learning rate that learns.
 OPTIMIZERS: list[tuple[str, float, dict[str, Any]]] = [

@@ -18,7 +18,7 @@ from tfscaling.launch import checkpoint_folder
 from tfscaling.launch.checkpoint_folder import InterruptedTrainingError, State
 from tfscaling.record.attempts import Beginning
 from tfscaling.record.events import EventLog, EventName
-from tfscaling.study.config import Recipe
+from tfscaling.study.config_types import Recipe
 from tfscaling.train import checkpoints as module
 from tfscaling.train.checkpoints import Checkpoints, Training
 from tfscaling.train.loop import Result, TrainingLoop

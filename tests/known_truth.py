@@ -17,7 +17,7 @@ from typing import Any
 import generator
 from builders import manifest_of, raw_config, write_failure
 from tfscaling.record import attempts, run_record
-from tfscaling.study import configuration
+from tfscaling.study import config_validation
 from tfscaling.study.manifest import Manifest, PlannedRun
 
 REPEATS, EPOCHS = 6, 2
@@ -102,7 +102,7 @@ def planned_runs() -> Manifest:
     }  # fmt: skip
     asked = {"limits": {"test_accuracy": {"at_least": TARGET}}}
     raw = raw_config((("platforms",), platforms), (("grid",), [block]), (("question",), asked))
-    return manifest_of(configuration.validate(raw))
+    return manifest_of(config_validation.validate(raw))
 
 
 def draw(number: int) -> TrueSet:

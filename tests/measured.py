@@ -7,12 +7,12 @@ from typing import Any
 
 import pandas as pd
 from builders import manifest_of, raw_config
-from tfscaling.study import configuration
+from tfscaling.study import config_validation
 from tfscaling.study.manifest import Manifest
 from tfscaling.study.platforms import device_kind, run_cost_usd
 from tfscaling.tables import runs_table
 from tfscaling.tables.comparison import comparison_table
-from tfscaling.tables.table_rows import QUALITY_COLUMNS
+from tfscaling.tables.row_values import QUALITY_COLUMNS
 
 PRICE = {"price_date": "2026", "price_source": "a price list"}
 PLATFORMS = {
@@ -45,7 +45,7 @@ def measured(
                       "nodes": sorted(nodes for platform, nodes in times if platform == name)}
                      for name in names]),
     )  # fmt: skip
-    planned = manifest_of(configuration.validate(raw))
+    planned = manifest_of(config_validation.validate(raw))
     rows = []
     for run in planned.runs:
         spec = run.spec

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 from tfscaling.cluster import resolver
-from tfscaling.study.config import MPI_STRATEGY
+from tfscaling.study.config_types import MPI_STRATEGY
 from tfscaling.train import optimizers, rank, strategies
 from tfscaling.train.loop import compiled
 from tfscaling.train.mpi import library as mpi

@@ -20,9 +20,11 @@ import subprocess
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from changed import concerned
@@ -31,6 +33,8 @@ from covered_lines import LIBRARY, CoveringTests, measure
 REPOSITORY = Path(__file__).resolve().parents[1]
 #: Imported once: the tests of each mutant run in a fork.
 PRELOADED = ["pandas", "scipy.stats", "matplotlib.pyplot", "msgspec", "hypothesis", "tensorflow"]
+#: Keywords whose values stay: they raise an error if a programmer has made a mistake.
+KEPT = {"frozen", "kw_only", "strict"}
 #: Seconds of tests for a mutant, by their measured durations, and seconds until tests hang.
 TESTS_S, HANGING_S = 60.0, 400.0
 #: Operators that replace each other.
@@ -63,7 +67,8 @@ def drawn(library: Path, seed: int, number: int) -> list[tuple[str, ast.expr, st
     for path in sorted(library.rglob("*.py")):
         nodes: list[ast.AST] = [ast.parse(path.read_text())]
         for node in nodes:  # grows; the parts of an f-string have no positions in Python 3.11
-            nodes += () if isinstance(node, ast.JoinedStr) else ast.iter_child_nodes(node)
+            if not isinstance(node, ast.JoinedStr) and getattr(node, "arg", None) not in KEPT:
+                nodes += ast.iter_child_nodes(node)
             for old, new in changes(node):
                 by_line[path, old.lineno].append((str(path.relative_to(library)), old, new))
     draw = random.Random(seed)
@@ -78,14 +83,26 @@ def split(text: bytes, node: ast.expr) -> tuple[bytes, bytes, bytes]:
     return text[:start], text[start:end], text[end:]
 
 
+@cache
+def seconds_of_files() -> dict[str, float]:
+    """Return how long each file of tests took in the last `make test`, if there was one."""
+    report = REPOSITORY / ".pytest_cache/test.xml"
+    seconds: dict[str, float] = defaultdict(float)
+    for case in ElementTree.parse(report).iter("testcase") if report.exists() else ():
+        seconds[f"{case.attrib['classname'].replace('.', '/')}.py"] += float(case.attrib["time"])
+    return seconds
+
+
 def tests_of_module(file: str) -> list[str]:
-    """Return the files of tests that import a module, its own file of tests first."""
-    own = f"test_{Path(file).name}"
-    return sorted(concerned([LIBRARY + file]), key=lambda test: (Path(test).name != own, test))
+    """Return the files of tests that concern a module: its own, then the fastest within TESTS_S."""
+    own, seconds = f"test_{Path(file).name}", seconds_of_files()
+    tests = sorted(concerned([LIBRARY + file]), key=lambda t: (Path(t).name != own, seconds[t], t))
+    spent = itertools.accumulate(seconds[test] for test in tests)
+    return [test for test, total in zip(tests, spent, strict=True) if total < TESTS_S]
 
 
 def run_tests(clone: Path, output: Path, names: list[str]) -> None:
-    """Run these files of tests, or these tests in their order; end with pytest's exit code."""
+    """Run these tests, or files of tests, in their order; end with pytest's exit code."""
     os.setsid()
     os.chdir(clone)
     with output.open("w") as file:
@@ -93,10 +110,13 @@ def run_tests(clone: Path, output: Path, names: list[str]) -> None:
         os.dup2(file.fileno(), 2)
 
     def choose(items: list[pytest.Item]) -> None:
-        if any("::" in name for name in names):
-            items[:] = [item for item in items if item.nodeid in names]
-            items.sort(key=lambda item: names.index(item.nodeid))
+        chosen = {}
+        for item in items:
+            for name in {item.nodeid, item.nodeid.partition("::")[0]} & places.keys():
+                chosen[item] = places[name]
+        items[:] = sorted(chosen, key=chosen.__getitem__)
 
+    places = {name: place for place, name in enumerate(names)}
     plugin = SimpleNamespace(pytest_collection_modifyitems=choose)
     files = dict.fromkeys(name.partition("::")[0] for name in names)
     words = ["-x", "-m", "not full", "-p", "no:cacheprovider", *files]
@@ -121,14 +141,14 @@ def find_failure(clone: Path, names: list[str]) -> str | None:
 
 
 def main() -> None:
-    """Test each mutant by the tests that import its module; the others by all that cover it.
+    """Test each mutant by the tests that concern its module; the others by all that cover it.
 
     Which tests cover a line is measured once for a commit, if a mutant needs it.
     """
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--number", type=int, default=60)
-    parser.add_argument("--near", action="store_true", help="only tests that import the module")
+    parser.add_argument("--near", action="store_true", help="only tests that concern the module")
     given = parser.parse_args()
     commit = subprocess.check_output(["git", "rev-parse", "HEAD"], cwd=REPOSITORY, text=True)
     measured = REPOSITORY / ".pytest_cache/mutants" / commit.strip()

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from strategy_rank import small_model, synthetic_arrays
 from tfscaling.datasets.catalogue import Arrays
-from tfscaling.study.config import MPI_STRATEGY
+from tfscaling.study.config_types import MPI_STRATEGY
 from tfscaling.train.all_reduce import EVALUATION_BATCH
 
 #: Relative, of losses and metrics: sums are rounded in another order.

@@ -7,9 +7,9 @@ from typing import Any
 import pandas as pd
 from tfscaling.page.plot_figure import Tables
 from tfscaling.study import platforms
-from tfscaling.study.config import POINT_AXES
+from tfscaling.study.config_types import POINT_AXES
 from tfscaling.tables import comparison, runs_table
-from tfscaling.tables.table_rows import QUALITY_COLUMNS
+from tfscaling.tables.row_values import QUALITY_COLUMNS
 
 
 def point(nodes: int = 1, **changes: Any) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any
 from builders import REGISTRIES, SCRIPTS, raw_config
 from tfscaling.record import run_record
 from tfscaling.record.run_record import RunRecord
-from tfscaling.study import configuration, grid, run_spec
+from tfscaling.study import acceptance, config_validation, run_spec
 
 
 def start(
@@ -29,7 +29,7 @@ def start(
     raw = raw_config((("recipes", "script"), recipe), (("grid",), [block]))
     raw["platforms"]["laptop"] |= how
     with contextlib.chdir(folder):
-        (run,) = grid.expand(configuration.validate(raw), REGISTRIES).runs
+        (run,) = acceptance.plan(config_validation.validate(raw), REGISTRIES).runs
     spec = folder / "spec.json"
     spec.write_text(run_spec.encode(run.spec))
     limits = ["--stall-timeout-s", str(stall_timeout_s), "--latency-wait-s", "5"]

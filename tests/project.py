@@ -21,7 +21,7 @@ import snakemake_server
 import yaml
 from tfscaling.page.plot_registry import PLOTS
 from tfscaling.record.run_record import completed
-from tfscaling.study.config import AXES
+from tfscaling.study.config_types import AXES
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 BIN = Path(sys.executable).parent

@@ -10,7 +10,7 @@ import generator
 import pandas as pd
 from builders import manifest_of, raw_config, write_failure
 from tfscaling.page.html_page import Plot, Results
-from tfscaling.study import configuration
+from tfscaling.study import config_validation
 from tfscaling.study.manifest import Manifest
 from tfscaling.tables import data_warnings, runs_table
 from tfscaling.tables.comparison import comparison_table
@@ -51,7 +51,7 @@ def study(runs_dir: Path, fails: bool = True) -> Study:
     price = {"usd_per_node_hour": 3.5, "price_date": "2026-01", "price_source": "a list"}
     raw = raw_config((("grid",), blocks))
     raw["platforms"]["cluster"] |= {"title": "My cluster", "instance_type": "big-8", **price}
-    planned = manifest_of(configuration.validate(raw))
+    planned = manifest_of(config_validation.validate(raw))
     for run in planned.runs:
         point, repeat = run.spec.point, run.spec.repeat
         if point.nodes == 8:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pandas as pd
 from builders import manifest_of, raw_config, write_record
-from tfscaling.study import configuration
-from tfscaling.study.config import Config
+from tfscaling.study import config_validation
+from tfscaling.study.config_types import Config
 from tfscaling.study.manifest import Manifest
 from tfscaling.tables import runs_table
 from tfscaling.tables.published_results import PublishedResult
@@ -20,7 +20,7 @@ def config_of(*blocks: dict[str, Any], **platform: Any) -> Config:
     raw = raw_config((("grid",), [{**usual, **block} for block in blocks or ({},)]))
     raw["recipes"]["strong"] = {"global_batch_size": 64, "learning_rate": 0.1, "epochs": 2}
     raw["platforms"]["cluster"].update(platform)
-    return configuration.validate(raw)
+    return config_validation.validate(raw)
 
 
 def planned_of(*blocks: dict[str, Any], **platform: Any) -> Manifest:

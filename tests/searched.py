@@ -10,8 +10,8 @@ import pandas as pd
 from builders import manifest_of, raw_config, write_record
 from measured import PRICE
 from tfscaling.conclusions.evidence import Study
-from tfscaling.study import configuration
-from tfscaling.study.config import Config
+from tfscaling.study import config_validation
+from tfscaling.study.config_types import Config
 from tfscaling.study.manifest import Manifest, PlannedRun
 from tfscaling.tables import runs_table
 from tfscaling.tables.comparison import comparison_table
@@ -29,7 +29,7 @@ def config_of(search: Mapping[str, Any], **changes: Any) -> Config:
              "nodes": [1, 2, 4], "repeats": 6}  # fmt: skip
     raw = raw_config((("grid",), [block]), (("search",), dict(search)))
     raw["platforms"] = {name: {**SHAPE, "title": f"The {name} one"} for name in ("near", "far")}
-    return configuration.validate({**raw, **changes})
+    return config_validation.validate({**raw, **changes})
 
 
 def time_s(run: PlannedRun) -> float:

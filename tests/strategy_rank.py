@@ -21,7 +21,7 @@ from tfscaling.datasets.catalogue import Arrays
 from tfscaling.launch import heartbeat
 from tfscaling.launch.rank_process import RankContext
 from tfscaling.record.events import EventLog, EventName
-from tfscaling.study.config import Measured, Recipe
+from tfscaling.study.config_types import Measured, Recipe
 from tfscaling.study.run_spec import Point, RunSpec
 from tfscaling.train import parameter_server, rank, strategies
 from tfscaling.train.all_reduce import Trainer

@@ -12,9 +12,9 @@ from builders import REPOSITORY, manifest_of, raw_config
 from snakemake.resources import Resources
 from tfscaling.plan import costed_plan, sweep_jobs
 from tfscaling.plan.sweep_jobs import Submission
-from tfscaling.study import configuration
-from tfscaling.study.config import Config
-from tfscaling.study.configuration import Sources
+from tfscaling.study import config_validation
+from tfscaling.study.config_types import Config
+from tfscaling.study.config_validation import Sources
 from tfscaling.study.manifest import PlannedRun
 
 
@@ -23,7 +23,7 @@ def config_of(budget: dict[str, Any] | None = None, repeats: int = 1, **platform
     raw = raw_config((("grid", 0, "nodes"), [1, 2, 9]), (("grid", 0, "repeats"), repeats))
     raw["platforms"]["cluster"].update({"runtime_min": 30, **platform})
     raw["budget"] = budget or {}
-    return configuration.validate(raw)
+    return config_validation.validate(raw)
 
 
 def plan_of(config: Config, runs_dir: Path) -> costed_plan.Plan:

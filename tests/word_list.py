@@ -51,8 +51,11 @@ CONSTRUCTIONS = {
     r"tells?|told": "report, print, show",
 }
 #: Packages of the library with rewritten texts, but for single modules.
-REWRITTEN = ["datasets", "files", "launch", "page", "record", "search", "tables", "train"]
-NOT_YET = ("launch/signs.py", "record/attempts.py", "record/run_states.py")
+REWRITTEN = [
+    *("cluster", "conclusions", "console", "datasets", "files", "launch", "page", "plan", "record"),
+    *("search", "stages", "study", "tables", "train"),
+]
+NOT_YET: tuple[str, ...] = ()
 _BREAK = r"(?:\s+|[\"']\s*\n\s*f?[\"']|\s*\n\s*(?:#:?|//|\*)\s*)"
 
 

@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "workflow/scripts")
 from tfscaling import TRAINER_VERSION
 from tfscaling.datasets import catalogue
 from tfscaling.record.events import EventLog
-from tfscaling.study.config import Measured, Recipe
+from tfscaling.study.config_types import Measured, Recipe
 from tfscaling.study.run_spec import Point, RunSpec
 from tfscaling.train import models, rank
 

@@ -29,7 +29,7 @@ import pandas as pd
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import measured_page
-from tfscaling.tables import estimates, table_rows
+from tfscaling.tables import estimates, table_files
 
 #: The peers that a training is compared with, by recipe.
 PUBLISHED, PYTORCH = "legacy_fit", "pytorch"
@@ -199,7 +199,7 @@ def main() -> None:
     parser.add_argument("runs", type=Path, help="runs.csv of the sweep")
     parser.add_argument("--page", type=Path, help="write between the markers of this page")
     args = parser.parse_args()
-    measured_page.show(tables(table_rows.read_table(args.runs)), args.page)
+    measured_page.show(tables(table_files.read_table(args.runs)), args.page)
 
 
 if __name__ == "__main__":

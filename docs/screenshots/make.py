@@ -30,13 +30,13 @@ from tfscaling.search import study_searches  # noqa: E402
 from tfscaling.stages import write_page  # noqa: E402
 from tfscaling.stages import write_tables as stages  # noqa: E402
 from tfscaling.stages.study_folder import StudyFolder  # noqa: E402
-from tfscaling.study import config_files, configuration, grid  # noqa: E402
-from tfscaling.study.config import POINT_AXES  # noqa: E402
+from tfscaling.study import acceptance, config_files, config_validation  # noqa: E402
+from tfscaling.study.config_types import POINT_AXES  # noqa: E402
 from tfscaling.study.platforms import run_cost_usd  # noqa: E402
 from tfscaling.study.registries import Registries  # noqa: E402
-from tfscaling.tables import runs_table, table_rows  # noqa: E402
-from tfscaling.tables.rows import RunRow  # noqa: E402
-from tfscaling.tables.table_rows import point_of  # noqa: E402
+from tfscaling.tables import runs_table, table_files  # noqa: E402
+from tfscaling.tables.row_types import RunRow  # noqa: E402
+from tfscaling.tables.row_values import point_of  # noqa: E402
 from tfscaling.train.models import MODELS  # noqa: E402
 from tfscaling.train.strategies import STRATEGIES  # noqa: E402
 
@@ -68,7 +68,7 @@ class Example(NamedTuple):
 
 
 def kept_runs(path: Path) -> Callable[[StudyFolder], pd.DataFrame]:
-    """A kept table of runs; columns that are newer than the file are empty."""
+    """Return a reader of a kept table of runs; columns that are newer than the file are empty."""
 
     def kept(study: StudyFolder) -> pd.DataFrame:
         texts = pd.read_csv(path, dtype=str, keep_default_na=False)
@@ -80,9 +80,9 @@ def kept_runs(path: Path) -> Callable[[StudyFolder], pd.DataFrame]:
 
 
 def published_runs(study: StudyFolder) -> pd.DataFrame:
-    """A run of each configuration with its published time, loss and accuracy, at today's price."""
+    """Return a run of each configuration with its published results, at today's price."""
     axes = [name for name in POINT_AXES if name != "recipe"]
-    published = table_rows.read_table(ROOT / "resources/published_results.csv").set_index(axes)
+    published = table_files.read_table(ROOT / "resources/published_results.csv").set_index(axes)
     rows = []
     for run, row in zip(study.manifest.runs, study.read("runs").to_dict("records"), strict=True):
         found = published.loc[tuple(row[axis] for axis in axes)]
@@ -94,9 +94,9 @@ def published_runs(study: StudyFolder) -> pd.DataFrame:
 
 
 def searched_runs(study: StudyFolder) -> pd.DataFrame:
-    """The runs of the repeats study that a search makes, round after round."""
+    """Return the runs of the repeats study that a search makes, round after round."""
     manifest, runs = study.manifest, kept_runs(REPEATS)(study)
-    names = [(point_of(row), int(row.repeat)) for row in table_rows.typed(RunRow, runs)]
+    names = [(point_of(row), int(row.repeat)) for row in table_files.typed(RunRow, runs)]
     wanted, made = {(run.spec.point, 1) for run in manifest.runs}, set()
     while wanted:
         made |= wanted
@@ -107,7 +107,7 @@ def searched_runs(study: StudyFolder) -> pd.DataFrame:
 
 
 def kept_page(name: str, overlay: Path | None = None) -> Example:
-    """A page with its runs, epochs and, without `overlay`, its configuration in a folder here."""
+    """Make a page from the runs and epochs in a folder here, and its configuration or `overlay`."""
     folder = HERE / name
     runs = kept_runs(folder / "runs.csv")
     return Example(overlay or folder / "config.yaml", {}, runs, folder / "epochs.csv")
@@ -179,8 +179,8 @@ def make(example: Example, folder: Path) -> Path:
     """Tables, plots and page of a study; returns the page."""
     files = (ROOT / "config/platforms.yaml", example.overlay)
     raw = config_files.merge([(str(path), config_files.read(path)) for path in files])
-    config = configuration.validate({**raw, **example.changes})
-    manifest = grid.expand(config, Registries(MODELS, STRATEGIES, DATASETS))
+    config = config_validation.validate({**raw, **example.changes})
+    manifest = acceptance.plan(config, Registries(MODELS, STRATEGIES, DATASETS))
     study = StudyFolder(folder)
     study.details.mkdir(parents=True, exist_ok=True)
     (study.details / "config.json").write_bytes(msgspec.json.encode(config))
@@ -191,14 +191,14 @@ def make(example: Example, folder: Path) -> Path:
         texts.reindex(columns=list(runs_table.EPOCH_COLUMNS)).to_csv(
             study.table("epochs"), index=False
         )
-    table_rows.write_csv(example.runs(study), study.table("runs"))
+    table_files.write_csv(example.runs(study), study.table("runs"))
     for stage in (stages.compare, stages.analyse, write_page.page):
         stage(study)
     return folder / "report.html"
 
 
 def take(page: Path, picture: Path, width: int, height: int) -> None:
-    """A picture of the first screen of the page, in a frame of this size in pixels."""
+    """Take a picture of the first screen of the page; width and height are in pixels."""
     from PIL import Image
 
     shown = page.with_name("frame.html")

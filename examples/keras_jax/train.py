@@ -17,7 +17,7 @@ rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 
 
 def mnist(part, number):
-    """This process's examples of the first `number`, as many as those of any other."""
+    """Return this process's share of the first `number` examples; all shares are equally large."""
     with np.load(path) as arrays:
         images, labels = arrays[f"x_{part}"], arrays[f"y_{part}"]
     mine = slice(rank, number // (ranks * batch_size) * ranks * batch_size, ranks)

@@ -27,7 +27,7 @@ def mnist(part, number):
 
 
 def average(*values):
-    """The mean over all ranks of each value."""
+    """Return the mean over all ranks of each value."""
     total = torch.tensor(values, dtype=torch.float64)
     dist.all_reduce(total)
     return (total / dist.get_world_size()).tolist()

@@ -49,7 +49,7 @@ class Target:
     glibc: str
 
     def environment(self) -> dict[str, str]:
-        """What the markers of a lock may ask for."""
+        """Return the variables that markers of a lock may use."""
         own = platform.python_version()
         full = own if own.startswith(f"{self.python}.") else f"{self.python}.99"
         return {
@@ -59,7 +59,7 @@ class Target:
         }  # fmt: skip
 
     def platforms(self) -> list[str]:
-        """The platforms whose wheels run there, the newest first, as pip names them."""
+        """Return the platforms whose wheels run there, newest first, as pip names them."""
         newest = version(self.glibc)[1]
         tags = [f"manylinux_2_{minor}" for minor in range(newest, 4, -1)]
         tags += [tag for tag, glibc in reversed(MANYLINUX.items()) if glibc[1] <= newest]
@@ -76,7 +76,7 @@ class Manifest:
 
     @classmethod
     def read(cls, folder: Path) -> Manifest:
-        """Raises WheelhouseError if the folder is none that `make wheelhouse` has finished."""
+        """Read the manifest; raise WheelhouseError unless `make wheelhouse` finished the folder."""
         try:
             content = json.loads((folder / MANIFEST).read_text())
         except (OSError, ValueError) as error:
@@ -96,7 +96,7 @@ def version(text: str) -> tuple[int, int]:
 
 
 def own_target() -> Target:
-    """This machine and this Python."""
+    """Return this machine and this Python as a target."""
     machine = {"arm64": "aarch64", "AMD64": "x86_64"}.get(platform.machine(), platform.machine())
     library, glibc = platform.libc_ver()
     python = "{}.{}".format(*sys.version_info)
@@ -175,7 +175,7 @@ def download(locks: Sequence[Path], target: Target, wheels: Path) -> str:
 
 
 def download_own(own: Sequence[Path], locks: Sequence[Path], target: Target, wheels: Path) -> str:
-    """The packages that users list, with what they need; returns the glibc of their wheels."""
+    """Download the users' packages with their dependencies; return the glibc of their wheels."""
     locked = [package for lock in locks for package in packages(lock.read_text(), target)]
     before = {path.name for path in wheels.iterdir()}
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as versions:
@@ -203,7 +203,7 @@ class Package:
 
 
 def packages(lock: str, target: Target) -> Iterator[Package]:
-    """The packages that a lock has for the target."""
+    """Yield the packages that a lock has for the target."""
     from packaging.markers import Marker
 
     for entry in re.split(r"\n(?=[a-z0-9])", lock):
@@ -216,7 +216,7 @@ def packages(lock: str, target: Target) -> Iterator[Package]:
 
 
 def glibc_of(wheel: str) -> tuple[int, int]:
-    """The oldest glibc on which a wheel runs, by its name; (0, 0) if it needs none."""
+    """Return the oldest glibc on which a wheel runs, by its name; (0, 0) if it needs none."""
     tags = wheel.removesuffix(".whl").split("-")[-1].split(".")
     found = [re.match(r"manylinux(?:_(\d+)_(\d+)|\d+)", tag) for tag in tags]
     versions = [(int(tag[1]), int(tag[2])) if tag[1] else MANYLINUX[tag[0]] for tag in found if tag]
@@ -224,7 +224,7 @@ def glibc_of(wheel: str) -> tuple[int, int]:
 
 
 def prepared(config: Path) -> list[Path]:
-    """The prepared data that a configuration uses, made by the workflow's own rule if need be."""
+    """Return the prepared data of a configuration, made by the workflow's rule if it is missing."""
     words = ["snakemake", "--profile", "profiles/local", "--configfile", str(config)]
     target = "prepare_datasets"
     summary = run([*words, "--summary", "--", target], f"{config} has no plan").splitlines()
@@ -238,13 +238,13 @@ def prepared(config: Path) -> list[Path]:
 
 
 def branch() -> list[str]:
-    """The branch that is checked out, so that a clone has it too."""
+    """Return the branch that is checked out, so that a clone has it too."""
     shown = subprocess.run(["git", "branch", "--show-current"], capture_output=True, text=True)
     return shown.stdout.split()
 
 
 def run(command: Sequence[str], complaint: str) -> str:
-    """A program's output; WheelhouseError with its last words if it fails."""
+    """Run a program and return its output; raise WheelhouseError with its last words."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         said = (done.stderr.strip() or done.stdout.strip()).splitlines()[-8:]
@@ -289,7 +289,7 @@ def check(folder: Path, locks: Sequence[Path], own_files: Sequence[Path] = ()) -
 
 
 def check_files(folder: Path, manifest: Manifest, part: str) -> list[Path]:
-    """The files of one part; WheelhouseError with the first that is not as it was made."""
+    """Return the files of one part; raise WheelhouseError about the first that has changed."""
     paths = [folder / name for name in manifest.files if name.startswith(f"{part}/")]
     for path in paths:
         what = None

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 import yaml
 from tfscaling.study import config_files
-from tfscaling.study.config import Platform
+from tfscaling.study.config_types import Platform
 
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[1]
@@ -76,14 +76,14 @@ def machine_types() -> dict[str, MachineType]:
 
 
 def read_platforms(path: Path) -> dict[str, Platform]:
-    """The platforms of a configuration file by their names."""
+    """Read the platforms of a configuration file, by name."""
     return msgspec.convert(config_files.read(str(path))["platforms"], dict[str, Platform])
 
 
 def problems(kind: Kind, text: str, platforms: Mapping[str, Platform]) -> list[str]:
-    """What is wrong with a definition, one sentence each; none if it is right.
+    """Return what is wrong with a definition, one sentence each.
 
-    The platforms are those whose `cloud` is the definition's.
+    Only platforms whose `cloud` is that of the definition are compared with it.
     """
     definition = kind.read(text)
     found = list(definition.problems)
@@ -137,7 +137,7 @@ _MODULE = "schedmd-slurm-gcp-v6-"
 
 
 def blueprint(text: str) -> Definition:
-    """The partitions of a blueprint, and what is wrong with its structure."""
+    """Return the partitions of a blueprint, and the errors of its structure."""
     content = yaml.safe_load(text)
     modules = [
         module for group in content.get("deployment_groups", []) for module in group["modules"]
@@ -182,7 +182,7 @@ def _blueprint_nodes(module: Mapping[str, Any]) -> Nodes:
 
 
 def _toolkit_settings() -> dict[str, list[str]]:
-    """Module of the Cluster Toolkit → the names of its settings."""
+    """Return the names of the settings of each Cluster Toolkit module."""
     content = yaml.safe_load((REPOSITORY / "provision/gcp/toolkit_variables.yaml").read_text())
     return msgspec.convert(content["modules"], dict[str, list[str]])
 
@@ -240,7 +240,7 @@ def _problems_of_modules(modules: list[Mapping[str, Any]]) -> Iterator[str]:
 
 # --- AWS: ParallelCluster, Parallel Computing Service
 def parallelcluster(text: str) -> Definition:
-    """The partitions of a configuration of ParallelCluster."""
+    """Return the partitions of a ParallelCluster configuration."""
     queues = yaml.safe_load(text).get("Scheduling", {}).get("SlurmQueues", [])
     return Definition(
         tuple(
@@ -285,7 +285,7 @@ _Template.add_multi_constructor("!", _argument)
 
 
 def pcs(text: str) -> Definition:
-    """The partitions of a template with a cluster of Parallel Computing Service."""
+    """Return the partitions of a template with a cluster of Parallel Computing Service."""
     resources = yaml.load(text, Loader=_Template)["Resources"]
     groups, queues = (
         {

@@ -25,20 +25,20 @@ sys.exit(status)
 
 
 def _output(*command: str) -> list[str]:
-    """The lines that a program printed if it failed, else none; each names a file."""
+    """Return the lines that a program printed if it failed; each names a file."""
     environ = {**os.environ, "AWS_DEFAULT_REGION": "eu-central-1"}  # nothing is asked there
     done = subprocess.run(command, capture_output=True, text=True, env=environ, check=False)
     return (done.stdout + done.stderr).splitlines() if done.returncode else []
 
 
 def parallelcluster(*paths: Path) -> list[str]:
-    """What ParallelCluster's schema refuses; it knows no instance types and no regions."""
+    """Return what ParallelCluster's schema refuses; it covers no instance types and no regions."""
     python = TOOLS / "aws-parallelcluster/bin/python"
     return _output(str(python), "-c", _PARALLELCLUSTER, *map(str, paths))
 
 
 def cloudformation(*paths: Path) -> list[str]:
-    """What cfn-lint refuses, by the resource types' own schemas."""
+    """Return what cfn-lint refuses, by the resource types' own schemas."""
     lint = TOOLS / "cfn-lint/bin/cfn-lint"
     options = ("--regions", "eu-central-1", "--format", "parseable")
     return _output(str(lint), *options, "--", *map(str, paths))

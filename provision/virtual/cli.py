@@ -73,7 +73,7 @@ def env(args: argparse.Namespace) -> None:
 
 
 def plan_with(args: argparse.Namespace) -> Plan:
-    """The plan of the running cluster, which has the machine `args.name`."""
+    """Return the plan of the running cluster, which has the machine `args.name`."""
     plan = lifecycle.load(args.root)
     if args.name not in plan.machines:
         raise RuntimeError(f"no node '{args.name}'; there are: {', '.join(plan.machines)}")

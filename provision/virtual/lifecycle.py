@@ -37,7 +37,7 @@ def locked(root: Path) -> Iterator[None]:
 
 
 def load(root: Path) -> Plan:
-    """The plan of the cluster that is up at `root`."""
+    """Load the plan of the cluster that is up at `root`."""
     if not (root / "cluster.json").exists() or not namespaces(root):
         raise RuntimeError(f"no cluster is up at {root}; start one with 'cluster up'")
     return Plan.load(root)
@@ -78,7 +78,7 @@ def troubles(plan: Plan) -> list[str]:
 
 
 def last_log_lines(root: Path) -> str:
-    """The last 5 lines of the 4 logs that tell most: of failed boots, munge, the controller."""
+    """Return the last 5 lines of up to 4 logs: failed boots, munge and the controller first."""
     telling = ("boot.", "munged.", "slurmctld.")
     files = [file for file in (root / "log").glob("*") if file.stat().st_size]
     files.sort(key=lambda file: (not file.name.startswith(telling), file.name))
@@ -125,7 +125,7 @@ def export_line(root: Path) -> str:
 
 
 def already_up(root: Path, shape: Shape) -> bool:
-    """True if this very cluster runs; what a reboot or `down --keep-logs` left is removed."""
+    """Return whether this very cluster runs, after removing what a reboot or `down` left."""
     if not root.exists() or not any(root.iterdir()):
         return False
     if not (root / "cluster.json").exists():
@@ -143,7 +143,7 @@ def already_up(root: Path, shape: Shape) -> bool:
 
 
 def down_command(root: Path) -> str:
-    """The command that removes the cluster, as it can be typed in the current folder."""
+    """Return the command that removes the cluster, to be typed in the current folder."""
     program = Path(__file__).resolve().with_name("cluster")
     here = program.relative_to(Path.cwd()) if program.is_relative_to(Path.cwd()) else program
     is_default = root == program.parents[2] / ".cluster"

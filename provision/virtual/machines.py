@@ -37,7 +37,7 @@ def wait_until(condition: Callable[[], bool], what: str, seconds: float = WAIT_S
 
 
 def environment(root: Path) -> dict[str, str]:
-    """What daemons inherit: nothing of the caller's, who may sit inside another Slurm job."""
+    """Return the daemons' environment: nothing of the caller's, who may be in another Slurm job."""
     return {"PATH": SYSTEM_PATH, "HOME": "/root", "SLURM_CONF": str(root / "etc/slurm.conf")}
 
 
@@ -45,7 +45,7 @@ def environment(root: Path) -> dict[str, str]:
 
 
 def processes(file: Path) -> Iterator[int]:
-    """The processes inside one namespace (zombies have left theirs)."""
+    """Yield the processes inside one namespace, without zombies."""
     wanted = os.stat(file)
     for entry in os.listdir("/proc"):
         if entry.isdigit() and inside(int(entry), wanted):
@@ -88,7 +88,7 @@ def kill_all(file: Path) -> None:
 
 
 def init_process(root: Path, machine: str) -> int | None:
-    """The machine's process 1, by its pid on the host; None when its power is off."""
+    """Return the machine's process 1, by its pid on the host; None when its power is off."""
     file = namespace(root, machine)
     for pid in processes(file) if file.exists() else ():
         try:
@@ -102,12 +102,12 @@ def init_process(root: Path, machine: str) -> int | None:
 
 
 def daemon(machine: str) -> str:
-    """The name of a machine's Slurm daemon."""
+    """Return the name of a machine's Slurm daemon."""
     return {CONTROLLER: "slurmctld", DATABASE: "slurmdbd"}.get(machine, "slurmd")
 
 
 def daemon_command(root: Path, machine: str, booted: bool = False) -> list[str]:
-    """The command line that starts a machine's Slurm daemon in the background."""
+    """Return the command line that starts a machine's Slurm daemon in the background."""
     if machine == CONTROLLER:
         return ["slurmctld"]
     if machine == DATABASE:
@@ -177,7 +177,7 @@ def power_on(plan: Plan, machine: str) -> subprocess.Popen[bytes]:
 
 
 def power_off(plan: Plan, machine: str) -> None:
-    """A power cut: all its processes, and no goodbye."""
+    """Cut a machine's power: kill all of its processes at once."""
     plug(plan, machine, "down")  # first: a machine without power sends nothing
     kill_all(namespace(plan.root, machine))
 
@@ -193,7 +193,7 @@ def start_power(root: Path) -> None:
 
 
 def enter(root: Path, machine: str, words: list[str], directory: str) -> list[str]:
-    """The command line that runs `words` on a machine."""
+    """Return the command line that runs `words` on a machine."""
     init = init_process(root, machine)
     if init is None:
         raise RuntimeError(f"{machine} is not running")

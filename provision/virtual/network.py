@@ -37,7 +37,7 @@ def host_link(root: Path) -> str:
 
 
 def host_networks() -> list[IPv4Network]:
-    """The IPv4 networks this machine has a route to, default routes aside."""
+    """Return the IPv4 networks this machine has a route to, default routes aside."""
     routes = json.loads(command("ip", "-json", "-4", "route", "show", "table", "all"))
     networks = (IPv4Network(r["dst"], strict=False) for r in routes if r["dst"] != "default")
     return [network for network in networks if network.prefixlen >= 8]  # VPNs halve the default
@@ -48,7 +48,7 @@ def namespace(root: Path, machine: str) -> Path:
 
 
 def namespaces(root: Path) -> list[Path]:
-    """The namespaces that exist: a plain file in ROOT/net is what a reboot leaves of one."""
+    """Return the namespaces that exist; after a reboot, a plain file in ROOT/net may remain."""
     kernel = os.stat("/proc/self/ns/net").st_dev
     files = sorted((root / "net").glob("*"))
     return [file for file in files if file.stat().st_dev == kernel]

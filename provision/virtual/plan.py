@@ -22,7 +22,7 @@ PRIVATE_NETWORKS = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")
 
 @dataclass(frozen=True)
 class Partition:
-    """One Slurm partition with nodes of its own, named after it: cpu1, cpu2, …"""
+    """Slurm partition and its nodes, which are named after it: cpu1, cpu2 and so on."""
 
     name: str
     nodes: int

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import pytest
 from project import QUICK, REPOSITORY, SMALL_MODEL, Project
 from tfscaling.record import events
-from tfscaling.study import configuration, grid, run_spec
+from tfscaling.study import acceptance, config_validation, run_spec
 from tfscaling.study.registries import Registries
 from tfscaling.study.run_spec import RunSpec
 from tfscaling.train.models import MODELS
@@ -241,8 +241,8 @@ def specified(grid_of: list[dict[str, Any]], **setups: list[str]) -> list[RunSpe
         "recipes": RECIPES,
         "platforms": {name: {**usual, "setup": lines} for name, lines in setups.items()},
     }
-    config = configuration.validate(raw)
-    return [run.spec for run in grid.expand(config, Registries(MODELS, STRATEGIES)).runs]
+    config = config_validation.validate(raw)
+    return [run.spec for run in acceptance.plan(config, Registries(MODELS, STRATEGIES)).runs]
 
 
 def blocks(faults: dict[str, Fault], platform: str) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from project import QUICK, REPOSITORY, SMALL_MODEL, Project
 from tfscaling.record import events
-from tfscaling.study import configuration, grid, run_spec
+from tfscaling.study import acceptance, config_validation, run_spec
 from tfscaling.study.registries import Registries
 from tfscaling.train.models import MODELS
 from tfscaling.train.strategies import STRATEGIES
@@ -40,9 +40,9 @@ def specified(folder: Path, strategy: str, **changes: Any) -> Path:
         "recipes": {"long": {**recipe, **changes}},
         "platforms": {"cluster": platform},
     }
-    config = configuration.validate(raw)
+    config = config_validation.validate(raw)
     with contextlib.chdir(folder):  # of the model
-        (run,) = grid.expand(config, Registries(MODELS, STRATEGIES)).runs
+        (run,) = acceptance.plan(config, Registries(MODELS, STRATEGIES)).runs
     path = folder / "spec.json"
     path.write_text(run_spec.encode(run.spec))
     return path

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from ranks import ranks_of
 from shared import made_once
-from tfscaling.study.config import MPI_STRATEGY
+from tfscaling.study.config_types import MPI_STRATEGY
 from tfscaling.study.geometry import Geometry
 from tfscaling.train.strategies import STRATEGIES
 

@@ -37,3 +37,16 @@ def test_a_module_of_the_library_has_the_tests_of_its_package() -> None:
     found = concerned(["workflow/scripts/tfscaling/record/run_record.py"])
     assert "tests/unit/record/test_run_record.py" in found
     assert all(test.startswith("tests/unit/record/") for test in found)
+
+
+@pytest.mark.parametrize(
+    ("module", "test"),
+    [
+        ("conclusions/answers/choosing.py", "tests/unit/conclusions/test_decision.py"),
+        ("study/recipes.py", "tests/unit/study/test_recipes.py"),
+        ("train/mpi/library.py", "tests/unit/train/test_mpi_all_reduce.py"),
+        ("train/rank.py", "tests/unit/train/test_rank.py"),
+    ],
+)
+def test_a_module_that_no_test_imports_has_tests_all_the_same(module: str, test: str) -> None:
+    assert test in concerned([f"workflow/scripts/tfscaling/{module}"])

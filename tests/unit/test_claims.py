@@ -21,7 +21,7 @@ from tfscaling.conclusions import clouds, findings
 from tfscaling.conclusions.answers.answer import answers_by_goal
 from tfscaling.conclusions.answers.answer_types import Answer
 from tfscaling.conclusions.evidence import Study
-from tfscaling.study.config import Limit, Question
+from tfscaling.study.config_types import Limit, Question
 from tfscaling.tables.estimates import INCONCLUSIVE, SUPPORTED
 
 FALSE_MAX = 0.05

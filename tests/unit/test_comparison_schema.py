@@ -14,9 +14,9 @@ from jsonschema import Draft202012Validator
 from project import REPOSITORY
 from rows import published_result, tables_of
 from tfscaling.record.metrics import METRICS
-from tfscaling.study import configuration
+from tfscaling.study import config_validation
 from tfscaling.study.manifest import Manifest
-from tfscaling.tables import table_rows
+from tfscaling.tables import table_files
 from tfscaling.tables.comparison import COLUMNS, comparison_table
 from tfscaling.tables.runs_table import PROJECTED
 
@@ -48,7 +48,7 @@ def planned_runs(repeats: int) -> Manifest:
     raw["question"] = {"limits": {"test_accuracy": {"at_least": 0.98}}}
     raw["recipes"]["strong"] = {"global_batch_size": 64, "learning_rate": 0.1, "epochs": 2}
     raw["recipes"]["strong"]["quality"] = {"metric": "test_loss", "unit": "nats"}
-    return manifest_of(configuration.validate(raw))
+    return manifest_of(config_validation.validate(raw))
 
 
 def spoil(planned: Manifest, runs_dir: Path) -> None:
@@ -78,7 +78,7 @@ def rows(request: pytest.FixtureRequest, tmp_path: Path) -> list[dict[str, Any]]
     comparison_table(runs, planned, {"nodes": 1}, [PUBLISHED]).to_csv(
         tmp_path / "comparison.csv", index=False
     )
-    table = table_rows.read_table(tmp_path / "comparison.csv")
+    table = table_files.read_table(tmp_path / "comparison.csv")
     return [
         {str(key): None if pd.isna(value) else value for key, value in row.items()}
         for row in table.to_dict("records")

@@ -21,8 +21,8 @@ from snakemake_executor_plugin_slurm_sweep import queue
 from tfscaling.cluster import slurm_client
 from tfscaling.conclusions import forecast
 from tfscaling.launch import heartbeat, supervisor
-from tfscaling.study import grid
-from tfscaling.study.config import Comparison
+from tfscaling.study import grid_checks
+from tfscaling.study.config_types import Comparison
 from tfscaling.tables import estimates
 from tfscaling.tables.run_counts import RULE
 
@@ -196,7 +196,7 @@ FACTS = [
     ("docs/checkpoints.md", f"They have {supervisor.CHECKPOINT_GRACE_S:.0f} seconds"),
     ("docs/faults.md", f"after {PAUSES}, then {slurm_client.PAUSES_S[-1]:.0f} s"),
     ("docs/faults.md", f"{WORDS[queue.ABSENT_ANSWERS]} answers in at least {queue.ABSENT_S:.0f} s"),
-    ("docs/troubleshooting.md", f"allowed: {grid.RUNS_MAX:,}"),
+    ("docs/troubleshooting.md", f"allowed: {grid_checks.RUNS_MAX:,}"),
     ("docs/troubleshooting.md", f"takes longer than {slurm_client.TIMEOUT_S:.0f} s"),
 ]
 

@@ -16,8 +16,8 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 from project import REPOSITORY
-from tfscaling.study.config import Config
-from tfscaling.study.configuration import of, structs
+from tfscaling.study.config_types import Config
+from tfscaling.study.config_validation import of, structs
 
 #: Files of the configuration, and the folder in which each is used if it is another one.
 CONFIGURATIONS: dict[str, str | None] = dict.fromkeys(
@@ -41,7 +41,7 @@ def generate(repository: Path, *arguments: str) -> subprocess.CompletedProcess[s
 def test_a_new_key_reaches_schema_and_readme(tmp_path: Path) -> None:
     for name in ("workflow", "config", "docs"):
         shutil.copytree(REPOSITORY / name, tmp_path / name)
-    types = tmp_path / "workflow/scripts/tfscaling/study/config.py"
+    types = tmp_path / "workflow/scripts/tfscaling/study/config_types.py"
     head = "class PlotOptions(Keys, frozen=True, kw_only=True):\n"
     key = '    dpi: Annotated[int, number("dpi", ge=50)] = 100\n    """This is the resolution."""\n'
     before, after = types.read_text().split(head)

@@ -19,8 +19,8 @@ from tfscaling.launch.signs import Signs
 from tfscaling.page import plot_figure
 from tfscaling.page.html_page import render
 from tfscaling.page.plot_registry import PLOTS
-from tfscaling.study import config_files, configuration
-from tfscaling.tables import comparison, display, runs_table, table_rows
+from tfscaling.study import config_files, config_validation
+from tfscaling.tables import comparison, display, runs_table, table_files
 from tfscaling.tables.comparison import comparison_table
 
 #: A page would run it, a spreadsheet would calculate it, matplotlib would set it as a formula.
@@ -50,7 +50,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
     folder = tmp_path_factory.mktemp("runs")
     raw = raw_config((("platforms", "cluster", "title"), HOSTILE))
     raw["platforms"]["cluster"] |= {"instance_type": HOSTILE, "cloud": HOSTILE}
-    planned = manifest_of(configuration.validate(raw))
+    planned = manifest_of(config_validation.validate(raw))
     with changed(write_record(folder, planned.runs[0])) as record:
         for rank in record["ranks"]:
             rank["host"] = HOSTILE
@@ -85,19 +85,19 @@ def test_the_comparison_as_markdown_has_no_element_of_theirs(study: Study) -> No
 
 def test_no_text_of_theirs_is_a_formula_of_a_spreadsheet(study: Study, tmp_path: Path) -> None:
     for name, table in (("runs", study.runs), ("comparison", study.comparison)):
-        table_rows.write_csv(table, tmp_path / f"{name}.csv")
+        table_files.write_csv(table, tmp_path / f"{name}.csv")
         with (tmp_path / f"{name}.csv").open(newline="") as file:
             cells = [cell for row in csv.reader(file) for cell in row]
         assert any("onerror" in cell for cell in cells)
         risky = [cell for cell in cells if cell.startswith(("=", "+", "@", "\t", "\r"))]
         assert not risky
-    read = table_rows.read_table(tmp_path / "runs.csv")
+    read = table_files.read_table(tmp_path / "runs.csv")
     assert read["hosts"][0] == f"'{HOSTILE}" or HOSTILE in read["hosts"][0]
 
 
 def test_whole_numbers_beside_missing_values_stay_whole(tmp_path: Path) -> None:
     table = pd.DataFrame({"hours": [1, None, 0.5, "-x"], "text": "a"}, dtype=object)
-    table_rows.write_csv(table, tmp_path / "table.csv")
+    table_files.write_csv(table, tmp_path / "table.csv")
     assert (tmp_path / "table.csv").read_text() == "hours,text\n1,a\n,a\n0.5,a\n'-x,a\n"
 
 
@@ -154,6 +154,6 @@ def test_a_configuration_file_makes_no_object_of_python(tmp_path: Path) -> None:
     (tmp_path / "made").mkdir()
     text = f'study: !!python/object/apply:os.rmdir ["{tmp_path}/made"]\n'
     (tmp_path / "hostile.yaml").write_text(text)
-    with pytest.raises(configuration.ConfigError, match="hostile.yaml"):
+    with pytest.raises(config_validation.ConfigError, match="hostile.yaml"):
         config_files.read(str(tmp_path / "hostile.yaml"))
     assert (tmp_path / "made").is_dir()

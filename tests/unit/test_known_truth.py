@@ -20,7 +20,7 @@ from tfscaling.conclusions.answers.answer import answers_by_goal
 from tfscaling.conclusions.answers.answer_types import Answer
 from tfscaling.conclusions.evidence import Study
 from tfscaling.record import attempts
-from tfscaling.tables import runs_table, table_rows
+from tfscaling.tables import runs_table, table_files
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.estimates import SUPPORTED
 
@@ -71,7 +71,7 @@ def _as_read(table: pd.DataFrame, folder: Path) -> pd.DataFrame:
     """The table as the next program reads it."""
     path = folder / "table.csv"
     table.to_csv(path, index=False)
-    return table_rows.read_table(path)
+    return table_files.read_table(path)
 
 
 def points(one: Made) -> Iterator[tuple[known_truth.TruePoint, dict[str, Any]]]:

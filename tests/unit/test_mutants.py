@@ -25,6 +25,7 @@ from covered_lines import LIBRARY, CoveringTests
         }),
         ("a = (b *\n    c)", {"a = ((b / c))"}),
         ("f'{a + 1}'", set()),
+        ("zip(x, y, strict=True)", set()),
     ],
 )  # fmt: skip
 def test_each_change_replaces_one_expression(text: str, expected: set[str], tmp_path: Path) -> None:
@@ -41,6 +42,26 @@ def test_each_change_replaces_one_expression(text: str, expected: set[str], tmp_
         assert ast.dump(ast.parse(changed)) != ast.dump(ast.parse(text))
         found.add(changed)
     assert found == expected
+
+
+def test_a_module_is_tested_by_its_own_tests_then_the_fastest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, *others = mutants.tests_of_module("tables/display.py")
+    assert own == "tests/unit/tables/test_display.py" and len(others) > 2
+    assert others == sorted(others)
+    (tmp_path / ".pytest_cache").mkdir()
+    cases = "".join(
+        f'<testcase classname="{test[:-3].replace("/", ".")}" time="{seconds}"/>' * 2
+        for test, seconds in zip(others, [40, *range(len(others) - 1, 0, -1)], strict=True)
+    )
+    (tmp_path / ".pytest_cache/test.xml").write_text(f"<testsuite>{cases}</testsuite>")
+    monkeypatch.setattr(mutants, "REPOSITORY", tmp_path)
+    mutants.seconds_of_files.cache_clear()
+    try:
+        assert mutants.tests_of_module("tables/display.py") == [own, *others[:0:-1]]
+    finally:
+        mutants.seconds_of_files.cache_clear()
 
 
 def test_a_line_is_tested_by_the_tests_that_ran_it_the_nearest_and_fastest_first(

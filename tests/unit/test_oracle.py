@@ -108,10 +108,13 @@ ALL_WAYS = {
 MODELS_OF_PROCESS = 20
 
 
-def check_random_models(folder: Path, numbers: range, are_few: bool = False) -> None:
-    """Compare them with `fit`, in all ways or, if they are few, in two ways on two replicas."""
+def compare_random_models(folder: Path, numbers: range, are_few: bool = False) -> int:
+    """Compare models with `fit`, in all ways or, if they are few, in two ways on two replicas.
+
+    Returns how many were compared.
+    """
     print(f"SEED={SEED}: random models {numbers.start} to {numbers.stop - 1}")
-    cpu_s = 0.0
+    cpu_s, compared = 0.0, 0
     for first in numbers[::MODELS_OF_PROCESS]:
         place = (SEED, first, min(first + MODELS_OF_PROCESS, numbers.stop), int(are_few))
         cases = dict(drawn_models.cases(*place))
@@ -127,18 +130,21 @@ def check_random_models(folder: Path, numbers: range, are_few: bool = False) -> 
             largest = check(name, case, found[name])
             own_s = sum(rank["cpu_s"] for ranks in found[name].values() for rank in ranks)
             cpu_s += own_s
+            compared += 1
             print(f"{name}, {case.precision}: deviation {largest:.1e}, {own_s:.0f} s of CPU")
     print(f"{cpu_s:.0f} s of CPU")
+    return compared
 
 
 def test_random_models_on_two_replicas_train_as_fit_does(tmp_path: Path) -> None:
-    check_random_models(tmp_path, ON_TWO_REPLICAS, are_few=True)
+    compared = compare_random_models(tmp_path, ON_TWO_REPLICAS, are_few=True)
+    assert compared == len(ON_TWO_REPLICAS)
 
 
 @pytest.mark.full
 @pytest.mark.timeout(MODEL_LIMIT_S * len(IN_ALL_WAYS))
 def test_random_models_in_all_ways_train_as_fit_does(tmp_path: Path) -> None:
-    check_random_models(tmp_path, IN_ALL_WAYS)
+    assert compare_random_models(tmp_path, IN_ALL_WAYS) == len(IN_ALL_WAYS)
 
 
 def test_three_layers_of_ordinary_widths_train_as_fit_does(tmp_path: Path) -> None:

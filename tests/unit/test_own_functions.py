@@ -14,12 +14,10 @@ from builders import REGISTRIES, raw_config, refused
 from tfscaling.datasets import catalogue
 from tfscaling.record import prepared_data, run_states
 from tfscaling.record.run_record import PreparedData
-from tfscaling.study import configuration, grid, user_code
-from tfscaling.study.config import CROSS_ENTROPY, Recipe
-from tfscaling.study.configuration import ConfigError
+from tfscaling.study import acceptance, config_validation, user_code
+from tfscaling.study.config_types import CROSS_ENTROPY, Recipe
+from tfscaling.study.config_validation import ConfigError
 from tfscaling.study.manifest import Manifest
-
-pytestmark = pytest.mark.full
 
 MODULE = """
 import numpy as np
@@ -112,7 +110,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def expand(model: Any, dataset: str | None) -> Manifest:
     raw = raw_config((("grid", 0, "model"), model), (("recipes", "weak", "dataset"), dataset))
     sources = [("config.yaml", raw)]
-    return grid.accept(raw, REGISTRIES, sources)[1]
+    return acceptance.accept(raw, REGISTRIES, sources)[1]
 
 
 def test_parameters_tell_a_users_model_and_its_loss_apart() -> None:
@@ -121,7 +119,8 @@ def test_parameters_tell_a_users_model_and_its_loss_apart() -> None:
         raw = raw_config(
             (("grid", 0, "model"), model), (("recipes", "weak", "dataset"), "mnist"), *changes
         )
-        return dict(grid.expand(configuration.validate(raw), REGISTRIES).runs[0].spec.parameters)
+        planned = acceptance.plan(config_validation.validate(raw), REGISTRIES)
+        return dict(planned.runs[0].spec.parameters)
 
     built_in = parameters("mnist_cnn")
     assert "loss" not in built_in
@@ -143,7 +142,7 @@ def test_an_optimizer_needs_a_learning_rate(model: str) -> None:
         (("grid", 0, "model"), model), *((("recipes", "weak", k), v) for k, v in changes.items())
     )
     with pytest.raises(ConfigError, match="recipes.weak.learning_rate: null"):
-        grid.expand(configuration.validate(raw), REGISTRIES)
+        acceptance.plan(config_validation.validate(raw), REGISTRIES)
 
 
 def fetch(name: str) -> tuple[catalogue.Arrays, dict[str, Any]]:
@@ -298,7 +297,7 @@ def resnet50(strategy: str, **recipe: Any) -> str | None:
         (("grid", 0, "nodes"), 4),
         *((("recipes", "weak", key), value) for key, value in recipe.items()),
     )
-    return grid.expand(configuration.validate(raw), REGISTRIES).runs[0].spec.dataset
+    return acceptance.plan(config_validation.validate(raw), REGISTRIES).runs[0].spec.dataset
 
 
 def test_resnet50_trains_on_files() -> None:
@@ -346,9 +345,9 @@ def test_what_a_pipeline_cannot_do_is_refused(
         *((("recipes", "weak", name), value) for name, value in recipe.items()),
     )
     if key is None:
-        runs = grid.expand(configuration.validate(raw), REGISTRIES).runs
+        runs = acceptance.plan(config_validation.validate(raw), REGISTRIES).runs
         assert runs[0].spec.parameters["steps_per_epoch"] == 3
         return
-    message = refused(lambda: grid.expand(configuration.validate(raw), REGISTRIES))
+    message = refused(lambda: acceptance.plan(config_validation.validate(raw), REGISTRIES))
     assert f"recipes.weak.{key}" in message
     assert str(reason) in message

@@ -16,7 +16,7 @@ from pipelines_rank import (
     UNEVEN_TRAIN,
 )
 from ranks import Found, ranks_of
-from tfscaling.study.config import MPI_STRATEGY
+from tfscaling.study.config_types import MPI_STRATEGY
 from tfscaling.study.geometry import Geometry
 
 pytestmark = pytest.mark.full

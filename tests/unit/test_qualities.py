@@ -20,12 +20,12 @@ from tfscaling.conclusions.evidence import Study
 from tfscaling.page import plot_quality
 from tfscaling.page.plot_figure import Tables
 from tfscaling.record.rank_report import Epoch
-from tfscaling.study import configuration, run_spec
+from tfscaling.study import config_validation, run_spec
 from tfscaling.study.manifest import Manifest
-from tfscaling.tables import comparison, data_warnings, runs_table, table_rows
+from tfscaling.tables import comparison, data_warnings, runs_table, table_files
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.estimates import SUPPORTED, Samples, pareto_set
-from tfscaling.tables.table_rows import point_of
+from tfscaling.tables.row_values import point_of
 
 ERROR = "test_mean_absolute_error"
 QUALITY = {"metric": ERROR, "direction": "lower", "unit": "min"}
@@ -71,7 +71,7 @@ def planned_runs(**quality: Any) -> Manifest:
     raw["recipes"]["taxi"] = {
         "per_replica_batch_size": 64, "epochs": 2, "dataset": "mnist", "quality": compared,
     }  # fmt: skip
-    return manifest_of(configuration.validate(raw))
+    return manifest_of(config_validation.validate(raw))
 
 
 def write(folder: Path, planned: Manifest) -> None:
@@ -122,7 +122,7 @@ def make(folder: Path, planned: Manifest) -> Made:
     read = []
     for table in (runs, epochs, comparison_table(runs, planned)):
         table.to_csv(folder / "table.csv", index=False)
-        read.append(table_rows.read_table(folder / "table.csv"))
+        read.append(table_files.read_table(folder / "table.csv"))
     return Made(planned, *read)
 
 
@@ -305,5 +305,5 @@ def test_recipes_that_no_block_names_may_compare_a_metric_in_another_way() -> No
     raw = raw_config()
     own = raw["recipes"]["weak"]
     raw["recipes"] = {"shipped": own, "weak": {**own, "quality": {"unit": "fraction"}}}
-    (quality,) = manifest_of(configuration.validate(raw)).qualities.values()
+    (quality,) = manifest_of(config_validation.validate(raw)).qualities.values()
     assert quality.unit == "fraction"

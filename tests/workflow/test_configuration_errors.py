@@ -25,25 +25,38 @@ def test_bad_configuration(project: Project) -> None:
     done = project.snakemake("--dry-run", config=[good, "second.yaml"], check=False)
     assert done.returncode != 0
     (line,) = [line for line in done.stdout.splitlines() if " is not allowed; " in line]
-    assert line.startswith("second.yaml: grid[0].nodez: 1 is not allowed; unknown key; ")
+    assert line.startswith("second.yaml: line 1: grid[0].nodez: 1 is not allowed; unknown key; ")
     assert "Traceback" not in done.stdout
     assert not list(project.folder.glob("results/runs"))
 
 
-def test_a_file_that_is_no_yaml_is_named(project: Project) -> None:
-    """Only those in config/: what `--configfile` names is read before the workflow."""
-    project.overlay(GOOD)
-    path = project.folder / "config/platforms.yaml"
-    lines = path.read_text().splitlines()
-    path.write_text("\n".join([*lines, "grid: [", ""]))
-    done = project.snakemake("--dry-run", check=False)
+@pytest.mark.parametrize(
+    ("name", "content", "line"),
+    [
+        ("study.yaml", b"grid: [\n", 2),
+        ("study.yaml", b"\tseed: 1\n", 1),
+        ("study.yaml", b"study: a\nseed: \xff\n", 2),
+        ("study.yaml", None, 0),
+        ("config/platforms.yaml", b"grid: [\n", 2),
+        ("config/platforms.yaml", b"\xff\n", 1),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named(
+    name: str, content: bytes | None, line: int, project: Project
+) -> None:
+    """Only its message is printed, also where Snakemake reads the file before the workflow."""
+    path, study = project.folder / name, project.folder / "study.yaml"
+    if path != study:
+        study.write_text("study: a\n")
+    if content is not None:
+        before = path.read_bytes() if path.exists() else b""
+        path.write_bytes(before + content)
+        line += before.count(b"\n")
+    done = project.snakemake("--dry-run", config=["study.yaml"], check=False)
     assert done.returncode != 0
-    place = f"config/platforms.yaml: line {len(lines) + 2}: "
-    assert any(line.startswith(place) for line in done.stdout.splitlines()), done.stdout
-    path.write_bytes(b"\xff\n")
-    done = project.snakemake("--dry-run", check=False)
-    assert any(line.startswith("config/platforms.yaml: ") for line in done.stdout.splitlines())
-    assert "Traceback" not in done.stdout
+    start = f"{name}: line {line}: " if line else f"{name}: cannot be read: "
+    (message,) = [text for text in done.stdout.splitlines() if not text.startswith("Using profile")]
+    assert message.startswith(start)
 
 
 @pytest.mark.parametrize("target", [[], ["plan"]], ids=["sweep", "plan"])

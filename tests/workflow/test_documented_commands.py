@@ -14,7 +14,7 @@ import documents
 import pytest
 import snakemake_server
 from project import BIN, REPOSITORY, Project
-from tfscaling.study.configuration import REFERENCE_FILES
+from tfscaling.study.config_validation import REFERENCE_FILES
 
 VIRTUAL = REPOSITORY / "provision/virtual"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 from project import BIN, TINY, Project, axis
 from tfscaling.plan import preflight
-from tfscaling.study.config import POINT_AXES
+from tfscaling.study.config_types import POINT_AXES
 
 PRICE = {"usd_per_node_hour": 3.6, "price_date": "2026", "price_source": "list"}
 CONTENT: dict[str, Any] = {
@@ -142,6 +143,7 @@ def test_a_sweep_beyond_the_budget_is_refused_before_any_submission(
     assert done.returncode == 1
     assert "Traceback" not in done.stdout and "Exception" not in done.stdout
     (line,) = [line for line in done.stdout.splitlines() if " is not allowed; " in line]
-    assert line.startswith("overlay.yaml: budget.node_hours: 3.5 ") and "5.00 or more" in line
+    assert re.match(r"overlay\.yaml: line \d+: budget\.node_hours: 3\.5 ", line)
+    assert "5.00 or more" in line
     assert not submitted(slurm)
     assert not (project.folder / "results").exists()

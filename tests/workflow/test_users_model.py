@@ -120,7 +120,7 @@ def test_a_mistake_is_one_line_before_anything_is_run(project: Project) -> None:
     done = project.snakemake(check=False)
     assert done.returncode != 0
     (line,) = [line for line in done.stdout.splitlines() if " is not allowed; " in line]
-    assert line.startswith("overlay.yaml: recipes.quarters.dataset: null ")
+    assert re.match(r"overlay\.yaml: line \d+: recipes\.quarters\.dataset: null ", line)
     assert "model own.quarters:model of grid[0]" in line
     assert "Traceback" not in done.stdout
     assert not (project.folder / "results/runs").exists()

@@ -209,7 +209,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         add(folder, addition)
     with (folder / "config/platforms.yaml").open("a") as file:
         file.write(PLATFORM)
-    config = folder / LIBRARY / "study/config.py"
+    config = folder / LIBRARY / "study/config_types.py"
     text = config.read_text()
     after = text.index("class Comparison(")
     end = after + text[after:].index("\n\n\n")

@@ -58,7 +58,7 @@ class Trace:
         return self._steps > 0
 
     def imported(self, time_s: float | None = None) -> None:
-        """The program's packages are imported, now or at `time_s`."""
+        """Mark the end of imports, now or at `time_s`."""
         self._imported = True
         with self._lock:
             self._write("imported", now() if time_s is None else time_s, {})
@@ -98,7 +98,7 @@ class Trace:
             self._add_wait(input_wait_s)
 
     def epoch(self, metrics: Mapping[str, Any], time_s: float | None = None) -> None:
-        """An epoch has ended, now or at `time_s`; its values are fetched before the time is taken.
+        """Mark the end of an epoch, now or at `time_s`; values are fetched before the time.
 
         Raises TypeError if one is no number.
         """
@@ -116,7 +116,7 @@ class Trace:
         begin_s: float | None = None,
         time_s: float | None = None,
     ) -> None:
-        """An evaluation on held-out examples has ended. Raises TypeError as `epoch` does."""
+        """Mark the end of an evaluation on held-out examples. Raises TypeError as `epoch` does."""
         values = numbers(metrics)
         moment = now() if time_s is None else time_s
         with self._lock:
@@ -209,9 +209,9 @@ class Steps:
 
 
 def batch_size(batch: Any) -> int | None:
-    """The length of the first array of a batch; None if it has none.
+    """Return the length of the first array of a batch; None if it has none.
 
-    Of the arrays of several local replicas (`tf.distribute`'s PerReplica) it is their sum.
+    For arrays of several local replicas (`tf.distribute`'s PerReplica) it is their sum.
     """
     if isinstance(batch, Mapping):
         return batch_size(list(batch.values()))
@@ -266,13 +266,13 @@ _TRACE = Trace(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else None
 
 
 def imported() -> None:
-    """The program's packages are imported; needed only where `import observe` stands above them."""
+    """Mark the end of imports; only needed if `import observe` precedes other imports."""
     if _TRACE is not None:
         _TRACE.imported()
 
 
 def steps(dataset: Any, examples: int | Callable[[Any], int] | None = None) -> Any:
-    """The data set, with its batches counted as steps each time a loop goes through it.
+    """Return the data set; its batches are counted as steps each time a loop goes through it.
 
     `examples` of each batch that this process trains on: a number, or a function of the batch;
     None takes the length of the first array of a batch. To end a loop early take fewer batches
@@ -288,15 +288,16 @@ def step(examples: int | None = None, steps: int = 1) -> None:
 
 
 def epoch(metrics: Mapping[str, Any] | None = None, /, **named: Any) -> None:
-    """An epoch of training has ended; metrics by name, such as `loss=…` (NaN is a value).
+    """Mark the end of a training epoch.
 
-    Raises TypeError if one is no number.
+    Metrics are given by name, such as `loss=…`; NaN is a value. Raises TypeError if one is no
+    number.
     """
     if _TRACE is not None:
         _TRACE.epoch({**(metrics or {}), **named})
 
 
 def eval(metrics: Mapping[str, Any] | None = None, /, **named: Any) -> None:
-    """An evaluation on held-out examples has ended, as `epoch`."""
+    """Mark the end of an evaluation on held-out examples; metrics as for `epoch`."""
     if _TRACE is not None:
         _TRACE.evaluation({**(metrics or {}), **named})

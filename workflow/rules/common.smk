@@ -18,9 +18,9 @@ from tfscaling.launch.launchers import LAUNCHERS
 from tfscaling.page.plot_registry import PLOTS
 from tfscaling.record import run_states
 from tfscaling.record.metrics import METRICS
-from tfscaling.study import grid, config_files, configuration, platforms
+from tfscaling.study import acceptance, grid, config_files, config_validation, platforms
 from tfscaling.study import run_spec, user_code, variants
-from tfscaling.study.config import AXES
+from tfscaling.study.config_types import AXES
 from tfscaling.study.registries import Registries
 from tfscaling.plan import resource_overrides, retries, unrequested_runs, unsupported_options
 from tfscaling.plan.sweep_jobs import SweepJobs
@@ -33,7 +33,7 @@ from tfscaling.train.strategies import STRATEGIES
 IS_MODULE = bool(workflow.modifier.namespace)
 #: Snakemake's locks of this folder.
 LOCKS = ".snakemake/locks"
-PLATFORMS_FILE = configuration.PLATFORMS_FILE
+PLATFORMS_FILE = config_validation.PLATFORMS_FILE
 #: The configuration and the manifest of a plan, in the folder of the study.
 PLANNED = "details/planned"
 
@@ -48,7 +48,7 @@ def config_sources():
     if "platforms" not in config and not replaced and os.path.exists(PLATFORMS_FILE):
         # a module has the configuration that it is given and reads no file
         files.insert(0, (PLATFORMS_FILE, config_files.read(PLATFORMS_FILE)))
-    return [*files, (configuration.COMMAND_LINE, dict(workflow.config_settings.config))]
+    return [*files, (config_validation.COMMAND_LINE, dict(workflow.config_settings.config))]
 
 
 def merged_configuration():
@@ -92,12 +92,12 @@ REGISTRIES = Registries(
 )
 try:
     SOURCES = config_sources()
-    CONFIG, MANIFEST = grid.accept(overridden_configuration(), REGISTRIES, SOURCES)
+    CONFIG, MANIFEST = acceptance.accept(overridden_configuration(), REGISTRIES, SOURCES)
     if CONFIG.published.path:
         from tfscaling.tables import published_results
 
         published_results.check(CONFIG.published.path, SOURCES)
-except configuration.ConfigError as error:
+except config_validation.ConfigError as error:
     raise WorkflowError(str(error)) from None
 
 #: Rights that files do not get, for this process and for jobs; the user's own umask stays.
@@ -136,7 +136,7 @@ PREPARED = {variants.data_of(run.spec): run.spec for run in MANIFEST.runs if run
 #: Files outside of `results`, to which a module's `prefix` does not apply: published results, and
 #: the tables of the study of `compare_with`.
 PUBLISHED = local(CONFIG.published.path) if CONFIG.published.path else []
-REFERENCE = local(configuration.reference_files(CONFIG))
+REFERENCE = local(config_validation.reference_files(CONFIG))
 
 
 wildcard_constraints:

@@ -55,14 +55,14 @@ elif restarts := os.environ.get("SLURM_RESTART_COUNT"):
     os.environ.update(TFSCALING_RESTARTS=restarts)
 
 from snakemake.exceptions import WorkflowError
-from tfscaling.study import config_files, configuration
+from tfscaling.study import config_files, config_validation
 
 READ = {}
 if not workflow.modifier.skip_configfile:  # a module has its configuration from another workflow
     try:
         # a study given by --configfile takes nothing from config/config.yaml
-        read = configuration.CONFIG_FILES[bool(workflow.overwrite_configfiles) :]
+        read = config_validation.CONFIG_FILES[bool(workflow.overwrite_configfiles) :]
         for name in filter(os.path.isfile, read):
             READ[name] = config_files.read(name)
-    except configuration.ConfigError as error:
+    except config_validation.ConfigError as error:
         raise WorkflowError(str(error)) from None

@@ -39,9 +39,9 @@ from tfscaling.page.html_page import GLOSSARY  # noqa: E402
 from tfscaling.page.plot_registry import PLOTS, titles  # noqa: E402
 from tfscaling.record.metrics import METRICS, meanings  # noqa: E402
 from tfscaling.record.run_record import RunRecord  # noqa: E402
-from tfscaling.study import config, configuration  # noqa: E402
-from tfscaling.study.configuration import Schema  # noqa: E402
-from tfscaling.tables.rows import (  # noqa: E402
+from tfscaling.study import config_types, config_validation  # noqa: E402
+from tfscaling.study.config_validation import Schema  # noqa: E402
+from tfscaling.tables.row_types import (  # noqa: E402
     Column,
     EpochRow,
     PointRow,
@@ -54,31 +54,31 @@ from tfscaling.train.strategies import STRATEGIES  # noqa: E402
 
 #: Schemas of the configuration. One refers to the files of the others.
 CONFIGURATION: dict[str, type[msgspec.Struct]] = {
-    "config": config.Config,
-    "platform": config.Platform,
-    "recipe": config.Recipe,
+    "config": config_types.Config,
+    "platform": config_types.Platform,
+    "recipe": config_types.Recipe,
 }
 #: They only choose axes, which the table of `Block` explains.
-WITHOUT_TABLE = (config.Exclusion, config.Baseline)
+WITHOUT_TABLE = (config_types.Exclusion, config_types.Baseline)
 #: The keys that most configurations set. The table `NAME_advanced` has the other keys of a type.
 BASIC: dict[type[msgspec.Struct], tuple[str, ...]] = {
-    config.Config: ("study", "grid", "recipes", "platforms", "question", "search", "budget"),
-    config.Block: (
+    config_types.Config: ("study", "grid", "recipes", "platforms", "question", "search", "budget"),
+    config_types.Block: (
         *("platform", "model", "strategy", "recipe", "nodes"),
         *("gpus_per_node", "tasks_per_node", "repeats"),
     ),
-    config.Recipe: (
+    config_types.Recipe: (
         *("per_replica_batch_size", "global_batch_size", "dataset", "optimizer", "learning_rate"),
         *("epochs", "precision", "quality", "program", "environment", "observe", "parameters"),
     ),
-    config.Quality: ("metric", "direction"),
-    config.Platform: (
+    config_types.Quality: ("metric", "direction"),
+    config_types.Platform: (
         *("launcher", "partition", "account", "nodes_max", "cpus_per_node", "gpus_per_node_max"),
         *("gpu_type", "runtime_min", "setup", "usd_per_node_hour"),
     ),
-    config.Question: ("goal", "limits"),
-    config.Limit: ("at_most", "at_least"),
-    config.Budget: ("usd", "node_hours"),
+    config_types.Question: ("goal", "limits"),
+    config_types.Limit: ("at_most", "at_least"),
+    config_types.Budget: ("usd", "node_hours"),
 }
 #: Ends of columns that belong to a metric: range and interval.
 OF_METRIC = ("_min", "_max", "_low", "_high")
@@ -131,8 +131,8 @@ def schema_files() -> dict[str, str]:
 
 
 def of_record() -> Schema:
-    """The schema of a record: a rank lacks what is the same for the rank before it."""
-    schema = copy.deepcopy(configuration.of(RunRecord))
+    """Return the schema of a record: a rank omits values that equal the rank's before it."""
+    schema = copy.deepcopy(config_validation.of(RunRecord))
     parts = schema["$defs"]
     parts["Rank"]["required"] = ["rank", "host"]
     for part in (parts["HostFacts"], parts["Rank"]["properties"]["use"]):
@@ -141,11 +141,11 @@ def of_record() -> Schema:
 
 
 def of_overlay() -> Schema:
-    """The schema of one file of the configuration, which others complete: it requires no key.
+    """Return the schema of one configuration file, which others complete: no key is required.
 
     Mappings of several files are merged, so none needs to be complete; a list comes from one file.
     """
-    schema = copy.deepcopy(configuration.of(config.Config))
+    schema = copy.deepcopy(config_validation.of(config_types.Config))
     parts = schema["$defs"]
     ahead: list[Any] = [{key: part for key, part in schema.items() if key != "$defs"}]
     schema.pop("required", None)
@@ -164,7 +164,7 @@ def of_overlay() -> Schema:
 
 
 def _of_configuration(kind: type[msgspec.Struct]) -> Schema:
-    schema = configuration.of(kind)
+    schema = config_validation.of(kind)
     text = json.dumps(schema)
     for name, other in CONFIGURATION.items():
         text = text.replace(f'"#/$defs/{other.__name__}"', f'"{name}.schema.yaml"')
@@ -183,7 +183,7 @@ def tables_of_pages() -> dict[Path, dict[str, str]]:
     The record's page has the tables that it names: the schema describes the other types.
     """
     keys: dict[str, str] = {}
-    for kind in set(configuration.structs(config.Config)) - set(WITHOUT_TABLE):
+    for kind in set(config_validation.structs(config_types.Config)) - set(WITHOUT_TABLE):
         keys |= tables_of_keys(kind)
     keys |= {"PLOTS": table_of_plots(), "MODELS": table_of_models()}
     keys |= {"DATASETS": table_of_datasets(), "STRATEGIES": table_of_strategies()}
@@ -200,17 +200,21 @@ def tables_of_pages() -> dict[Path, dict[str, str]]:
             {name: each for name, each in runs.items() if name not in points or name == "status"}
         ),
         "EPOCH_COLUMNS": table_of_columns(
-            {name: each for name, each in epochs.items() if name not in (*config.AXES, "status")}
+            {
+                name: each
+                for name, each in epochs.items()
+                if name not in (*config_types.AXES, "status")
+            }
         ),
     }
     named = [name for _, name, _ in _TABLE.findall(RECORD.read_text())]
-    types = {kind.__name__: kind for kind in configuration.structs(RunRecord)}
+    types = {kind.__name__: kind for kind in config_validation.structs(RunRecord)}
     records = {name: table_of_record(types[name], named) for name in named}
     return {**found, COLUMNS: columns, RECORD: records, WORDS: {"GLOSSARY": table_of_words()}}
 
 
 def described(kind: type[msgspec.Struct]) -> dict[str, Column]:
-    """The columns of a row type with their descriptions.
+    """Return the columns of a row type with their descriptions.
 
     A column without a text in its table has the text of the table of runs, or of the metric.
     """
@@ -230,7 +234,7 @@ def _marker(name: str) -> str:
 
 
 def with_tables(page: Path, tables: Mapping[str, str]) -> str:
-    """The page with each table between its markers; a table without markers is an error."""
+    """Return the page with each table between its markers; a table without markers is an error."""
     text = page.read_text()
     if missing := set(tables) - {name for _, name, _ in _TABLE.findall(text)}:
         sys.exit(f"{page}: no `<!-- table of NAME -->` for {', '.join(sorted(missing))}")
@@ -238,8 +242,8 @@ def with_tables(page: Path, tables: Mapping[str, str]) -> str:
 
 
 def tables_of_keys(kind: type[msgspec.Struct]) -> dict[str, str]:
-    """The tables of the keys of a mapping: the basic keys and the advanced ones, by name."""
-    schema = configuration.of(kind)
+    """Return the tables of a mapping's keys by name: the basic keys and the advanced ones."""
+    schema = config_validation.of(kind)
     properties, required = schema["properties"], schema.get("required", [])
     basic = BASIC.get(kind, tuple(properties))
     if unknown := set(basic) - set(properties):
@@ -257,20 +261,20 @@ def tables_of_keys(kind: type[msgspec.Struct]) -> dict[str, str]:
 
 
 def table_of_plots() -> str:
-    """The plots that `plots` may name."""
-    shown = titles(dict.fromkeys(PLOTS, config.PlotOptions()), ())
+    """Return the table of the plots that `plots` may name."""
+    shown = titles(dict.fromkeys(PLOTS, config_types.PlotOptions()), ())
     rows = [(f"`{name}`", title) for name, title in shown.items()]
     return _table(("plot", "title"), rows)
 
 
 def table_of_models() -> str:
-    """The models that a block may name."""
+    """Return the table of the models that a block may name."""
     rows = [(f"`{name}`", f"`{m.dataset}`", m.description) for name, m in MODELS.items()]
     return _table(("model", "trains on", "what it is"), rows)
 
 
 def table_of_datasets() -> str:
-    """The datasets that a recipe may name, with their sources in the order of the attempts."""
+    """Return the table of the datasets that a recipe may name, with their sources in order."""
     rows = [
         (f"`{name}`", each.description, ", ".join(each.sources)) for name, each in DATASETS.items()
     ]
@@ -278,13 +282,13 @@ def table_of_datasets() -> str:
 
 
 def table_of_strategies() -> str:
-    """The strategies that a block may name."""
+    """Return the table of the strategies that a block may name."""
     rows = [(f"`{name}`", each.description) for name, each in STRATEGIES.items()]
     return _table(("strategy", "how replicas work together"), rows)
 
 
 def table_of_columns(columns: Mapping[str, Column]) -> str:
-    """The columns of a table; an asterisk marks those that `comparison.columns` may name."""
+    """Return the table of columns; an asterisk marks columns that `comparison.columns` may name."""
     rows = [
         (
             f"`{name}`" + " *" * (name in METRICS),
@@ -297,27 +301,27 @@ def table_of_columns(columns: Mapping[str, Column]) -> str:
 
 
 def table_of_words() -> str:
-    """The words of the page, each meaning as a sentence."""
+    """Return the list of the page's words, each meaning as a sentence."""
     rows = [(f"**{word}**", f"{text[0].upper()}{text[1:]}") for word, text in GLOSSARY.items()]
     return _table(("word", "meaning"), rows)
 
 
 def table_of_record(kind: type[msgspec.Struct], named: Sequence[str]) -> str:
-    """The described keys of a part of the record; `named` are the parts with a table."""
+    """Return the table of a record part's described keys; `named` parts have a table themselves."""
     rows = [
         (
             f"`{key}`",
             _of_unit(_kind(rules, named), rules.get("unit", "")),
             rules["description"],
         )
-        for key, rules in configuration.of(kind)["properties"].items()
+        for key, rules in config_validation.of(kind)["properties"].items()
         if "description" in rules
     ]
     return _table(("key", "value", "meaning"), rows)
 
 
 def _kind(rules: Schema, named: Sequence[str] = ()) -> str:
-    """The type of a value, or its choices; null is not named."""
+    """Return the type of a value, or its choices, without null."""
     if "enum" in rules:
         return ", ".join(f"`{value}`" for value in rules["enum"] if value is not None)
     if "$ref" in rules:
@@ -326,16 +330,16 @@ def _kind(rules: Schema, named: Sequence[str] = ()) -> str:
     if "anyOf" in rules:
         options = (option for option in rules["anyOf"] if option != {"type": "null"})
         return " or ".join(_kind(option, named) for option in options)
-    return _plain(configuration.words_of_type(rules))
+    return _plain(config_validation.words_of_type(rules))
 
 
 def _plain(words: str) -> str:
-    """The words of a type without null, which the default or the meaning names."""
+    """Return the words of a type without null, which the default or the meaning names."""
     return " or ".join(word for word in re.split(", | or ", words) if word != "null")
 
 
 def _of_unit(words: str, unit: str) -> str:
-    """A type with its unit; a number with a unit is only its unit."""
+    """Return a type with its unit; a number with a unit is only its unit."""
     return unit if unit and words in ("integer", "number") else words
 
 
@@ -346,7 +350,7 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _row(key: str, rules: Schema, is_required: bool) -> list[str]:
-    """The cells of a key; `is_required` says that it has no default."""
+    """Return the cells of a key; `is_required` means that it has no default."""
     default = "required" if is_required else "–"
     if "$ref" in rules and "default" in rules:
         default = "–"
@@ -357,7 +361,7 @@ def _row(key: str, rules: Schema, is_required: bool) -> list[str]:
 
 
 def _value(rules: Schema) -> str:
-    """The choices of a key, or its type with unit and bounds that matter to a reader."""
+    """Return the choices of a key, or its type with unit and bounds that matter to a reader."""
     if any("enum" in option for option in rules.get("anyOf", [rules])):
         return _kind(rules)
     bounds: Schema = {
@@ -367,8 +371,8 @@ def _value(rules: Schema) -> str:
     }
     if bounds in ({"minimum": 0}, {"minimum": 1}, {"exclusiveMinimum": 0}):
         bounds = {}
-    words = [_of_unit(_plain(configuration.words_of_type(rules)), rules.get("unit", ""))]
-    words += [configuration.words_of_rules(bounds)] if bounds else []
+    words = [_of_unit(_plain(config_validation.words_of_type(rules)), rules.get("unit", ""))]
+    words += [config_validation.words_of_rules(bounds)] if bounds else []
     return ", ".join(words)
 
 

@@ -12,8 +12,8 @@ import msgspec
 from tfscaling.datasets import catalogue
 from tfscaling.files import program_errors
 from tfscaling.study import user_code
-from tfscaling.study.config import ParameterValue
-from tfscaling.study.configuration import known
+from tfscaling.study.config_types import ParameterValue
+from tfscaling.study.config_validation import known
 
 
 def main() -> None:

@@ -196,7 +196,7 @@ class Executor(sweep.Executor):
         return Step(name, job, self._log(job, name))
 
     def _adopt(self, job: Any) -> SubmittedJobInfo | None:
-        """The step of an earlier, killed start that makes the same output, or None."""
+        """Return the step of an earlier, killed driver that makes the same output, or None."""
         step = self._step(job)
         if self._left is None:
             names = self.slurm.steps()
@@ -322,7 +322,7 @@ class Executor(sweep.Executor):
         return f"{self.workflow.workdir_init} {request}"
 
     def _left_allocations(self) -> dict[str, Allocation]:
-        """The allocations that earlier starts in this working directory left."""
+        """Return the allocations that earlier drivers left in this working directory."""
         jobs = self.slurm.jobs(names=[NAME], states="PENDING,CONFIGURING,RUNNING,SUSPENDED")
         if isinstance(jobs, NoAnswer):
             return {}
@@ -334,9 +334,12 @@ class Executor(sweep.Executor):
         }
 
     def _allocate(self, request: str, steps: Sequence[Step]) -> Allocation | None:
-        """The user's own allocation while it lasts, for the first request that it can serve.
+        """Return the user's allocation while it lasts, for the first request that it can serve.
 
-        None while Slurm grants none. Raises WorkflowError if it refuses the allocation for good.
+        The result is None while Slurm grants no allocation.
+
+        Raises:
+            WorkflowError: Slurm refuses the allocation for good.
         """
         if self._given is not None and _serves(self.slurm, self._given, request):
             given, self._given = Allocation(str(self._given), is_given=True), None
@@ -385,7 +388,7 @@ def _serves(slurm: SlurmClient, number: int, request: str) -> bool:
 
 
 def _request(job: Any) -> str:
-    """What sbatch needs to know but numbers: jobs that agree in it share an allocation."""
+    """Return the sbatch options of a job except counts; jobs with equal ones share a grant."""
     names = {
         "slurm_partition": "partition",
         "slurm_account": "account",

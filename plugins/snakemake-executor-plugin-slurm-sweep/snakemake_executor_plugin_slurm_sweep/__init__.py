@@ -341,7 +341,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
     # Jobs of an earlier start
 
     def _adopt(self, job: Any) -> SubmittedJobInfo | None:
-        """The job of an earlier start that makes the same output, or None."""
+        """Return the job of an earlier driver that makes the same output, or None."""
         comment = comment_of(job)
         earlier = None if job.is_group() else self._earlier.pop(comment, None)
         if earlier is None or queue.has_ended(earlier):
@@ -541,13 +541,13 @@ def output_of(job: Any) -> Path:
 
 
 def comment_of(job: Any) -> str:
-    """The comment of a job in Slurm's queue, which names its rule and wildcards."""
+    """Return the comment of a job in Slurm's queue, which names its rule and wildcards."""
     wildcards = _wildcards(job)
     return f"rule_{job.name}_wildcards_{wildcards}" if wildcards else f"rule_{job.name}"
 
 
 def _wildcards(job: Any) -> str:
-    """The wildcards of a job as one word; "" for a group of jobs."""
+    """Return the wildcards of a job as one word; "" for a group of jobs."""
     return "" if job.is_group() else "_".join(job.wildcards or ()).replace("/", "_")
 
 
@@ -566,7 +566,7 @@ def options_of_environment() -> str:
 
 
 def _excluded(call: str) -> list[str]:
-    """The nodes that an sbatch line excludes: node lists, or the content of a file."""
+    """Return the nodes that an sbatch line excludes: node lists, or the content of a file."""
     texts = (
         Path(text).read_text() if "/" in text else text for text in _values(call, "--exclude", "-x")
     )

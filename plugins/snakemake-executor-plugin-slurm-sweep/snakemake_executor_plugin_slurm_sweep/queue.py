@@ -99,9 +99,9 @@ def settled(
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> list[QueuedJob]:
-    """The queue when no job is completing, or after `COMPLETING_S`.
+    """Return the queue when no job is completing, or after `COMPLETING_S`.
 
-    A job that Slurm is about to start again is completing before it is pending. A job counts as
+    A job that Slurm is about to restart is completing before it is pending. A job counts as
     completed if it was completing all the time, or has left the queue.
     """
     begun_s = clock()
@@ -129,7 +129,7 @@ def _completing(jobs: Iterable[QueuedJob]) -> set[str]:
 
 
 def by_comment(jobs: Iterable[QueuedJob]) -> dict[str, QueuedJob]:
-    """The jobs that may be adopted, by comment: the last unfinished job, else the last one."""
+    """Return the jobs to adopt, by comment: the last unfinished job, else the last one."""
     # by number, also of the array `17_[1-4]`
     numbered = {job: int(re.split(r"\D", job.number)[0] or 0) for job in jobs}
     ordered = sorted(numbered, key=lambda job: (not has_ended(job), numbered[job]))

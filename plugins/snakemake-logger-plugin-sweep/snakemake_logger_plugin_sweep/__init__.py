@@ -5,23 +5,42 @@ a job and returns the lines to print; a record that has the attribute is printed
 and errors are printed once. In a dry-run it gets all jobs at the end. Everything is printed as
 Snakemake itself prints it while no record has named a sweep, and with --verbose, --debug-dag,
 --printshellcmds or --quiet.
+
+An error of the configuration is printed alone, without Snakemake's lines around it. If Snakemake
+cannot read a file of --configfile, the workflow's program CHECK explains it, with the line.
 """
 
 from __future__ import annotations
 
+import argparse
 import logging
+import re
+import subprocess
 import sys
 import textwrap
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent
 
-#: Columns of a line at most; a longer word, such as a path, stays in one piece.
+#: Columns of a line on a terminal at most; a longer word, such as a path, stays in one piece. Lines
+#: of a log are as long as their text, so that grep finds it.
 WIDTH = 100
+#: The program that prints what is wrong with configuration files, next to the Snakefile or its
+#: folder.
+CHECK = "workflow/scripts/check_config.py"
+#: An error that the workflow's own rules raise: its place, the message, and Snakemake's traceback.
+_RAISED = re.compile(
+    r'WorkflowError in file "[^"]+", line \d+:\n(.*?)(?:\n  File "[^"]+".*)?', re.DOTALL
+)
+#: In errors of Snakemake about files of --configfile.
+_UNREADABLE = ("Config file is not valid", "Config file must be given", "in _load_configfile")
+#: What Snakemake prints before each error of a configuration.
+_EXTENDED = "is extended by additional config"
 #: Seconds between two looks at the running jobs, and between two lines about them where there is no
 #: terminal: a tenth of the elapsed time between these bounds.
 PERIOD_S, LINE_MIN_S, LINE_MAX_S = 5.0, 60.0, 600.0
@@ -60,14 +79,37 @@ class Sweep(Protocol):
         """One line about the running jobs, "" if none is running."""
 
     def answer(self) -> list[str]:
-        """What the sweep has shown."""
+        """Return the lines about the sweep's result."""
 
     def preview(self, jobs: list[Mapping[str, Any]]) -> list[str]:
         """Lines about the jobs of a dry-run; `fields` of each are from Snakemake's log record."""
 
 
-def wrapped(text: str, width: int = WIDTH) -> list[str]:
+def explained_error(text: str, arguments: Sequence[str]) -> str:
+    """Return an error that comes before the sweep without Snakemake's lines around it.
+
+    Args:
+        text: The error as Snakemake prints it.
+        arguments: Words of Snakemake's command line, which name the configuration files.
+    """
+    if any(part in text for part in _UNREADABLE):
+        parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+        parser.add_argument("--configfile", "--configfiles", nargs="+", default=[])
+        parser.add_argument("--snakefile", "-s", type=Path, default=Path("Snakefile"))
+        given, _ = parser.parse_known_args(arguments)
+        for program in (folder / CHECK for folder in given.snakefile.absolute().parents[:2]):
+            if program.is_file():
+                command = [sys.executable, str(program), *given.configfile]
+                check = subprocess.run(command, capture_output=True, text=True, check=False)
+                return check.stderr.strip() or text
+    raised = _RAISED.fullmatch(text.strip())
+    return raised[1] if raised else text
+
+
+def wrapped(text: str, width: int | None = WIDTH) -> list[str]:
     """Lines of at most `width` columns, broken between words, but no table row or indented line."""
+    if width is None:
+        return text.splitlines()
     how = textwrap.TextWrapper(
         width, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
     )
@@ -139,7 +181,7 @@ class LogHandler(LogHandlerBase):
             if event == LogEvent.WORKFLOW_STARTED or record.levelno >= logging.WARNING:
                 self._is_plain = event == LogEvent.WORKFLOW_STARTED
                 for early in self._early:
-                    self._print_plain(early)
+                    self._print_early(early)
                 self._early.clear()
         elif sweep is not None:
             self._print(wrapped(text, self._width))
@@ -154,6 +196,17 @@ class LogHandler(LogHandlerBase):
             self._print(wrapped(text, self._width), "yellow" * (record.levelno >= logging.WARNING))
             if text.startswith(NOTHING) and not self.common_settings.dryrun:
                 self._print(wrapped("\n".join(self._sweep.answer()), self._width))
+
+    def _print_early(self, record: logging.LogRecord) -> None:
+        """Print a record before the sweep, an error of the configuration by its message alone."""
+        text = str(record.msg or "")
+        if record.levelno < logging.ERROR:
+            if _EXTENDED not in text:
+                self._print_plain(record)
+        elif (explained := explained_error(text, sys.argv[1:])) != text:
+            self._print(wrapped(explained, self._width), "red")
+        else:
+            self._print_plain(record)
 
     def _print_plain(self, record: logging.LogRecord) -> None:
         """Print a record as Snakemake does, in a dry-run without the ends of long lines."""
@@ -187,7 +240,8 @@ class LogHandler(LogHandlerBase):
 
     def _print_status(self, status: str) -> None:
         line = f"{time.strftime('%H:%M:%S')} {status}"
-        line = line if len(line) < self._width else line[: self._width - 2] + "…"
+        width = self._width or WIDTH
+        line = line if len(line) < width else line[: width - 2] + "…"
         now_s = time.monotonic()
         interval_s = min(LINE_MAX_S, max(LINE_MIN_S, (now_s - self._began_s) / 10))
         if not status:
@@ -199,8 +253,8 @@ class LogHandler(LogHandlerBase):
             self._print([line])
 
     @property
-    def _width(self) -> int:
-        return min(WIDTH, self._console.width) if self._console.is_terminal else WIDTH
+    def _width(self) -> int | None:
+        return min(WIDTH, self._console.width) if self._console.is_terminal else None
 
     def _print_now(self, lines: Iterable[str]) -> None:
         now = time.strftime("%H:%M:%S")

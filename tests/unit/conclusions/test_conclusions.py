@@ -10,7 +10,7 @@ from measured import around, measured
 from tfscaling.conclusions import base as conclusions
 from tfscaling.conclusions.base import CONCLUSIONS
 from tfscaling.conclusions.evidence import Study
-from tfscaling.tables import table_rows
+from tfscaling.tables import table_files
 from tfscaling.tables.display import TextTable
 
 #: Conclusions that are text alone.
@@ -42,5 +42,5 @@ def test_a_page_begins_with_a_heading_and_a_table_is_shown_from_its_file(
     conclusion = CONCLUSIONS[name]
     assert conclusion.page(table, study).startswith("# ") or name == "headline"
     table.to_csv(tmp_path / "table.csv", index=False)
-    shown = conclusion.shown(table_rows.read_table(tmp_path / "table.csv"))
+    shown = conclusion.shown(table_files.read_table(tmp_path / "table.csv"))
     assert isinstance(shown, TextTable) == (name not in WITHOUT_TABLE)

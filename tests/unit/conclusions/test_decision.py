@@ -19,7 +19,7 @@ from tfscaling.conclusions.contest import Contest, contest, preferred
 from tfscaling.conclusions.evidence import NO_MEMORY, Study
 from tfscaling.stages import write_tables as stages
 from tfscaling.study import platforms
-from tfscaling.study.config import Question
+from tfscaling.study.config_types import Question
 from tfscaling.tables import data_warnings
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.estimates import (
@@ -29,8 +29,9 @@ from tfscaling.tables.estimates import (
     TOO_FEW,
     Samples,
 )
-from tfscaling.tables.rows import PointRow
-from tfscaling.tables.table_rows import NOT_MEASURED, typed
+from tfscaling.tables.row_types import PointRow
+from tfscaling.tables.row_values import NOT_MEASURED
+from tfscaling.tables.table_files import typed
 
 TO_TARGET = "time_to_target_s"
 NO_PRICE = {"usd_per_node_hour": None}

@@ -7,7 +7,7 @@ from measured import around, measured
 from tfscaling.conclusions.answers.answer import answer
 from tfscaling.conclusions.answers.answer_types import State
 from tfscaling.conclusions.evidence import Study
-from tfscaling.study.config import Limit, Question
+from tfscaling.study.config_types import Limit, Question
 from tfscaling.tables.comparison import comparison_table
 
 CPUS, GPUS, BOTH = "processors", "GPUs", "GPUs and processors"

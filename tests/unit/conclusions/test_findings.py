@@ -12,7 +12,7 @@ from tfscaling.conclusions import findings
 from tfscaling.conclusions.evidence import Study
 from tfscaling.conclusions.findings import Finding
 from tfscaling.study.manifest import Manifest
-from tfscaling.tables.table_rows import typed
+from tfscaling.tables.table_files import typed
 
 
 def find(*arguments: Any, **settings: Any) -> pd.DataFrame:

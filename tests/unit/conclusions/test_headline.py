@@ -13,10 +13,10 @@ from measured import NOTHING_PLANNED, around, measured, nothing_measured, went_o
 from tfscaling.conclusions import headline
 from tfscaling.conclusions.answers.answer import answer as answers
 from tfscaling.conclusions.answers.answer import answers_by_goal
-from tfscaling.conclusions.answers.answer_types import Answer, Candidate
+from tfscaling.conclusions.answers.answer_types import Answer, Candidate, State
 from tfscaling.conclusions.evidence import Study
 from tfscaling.conclusions.headline import HeadlineRow
-from tfscaling.study.config import POINT_AXES, Limit, Question
+from tfscaling.study.config_types import POINT_AXES, Limit, Question
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.data_warnings import LIMITED, SERIOUS, DataWarning
 from tfscaling.tables.display import value
@@ -27,8 +27,9 @@ from tfscaling.tables.estimates import (
     SUPPORTED,
     TOO_FEW,
 )
+from tfscaling.tables.row_values import NOT_MEASURED
 from tfscaling.tables.run_counts import KEPT_RUNS, missed_at_most
-from tfscaling.tables.table_rows import NOT_MEASURED, typed
+from tfscaling.tables.table_files import typed
 
 
 def study(*arguments: Any) -> Study:
@@ -278,6 +279,20 @@ def test_fewer_runs_than_show_that_limits_are_kept_support_nothing(runs: int, go
     assert found.leader and found.leader.kept_runs == runs
     assert f"{missed_at_most(runs):.0%}" in text(made)
     assert found.repeats == (None if runs == KEPT_RUNS else KEPT_RUNS)
+
+
+@pytest.mark.parametrize("lacking", [("energy_kwh",), ("energy_kwh", "test_accuracy")])
+def test_a_limit_of_what_a_configuration_does_not_report_leaves_it_open(
+    lacking: tuple[str, ...],
+) -> None:
+    made = study({("east", 1): around(40.0), ("east", 2): around(30.0)})
+    if "test_accuracy" in lacking:
+        made = dataclasses.replace(made, runs=made.runs.assign(test_accuracy=math.nan))
+    limits = {"execution_time_s": Limit(at_most=60), **{name: Limit(at_most=1) for name in lacking}}
+    badge, found = answer(made_with(made, limits))
+    assert (badge, found.leader, found.is_open) == (INCONCLUSIVE, None, True)
+    assert [each.state for each in found.candidates] == [State.OPEN] * 2
+    assert all(each.reason.startswith("reports no energy") for each in found.candidates)
 
 
 def test_where_no_configuration_keeps_the_limits_none_is_recommended() -> None:

@@ -24,8 +24,8 @@ from tfscaling.conclusions.evidence import Study
 from tfscaling.plan.retries import SlurmSweep
 from tfscaling.record.run_states import RunState
 from tfscaling.stages import write_proposal, write_tables
-from tfscaling.study import configuration
-from tfscaling.study.config import Limit, Question
+from tfscaling.study import config_validation
+from tfscaling.study.config_types import Limit, Question
 from tfscaling.study.manifest import Manifest
 from tfscaling.tables import data_warnings, runs_table
 from tfscaling.tables.comparison import comparison_table
@@ -118,7 +118,7 @@ def batches(folder: Path, unfit: Mapping[int, int], made: Mapping[int, int]) -> 
         (("grid", 0), {"platform": "cluster", "model": "mnist_cnn", "recipe": "weak", "nodes": 1,
                        "repeats": 8}),
     )  # fmt: skip
-    planned = manifest_of(configuration.validate(raw))
+    planned = manifest_of(config_validation.validate(raw))
     for run in planned.runs:
         size, repeat = run.spec.per_replica_batch_size, run.spec.repeat
         if repeat <= unfit.get(size, 0):
@@ -249,7 +249,7 @@ def titled(**question: Any) -> Manifest:
              "nodes": [1, 2, 4], "repeats": 6}  # fmt: skip
     raw = raw_config((("grid",), [block]), (("search",), {}), (("question",), question))
     raw["platforms"] = {name: {**SHAPE, "title": "A100 nodes"} for name in ("near", "far")}
-    return manifest_of(configuration.validate(raw))
+    return manifest_of(config_validation.validate(raw))
 
 
 def test_platforms_of_the_same_title_are_two(tmp_path: Path) -> None:
@@ -291,7 +291,7 @@ def proposal(folder: Path, made: Study, **config: Any) -> str:
     block = {"platform": "east", "model": "mnist_cnn", "recipe": "weak", "nodes": [1]}
     raw = raw_config((("platforms",), platforms), (("grid",), [block]))
     study_made = study_folder(
-        folder, configuration.validate(raw | config), made.manifest,
+        folder, config_validation.validate(raw | config), made.manifest,
         comparison=made.comparison, runs=made.runs,
         epochs=pd.DataFrame(columns=list(runs_table.EPOCH_COLUMNS)),
     )  # fmt: skip

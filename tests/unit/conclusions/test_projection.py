@@ -24,14 +24,15 @@ from tfscaling.record import run_record, step_estimates
 from tfscaling.record.rank_report import Epoch, Execution
 from tfscaling.record.run_record import RunRecord, ShortRun, StepBlock
 from tfscaling.stages import write_tables
-from tfscaling.study import configuration
-from tfscaling.study.config import Limit, Question
+from tfscaling.study import config_validation
+from tfscaling.study.config_types import Limit, Question
 from tfscaling.study.manifest import Manifest, PlannedRun
 from tfscaling.tables import comparison, data_warnings, display, runs_table, steady_epochs
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.estimates import Samples, count_beyond_limit, keeps_limit
+from tfscaling.tables.row_values import is_known, point_of
 from tfscaling.tables.run_counts import KEPT_RUNS
-from tfscaling.tables.table_rows import is_known, point_of, rows_of
+from tfscaling.tables.table_files import rows_of
 
 #: Of the whole training: 1,000 steps of 0.1 s after 20 s of start-up.
 STEPS, STEP_S, STARTUP_S = 1000, 0.1, 20.0
@@ -50,7 +51,7 @@ def planned_study(repeats: int, **short: Any) -> Manifest:
         (("question",), {"limits": {"test_accuracy": {"at_least": 0.5}}}),
     )  # fmt: skip
     raw["platforms"]["cluster"].update(PRICE)
-    return manifest_of(configuration.validate(raw))
+    return manifest_of(config_validation.validate(raw))
 
 
 def short_run(step_s: float) -> ShortRun:
@@ -136,7 +137,7 @@ def test_the_plan_knows_how_long_the_whole_takes_from_short_runs(tmp_path: Path)
     study_of(tmp_path, [1.0, 1.0], None)
     short, whole = planned.runs[0].spec, planned.runs[-2].spec
     assert (short.point.recipe, whole.point.recipe) == ("short", "whole")
-    config = configuration.validate(raw_config())
+    config = config_validation.validate(raw_config())
     found = costed_plan.estimate(whole, config, tmp_path, short)
     own = costed_plan.estimate(short, config, tmp_path)
     assert (found.source, own.source) == ("projected, 2 short runs", "measured, 2 runs")
@@ -221,7 +222,7 @@ def test_complete_runs_are_judged_by_the_whole_training_that_is_asked_about(
         (("question",), question),
     )
     raw["platforms"]["cluster"].update(PRICE)
-    config = configuration.validate(raw)
+    config = config_validation.validate(raw)
     planned = manifest_of(config)
     assert [run.spec.parameters_hash for run in planned.runs] == [
         run.spec.parameters_hash
@@ -358,7 +359,7 @@ def falling_study(runs_dir: Path, epochs: int, repeats: int, seed: int) -> Study
         (("grid",), [{**block, "repeats": repeats}]),
         (("question",), {"whole_training": {"epochs": 90}}),
     )
-    planned, dice = manifest_of(configuration.validate(raw)), random.Random(seed)
+    planned, dice = manifest_of(config_validation.validate(raw)), random.Random(seed)
     for run in planned.runs:
         level = dice.gauss(1, 0.01)
         times_s = [
@@ -424,7 +425,7 @@ def test_epochs_that_only_scatter_are_projected(tmp_path: Path) -> None:
 
 
 def test_a_projected_time_has_one_interval_in_every_table(tmp_path: Path) -> None:
-    config = configuration.validate(
+    config = config_validation.validate(
         raw_config(
             (("recipes", "weak", "epochs"), 100), (("recipes", "weak", "stop_after_steps"), 100),
             (("grid", 0, "repeats"), 6), (("grid", 0, "nodes"), 1),

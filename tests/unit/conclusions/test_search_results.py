@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from tfscaling.conclusions import decision, headline, next_steps, search_results
 from tfscaling.conclusions.evidence import Study
 from tfscaling.conclusions.search_results import OUT, TAKEN
 from tfscaling.search.interim import Reason
-from tfscaling.study.config import Question
+from tfscaling.study.config_types import Question
 from tfscaling.tables.estimates import INCONCLUSIVE, SUPPORTED
 
 
@@ -101,6 +102,9 @@ def test_points_of_other_work_are_rows_and_their_runs_are_counted(decided: Study
     last = table.iloc[-1]
     assert (last["place"], last["why"], last["runs"]) == (OUT, search_results.OTHER_WORK, 3)
     assert table["runs"].sum() == len(runs)
+    # the verdict says among how many, if not among all
+    verdicts = [last["verdict"], search_results.table(decided)["verdict"][0]]
+    assert [re.findall(r"among the (\d+)", text) for text in verdicts] == [["5"], []]
 
 
 def test_short_runs_name_nothing_before_a_complete_run(tmp_path: Path) -> None:

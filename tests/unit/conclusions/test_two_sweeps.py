@@ -19,7 +19,7 @@ from tfscaling.conclusions import two_sweeps
 from tfscaling.conclusions.evidence import Reference, Study
 from tfscaling.conclusions.two_sweeps import judge
 from tfscaling.stages import write_tables as stages
-from tfscaling.study.configuration import ConfigError
+from tfscaling.study.config_validation import ConfigError
 from tfscaling.tables.comparison import OTHER_WORK, comparison_table
 
 USUAL: Times = {("east", nodes): around(40 / nodes) for nodes in (1, 2, 4)}
@@ -79,6 +79,13 @@ def test_points_of_one_study_alone_are_rows(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_reasons_are_a_column_if_there_are_any(tmp_path: Path) -> None:
+    for name, times in {"alike": USUAL, "more": {**USUAL, ("east", 8): around(5.0)}}.items():
+        (tmp_path / name).mkdir()
+        rows = against(study_of(times, day=2), study_of(USUAL), tmp_path / name)
+        assert ("reason" in two_sweeps.as_text(pd.DataFrame(rows)).cells) == (name == "more")
+
+
 def test_a_point_that_is_not_run_to_its_end_is_not_lost(tmp_path: Path) -> None:
     study = study_of({**USUAL, ("east", 4): []}, day=2)
     left = (study.runs["nodes"] == 4) & (study.runs["repeat"] > 1)
@@ -89,11 +96,12 @@ def test_a_point_that_is_not_run_to_its_end_is_not_lost(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("valid", "valid_there", "verdict", "reasons"),
     [
-        (3, 6, "cannot be told", ("3 here, 6 there",)),
+        (4, 6, "same", ()),
+        (3, 6, "undecided", ("3 here, 6 there",)),
         (0, 6, "lost", ("6 failed",)),
         (1, 6, "failing", ("5 of 6 runs", "0 of 6 there")),
         (2, 6, "failing", ("4 of 6 runs", "0 of 6 there")),
-        (2, 4, "cannot be told", ("4 of 6 runs", "2 of 6 there")),
+        (2, 4, "undecided", ("4 of 6 runs", "2 of 6 there")),
     ],
 )
 def test_a_point_of_which_runs_fail(
@@ -130,7 +138,7 @@ def without_times(study: Study, nodes: int, timed: int) -> Study:
 def test_runs_without_a_time_are_not_counted(timed: int, tmp_path: Path) -> None:
     now = without_times(study_of(USUAL, day=2), nodes=2, timed=timed)
     rows = against(now, study_of(USUAL), tmp_path)
-    assert verdicts(rows) == ["same", "cannot be told", "same"]
+    assert verdicts(rows) == ["same", "undecided", "same"]
     assert rows[1]["runs"] == timed and f"{timed} here, 6 there" in rows[1]["reason"]
     assert [row["comparisons"] for row in (rows[0], rows[2])] == [2, 2]
 
@@ -187,9 +195,9 @@ def test_a_reference_without_its_files_is_one_error(name: str, tmp_path: Path) -
     ("found", "is_refused"),
     [
         (["slower", "same"], True), (["lost", "faster"], True), (["not compared"], True),
-        (["failing", "same"], True), (["cannot be told", "cannot be told"], True),
-        (["cannot be told", "not compared"], True),
-        (["faster", "same", "cannot be told", "not compared"], False), (["same"], False),
+        (["failing", "same"], True), (["undecided", "undecided"], True),
+        (["undecided", "not compared"], True),
+        (["faster", "same", "undecided", "not compared"], False), (["same"], False),
     ],
 )  # fmt: skip
 def test_the_exit_status(found: list[str], is_refused: bool) -> None:

@@ -10,8 +10,9 @@ import pytest
 from measured import around, measured
 from tfscaling.conclusions import what_holds_back
 from tfscaling.conclusions.evidence import Study
-from tfscaling.tables.rows import RunRow
-from tfscaling.tables.table_rows import points_of, typed
+from tfscaling.tables.row_types import RunRow
+from tfscaling.tables.row_values import points_of
+from tfscaling.tables.table_files import typed
 
 #: Milliseconds of a step: input, computation, stragglers, communication.
 Parts = tuple[float, float, float, float]

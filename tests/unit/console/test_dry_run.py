@@ -12,7 +12,7 @@ import pytest
 from builders import manifest_of, raw_config
 from tfscaling.console.dry_run import DryRun
 from tfscaling.plan import costed_plan
-from tfscaling.study import configuration
+from tfscaling.study import config_validation
 from tfscaling.study.run_spec import RunSpec
 
 #: The same in all processes that collect the tests.
@@ -28,7 +28,7 @@ class Preview:
         changes = [(("platforms", "cluster", key), value) for key, value in keys.items()]
         raw = raw_config(*changes)
         raw["grid"] = [{**raw["grid"][0], **point}]
-        self.config = configuration.validate(raw)
+        self.config = config_validation.validate(raw)
         self.manifest = manifest_of(self.config)
         self.runs = {f"runs/{run.spec.path}/run.json": run for run in self.manifest.runs}
         self.folder = folder

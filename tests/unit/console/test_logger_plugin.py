@@ -5,14 +5,16 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
+from builders import REPOSITORY
 from snakemake.logging import DefaultFilter, DefaultFormatter
 from snakemake_interface_logger_plugins.common import LogEvent
 from snakemake_interface_logger_plugins.registry import LoggerPluginRegistry
 from snakemake_interface_logger_plugins.tests import MockOutputSettings
-from snakemake_logger_plugin_sweep import LogHandler
+from snakemake_logger_plugin_sweep import LogHandler, explained_error, wrapped
 
 LOG = "results/logs/" + "x" * 90 + ".log"
 
@@ -90,7 +92,9 @@ def test_snakemake_finds_the_plugin_by_its_name() -> None:
     assert LoggerPluginRegistry().is_installed("sweep")
 
 
-def test_a_sweep_is_printed_in_few_lines_of_100_columns(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_sweep_is_printed_in_few_lines_that_grep_finds(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     log = Log(capsys)
     log.add("Assuming unrestricted shared filesystem usage.")
     log.add(sweep=Sweep())
@@ -104,14 +108,67 @@ def test_a_sweep_is_printed_in_few_lines_of_100_columns(capsys: pytest.CaptureFi
     log.add("| a | b |" * 20, sweep=Sweep())
     assert log.lines() == [
         "study main: 2 runs to do",
-        "12:00:00  FAILED 7: the rank on node cpu2 ended with exit code 3;",
-        f"    {LOG}",
-        f"2 runs wait in Slurm's queue:{' Resources,' * 6}",
-        f"   {' Resources,' * 3}",
+        f"12:00:00  FAILED 7: the rank on node cpu2 ended with exit code 3; {LOG}",
+        f"2 runs wait in Slurm's queue: {'Resources, ' * 9}",
         "Nothing to be done (all requested files are present and up to date).",
         "page: results/main/report.html",
         "| a | b |" * 20,
     ]
+
+
+def test_lines_of_a_terminal_are_broken_between_words() -> None:
+    text = f"12:00:00 FAILED 7: the rank on node cpu2 ended with exit code 3; {LOG}\n{'| a |' * 30}"
+    assert wrapped(text, 100) == [
+        "12:00:00 FAILED 7: the rank on node cpu2 ended with exit code 3;",
+        f"    {LOG}",
+        "| a |" * 30,
+    ]
+    assert max(map(len, wrapped("word " * 99, 40))) <= 40
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (
+            'WorkflowError in file "/a b/workflow/rules/common.smk", line 68:\n'
+            "sweep.yaml: line 2: study: 3 is not allowed; write a text in quotes\n"
+            '  File "/a b/workflow/rules/common.smk", line 68, in <module>',
+            "sweep.yaml: line 2: study: 3 is not allowed; write a text in quotes",
+        ),
+        (
+            'WorkflowError in file "common.smk", line 7:\nfirst option\nsecond option',
+            "first option\nsecond option",
+        ),
+        ("NameError in file common.smk, line 7:\nname 'x' is not defined",) * 2,
+        ("WorkflowError:\nConfig file is not valid JSON or YAML.",) * 2,  # here is no CHECK
+    ],
+)
+def test_an_error_before_the_sweep_is_its_message(
+    text: str, shown: str, capsys: pytest.CaptureFixture[str], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    log = Log(capsys)
+    log.add("Config file config.yaml is extended by additional config specified via the command.")
+    log.add(text, logging.ERROR, event=LogEvent.ERROR)
+    assert log.lines() == shown.splitlines()
+
+
+@pytest.mark.parametrize("option", ["--configfile", "--configfiles"])
+@pytest.mark.parametrize("name", ["tabs.yaml", "latin.yaml", "missing.yaml"])
+def test_a_file_that_snakemake_cannot_read_is_explained_with_its_line(
+    option: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("workflow").symlink_to(REPOSITORY / "workflow")
+    Path("good.yaml").write_text("study: a\n")
+    Path("tabs.yaml").write_text("grid:\n\t- 1\n")
+    Path("latin.yaml").write_bytes(b"study: a\ntitle: \xe9\n")
+    words = ["plan", "--profile", "profiles/slurm", option, "good.yaml", name, "-n"]
+    text = 'Traceback\n  File "configfile.py", line 25, in _load_configfile\nUnicodeDecodeError'
+    line = "" if name == "missing.yaml" else "line 2: "
+    explained = explained_error(text, words)
+    assert explained.startswith(f"{name}: {line}") and "\n" not in explained
 
 
 def test_a_status_is_cut_to_the_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,6 +10,7 @@ import pytest
 from tfscaling.console.sweep_outcome import SweepOutcome
 
 CODE = "made by other code: own.py has changed; make it again with --config rerun=stale"
+BRACKETS = "In brackets: range of the runs."
 CANCELLED = "cancelled: the launcher received SIGTERM"
 HEADER = ("status", "reason", "nodes", "wall_time_s", "lost_time_s", "failed_attempts")
 
@@ -22,20 +23,33 @@ def outcome(study: Path, *rows: tuple[str, str]) -> SweepOutcome:
         csv.writer(file).writerows([HEADER, *full])
     (study / "details/conclusions/headline.md").write_text("Fastest: 1 node.\n")
     wide = "".join(f" column {number} |" for number in range(20))
-    (study / "details/comparison.md").write_text(f"# Title\n\n|{wide}\n|{wide}\n")
+    table = f"|{wide}\n|{wide}\n{BRACKETS}\n"
+    (study / "details/conclusions/console.md").write_text(table)
     (study / "report.html").write_text("")
     return SweepOutcome(study)
 
 
 def test_the_table_comes_first_then_the_cost_the_answer_and_the_page(tmp_path: Path) -> None:
     found = outcome(tmp_path, ("ok", ""), ("stale", CODE))
-    *table, spent, headline, page = found.lines()
+    *table, brackets, spent, headline, page = found.lines()
     assert found.has_result()
     assert len(table) == 2 and all(line[0] == line[-1] == "|" for line in table)
     assert max(map(len, table)) <= 100 and "column 5" in table[0]
+    assert brackets == BRACKETS
     assert (headline, page) == ("Fastest: 1 node.", f"page: {tmp_path}/report.html")
     # each of two runs took an hour of each of two nodes, half of it in failed attempts
-    assert "1 of 2 runs" in spent and "4 node-hours spent" in spent and " 2 node-hours" in spent
+    assert "1 of 2 runs" in spent and "1 stale: made by other code: own.py has changed" in spent
+    assert "--config rerun=stale" in spent
+    assert "4 node-hours spent" in spent and " 2 node-hours" in spent
+
+
+@pytest.mark.parametrize(("columns", "longest"), [(80, 80), (60, 80), (90, 90), (200, 100)])
+def test_the_table_fits_a_terminal(
+    columns: int, longest: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    *table, _, _, _, _ = outcome(tmp_path, ("ok", "")).lines()
+    assert longest - 12 < max(map(len, table)) <= longest
 
 
 @pytest.mark.parametrize("status", ["diverged", "failed", "missing"])
@@ -65,6 +79,13 @@ def test_stale_runs_have_their_reason_once_and_the_option(tmp_path: Path) -> Non
     reason = found.lines()[-2]
     assert "own.py has changed" in reason and "1 other reason" in reason
     assert "--config rerun=stale" in reason
+
+
+def test_runs_that_do_not_count_have_their_reason_in_the_line(tmp_path: Path) -> None:
+    rows = [("ok", ""), *[("failed", "rank_died: exit code 3")] * 2, ("failed", "other")]
+    line = outcome(tmp_path, *rows, ("missing", "no run record")).lines()[-3]
+    assert line.startswith("1 of 5 runs valid (3 failed: rank_died: exit code 3, and 1 other ")
+    assert "; 1 missing: no run record); " in line
 
 
 def test_only_files_of_this_start_are_new(tmp_path: Path) -> None:

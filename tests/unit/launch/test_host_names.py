@@ -16,7 +16,7 @@ from tfscaling.plan.retries import lasts
 from tfscaling.record import events
 from tfscaling.record.attempts import Cause
 from tfscaling.record.events import Event, EventName
-from tfscaling.study import configuration, grid, run_spec
+from tfscaling.study import acceptance, config_validation, run_spec
 
 #: RFC 6761 keeps this domain from ever having names.
 UNKNOWN = "node{}.invalid"
@@ -32,7 +32,7 @@ def rank_of(
         kind = {"recipe": "script", "strategy": "own"}
     block = {"platform": "laptop", "nodes": len(workers), **kind}
     raw = raw_config((("grid",), [block]), (("recipes", "script"), PROGRAM))
-    (run,) = grid.expand(configuration.validate(raw), REGISTRIES).runs
+    (run,) = acceptance.plan(config_validation.validate(raw), REGISTRIES).runs
     (folder / "spec.json").write_text(run_spec.encode(run.spec))
     task = {"cluster": {"worker": workers}, "task": {"type": "worker", "index": index}}
     words = ["--spec", "spec.json", "--folder", ".", "--dataset-file", "not-read.npz"]

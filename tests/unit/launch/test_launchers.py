@@ -20,7 +20,7 @@ from project import REPOSITORY
 from tfscaling.cluster.gpu_allocation import ClusterError
 from tfscaling.launch import containers, launchers, link
 from tfscaling.launch.launchers import LAUNCHERS, Request, ReservedPorts
-from tfscaling.study.config import Container, Measured
+from tfscaling.study.config_types import Container, Measured
 from tfscaling.study.geometry import Geometry
 
 FOLDER = Path("attempt=1")

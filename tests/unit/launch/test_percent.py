@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from program_runs import record_of
 from tfscaling.record import metrics
-from tfscaling.study.config import Quality
+from tfscaling.study.config_types import Quality
 
 CODE = """
 for epoch in range(2):

@@ -181,6 +181,10 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_whole_commit_of_a_checkout_whose_local_changes_are_marked(checkout: Path) -> None:
     clean = provenance.git_commit(checkout)
     assert re.fullmatch(r"[0-9a-f]{40}", clean or "")
+    who = ["-c", "user.name=a", "-c", "user.email=a@example.invalid"]
+    tag = ["git", "-C", str(checkout), *who, "tag", "-a", "-m", "first", "v1.0-rc1"]
+    subprocess.run(tag, check=True)
+    assert provenance.git_commit(checkout) == clean
     (checkout / "file").write_text("two")
     assert provenance.git_commit(checkout) == f"{clean}-dirty"
 

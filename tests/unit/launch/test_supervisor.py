@@ -19,6 +19,7 @@ import msgspec
 import psutil
 import pytest
 from builders import SCRIPTS, is_gone, wait_until
+from fake_programs import program
 from tfscaling.launch import heartbeat, rank_files, signs, supervisor
 from tfscaling.launch.heartbeat import Heartbeat
 from tfscaling.launch.launchers import Command
@@ -300,6 +301,23 @@ def test_ranks_that_have_all_ended_are_a_success_whatever_their_launcher_says_th
     script = "echo 'srun: error: Timed out waiting for job step to complete' >&2; exit 1"
     command = Command(("sh", "-c", script), {}, tmp_path / "srun.log", None)
     assert (Supervisor([command], Signs(tmp_path), 600, 2).run() is None) == (ended == 2)
+
+
+@pytest.mark.parametrize(
+    ("since", "kind"), [("2026-01-02T03:06:00", "preempted"), ("None", "rank_died")]
+)
+def test_a_rank_that_died_is_of_a_preempted_job_only_if_slurm_preempts_it(
+    since: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = f"StartTime=2026-01-02T03:05:54 PreemptTime={since}"
+    program(tmp_path, "scontrol", f'printf "JobId=12 JobName=x\\n   {times}\\n"')
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setenv("SLURM_JOB_ID", "12")
+    EventLog(rank_files.events_path(tmp_path, 0), 0).add(EventName.START)
+    script = "echo 'srun: error: node1: task 0: Killed' >&2; exit 137"
+    command = Command(("sh", "-c", script), {}, tmp_path / "srun.log", None)
+    cause = Supervisor([command], Signs(tmp_path), 600, 1).run()
+    assert cause is not None and cause.kind == kind
 
 
 LAUNCHER = """

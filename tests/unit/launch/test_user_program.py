@@ -22,7 +22,7 @@ from tfscaling.launch import heartbeat, user_program
 from tfscaling.plan.retries import lasts
 from tfscaling.record import events
 from tfscaling.record.attempts import Cause
-from tfscaling.study import configuration, grid, run_spec
+from tfscaling.study import acceptance, config_validation, run_spec
 
 GOOD = """
 import json, os, sys
@@ -278,7 +278,7 @@ def test_too_few_cpus_end_a_rank_before_its_program(tmp_path: Path) -> None:
         raw["platforms"]["laptop"] |= {"launcher": launcher, "cpus_per_node": lacking}
         if launcher == "srun":
             raw["platforms"]["laptop"]["devices"] = "physical"
-        (run,) = grid.expand(configuration.validate(raw), REGISTRIES).runs
+        (run,) = acceptance.plan(config_validation.validate(raw), REGISTRIES).runs
         (folder := tmp_path / launcher).mkdir()
         (folder / "spec.json").write_text(run_spec.encode(run.spec))
         cluster = {"cluster": {"worker": ["127.0.0.1:1"]}, "task": {"type": "worker", "index": 0}}

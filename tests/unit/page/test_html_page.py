@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
+import pytest
 import report_inputs
 from report_inputs import COLUMNS, decision, findings, study
 from tfscaling.conclusions import clouds, published_values
@@ -50,6 +51,25 @@ def test_runs_are_counted_by_status(tmp_path: Path) -> None:
         "ok": "7", "diverged": "0", "does_not_fit": "0", "failed": "2", "unfinished": "0",
         "stale": "0", "missing": "1", "excluded": "1",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("commit", "name", "is_changed"),
+    [
+        ("0123456789" * 4, "0123456789", False),
+        (f"{'0123456789' * 4}-dirty", "0123456789", True),
+        ("v1.0-rc1", "v1.0-rc1", False),
+        ("v1.0-rc1-dirty", "v1.0-rc1", True),
+    ],
+)
+def test_the_first_sentence_names_commits_and_uncommitted_changes(
+    commit: str, name: str, is_changed: bool, tmp_path: Path
+) -> None:
+    made = study(tmp_path)
+    runs = made.runs.assign(git_commit=commit)
+    text = html_page.summary(made.planned.platforms, runs, made.comparison)
+    assert f"commit {name}" in text
+    assert ("uncommitted" in text) == is_changed
 
 
 def test_the_environment_names_versions_hosts_prices_and_records(tmp_path: Path) -> None:

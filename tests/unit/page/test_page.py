@@ -35,7 +35,7 @@ from tfscaling.record.metrics import METRICS, meanings
 from tfscaling.stages import write_page
 from tfscaling.tables import data_warnings
 from tfscaling.tables.display import TextTable
-from tfscaling.tables.rows import EpochRow, columns
+from tfscaling.tables.row_types import EpochRow, columns
 
 GOLDEN = Path(__file__).with_name("golden_page.txt")
 #: The conclusions that every page has.

@@ -13,7 +13,7 @@ from matplotlib.text import Text
 from plotted import comparison_of, crosses, failed, point, points_of, tables_of
 from tfscaling.page import plot_figure
 from tfscaling.page.plot_registry import PLOTS
-from tfscaling.tables.table_rows import point_of
+from tfscaling.tables.row_values import point_of
 
 
 def test_a_platform_has_its_colour_by_its_place_however_few_of_its_points_are_measured() -> None:

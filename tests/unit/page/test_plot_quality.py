@@ -9,7 +9,7 @@ import pytest
 from matplotlib.text import Text
 from plotted import legend_of, point, points_of, tables_of
 from tfscaling.page import plot_quality
-from tfscaling.study.config import POINT_AXES
+from tfscaling.study.config_types import POINT_AXES
 
 POINTS = [
     point(1, execution_time_s=60.0, test_accuracy=0.99, cost_usd=0.01),

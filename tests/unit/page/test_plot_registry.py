@@ -14,9 +14,9 @@ from tfscaling.page import plot_figure
 from tfscaling.page.plot_figure import Tables
 from tfscaling.page.plot_registry import PLOTS, titles
 from tfscaling.stages import write_page
-from tfscaling.study import configuration
-from tfscaling.study.config import PlotOptions, Quality
-from tfscaling.tables import comparison, data_warnings, runs_table, table_rows
+from tfscaling.study import config_validation
+from tfscaling.study.config_types import PlotOptions, Quality
+from tfscaling.tables import comparison, data_warnings, runs_table, table_files
 
 FILES = ("comparison.csv", "epochs.csv", "warnings.json")
 TIMES = {1: 60.0, 2: 40.0, 4: 20.0}
@@ -26,7 +26,7 @@ def write_tables(folder: Path, times: dict[int, float], **block: Any) -> tuple[P
     """Files of tables and warnings of a grid whose node counts in `times` were measured."""
     usual = {"platform": "cluster", "model": "mnist_cnn", "recipe": "weak", "nodes": [4, 1, 2, 9]}
     raw = raw_config((("grid",), [{**usual, **block}]))
-    planned = manifest_of(configuration.validate(raw))
+    planned = manifest_of(config_validation.validate(raw))
     for run in planned.runs:
         if run.spec.point.nodes in times:
             write_record(folder, run, times[run.spec.point.nodes] + run.spec.repeat)
@@ -43,7 +43,7 @@ def tables_in(paths: tuple[Path, ...]) -> Tables:
     published = paths[0].with_name("published.csv")
     published.write_text("\n")
     comparison, epochs, warnings = paths
-    read = [table_rows.read_table(path) for path in (comparison, epochs, published)]
+    read = [table_files.read_table(path) for path in (comparison, epochs, published)]
     return Tables(read[0], read[1], read[2], data_warnings.footnotes(data_warnings.read(warnings)))
 
 

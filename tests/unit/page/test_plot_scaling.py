@@ -9,6 +9,7 @@ import pytest
 from plotted import crosses, failed, legend_of, point, points_of, tables_of
 from tfscaling.page import plot_figure, plot_scaling
 from tfscaling.page.plot_registry import PLOTS
+from tfscaling.tables.row_values import NOT_MEASURED
 
 BASE = {"baseline": "nodes=1", "baseline_execution_time_s": 60.0}
 
@@ -50,7 +51,9 @@ def test_published_times_are_hollow_in_the_same_colour_even_where_nothing_was_me
     ]
     assert [*np.asarray(hollow.get_ydata())] == [50.0, 30.0]
     assert hollow.get_color() == plot_figure.COLOURS[0] and hollow.get_linestyle() == ":"
-    assert "published" in legend_of(figure)
+    assert "published" in legend_of(figure) and plot_figure.NOTHING not in legend_of(figure)
+    alone = plot_scaling.execution_time(tables_of(failed(2, published_execution_time_s=3.0)), "T")
+    assert plot_figure.NOTHING in legend_of(alone)
 
 
 def test_speedups_have_a_line_at_one_and_the_ideal_of_the_baseline() -> None:
@@ -102,3 +105,10 @@ def test_a_line_of_other_work_says_why_it_has_no_speedup() -> None:
     other = point(2, recipe="other", same_work=False)
     texts = legend_of(plot_scaling.ratio(tables_of(base, other), "T", "speedup"))
     assert any("other work" in text for text in texts)
+
+
+@pytest.mark.parametrize(("time_s", "text"), [(60.0, "60.0 s"), (float("nan"), NOT_MEASURED)])
+def test_a_note_has_the_time_of_the_baseline(time_s: float, text: str) -> None:
+    points = [compared(nodes, 1.0, baseline_execution_time_s=time_s) for nodes in (1, 2)]
+    notes = legend_of(plot_scaling.ratio(tables_of(*points), "T", "speedup"))
+    assert [note.endswith(f" {text}") for note in notes if note.startswith("baseline ")] == [True]

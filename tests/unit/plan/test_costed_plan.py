@@ -27,8 +27,8 @@ from tfscaling.record.attempts import Cause, FailureReport
 from tfscaling.record.phases import PHASES, WALL_PHASES
 from tfscaling.record.run_record import RunRecord
 from tfscaling.stages import write_plan as script
-from tfscaling.study import configuration, grid
-from tfscaling.study.config import Config, Limit, Question
+from tfscaling.study import acceptance, config_validation
+from tfscaling.study.config_types import Config, Limit, Question
 from tfscaling.study.manifest import PlannedRun
 from tfscaling.study.run_spec import RunSpec
 
@@ -93,7 +93,7 @@ def test_only_the_chosen_cluster_is_planned(tmp_path: Path) -> None:
     raw["grid"][0]["nodes"] = [1, 2, 5]
     raw["platforms"]["cluster"]["cluster"] = "gcp"
     raw["cluster"] = "gcp"
-    made = plan_of(configuration.validate(raw), tmp_path)
+    made = plan_of(config_validation.validate(raw), tmp_path)
     assert {row.platform for row in made.rows} == {"cluster"}
     assert (len(made.runs), made.elsewhere) == (3, 2)
 
@@ -277,7 +277,7 @@ def test_what_slurm_refuses_comes_first_and_is_in_no_sum(tmp_path: Path) -> None
 def test_logical_devices_are_no_gpus_in_the_plan(tmp_path: Path) -> None:
     block = {"platform": "laptop", "model": "mnist_cnn", "recipe": "weak", "nodes": [2, 9],
              "gpus_per_node": [0, 2]}  # fmt: skip
-    config = configuration.validate(raw_config((("grid",), [block])))
+    config = config_validation.validate(raw_config((("grid",), [block])))
     made = plan_of(config, tmp_path)
     assert [row.devices for row in made.rows] == ["CPU", "logical"] * 2
     header, *rows = table_rows(page(config, tmp_path, "local"))
@@ -300,7 +300,7 @@ def test_the_plan_says_when_short_runs_end_and_after_how_many_steps_they_did(
     tmp_path: Path,
 ) -> None:
     auto = ("recipes", "weak", "stop_after_steps"), "auto"
-    config = configuration.validate(raw_config(auto, (("grid", 0, "repeats"), 2)))
+    config = config_validation.validate(raw_config(auto, (("grid", 0, "repeats"), 2)))
     assert "after 500 steps" in page(config, tmp_path, "local")
     assert "after 500 steps" not in page(config_of(), tmp_path, "local")
     short = planned_runs(config)[0]
@@ -356,11 +356,11 @@ def test_a_search_costs_less_than_the_full_grid_and_needs_no_runs_of_points_that
 def test_recipes_that_train_more_on_more_nodes_are_named(
     recipe: dict[str, Any], named: list[str]
 ) -> None:
-    config = configuration.validate(raw_config())
+    config = config_validation.validate(raw_config())
     sizes = {"per_replica_batch_size": None, **recipe}
     recipes = {"weak": replace(config.recipes["weak"], **sizes)}
     points: list[dict[str, Any]] = [
-        {**run.spec.point.axes} for run in grid.expand(config, REGISTRIES).runs
+        {**run.spec.point.axes} for run in acceptance.plan(config, REGISTRIES).runs
     ]
     rows = [
         costed_plan.PlanRow(**point, devices="CPU", feasibility="runs", reason="")

@@ -9,7 +9,7 @@ import generator
 from builders import manifest_of, raw_config
 from tfscaling.plan import extra_repeats
 from tfscaling.plan.retries import SlurmSweep
-from tfscaling.study import configuration
+from tfscaling.study import config_validation
 from tfscaling.study.manifest import PlannedRun
 from tfscaling.tables import runs_table
 from tfscaling.tables.runs_table import NOT_RUN
@@ -21,7 +21,7 @@ def test_a_larger_batch_follows_once_all_runs_of_the_smaller_one_fit(tmp_path: P
         (("grid", 0), {"platform": "cluster", "model": "mnist_cnn", "recipe": "weak", "nodes": 1,
                        "repeats": 6}),
     )  # fmt: skip
-    planned = manifest_of(configuration.validate(raw))
+    planned = manifest_of(config_validation.validate(raw))
 
     def sized(size: int, *numbers: int) -> tuple[PlannedRun, ...]:
         own = [r for r in planned.runs if r.spec.per_replica_batch_size == size]

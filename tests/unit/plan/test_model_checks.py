@@ -137,10 +137,36 @@ def test_models_that_can_be_trained_are_not_named() -> None:
     assert local_checks.model_problem([*specs("nets:good"), *alone], RESULTS) == ""
 
 
+#: Examples of a batch of 64 → why two workers cannot train on them; one worker can.
+BATCHES = {
+    "context.global_batch_size": "64 examples, more than 32",
+    "context.per_worker_batch_size": "",
+    "context.per_worker_batch_size // context.workers": "16 examples and not 32",
+    "5 if context.workers > 1 else 64": "5 examples and not 32",
+}
+
+
+def test_batches_that_only_several_workers_cannot_train_on_are_found() -> None:
+    text = DATA.replace("(8", "(640")
+    for number, size in enumerate(BATCHES):
+        own = text.replace("context.per_worker_batch_size", size)
+        Path(f"parts{number}.py").write_text(own)
+    planned = []
+    for number in range(len(BATCHES)):
+        batch = {"global_batch_size": 64, "per_replica_batch_size": None}
+        planned += specs("nets:good", dataset=f"parts{number}:data", **batch)
+    found = local_checks.model_problem(planned, RESULTS).splitlines()
+    causes = [*filter(None, BATCHES.values())]
+    for line, cause in zip([each for each in found if each.startswith("  ")], causes, strict=True):
+        assert cause in line
+    alone = [spec for spec in planned if spec.replicas == 1]
+    assert local_checks.model_problem(alone, RESULTS) == ""
+
+
 def test_one_run_of_the_fewest_nodes_is_built_for_those_alike() -> None:
     (model,) = local_checks.to_build(specs("nets:good"))
     assert (model.spec.point.model, model.spec.geometry.nodes) == ("nets:good", 1)
-    assert model.on_several_replicas
+    assert model.largest.geometry.nodes == 2
     axes = specs("nets:good", parameters={"width": [1, 2]})
     assert len(local_checks.to_build(axes)) == 2
 

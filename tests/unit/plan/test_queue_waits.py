@@ -17,7 +17,7 @@ from scipy.stats import binom
 from special_cases import backfilled, bound_holds, queued_group
 from submitted import described, plan_of
 from tfscaling.plan import costed_plan, queue_waits
-from tfscaling.study import configuration
+from tfscaling.study import config_validation
 
 
 def made(seed: int, resemblance: float, last_times: float = 1.0, jobs: int = 1000) -> np.ndarray:
@@ -133,7 +133,7 @@ def test_rows_with_runs_that_slurm_would_start_get_the_bound_of_their_partition(
         (("grid", 0, "nodes"), [1, 8, 16, 4, 99]), (("platforms", "cluster", "nodes_max"), 64)
     )
     raw["platforms"]["cluster"].update(runtime_min=30, partition=partition)
-    config = configuration.validate(raw)
+    config = config_validation.validate(raw)
     rows = {row.nodes: row for row in plan_of(config, tmp_path / "runs").rows}
     rows[4] = replace(rows[4], starts=costed_plan.REFUSED)
     assert {nodes for nodes, row in rows.items() if not row.runs} == {99}

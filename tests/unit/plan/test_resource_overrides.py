@@ -13,7 +13,7 @@ from builders import raw_config
 from snakemake.cli import parse_set_resources
 from snakemake.resources import Resources
 from tfscaling.plan import resource_overrides, unsupported_options
-from tfscaling.study import configuration, platforms
+from tfscaling.study import config_validation, platforms
 from tfscaling.study.geometry import Geometry
 
 #: The same in all processes that collect the tests.
@@ -36,7 +36,7 @@ def overridden(*words: str, defaults: Sequence[str] = (), **keys: Any) -> dict[s
         Resources.parse([*defaults], allow_expressions=True),
     ):
         raw = resource_overrides.merged(raw, change)
-    platform = configuration.validate(raw).platforms["cluster"]
+    platform = config_validation.validate(raw).platforms["cluster"]
     return platforms.slurm_resources(platform, Geometry(2, 1, 0))
 
 
@@ -83,7 +83,7 @@ def test_two_requests_of_memory_are_refused() -> None:
 
 @pytest.mark.parametrize("word", ["runtime=attempt*10", "mem_mb=input.size_mb", "qos=f(wildcards)"])
 def test_an_expression_is_refused(word: str) -> None:
-    with pytest.raises(configuration.ConfigError, match="platforms"):
+    with pytest.raises(config_validation.ConfigError, match="platforms"):
         overridden(word)
 
 

@@ -54,6 +54,8 @@ sys.path.insert(0, {str(SCRIPTS)!r})
 from tfscaling.plan.sweep_start import handle_sigterm_in_thread
 signal.signal(signal.SIGTERM, signal.{present})
 handle_sigterm_in_thread()
-assert signal.getsignal(signal.SIGTERM) == signal.{present}
+print(signal.getsignal(signal.SIGTERM) == signal.{present})
 """
-    subprocess.run([sys.executable, "-c", code], timeout=300, check=True)
+    words = [sys.executable, "-c", code]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=True)
+    assert done.stdout == "True\n"

@@ -17,8 +17,8 @@ from snakemake_executor_plugin_slurm_sweep.slurm_client import Refusal, RefusalK
 from submitted import DEFAULTS, PROFILE, config_of, described, plan_of, planned_runs
 from tfscaling.plan import sweep_jobs
 from tfscaling.plan.sweep_jobs import Submission
-from tfscaling.study import configuration, platforms
-from tfscaling.study.config import AXES
+from tfscaling.study import config_validation, platforms
+from tfscaling.study.config_types import AXES
 from tfscaling.study.geometry import Geometry
 from tfscaling.study.platforms import Resource
 from tfscaling.study.run_spec import RunSpec
@@ -129,7 +129,7 @@ def test_the_plans_line_has_a_placeholder_for_the_name_of_the_run(tmp_path: Path
 
 def test_without_the_slurm_executor_nothing_is_submitted(tmp_path: Path) -> None:
     raw = raw_config((("grid", 0, "platform"), ["cluster", "laptop"]))
-    config = configuration.validate(raw)
+    config = config_validation.validate(raw)
     rows = plan_of(config, tmp_path).rows
     local = sweep_jobs.submitted(rows, config, described("local"))
     assert {row.platform: row.submission for row in local} == {

@@ -92,7 +92,7 @@ def test_changed_parameters_are_new_runs_and_changed_back_nothing_is_to_do(
     runs: list[PlannedRun],
 ) -> None:
     assert to_do().paths == frozenset()
-    epochs = random.randint(3, 1000)
+    print(f"epochs: {(epochs := random.randint(3, 1000))}")
     other = (("recipes", "weak", "epochs"), epochs)
     made = to_do(other).paths
     assert len(made) == len(runs) and not made & {run.spec.path for run in runs}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tarfile
 from pathlib import Path
 
 import generator
@@ -20,6 +21,23 @@ def test_attempts_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
         attempts.path(tmp_path, number).mkdir()
     (tmp_path / "attempt=x").mkdir()
     assert attempts.numbers(tmp_path) == [1, 2, 10]
+
+
+def test_a_finished_attempt_keeps_its_record_the_first_log_and_an_archive_of_the_others(
+    tmp_path: Path,
+) -> None:
+    kept = {attempts.RECORD, attempts.FIRST_LOG}
+    logs = {f"rank-{number}.log" for number in (1, 2, 10)}
+    for name in (*kept, *logs, "rank-1.events.jsonl", "launch.log", "rank-x"):
+        (tmp_path / name).write_text(name)
+    (tmp_path / "rank-0.files").mkdir()
+    (tmp_path / "link").symlink_to("rank-0.files")
+    attempts.tidy(tmp_path)
+    assert {each.name for each in tmp_path.iterdir()} == {*kept, attempts.LOGS, "rank-0.files"}
+    with tarfile.open(tmp_path / attempts.LOGS) as archive:
+        assert set(archive.getnames()) == logs
+    attempts.tidy(tmp_path)  # again, after an interruption
+    assert (tmp_path / attempts.LOGS).exists()
 
 
 def attempt(run: Path, number: int, began_with: int, reached: int | None) -> Path:

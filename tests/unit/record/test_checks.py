@@ -11,7 +11,7 @@ from generator import DATA_SHA256, FACTS, prepared, training_report
 from tfscaling.record import checks
 from tfscaling.record.checks import is_gpu_model
 from tfscaling.record.rank_report import RankReport
-from tfscaling.study.config import Measured, Recipe
+from tfscaling.study.config_types import Measured, Recipe
 from tfscaling.study.geometry import Geometry
 from tfscaling.study.run_spec import Point, RunSpec
 

@@ -12,7 +12,7 @@ from tfscaling.record.metrics import METRICS
 from tfscaling.record.phases import Phases
 from tfscaling.record.rank_report import Epoch
 from tfscaling.record.run_record import HeldOut, Metrics, Resumed, RunRecord
-from tfscaling.study.config import Quality
+from tfscaling.study.config_types import Quality
 
 RECORD = msgspec.convert(a_record(), RunRecord)
 

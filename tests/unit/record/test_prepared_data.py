@@ -17,7 +17,7 @@ from tfscaling.record import prepared_data, run_states
 from tfscaling.record.prepared_data import PreparedDataError
 from tfscaling.record.run_record import PreparedData
 from tfscaling.study import run_spec
-from tfscaling.study.config import Recipe
+from tfscaling.study.config_types import Recipe
 
 ALL = Recipe(per_replica_batch_size=1, learning_rate=0.1, epochs=1)
 FACTS = {

@@ -19,7 +19,7 @@ from tfscaling.record.rank_report import (
     ProgramReport,
     Totals,
 )
-from tfscaling.study import configuration, grid
+from tfscaling.study import acceptance, config_validation
 from tfscaling.study.run_spec import RunSpec
 
 #: Both ranks' hosts are 100 s behind the launcher's clock. Rank 1 starts and ends a second later.
@@ -50,7 +50,7 @@ def spec(**keys: Any) -> RunSpec:
     recipe = {"per_replica_batch_size": 8, "epochs": 2, "program": ["true"], "observe": "events"}
     block = {"platform": "cluster", "recipe": "script", "strategy": "own", "nodes": 2}
     raw = raw_config((("recipes", "script"), {**recipe, **keys}), (("grid",), [block]))
-    (run,) = grid.expand(configuration.validate(raw), REGISTRIES).runs
+    (run,) = acceptance.plan(config_validation.validate(raw), REGISTRIES).runs
     return run.spec
 
 

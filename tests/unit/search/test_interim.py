@@ -22,7 +22,7 @@ from tfscaling.search.interim import (
     Run,
     lacking,
 )
-from tfscaling.study.config import SHORT_RUNS_MAX, Limit, Search
+from tfscaling.study.config_types import SHORT_RUNS_MAX, Limit, Search
 from tfscaling.tables.run_counts import KEPT_RUNS, LEADER_RUNS
 
 TIME, COST, TO_TARGET = "execution_time_s", "cost_usd", "time_to_target_s"
@@ -302,6 +302,18 @@ def test_a_trial_that_misses_goes_on_with_complete_runs() -> None:
     missed, kept = (found.standings[name].trial for name in ("c2", "c0"))
     assert missed and kept and kept.holds and missed.measured > missed.high
     assert {"c0", "c1", "c2"} <= complete(found)
+
+
+def test_a_trial_of_more_complete_runs_has_a_narrower_interval() -> None:
+    found = decide([projected(each) for each in measured(0.08)])
+    runs_and_widths = sorted(
+        (found.runs[name], each.trial.high / each.trial.low)
+        for name, each in found.standings.items()
+        if each.trial
+    )
+    runs, widths = zip(*runs_and_widths, strict=True)
+    assert len({*runs}) == len(runs) > 1
+    assert [*widths] == sorted(widths, reverse=True) and widths[-1] > 1
 
 
 @pytest.mark.parametrize("way", ["no time", "failed too often"])

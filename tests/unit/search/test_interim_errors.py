@@ -16,7 +16,7 @@ from race import CELLS, simulate
     ],
 )
 def test_a_small_cell_keeps_its_requirements(cell: str, trials: int) -> None:
-    check(cell, trials)
+    assert missed_limits(cell, trials) == []
 
 
 @pytest.mark.full
@@ -41,13 +41,14 @@ def test_a_small_cell_keeps_its_requirements(cell: str, trials: int) -> None:
     ],
 )
 def test_a_claimed_cell_keeps_its_requirements(cell: str, trials: int) -> None:
-    check(cell, trials)
+    assert missed_limits(cell, trials) == []
 
 
-def check(cell: str, trials: int) -> None:
-    """Simulate searches, and compare how often they are wrong with the cell's limits."""
+def missed_limits(cell: str, trials: int) -> list[str]:
+    """Simulate searches; return the cell's limits of errors that they exceed."""
     found = simulate((cell, CELLS[cell].procedures[0], trials))
-    assert CELLS[cell].limits.missed(found) == [], found
+    print(found)
+    return CELLS[cell].limits.missed(found)
 
 
 @pytest.mark.full

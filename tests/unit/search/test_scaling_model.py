@@ -116,3 +116,24 @@ def test_short_runs_of_a_configuration_share_the_error_of_their_projection(seed:
     assert math.sqrt(small**2 - none**2) == pytest.approx(0.03, rel=0.25)
     assert large > 3 * small
     assert [math.sqrt(fit.variance[RUN[0]]) for fit in fits] == pytest.approx([none] * 3, rel=0.5)
+
+
+@pytest.mark.parametrize(
+    ("measured", "other", "factor", "sd"),
+    [
+        # from one node to several, between several, and on the other line
+        *((0, 1, 0.616, 1.215), (0, 4, 0.144, 1.829)),
+        *((1, 2, 0.616, 0.494), (1, 4, 0.233, 1.208), (2, 3, 0.616, 0.498)),
+        *((0, 5, 1.0, 2.023), (2, 7, 1.0, 1.685)),
+    ],
+)
+def test_runs_of_a_single_configuration_allow_wide_predictions_of_others(
+    measured: int, other: int, factor: float, sd: float
+) -> None:
+    """The numbers follow from what the model assumes before anything else is measured."""
+    owners = np.full(3, measured)
+    runs = Runs(owners, np.arange(3), np.full(3, 5.0), np.zeros(3, bool))
+    fit = ScalingModel(NODES, LINES, False).fit(runs, np.zeros(3), np.zeros(len(NODES)))
+    assert math.exp(fit.mean[other] - fit.mean[measured]) == pytest.approx(factor, abs=0.002)
+    assert math.sqrt(fit.variance[other]) == pytest.approx(sd, rel=0.01)
+    assert fit.difference_sd(measured)[other] == pytest.approx(sd, rel=0.01)

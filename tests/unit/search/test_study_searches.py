@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from tfscaling.record.run_states import RunState
 from tfscaling.search import study_searches
 from tfscaling.search.interim import Reason
 from tfscaling.search.study_searches import StudySearch, expected_runs
-from tfscaling.study.config import POINT_AXES
+from tfscaling.study.config_types import POINT_AXES
 from tfscaling.study.manifest import Manifest
 from tfscaling.tables.run_counts import KEPT_RUNS
 
@@ -290,3 +291,24 @@ def test_expected_runs_lie_between_one_of_each_and_all(
     done = search_of(planned, runs)
     after = expected_runs(done, {}, trials=2)
     assert {p.path: n for p, n in after.items()} == pytest.approx(dict(done.decision.runs))
+
+
+@pytest.mark.parametrize(
+    ("goal", "far_usd", "axis", "usual"),
+    [
+        ("execution_time_s", 1.0, "nodes", 4),
+        ("cost_usd", 1.0, "nodes", 1),
+        ("cost_usd", 9.0, "platform", "near"),
+        ("cost_usd", 0.1, "platform", "far"),
+    ],
+)
+def test_most_runs_are_expected_of_points_that_are_usually_best(
+    goal: str, far_usd: float, axis: str, usual: object, runs: pd.DataFrame
+) -> None:
+    """More nodes are usually quicker, fewer nodes usually cheaper."""
+    search = search_of(planned_of(goal=goal), runs[:0])
+    prices = {p: far_usd if p.platform == "far" else 1.0 for p in search.all_points.values()}
+    found: dict[object, float] = defaultdict(float)
+    for point, expected in expected_runs(search, prices, trials=3).items():
+        found[getattr(point, axis)] += expected
+    assert max(found, key=found.__getitem__) == usual

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from builders import REGISTRIES, raw_config, refused
-from tfscaling.study import grid
+from tfscaling.study import acceptance
 
 Change = tuple[Sequence[str | int], Any]
 RECIPE, BLOCK = ("recipes", "weak"), ("grid", 0)
@@ -147,7 +147,7 @@ REFUSED: dict[str, dict[str, list[Change]]] = {
     ("key", "name"), [(key, name) for key, named in REFUSED.items() for name in named]
 )
 def test_what_could_only_fail_later_is_refused(key: str, name: str) -> None:
-    message = refused(grid.accept, raw_config(*REFUSED[key][name]), REGISTRIES)
+    message = refused(acceptance.accept, raw_config(*REFUSED[key][name]), REGISTRIES)
     assert message.startswith(f"configuration: {key}")
 
 
@@ -163,9 +163,12 @@ ACCEPTED: dict[str, list[Change]] = {
     "recipes_in_a_search": [*two_recipes(), CHOOSE_BY, SEARCH],
     "deadline_in_a_search": [SEARCH, limited("execution_time_s", at_most="90 min")],
     "one_recipe": [CHOOSE],
+    "whole_training": [LESS_THAN_A_WHOLE, whole(90)],
+    "as_many_epochs_as_the_whole": [LESS_THAN_A_WHOLE, whole(3)],
+    "short_run_of_the_whole": [SHORT, LESS_THAN_A_WHOLE, whole(3)],
 }
 
 
 @pytest.mark.parametrize("name", ACCEPTED)
 def test_what_means_something_is_accepted(name: str) -> None:
-    assert grid.accept(raw_config(*ACCEPTED[name]), REGISTRIES)[1].runs
+    assert acceptance.accept(raw_config(*ACCEPTED[name]), REGISTRIES)[1].runs

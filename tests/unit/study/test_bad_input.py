@@ -19,9 +19,16 @@ from builders import MINIMAL, REGISTRIES, REPOSITORY
 from hypothesis import given
 from hypothesis import strategies as st
 from tfscaling.page.plot_registry import titles
-from tfscaling.study import config_files, configuration, grid, platforms, run_spec, variants
-from tfscaling.study.config import Config, Measured
-from tfscaling.study.configuration import ConfigError
+from tfscaling.study import (
+    acceptance,
+    config_files,
+    config_validation,
+    platforms,
+    run_spec,
+    variants,
+)
+from tfscaling.study.config_types import Config, Measured
+from tfscaling.study.config_validation import ConfigError
 from tfscaling.study.manifest import Manifest
 from tfscaling.tables import published_results
 
@@ -30,7 +37,7 @@ PLACES = bad_values.places()
 MESSAGE = re.compile(
     r"(?:\S+\.yaml|--config|\S+\.csv)(?::.*)?: "
     r".*(?:not allowed; .+|missing; it has no default.*|unknown key; .+|not valid YAML: .+"
-    r"|not a mapping; .+|cannot be read: .+|not UTF-8.*)"
+    r"|not a mapping; .+|the file is empty; .+|cannot be read: .+|not UTF-8.*)"
 )
 
 
@@ -52,7 +59,7 @@ def accepted(*names: str) -> tuple[Config, Manifest] | str:
     """What the workflow makes of the files, or its message."""
     try:
         sources = [(name, config_files.read(name)) for name in names]
-        found = grid.accept(config_files.merge(sources), REGISTRIES, sources)
+        found = acceptance.accept(config_files.merge(sources), REGISTRIES, sources)
         published_results.check(found[0].published.path, sources)
     except ConfigError as error:
         return str(error)
@@ -102,6 +109,6 @@ def test_every_file(folder: Path, data: st.DataObject) -> None:
 
 def test_every_key_of_the_types_is_drawn() -> None:
     drawn = {place.path[-1] for place in PLACES}
-    kinds = set(configuration.structs(Config)) - {Measured}
+    kinds = set(config_validation.structs(Config)) - {Measured}
     keys = {field.encode_name for kind in kinds for field in msgspec.structs.fields(kind)}
     assert keys <= drawn

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from builders import REPOSITORY
 from tfscaling.study import config_files
-from tfscaling.study.configuration import ConfigError
+from tfscaling.study.config_validation import ConfigError
 
 
 def read(folder: Path, text: str) -> dict[str, Any]:
@@ -33,7 +33,7 @@ REFUSED = {
     "too_large": ("a: 1.0e+400", "line 1: "),
     "too_many_digits": (f"a: {'9' * 5000}", ""),
     "control_character": ("a: 1\nb: \x07\n", ""),
-    "nothing": ("# nothing\n", "the whole file is not a mapping"),
+    "nothing": ("# nothing\n", "the file is empty"),
     "no_yaml": ("a: [1,\nb: 2\n", "line "),
     "tab": ("a:\n\tb: 1\n", "line 2: "),
     "tag_of_python": ("a: !!python/name:os.system ''", "line 1: "),

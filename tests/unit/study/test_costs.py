@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from msgspec.structs import replace
-from tfscaling.study.config import Platform
+from tfscaling.study.config_types import Platform
 from tfscaling.study.platforms import run_cost_usd
 
 PLATFORM = Platform(launcher="srun", cpus_per_node=8, nodes_max=8)

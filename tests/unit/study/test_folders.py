@@ -7,8 +7,8 @@ import re
 import pytest
 import yaml
 from builders import REPOSITORY, valid_config
-from tfscaling.study import configuration
-from tfscaling.study.configuration import SHARED_FOLDERS, ConfigError
+from tfscaling.study import config_validation
+from tfscaling.study.config_validation import SHARED_FOLDERS, ConfigError
 
 RULES = REPOSITORY / "workflow" / "rules"
 PROFILES = REPOSITORY / "profiles"
@@ -19,8 +19,8 @@ OVERLAYS = sorted(p for p in (REPOSITORY / "config").glob("*.yaml") if p.stem !=
 def test_a_shared_folder_is_no_study(study: str) -> None:
     config = valid_config((["study"], study))
     sources = [("config.yaml", {}), ("overlay.yaml", {"study": study})]
-    with pytest.raises(ConfigError) as caught, configuration.naming_files(sources):
-        configuration.check_folders(config)
+    with pytest.raises(ConfigError) as caught, config_validation.naming_files(sources):
+        config_validation.check_folders(config)
     file, key, text = str(caught.value).split(": ", 2)
     assert (file, key) == ("overlay.yaml", "study") and f'"{study}"' in text
 

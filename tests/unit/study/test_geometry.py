@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tfscaling.study.config import Recipe
+from tfscaling.study.config_types import Recipe
 from tfscaling.study.geometry import Geometry, batch_sizes
 
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from builders import raw_config, refused
 from tfscaling.datasets.catalogue import DATASETS
-from tfscaling.study import configuration, grid
-from tfscaling.study.config import Config
-from tfscaling.study.configuration import ConfigError
+from tfscaling.study import acceptance, config_validation, question_checks
+from tfscaling.study.config_types import Config
+from tfscaling.study.config_validation import ConfigError
 from tfscaling.study.geometry import Geometry
 from tfscaling.study.manifest import Manifest
 from tfscaling.study.registries import Registries
@@ -24,8 +24,8 @@ Change = tuple[Sequence[str | int], Any]
 
 def expand(*changes: Change) -> Manifest:
     raw = raw_config(*changes)
-    with configuration.naming_files([("config.yaml", raw)]):
-        return grid.expand(configuration.validate(raw), Registries(MODELS, STRATEGIES))
+    with config_validation.naming_files([("config.yaml", raw)]):
+        return acceptance.plan(config_validation.validate(raw), Registries(MODELS, STRATEGIES))
 
 
 def block(**axes: Any) -> dict[str, Any]:
@@ -204,10 +204,10 @@ def check_baseline(baseline: dict[str, Any], *changes: Change) -> Config:
     """Return the configuration with this baseline. Raises NotAllowed."""
     raw = raw_config(*changes)
     overlay = {"comparison": {"baseline": baseline}}
-    config = configuration.validate({**raw, **overlay})
+    config = config_validation.validate({**raw, **overlay})
     sources = [("config.yaml", raw), ("over.yaml", overlay)]
-    with configuration.naming_files(sources):
-        grid.check_baseline(config, expand(*changes))
+    with config_validation.naming_files(sources):
+        question_checks.check_baseline(config, expand(*changes))
     return config
 
 
@@ -242,7 +242,7 @@ def with_examples(examples: dict[str, int], *changes: Change) -> Manifest:
         n: replace(DATASETS[n], train_examples=own, image_shape=None) for n, own in examples.items()
     }
     registries = Registries(MODELS, STRATEGIES, datasets)
-    return grid.expand(configuration.validate(raw), registries)
+    return acceptance.plan(config_validation.validate(raw), registries)
 
 
 BATCHES = {
@@ -278,18 +278,23 @@ def test_a_global_batch_beyond_the_examples_is_excluded_with_the_reason(
 
 
 def test_names_that_are_too_long_together_for_a_folder_are_refused() -> None:
-    names = {"platform": "p" * 100, "recipe": "r" * 100}
     minimal = raw_config()
     platform, recipe = minimal["platforms"]["cluster"], minimal["recipes"]["weak"]
-    changes = [
-        (("platforms",), {names["platform"]: platform}),
-        (("recipes",), {names["recipe"]: recipe}),
-    ]
-    one = block(**names, repeats=1)
-    message = refused(expand, *changes, blocks(one))
-    assert "grid[0]: " in message and "; allowed: 238" in message
-    (run,) = expand(*changes, blocks({**one, "strategy": "single"})).runs
+
+    def named(length: int) -> tuple[Change, ...]:
+        names = {"platform": "p" * 100, "recipe": "r" * length}
+        return (
+            (("platforms",), {names["platform"]: platform}),
+            (("recipes",), {names["recipe"]: recipe}),
+            blocks(block(**names, repeats=1)),
+        )
+
+    (run,) = expand(*named(1)).runs
+    spare = 238 - len("_".join([*map(str, run.spec.point.axes.values()), "1"]))
+    (run,) = expand(*named(1 + spare)).runs
     assert max(map(len, run.spec.path.split("/"))) <= 255
+    message = refused(expand, *named(2 + spare))
+    assert "grid[0]: " in message and "; allowed: 238" in message
 
 
 @pytest.mark.parametrize(("seed", "repeats", "fits"), [(2**32 - 6, 6, True), (2**32 - 5, 6, False)])

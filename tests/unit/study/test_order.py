@@ -6,14 +6,14 @@ import random
 
 from builders import REGISTRIES, valid_config
 from scipy.stats import spearmanr
-from tfscaling.study import grid
+from tfscaling.study import acceptance, grid
 from tfscaling.study.manifest import PlannedRun
 
 
 def runs(repeats: int = 6) -> tuple[PlannedRun, ...]:
     nodes = (("grid", 0, "nodes"), list(range(1, 9)))
     config = valid_config(nodes, (("grid", 0, "repeats"), repeats))
-    return grid.expand(config, REGISTRIES).runs
+    return acceptance.plan(config, REGISTRIES).runs
 
 
 def test_every_run_starts_once_and_repeats_follow_one_another(dice: random.Random) -> None:

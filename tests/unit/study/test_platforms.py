@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from builders import raw_config, refused, valid_config
-from tfscaling.study import configuration, platforms
-from tfscaling.study.config import Config, Platform
+from tfscaling.study import config_validation, platforms
+from tfscaling.study.config_types import Config, Platform
 from tfscaling.study.geometry import Geometry
 
 
@@ -76,7 +76,7 @@ def test_gpus_are_requested_by_their_type_and_logical_devices_are_not() -> None:
 )
 def test_gpus_are_requested_as_sites_name_them(gpu_gres: str, gres: str) -> None:
     raw = raw_config((("platforms", "cluster", "gpu_gres"), gpu_gres))
-    platform = configuration.validate(raw).platforms["cluster"]
+    platform = config_validation.validate(raw).platforms["cluster"]
     assert platforms.slurm_resources(platform, Geometry(1, 1, 4))["gres"] == gres
     assert not platforms.slurm_resources(platform, Geometry(1, 1, 0))["gres"]
 

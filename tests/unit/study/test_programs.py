@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from builders import REGISTRIES, raw_config, refused
-from tfscaling.study import configuration, grid, run_spec, variants
-from tfscaling.study.config import OWN_STRATEGY, PROGRAM
+from tfscaling.study import acceptance, config_validation, run_spec, variants
+from tfscaling.study.config_types import OWN_STRATEGY, PROGRAM
 from tfscaling.study.manifest import Manifest
 from tfscaling.study.run_spec import PLACEHOLDERS
 
@@ -20,7 +20,7 @@ BLOCK = {"platform": "cluster", "recipe": "script", "strategy": "own", "nodes": 
 def expand(keys: dict[str, Any], **block: Any) -> Manifest:
     raw = raw_config((("recipes", "script"), {**RECIPE, **keys}), (("grid",), [BLOCK | block]))
     sources = [("config.yaml", raw)]
-    return grid.accept(raw, REGISTRIES, sources)[1]
+    return acceptance.accept(raw, REGISTRIES, sources)[1]
 
 
 def test_a_program_has_a_point_without_model_and_dataset() -> None:
@@ -130,7 +130,7 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "without_program": ({"program": [], "observe": "fit"}, "observe", "only a recipe with"),
     "environment": (
         {"environment": "no-such"}, "environment: \"no-such\"",
-        f"{Path.cwd() / 'no-such/bin/python'}; allowed: a virtual environment"),
+        f"{Path.cwd() / 'no-such/bin/python'}; allowed: a virtual or conda environment"),
     "environment_without_program": (
         {"program": [], "environment": "no-such"}, "environment", "only a recipe with"),
 }  # fmt: skip
@@ -163,8 +163,8 @@ def test_a_wrong_block_is_named(axes: dict[str, Any], key: str, words: str) -> N
 
 def test_another_trainer_leaves_programs_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     before = expand({}).runs[0].spec
-    of_trainer = grid.expand(configuration.validate(raw_config()), REGISTRIES).runs[0].spec
+    of_trainer = acceptance.plan(config_validation.validate(raw_config()), REGISTRIES).runs[0].spec
     monkeypatch.setattr(run_spec, "TRAINER_VERSION", of_trainer.trainer_version + 1)
     assert expand({}).runs[0].spec.parameters_hash == before.parameters_hash
-    (now, _) = grid.expand(configuration.validate(raw_config()), REGISTRIES).runs
+    (now, _) = acceptance.plan(config_validation.validate(raw_config()), REGISTRIES).runs
     assert now.spec.parameters_hash != of_trainer.parameters_hash

@@ -14,8 +14,8 @@ from builders import REGISTRIES, valid_config
 from msgspec.structs import asdict, replace
 from tfscaling import TRAINER_VERSION
 from tfscaling.files import atomic
-from tfscaling.study import grid, run_spec
-from tfscaling.study.config import AXES, Quality, Recipe
+from tfscaling.study import acceptance, run_spec
+from tfscaling.study.config_types import AXES, Quality, Recipe
 from tfscaling.study.run_spec import RunSpec, SpecError, Value, parameters_hash, run_path
 
 Change = tuple[Sequence[str | int], Any]
@@ -25,7 +25,7 @@ RECIPE = ("recipes", "weak")
 
 def spec_of(*changes: Change) -> RunSpec:
     """The last run of the minimal configuration: on two nodes."""
-    return grid.expand(valid_config(*changes), REGISTRIES).runs[-1].spec
+    return acceptance.plan(valid_config(*changes), REGISTRIES).runs[-1].spec
 
 
 def test_records_of_before_keep_their_parameters_and_hash() -> None:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from builders import manifest_of, raw_config, refused
 from measured import PRICE
-from tfscaling.study import configuration, variants
-from tfscaling.study.config import SHORT_RUNS_MAX, Question
-from tfscaling.study.configuration import ConfigError
+from tfscaling.study import config_validation, variants
+from tfscaling.study.config_types import SHORT_RUNS_MAX, Question
+from tfscaling.study.config_validation import ConfigError
 from tfscaling.study.manifest import Manifest, PlannedSearch
 
 USUAL = {"platform": "cluster", "model": "mnist_cnn", "recipe": "weak", "nodes": [1, 2]}
@@ -21,7 +21,7 @@ RECIPES = {"weak": RECIPE, "long": {**RECIPE, "epochs": 4}}
 def planned_of(*blocks: dict[str, Any], **keys: Any) -> Manifest:
     raw = raw_config((("grid",), [{**USUAL, **block} for block in blocks or ({},)]))
     raw["platforms"]["cluster"] |= keys.pop("priced", {})
-    return manifest_of(configuration.validate({**raw, **keys}))
+    return manifest_of(config_validation.validate({**raw, **keys}))
 
 
 def test_a_point_has_up_to_repeats_max_runs_and_the_first_is_made_always() -> None:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from builders import MINIMAL, REGISTRIES, raw_config, refused, valid_config
-from tfscaling.study import grid, run_spec, user_code, variants
-from tfscaling.study.configuration import ConfigError
+from tfscaling.study import acceptance, question_checks, run_spec, user_code, variants
+from tfscaling.study.config_validation import ConfigError
 from tfscaling.study.manifest import Manifest
 from tfscaling.study.run_spec import RunSpec
 
@@ -45,7 +45,7 @@ def changes(parameters: Any, model: str = "own:model", dataset: str = "own:data"
 def expand(*given: Change) -> Manifest:
     raw = raw_config(*given)
     sources = [("config.yaml", raw)]
-    return grid.accept(raw, REGISTRIES, sources)[1]
+    return acceptance.accept(raw, REGISTRIES, sources)[1]
 
 
 def specs(*given: Change) -> list[RunSpec]:
@@ -152,7 +152,7 @@ def test_a_recipes_name_stands_for_its_variants() -> None:
 def check_baseline(recipe: str, *given: Change) -> None:
     baseline = (("comparison",), {"baseline": {"recipe": recipe, "nodes": 1}})
     config = valid_config(*changes({"depth": [18, 50]}), baseline, *given)
-    grid.check_baseline(config, grid.expand(config, REGISTRIES))
+    question_checks.check_baseline(config, acceptance.plan(config, REGISTRIES))
 
 
 def test_a_baseline_names_a_variant_where_other_recipes_are_compared_with_it() -> None:
@@ -185,7 +185,7 @@ def test_prepared_data_is_named_by_what_its_function_takes() -> None:
 
 def test_model_and_data_get_their_parameters() -> None:
     config = valid_config(*changes({"depth": 18, "size": 2**70}))
-    manifest = grid.expand(config, REGISTRIES)
+    manifest = acceptance.plan(config, REGISTRIES)
     manifest.write(path := Path("manifest.json"))
     read = Manifest.read(path)
     assert read == manifest

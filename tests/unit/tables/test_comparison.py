@@ -14,13 +14,13 @@ import rows
 from builders import DIVERGENCE, changed, manifest_of, raw_config, write_failure, write_record
 from msgspec.structs import replace
 from rows import planned_of, point, rows_of, tables_of, write_all
-from tfscaling.study import configuration
+from tfscaling.study import config_validation
 from tfscaling.study.manifest import Manifest
-from tfscaling.tables import table_rows
+from tfscaling.tables import table_files
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.estimates import CONFIDENCE
 from tfscaling.tables.published_results import PublishedResult
-from tfscaling.tables.table_rows import columns_of
+from tfscaling.tables.row_values import columns_of
 
 
 def compare(
@@ -107,7 +107,7 @@ def test_every_point_of_the_grid_is_a_row_in_the_order_of_the_grid(tmp_path: Pat
 
 def write_and_read(runs: pd.DataFrame, folder: Path) -> pd.DataFrame:
     runs.to_csv(folder / "runs.csv", index=False)
-    return table_rows.read_table(folder / "runs.csv")
+    return table_files.read_table(folder / "runs.csv")
 
 
 @pytest.mark.parametrize("name", ["NA", "null", "nan", "007", "1e3", "True"])
@@ -115,7 +115,7 @@ def test_names_that_look_like_something_else_survive_the_file(tmp_path: Path, na
     raw = raw_config((("grid", 0, "platform"), name), (("grid", 0, "recipe"), name))
     raw["platforms"][name] = raw["platforms"]["cluster"]
     raw["recipes"][name] = raw["recipes"]["weak"]
-    planned = manifest_of(configuration.validate(raw))
+    planned = manifest_of(config_validation.validate(raw))
     write_all(planned, tmp_path, 60.0, 30.0)
     runs = write_and_read(tables_of(planned, tmp_path)[0], tmp_path)
     table = comparison_table(runs, planned)
@@ -250,7 +250,7 @@ def test_a_training_that_only_says_it_otherwise_is_the_same(tmp_path: Path) -> N
     strong = {"global_batch_size": 64, "learning_rate": 0.1, "epochs": 2, "dataset": "mnist"}
     raw = raw_config((("grid", 0, "nodes"), 1), (("recipes", "weak"), strong))
     raw["recipes"]["weak"].update(test_examples_max=100, steps_per_execution=20)
-    planned = manifest_of(configuration.validate(raw))
+    planned = manifest_of(config_validation.validate(raw))
     write_all(planned, tmp_path, 40.0)
     row = point(compare(planned, tmp_path, published_results=[published_result()]), nodes=1)
     assert row["execution_time_ratio"] == 0.5

@@ -15,13 +15,13 @@ from builders import changed, manifest_of, raw_config, study_folder, write_failu
 from msgspec.structs import replace
 from tfscaling.page.plot_registry import PLOTS
 from tfscaling.stages import write_page
-from tfscaling.study import configuration
-from tfscaling.study.config import Config
+from tfscaling.study import config_validation
+from tfscaling.study.config_types import Config
 from tfscaling.study.manifest import Manifest, PlannedRun
-from tfscaling.tables import data_warnings, display, runs_table, table_rows
+from tfscaling.tables import data_warnings, display, runs_table, table_files
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.data_warnings import LIMITED, SERIOUS, DataWarning
-from tfscaling.tables.rows import RunRow
+from tfscaling.tables.row_types import RunRow
 
 #: The plots of a grid without a search.
 DRAWN = [*PLOTS]
@@ -35,7 +35,7 @@ def config_of(platform: str = "cluster", repeats: int = 6, **block: Any) -> Conf
     raw = raw_config((("grid",), grid), (("plots",), {name: {} for name in DRAWN}))
     for run in raw["platforms"].values():
         run |= {"usd_per_node_hour": 1.0, "price_date": "2026", "price_source": "a list"}
-    return configuration.validate(raw)
+    return config_validation.validate(raw)
 
 
 def written(config: Config, runs_dir: Path, *changes: Change) -> Manifest:
@@ -218,7 +218,7 @@ def test_the_list_is_the_same_after_it_went_through_its_file(tmp_path: Path) -> 
     comparison, runs = frames(planned, tmp_path)
     comparison.to_csv(tmp_path / "comparison.csv", index=False)
     runs.to_csv(tmp_path / "runs.csv", index=False)
-    read = [table_rows.read_table(tmp_path / f"{name}.csv") for name in ("comparison", "runs")]
+    read = [table_files.read_table(tmp_path / f"{name}.csv") for name in ("comparison", "runs")]
     warnings = data_warnings.find(comparison, runs)
     assert data_warnings.find(read[0], read[1]) == warnings
     data_warnings.write(tmp_path / "warnings.json", warnings)
@@ -351,7 +351,7 @@ def test_as_many_machines_as_nodes_are_no_warning(tmp_path: Path) -> None:
             rank["host_facts"]["machine"] = f"m{rank['rank'] % run.spec.point.nodes}"
 
     read = frames(written(config_of(), tmp_path, on_two), tmp_path)
-    runs = [run for run in table_rows.typed(RunRow, read[1]) if run.nodes > 1]
+    runs = [run for run in table_files.typed(RunRow, read[1]) if run.nodes > 1]
     assert {len(str(run.machines).split()) for run in runs} == {2}
     kinds = [w.kind for w in data_warnings.find(*read, dict.fromkeys(read[1]["platform"], 9))]
     assert "one_machine" not in kinds

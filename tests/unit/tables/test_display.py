@@ -11,11 +11,11 @@ import pandas as pd
 import pytest
 from builders import manifest_of, raw_config, write_failure, write_record
 from tfscaling.record.metrics import METRICS
-from tfscaling.study import configuration
-from tfscaling.tables import comparison, display, runs_table, table_rows
+from tfscaling.study import config_validation
+from tfscaling.tables import comparison, display, runs_table, table_files
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.display import TextTable
-from tfscaling.tables.rows import RunRow, columns
+from tfscaling.tables.row_types import RunRow, columns
 
 COLUMNS = ["execution_time_s", "speedup", "loss", "accuracy", "cost_usd"]
 
@@ -33,7 +33,7 @@ def table_of(
     """
     usual = {"platform": "cluster", "model": "mnist_cnn", "recipe": "weak", "nodes": [1, 2, 4]}
     raw = raw_config((("grid",), [{**usual, **block}]))
-    planned = manifest_of(configuration.validate(raw))
+    planned = manifest_of(config_validation.validate(raw))
     for run in planned.runs:
         nodes, repeat = run.spec.point.nodes, run.spec.repeat
         if nodes in (failures or {}):
@@ -136,7 +136,7 @@ def test_failed_missing_and_excluded_points_are_shown_with_their_reasons(tmp_pat
 def test_the_table_is_the_same_after_the_comparison_went_through_a_file(tmp_path: Path) -> None:
     table = table_of(tmp_path, {1: 60.0}, {2: "out of memory"}, nodes=[1, 2, 4, 9], repeats=6)
     table.to_csv(tmp_path / "comparison.csv", index=False)
-    back = shown_of(table_rows.read_table(tmp_path / "comparison.csv"))
+    back = shown_of(table_files.read_table(tmp_path / "comparison.csv"))
     assert rows_of(back) == comparison_rows(table)
     assert back.notes == shown_of(table).notes
 

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import pytest
 from tfscaling.record.metrics import METRICS, Metric, quality_metric
-from tfscaling.study.config import Quality
+from tfscaling.study.config_types import Quality
 from tfscaling.tables.display import axis_text, listed, percent, point_name, value, worse
 from tfscaling.tables.estimates import SUPPORTED, Difference
 

@@ -12,7 +12,7 @@ import pytest
 from builders import a_record
 from tfscaling.record.run_record import RunRecord
 from tfscaling.tables import runs_table
-from tfscaling.tables.rows import RunRow
+from tfscaling.tables.row_types import RunRow
 
 
 def record(**facts: Any) -> dict[str, Any]:

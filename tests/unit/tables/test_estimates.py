@@ -8,7 +8,7 @@ import random
 import numpy as np
 import pytest
 import special_cases
-from tfscaling.study.config import Limit
+from tfscaling.study.config_types import Limit
 from tfscaling.tables import estimates
 from tfscaling.tables.estimates import estimate
 from tfscaling.tables.run_counts import is_closed
@@ -167,3 +167,23 @@ def test_values_of_which_none_is_known_have_no_effect() -> None:
     alone = estimates.clipped(y[:, 1:], known[:, 1:], 0)
     assert np.allclose(found.location, alone.location), seed
     assert np.allclose(found.variance, alone.variance), seed
+
+
+@pytest.mark.parametrize(
+    ("runs", "slow", "fast", "has_mode"),
+    [(8, 1, 0, False), (8, 2, 0, True), (8, 0, 1, True), (5, 1, 0, False), (4, 1, 0, True)],
+)
+def test_a_quarter_of_slow_runs_is_a_second_mode_and_so_is_a_fast_one(
+    runs: int, slow: int, fast: int, has_mode: bool
+) -> None:
+    y = logs(3, 0.01, runs)
+    y[0, :slow] += math.log(1.5)
+    y[0, :fast] -= math.log(1.5)
+    clipped = estimates.clipped(y, np.ones(y.shape, bool), 0)
+    assert clipped.has_mode.tolist() == [has_mode, False, False]
+    moved = abs(clipped.location[0] - np.median(y[0]))
+    assert moved == pytest.approx(math.log(1.5) * (slow + fast) / runs, abs=0.01) or not has_mode
+    assert moved < 0.02 or has_mode
+    # a mode in few runs may be the usual one
+    found = estimate(np.exp(y))
+    assert (found.low < found.high).tolist() == [has_mode and runs <= 4, False, False]

@@ -16,8 +16,8 @@ from tfscaling.tables.node_effects import (
     of_platforms,
     without_slow_nodes,
 )
-from tfscaling.tables.rows import RunRow
-from tfscaling.tables.table_rows import typed
+from tfscaling.tables.row_types import RunRow
+from tfscaling.tables.table_files import typed
 
 SLOW_NODE = (6, (1, 2, 3, 4), 6, 0.02, 1, 2.0)
 

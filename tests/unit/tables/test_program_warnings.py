@@ -23,7 +23,8 @@ def found(
 
 
 def test_runs_that_resumed_from_the_first_one_are_named_with_the_cause() -> None:
-    times = {("east", 1): [4.1, *(random.uniform(0.1, 0.3) for _ in range(5))]}
+    times = {("east", 1): [4.1, *(round(random.uniform(0.1, 0.3), 4) for _ in range(5))]}
+    print(times)
     warning = found(times)["nothing_trained"]
     assert (warning.runs, warning.severity) == (5, SERIOUS)
     assert "{folder}" in warning.text and "TFSCALING_CHECKPOINTS" in warning.text

@@ -15,10 +15,10 @@ from msgspec.structs import replace
 from rows import planned_of, point, rows_of, tables_of, write_all
 from tfscaling.record import attempts
 from tfscaling.record.attempts import Cause, FailureReport
-from tfscaling.study import configuration
-from tfscaling.study.config import AXES
+from tfscaling.study import config_validation
+from tfscaling.study.config_types import AXES
 from tfscaling.study.manifest import Manifest, PlannedRun
-from tfscaling.tables import runs_table, table_rows
+from tfscaling.tables import runs_table, table_files
 
 
 def runs_of(planned: Manifest, runs_dir: Path) -> pd.DataFrame:
@@ -123,7 +123,7 @@ def test_both_tables_survive_their_files(tmp_path: Path) -> None:
     write_all(planned, tmp_path, 60.0, 40.0)
     for table in tables_of(planned, tmp_path):
         table.to_csv(tmp_path / "table.csv", index=False)
-        back = table_rows.read_table(tmp_path / "table.csv")
+        back = table_files.read_table(tmp_path / "table.csv")
         known = table.dropna(axis="columns", how="all")
         pd.testing.assert_frame_equal(back[known.columns], known, check_dtype=False)
         assert back.drop(columns=known.columns).isna().all(axis=None)
@@ -144,7 +144,7 @@ def test_the_quality_of_a_run_that_went_on_counts_its_times_only_where_that_is_a
     tmp_path: Path, allowed: bool, trained_before_s: float | None, time_s: float | None
 ) -> None:
     raw = raw_config((["recipes", "weak", "compare_resumed"], allowed))
-    planned = manifest_of(configuration.validate(raw))
+    planned = manifest_of(config_validation.validate(raw))
     path = write_record(tmp_path, planned.runs[0], 30.0)
     with changed(path) as record:
         before = (record["metrics"]["test_accuracy"], record["phases"]["train_time_s"])
@@ -191,7 +191,7 @@ def priced_with_attempts(folder: Path, **resumed: Any) -> dict[str, Any]:
     price = {"usd_per_node_hour": 1.0, "price_date": "2026", "price_source": "a list"}
     raw = raw_config((("recipes", "weak", "compare_resumed"), True))
     raw["platforms"]["cluster"] |= price
-    run = manifest_of(configuration.validate(raw)).runs[0]
+    run = manifest_of(config_validation.validate(raw)).runs[0]
     with changed(write_record(folder, run, 36.0)) as record:
         record |= {"attempt": 4, **({"resumed": resumed} if resumed else {})}
     attempt_failed(run, folder, 1)

@@ -16,7 +16,7 @@ from tfscaling.tables.estimates import (
     ratio_interval,
     weakest,
 )
-from tfscaling.tables.table_rows import NOT_MEASURED, point_of
+from tfscaling.tables.row_values import NOT_MEASURED, point_of
 
 
 def compared(

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from tfscaling.datasets.catalogue import Arrays
 from tfscaling.study import user_code
-from tfscaling.study.config import CROSS_ENTROPY, Recipe
+from tfscaling.study.config_types import CROSS_ENTROPY, Recipe
 from tfscaling.train import models, parameter_server, user_model
 from tfscaling.train.user_model import ModelError
 

@@ -147,7 +147,7 @@ class _Observer:
 
 
 def _unblamed(function: Any) -> Any:
-    """The function, which a traceback shows as of no file: the error is in the program's."""
+    """Return the function, which tracebacks show without a file: errors are the program's."""
     function.__code__ = function.__code__.replace(co_filename="<observe: fit>")
     return function
 
@@ -171,7 +171,7 @@ class _Trained:
 
 
 def _parts(data: Any) -> Iterator[Any]:
-    """The arrays of several inputs; all other data as it is."""
+    """Yield the arrays of several inputs; other data unchanged."""
     if isinstance(data, Mapping):
         data = list(data.values())
     if not isinstance(data, (list, tuple)):
@@ -233,7 +233,7 @@ class _Fit:
                 self._trace.step(self._counted, batch)
 
     def batch_end(self, batch: int, steps_per_epoch: int | None) -> None:
-        """A call has ended, whose last step is `batch`; it may have been of fewer steps."""
+        """Count the steps of a call whose last step is `batch`; it may have been of fewer steps."""
         with self._lock:
             steps = min(batch + 1, steps_per_epoch or batch + 1)
             self._steps = max(self._steps, steps)
@@ -260,11 +260,11 @@ class _Fit:
             self._trace.evaluation(values, begin_s, end_s)
 
     def metrics_are_lost(self, model: Any) -> None:
-        """An evaluation in the middle of an epoch resets the metrics of its model."""
+        """Note that an evaluation within an epoch resets the metrics of its model."""
         self._lost |= model is self._model and self._trained_s is None
 
     def _close(self) -> None:
-        """The epoch's training has ended; evaluation will reset what counted its examples."""
+        """End the epoch's training, before evaluation resets what counted its examples."""
         if self._trained_s is None:
             self._examples = None if self._lost else _examples_counted(self._model)
             with self._lock:  # a thread may write a step at this moment
@@ -298,7 +298,7 @@ class _Fit:
 
 
 def _number(variable: Any, default: int = 1) -> int:
-    """What Keras keeps as a number or as a variable."""
+    """Return what Keras keeps as a number or as a variable."""
     try:
         return int(variable)
     except (TypeError, ValueError):
@@ -306,7 +306,7 @@ def _number(variable: Any, default: int = 1) -> int:
 
 
 def _callback_class(base: Any) -> Any:
-    """The callback of a Keras, whose class of callbacks is `base`."""
+    """Return the callback class for a Keras version, whose callback class is `base`."""
 
     class Observing(base):  # type: ignore[misc]
         """Passes on what a fit or an evaluation does."""
@@ -342,7 +342,7 @@ def _callback_class(base: Any) -> Any:
 
 
 def _with(callback: Any, callbacks: Any) -> Any:
-    """The program's callbacks after ours, which sees an epoch's end before they can change it."""
+    """Return the callbacks with ours first, which sees an epoch's end before others change it."""
     if hasattr(callbacks, "callbacks"):  # a list of Keras's own
         callbacks.callbacks.insert(0, callback)
         return callbacks
@@ -384,7 +384,7 @@ def _examples_counted(model: Any) -> int | None:
 
 
 def _local_sum(variable: Any) -> float:
-    """A variable's value; of one with a copy on each replica the sum of this process's copies."""
+    """Return a variable's value; with a copy on each replica, the sum of this process's copies."""
     held = getattr(variable, "value", variable)
     held = variable if callable(held) else held
     copies = getattr(held, "values", None)

@@ -11,10 +11,10 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-#: The variable that tells CUDA which GPUs a process may use.
+#: The variable by which CUDA selects the GPUs that a process may use.
 VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"
 #: The same for AMD's runtimes HIP and ROCr, and for Intel's Level Zero. HIP numbers the GPUs within
-#: those that ROCr shows; it reads CUDA_VISIBLE_DEVICES only where its own variable is not set.
+#: the GPUs that ROCr shows; it reads CUDA_VISIBLE_DEVICES only where its own variable is not set.
 _HIP, _ROCR, _LEVEL_ZERO = "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK"
 #: Slurm's number of GPUs of the step on this node, which no binding to tasks changes.
 _GPUS_ON_NODE = "SLURM_GPUS_ON_NODE"
@@ -95,7 +95,7 @@ def visible_gpus(environ: Mapping[str, str]) -> tuple[str, ...] | None:
 def gpus_here(environ: Mapping[str, str]) -> tuple[str, ...] | None:
     """Return the GPUs that this process and its children may use, as CUDA names them.
 
-    These are the GPUs in `gpu_variable`, or else those that nvidia-smi lists; None if neither
+    These are the GPUs in `gpu_variable`, or else the GPUs that nvidia-smi lists; None if neither
     exists.
 
     Raises:
@@ -150,21 +150,21 @@ def _are_own(environ: Mapping[str, str], visible: Sequence[str], tasks_on_node: 
         raise ClusterError(
             f"SLURM_GPU_BIND is {binding!r}, and this task sees {len(visible)} GPUs of"
             f" {on_node or 'an unknown number'} on its node, which the other tasks near them see as"
-            " well; expected --gpu-bind=none or single:<n>, which tell a task's own GPUs"
+            " well; expected --gpu-bind=none or single:<n>, which show a task's own GPUs"
         )
     return is_part if on_node.isdecimal() else len(visible) < tasks_on_node
 
 
 def gpus_given(environ: Mapping[str, str]) -> int | None:
-    """Number of GPUs that Slurm lets this task see, to ask before the task takes its share.
+    """Return the number of GPUs that Slurm makes visible to this task, before it takes its share.
 
-    None if the step has no GPUs, or none that `gpu_variable` names.
+    The result is None if the step has no GPUs, or none that `gpu_variable` names.
     """
     visible = visible_gpus(environ)
     return None if visible is None or not environ.get(_GPUS_ON_NODE) else len(visible)
 
 
 def gpu_variables(environ: Mapping[str, str]) -> dict[str, str | None]:
-    """What says which GPUs this task has, for a message; None: not set."""
+    """Return the variables that select this task's GPUs, for a message; None means not set."""
     names = (gpu_variable(environ), "SLURM_STEP_GPUS", "SLURM_JOB_GPUS", _GPUS_ON_NODE)
     return {name: environ.get(name) for name in names}

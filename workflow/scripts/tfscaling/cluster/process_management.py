@@ -17,7 +17,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 
 _HOST = "127.0.0.1"
-#: Most characters of names and values of the space in which ranks tell each other their addresses.
+#: Most characters of names and values of the space in which ranks exchange their addresses.
 _LENGTHS = "kvsname_max=256 keylen_max=64 vallen_max=1024"
 
 
@@ -42,7 +42,7 @@ def served(ranks: int) -> Iterator[str]:
 
 
 class _Job:
-    """The values that the ranks have told each other, and where they wait for each other."""
+    """Values that the ranks exchange, and the barriers at which they wait for each other."""
 
     def __init__(self, ranks: int) -> None:
         self.barrier = threading.Barrier(ranks)
@@ -62,7 +62,11 @@ class _Job:
         }
 
     def answer(self, asked: Mapping[str, str]) -> str:
-        """The lines that answer a line. Raises KeyError if the line is not known."""
+        """Return the response lines to a request.
+
+        Raises:
+            KeyError: The request is not known.
+        """
         command = asked["cmd"]
         if command == "get":
             if (value := self.values.get(asked["key"])) is None:

@@ -68,10 +68,11 @@ class Cluster:
         return json.dumps({"cluster": cluster, "task": {"type": self.job, "index": self.index}})
 
     def environment(self, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-        """The variables to set before the first use of TensorFlow's devices.
+        """Return the environment variables to set before TensorFlow's devices are first used.
 
-        gRPC sends its connections to the proxy of ``http_proxy`` and the like, which does not know
-        the nodes: they are added to the hosts that `environ` names as reached without a proxy.
+        gRPC sends its connections to the proxy of ``http_proxy`` and similar variables, and the
+        proxy cannot reach the nodes. So the nodes are added to the hosts without a proxy in
+        `environ`.
         """
         without_proxy = [environ.get(_NO_GRPC_PROXY, environ.get(_NO_PROXY, ""))]
         without_proxy += [host.strip("[]") for host in self.hosts]

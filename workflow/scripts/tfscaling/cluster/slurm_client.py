@@ -234,7 +234,7 @@ class SlurmClient:
     # Accounting
 
     def accounted_states(self, names: Sequence[str], days: int = 2) -> dict[str, str] | NoAnswer:
-        """Return the states of jobs of these names by number, as sacct has them."""
+        """Return sacct's states of the jobs with these names, by job number."""
         since = datetime.now(UTC) - timedelta(days=days)
         rows = self._accounted(
             ("JobIdRaw", "State"),

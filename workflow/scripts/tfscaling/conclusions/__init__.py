@@ -1,4 +1,4 @@
-"""Conclusions: decision, findings, clouds, another sweep, published values, forecast, …
+"""Conclusions of a study: decision, findings, clouds, other sweeps, published values and more.
 
 `base.CONCLUSIONS` is the list of them; `evidence.Study` is what they are drawn from. `answers` has
 the answer to each question, with every configuration's state: headline, decision and next steps

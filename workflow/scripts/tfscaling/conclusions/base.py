@@ -188,7 +188,7 @@ CONCLUSIONS: dict[str, Conclusion] = {
     "regressions": Conclusion(
         "Against another sweep",
         "Every configuration against the same one of the study that `compare_with` names: slower, "
-        "faster, the same within the indifference, cannot be told, lost or failing.",
+        "faster, the same within the indifference, undecided, lost or failing.",
         _regressions,
     ),
     "clouds": Conclusion(

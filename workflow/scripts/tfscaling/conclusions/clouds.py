@@ -5,20 +5,21 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Sequence
+from typing import ClassVar
 
-import msgspec
 import pandas as pd
 
 from tfscaling.conclusions import shown
 from tfscaling.conclusions.evidence import Study
 from tfscaling.record import metrics
 from tfscaling.record.metrics import NAN, QUALITY
-from tfscaling.study.config import POINT_AXES
+from tfscaling.study.config_types import POINT_AXES
 from tfscaling.study.run_spec import Point
 from tfscaling.tables.display import MISSING, NAMING, Number, TextTable, rounded
 from tfscaling.tables.estimates import Difference
-from tfscaling.tables.rows import PointRow, TypedRow, columns
-from tfscaling.tables.table_rows import frame, grouped, is_known, metric_of, point_of
+from tfscaling.tables.row_types import AxesRow, PointRow, columns
+from tfscaling.tables.row_values import axes_of, grouped, is_known, metric_of, point_of
+from tfscaling.tables.table_files import frame
 
 METRICS_COMPARED = ("execution_time_s", "loss", QUALITY, "cost_usd")
 AXES = POINT_AXES[1:]
@@ -26,7 +27,7 @@ AXES = POINT_AXES[1:]
 RATIO, GAP = "ratio", "difference"
 
 
-class CloudRow(TypedRow, msgspec.Struct):
+class CloudRow(AxesRow):
     """A metric of one configuration on platforms of two clouds.
 
     `metric` is a name of METRICS, or the metric of the recipe's quality. `winner` is the cloud with
@@ -36,17 +37,12 @@ class CloudRow(TypedRow, msgspec.Struct):
     together.
     """
 
+    inherited_after: ClassVar[str] = "cloud_b"
+
     platform_a: str
     cloud_a: str
     platform_b: str
     cloud_b: str
-    model: str
-    strategy: str
-    recipe: str
-    nodes: int
-    gpus_per_node: int
-    tasks_per_node: str
-    devices: str
     metric: str
     value_a: float
     value_b: float
@@ -114,7 +110,7 @@ def _pairs(points: Sequence[PointRow]) -> list[tuple[PointRow, PointRow]]:
 
 
 def _ordered(a: PointRow, b: PointRow, metric: str) -> tuple[PointRow, PointRow] | None:
-    """(the point with the better median, the other); None where one has no value."""
+    """Return the points, the one with the better median first; None without both medians."""
     if not (is_known(a[metric]) and is_known(b[metric])):
         return None
     higher = metric_of(metric, a).is_higher_better
@@ -125,11 +121,11 @@ def _row(a: PointRow, b: PointRow, metric: str, found: Difference, comparisons: 
     low, high = found.interval or (NAN, NAN)
     better, _ = _ordered(a, b, metric) or (a, b)
     return CloudRow(
-        a.platform,
-        str(a.cloud),
-        b.platform,
-        str(b.cloud),
-        **{name: a[name] for name in (*AXES, "devices")},
+        **axes_of(a, AXES),
+        platform_a=a.platform,
+        cloud_a=str(a.cloud),
+        platform_b=b.platform,
+        cloud_b=str(b.cloud),
         metric=str(a.quality_metric) if metric == QUALITY else metric,
         value_a=a[metric],
         value_b=b[metric],
@@ -149,12 +145,12 @@ def as_text(table: pd.DataFrame) -> TextTable:
     return shown.text_table(
         "Clouds: the same configuration on two clouds",
         table,
+        CloudRow,
         _cells,
         shown.notes("clouds", comparisons=int(comparisons) if is_known(comparisons) else 0),
         "No two clouds to compare.",
         names=["platform_a", "platform_b", "cloud_a", "cloud_b", *NAMING[1:]],
         each="rows",
-        kind=CloudRow,
     )
 
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from tfscaling.record.metrics import QUALITY
 from tfscaling.study.run_spec import Point
 from tfscaling.tables.estimates import CONFIDENCE, SUPPORTED, Difference, Samples
-from tfscaling.tables.rows import PointRow
-from tfscaling.tables.table_rows import is_known, metric_of, point_of
+from tfscaling.tables.row_types import PointRow
+from tfscaling.tables.row_values import is_known, metric_of, point_of
 
 #: Metric → the cost that decides between configurations that are equally good by it.
 COSTS = {
@@ -113,7 +113,7 @@ def _bound(found: Iterable[Difference]) -> float:
 
 
 def preferred(goal: str, near: Sequence[PointRow]) -> tuple[PointRow, str]:
-    """Return the configuration to take of those that are near enough to the best, and why."""
+    """Return the preferred one of the configurations near enough to the best, and why."""
     left, cost = list(near), COSTS.get(goal)
     if cost and all(is_known(row[cost]) for row in near):
         least = min(row[cost] for row in near)

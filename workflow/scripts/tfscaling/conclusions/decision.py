@@ -15,8 +15,9 @@ from tfscaling.conclusions.search_results import verdict_text
 from tfscaling.conclusions.shown import line, render
 from tfscaling.record.metrics import NAN
 from tfscaling.tables.display import value
-from tfscaling.tables.rows import Column, columns
-from tfscaling.tables.table_rows import columns_of, frame, grouped, is_known, metric_of, typed
+from tfscaling.tables.row_types import Column, columns
+from tfscaling.tables.row_values import columns_of, grouped, is_known, metric_of
+from tfscaling.tables.table_files import frame, typed
 
 
 class DecisionRow(msgspec.Struct):

@@ -23,19 +23,19 @@ from tfscaling.record.run_states import RESULTS, RunState, words
 from tfscaling.search import study_searches
 from tfscaling.search.study_searches import StudySearch, work_of
 from tfscaling.study import platforms
-from tfscaling.study.config import POINT_AXES, WORK_AXES, Published, Question
-from tfscaling.study.configuration import REFERENCE_FILES, ConfigError
+from tfscaling.study.config_types import POINT_AXES, WORK_AXES, Published, Question
+from tfscaling.study.config_validation import REFERENCE_FILES, ConfigError
 from tfscaling.study.manifest import Manifest
 from tfscaling.study.run_spec import Point
-from tfscaling.tables import table_rows
+from tfscaling.tables import row_values, table_files
 from tfscaling.tables.comparison import OTHER_WORK, SAME_WORK_TOLERANCE, is_same_work, runs_differ
 from tfscaling.tables.display import axis_text
 from tfscaling.tables.estimates import Samples
 from tfscaling.tables.published_results import PublishedResult
-from tfscaling.tables.rows import PointRow, RunRow
+from tfscaling.tables.row_types import PointRow, RunRow
+from tfscaling.tables.row_values import columns_of, grouped, point_of
 from tfscaling.tables.run_counts import is_closed
 from tfscaling.tables.runs_table import NOT_RUN
-from tfscaling.tables.table_rows import columns_of, grouped, point_of
 
 #: Why a configuration is not compared whose runs ran out of memory.
 NO_MEMORY = "does not fit in memory"
@@ -121,7 +121,7 @@ def group_by_task(
 
 
 def task_name(row: PointRow, axes: Sequence[str] = WORK_AXES) -> str:
-    """The values of these axes in words, with a platform's title."""
+    """Return the values of these axes in words; a platform is named by its title."""
     return ", ".join(axis_text(axis, row) for axis in axes) or ALL
 
 
@@ -139,7 +139,7 @@ class Task:
     search: StudySearch | None = None
 
 
-#: Keys of a recipe and of a platform that can change a run, with their values as JSON has them.
+#: Keys of a recipe and of a platform that can change a run, with values as in JSON.
 Parameters = Mapping[str, object]
 
 
@@ -147,7 +147,7 @@ Parameters = Mapping[str, object]
 class Sweep:
     """What was measured: `comparison` has one row per point and `runs` one per run.
 
-    Both are as `table_rows.read_table` gives them.
+    Both are as `table_files.read_table` gives them.
     """
 
     comparison: pd.DataFrame
@@ -156,12 +156,12 @@ class Sweep:
     @cached_property
     def run_rows(self) -> Sequence[RunRow]:
         """The rows of the table of runs."""
-        return table_rows.typed(RunRow, self.runs)
+        return table_files.typed(RunRow, self.runs)
 
     @cached_property
     def points(self) -> Sequence[PointRow]:
         """The rows of the comparison."""
-        return table_rows.typed(PointRow, self.comparison)
+        return table_files.typed(PointRow, self.comparison)
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,15 +173,16 @@ class Reference(Sweep):
 
     @classmethod
     def read(cls, folder: Path) -> Reference:
-        """The study of a folder `results/<study>`, of this or of another version of the workflow.
+        """Read the study in a folder `results/<study>`, from this or another version.
 
-        Raises ConfigError with the file that is missing or cannot be read.
+        Raises:
+            ConfigError: A file is missing or cannot be read; the message names it.
         """
         manifest, comparison, runs = (folder / name for name in REFERENCE_FILES)
         try:
             return cls(
-                table_rows.read_table(comparison, POINT_AXES),
-                table_rows.read_table(runs, POINT_AXES),
+                table_files.read_table(comparison, POINT_AXES),
+                table_files.read_table(runs, POINT_AXES),
                 folder,
                 _parameters(manifest),
             )
@@ -190,7 +191,7 @@ class Reference(Sweep):
 
 
 class _Spec(msgspec.Struct):
-    """Of a specification in a manifest what stays the same from version to version."""
+    """Fields of a specification that the manifests of all versions share."""
 
     point: Point
     recipe: dict[str, object]
@@ -295,7 +296,7 @@ class Study(Sweep):
     @cached_property
     def runs_of(self) -> Mapping[Point, Sequence[RunRow]]:
         """The rows of the runs of each configuration."""
-        return table_rows.by_point(self.run_rows)
+        return row_values.by_point(self.run_rows)
 
     @cached_property
     def eligible(self) -> list[PointRow]:

@@ -22,9 +22,9 @@ from tfscaling.conclusions.evidence import Exclusion, Study, remark
 from tfscaling.conclusions.shown import render, sentence
 from tfscaling.record import metrics
 from tfscaling.record.metrics import METRICS, NAN, QUALITY
-from tfscaling.study.config import LINE_AXES
+from tfscaling.study.config_types import LINE_AXES
 from tfscaling.study.run_spec import Point
-from tfscaling.tables import table_rows
+from tfscaling.tables import row_values
 from tfscaling.tables.display import axis_text, listed, point_name, varying
 from tfscaling.tables.estimates import (
     CONFIDENCE,
@@ -37,8 +37,9 @@ from tfscaling.tables.estimates import (
     Samples,
     weakest,
 )
-from tfscaling.tables.rows import PointRow, columns
-from tfscaling.tables.table_rows import frame, is_known, metric_of, point_of, typed
+from tfscaling.tables.row_types import PointRow, columns
+from tfscaling.tables.row_values import is_known, metric_of, point_of
+from tfscaling.tables.table_files import frame, typed
 
 TIME = "execution_time_s"
 TOPICS = (QUALITY, "scaling", "stragglers", "clouds")
@@ -90,7 +91,7 @@ class Line:
         found: Difference | None = None,
         **values: Any,
     ) -> Finding:
-        """A finding about `rows`; the first one is `row` in the sentence."""
+        """Make a finding about `rows`; its sentence names the first row as `row`."""
         low, high = (found and found.interval) or (NAN, NAN)
         text = sentence(
             "finding",
@@ -131,16 +132,16 @@ def table(study: Study) -> pd.DataFrame:
 
 
 def page(table: pd.DataFrame, _: Study) -> str:
-    """The page findings.md: a list for each topic."""
+    """Return the page findings.md, with a list for each topic."""
     rows = typed(Finding, table)
     topics = {topic: [row for row in rows if row.topic == topic] for topic in TOPICS}
     return f"{render('findings_page', topics=topics, supported=SUPPORTED)}\n"
 
 
 def _lines(study: Study) -> Iterator[Line]:
-    """The points that differ in the number of nodes only, by the platform, strategy, …"""
+    """Yield the lines: points that differ in nothing but their number of nodes."""
     vary = [axis for axis in LINE_AXES if len({str(row[axis]) for row in study.points}) > 1]
-    for rows in table_rows.grouped(study.points, table_rows.line_of).values():
+    for rows in row_values.grouped(study.points, row_values.line_of).values():
         subject = ", ".join(axis_text(axis, rows[0]) for axis in vary or ("platform",))
         out = study.excluded
         ineligible = [(row, out[point_of(row)]) for row in rows if point_of(row) in out]
@@ -150,7 +151,7 @@ def _lines(study: Study) -> Iterator[Line]:
 
 
 def _stragglers(study: Study, points: Collection[Point]) -> Iterator[Finding]:
-    """The ranks that were slow in each run of a point."""
+    """Yield findings about ranks that were slow in every run of a point."""
     rows = {point_of(row): row for row in study.points}
     vary = varying(study.points)
     for point, text, support, comparisons in what_holds_back.slow_ranks(study.run_rows, points):
@@ -196,9 +197,12 @@ def _against_first(lines: Sequence[Line], samples: Samples, metric: str) -> tupl
 def _slower(
     line: Line, against: Sequence[tuple[PointRow, Difference]], comparisons: int
 ) -> Iterator[Finding]:
-    """The numbers of nodes that take longer than the fewest: shown, and by their medians only."""
+    """Yield findings about node counts that take longer than the fewest nodes.
+
+    Significant differences and differences of medians are separate findings.
+    """
     worse = [(row, found) for row, found in against if found.is_worse]
-    for support, own in table_rows.grouped(worse, lambda pair: pair[1].support).items():
+    for support, own in row_values.grouped(worse, lambda pair: pair[1].support).items():
         yield line.finding(
             "slower",
             support,
@@ -217,9 +221,9 @@ def _last_that_pays(
     rows: Sequence[PointRow],
     comparisons: int,
 ) -> Finding:
-    """The fewest nodes beyond which no measured number of nodes is faster.
+    """Return the finding about the fewest nodes beyond which no measured node count is faster.
 
-    `rows` are those with enough runs; the medians alone decide where there are fewer than two.
+    `rows` are the points with enough runs. With fewer than two of them, only medians are compared.
     """
     kind, support, bound = "medians", TOO_FEW, None
     knee = min(line.having(TIME), key=lambda row: (row[TIME], row["nodes"]))
@@ -279,7 +283,7 @@ def _gain(found: Difference) -> Difference | None:
 
 
 def _quality(lines: Sequence[Line], samples: Samples) -> Iterator[Finding]:
-    """What the fastest point of a line costs in quality."""
+    """Yield findings about the quality that the fastest point of a line loses."""
     against, comparisons = _against_first(lines, samples, QUALITY)
     for line, own in zip(lines, against, strict=True):
         fastest = min(line.having(TIME), key=lambda row: row[TIME], default=None)
@@ -301,7 +305,7 @@ def _quality(lines: Sequence[Line], samples: Samples) -> Iterator[Finding]:
 def _clouds(between: Sequence[CloudRow], study: Study) -> Iterator[Finding]:
     """Yield for two platforms of two clouds which one wins how many configurations, by what."""
     comparisons = sum(row.verdict != TOO_FEW for row in between)
-    pairs = table_rows.grouped(between, lambda row: (row.platform_a, row.platform_b, row.metric))
+    pairs = row_values.grouped(between, lambda row: (row.platform_a, row.platform_b, row.metric))
     for (first, second, metric), group in pairs.items():
         margins: dict[str, list[float]] = {}
         for row in group:

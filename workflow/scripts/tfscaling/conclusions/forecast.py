@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import msgspec
 import numpy as np
 import pandas as pd
 import scipy
@@ -25,11 +24,12 @@ from tfscaling.conclusions import shown
 from tfscaling.conclusions.evidence import Study
 from tfscaling.record.metrics import NAN
 from tfscaling.study import platforms
-from tfscaling.study.config import LINE_AXES
+from tfscaling.study.config_types import LINE_AXES
 from tfscaling.tables.display import MISSING, NAMING, Number, TextTable, three_digits
 from tfscaling.tables.estimates import CONFIDENCE, Array
-from tfscaling.tables.rows import PointRow, Text, TypedRow, columns
-from tfscaling.tables.table_rows import frame, grouped, is_known, line_of, point_of, typed
+from tfscaling.tables.row_types import ConfigurationRow, PointRow, Text, columns
+from tfscaling.tables.row_values import axes_of, grouped, is_known, line_of, point_of
+from tfscaling.tables.table_files import frame, typed
 
 #: A model forecasts nothing if the root mean square of its errors on points left out is larger.
 LEFT_OUT_ERROR_MAX = 0.15
@@ -57,7 +57,7 @@ class Line:
 
     @classmethod
     def of(cls, points: Sequence[PointRow]) -> Line:
-        """The line of these points: all have a number of trained examples, or none has."""
+        """Make the line of these points; all have a number of trained examples, or none has."""
         n, batch, whole, seconds = (
             np.array([row[name] for row in points], float)
             for name in ("replicas", "per_replica_batch_size", "global_batch_size", TIME)
@@ -67,7 +67,7 @@ class Line:
         return cls(n, np.array(examples) / whole, seconds, np.allclose(batch, batch[0], rtol=0.02))
 
     def only(self, keep: Array) -> Line:
-        """The points that `keep`, an array of truth values, marks."""
+        """Return the line with only the points that the boolean array `keep` marks."""
         return Line(self.n[keep], self.steps[keep], self.seconds[keep], self.is_weak)
 
     def predict(self, model: str, n: float) -> float:
@@ -84,7 +84,7 @@ class Line:
         return np.stack([np.ones_like(n), 1 / n, steps / self.steps.max() * exchange], axis=1)
 
     def log_predict(self, model: str, n: float) -> float:
-        """The logarithm of `predict`, also where that is 0."""
+        """Return the logarithm of `predict`, also where `predict` is 0."""
         return float(np.log(max(self.predict(model, n), np.finfo(float).tiny)))
 
 
@@ -113,14 +113,15 @@ def left_out(model: str, line: Line) -> Array:
 
 
 def error(errors: Array) -> float:
-    """The root mean square of `left_out` errors, as a fraction of the measured time."""
+    """Return the root mean square of `left_out` errors, as a fraction of the measured time."""
     return float(np.sqrt(np.mean(np.expm1(errors) ** 2)))
 
 
 def best_model(line: Line) -> tuple[str, Array]:
-    """The model with the lowest error on points left out, and its errors; the first of equal ones.
+    """Return the model with the lowest error on points left out, and these errors.
 
-    Without communication, or with a ring and a fixed batch, both models are the same line.
+    Equal models are possible: without communication, or with a ring and a fixed batch, both are the
+    same line. The first one is returned.
     """
     errors = {model: left_out(model, line) for model in MODELS}
     model = min(MODELS, key=lambda name: round(error(errors[name]), 9))
@@ -128,7 +129,7 @@ def best_model(line: Line) -> tuple[str, Array]:
 
 
 def interval(model: str, line: Line, n: float, errors: Array) -> tuple[float, float]:
-    """The interval of the seconds on `n` replicas, if the line continues as measured.
+    """Return the interval of the seconds on `n` replicas, if the line continues as measured.
 
     Its half width in logarithms has two parts, added in squares: Student's t times the root mean
     square of `errors`, and ERROR_PER_DOUBLING beyond the measured range.
@@ -143,7 +144,7 @@ def interval(model: str, line: Line, n: float, errors: Array) -> tuple[float, fl
 FORECAST, REFUSED = "forecast", "refused"
 
 
-class ForecastRow(TypedRow, msgspec.Struct):
+class ForecastRow(ConfigurationRow):
     """A line of configurations, which differ in the number of nodes only, on `nodes` nodes.
 
     `times_beyond` is the number of nodes over the largest that was measured, above 1 outside the
@@ -151,14 +152,6 @@ class ForecastRow(TypedRow, msgspec.Struct):
     continues as measured: `interval`.
     """
 
-    platform: str
-    model: str
-    strategy: str
-    recipe: str
-    gpus_per_node: int
-    tasks_per_node: str
-    nodes: int
-    devices: str
     batch_scaling: str | None
     replicas: int
     model_of_time: str | None
@@ -204,9 +197,7 @@ def _forecast_line(points: Sequence[PointRow], study: Study) -> Iterator[Forecas
             continue
         replicas = (last.replicas or 0) * nodes / last.nodes
         row = ForecastRow(
-            **{axis: last[axis] for axis in LINE_AXES},
-            nodes=nodes,
-            devices=last.devices,
+            **axes_of(last) | {"nodes": nodes},
             batch_scaling=last.batch_scaling,
             replicas=round(replicas),
             model_of_time=model,
@@ -249,12 +240,12 @@ def as_text(found: pd.DataFrame) -> TextTable:
     return shown.text_table(
         "Forecast",
         found.drop_duplicates(list(LINE_AXES)),
+        ForecastRow,
         cells,
         shown.notes("forecast", error_max=LEFT_OUT_ERROR_MAX),
         "No forecast: `forecast.nodes` names no number of nodes that was not measured.",
         names=[name for name in NAMING if name != "nodes"],
         each="lines",
-        kind=ForecastRow,
     )
 
 

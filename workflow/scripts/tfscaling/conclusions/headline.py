@@ -26,8 +26,9 @@ from tfscaling.tables.comparison import OF_ALL_RUNS
 from tfscaling.tables.data_warnings import SERIOUS, DataWarning
 from tfscaling.tables.display import GPUS, axis_text, value, varying
 from tfscaling.tables.estimates import weakest
-from tfscaling.tables.rows import columns
-from tfscaling.tables.table_rows import NOT_MEASURED, frame, line_of, metric_of, typed
+from tfscaling.tables.row_types import columns
+from tfscaling.tables.row_values import NOT_MEASURED, line_of, metric_of
+from tfscaling.tables.table_files import frame, typed
 
 _LINE_WIDTH = 100
 #: Goal → the words of its headlines; other goals use the words of time.
@@ -35,7 +36,7 @@ WORDS = tomllib.loads((TEMPLATES / "headline_words.toml").read_text(encoding="ut
 
 
 def _words(found: Answer) -> dict[str, str]:
-    """The words of its goal, with the target or the quality, and that there are limits."""
+    """Return the words of an answer's goal, with its target or quality and its limits."""
     goal = "cost_usd" if found.goal.startswith("cost_") else found.goal
     words = WORDS[TIME] | WORDS.get(goal, {})
     best = found.title if found.goal == QUALITY else words["best"]
@@ -85,7 +86,7 @@ def _planned(found: Answer) -> list[Candidate]:
 
 
 def _without_choice(found: Sequence[Answer]) -> HeadlineRow:
-    """The headline of several questions with one configuration each."""
+    """Return the headline of several questions, each with a single configuration."""
     measured = [each for each in found if each.leader is not None]
     text = line("headline_alone", found=found, measured=measured)
     badges = [each.support for each in measured]
@@ -93,7 +94,7 @@ def _without_choice(found: Sequence[Answer]) -> HeadlineRow:
 
 
 def _row(study: Study, found: Answer) -> HeadlineRow:
-    """The headline of an answer."""
+    """Return the headline of an answer."""
     row = HeadlineRow(found.work if len(answer(study)) > 1 else "", badge=found.support)
     if not found.is_measured:
         title = METRICS[found.goal].title
@@ -127,7 +128,7 @@ def _row(study: Study, found: Answer) -> HeadlineRow:
 def limit_texts(found: Answer) -> list[LimitText]:
     """Return each limit that excludes configurations, or may.
 
-    The nearest has the best median among those that only this limit excludes, if there are any.
+    If only this limit excludes configurations, the nearest is the one with the best median.
     """
     texts = []
     others = [each for each in found.not_covered if each.missed + each.undecided]

@@ -24,9 +24,10 @@ from tfscaling.study import platforms
 from tfscaling.study.run_spec import Point
 from tfscaling.tables.comparison import OTHER_WORK
 from tfscaling.tables.estimates import SUPPORTED
-from tfscaling.tables.rows import columns
+from tfscaling.tables.row_types import columns
+from tfscaling.tables.row_values import by_point, is_known, is_projected, point_of
 from tfscaling.tables.runs_table import NOT_RUN
-from tfscaling.tables.table_rows import by_point, frame, is_known, is_projected, point_of, typed
+from tfscaling.tables.table_files import frame, typed
 
 #: Statuses of runs that another start of the sweep makes.
 _TO_MAKE = (RunState.FAILED, RunState.UNFINISHED, RunState.MISSING)
@@ -68,7 +69,7 @@ def _has_choice(asked: Answer) -> bool:
 
 
 def _unfinished(study: Study) -> Iterator[Found]:
-    """Runs that another start makes, those made with other parameters, and those given up."""
+    """Yield steps about runs that are unfinished, given up, or of other parameters."""
     failed_often = (run for run in study.run_rows if run.failed_too_often)
     given_up = [run for run in failed_often if point_of(run) in study.searched]
     ruled_out = [run for run in study.run_rows if run.reason.startswith(f"{NOT_RUN}:")]
@@ -86,7 +87,7 @@ def _unfinished(study: Study) -> Iterator[Found]:
 
 
 def _searches(study: Study) -> Iterator[Found]:
-    """Searches that need more runs, and what may decide one that ended undecided."""
+    """Yield steps about searches that need more runs, and about undecided ones."""
     extra = {(run.spec.point, run.spec.repeat) for run in study.manifest.runs if run.extra_repeat}
     for asked in answer(study):
         if (search := asked.search) is None:
@@ -103,7 +104,7 @@ def _searches(study: Study) -> Iterator[Found]:
 
 
 def _open(study: Study) -> Iterator[Found]:
-    """Configurations that keep the answer open, and that no other step concerns."""
+    """Yield a step about configurations that keep the answer open and have no other step."""
     made_again = {
         point_of(run)
         for run in study.run_rows
@@ -124,7 +125,7 @@ def _open(study: Study) -> Iterator[Found]:
 
 
 def _not_compared(study: Study) -> Iterator[Found]:
-    """Configurations with other numbers of examples, and runs whose times are not compared."""
+    """Yield steps about configurations and runs that are excluded by their examples or times."""
     others = [
         row
         for row in study.points
@@ -168,9 +169,9 @@ def _repeats(study: Study) -> Iterator[Found]:
 
 
 def _durations_s(study: Study) -> dict[Point, float]:
-    """The median wall time of the valid runs of each configuration.
+    """Return the median wall time of each configuration's valid runs, in seconds.
 
-    A run that resumed from a checkpoint has the wall time of its last attempt: it is left out.
+    Runs that resumed from a checkpoint are left out: their wall time is of the last attempt.
     """
     valid = (run for run in study.run_rows if run.status == RunState.OK)
     timed = by_point(run for run in valid if is_known(run.wall_time_s + run.execution_time_s))
@@ -178,7 +179,7 @@ def _durations_s(study: Study) -> dict[Point, float]:
 
 
 def _repeated(asked: Answer, is_short: bool) -> Iterator[Point]:
-    """The configurations whose further runs may settle what is open."""
+    """Yield the configurations whose further runs may decide an open answer."""
     for each in asked.candidates:
         if (each.has_value or each.state == State.UNDECIDED) and (
             is_projected(each.row) or not is_short

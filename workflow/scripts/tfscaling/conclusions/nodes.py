@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import msgspec
 import pandas as pd
 
 from tfscaling.conclusions import shown
 from tfscaling.conclusions.evidence import Study
 from tfscaling.tables.display import Number, TextTable
 from tfscaling.tables.node_effects import of_platforms
-from tfscaling.tables.rows import TypedRow, columns
-from tfscaling.tables.table_rows import frame, typed
+from tfscaling.tables.row_types import TableRow, columns
+from tfscaling.tables.table_files import frame, typed
 
 
-class NodeRow(TypedRow, msgspec.Struct):
+class NodeRow(TableRow):
     """How many times as long runs take with a node, with the interval of the factor."""
 
     platform: str
@@ -38,7 +37,7 @@ def table(study: Study) -> pd.DataFrame:
 def as_text(found: pd.DataFrame) -> TextTable:
     """Return the table of the page, the slowest node first."""
     if found.empty:
-        none = "No node can be told: runs of a configuration need different nodes."
+        none = "No node can be compared: runs of a configuration need different nodes."
         return TextTable("Nodes", pd.DataFrame(), (none,))
     rows = [_cells(row) for row in sorted(typed(NodeRow, found), key=lambda row: -row.factor)]
     return TextTable("Nodes", pd.DataFrame(rows, dtype=object), shown.notes("nodes"))

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from statistics import fmean, median, stdev
 from typing import Annotated, NamedTuple
 
-import msgspec
 import numpy as np
 import pandas as pd
 import scipy
@@ -23,33 +22,26 @@ from tfscaling.conclusions.evidence import Study
 from tfscaling.record.metrics import NAN
 from tfscaling.record.run_states import RunState
 from tfscaling.study import platforms, variants
-from tfscaling.study.config import POINT_AXES
+from tfscaling.study.config_types import POINT_AXES
 from tfscaling.study.run_spec import Point
 from tfscaling.tables.display import PROJECTED, Number, TextTable, cell, rounded, three_digits
 from tfscaling.tables.estimates import CONFIDENCE
-from tfscaling.tables.rows import Column, PointRow, RunRow, Steps, TypedRow, columns
-from tfscaling.tables.table_rows import by_point, frame, is_known, is_projected, point_of, typed
+from tfscaling.tables.row_types import Column, ConfigurationRow, PointRow, RunRow, Steps, columns
+from tfscaling.tables.row_values import axes_of, by_point, is_known, is_projected, point_of
+from tfscaling.tables.table_files import frame, typed
 
 WITHIN, OUTSIDE, NOT_CHECKED, NO_INTERVAL = "within", "outside", "not checked", "no interval"
 #: Short runs that an interval needs: two that differ a little make it hundreds of times as wide.
 RUNS_MIN = 3
 
 
-class ProjectionRow(TypedRow, msgspec.Struct):
+class ProjectionRow(ConfigurationRow):
     """A configuration with short runs: times and costs of the complete training.
 
     `whole_recipe` is the recipe of the same training to its end, whose runs at the same
     configuration are the check: `runs_within` of its `whole_runs` took a time within the interval.
     """
 
-    platform: str
-    model: str
-    strategy: str
-    recipe: str
-    nodes: int
-    gpus_per_node: int
-    tasks_per_node: str
-    devices: str
     runs: int
     projected_from_steps: Steps
     projected_to_steps: Steps
@@ -91,10 +83,12 @@ class Interval(NamedTuple):
 
 
 def interval(times_s: Sequence[float], errors_s: Sequence[float]) -> Interval | None:
-    """The interval of one run of the whole; None for fewer than RUNS_MIN projected times.
+    """Return the interval of one complete run's time, or None for fewer than RUNS_MIN times.
 
-    `errors_s` are the standard errors of the times by the steps within each run: short runs that
-    agree by chance are not taken to be surer than their steps allow.
+    Args:
+        times_s: Projected time of each short run, in seconds.
+        errors_s: Standard error of each time, from the steps within the run, in seconds. Short runs
+            that agree by chance do not narrow the interval below it.
     """
     number = len(times_s)
     if number < RUNS_MIN:
@@ -160,8 +154,7 @@ def _row(
     costs = [platforms.run_cost_usd(price, each.nodes, seconds) for seconds in times_s]
     usd = [NAN if cost is None else cost for cost in costs]
     return ProjectionRow(
-        **{axis: each[axis] for axis in POINT_AXES},
-        devices=each.devices,
+        **axes_of(each),
         runs=len(runs),
         projected_from_steps=each.projected_from_steps,
         projected_to_steps=each.projected_to_steps,
@@ -182,7 +175,7 @@ def _row(
 
 
 def with_intervals(comparison: pd.DataFrame, found: pd.DataFrame) -> pd.DataFrame:
-    """The comparison; projected times and costs have the intervals of `table`."""
+    """Add the intervals in `found` to the projected times and costs of a comparison."""
     made, known = comparison.copy(), found.set_index(list(POINT_AXES))
     keys = pd.MultiIndex.from_frame(made[[*POINT_AXES]])
     for name in ("execution_time_s", "cost_usd", "node_hours"):
@@ -236,4 +229,4 @@ def as_text(found: pd.DataFrame) -> TextTable:
     notes = shown.notes("projection", runs_min=RUNS_MIN)
     none = "No projection: no recipe with `stop_after_steps` has a run that counts."
     title = "Projected from short runs"
-    return shown.text_table(title, found, cells, notes, none, kind=ProjectionRow)
+    return shown.text_table(title, found, ProjectionRow, cells, notes, none)

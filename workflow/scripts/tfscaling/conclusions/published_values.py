@@ -8,12 +8,14 @@ same training.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import median
 from typing import Any
 
 import pandas as pd
 
 from tfscaling.conclusions import shown
 from tfscaling.conclusions.evidence import Study
+from tfscaling.record.metrics import NAN
 from tfscaling.record.run_states import FINISHED, RunState
 from tfscaling.study.platforms import GPU
 from tfscaling.study.run_spec import RunSpec
@@ -22,39 +24,83 @@ from tfscaling.tables.estimates import median_interval
 from tfscaling.tables.published_results import (
     POINT_COLUMNS,
     PublishedPoint,
+    PublishedResult,
     Training,
     same_training,
 )
-from tfscaling.tables.rows import Cells, PointRow, RunRow
-from tfscaling.tables.table_rows import NOT_MEASURED, point_of
+from tfscaling.tables.row_types import PointRow, RunRow, TableRow, columns
+from tfscaling.tables.row_values import NOT_MEASURED, is_known, point_of
+from tfscaling.tables.table_files import frame, typed
 
 OUTSIDE = "outside"
 _SPREAD = ("median", "min", "max", "low", "high")
-_TIMES = ("execution_time_s", "execution_time_ratio")
 #: Columns besides the point that are facts of the published result.
 _OF_RESULT = ("cloud", "global_batch_size", "source")
 
-#: The columns of `table`.
-COLUMNS = (
-    *POINT_COLUMNS,
-    *("cloud", "global_batch_size", "published_execution_time_s", "status", "runs"),
-    *(*_TIMES, "training_runs", "training_runs_diverged"),
-    *("published_loss", *(f"loss_{name}" for name in _SPREAD), "loss_verdict"),
-    *("published_accuracy", *(f"accuracy_{name}" for name in _SPREAD), "accuracy_verdict"),
-    *("remark", "source"),
-)
 
+class PublishedRow(TableRow):
+    """A published configuration, with the measured values in the same row.
 
-def table(study: Study) -> pd.DataFrame:
-    """One row per published point, with the measured values in the same row.
-
-    Time: of the same point with the same training; `status` says if there is none. Loss and
+    Time: of the same configuration with the same training; `status` says if there is none. Loss and
     accuracy: median, range and interval over all valid runs of the same training, anywhere;
-    `training_runs_diverged` counts those that have none because they diverged.
-    `loss_verdict` and `accuracy_verdict`: whether the published value lies within the range of the
+    `training_runs_diverged` counts runs without values because they diverged.
+    `loss_verdict` and `accuracy_verdict`: whether the published value is within the range of the
     runs widened by the tolerance, a fraction of the loss, or of the error 1 - accuracy. A run that
     diverged is outside any range: where all did, the verdict is "outside".
     """
+
+    platform: str
+    model: str
+    strategy: str
+    nodes: int
+    gpus_per_node: int
+    tasks_per_node: str
+    cloud: str
+    global_batch_size: int
+    published_execution_time_s: float
+    status: str
+    runs: int
+    execution_time_s: float
+    execution_time_ratio: float
+    training_runs: int
+    training_runs_diverged: int
+    published_loss: float
+    loss_median: float
+    loss_min: float
+    loss_max: float
+    loss_low: float
+    loss_high: float
+    loss_verdict: str
+    published_accuracy: float
+    accuracy_median: float
+    accuracy_min: float
+    accuracy_max: float
+    accuracy_low: float
+    accuracy_high: float
+    accuracy_verdict: str
+    remark: str | None
+    source: str
+
+    @property
+    def devices(self) -> str:
+        """What its nodes train on: nothing published uses logical devices."""
+        return GPU
+
+    @property
+    def runs_asked(self) -> None:
+        """Return None: the runs of the same training may be of several configurations."""
+
+    def spread(self, metric: str) -> dict[str, float]:
+        """Return the columns of loss or accuracy as a row of the comparison has them."""
+        ends = {f"{metric}_{end}": self[f"{metric}_{end}"] for end in _SPREAD[1:]}
+        return {"runs": self.training_runs, metric: self[f"{metric}_median"], **ends}
+
+
+COLUMNS = tuple(columns(PublishedRow))
+
+
+def table(study: Study) -> pd.DataFrame:
+    """Return one `PublishedRow` per published configuration."""
     manifest = study.manifest
     synchronous = manifest.synchronous_strategies
     row_of = {(point_of(row), row.repeat): row for row in study.run_rows if row.status in FINISHED}
@@ -78,81 +124,95 @@ def table(study: Study) -> pd.DataFrame:
         measured = max(here, key=lambda row: row.runs, default=PointRow())
         alike = [own for spec, own in trained.values() if same_training(result, spec, synchronous)]
         same = [run for own in alike for run in own]
-        valid = [run for run in same if run.status == RunState.OK]
-        diverged = len(same) - len(valid)
-        without = "diverged" if measured.status == "diverged" else NOT_MEASURED
-        found: dict[str, Any] = {
-            **{name: getattr(result, name) for name in (*POINT_COLUMNS, *_OF_RESULT)},
-            **{name: measured[name] for name in ("runs", *_TIMES)},
-            "published_execution_time_s": result.execution_time_s,
-            "status": "measured" if measured.runs else without,
-            "training_runs": len(valid),
-            "training_runs_diverged": diverged,
-        }
-        for name in ("loss", "accuracy"):
-            values, published = [run[name] for run in valid], getattr(result, name)
-            found |= {f"published_{name}": published, **_spread(name, values)}
-            verdict = OUTSIDE if same else NOT_MEASURED
-            if values:
-                is_within = _is_within(name, published, values, study.published_tolerance)
-                verdict = "within" if is_within else OUTSIDE
-            found[f"{name}_verdict"] = verdict
-        if diverged:
-            found["remark"] = f"{diverged} of {len(same)} runs of this training diverged"
-        rows.append(found)
-    return pd.DataFrame(rows, columns=list(COLUMNS))
+        rows.append(_row(result, measured, same, study.published_tolerance))
+    return frame(PublishedRow, rows)
+
+
+def _row(
+    result: PublishedResult, measured: PointRow, runs: Sequence[RunRow], tolerance: float
+) -> PublishedRow:
+    """Return the row of a published result.
+
+    Args:
+        result: The published result.
+        measured: The same configuration with the same training; without runs if there is none.
+        runs: The finished runs of the same training, anywhere.
+        tolerance: Fraction by which the published values may be outside the measured range.
+    """
+    valid = [run for run in runs if run.status == RunState.OK]
+    diverged = len(runs) - len(valid)
+    without = "diverged" if measured.status == "diverged" else NOT_MEASURED
+    losses = [run.loss for run in valid if is_known(run.loss)]
+    accuracies = [run.accuracy for run in valid if is_known(run.accuracy)]
+
+    def verdict(is_within: bool) -> str:
+        if not runs:
+            return NOT_MEASURED
+        return "within" if valid and is_within else OUTSIDE
+
+    return PublishedRow(
+        **{name: getattr(result, name) for name in (*POINT_COLUMNS, *_OF_RESULT)},
+        published_execution_time_s=result.execution_time_s,
+        status="measured" if measured.runs else without,
+        runs=measured.runs,
+        execution_time_s=measured.execution_time_s,
+        execution_time_ratio=measured.execution_time_ratio,
+        training_runs=len(valid),
+        training_runs_diverged=diverged,
+        published_loss=result.loss,
+        **_spread("loss", losses),
+        loss_verdict=verdict(_has_loss(result.loss, losses, tolerance)),
+        published_accuracy=result.accuracy,
+        **_spread("accuracy", accuracies),
+        accuracy_verdict=verdict(_has_accuracy(result.accuracy, accuracies, tolerance)),
+        remark=f"{diverged} of {len(runs)} runs of this training diverged" if diverged else None,
+    )
 
 
 def as_text(table: pd.DataFrame) -> TextTable:
     """One row per published point, with what was measured and the verdicts."""
-    # nothing published is of logical devices
-    table = table.assign(
-        devices=GPU, runs_asked=None, remark=table["remark"].astype(object).fillna("")
-    )
-    names = ["global_batch_size", "status", "runs", "published_execution_time_s", *_TIMES]
-    names += ["training_runs"]
+    rows = typed(PublishedRow, table)
+    names = ["global_batch_size", "status", "runs", "published_execution_time_s"]
+    names += ["execution_time_s", "execution_time_ratio", "training_runs"]
     for metric in ("loss", "accuracy"):
         names += [f"published_{metric}", metric, f"{metric}_verdict"]
-    names += ["remark"] * bool((table["remark"] != "").any())
+    names += ["remark"] * any(row.remark for row in rows)
 
-    def cells(row: Cells) -> dict[str, str]:
+    def cells(row: PublishedRow) -> dict[str, str]:
         # loss and accuracy are over all runs of the same training
-        of_training: dict[str, object] = {"runs": row["training_runs"]}
-        for metric in ("loss", "accuracy"):
-            of_training[metric] = row[f"{metric}_median"]
-            of_training |= {
-                name: row[name]
-                for end in ("min", "max", "low", "high")
-                if (name := f"{metric}_{end}") in row
-            }
         return {
-            name: cell(name, of_training if name in ("loss", "accuracy") else row) for name in names
+            name: cell(name, row.spread(name) if name in ("loss", "accuracy") else row)
+            for name in names
         }
 
-    verdicts = table[["loss_verdict", "accuracy_verdict"]]
     notes = shown.notes(
         "published",
-        number=len(table),
-        measured=int((table["status"] == "measured").sum()),
-        compared=int((verdicts["loss_verdict"] != NOT_MEASURED).sum()),
-        outside=int((verdicts == OUTSIDE).any(axis=1).sum()),
+        number=len(rows),
+        measured=sum(row.status == "measured" for row in rows),
+        compared=sum(row.loss_verdict != NOT_MEASURED for row in rows),
+        outside=sum(OUTSIDE in (row.loss_verdict, row.accuracy_verdict) for row in rows),
     )
     axes = ["platform", "cloud", "model", "strategy", "nodes", "devices", "tasks_per_node"]
     none = "No published results: `published.path` names no file."
     title = "Published against measured"
-    return shown.text_table(title, table, cells, notes, none, names=[*axes, "source"])
+    table = table.assign(devices=GPU)
+    return shown.text_table(title, table, PublishedRow, cells, notes, none, names=[*axes, "source"])
 
 
-def _spread(name: str, values: Sequence[float]) -> dict[str, float | None]:
-    low, high = median_interval(values) or (None, None)
-    middle = pd.Series(values, dtype=float).median()
-    found = middle, min(values, default=None), max(values, default=None), low, high
-    return {f"{name}_{end}": value for end, value in zip(_SPREAD, found, strict=True)}
+def _spread(metric: str, values: Sequence[float]) -> dict[str, Any]:
+    """Return the columns of a metric over runs: its median, range and interval."""
+    low, high = median_interval(values) or (NAN, NAN)
+    middle = median(values) if values else NAN
+    found = middle, min(values, default=NAN), max(values, default=NAN), low, high
+    return {f"{metric}_{end}": value for end, value in zip(_SPREAD, found, strict=True)}
 
 
-def _is_within(name: str, value: float, measured: Sequence[float], tolerance: float) -> bool:
-    """Whether a loss or an accuracy is in the range widened by a fraction of the loss or error."""
-    low, high = min(measured), max(measured)
-    if name == "loss":
-        return low * (1 - tolerance) <= value <= high * (1 + tolerance)
-    return 1 - (1 - low) * (1 + tolerance) <= value <= 1 - (1 - high) * (1 - tolerance)
+def _has_loss(value: float, measured: Sequence[float], tolerance: float) -> bool:
+    """Return whether a loss is in the measured range, widened by a fraction of its ends."""
+    low, high = min(measured, default=NAN), max(measured, default=NAN)
+    return low * (1 - tolerance) <= value <= high * (1 + tolerance)
+
+
+def _has_accuracy(value: float, measured: Sequence[float], tolerance: float) -> bool:
+    """Return whether the error 1 - accuracy is in the measured range, widened by `tolerance`."""
+    return _has_loss(1 - value, [1 - each for each in measured], tolerance)

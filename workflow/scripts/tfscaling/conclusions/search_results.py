@@ -6,9 +6,8 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
-import msgspec
 import pandas as pd
 
 from tfscaling.conclusions.evidence import Study
@@ -32,21 +31,12 @@ from tfscaling.tables.display import (
     three_digits,
     varying,
 )
-from tfscaling.tables.rows import Cells, columns
+from tfscaling.tables.row_types import ConfigurationRow, columns
+from tfscaling.tables.row_values import axes_of, by_point, grouped, is_known, line_of, point_of
 from tfscaling.tables.run_counts import KEPT_RUNS, missed_at_most
-from tfscaling.tables.table_rows import (
-    by_point,
-    columns_of,
-    frame,
-    grouped,
-    is_known,
-    line_of,
-    point_of,
-    rows_of,
-    typed,
-)
+from tfscaling.tables.table_files import frame, typed
 
-#: Of measured values, and the interval that was projected.
+#: Whether measured values lie in the projected interval.
 WITHIN, OUTSIDE = "within", "outside"
 TAKEN, IN, OUT = "the answer", "not excluded", "excluded"
 OTHER_WORK = "trains fewer examples than others"
@@ -61,7 +51,7 @@ _SHORT_HEADS = {"short_runs": "short runs", "runs": "complete runs"}
 _DIGITS = {"short_runs": 0, "runs": 0, "node_hours": 4, "cost_usd": 4}
 
 
-class SearchRow(msgspec.Struct):
+class SearchRow(ConfigurationRow):
     """A point of a search.
 
     `behind` is by what fraction it is behind the answer by estimate, `chance` the probability that
@@ -70,16 +60,10 @@ class SearchRow(msgspec.Struct):
     grid would have taken. What follows is the same for all points of a search.
     """
 
+    inherited_after: ClassVar[str] = "goal"
+
     work: str
     goal: str
-    platform: str
-    model: str
-    strategy: str
-    recipe: str
-    nodes: int
-    gpus_per_node: int
-    tasks_per_node: str
-    devices: str
     place: str = ""
     limits: str | None = None
     why: str | None = None
@@ -124,7 +108,7 @@ class Spent(NamedTuple):
 
     @classmethod
     def of(cls, nodes: int, price: float | None, seconds: Sequence[float], repeats: int) -> Spent:
-        """This many repeats, by the mean of runs that took `seconds` on these nodes."""
+        """Return the cost of `repeats` runs on these nodes that take the mean of `seconds` each."""
         if not repeats:
             return cls(0, 0.0, 0.0)
         if not seconds:
@@ -189,10 +173,9 @@ def _rows(study: Study, work: str, search: StudySearch) -> Iterator[SearchRow]:
     for name in [*order, *(point.path for point in search.other_work)]:
         had, full = costs_of[points[name]]
         row = SearchRow(
-            work,
-            search.planned.goal,
-            **columns_of(points[name]),  # type: ignore[arg-type]
-            devices=shown[points[name]].devices,
+            **axes_of(shown[points[name]]),
+            work=work,
+            goal=search.planned.goal,
             place=TAKEN if name == decision.best else IN,
             **had._asdict(),
             **{f"full_{what}": value for what, value in full._asdict().items()},
@@ -221,7 +204,10 @@ def _rows(study: Study, work: str, search: StudySearch) -> Iterator[SearchRow]:
 
 
 def _order(name: str, decision: Decision) -> tuple[bool, bool, float, str]:
-    """The answer first, then the others that are not excluded, each by how far it is behind."""
+    """Return a key that sorts the answer first and excluded configurations last.
+
+    Other configurations are sorted by how far they are behind the answer.
+    """
     each = decision.standings[name]
     behind = math.inf if each.behind is None else each.behind
     return name != decision.best, each.reason is not None, behind, name
@@ -239,9 +225,11 @@ def limits_text(search: StudySearch) -> str | None:
 
 
 def saving(pairs: Iterable[tuple[Spent, Spent]], goal: str) -> str:
-    """What a search took compared with the full grid: of each point (its runs, the full grid's).
+    """Describe what a search took compared with the full grid.
 
-    A search saves dollars if its `goal` is a cost, else node-hours.
+    Args:
+        pairs: For each point, the cost of its runs and the cost in the full grid.
+        goal: The search's goal. The saving is in dollars if it is a cost, else in node-hours.
     """
     each = list(pairs)
     had, full = (Spent(*map(sum, zip(*own, strict=True))) for own in zip(*each, strict=True))
@@ -284,14 +272,16 @@ def left_text(study: Study, search: StudySearch) -> str:
 
 
 def as_text(table: pd.DataFrame) -> TextTable:
-    """The table of the page, of all searches: what each found, took and promises below it."""
+    """Return the page's table of all searches, with their results, costs and promises as notes."""
     axes, fixed = naming(table)
-    has = table[[*_OPTIONAL]].replace(0, None).notna().any()
-    names = [*axes, *(name for name in _SHOWN if name not in _OPTIONAL or has[name])]
-    rows = [[_cell(name, row) for name in names] for row in rows_of(table)]
-    words = _HEADS | (_SHORT_HEADS if has["short_runs"] else {})
-    heads, notes = [words.get(name, name) for name in names], _notes(typed(SearchRow, table))
-    return TextTable.of("The search", heads, rows, notes, display.all_share(fixed))
+    found = typed(SearchRow, table)
+    known = {name for name in _OPTIONAL for row in found if row[name] and is_known(row[name])}
+    empty = {*_OPTIONAL} - known
+    names = [*axes, *(name for name in _SHOWN if name not in empty)]
+    rows = [[_cell(name, row) for name in names] for row in found]
+    words = _HEADS | (_SHORT_HEADS if "short_runs" not in empty else {})
+    heads = [words.get(name, name) for name in names]
+    return TextTable.of("The search", heads, rows, _notes(found), display.all_share(fixed))
 
 
 def _notes(rows: Sequence[SearchRow]) -> Iterator[str]:
@@ -305,7 +295,7 @@ def _notes(rows: Sequence[SearchRow]) -> Iterator[str]:
         yield line("search", part="promise", indifference=indifference, limit=kept, **about)
 
 
-def _cell(name: str, row: Cells) -> str:
+def _cell(name: str, row: SearchRow) -> str:
     if not is_known(row[name]):
         return ""
     if name in ("behind", "chance"):
@@ -313,15 +303,15 @@ def _cell(name: str, row: Cells) -> str:
     if name == "projected":
         return str(with_spread(row, name, None))
     if name == "measured":
-        is_within = row["projected_low"] <= row[name] <= row["projected_high"]
-        return f"{three_digits(row[name])}, {WITHIN if is_within else OUTSIDE}"
+        is_within = row.projected_low <= row.measured <= row.projected_high
+        return f"{three_digits(row.measured)}, {WITHIN if is_within else OUTSIDE}"
     if name in _DIGITS:
         return rounded(row[name], _DIGITS[name])
     return cell(name, row) if name in NAMING else str(row[name])
 
 
 def page(table: pd.DataFrame, _: Study) -> str:
-    """The page search.md."""
+    """Return the page search.md."""
     if table.empty:
         return "# The search\n\nNo block of the grid has a `search`.\n"
     return display.markdown(as_text(table))

@@ -5,9 +5,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import msgspec
 import pandas as pd
 
 from tfscaling.conclusions.evidence import remark
@@ -30,24 +29,27 @@ from tfscaling.tables.display import (
     worse,
 )
 from tfscaling.tables.estimates import CONFIDENCE, RUNS_FOR_INTERVAL, Samples
-from tfscaling.tables.rows import Cells, PointRow
+from tfscaling.tables.row_types import PointRow, TableRow
+from tfscaling.tables.row_values import is_known
 from tfscaling.tables.run_counts import RULE
-from tfscaling.tables.table_rows import is_known, rows_of, typed
+from tfscaling.tables.table_files import typed
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
 
+_Row = TypeVar("_Row", bound=TableRow)
+
 TEMPLATES = Path(__file__).with_name("templates")
 
 
 def render(template: str, **values: Any) -> str:
-    """The text of a template, without space at its end."""
+    """Render a template, without space at the end of the text."""
     return str(_environment().get_template(f"{template}.j2").render(values)).rstrip()
 
 
 def line(template: str, **values: Any) -> str:
-    """The text of a template as one line."""
+    """Render a template as one line."""
     return " ".join(render(template, **values).split())
 
 
@@ -85,21 +87,21 @@ def _environment() -> Environment:
 
 
 def notes(name: str, **values: object) -> tuple[str, ...]:
-    """The paragraphs of templates/<name>_notes.j2, each on one line."""
+    """Render templates/<name>_notes.j2, each paragraph as one line."""
     return paragraphs(render(f"{name}_notes", **values))
 
 
 def text_table(
     title: str,
     table: pd.DataFrame,
-    cells: Callable[[Any], dict[str, str]],
+    kind: type[_Row],
+    cells: Callable[[_Row], dict[str, str]],
     notes: Sequence[str],
     if_empty: str,
     *,
     names: Sequence[str] = NAMING,
     each: str = "configurations",
     above: str = "",
-    kind: type[msgspec.Struct] | None = None,
 ) -> TextTable:
     """Return a table with a row per row of `table`: the columns of `names` that differ, and cells.
 
@@ -108,23 +110,22 @@ def text_table(
     Args:
         title: Heading of the table.
         table: The table of a conclusion, as it is in its file.
+        kind: Type of its rows.
         cells: Returns the further cells of a row, by their heads.
         notes: Paragraphs below the table.
         if_empty: The only note of an empty table.
         names: Columns that name a row.
         each: What a row is about, in the plural.
         above: A sentence before the table.
-        kind: Type of the rows that `cells` reads; None: mappings.
     """
     if table.empty:
         return TextTable(title, pd.DataFrame(), (if_empty,))
     axes, fixed = naming(table, names)
-    found: list[Any] = rows_of(table) if kind is None else typed(kind, table)
-    rows = [{axis: cell(axis, row) for axis in axes} | cells(row) for row in found]
+    rows = [{axis: cell(axis, row) for axis in axes} | cells(row) for row in typed(kind, table)]
     before = " ".join(filter(None, (above, all_share(fixed, each))))
     return TextTable(title, pd.DataFrame(rows, dtype=object), tuple(notes), before)
 
 
-def with_spread(row: Cells, name: str, digits: int | None) -> str:
-    """The value of a column, rounded, with its interval in brackets."""
+def with_spread(row: TableRow, name: str, digits: int | None) -> str:
+    """Format the value of a column, rounded, with its interval in brackets."""
     return rounded(row[name], digits, row[f"{name}_low"], row[f"{name}_high"])

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Annotated, ClassVar
 
 import msgspec
 import numpy as np
@@ -23,20 +24,22 @@ import pandas as pd
 from tfscaling.conclusions import shown
 from tfscaling.conclusions.evidence import Parameters, Study, Sweep, exclusion
 from tfscaling.conclusions.shown import with_spread
+from tfscaling.record.metrics import NAN
 from tfscaling.record.run_states import RESULTS, RunState
 from tfscaling.study import run_spec
-from tfscaling.study.config import POINT_AXES
 from tfscaling.study.run_spec import NO_PARAMETERS, Point, RunSpec
 from tfscaling.tables import runs_table
 from tfscaling.tables.comparison import OTHER_WORK, is_same_work
 from tfscaling.tables.display import TextTable, count, one_line, rounded
 from tfscaling.tables.estimates import CONFIDENCE, Array, estimate
-from tfscaling.tables.rows import Cells, PointRow, RunRow
+from tfscaling.tables.row_types import Column, ConfigurationRow, PointRow, RunRow, columns
+from tfscaling.tables.row_values import axes_of, by_point, is_known, point_of
 from tfscaling.tables.run_counts import SWEEP_RUNS
-from tfscaling.tables.table_rows import by_point, is_known, point_of
+from tfscaling.tables.table_files import frame, typed
 
-TIME, REFERENCE_TIME = "execution_time_s", "reference_execution_time_s"
-SLOWER, FASTER, SAME, OPEN = "slower", "faster", "same", "cannot be told"
+#: A number of runs or comparisons, null where there are none.
+Count = Annotated[int | None, Column("runs", is_whole=True)]
+SLOWER, FASTER, SAME, OPEN = "slower", "faster", "same", "undecided"
 #: Verdict on a point with runs that count in the reference, and failed or diverged runs here.
 LOST = "lost"
 #: Verdict on a point with most runs failed or diverged here: `is_failing`.
@@ -46,13 +49,6 @@ NOT_COMPARED = "not compared"
 REGRESSIONS = (SLOWER, LOST, FAILING)
 DECIDED = (*REGRESSIONS, FASTER, SAME)
 COMPARED = (*DECIDED, OPEN)
-COLUMNS = (
-    *("reference", *POINT_AXES, "devices", "verdict"),
-    *("reference_runs", "runs", REFERENCE_TIME, TIME),
-    *("reference_runs_failed", "reference_runs_ended", "runs_failed", "runs_ended"),
-    *("time_ratio", "time_ratio_low", "time_ratio_high", "comparisons", "indifference"),
-    *("reason", "differs"),
-)
 #: How two sweeps were made.
 _FACTS = (*runs_table.ALIKE, "dataset_sha256")
 #: Characters of a fact that are shown.
@@ -70,12 +66,18 @@ class Change:
 
 
 def judge(before: Array, after: Array, indifference: float) -> list[Change]:
-    """The change of each point, from seconds by point and repeat: (points, repeats).
+    """Return the change of each point between two sweeps.
 
-    NaN where there is no run; each point has SWEEP_RUNS or more in both. Slower or faster: the
-    interval leaves out 1, and the ratio is beyond the indifference, a fraction. The same: the whole
-    interval is within it. So a point that is shown to differ, by less than matters, cannot be told,
-    unless its interval shows that, too. All verdicts of a kind hold together with CONFIDENCE.
+    Slower or faster: the interval of the ratio excludes 1, and the ratio is beyond the
+    indifference. Unchanged: the complete interval is within the indifference. A point that differs
+    by less than the indifference is undecided unless its interval is within it, too. All verdicts
+    of a kind hold together with CONFIDENCE.
+
+    Args:
+        before: Seconds of the earlier sweep, shape (points, repeats); NaN where no run exists. Each
+            point has SWEEP_RUNS runs or more.
+        after: Seconds of the later sweep, in the same shape.
+        indifference: Fraction below which a difference does not matter.
     """
     points = len(before)
     values = np.full((2 * points, before.shape[1] + after.shape[1]), np.nan)
@@ -109,6 +111,40 @@ def holm(chance: Array) -> Array:
     return is_shown
 
 
+class SweepRow(ConfigurationRow):
+    """A configuration of this study, of the reference, or of both.
+
+    `runs` and `reference_runs` are the valid runs with a time; `runs_failed` of the `runs_ended`
+    failed or diverged. `time_ratio` is the time here over the time in the reference, above 1 where
+    it is slower here, with its interval for all `comparisons` together. `differs` names parameters
+    and facts that differ between the runs of the two. Numbers are null where only one of the
+    studies has the configuration, and ratios where the times are not compared.
+    """
+
+    inherited_after: ClassVar[str] = "reference"
+
+    reference: str
+    verdict: str
+    reference_runs: Count = None
+    runs: Count = None
+    reference_execution_time_s: float = NAN
+    execution_time_s: float = NAN
+    reference_runs_failed: Count = None
+    reference_runs_ended: Count = None
+    runs_failed: Count = None
+    runs_ended: Count = None
+    time_ratio: float = NAN
+    time_ratio_low: float = NAN
+    time_ratio_high: float = NAN
+    comparisons: Count = None
+    indifference: float = 0.0
+    reason: str = ""
+    differs: str | None = None
+
+
+COLUMNS = tuple(columns(SweepRow))
+
+
 class Side:
     """A point in one of the two studies: its row of the comparison, and the rows of its runs."""
 
@@ -124,50 +160,49 @@ class Side:
 
 
 def table(study: Study) -> pd.DataFrame:
-    """COLUMNS: one row per point of either study; no rows without a reference.
-
-    `runs` and `reference_runs` are the valid runs with a time; `runs_failed` of the `runs_ended`
-    failed or diverged. `time_ratio` is the time here over the time in the reference, above 1 where
-    it is slower here, with its interval for all `comparisons` together. `differs` names parameters
-    and facts that differ between the runs of the two.
-    """
+    """Return one `SweepRow` per configuration of either study; none without a reference."""
     reference = study.reference
     if reference is None:
-        return pd.DataFrame(columns=list(COLUMNS))
+        return frame(SweepRow, [])
     here, there = _sides(study), _sides(reference)
     specs = {run.spec.point: run.spec for run in study.manifest.runs}
-    rows, compared = [], []
+    rows: list[SweepRow] = []
+    compared: list[tuple[SweepRow, Side, Side]] = []
     for point in dict.fromkeys((*here, *there)):
         own, other = here.get(point), there.get(point)
-        row = {name: (own or there[point]).row[name] for name in (*POINT_AXES, "devices")}
+        row = SweepRow(
+            **axes_of((own or there[point]).row),
+            reference=str(reference.folder),
+            verdict=NOT_COMPARED,
+            indifference=study.question.indifference,
+        )
         rows.append(row)
         if own is None or other is None:
-            where = "this study" if own else "the reference"
-            row |= {"verdict": NOT_COMPARED, "reason": f"only in {where}"}
+            row.reason = f"only in {'this study' if own else 'the reference'}"
             continue
-        for before, side in (("reference_", other), ("", own)):
-            row |= {f"{before}runs": len(side.timed), f"{before}{TIME}": side.row[TIME]}
-            row |= {f"{before}runs_failed": side.bad, f"{before}runs_ended": side.ended}
-        row["verdict"], row["reason"] = _without_times(own, other)
+        row.runs, row.reference_runs = len(own.timed), len(other.timed)
+        row.execution_time_s = own.row.execution_time_s
+        row.reference_execution_time_s = other.row.execution_time_s
+        row.runs_failed, row.reference_runs_failed = own.bad, other.bad
+        row.runs_ended, row.reference_runs_ended = own.ended, other.ended
+        row.verdict, row.reason = _without_times(own, other)
         parameters = reference.parameters.get(point, {})
         differs = *_other_parameters(specs[point], parameters), *_other_facts(own, other)
-        row["differs"] = "; ".join(differs)
-        if not row["verdict"]:
+        row.differs = "; ".join(differs)
+        if not row.verdict:
             compared.append((row, own, other))
     if compared:
-        made, *sides = zip(*compared, strict=True)
-        now, earlier = map(_times, sides)
-        judged = judge(earlier, now, study.question.indifference)
+        made, now, earlier = zip(*compared, strict=True)
+        judged = judge(_times(earlier), _times(now), study.question.indifference)
         for row, found in zip(made, judged, strict=True):
-            row |= {"verdict": found.verdict, "time_ratio": found.ratio}
-            row |= {"time_ratio_low": found.low, "time_ratio_high": found.high}
-            row["comparisons"] = len(compared)
-    named = {"reference": str(reference.folder), "indifference": study.question.indifference}
-    return pd.DataFrame([row | named for row in rows], columns=list(COLUMNS))
+            row.verdict, row.time_ratio = found.verdict, found.ratio
+            row.time_ratio_low, row.time_ratio_high = found.low, found.high
+            row.comparisons = len(compared)
+    return frame(SweepRow, rows)
 
 
 def _sides(sweep: Sweep) -> dict[Point, Side]:
-    """The points of a study that were planned, not those that were excluded."""
+    """Return the measured points with their runs, for the points that were planned."""
     runs = by_point(sweep.run_rows)
     rows = {point_of(row): row for row in sweep.points}
     return {point: Side(row, runs[point]) for point, row in rows.items() if point in runs}
@@ -263,32 +298,34 @@ def _times(sides: Sequence[Side]) -> Array:
 
 def as_text(found: pd.DataFrame) -> TextTable:
     """`table` for people: one row per point, with the verdict first."""
-    causes = [cause for cause in found["differs"].unique() if is_known(cause)]
-    optional = ["reason"] if found["reason"].fillna("").any() else []
-    optional += ["differs"] if len(causes) > 1 else []
+    rows = typed(SweepRow, found)
+    causes = [*dict.fromkeys(row.differs for row in rows if row.differs is not None)]
+    has_reasons = any(row.reason for row in rows)
 
-    def cells(row: Cells) -> dict[str, str]:
+    def cells(row: SweepRow) -> dict[str, str]:
         return {
-            "verdict": row["verdict"],
-            **{name: rounded(row[name], 0) for name in ("reference_runs", "runs")},
-            **{name: rounded(row[name], 1) for name in (REFERENCE_TIME, TIME)},
+            "verdict": row.verdict,
+            "reference_runs": rounded(row.reference_runs, 0),
+            "runs": rounded(row.runs, 0),
+            "reference_execution_time_s": rounded(row.reference_execution_time_s, 1),
+            "execution_time_s": rounded(row.execution_time_s, 1),
             "time_ratio": with_spread(row, "time_ratio", 3),
-            **{name: one_line(row[name] if is_known(row[name]) else "") for name in optional},
+            **({"reason": one_line(row.reason)} if has_reasons else {}),
+            **({"differs": one_line(row.differs or "")} if len(causes) > 1 else {}),
         }
 
     title = "Against another sweep"
     none = "Not compared: `compare_with` in the configuration names no other study."
-    if found.empty:
-        return shown.text_table(title, found, cells, (), none)
-    counts = Counter(found["verdict"])
+    if not rows:
+        return shown.text_table(title, found, SweepRow, cells, (), none)
+    counts = Counter(row.verdict for row in rows)
     verdicts = [f"{counts[each]} {each}" for each in (*COMPARED, NOT_COMPARED) if counts[each]]
-    above = f"{count(len(found), 'configuration')} against {found['reference'].iloc[0]}: "
+    above = f"{count(len(rows), 'configuration')} against {rows[0].reference}: "
     above += f"{', '.join(verdicts)}."
-    comparisons = found["comparisons"].max()
     notes = shown.notes(
         "regressions",
-        indifference=found["indifference"].iloc[0],
-        comparisons=int(comparisons) if is_known(comparisons) else 0,
+        indifference=rows[0].indifference,
+        comparisons=max(row.comparisons or 0 for row in rows),
         causes=causes,
     )
-    return shown.text_table(title, found, cells, notes, none, above=above)
+    return shown.text_table(title, found, SweepRow, cells, notes, none, above=above)

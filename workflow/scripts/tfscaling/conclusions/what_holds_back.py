@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from statistics import median
+from typing import Annotated
 
 import pandas as pd
 
 from tfscaling.conclusions import shown
 from tfscaling.conclusions.evidence import Study
+from tfscaling.record.metrics import NAN
 from tfscaling.record.run_states import RunState
-from tfscaling.study.config import POINT_AXES
 from tfscaling.study.run_spec import Point
 from tfscaling.tables.display import TextTable
 from tfscaling.tables.estimates import (
@@ -26,32 +27,41 @@ from tfscaling.tables.estimates import (
     median_interval,
     median_rank,
 )
-from tfscaling.tables.rows import Cells, RunRow
-from tfscaling.tables.table_rows import by_point, is_known, point_of
+from tfscaling.tables.row_types import Column, ConfigurationRow, RunRow, columns
+from tfscaling.tables.row_values import axes_of, by_point, is_known, point_of
+from tfscaling.tables.table_files import frame
 
 #: A rank is slow if it computes this many times as long as the median rank, in every run.
 RATIO_MIN = 1.3
 #: Parts of a step, in the order in which they are shown.
 PARTS = ("input", "computation", "stragglers", "communication")
 _ENDS = ("", "_low", "_high")
-COLUMNS = (
-    *POINT_AXES,
-    *("devices", "runs", "step_time_s"),
-    *(f"{part}_share{end}" for part in PARTS for end in _ENDS),
-    *(f"{part}_largest" for part in PARTS),
-    "held_back_by",
-)
+_SHARES = {f"{part}_share{end}": Column() for part in PARTS for end in _ENDS}
+_LARGEST = {f"{part}_largest": Column() for part in PARTS}
+
+
+class AttributionRow(ConfigurationRow):
+    """The parts of a step of a configuration, over its valid runs.
+
+    `shares` of the step are medians with their intervals, by `<part>_share<end>`. `largest` is in
+    how many runs each part, `<part>_largest`, is the largest one.
+    """
+
+    runs: int
+    step_time_s: float
+    shares: Annotated[dict[str, float], _SHARES]
+    largest: Annotated[dict[str, int], _LARGEST]
+    held_back_by: str
+
+
+COLUMNS = tuple(columns(AttributionRow))
 
 
 def table(study: Study) -> pd.DataFrame:
-    """COLUMNS: one row per point with runs whose steps were measured in parts."""
+    """Return one `AttributionRow` per configuration whose steps were measured in parts."""
     valid = [run for run in study.run_rows if run.status == RunState.OK]
     measured = by_point(run for run in valid if is_known(run.synchronisation_time_s))
-    rows = [
-        {**point.axes, "devices": runs[0].devices, "runs": len(runs)} | _row([*map(_parts, runs)])
-        for point, runs in measured.items()
-    ]
-    return pd.DataFrame(rows, columns=list(COLUMNS))
+    return frame(AttributionRow, [_row(runs) for runs in measured.values()])
 
 
 def _parts(run: RunRow) -> dict[str, float]:
@@ -65,23 +75,30 @@ def _parts(run: RunRow) -> dict[str, float]:
     return dict(zip(PARTS, times_s, strict=True))
 
 
-def _row(of_runs: Sequence[dict[str, float]]) -> dict[str, object]:
-    """The columns of the parts of a step."""
+def _row(runs: Sequence[RunRow]) -> AttributionRow:
+    """Return the row of a configuration by its valid runs."""
+    of_runs = [*map(_parts, runs)]
     leads = Counter(max(parts, key=parts.__getitem__) for parts in of_runs)
-    row: dict[str, object] = {f"{part}_largest": leads[part] for part in PARTS}
-    row["step_time_s"] = median(sum(parts.values()) for parts in of_runs)
+    shares: dict[str, float] = {}
     for part in of_runs[0]:
         own = [parts[part] / sum(parts.values()) for parts in of_runs]
-        share = (median(own), *(median_interval(own) or (None, None)))
-        row |= {f"{part}_share{end}": value for end, value in zip(_ENDS, share, strict=True)}
-    return row | {"held_back_by": " or ".join(_largest(leads))}
+        share = (median(own), *(median_interval(own) or (NAN, NAN)))
+        shares |= {f"{part}_share{end}": value for end, value in zip(_ENDS, share, strict=True)}
+    return AttributionRow(
+        **axes_of(runs[0]),
+        runs=len(runs),
+        step_time_s=median(sum(parts.values()) for parts in of_runs),
+        shares=shares,
+        largest={f"{part}_largest": leads[part] for part in PARTS},
+        held_back_by=" or ".join(_largest(leads)),
+    )
 
 
 def _largest(leads: Counter[str]) -> list[str]:
-    """The part that is the largest of a step, by the number of runs in which it leads.
+    """Return the part of a step that is largest in most runs, as a list of one.
 
-    Where chance is not ruled out also the next part, and all that may lead as often by chance, the
-    likeliest first.
+    If chance cannot explain that lead away, the list also has the next part and all parts that may
+    lead as often by chance, the likeliest first.
     """
     (first, led), *others = leads.most_common()
     rank = median_rank(leads.total()) or 1
@@ -94,16 +111,16 @@ def as_text(table: pd.DataFrame) -> TextTable:
     """`table` for people: shares in percent with their ranges."""
     none = "Not measured: only the workflow's own trainer without parameter servers measures this."
     notes = shown.notes("attribution")
-    return shown.text_table("Bottleneck analysis", table, _cells, notes, none)
+    return shown.text_table("Bottleneck analysis", table, AttributionRow, _cells, notes, none)
 
 
-def _cells(row: Cells) -> dict[str, str]:
-    cells = {"runs": str(row["runs"]), "step_time_s": f"{row['step_time_s']:.5f}"}
+def _cells(row: AttributionRow) -> dict[str, str]:
+    cells = {"runs": str(row.runs), "step_time_s": f"{row.step_time_s:.5f}"}
     for part in PARTS:
-        value, low, high = (row[f"{part}_share{end}"] for end in _ENDS)
-        cells[part] = "" if pd.isna(value) else f"{value:.0%}"
-        cells[part] += "" if pd.isna(low) else f" ({low:.0%}–{high:.0%})"
-    return cells | {"what holds it back": row["held_back_by"]}
+        value, low, high = (row.shares.get(f"{part}_share{end}", NAN) for end in _ENDS)
+        cells[part] = f"{value:.0%}" if is_known(value) else ""
+        cells[part] += f" ({low:.0%}–{high:.0%})" if is_known(low) else ""
+    return cells | {"what holds it back": row.held_back_by}
 
 
 def slow_ranks(

@@ -9,7 +9,7 @@ from typing import Any
 
 from tfscaling.console import text_lines
 from tfscaling.study import platforms
-from tfscaling.study.config import Config
+from tfscaling.study.config_types import Config
 from tfscaling.study.manifest import Manifest, PlannedRun
 from tfscaling.study.run_spec import RunSpec
 

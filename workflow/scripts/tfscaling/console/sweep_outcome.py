@@ -25,6 +25,8 @@ PLAN = "details/plan.csv"
 PROBLEMS = "details/problems"
 #: Longer tables are left to the page.
 _ROWS_MAX = 30
+#: Columns of a table that narrower terminals break.
+_COLUMNS_MIN = 80
 
 
 class NewFiles:
@@ -72,7 +74,7 @@ class SweepOutcome:
         rows = list(_rows(folder / "runs.csv"))
         headline = _lines(folder / "details/conclusions/headline.md")
         said = _stopped(rows) or self._without_result(rows) or headline
-        table = _table(_lines(folder / "details/comparison.md"))
+        table = _table(_lines(folder / "details/conclusions/console.md"))
         return [*table, *_spent(rows), *said, f"page: {page}"]
 
     def remove_outdated(self, paths: Iterable[str]) -> None:
@@ -114,7 +116,7 @@ class SweepOutcome:
 
     @staticmethod
     def _without_result(rows: Sequence[dict[str, str]]) -> list[str]:
-        """That no run counts and why, and how to rerun stale ones; empty if a run counts."""
+        """Return why no run counts, and how to rerun stale runs; empty if a run counts."""
         if not rows or any(row["status"] == RunState.OK for row in rows):
             return []
         number = Counter(words(row["status"]) for row in rows)
@@ -140,22 +142,27 @@ def _lines(table: Path) -> list[str]:
 
 
 def _table(lines: Sequence[str]) -> list[str]:
-    """The rows of a Markdown file's tables, with as many columns as a line has room for."""
+    """Return a table with as many columns as a line has room for, and the text below it."""
     rows = [line for line in lines if line.startswith("|")]
-    shown = []
-    for row in rows if len(rows) <= _ROWS_MAX else ():
-        while len(row) > text_lines.WIDTH:
+    if len(rows) > _ROWS_MAX:
+        return []
+    columns = shutil.get_terminal_size((text_lines.WIDTH, 0)).columns
+    width, shown = max(_COLUMNS_MIN, min(text_lines.WIDTH, columns)), []
+    for row in rows:
+        while len(row) > width:
             row = row.rstrip("|").rpartition("|")[0] + "|"
         shown.append(row)
-    return shown
+    return [*shown, *lines[len(rows) :]]
 
 
 def _spent(rows: Sequence[dict[str, str]]) -> list[str]:
-    """How many runs are valid, and the node-hours of all attempts, failed ones too."""
+    """How many runs are valid, why others do not count, and the node-hours of all attempts."""
     if not rows:
         return []
     valid, found = sum(row["status"] == RunState.OK for row in rows), attempts.spent(rows)
     line = f"{valid} of {text_lines.count(len(rows), 'run')} valid"
+    if valid and (others := _reasons(rows)):
+        line += f" ({others})"
     line += f"; {text_lines.node_hours(found.node_hours)} spent"
     if found.attempts:
         lost = text_lines.node_hours(found.lost_node_hours)
@@ -163,8 +170,24 @@ def _spent(rows: Sequence[dict[str, str]]) -> list[str]:
     return [f"{line}."]
 
 
+def _reasons(rows: Sequence[dict[str, str]]) -> str:
+    """Return how many runs of each status do not count, each with its most frequent reason."""
+    reasons: dict[str, Counter[str]] = {}
+    for row in rows:
+        if row["status"] != RunState.OK:
+            reason = row["reason"].partition(_ADVICE)[0]
+            reasons.setdefault(row["status"], Counter())[reason] += 1
+    texts = []
+    for status, found in reasons.items():
+        ((first, _),) = found.most_common(1)
+        others = f", and {text_lines.count(len(found) - 1, 'other reason')}" * (len(found) > 1)
+        rerun = f"; `{RERUN_STALE}` reruns them" * (status == RunState.STALE)
+        texts.append(f"{found.total()} {words(status)}: {first}{others}{rerun}")
+    return "; ".join(texts)
+
+
 def _stopped(rows: Sequence[dict[str, str]]) -> list[str]:
-    """That the sweep was stopped and not failed, if runs were cancelled and none has failed."""
+    """Return a line if runs were cancelled and none failed: the sweep was stopped."""
     reasons = [row["reason"] for row in rows if row["status"] == RunState.FAILED]
     if not reasons or not all(reason.startswith("cancelled: ") for reason in reasons):
         return []

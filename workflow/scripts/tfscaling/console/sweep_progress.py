@@ -20,7 +20,7 @@ from tfscaling.record import attempts, events, metrics, run_record, step_estimat
 from tfscaling.record.attempts import Cause
 from tfscaling.record.events import Event, EventName
 from tfscaling.record.run_record import DoesNotFit, RunRecord
-from tfscaling.study.config import Quality
+from tfscaling.study.config_types import Quality
 from tfscaling.study.run_spec import RunSpec
 
 #: How scripts begin the message of an error.
@@ -162,9 +162,12 @@ class SweepProgress:
     _axes: tuple[str, ...] = ()
 
     def begin(self, specs: Mapping[str, RunSpec], due: Mapping[str, RunSpec], is_open: bool) -> str:
-        """A line about the sweep that starts; "" if it trains nothing.
+        """Return a line about the sweep that starts, or "" if it trains nothing.
 
-        `specs` are all runs of the study. `is_open`: of `due` some may prove unnecessary.
+        Args:
+            specs: All runs of the study, by output file.
+            due: Runs of this start, by output file.
+            is_open: Whether some of the `due` runs may prove unnecessary.
         """
         self._specs, self.due, self.is_open = specs, dict(due), is_open
         self._axes = text_lines.shown_axes([spec.axes for spec in specs.values()])
@@ -308,7 +311,7 @@ def _result(record: RunRecord, asked: Quality) -> str:
 
 
 def _error_in(logs: Sequence[str]) -> str:
-    """The error that a script printed at the end of a log, else the log's last line."""
+    """Return the error that a script printed at the end of a log, else the log's last line."""
     for log in map(Path, logs):
         if log.exists():
             text = log.read_text(errors="replace")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 
-from tfscaling.study.config import AXES
+from tfscaling.study.config_types import AXES
 
 #: Columns of a line at most.
 WIDTH = 100
@@ -16,13 +16,13 @@ _ALWAYS = ("platform", "nodes")
 
 
 def shown_axes(runs: Sequence[Mapping[str, object]]) -> tuple[str, ...]:
-    """The axes in the names of these runs: the ones in every name, and the ones that vary."""
+    """Return the axes that name these runs: platform and nodes, and every axis that varies."""
     values = {axis: {run[axis] for run in runs if axis in run} for axis in AXES}
     return tuple(axis for axis in AXES if axis in _ALWAYS or len(values[axis]) > 1)
 
 
 def name(axes: Mapping[str, object], shown: Iterable[str]) -> str:
-    """A run in words: `gpu nodes=4 gpus_per_node=2 repeat=3`."""
+    """Name a run in words: `gpu nodes=4 gpus_per_node=2 repeat=3`."""
     found = {axis: axes[axis] for axis in shown if axis in axes}
     platform = found.pop("platform")
     return " ".join([str(platform), *(f"{axis}={value}" for axis, value in found.items())])
@@ -39,7 +39,7 @@ def duration(seconds: float) -> str:
 
 
 def clock(moment_s: float, now_s: float) -> str:
-    """The local time of day of seconds since the epoch, with the date unless it is today."""
+    """Format seconds since the epoch as local time of day, with the date unless it is today."""
     moment, now = time.localtime(moment_s), time.localtime(now_s)
     is_today = (moment.tm_year, moment.tm_yday) == (now.tm_year, now.tm_yday)
     return time.strftime("%H:%M" if is_today else "%Y-%m-%d %H:%M", moment)

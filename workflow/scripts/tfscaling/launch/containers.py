@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from tfscaling.study.config import Container
+from tfscaling.study.config_types import Container
 
 #: The checkout with the programs of the ranks.
 _PROJECT = Path(__file__).resolve().parents[4]

@@ -19,7 +19,7 @@ from tfscaling.cluster.slurm_environment import part_of_allocation
 from tfscaling.files import atomic
 from tfscaling.launch import containers
 from tfscaling.launch.rank_files import rank_log
-from tfscaling.study.config import Container
+from tfscaling.study.config_types import Container
 from tfscaling.study.geometry import Geometry
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h

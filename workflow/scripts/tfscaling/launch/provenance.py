@@ -19,7 +19,7 @@ from tfscaling.cluster.gpu_allocation import NvidiaSmiError, listed_gpus
 from tfscaling.launch import containers, slurm_job
 from tfscaling.record.rank_report import PACKAGES, HostFacts
 from tfscaling.record.run_record import Environment, PreparedData
-from tfscaling.study.config import Container
+from tfscaling.study.config_types import Container
 
 _PROC, _SYS = Path("/proc"), Path("/sys")
 _CPUS = "devices/system/cpu"
@@ -64,6 +64,7 @@ def git_commit(source: Path) -> str | None:
     if written.exists():
         return written.read_text().strip()
     command = ["git", "-C", str(source), "describe", "--always", "--dirty", "--abbrev=40"]
+    command.append("--exclude=*")  # no tags: a commit after a tag would be named by the tag
     try:
         shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)
     except (OSError, subprocess.SubprocessError):

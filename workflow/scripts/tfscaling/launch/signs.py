@@ -136,7 +136,7 @@ class Signs:
             time.sleep(min(_POLL_S, max(0.0, deadline_s - time.monotonic())))
 
     def _missing(self, rank: int) -> str | None:
-        """What of a rank is missing or incomplete, in words; None if all is complete."""
+        """Describe which parts of a rank's files are missing or incomplete; None if none is."""
         wrong, report = [], rank_files.report_path(self.folder, rank)
         if rank not in self.reported:
             try:
@@ -180,7 +180,7 @@ class Signs:
         self._loop = asyncio.get_running_loop()
         serves.set()
         listener.setblocking(False)
-        listener.listen(socket.SOMAXCONN)  # those that wait there take no descriptor
+        listener.listen(socket.SOMAXCONN)  # connections that wait there take no descriptor
         accepting = asyncio.create_task(self._accept(listener))
         await self._ended.wait()
         accepting.cancel()

@@ -34,7 +34,7 @@ from tfscaling.conclusions.headline import HeadlineRow
 from tfscaling.record import attempts, checks
 from tfscaling.record.metrics import METRICS, QUALITY, meanings, quality_metric
 from tfscaling.record.run_states import RESULTS, words
-from tfscaling.study.config import AXES, Platform, Quality
+from tfscaling.study.config_types import AXES, Platform, Quality
 from tfscaling.study.manifest import Manifest
 from tfscaling.study.platforms import SHOWN
 from tfscaling.tables import comparison, display
@@ -52,9 +52,10 @@ from tfscaling.tables.display import (
     rounded,
 )
 from tfscaling.tables.estimates import CONFIDENCE, RESAMPLES, RUNS_FOR_INTERVAL, TOO_FEW
-from tfscaling.tables.rows import RunRow
+from tfscaling.tables.row_types import RunRow
+from tfscaling.tables.row_values import NOT_MEASURED, grouped, qualities_in
 from tfscaling.tables.run_counts import RULE
-from tfscaling.tables.table_rows import NOT_MEASURED, grouped, qualities_in, typed
+from tfscaling.tables.table_files import typed
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -155,12 +156,14 @@ BY_FORMULAE: Mapping[str, str] = _WORDS["by_formulae"]
 #: Words that must not be overlooked, by how they are coloured; "ok" is what is expected.
 TONES = {word: tone for tone, words in _WORDS["tones"].items() for word in words}
 _UNKNOWN = "unknown"
+_COMMIT = re.compile("[0-9a-f]{40}")
 
 
 def commit_name(commit: str) -> str:
-    """Return a commit in ten digits, with the note that files were changed after it."""
-    number, _, changed = commit.partition("-")
-    return f"{number[:10]} with uncommitted changes" if changed else number[:10]
+    """Return a commit in ten digits, or a tag, with a note if files were changed after it."""
+    name = commit.removesuffix("-dirty")
+    short = name[:10] if _COMMIT.fullmatch(name) else name
+    return short if name == commit else f"{short} with uncommitted changes"
 
 
 def summary(platforms: Mapping[str, Platform], runs: pd.DataFrame, comparison: pd.DataFrame) -> str:

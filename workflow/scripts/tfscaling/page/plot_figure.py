@@ -18,12 +18,13 @@ import numpy as np
 import pandas as pd
 
 from tfscaling.record.metrics import METRICS
-from tfscaling.study.config import LINE_AXES, POINT_AXES
+from tfscaling.study.config_types import LINE_AXES, POINT_AXES
 from tfscaling.study.run_spec import Point
 from tfscaling.tables.display import axis_text, count, value
 from tfscaling.tables.estimates import CONFIDENCE, RUNS_FOR_INTERVAL
-from tfscaling.tables.rows import PointRow
-from tfscaling.tables.table_rows import counted_by, metric_of, typed
+from tfscaling.tables.row_types import PointRow
+from tfscaling.tables.row_values import counted_by, metric_of
+from tfscaling.tables.table_files import typed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

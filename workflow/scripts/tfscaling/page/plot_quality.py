@@ -15,12 +15,13 @@ from tfscaling.page import plot_figure
 from tfscaling.page.plot_figure import FONT_SIZE, Style, Tables, values
 from tfscaling.record.metrics import METRICS, QUALITY, Metric, quality_metric
 from tfscaling.record.run_states import RunState
-from tfscaling.study.config import POINT_AXES, Quality
+from tfscaling.study.config_types import POINT_AXES, Quality
 from tfscaling.study.platforms import GPU, LOGICAL
 from tfscaling.tables.display import with_unit
 from tfscaling.tables.estimates import pareto_set
-from tfscaling.tables.rows import PointRow
-from tfscaling.tables.table_rows import point_of, points_of, qualities_in, typed
+from tfscaling.tables.row_types import PointRow
+from tfscaling.tables.row_values import point_of, points_of, qualities_in
+from tfscaling.tables.table_files import typed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tfscaling.study.config import PlotOptions, Quality
+from tfscaling.study.config_types import PlotOptions, Quality
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,12 +12,13 @@ from tfscaling.page import plot_figure
 from tfscaling.page.plot_figure import Series, Tables, values
 from tfscaling.record.metrics import METRICS
 from tfscaling.record.phases import PHASES
-from tfscaling.study.config import POINT_AXES
+from tfscaling.study.config_types import POINT_AXES
 from tfscaling.tables.display import axis_text, with_unit
 from tfscaling.tables.estimates import CONFIDENCE, RUNS_FOR_INTERVAL
-from tfscaling.tables.rows import PointRow
+from tfscaling.tables.row_types import PointRow
+from tfscaling.tables.row_values import NOT_MEASURED, is_known
 from tfscaling.tables.runs_table import SERIES_AXES
-from tfscaling.tables.table_rows import NOT_MEASURED, is_known, typed
+from tfscaling.tables.table_files import typed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -21,11 +21,11 @@ from tfscaling.record.attempts import Spent
 from tfscaling.record.run_record import RunRecord
 from tfscaling.record.run_states import RunState
 from tfscaling.study import platforms, variants
-from tfscaling.study.config import AUTO, POINT_AXES, Budget, Config, Recipe
-from tfscaling.study.configuration import Sources, problem
+from tfscaling.study.config_types import AUTO, POINT_AXES, Budget, Config, Recipe
+from tfscaling.study.config_validation import Sources, problem
 from tfscaling.study.manifest import Manifest, PlannedRun
 from tfscaling.study.run_spec import Point, RunSpec
-from tfscaling.tables import runs_table, table_rows
+from tfscaling.tables import row_values, runs_table
 from tfscaling.tables.display import count, one_line
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class PlanRow(Point, frozen=True, kw_only=True):
 def of_other_work(rows: Iterable[PlanRow], recipes: Mapping[str, Recipe]) -> list[str]:
     """Recipes whose configurations train different numbers of examples by what the recipe says."""
     found = []
-    for name, own in table_rows.grouped(rows, lambda row: row.recipe).items():
+    for name, own in row_values.grouped(rows, lambda row: row.recipe).items():
         recipe = recipes[variants.base(name)]
         shapes = {(row.nodes, row.gpus_per_node, row.tasks_per_node) for row in own}
         if recipe.steps_per_epoch and recipe.per_replica_batch_size and len(shapes) > 1:
@@ -90,7 +90,7 @@ def of_other_work(rows: Iterable[PlanRow], recipes: Mapping[str, Recipe]) -> lis
 
 #: Limits that a run may miss by its start-up alone.
 TIME_LIMITS = {"execution_time_s", "time_with_queue_s"}
-#: Of the file: what is to do first.
+#: Columns of the plan's CSV file, which lists outstanding work first.
 COLUMNS = tuple(dict.fromkeys((*POINT_AXES, "runs", *PlanRow.__struct_fields__)))
 
 
@@ -253,7 +253,7 @@ def cost_runs(
     shorts = {w.point: first[p].spec for p, w in variants.wholes(planned.runs).items()}
     return [
         _row(own[0], len(own), RUNS, "", estimate(own[0].spec, config, runs_dir, shorts.get(point)))
-        for point, own in table_rows.grouped(runs, lambda run: run.spec.point).items()
+        for point, own in row_values.grouped(runs, lambda run: run.spec.point).items()
     ]
 
 

@@ -18,9 +18,9 @@ from tfscaling.record.run_states import RESULTS, RunState
 from tfscaling.search import study_searches
 from tfscaling.search.study_searches import StudySearch
 from tfscaling.study.manifest import Manifest
-from tfscaling.tables import runs_table, table_rows
-from tfscaling.tables.rows import RunRow
-from tfscaling.tables.table_rows import point_of
+from tfscaling.tables import runs_table, table_files
+from tfscaling.tables.row_types import RunRow
+from tfscaling.tables.row_values import point_of
 
 
 class Round(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,7 +44,7 @@ def next_round(
     """Round `number`, with the runs of the rounds `before` and what searches need; the searches."""
     table, _ = runs_table.run_tables(planned.runs, runs_dir, planned.targets)
     done = table[table["status"].isin([*RESULTS])]
-    rows = {(point_of(row), row.repeat): row for row in table_rows.typed(RunRow, done)}
+    rows = {(point_of(row), row.repeat): row for row in table_files.typed(RunRow, done)}
     due_at: dict[str, list[RunRow | None]] = {}
     for run in planned.runs:
         if not run.is_conditional or run.spec.path in before:

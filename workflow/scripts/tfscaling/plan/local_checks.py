@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from tfscaling.study import user_code
-from tfscaling.study.config import Config
+from tfscaling.study.config_types import Config
 from tfscaling.study.run_spec import CheckedModel, ModelToCheck, RunSpec
 
 #: TensorFlow does without GPUs if this library cannot be loaded.
@@ -144,22 +144,22 @@ def _names(models: list[ModelToCheck]) -> str:
 def to_build(specs: Iterable[RunSpec]) -> list[ModelToCheck]:
     """One of the runs of each model, recipe and dataset.
 
-    The one of the fewest tasks: a model that cannot do with more is a result of those runs, but for
-    what the model itself says.
+    The model of the fewest tasks is built: a model that cannot do with more is a result of those
+    runs, but for what the model itself says, and for the batches of its pipeline.
     """
-    smallest: dict[tuple[str, str | None, bytes], RunSpec] = {}
-    distributed = set()
+    found: dict[tuple[str, str | None, bytes], ModelToCheck] = {}
     for spec in specs:
         named = (spec.point.model, spec.dataset or "")
         custom = [n for n in named if user_code.is_reference(n) and not n.startswith("tfscaling.")]
         if not custom or spec.recipe.program or spec.measured.setup:
             continue
         alike = (spec.point.model, spec.dataset, msgspec.json.encode(spec.recipe))
-        if spec.replicas > 1:
-            distributed.add(alike)
-        both = (smallest.get(alike, spec), spec)
-        smallest[alike] = min(both, key=lambda each: (each.geometry.tasks, each.replicas))
-    return [ModelToCheck(spec, alike in distributed) for alike, spec in smallest.items()]
+        both = found.get(alike, ModelToCheck(spec, spec))
+        found[alike] = ModelToCheck(
+            min(both.spec, spec, key=lambda each: (each.geometry.tasks, each.replicas)),
+            max(both.largest, spec, key=lambda each: (each.jobs["worker"], each.replicas)),
+        )
+    return [*found.values()]
 
 
 def _built(

@@ -32,9 +32,9 @@ from tfscaling.plan import sweep_jobs
 from tfscaling.plan.costed_plan import REFUSED, PlanRow
 from tfscaling.plan.sweep_jobs import Submission
 from tfscaling.study import platforms
-from tfscaling.study.config import Config
+from tfscaling.study.config_types import Config
 from tfscaling.study.run_spec import Point
-from tfscaling.tables.table_rows import grouped
+from tfscaling.tables.row_values import grouped
 
 NO_SBATCH = (
     "this machine has no sbatch: start the sweep on a login node of the cluster, or on this "

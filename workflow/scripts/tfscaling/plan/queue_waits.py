@@ -24,10 +24,10 @@ from tfscaling.plan import preflight
 from tfscaling.plan.costed_plan import PlanRow
 from tfscaling.plan.preflight import Request
 from tfscaling.plan.sweep_jobs import Submission
-from tfscaling.study.config import Config
+from tfscaling.study.config_types import Config
 from tfscaling.tables.estimates import CONFIDENCE, Array
 
-#: Past jobs are read from this many days, and the last of those that are similar are taken.
+#: Days of past jobs that are read, and the most similar jobs that are used, latest first.
 DAYS, JOBS_MAX = 14, 1000
 #: With fewer similar jobs the bound is unknown: the number with which QBETS begins.
 JOBS_MIN = 59

@@ -13,7 +13,7 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tfscaling.study.configuration import RawConfig
+from tfscaling.study.config_validation import RawConfig
 
 #: Snakemake resource → the platforms' key of the same meaning.
 KEYS = {

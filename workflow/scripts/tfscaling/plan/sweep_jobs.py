@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from tfscaling.record import run_record
 from tfscaling.study import platforms
-from tfscaling.study.config import Config
+from tfscaling.study.config_types import Config
 from tfscaling.study.manifest import PlannedRun
 from tfscaling.study.platforms import Resource
 from tfscaling.study.run_spec import RunSpec

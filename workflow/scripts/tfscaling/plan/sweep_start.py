@@ -12,8 +12,8 @@ from pathlib import Path
 
 from tfscaling.plan import sweep_jobs
 from tfscaling.plan.sweep_jobs import FOLLOWING, SLURM, Submission, SweepJobs
-from tfscaling.study.config import Config
-from tfscaling.study.configuration import Sources
+from tfscaling.study.config_types import Config
+from tfscaling.study.config_validation import Sources
 from tfscaling.study.manifest import Manifest
 
 #: What a sweep on Slurm lacks without the project's executor plugin.

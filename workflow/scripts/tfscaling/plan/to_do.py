@@ -15,7 +15,7 @@ from typing import NamedTuple
 from tfscaling.record import attempts, prepared_data, run_record, run_states
 from tfscaling.record.run_states import FoundRecord
 from tfscaling.study import run_spec, user_code, variants
-from tfscaling.study.config import Config
+from tfscaling.study.config_types import Config
 from tfscaling.study.manifest import PlannedRun
 from tfscaling.study.run_spec import RunRequest
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tfscaling.record import attempts, run_record
-from tfscaling.study.config import AXES
+from tfscaling.study.config_types import AXES
 from tfscaling.study.manifest import Manifest
 
 

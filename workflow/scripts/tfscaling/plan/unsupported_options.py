@@ -24,7 +24,7 @@ def refusals(
         resources: Snakemake's settings of resources.
         storage: Its settings of storage.
         groups: Its settings of groups; None before they are known.
-        remote: Its settings of jobs elsewhere, likewise.
+        remote: Its settings of remote jobs.
     """
     yield from resource_overrides.refusals(rule, resources.overwrite_resources.get(rule) or {})
     if rule in resources.overwrite_threads:

@@ -42,7 +42,7 @@ FILES_OF_RUN = (run_record.EVENTS, run_record.STEPS, run_record.COMPUTE_STEPS)
 #: In an attempt's folder: a folder from which files move to the job's folder. The next attempt
 #: renames it, so that a launcher that outlives its attempt can publish nothing any more.
 _OUTBOX = "outbox"
-#: In a run's folder: its checkpoints, or those that a user program writes.
+#: In a run's folder: checkpoints of the trainer or a user program.
 CHECKPOINTS = "checkpoints"
 #: In an attempt's folder: its `Beginning`, and the number of steps of the training so far.
 BEGINNING, POSITION = "beginning.json", "steps"
@@ -142,12 +142,12 @@ def tidy(attempt: Path) -> None:
 
 
 def path(folder: Path, number: int) -> Path:
-    """The folder of an attempt at the job of `folder`."""
+    """Return the folder of an attempt at the job of `folder`."""
     return folder / f"attempt={number}"
 
 
 def numbers(folder: Path) -> list[int]:
-    """The numbers of the attempts that were begun, rising; none without the folder."""
+    """Return the numbers of the attempts that began, ascending; empty without the folder."""
     try:
         names = [re.fullmatch(r"attempt=(\d+)", each.name) for each in folder.iterdir()]
     except FileNotFoundError:
@@ -232,7 +232,11 @@ def write_failure(folder: Path, failure: FailureReport) -> None:
 
 
 def read_failure(folder: Path) -> FailureReport | None:
-    """The failure in the folder of a job or an attempt, or None. Raises RecordError."""
+    """Read the failure in the folder of a job or an attempt, or None.
+
+    Raises:
+        RecordError: The file is damaged.
+    """
     return run_record.decoded(folder / run_record.FAILURE, FailureReport)
 
 
@@ -255,7 +259,7 @@ class FailedAttempts(NamedTuple):
 
 
 def _failures(folder: Path) -> Iterator[FailureReport | None]:
-    """The failures of a job's attempts; None for a broken report."""
+    """Yield the failures of a job's attempts; None for a broken report."""
     for attempt in numbers(folder):
         try:
             failure = read_failure(path(folder, attempt))
@@ -267,7 +271,7 @@ def _failures(folder: Path) -> Iterator[FailureReport | None]:
 
 
 def failed_attempts(folder: Path) -> FailedAttempts:
-    """The attempts at the job of `folder` that left a failure; a broken report counts no time."""
+    """Return a job's attempts that left a failure; a broken report counts no time."""
     found = list(_failures(folder))
     known = [each for each in found if each is not None]
     own = [each for each in known if each.cause.kind != "cancelled"]
@@ -294,7 +298,10 @@ class Spent(NamedTuple):
 
 
 def spent(runs: Iterable[Mapping[Any, Any]]) -> Spent:
-    """The sums over rows of runs.csv, with numbers or their texts; unknown times count nothing."""
+    """Sum attempts, times and costs of rows of runs.csv, with numbers or their texts.
+
+    Unknown times count as 0.
+    """
     failed, hours, lost_hours, lost_usd = 0, 0.0, 0.0, 0.0
     for run in runs:
         nodes, lost_s = _amount(run, "nodes"), _amount(run, "lost_time_s")
@@ -325,12 +332,16 @@ class Beginning(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_beginning(attempt: Path) -> Beginning | None:
-    """What was noted in an attempt's folder, or None. Raises RecordError."""
+    """Read how an attempt began, from its folder, or None.
+
+    Raises:
+        RecordError: The file is damaged.
+    """
     return run_record.decoded(attempt / BEGINNING, Beginning)
 
 
 def with_resumption(record: RunRecord, run: Path, reports: Sequence[RankReport]) -> RunRecord:
-    """The record of an attempt in the folder `run`, with its resumption if it resumed."""
+    """Add its resumption to the record of an attempt in the folder `run`, if it resumed."""
     beginning = read_beginning(path(run, record.attempt))
     if beginning is None or beginning.checkpoint is None:
         return record
@@ -364,7 +375,7 @@ def remove_checkpoints(run: Path) -> None:
 
 
 def _steps(attempt: Path) -> int | None:
-    """Steps that the attempt trained; None if that is not known."""
+    """Return the steps that the attempt trained; None if that is not known."""
     try:
         beginning = read_beginning(attempt)
         reached = int((attempt / POSITION).read_text())

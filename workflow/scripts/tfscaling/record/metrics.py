@@ -17,7 +17,7 @@ from tfscaling.record import run_record
 from tfscaling.record.phases import PHASES, Phases
 from tfscaling.record.rank_report import Above0, Amount, Epoch, Share
 from tfscaling.record.run_record import RunRecord
-from tfscaling.study.config import HELD_OUT, OF_CLASSIFIERS, Quality
+from tfscaling.study.config_types import HELD_OUT, OF_CLASSIFIERS, Quality
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from tfscaling.record import run_record
 from tfscaling.record.rank_report import Positive, Sha256
 from tfscaling.record.run_record import PreparedData, UserCode
 from tfscaling.study import user_code
-from tfscaling.study.config import Recipe
+from tfscaling.study.config_types import Recipe
 
 #: The name of the checksum in the prepared file.
 SHA256 = "sha256"

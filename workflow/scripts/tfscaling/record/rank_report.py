@@ -11,7 +11,7 @@ from typing import Annotated, TypeVar
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from tfscaling.study.config import number
+from tfscaling.study.config_types import number
 
 Positive = Annotated[int, Meta(ge=1)]
 FromZero = Annotated[int, Meta(ge=0)]

@@ -44,7 +44,7 @@ class RunState(enum.StrEnum):
 
 
 def words(status: str) -> str:
-    """The status of runs in a sentence."""
+    """Write the status of runs for a sentence."""
     return "not fitting in memory" if status == RunState.DOES_NOT_FIT else status
 
 
@@ -140,7 +140,7 @@ def nearest_change(spec: RunSpec, runs_dir: Path) -> str:
 
 
 def other_code(spec: RunSpec, record: RunRecord | DoesNotFit) -> str:
-    """Which user files differ from those that the record was made of, or an empty text.
+    """Return which user files have changed since the record was made, or an empty text.
 
     Records without checksums, made before there were any, are not compared.
     """
@@ -161,7 +161,7 @@ def other_code(spec: RunSpec, record: RunRecord | DoesNotFit) -> str:
 
 @functools.cache
 def now(code: Code, folder: Path) -> Checksums:
-    """The checksums of the code in the project folder, computed once in a process."""
+    """Return the checksums of the code in the project folder, computed once in a process."""
     return code.checksums()
 
 

@@ -21,7 +21,7 @@ import msgspec
 from tfscaling.record.phases import Phases
 from tfscaling.record.rank_report import Execution, TrainingReport
 from tfscaling.record.run_record import RunRecord, ShortRun, StepBlock
-from tfscaling.study.config import WHOLE_FROM_EPOCHS
+from tfscaling.study.config_types import WHOLE_FROM_EPOCHS
 from tfscaling.study.run_spec import RunSpec
 
 #: Blocks into which the steps of a run are put. Their times scatter independently: a wait of some

@@ -12,7 +12,7 @@ import numpy as np
 import scipy
 
 from tfscaling.search.scaling_model import POOLED_FREEDOM, SCATTER, Array, Fit, Runs, ScalingModel
-from tfscaling.study.config import SHORT_RUNS_MAX, Limit, Question, Search
+from tfscaling.study.config_types import SHORT_RUNS_MAX, Limit, Question, Search
 from tfscaling.tables import estimates
 from tfscaling.tables.comparison import OF_ALL_RUNS
 from tfscaling.tables.estimates import CONFIDENCE

@@ -27,15 +27,15 @@ from tfscaling.search.interim import (
     decide,
     lacking,
 )
-from tfscaling.study.config import LINE_AXES, SHORT_RUNS_MAX
+from tfscaling.study.config_types import LINE_AXES, SHORT_RUNS_MAX
 from tfscaling.study.manifest import Manifest, PlannedSearch
 from tfscaling.study.run_spec import Point
-from tfscaling.tables import table_rows
+from tfscaling.tables import row_values, table_files
 from tfscaling.tables.comparison import OF_ALL_RUNS, is_same_work
 from tfscaling.tables.estimates import Array
-from tfscaling.tables.rows import RunRow
+from tfscaling.tables.row_types import RunRow
+from tfscaling.tables.row_values import is_known, line_of
 from tfscaling.tables.run_counts import CLOSED_RUNS
-from tfscaling.tables.table_rows import is_known, line_of
 
 #: Causes of failures that do not depend on the configuration: the next run replaces such a run.
 _INFRASTRUCTURE: frozenset[Kind] = frozenset(
@@ -91,7 +91,7 @@ class StudySearch:
 
 def of_study(planned: Manifest, runs: pd.DataFrame) -> list[StudySearch]:
     """Make the searches of a manifest from its table of runs."""
-    rows = table_rows.by_point(table_rows.typed(RunRow, runs) if planned.searches else ())
+    rows = row_values.by_point(table_files.typed(RunRow, runs) if planned.searches else ())
     return [_search(each, rows) for each in planned.searches]
 
 

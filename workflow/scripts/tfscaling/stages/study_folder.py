@@ -13,9 +13,9 @@ import pandas as pd
 
 from tfscaling.conclusions.base import CONCLUSIONS
 from tfscaling.files import program_errors
-from tfscaling.study.config import POINT_AXES, Config
+from tfscaling.study.config_types import POINT_AXES, Config
 from tfscaling.study.manifest import Manifest
-from tfscaling.tables import table_rows
+from tfscaling.tables import table_files
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class StudyFolder:
 
     @contextlib.contextmanager
     def renewed(self, name: str) -> Iterator[Path]:
-        """An empty folder, which replaces the one in `details` after the block."""
+        """Provide an empty folder, which replaces the one in `details` after the block."""
         folder, made = self.details / name, self.details / f".{name}"
         for each in (folder, made):
             shutil.rmtree(each, ignore_errors=True)
@@ -59,15 +59,15 @@ class StudyFolder:
         made.rename(folder)
 
     def table(self, name: str) -> Path:
-        """The CSV file of a table or conclusion."""
+        """Return the path of the CSV file of a table or conclusion."""
         if name in CONCLUSIONS:
             return self.details / "conclusions" / f"{name}.csv"
         return (self.details if name == "epochs" else self.folder) / f"{name}.csv"
 
     def read(self, name: str) -> pd.DataFrame:
-        """A table; a conclusion without a file has its columns and no rows."""
+        """Read a table; a conclusion without a file has its columns and no rows."""
         if name not in CONCLUSIONS:
-            return table_rows.read_table(self.table(name), POINT_AXES)
+            return table_files.read_table(self.table(name), POINT_AXES)
         if self.table(name).exists():
-            return table_rows.read_table(self.table(name))
+            return table_files.read_table(self.table(name))
         return pd.DataFrame(columns=CONCLUSIONS[name].columns)

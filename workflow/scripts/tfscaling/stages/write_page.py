@@ -20,15 +20,15 @@ from tfscaling.page.plot_figure import Tables
 from tfscaling.page.plot_registry import PLOTS, titles
 from tfscaling.stages import write_tables
 from tfscaling.stages.study_folder import StudyFolder
-from tfscaling.study.config import Question
+from tfscaling.study.config_types import Question
 from tfscaling.study.run_spec import Point
 from tfscaling.tables import data_warnings
 from tfscaling.tables.data_warnings import DataWarning
-from tfscaling.tables.table_rows import line_of, point_of
+from tfscaling.tables.row_values import line_of, point_of
 
 
 def plots(study: StudyFolder, warnings: Sequence[DataWarning]) -> list[Plot]:
-    """The plots of the configuration that show anything."""
+    """Draw the configured plots that have data."""
     comparison = study.read("comparison")
     tables = Tables(
         comparison,

@@ -38,9 +38,9 @@ from tfscaling.record.run_states import RERUN_STALE
 from tfscaling.search import study_searches
 from tfscaling.stages.study_folder import StudyFolder
 from tfscaling.study import variants
-from tfscaling.study.config import AUTO, AUTO_STEPS, Budget, Config
+from tfscaling.study.config_types import AUTO, AUTO_STEPS, Budget, Config
 from tfscaling.study.platforms import LOGICAL
-from tfscaling.tables import display, runs_table, table_rows
+from tfscaling.tables import display, runs_table, table_files
 from tfscaling.tables.display import MISSING, NAMING, Number, TextTable, rounded
 
 #: The folder in `details` with the configuration and the manifest of the plan.
@@ -78,7 +78,7 @@ def run(study: StudyFolder) -> None:
         ]
     rows = [msgspec.structs.asdict(row) for row in points]
     table = pd.DataFrame(rows, columns=list(costed_plan.COLUMNS), dtype=object)
-    table_rows.write_csv(table, study.details / "plan.csv")
+    table_files.write_csv(table, study.details / "plan.csv")
     text = "\n\n".join(filter(None, [problem, markdown(made, points, config, warnings)]))
     atomic.write_text(study.details / "plan.md", text + "\n")
     print(text)
@@ -87,7 +87,10 @@ def run(study: StudyFolder) -> None:
 def answered(
     made: costed_plan.Plan, config: Config, how: Submission
 ) -> tuple[list[PlanRow], list[str]]:
-    """The rows of the points with their submission and Slurm's answer, and what it lets wait."""
+    """Return the plan's rows with submission and Slurm's answers, and lines about what must wait.
+
+    Slurm is only asked with an executor that submits to it; jobs are tested and not started.
+    """
     rows = sweep_jobs.submitted(made.rows, config, how)
     if how.executor not in sweep_jobs.SLURM:
         return rows, []
@@ -101,7 +104,7 @@ def answered(
 
 
 def allocations(rows: Iterable[PlanRow], config: Config) -> Iterator[str]:
-    """What each allocation takes if each run takes its time limit."""
+    """Yield the cost of each allocation if every run takes its time limit."""
     found: dict[tuple[str | None, ...], list[PlanRow]] = {}
     for row in rows:
         at = config.platforms[row.platform]
@@ -129,7 +132,7 @@ def said_by_slurm(rows: Iterable[PlanRow]) -> list[str]:
 def markdown(
     made: costed_plan.Plan, points: Sequence[PlanRow], config: Config, warnings: Sequence[str] = ()
 ) -> str:
-    """The plan to read: what Slurm refuses, the points, the sbatch lines, and the sums."""
+    """Write the plan as Markdown: Slurm's refusals, the points, the sbatch lines and the sums."""
     lines: dict[str, int] = {}
     for row in points:
         if row.is_sbatch and row.submission:
@@ -159,7 +162,7 @@ def points_shown(rows: Sequence[PlanRow], lines: Mapping[str, int]) -> TextTable
 
 
 def cell(name: str, row: PlanRow, lines: Mapping[str, int]) -> str:
-    """A value as it is read; of the sbatch line its number in `lines`."""
+    """Format a value of the plan; an sbatch line becomes its number in `lines`."""
     if name == "feasibility" and row.is_refused:
         # Slurm's reasons are above the table
         known = row.feasibility == costed_plan.REFUSED
@@ -190,9 +193,9 @@ def clock(duration_s: float) -> Number:
 def totals_shown(
     made: costed_plan.Plan, points: Sequence[PlanRow], config: Config, warnings: Sequence[str]
 ) -> TextTable:
-    """The sums for each platform and for all, with notes on them and on the budget.
+    """Return the sums for each platform and in total, with notes on them and on the budget.
 
-    Of the runs that are not refused.
+    Runs that Slurm refuses are excluded.
     """
     wanted = [row for row in points if row.runs and not row.is_refused]
     platforms = dict.fromkeys(row.platform for row in wanted)
@@ -204,7 +207,7 @@ def totals_shown(
 
 
 def searches_shown(searches: Sequence[costed_plan.SearchCost]) -> TextTable:
-    """The least, expected and highest cost of each search, and the cost of the full grid."""
+    """Return a table with each search's lowest, expected and highest cost, and its full grid's."""
     rows = [
         [search.work, kind, *sums(cost)[:3]]
         for search in searches
@@ -217,7 +220,7 @@ def searches_shown(searches: Sequence[costed_plan.SearchCost]) -> TextTable:
 
 
 def sums(total: costed_plan.Total) -> list[str]:
-    """Runs, node-hours, US dollars, time if the runs follow one another."""
+    """Format a total: runs, node-hours, US dollars, and the time of all runs in sequence."""
     known = rounded(total.cost_usd, 2)
     usd = Number(f"{known} + unknown", total.cost_usd) if total.cost_usd else "unknown"
     cost = usd if total.unpriced else known
@@ -225,7 +228,7 @@ def sums(total: costed_plan.Total) -> list[str]:
 
 
 def notes(made: costed_plan.Plan, points: Sequence[PlanRow], config: Config) -> tuple[str, ...]:
-    """What the numbers mean, what they leave out, and whether the budget allows them."""
+    """Return notes on the plan's numbers, on costs that they exclude, and on the budget."""
     assumed = (row for row in points if row.duration_from == costed_plan.TIME_LIMIT)
     autos = {name for name, each in config.recipes.items() if each.stop_after_steps == AUTO}
     used = {name for row in points for name in (row.recipe, variants.base(row.recipe))}

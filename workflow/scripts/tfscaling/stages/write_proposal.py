@@ -26,13 +26,13 @@ from tfscaling.page.plot_registry import PLOTS
 from tfscaling.record.run_states import RunState
 from tfscaling.stages import write_tables
 from tfscaling.stages.study_folder import StudyFolder
-from tfscaling.study.config import OWN_STRATEGY, WORK_AXES, Comparison, Config
+from tfscaling.study.config_types import OWN_STRATEGY, WORK_AXES, Comparison, Config
 from tfscaling.study.run_spec import Point
 from tfscaling.tables import display
 from tfscaling.tables.display import TextTable, cell, count, point_name, rounded, varying
 from tfscaling.tables.estimates import SUPPORTED
-from tfscaling.tables.rows import PointRow
-from tfscaling.tables.table_rows import is_known, is_projected, point_of
+from tfscaling.tables.row_types import PointRow
+from tfscaling.tables.row_values import is_known, is_projected, point_of
 
 #: Columns of the table, each with its heading.
 COLUMNS = {
@@ -144,7 +144,7 @@ def _times(rows: Sequence[PointRow]) -> str:
 
 
 def _series(rows: Sequence[PointRow]) -> Iterator[str]:
-    """The configurations of each platform and training, by their number of nodes, as a table."""
+    """Yield a table for each platform and training: its configurations by number of nodes."""
     axes = ("platform", "model", "strategy", "recipe")
     for points in group_by_task(rows, axes).values():
         title = task_name(points[0], axes)
@@ -189,7 +189,7 @@ def requests(study: Study, config: Config) -> Iterator[Request]:
 
 
 def _wall_time_s(study: Study, row: PointRow) -> float:
-    """The time that a training takes its nodes, with evaluations and checkpoints, in seconds."""
+    """Return the seconds that a training occupies its nodes, with evaluations and checkpoints."""
     runs = [run for run in study.runs_of[point_of(row)] if run.status == RunState.OK]
     times_s = [
         run.wall_time_s - (run.teardown_time_s if is_known(run.teardown_time_s) else 0.0)
@@ -203,7 +203,7 @@ def _wall_time_s(study: Study, row: PointRow) -> float:
 
 
 def _facts(runs: pd.DataFrame) -> Iterator[tuple[str, str]]:
-    """What the valid runs have in common, or each of their values."""
+    """Yield facts about the valid runs: a name, and the value or values of all runs."""
     valid = runs[runs["status"] == "ok"]
     # a program may not use what its environment has
     trained = runs["strategy"] != OWN_STRATEGY
@@ -219,7 +219,7 @@ def _facts(runs: pd.DataFrame) -> Iterator[tuple[str, str]]:
 
 
 def _converted(page: Path) -> list[Path]:
-    """The files that pandoc has made; none without pandoc, which is then named."""
+    """Convert the page with pandoc and return the files; none without pandoc."""
     if shutil.which("pandoc") is None:
         print("With pandoc in PATH (pip install pypandoc_binary) this also writes .tex and .docx.")
         return []

@@ -4,7 +4,8 @@ INPUTS   config.json, manifest.json, the run records, published results and anot
          study if configured
 OUTPUTS  runs.csv, comparison.csv; in details/:
          epochs.csv, comparison.md; warnings.json: limits on what the numbers mean;
-         conclusions/headline.md, and conclusions/<name>.csv of each conclusion with rows;
+         conclusions/headline.md and console.md, which the console prints, and
+         conclusions/<name>.csv of each conclusion with rows;
          on request (`export`) runs.parquet and conclusions/<name>.md
 """
 
@@ -22,36 +23,37 @@ from tfscaling.console import text_lines
 from tfscaling.files import atomic
 from tfscaling.record.run_states import RESULTS, RunState
 from tfscaling.stages.study_folder import StudyFolder
-from tfscaling.study.config import AXES
+from tfscaling.study.config_types import AXES
 from tfscaling.tables import (
     comparison,
+    console_table,
     data_warnings,
     display,
     published_results,
     runs_table,
-    table_rows,
+    table_files,
 )
-from tfscaling.tables.table_rows import rows_of
+from tfscaling.tables.table_files import rows_of
 
 
 def collect(study: StudyFolder) -> None:
     """Write the tables of runs and epochs, and print which runs are not valid."""
     manifest = study.manifest
     runs, epochs = runs_table.run_tables(manifest.runs, study.runs_dir, manifest.targets)
-    table_rows.write_csv(runs, study.table("runs"))
+    table_files.write_csv(runs, study.table("runs"))
     parquet = study.details / "runs.parquet"
     parquet.unlink(missing_ok=True)
     if "parquet" in study.config.export:
-        table_rows.write_parquet(runs, parquet)
-    table_rows.write_csv(epochs, study.table("epochs"))
-    print("\n".join(told(runs)))
+        table_files.write_parquet(runs, parquet)
+    table_files.write_csv(epochs, study.table("epochs"))
+    print("\n".join(summary_lines(runs)))
 
 
-def told(runs: pd.DataFrame) -> list[str]:
-    """How many runs there are of each status, and why those that do not count do not.
+def summary_lines(runs: pd.DataFrame) -> list[str]:
+    """Return lines with the number of runs by status, and why runs do not count.
 
-    One line for each run that failed, diverged or ran out of memory, with the axes that distinguish
-    it; one for all others with the same reason.
+    Each run that failed, diverged or ran out of memory has its own line, with the axes that
+    distinguish it. Other runs with the same reason share a line.
     """
     counts = runs["status"].value_counts()
     lines = ["runs: " + ", ".join(f"{number} {status}" for status, number in counts.items())]
@@ -76,7 +78,7 @@ def compare(study: StudyFolder) -> None:
     # projected values have one interval everywhere
     found = projection.table(Study(table, runs, study.manifest))
     table = projection.with_intervals(table, found) if len(found) else table
-    table_rows.write_csv(table, study.table("comparison"))
+    table_files.write_csv(table, study.table("comparison"))
     cpus = {name: platform.cpus_per_node for name, platform in study.config.platforms.items()}
     warnings = data_warnings.find(table, runs, cpus)
     data_warnings.write(study.details / "warnings.json", warnings)
@@ -90,18 +92,21 @@ def analyse(study: StudyFolder) -> None:
     """Write the table of each conclusion with rows; on request its page, after the warnings."""
     warnings = data_warnings.read(study.details / "warnings.json")
     evidence = evidence_of(study)
+    columns, goal = study.config.comparison.columns, study.config.question.goal
+    lines = console_table.console_table(evidence.comparison, columns, goal)
     with study.renewed("conclusions") as folder:
+        atomic.write_text(folder / "console.md", "\n".join([*lines, ""]))
         for name, table in tables(evidence):
             if table.empty:
                 continue
-            table_rows.write_csv(table, folder / f"{name}.csv")
+            table_files.write_csv(table, folder / f"{name}.csv")
             if name == "headline" or "markdown" in study.config.export:
                 page = CONCLUSIONS[name].page(table, evidence, warnings)
                 atomic.write_text(folder / f"{name}.md", page)
 
 
 def evidence_of(study: StudyFolder) -> Study:
-    """What the conclusions rest on."""
+    """Return the evidence from which conclusions are drawn."""
     config = study.config
     return Study(
         study.read("comparison"),

@@ -1,13 +1,14 @@
-"""What is asked: configuration, grid, runs, geometry, order, platforms, prices, manifest.
+"""What a study runs: configuration, grid, runs, geometry, order, platforms, prices, manifest.
 
 What is known before anything runs belongs here. Nothing here imports TensorFlow or pandas.
 """
 
 #: Modules that other packages may import.
 __all__ = [
-    "config",
+    "acceptance",
     "config_files",
-    "configuration",
+    "config_types",
+    "config_validation",
     "geometry",
     "grid",
     "manifest",

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import yaml
 from yaml.constructor import ConstructorError
 
-from tfscaling.study.configuration import ConfigError, RawConfig, Sources, plain
+from tfscaling.study.config_validation import ConfigError, RawConfig, Sources, plain
 
 _TAG = "tag:yaml.org,2002:"
 #: Kind of a plain value → its form, and the characters with which it begins.
@@ -109,19 +109,52 @@ def _update(merged: dict[str, Any], content: RawConfig) -> None:
 
 
 def read(name: str | Path) -> RawConfig:
-    """The content of a configuration file. Raises ConfigError with the line if it is no YAML."""
+    """Return the content of a configuration file.
+
+    Raises:
+        ConfigError: The file cannot be read, is not UTF-8 or no YAML, with the line, or is empty.
+    """
     try:
-        # the bytes: PyYAML decodes them, and reports the place that it cannot decode
-        content = _Loader(Path(name).read_bytes()).get_single_data()
+        text = Path(name).read_bytes().decode("utf-8-sig")
+        content = _Loader(text).get_single_data()
     except OSError as error:
         raise ConfigError(f"{name}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        line, byte = error.object.count(b"\n", 0, error.start) + 1, error.object[error.start]
+        rule = f"not UTF-8: byte {byte:#04x}; save the file in the encoding UTF-8"
+        raise ConfigError(f"{name}: line {line}: {rule}") from None
     except RecursionError:
         raise ConfigError(f"{name}: not valid YAML: too many lists in each other") from None
     except (ValueError, yaml.YAMLError) as error:
         mark = getattr(error, "problem_mark", None)
         where = f"line {mark.line + 1}: " if mark else ""
         reason = " ".join((getattr(error, "problem", None) or str(error)).split())
-        raise ConfigError(f"{name}: {where}not valid YAML: {plain(reason, 300)}") from None
+        hint = (
+            _hint(reason, text.splitlines()[mark.line : mark.line + 1], mark.column) if mark else ""
+        )
+        raise ConfigError(f"{name}: {where}not valid YAML: {plain(reason, 300)}{hint}") from None
+    if content is None:
+        raise ConfigError(f"{name}: the file is empty; allowed: keys with values")
     if not isinstance(content, dict):
         raise ConfigError(f"{name}: the whole file is not a mapping; allowed: keys with values")
     return content
+
+
+def _hint(reason: str, lines: list[str], column: int) -> str:
+    """Return what to change in the line of an error, after a semicolon, or an empty text."""
+    line = lines[0] if lines else ""
+    if "\t" in line[: len(line) - len(line.lstrip())]:
+        return "; indent with spaces, not with tabs"
+    if "cannot start any token" in reason:
+        return f"; write the value that begins with {line[column : column + 1]} in quotes"
+    if "mapping values are not allowed" in reason:
+        return "; write a value that contains a colon and a space in quotes"
+    if "undefined alias" in reason:
+        return "; write a value that begins with * in quotes"
+    if "expected ',' or" in reason:
+        return "; a bracket or a comma is missing before it"
+    if "expected key" in reason or "expected <block end>" in reason:
+        return "; indent the keys of a mapping equally"
+    if "unexpected end of stream" in reason:
+        return "; a quote is missing before it"
+    return "; write `key: value`, with a space" if "expected ':'" in reason else ""

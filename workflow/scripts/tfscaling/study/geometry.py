@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tfscaling.study.config import Recipe
+from tfscaling.study.config_types import Recipe
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,7 +12,7 @@ class Geometry:
     """What Slurm is asked for: `gpus_per_node` GPUs on each node, shared by its tasks.
 
     `tasks_per_node` is a number, or for uneven tasks their numbers on the nodes: "2+1" puts two on
-    the first node and one on the second. (Slurm writes "2,1", but Snakemake tells jobs their
+    the first node and one on the second. (Slurm writes "2,1", but Snakemake passes a job's
     wildcards in a list with commas.)
     """
 
@@ -73,7 +73,7 @@ def batch_sizes(recipe: Recipe, geometry: Geometry, replicas: int) -> tuple[int,
     else:
         name, shares, workers = "global_batch_size", replicas, 1
         total = recipe.global_batch_size
-        assert total is not None, "grid.expand refuses recipes without a batch size"
+        assert total is not None, "recipes.check refuses recipes without a batch size"
     if total % shares:
         raise ValueError(f"{name} {total} is not divisible by {shares} replicas")
     return total // shares, total * workers

@@ -13,14 +13,14 @@ import msgspec
 
 from tfscaling.files import atomic, strict_json
 from tfscaling.files.program_errors import InputError
-from tfscaling.study.config import Limit, Platform, Quality, Search
+from tfscaling.study.config_types import Limit, Platform, Quality, Search
 from tfscaling.study.run_spec import Point, RunSpec
 
 SCHEMA_VERSION = 4
 
 
 class ManifestError(InputError):
-    """The file is no manifest that this version of the workflow reads."""
+    """The file is not a manifest, or is one of another version of the workflow."""
 
 
 class PlannedRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -109,7 +109,11 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return {run.spec.point.recipe: run.spec.recipe.quality for run in self.runs}
 
     def encode(self) -> bytes:
-        """The content of its file; raises strict_json.NotFiniteError for NaN and infinity."""
+        """Return the content of the manifest's file.
+
+        Raises:
+            strict_json.NotFiniteError: A number is NaN or infinite.
+        """
         return strict_json.encode(self)
 
     def write(self, path: Path) -> None:
@@ -118,7 +122,11 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @classmethod
     def read(cls, path: Path) -> Manifest:
-        """The manifest of a file. Raises ManifestError if it is none of this version."""
+        """Read a manifest from a file.
+
+        Raises:
+            ManifestError: The file is not a manifest of this version.
+        """
         content = path.read_bytes()
         try:
             version = msgspec.json.decode(content, type=_Version).schema_version

@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal, TypeVar
 
-from tfscaling.study.config import Config, Platform
-from tfscaling.study.configuration import NotAllowed, known
+from tfscaling.study.config_types import Config, Platform
+from tfscaling.study.config_validation import NotAllowed, known
 from tfscaling.study.geometry import Geometry
 from tfscaling.study.run_spec import Point
 
@@ -38,7 +38,7 @@ def check(platforms: Mapping[str, Platform]) -> None:
 
 
 def _refusals(platform: Platform) -> Iterator[tuple[str, str]]:
-    """(key, what is allowed)"""
+    """Yield each wrong key of a platform, with what is allowed."""
     for key in platform.__struct_fields__:
         value = getattr(platform, key)
         if isinstance(value, str) and value.lower() in ("none", "null"):
@@ -103,10 +103,10 @@ _SHELL = frozenset(";&|<>()")
 
 
 def extra_problem(extra: str) -> str | None:
-    """What is wrong with the text as further options of sbatch, or None.
+    """Return why a text cannot be used as extra options of sbatch, or None if it can.
 
-    The Slurm executor plugin puts the text into a shell line behind its own options, so that a
-    duplicate option would override what the run's record says was requested.
+    The Slurm executor plugin appends the text to a shell line after its own options. A duplicate
+    option would therefore override a request that the run's record lists.
     """
     lexer = shlex.shlex(extra, posix=True, punctuation_chars=True)
     lexer.whitespace_split, lexer.commenters = True, ""
@@ -230,7 +230,7 @@ def _gres(gpu_gres: str | None, gpus: int) -> str | None:
 
 
 def with_signature(function: _F) -> _F:
-    """The function with its signature at hand, which Snakemake asks for once per job and key."""
+    """Cache a function's signature, which Snakemake inspects once per job and resource."""
     function.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
     return function
 
@@ -238,11 +238,16 @@ def with_signature(function: _F) -> _F:
 def resource_functions(
     platforms: Mapping[str, Platform], points: Iterable[Point], point_of: Callable[[Any], Point]
 ) -> dict[str, Resource | ResourceFunction]:
-    """Resource → what each job asks of Slurm, of those that the jobs of these points ask for.
+    """Return the Slurm resources of the training jobs.
 
-    A value that all jobs share is given as it is, others as a function of the job's wildcards;
-    `point_of` gives the point of the wildcards. With thousands of jobs most of a dry-run's time
-    goes into these.
+    Args:
+        platforms: Platforms of the study, by name.
+        points: All points that have jobs.
+        point_of: Maps the wildcards of a job to its point.
+
+    Returns:
+        Each requested resource: a constant if all jobs share it, else a function of the wildcards.
+        Constants keep dry-runs of thousands of jobs fast.
     """
 
     @functools.cache

@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 
 from tfscaling.study import user_code, variants
-from tfscaling.study.config import (
+from tfscaling.study.config_types import (
     AUTO,
     AUTO_STEPS,
     BATCH_SIZE_KEYS,
@@ -36,7 +36,7 @@ from tfscaling.study.config import (
     Quality,
     Recipe,
 )
-from tfscaling.study.configuration import SEVERAL, NotAllowed, known
+from tfscaling.study.config_validation import SEVERAL, NotAllowed, known
 from tfscaling.study.registries import Registries, check_function, check_name
 from tfscaling.study.run_spec import DATASET_PLACEHOLDER, PLACEHOLDERS
 
@@ -61,7 +61,7 @@ _COMMON_KEYS = {
 }
 #: Keys that only the workflow's own trainer reads.
 TRAINER_KEYS = [k for k in Recipe.__struct_fields__ if k not in _COMMON_KEYS | {*PROGRAM_KEYS}]
-#: Ways to observe that tell no times of epochs.
+#: Ways to observe that report no times of epochs.
 WITHOUT_TIMES = ("nothing", "output")
 _DEFAULTS = Recipe(epochs=1)
 #: A word that names a script: a path without placeholders.
@@ -111,7 +111,7 @@ def _of_training(recipe: Recipe) -> Iterator[NotAllowed]:
 
 
 def _of_parameters(recipe: Recipe) -> Iterator[NotAllowed]:
-    """The lists of parameters make names of variants."""
+    """Yield problems of lists of parameters, whose values become names of variants."""
     lengths = {key: len(values) for key, values in recipe.parameter_axes.items()}
     if (count := math.prod(lengths.values())) > VARIANTS_MAX:
         rule = f"their lists have {count} combinations; allowed: {VARIANTS_MAX}"
@@ -134,7 +134,7 @@ def _check_qualities(config: Config) -> None:
         quality = config.recipes[name].quality
         place = ["recipes", name, "quality"]
         if quality.better is None:
-            rule = f"allowed: higher or lower, which the name {quality.metric} does not tell"
+            rule = f"allowed: higher or lower, which the name {quality.metric} leaves open"
             raise NotAllowed([*place, "direction"], quality.direction, rule)
         other_name, other = first.setdefault(quality.metric, (name, quality))
         for field, key in (("better", "direction"), ("unit", "unit"), ("best_value", "best")):
@@ -145,9 +145,9 @@ def _check_qualities(config: Config) -> None:
 
 
 def filled(model: str, recipe: Recipe) -> Recipe:
-    """The recipe with which a model is trained.
+    """Fill in loss, optimizer and its settings where the recipe leaves them to a default.
 
-    A custom model may have its own loss and optimizer, which only a rank can know.
+    A custom model may have its own loss and optimizer, which only a rank can determine.
     """
     if recipe.program:
         return recipe
@@ -169,7 +169,7 @@ def filled(model: str, recipe: Recipe) -> Recipe:
 def check_block(config: Config, number: int, registries: Registries) -> None:
     """Raise NotAllowed if block `number` has unknown names, or asks for what is impossible."""
     block = config.grid[number]
-    variants_of = {name: variants.of(name, recipe) for name, recipe in config.recipes.items()}
+    variants_of = variants.by_recipe(config.recipes)
     recipes = {name: config.recipes.get(variants.base(name)) for name in block.values("recipe")}
     with_program = [name for name, recipe in recipes.items() if recipe and recipe.program]
     wrong = None if None in recipes.values() else _contradiction(block, with_program)
@@ -224,7 +224,7 @@ def _contradiction(block: Block, with_program: Sequence[str]) -> NotAllowed | No
 def _of_model(
     model: str, number: int, recipe: Recipe, servers: Sequence[str], registries: Registries
 ) -> Iterator[NotAllowed]:
-    """What a recipe cannot ask for with a model of block `number`.
+    """Yield the problems of a recipe with a model of block `number`.
 
     `servers` are the block's strategies with parameter servers.
     """
@@ -271,7 +271,7 @@ def _of_pipeline(
         rule = f"strategy {servers[0]} deals out examples by number, which {dataset} lacks"
         yield wrong("dataset", f"{rule}; allowed: {_ALL_REDUCE}, or {of_arrays}")
     if recipe.steps_per_epoch is None:
-        unknown = f"the pipeline {dataset} does not tell how many steps"
+        unknown = f"the pipeline {dataset} does not report its number of steps"
         what = "give steps_per_epoch, or leave it out"
         if recipe.stop_after_steps is not None:
             yield wrong("stop_after_steps", f"{unknown} the whole training has; {what}")
@@ -291,7 +291,7 @@ def _of_pipeline(
 
 
 def _given(recipe: Recipe, named: Sequence[str]) -> Iterator[NotAllowed]:
-    """A function of model or dataset takes each parameter, and has all that it needs."""
+    """Yield parameters that no custom function takes, and required arguments without a value."""
     functions = {name: user_code.arguments(name) for name in named if user_code.is_reference(name)}
     if recipe.parameters and not functions:
         rule = f"neither model {named[0]} nor dataset {named[-1]} is a function"
@@ -308,7 +308,7 @@ def _given(recipe: Recipe, named: Sequence[str]) -> Iterator[NotAllowed]:
 
 
 def _required(function: str, recipe: Recipe) -> Iterator[NotAllowed]:
-    """The recipe's parameters give a function all that it has no default for."""
+    """Yield the arguments of a function that have neither a parameter nor a default."""
     if (arguments := user_code.arguments(function)) is None:
         return
     for key in arguments.required:
@@ -353,7 +353,8 @@ def _of_program(recipe: Recipe) -> Iterator[NotAllowed]:
         yield wrong("dataset", f"{rule}; allowed: leave it out")
     if recipe.environment is not None and not is_environment(recipe.environment):
         rule = f"there is no program {python_of(recipe.environment)}"
-        yield wrong("environment", f"{rule}; allowed: a virtual environment, with bin/python")
+        allowed = "a virtual or conda environment, a folder with bin/python"
+        yield wrong("environment", f"{rule}; allowed: {allowed}")
     if recipe.patterns and recipe.observe != "output":
         yield wrong("patterns", "allowed: leave it out, or `observe: output`")
     if recipe.observe == "output" and not recipe.patterns:
@@ -378,7 +379,7 @@ def may_report_quality(recipe: Recipe) -> bool:
 
 
 def _missing_files(config: Config, block: Block, recipe: Recipe) -> Iterator[NotAllowed]:
-    """The program or the script of a recipe, if the platforms of the block would not find it.
+    """Yield the recipe's program or script if the platforms of the block would not find it.
 
     A command without a slash may come from a platform that sets up its own environment.
     """
@@ -414,7 +415,7 @@ def without_fewer_epochs(recipe: Recipe, epochs: int | None) -> str:
 
 
 def word_problem(word: str, names: Sequence[str]) -> str:
-    """What is wrong with a word that may name `names` in braces, or an empty text."""
+    """Return what is wrong with a word that may name `names` in braces, or ""."""
     try:
         parts = list(string.Formatter().parse(word))
     except ValueError:
@@ -429,7 +430,7 @@ def word_problem(word: str, names: Sequence[str]) -> str:
 
 
 def python_of(environment: str) -> Path:
-    """The Python of an environment that a recipe names."""
+    """Return the path of the Python in an environment that a recipe names."""
     return Path(environment).absolute() / "bin/python"
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from tfscaling.study import user_code
-from tfscaling.study.config import Config, Recipe
-from tfscaling.study.configuration import NotAllowed, Place, known
+from tfscaling.study.config_types import Config, Recipe
+from tfscaling.study.config_validation import NotAllowed, Place, known
 from tfscaling.study.geometry import Geometry
 
 
@@ -63,7 +63,7 @@ class Strategy:
     end: Callable[[], None] = lambda: None
 
     def jobs(self, geometry: Geometry, parameter_servers: int) -> dict[str, int]:
-        """Number of tasks of each job; ranks go to the jobs in the order of their names."""
+        """Return the number of tasks of each job; ranks are assigned in the order of the jobs."""
         if not self.coordinated:
             return {"worker": geometry.tasks}
         workers = geometry.tasks - 1 - parameter_servers
@@ -98,7 +98,7 @@ class Registries(NamedTuple):
     launchers: Collection[str] = ()
 
     def dataset(self, model: str, recipe: Recipe) -> str:
-        """What a model is trained on by this recipe."""
+        """Return the dataset on which this recipe trains a model."""
         dataset = recipe.dataset or self.models[model].dataset
         assert dataset is not None, "recipes.check_block refuses a model without a dataset"
         return dataset

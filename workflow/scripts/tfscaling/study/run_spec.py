@@ -21,7 +21,7 @@ from msgspec import NODEFAULT, Meta
 from tfscaling import PROGRAM_VERSION, TRAINER_VERSION
 from tfscaling.files import atomic, strict_json
 from tfscaling.files.program_errors import InputError
-from tfscaling.study.config import (
+from tfscaling.study.config_types import (
     AXES,
     BATCH_SIZE_KEYS,
     MPI_STRATEGY,
@@ -44,7 +44,7 @@ PLACEHOLDERS = (
 )
 #: Placeholder of a recipe that names a dataset: the path of the prepared data.
 DATASET_PLACEHOLDER = "dataset"
-#: The value of a parameter, as JSON has it.
+#: The value of a parameter, as in JSON.
 Value = (
     bool | int | float | str | None | list[str | int] | dict[str, ParameterValue | list[str | int]]
 )
@@ -149,7 +149,7 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return parameters_hash(self.axes, self.parameters)
 
     def filled(self, text: str, folder: Path, dataset: Path | None = None) -> str:
-        """A word of the recipe with the values of its PLACEHOLDERS, such as the rank's folder."""
+        """Replace the PLACEHOLDERS in a word of the recipe, such as the rank's folder."""
         values: dict[str, Value] = {
             **{f"parameters.{key}": value for key, value in self.recipe.constants.items()},
             "epochs": self.recipe.epochs,
@@ -165,12 +165,12 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 def trainer_version(recipe: Recipe) -> int:
-    """The version of what a recipe's runs are made by: the trainer, or what starts programs."""
+    """Return the version of the code that makes a recipe's runs: the trainer or program starter."""
     return PROGRAM_VERSION if recipe.program else TRAINER_VERSION
 
 
 def word(value: Value) -> str:
-    """A value in a command or a name: texts as they are, others as JSON has them."""
+    """Write a value for a command or a name: texts unchanged, other values as JSON."""
     return value if isinstance(value, str) else json.dumps(value)
 
 
@@ -199,11 +199,13 @@ _ALWAYS = frozenset(
 
 
 def encode(spec: RunSpec) -> str:
-    """The specification as JSON, the same text for equal ones.
+    """Write the specification as JSON; equal specifications give equal texts.
 
-    What `flat` leaves out is left out here, too: what does not change a run's hash must not change
-    the text either, by which Snakemake knows the run.
-    Raises strict_json.NotFiniteError if a number is NaN or infinite.
+    Snakemake identifies a run by this text. So values that `flat` omits, because they do not change
+    the hash of a run, are omitted here, too.
+
+    Raises:
+        strict_json.NotFiniteError: A number is NaN or infinite.
     """
     plain = {name: getattr(spec, name) for name in spec.__struct_fields__}
     plain |= {key: flat(keys) for key, keys in plain.items() if isinstance(keys, Recipe | Measured)}
@@ -246,7 +248,11 @@ def read_request(folder: Path) -> RunRequest:
 
 
 def read(path: Path) -> RunSpec:
-    """The specification in a file or pipe. Raises SpecError, as for another trainer_version."""
+    """Read a specification from a file or pipe.
+
+    Raises:
+        SpecError: The file is not a specification, or is one of another trainer_version.
+    """
     spec = _decoded(path, RunSpec)
     _check_version(path, spec)
     return spec
@@ -278,7 +284,7 @@ def add_argument(parser: argparse.ArgumentParser, *, required: bool = True) -> N
 
 
 def flat(keys: Recipe | Measured) -> dict[str, Value]:
-    """The parameters among the keys, with their values as JSON has them.
+    """Return the parameters among the keys, with their values as in JSON.
 
     A key that is in neither table above came later: while it has its default it is left out, so
     that records which were made before, and have no such key, keep their hash.
@@ -340,7 +346,7 @@ def describe_change(key: str, before: object, now: object) -> str:
 
 
 def _single(parameters: Parameters) -> dict[str, Value]:
-    """The parameters with `key.inner` for each key of those that are mappings."""
+    """Flatten the parameters: a mapping becomes one entry `key.inner` for each of its keys."""
     single: dict[str, Value] = {}
     for key, value in parameters.items():
         if isinstance(value, dict):
@@ -362,8 +368,8 @@ class ModelToCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A run that represents all runs with the same model; it is built before any of them starts."""
 
     spec: RunSpec
-    #: Of these runs some have more replicas than one.
-    on_several_replicas: bool
+    #: The one of these runs with the most workers and replicas.
+    largest: RunSpec
 
 
 class CheckedModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -25,7 +25,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from tfscaling.files import python_code
-from tfscaling.study.config import ParameterValue
+from tfscaling.study.config_types import ParameterValue
 from tfscaling.study.run_spec import RunSpec
 
 _T = TypeVar("_T")
@@ -47,10 +47,10 @@ class UserCodeError(ValueError):
 
 
 class Arguments(NamedTuple):
-    """What a function can be given by name."""
+    """Arguments that a function takes by name."""
 
     names: tuple[str, ...]
-    #: Those without a default, and those that cannot be given by name.
+    #: Arguments without a default, and positional-only arguments.
     required: tuple[str, ...]
     #: Whether it has `**keywords`, which take any name.
     takes_all: bool
@@ -68,7 +68,7 @@ def is_pipeline(dataset: str) -> bool:
 
 
 def preparing(dataset: str) -> str | None:
-    """The function that makes the files of a dataset once; None if its module has none."""
+    """Return the name of the function that prepares a dataset's files, if its module has one."""
     name = f"{dataset.partition(':')[0]}:{PREPARE}"
     try:
         found = arguments(name)
@@ -83,10 +83,13 @@ def check(name: str) -> None:
 
 
 def arguments(name: str) -> Arguments | None:
-    """What the function can be given, by the source alone; None if the source does not tell.
+    """Return the arguments of a function as its source declares them, or None if it does not.
 
-    It does not where the function is not defined by `def`, or a class with an `__init__`, in its
-    module or in one from which it is imported by name. Raises UserCodeError as `check` does.
+    The source declares them if the function is defined by `def`, or is a class with an `__init__`,
+    in its module or in a module from which it is imported by name.
+
+    Raises:
+        UserCodeError: As `check`.
     """
     found = _definition(name, Path.cwd())
     if isinstance(found, ast.ClassDef):
@@ -97,9 +100,12 @@ def arguments(name: str) -> Arguments | None:
 
 
 def taken(name: str, available: Mapping[str, _T]) -> dict[str, _T]:
-    """The values of `available` that the function has an argument for, by its source.
+    """Return the values of `available` that the function declares as arguments.
 
-    All if the source does not show it. Raises UserCodeError as `check` does.
+    If the source does not declare its arguments, all values are returned.
+
+    Raises:
+        UserCodeError: As `check`.
     """
     found = arguments(name)
     if found is None or found.takes_all:
@@ -108,9 +114,9 @@ def taken(name: str, available: Mapping[str, _T]) -> dict[str, _T]:
 
 
 def call(name: str, available: Mapping[str, Any]) -> Any:
-    """What the function returns, given the values of `available` that it has an argument for.
+    """Call the function with the values of `available` that are among its arguments.
 
-    `**keywords` take all. Whatever the import and the call raise is passed on.
+    `**keywords` receive all of them. Exceptions of the import and the call are passed on.
     """
     function = load(name)
     taken = inspect.signature(function).parameters.values()
@@ -132,7 +138,11 @@ def load(name: str) -> Callable[..., Any]:
 
 @functools.cache
 def _definition(name: str, folder: Path) -> ast.stmt | None:
-    """Where the function is defined; None if the source does not tell. Raises UserCodeError."""
+    """Return the definition of the function, or None if the source has none.
+
+    Raises:
+        UserCodeError: The name is not MODULE:FUNCTION, or the module has no such name.
+    """
     module, _, function = name.partition(":")
     if not (all(part.isidentifier() for part in module.split(".")) and function.isidentifier()):
         raise UserCodeError(f"allowed: {FORM}")
@@ -154,11 +164,15 @@ def _definition(name: str, folder: Path) -> ast.stmt | None:
     try:
         return _definition(f"{target}:{origin}", folder)
     except (UserCodeError, RecursionError):
-        return None  # not a module of source that can be read: only the import itself can tell
+        return None  # not a module of source that can be read: only the import itself shows it
 
 
 def parsed(source: Path) -> ast.Module:
-    """The syntax tree of a file. Raises UserCodeError with the line where there is none."""
+    """Return the syntax tree of a file.
+
+    Raises:
+        UserCodeError: The file is not valid Python; the message has the line.
+    """
     try:
         return ast.parse(source.read_bytes(), str(source))
     except SyntaxError as error:
@@ -166,7 +180,7 @@ def parsed(source: Path) -> ast.Module:
 
 
 def imported_module(statement: ast.ImportFrom, module: str, is_package: bool) -> str:
-    """The module after `from` in a statement of `module`, without dots before it."""
+    """Return the absolute name of the module after `from` in a statement of `module`."""
     if not statement.level:
         return statement.module or ""
     parents = module.split(".")
@@ -175,7 +189,11 @@ def imported_module(statement: ast.ImportFrom, module: str, is_package: bool) ->
 
 
 def source_of(module: str, folder: Path) -> Path | None:
-    """The module's file, None if it is compiled; imports nothing. Raises UserCodeError."""
+    """Find a module's file without an import; None if the module is compiled.
+
+    Raises:
+        UserCodeError: The module does not exist.
+    """
     importlib.invalidate_caches()
     places: list[str] | None = None
     for part in module.split("."):
@@ -191,7 +209,7 @@ def source_of(module: str, folder: Path) -> Path | None:
 
 
 def _find(name: str, folder: Path) -> ModuleSpec | None:
-    """The top-level module as `load` would find it."""
+    """Find the top-level module as `load` would."""
     sys.path.insert(0, str(folder))
     try:
         specs = (finder.find_spec(name, None) for finder in sys.meta_path)
@@ -237,7 +255,7 @@ _LIBRARY = f"{__name__.partition('.')[0]}."
 _PYTHON = Path(ast.__file__).parent
 #: Words of a program that name larger files are taken for data.
 _SOURCE_MAX_BYTES = 16 * 2**20
-#: As many hexadecimal digits tell checksums apart for a reader.
+#: This many hexadecimal digits distinguish checksums for a reader.
 _SHOWN = 12
 
 
@@ -249,7 +267,7 @@ class Code(NamedTuple):
     program: tuple[str, ...] = ()
 
     def files(self) -> list[Path]:
-        """The source files, sorted, relative to the project folder; none of what is not there."""
+        """Return the existing source files, sorted, relative to the project folder."""
         found: set[Path] = set()
         for module in self._modules():
             source = _source(module)
@@ -276,14 +294,14 @@ class Code(NamedTuple):
 
 
 def of_run(spec: RunSpec) -> Code:
-    """The functions of model and dataset, or the program."""
+    """Return the custom code of a run: functions of model and dataset, or the program."""
     if spec.recipe.program:
         return Code(program=spec.recipe.program)
     return of_names(spec.point.model, spec.dataset)
 
 
 def of_names(*names: str | None) -> Code:
-    """The names of custom functions among `names`, without functions of this library."""
+    """Return the code of the custom functions among `names`, without the library's functions."""
     given = (name for name in names if name and is_reference(name))
     return Code(tuple(name for name in given if not name.startswith(_LIBRARY)))
 
@@ -305,7 +323,7 @@ def _short(value: str | None) -> str:
 
 
 def _source(module: str) -> Path | None:
-    """The module's file; None if it is compiled, or if there is none."""
+    """Return the module's file; None if it is compiled or does not exist."""
     try:
         return source_of(module, Path.cwd())
     except UserCodeError:
@@ -334,7 +352,7 @@ def _of_program(words: Sequence[str]) -> Iterator[tuple[Path, Path]]:
 
 
 def _followed(source: Path, root: Path) -> set[Path]:
-    """The file, the packages around it, and what they import from `root` or the project folder."""
+    """Return the file, its packages, and their imports from `root` or the project folder."""
     roots = (root, Path.cwd())
     found: set[Path] = set()
     packages = {each / "__init__.py" for each in source.parents if root in each.parents}
@@ -368,7 +386,7 @@ def _imported(path: Path, root: Path) -> set[str]:
 
 
 def _files_of(module: str, root: Path) -> set[Path]:
-    """The files that an import of `module` loads, none if it is not below `root`."""
+    """Return the files that an import of `module` loads; none if it is not below `root`."""
     *packages, last = module.split(".")
     place, files = root, set()
     for package in packages:

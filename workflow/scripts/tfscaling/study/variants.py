@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from tfscaling.study import user_code
-from tfscaling.study.config import DOUBLED, ParameterValue, Quality, Recipe
+from tfscaling.study.config_types import DOUBLED, ParameterValue, Quality, Recipe
 from tfscaling.study.manifest import PlannedRun
 from tfscaling.study.run_spec import Point, RunSpec, word
 
@@ -23,7 +23,7 @@ _NAME_MAX = 200
 
 
 def of(name: str, recipe: Recipe) -> dict[str, Recipe]:
-    """The variants by name; without lists and doublings the recipe itself.
+    """Return the variants of a recipe by name: itself if it has no lists and no doublings.
 
     Keys are in alphabetical order in the name: another order in the file is the same variant.
     """
@@ -39,6 +39,11 @@ def of(name: str, recipe: Recipe) -> dict[str, Recipe]:
             recipe, parameters=parameters, per_replica_batch_size=size
         )
     return variants
+
+
+def by_recipe(recipes: Mapping[str, Recipe]) -> dict[str, dict[str, Recipe]]:
+    """Return the variants of each recipe, by the recipes' names."""
+    return {name: of(name, recipe) for name, recipe in recipes.items()}
 
 
 def smaller(runs: Iterable[RunSpec], doubled: Mapping[str, Recipe]) -> dict[Point, str]:
@@ -58,12 +63,12 @@ def smaller(runs: Iterable[RunSpec], doubled: Mapping[str, Recipe]) -> dict[Poin
 
 
 def base(name: str) -> str:
-    """The recipe whose variant has this name: without lists the name itself."""
+    """Return the name of the recipe to which the variant `name` belongs."""
     return name.partition("+")[0]
 
 
 def named(name: str, parameters: Mapping[str, ParameterValue]) -> str:
-    """`name+key=value+key=value`; numbers, true, false and null as JSON has them."""
+    """`name+key=value+key=value`; numbers, true, false and null as in JSON."""
     return "+".join([name, *(f"{key}={word(value)}" for key, value in parameters.items())])
 
 
@@ -72,16 +77,18 @@ def is_nameable(value: ParameterValue) -> bool:
 
 
 def data_of(spec: RunSpec) -> str | None:
-    """The name of the prepared data that a run reads; None of a program that has its own."""
+    """Return the name of a run's prepared data, or None for a program that has its own data."""
     return spec.dataset and data_name(spec.dataset, spec.recipe)
 
 
 def data_name(dataset: str, recipe: Recipe) -> str:
-    """The name of the data that is prepared from a dataset for a variant.
+    """Return the name of the data that is prepared from a dataset for a variant.
 
-    The name of a custom function has the parameters that it takes; values that are not allowed in
-    file names are replaced by their checksum. Raises user_code.UserCodeError if there is no such
-    function.
+    The name of a custom function includes the parameters that it takes. Values that are not allowed
+    in file names are replaced by their checksum.
+
+    Raises:
+        user_code.UserCodeError: The function does not exist.
     """
     given = data_parameters(dataset, recipe)
     name = named(dataset, given)
@@ -92,7 +99,7 @@ def data_name(dataset: str, recipe: Recipe) -> str:
 
 
 def data_parameters(dataset: str, recipe: Recipe) -> dict[str, ParameterValue]:
-    """The parameters that the function of a dataset takes, in alphabetical order; else none."""
+    """Return the parameters that a dataset's function takes, in alphabetical order."""
     if not user_code.is_reference(dataset):
         return {}
     given = user_code.taken(dataset, recipe.constants)
@@ -111,7 +118,10 @@ def wholes(runs: Iterable[PlannedRun]) -> dict[Point, RunSpec]:
 
 
 def _training(run: PlannedRun) -> bytes:
-    """What is trained and where, by whatever recipe, short or not."""
+    """Return a key that is equal for runs of the same training on the same configuration.
+
+    The key ignores the recipe, and whether the run is short.
+    """
     recipe = msgspec.structs.replace(
         run.spec.recipe,
         epochs=run.whole_epochs or run.spec.recipe.epochs,

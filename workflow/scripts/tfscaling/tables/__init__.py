@@ -11,8 +11,9 @@ __all__ = [
     "estimates",
     "node_effects",
     "published_results",
-    "rows",
+    "row_types",
+    "row_values",
     "run_counts",
     "runs_table",
-    "table_rows",
+    "table_files",
 ]

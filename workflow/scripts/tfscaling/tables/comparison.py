@@ -10,10 +10,10 @@ import pandas as pd
 from tfscaling.record.metrics import METRICS, NAN, QUALITY
 from tfscaling.record.run_states import FINISHED, RunState
 from tfscaling.study import platforms, variants
-from tfscaling.study.config import POINT_AXES
+from tfscaling.study.config_types import POINT_AXES
 from tfscaling.study.manifest import Excluded, Manifest
 from tfscaling.study.run_spec import Point
-from tfscaling.tables import display, table_rows
+from tfscaling.tables import display, row_values, table_files
 from tfscaling.tables.display import TextTable, axis_text
 from tfscaling.tables.estimates import (
     CONFIDENCE,
@@ -22,9 +22,9 @@ from tfscaling.tables.estimates import (
     ratio_interval,
 )
 from tfscaling.tables.published_results import PublishedPoint, PublishedResult, same_training
-from tfscaling.tables.rows import Cells, PointRow, RunRow, columns
+from tfscaling.tables.row_types import Cells, PointRow, RunRow, columns
+from tfscaling.tables.row_values import QUALITY_COLUMNS, is_known, is_projected, point_of
 from tfscaling.tables.runs_table import PROJECTED, RUN_METRICS, SERIES_AXES, SIZES
-from tfscaling.tables.table_rows import QUALITY_COLUMNS, is_known, is_projected, point_of
 
 #: Axis → value: for a baseline, the axes that the configuration names.
 AxisValues = Mapping[str, str | int]
@@ -67,7 +67,7 @@ def comparison_table(
     on the same kind of device. Where the work is not known (`same_work`), a user's program has a
     speed-up by its recipe.
     """
-    points = table_rows.by_point(table_rows.typed(RunRow, runs))
+    points = row_values.by_point(table_files.typed(RunRow, runs))
     rows = [_point_row(point, group, manifest.targets) for point, group in points.items()]
     excluded = _excluded_rows(manifest.excluded, points)
     titles = platforms.titles(manifest.platforms)
@@ -78,7 +78,7 @@ def comparison_table(
     _add_speedup(rows, points, baseline or {})
     rows += excluded
     _add_published(rows, manifest, published_results)
-    return table_rows.frame(PointRow, rows)
+    return table_files.frame(PointRow, rows)
 
 
 def _point_row(point: Point, group: Sequence[RunRow], targets: Mapping[str, float]) -> PointRow:
@@ -86,7 +86,7 @@ def _point_row(point: Point, group: Sequence[RunRow], targets: Mapping[str, floa
     others = [run for run in group if run.status != RunState.OK]
     diverged = [run for run in others if run.status == RunState.DIVERGED]
     first = group[0]
-    row = PointRow(**table_rows.columns_of(point))  # type: ignore[arg-type]
+    row = PointRow(**row_values.columns_of(point))  # type: ignore[arg-type]
     for name in (*SIZES, *QUALITY_COLUMNS):
         setattr(row, name, getattr(first, name))
     row.runs, row.runs_asked, row.runs_diverged = len(valid), len(group), len(diverged)
@@ -297,7 +297,7 @@ def _excluded_rows(excluded: Iterable[Excluded], planned: Container[Point]) -> l
     for out in excluded:
         reasons.setdefault(out.point, out.reason)
     return [
-        PointRow(**table_rows.columns_of(point), status="excluded", reason=reason)  # type: ignore[arg-type]
+        PointRow(**row_values.columns_of(point), status="excluded", reason=reason)  # type: ignore[arg-type]
         for point, reason in reasons.items()
         if point not in planned
     ]
@@ -309,7 +309,7 @@ def as_text(table: pd.DataFrame, title: str, metrics: Sequence[str]) -> TextTabl
     Axes that all rows share are named above the table; columns without any value are left out.
     """
     axes, fixed = display.naming(table)
-    rows = table_rows.typed(PointRow, table)
+    rows = table_files.typed(PointRow, table)
     names = [*axes, *(name for name in metrics if any(is_known(row[name]) for row in rows))]
     names += ["status", "runs", *[display.PROJECTED] * any(map(is_projected, rows))]
     names += ["replicas", "global_batch_size", *["reason"] * any(row.reason for row in rows)]

@@ -24,13 +24,13 @@ from tfscaling.record import run_record
 from tfscaling.record.run_states import FINISHED, RERUN_STALE, RESULTS, RunState
 from tfscaling.study.platforms import LOGICAL
 from tfscaling.study.run_spec import Point
-from tfscaling.tables import runs_table, table_rows
+from tfscaling.tables import runs_table, table_files
 from tfscaling.tables.display import NAMED_MAX, count, point_name, varying
 from tfscaling.tables.estimates import CONFIDENCE, RUNS_FOR_INTERVAL
 from tfscaling.tables.node_effects import of_platforms, without_slow_nodes
-from tfscaling.tables.rows import PointRow, RunRow
+from tfscaling.tables.row_types import PointRow, RunRow
+from tfscaling.tables.row_values import by_point, grouped, is_known, point_of
 from tfscaling.tables.runs_table import SEPARATOR
-from tfscaling.tables.table_rows import by_point, grouped, is_known, point_of
 
 #: SERIOUS: the numbers do not mean what they seem to mean. LIMITED: there are fewer than planned,
 #: or they are less sure.
@@ -79,11 +79,11 @@ class Tables:
         self, comparison: pd.DataFrame, runs: pd.DataFrame, cpus_per_node: Mapping[str, int]
     ) -> None:
         self.runs, self._cpus_per_node = runs, cpus_per_node
-        rows = table_rows.typed(PointRow, comparison)
+        rows = table_files.typed(PointRow, comparison)
         self.points: dict[Point, PointRow] = {point_of(row): row for row in rows}
         self.planned = {p: row for p, row in self.points.items() if row.status != "excluded"}
         self.measured = {p: row for p, row in self.points.items() if row.runs > 0}
-        self.all_runs: Sequence[RunRow] = table_rows.typed(RunRow, runs)
+        self.all_runs: Sequence[RunRow] = table_files.typed(RunRow, runs)
         self.valid = [run for run in self.all_runs if run.status == RunState.OK]
         #: Runs with a record: its warnings may explain why a run diverged.
         self.ended = [r for r in self.all_runs if r.status in FINISHED]

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Self
 import pandas as pd
 
 from tfscaling.record.metrics import METRICS, QUALITY, Metric
-from tfscaling.study.config import POINT_AXES
+from tfscaling.study.config_types import POINT_AXES
 from tfscaling.study.platforms import CPU, LOGICAL
-from tfscaling.tables.rows import Cells
-from tfscaling.tables.table_rows import (
+from tfscaling.tables.row_types import Cells
+from tfscaling.tables.row_values import (
     OF_WHOLE,
     QUALITY_TEXTS,
     counted_by,
@@ -23,8 +23,8 @@ from tfscaling.tables.table_rows import (
     is_projected,
     metric_of,
     qualities_in,
-    rows_of,
 )
+from tfscaling.tables.table_files import rows_of
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -51,10 +51,10 @@ import scipy
 
 from tfscaling.record.metrics import METRICS, QUALITY, Metric
 from tfscaling.record.run_states import RESULTS, RunState
-from tfscaling.study.config import Limit
+from tfscaling.study.config_types import Limit
 from tfscaling.study.run_spec import Point
-from tfscaling.tables.rows import Cells
-from tfscaling.tables.table_rows import (
+from tfscaling.tables.row_types import Cells
+from tfscaling.tables.row_values import (
     NOT_MEASURED,
     OF_WHOLE,
     QUALITY_COLUMNS,

@@ -19,8 +19,8 @@ import scipy
 from tfscaling.record.run_states import RunState
 from tfscaling.study.run_spec import Point
 from tfscaling.tables.estimates import CONFIDENCE, Array
-from tfscaling.tables.rows import RunRow
-from tfscaling.tables.table_rows import is_known, point_of
+from tfscaling.tables.row_types import RunRow
+from tfscaling.tables.row_values import is_known, point_of
 
 #: With fewer repeats too little is known of the scatter to name a node.
 REPEATS_MIN = 4

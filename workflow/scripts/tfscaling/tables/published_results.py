@@ -11,8 +11,8 @@ from typing import Annotated, NamedTuple
 import msgspec
 from msgspec import Meta
 
-from tfscaling.study.config import Platform
-from tfscaling.study.configuration import ConfigError, Sources, problem
+from tfscaling.study.config_types import Platform
+from tfscaling.study.config_validation import ConfigError, Sources, problem
 from tfscaling.study.run_spec import Point, RunSpec
 
 _BATCH = "global_batch_size"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tfscaling.study.config import LIMITED_RUNS_MIN
+from tfscaling.study.config_types import LIMITED_RUNS_MIN
 from tfscaling.tables.estimates import RUNS_FOR_INTERVAL
 
 #: Runs of the configuration that a search names, and of its closest rivals: with ten, a slow mode

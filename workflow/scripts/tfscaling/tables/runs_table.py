@@ -33,12 +33,12 @@ from tfscaling.record.run_record import DoesNotFit, PreparedData, RunRecord, Sho
 from tfscaling.record.run_states import FINISHED, RunState
 from tfscaling.record.step_estimates import Projected
 from tfscaling.study import platforms
-from tfscaling.study.config import Quality
+from tfscaling.study.config_types import Quality
 from tfscaling.study.manifest import PlannedRun
-from tfscaling.tables import table_rows
-from tfscaling.tables.rows import EpochRow, RunRow, columns
+from tfscaling.tables import row_values, table_files
+from tfscaling.tables.row_types import EpochRow, RunRow, columns
+from tfscaling.tables.row_values import is_known
 from tfscaling.tables.steady_epochs import steady_place
-from tfscaling.tables.table_rows import is_known
 
 SIZES = ("replicas", "per_replica_batch_size", "global_batch_size", "batch_scaling")
 #: Points that share these are compared with each other: the same work on the same platform.
@@ -129,7 +129,7 @@ def run_tables(
     # "2+1" is a value of this axis too: text here as in the file
     text = {"tasks_per_node": str}
     return (
-        table_rows.frame(RunRow, runs),
+        table_files.frame(RunRow, runs),
         pd.DataFrame(epochs, columns=[*EPOCH_COLUMNS, *own_metrics]).astype(text),
     )
 
@@ -380,7 +380,7 @@ def _planned_row(
     spec, point = run.spec, run.spec.point
     compared_by = spec.recipe.quality
     return RunRow(
-        **table_rows.columns_of(point),  # type: ignore[arg-type]
+        **row_values.columns_of(point),  # type: ignore[arg-type]
         repeat=spec.repeat,
         devices=platforms.device_kind(point.gpus_per_node, spec.measured.devices),
         status=status,

@@ -28,7 +28,7 @@ from tfscaling.launch import checkpoint_folder
 from tfscaling.launch.checkpoint_folder import InterruptedTrainingError, State
 from tfscaling.record import attempts
 from tfscaling.record.attempts import Beginning
-from tfscaling.study.config import Recipe
+from tfscaling.study.config_types import Recipe
 
 #: About so often ranks ask one another whether a checkpoint is to be written.
 ASK_INTERVAL_S = 1.0

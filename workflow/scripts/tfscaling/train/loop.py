@@ -19,7 +19,7 @@ from tfscaling.launch.checkpoint_folder import State
 from tfscaling.record import step_estimates
 from tfscaling.record.events import EventLog, EventName
 from tfscaling.record.rank_report import Epoch, Execution, ResumePoint, summary
-from tfscaling.study.config import AUTO, AUTO_STEPS
+from tfscaling.study.config_types import AUTO, AUTO_STEPS
 from tfscaling.study.run_spec import RunSpec
 from tfscaling.train import user_model
 from tfscaling.train.checkpoints import Checkpoints, Saved, variables_of

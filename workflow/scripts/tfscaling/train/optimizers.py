@@ -18,7 +18,7 @@ from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 from typing import Any
 
-from tfscaling.study.config import Recipe
+from tfscaling.study.config_types import Recipe
 from tfscaling.train import keras_internals
 
 

@@ -19,7 +19,7 @@ from tfscaling.datasets.catalogue import Arrays, Nest
 from tfscaling.launch.rank_process import RankContext
 from tfscaling.record.events import EventLog, EventName
 from tfscaling.record.rank_report import Execution
-from tfscaling.study.config import Recipe
+from tfscaling.study.config_types import Recipe
 from tfscaling.study.run_spec import RunSpec
 from tfscaling.train import user_model
 from tfscaling.train.all_reduce import ExampleOrder

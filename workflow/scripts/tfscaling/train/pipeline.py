@@ -113,15 +113,12 @@ class Feed:
         for batch in batches:
             if self._closed.is_set():
                 return
-            examples = self._examples(batch)
+            examples = count_examples(batch, self._size)
             if not examples:  # as after a filter of batches
                 continue
             if waiting is not None:
-                if is_first and waiting[1] < self._size:
-                    raise PipelineError(
-                        f"the pipeline's first batch has {waiting[1]} examples and not "
-                        f"{self._size}; end it with batch(context.per_worker_batch_size)"
-                    )
+                if is_first:
+                    _check_first(waiting[1], self._size)
                 is_first = False
                 yield self._split(*waiting, more=1)
             waiting = batch, examples
@@ -143,20 +140,6 @@ class Feed:
             return tf.zeros([self._size, *sizes], part.dtype)
 
         return tf.nest.pack_sequence_as(self._dataset.element_spec, list(map(zeros, parts, others)))
-
-    def _examples(self, batch: Any) -> int:
-        import tensorflow as tf
-
-        counts = {int(part.shape[0]) for part in tf.nest.flatten(batch)}
-        if len(counts) > 1:
-            raise PipelineError(f"the tensors of a batch have {sorted(counts)} examples")
-        (examples,) = counts
-        if examples > self._size:
-            raise PipelineError(
-                f"a batch of the pipeline has {examples} examples, more than {self._size}; end it "
-                "with batch(context.per_worker_batch_size)"
-            )
-        return examples
 
     def _split(self, batch: Any, examples: int, more: int) -> list[Fed]:
         """Split a batch into parts for the devices."""
@@ -181,6 +164,58 @@ class Feed:
         import tensorflow as tf
 
         return Fed(batch, tf.constant(float(examples)), tf.constant(float(more)))
+
+
+def count_examples(batch: Any, size: int) -> int:
+    """Return the number of examples of a batch.
+
+    Args:
+        batch: Tensors.
+        size: Examples that the worker's replicas take in a step.
+
+    Raises:
+        PipelineError: The batch has more examples, or its tensors do not have the same number.
+    """
+    import tensorflow as tf
+
+    counts = {int(part.shape[0]) for part in tf.nest.flatten(batch)}
+    if len(counts) > 1:
+        raise PipelineError(f"the tensors of a batch have {sorted(counts)} examples")
+    (examples,) = counts
+    if examples > size:
+        raise PipelineError(
+            f"a batch of the pipeline has {examples} examples, more than {size}; end it "
+            "with batch(context.per_worker_batch_size)"
+        )
+    return examples
+
+
+def _check_first(examples: int, size: int) -> None:
+    """Raise PipelineError if the first of several batches has fewer examples than the replicas."""
+    if examples < size:
+        raise PipelineError(
+            f"the pipeline's first batch has {examples} examples and not {size}; "
+            "end it with batch(context.per_worker_batch_size)"
+        )
+
+
+def check_batches(dataset: Any, size: int) -> None:
+    """Check the size of the first batches, without the training.
+
+    Args:
+        dataset: The training data of a worker.
+        size: Examples that the worker's replicas take in a step.
+
+    Raises:
+        PipelineError: The worker cannot train on batches of these sizes.
+    """
+    import tensorflow as tf
+
+    options = tf.data.Options()
+    options.autotune.enabled = False  # its thread may hold up the end of an iterator for a minute
+    counts = [count_examples(batch, size) for batch in dataset.take(2).with_options(options)]
+    if all(counts) and counts[1:]:
+        _check_first(counts[0], size)
 
 
 class Datasets(NamedTuple):

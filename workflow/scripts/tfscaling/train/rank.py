@@ -46,7 +46,7 @@ from tfscaling.train.checkpoints import Checkpoints
 from tfscaling.train.loop import Result
 from tfscaling.train.mpi import library as mpi
 from tfscaling.train.parameter_server import ParameterServerTrainer
-from tfscaling.train.pipeline import Datasets, PipelineTrainer, datasets_of
+from tfscaling.train.pipeline import Datasets, PipelineTrainer, check_batches, datasets_of
 from tfscaling.train.strategies import STRATEGIES
 
 #: Larger files of arrays are not read to check a model: it alone is built.
@@ -294,9 +294,10 @@ def _weights_sha256(model: Any) -> str:
 def check(model: ModelToCheck, dataset_file: Path) -> CheckedModel:
     """Check whether runs of this kind can begin.
 
-    Builds the model as a rank does, with one replica and one batch, on this machine's CPU. A
-    problem is one line with the line of user code; its traceback is printed. The process computes
-    on the CPU from then on.
+    Builds the model as a rank does, with one replica and one batch, on this machine's CPU. Where
+    runs have several workers, reads the first batches of the first worker. A problem is one line
+    with the line of user code; its traceback is printed. The process computes on the CPU from then
+    on.
 
     Args:
         model: The runs.
@@ -305,12 +306,17 @@ def check(model: ModelToCheck, dataset_file: Path) -> CheckedModel:
     """
     import keras
 
-    spec = model.spec
+    spec, largest = model.spec, model.largest
     keras.backend.clear_session()
     os.environ.update({**spec.measured.env, "TF_CONFIG": tf_config(spec)})
     try:
         keras.mixed_precision.set_dtype_policy(spec.recipe.precision)
-        return CheckedModel(None, _build_model(spec, dataset_file, model.on_several_replicas))
+        warnings = _build_model(spec, dataset_file, largest.replicas > 1)
+        if largest.jobs["worker"] > spec.jobs["worker"] and _is_readable(largest, dataset_file):
+            data, _ = data_of(0, largest, dataset_file)
+            if isinstance(data, Datasets):
+                check_batches(data.train, largest.global_batch_size // largest.jobs["worker"])
+        return CheckedModel(None, warnings)
     except Exception as error:
         traceback.print_exc()
         return CheckedModel(crashes.sentence(error, Path.cwd()))

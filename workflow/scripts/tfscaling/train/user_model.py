@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from tfscaling.datasets.catalogue import Nest
-from tfscaling.study.config import Recipe
+from tfscaling.study.config_types import Recipe
 from tfscaling.train import keras_internals
 from tfscaling.train.optimizers import learning_rate_factor, make_learning_rate, make_optimizer
 

@@ -18,7 +18,7 @@ from tfscaling.conclusions.evidence import Study, Task
 from tfscaling.conclusions.projection import intervals
 from tfscaling.record.run_states import RunState, words
 from tfscaling.tables.display import varying
-from tfscaling.tables.table_rows import point_of
+from tfscaling.tables.row_values import point_of
 
 
 @functools.lru_cache(maxsize=1)  # all views show the same answers

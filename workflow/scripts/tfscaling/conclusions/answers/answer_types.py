@@ -13,14 +13,14 @@ from enum import StrEnum
 from tfscaling.conclusions.projection import Interval
 from tfscaling.search.interim import Reason
 from tfscaling.search.study_searches import StudySearch
-from tfscaling.study.config import Limit
+from tfscaling.study.config_types import Limit
 from tfscaling.study.run_spec import Point
 from tfscaling.tables.comparison import OF_ALL_RUNS
 from tfscaling.tables.display import listed
 from tfscaling.tables.estimates import CONFIDENCE, Difference
-from tfscaling.tables.rows import PointRow
+from tfscaling.tables.row_types import PointRow
+from tfscaling.tables.row_values import NOT_MEASURED, point_of
 from tfscaling.tables.run_counts import KEPT_RUNS, missed_at_most
-from tfscaling.tables.table_rows import NOT_MEASURED, point_of
 
 
 class State(StrEnum):
@@ -125,7 +125,7 @@ class TradeOff:
     Attributes:
         cheaper: The configuration.
         time: Its time divided by the fastest configuration's time.
-        cost: Its cost of a training likewise.
+        cost: Its cost of a training divided by the fastest configuration's cost.
         is_priced: Whether the cost is money; node-hours otherwise.
     """
 

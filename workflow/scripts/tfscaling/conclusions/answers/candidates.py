@@ -15,19 +15,19 @@ from tfscaling.conclusions.answers.goals import ENERGY, WITH_QUEUE
 from tfscaling.conclusions.evidence import Study, Task, remark
 from tfscaling.record.metrics import QUALITY
 from tfscaling.record.run_states import RunState
-from tfscaling.study.config import Limit
+from tfscaling.study.config_types import Limit
 from tfscaling.tables.comparison import OF_ALL_RUNS, all_at_target
 from tfscaling.tables.display import point_name, value, varying
 from tfscaling.tables.estimates import CONFIDENCE, Samples, count_beyond_limit, keeps_limit
-from tfscaling.tables.rows import PointRow
-from tfscaling.tables.run_counts import is_closed
-from tfscaling.tables.table_rows import (
+from tfscaling.tables.row_types import PointRow
+from tfscaling.tables.row_values import (
     is_known,
     is_projected,
     lacking_energy_parts,
     metric_of,
     point_of,
 )
+from tfscaling.tables.run_counts import is_closed
 
 
 def create_candidate(

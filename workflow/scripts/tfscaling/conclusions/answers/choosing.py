@@ -18,7 +18,7 @@ from tfscaling.tables.estimates import (
     Samples,
     weakest,
 )
-from tfscaling.tables.table_rows import NOT_MEASURED, grouped, is_known, line_of, point_of
+from tfscaling.tables.row_values import NOT_MEASURED, grouped, is_known, line_of, point_of
 
 
 def choose(study: Study, asked: Answer, candidates: Sequence[Candidate]) -> Answer:

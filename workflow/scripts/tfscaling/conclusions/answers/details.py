@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from tfscaling.conclusions.answers.answer_types import Answer, Candidate, StartUp, TradeOff
 from tfscaling.conclusions.answers.goals import TIME
 from tfscaling.record.metrics import QUALITY
-from tfscaling.study.config import Limit
+from tfscaling.study.config_types import Limit
 from tfscaling.tables.display import rounded, three_digits, value
 from tfscaling.tables.estimates import Samples, median_interval
-from tfscaling.tables.table_rows import is_known, metric_of
+from tfscaling.tables.row_values import is_known, metric_of
 
 #: Phases before the steady state, which more nodes do not divide.
 STARTUP = (

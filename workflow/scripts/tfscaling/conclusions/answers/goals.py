@@ -8,8 +8,8 @@ from tfscaling.conclusions.evidence import Study, Task
 from tfscaling.record.metrics import QUALITY
 from tfscaling.tables.comparison import OF_ALL_RUNS
 from tfscaling.tables.display import target_text
-from tfscaling.tables.rows import PointRow
-from tfscaling.tables.table_rows import is_known, is_projected, qualities_of
+from tfscaling.tables.row_types import PointRow
+from tfscaling.tables.row_values import is_known, is_projected, qualities_of
 
 #: A goal where it is measured, and goals where the configuration names them.
 ENERGY, WITH_QUEUE, NODE_HOURS = "energy_kwh", "time_with_queue_s", "node_hours"

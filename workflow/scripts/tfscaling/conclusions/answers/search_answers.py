@@ -14,7 +14,7 @@ from tfscaling.search.study_searches import StudySearch
 from tfscaling.tables.comparison import OF_ALL_RUNS, OTHER_WORK
 from tfscaling.tables.display import value, varying
 from tfscaling.tables.estimates import INCONCLUSIVE, SUPPORTED, TOO_FEW
-from tfscaling.tables.table_rows import is_known, point_of
+from tfscaling.tables.row_values import is_known, point_of
 
 
 def apply_search(study: Study, task: Task, asked: Answer) -> Answer:

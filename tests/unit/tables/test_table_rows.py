@@ -14,9 +14,9 @@ import pytest
 from builders import write_failure
 from jsonschema import Draft202012Validator
 from rows import planned_of, tables_of
-from tfscaling.tables import table_rows
-from tfscaling.tables.rows import Column, EpochRow, RunRow, columns
-from tfscaling.tables.table_rows import is_known
+from tfscaling.tables import table_files
+from tfscaling.tables.row_types import Column, EpochRow, RunRow, columns
+from tfscaling.tables.row_values import is_known
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def test_types_in_parquet_do_not_depend_on_the_values(
 ) -> None:
     runs, _ = tables
     for name, rows in {"all": runs, "without": runs[runs["status"] == "missing"]}.items():
-        table_rows.write_parquet(rows, tmp_path / f"{name}.parquet")
+        table_files.write_parquet(rows, tmp_path / f"{name}.parquet")
     found, without = (
         pyarrow.parquet.read_table(tmp_path / f"{name}.parquet") for name in ("all", "without")
     )
@@ -85,5 +85,5 @@ class Step(msgspec.Struct):
 
 def test_rows_of_plain_fields_come_back_from_their_file(tmp_path: Path) -> None:
     steps = [Step("a", 1, True, 5, "b", 0.25), Step("c", 2, False, share=1.0)]
-    table_rows.write_csv(table_rows.frame(Step, steps), tmp_path / "steps.csv")
-    assert table_rows.typed(Step, table_rows.read_table(tmp_path / "steps.csv")) == steps
+    table_files.write_csv(table_files.frame(Step, steps), tmp_path / "steps.csv")
+    assert table_files.typed(Step, table_files.read_table(tmp_path / "steps.csv")) == steps

@@ -1,4 +1,4 @@
-"""Checking the configuration: msgspec checks it by the types of `config`; an error is one line.
+"""Validation of the configuration by the types of `config_types`; an error is one line.
 
 The types are the only list of keys, units, defaults and bounds. JSON schemas follow from them.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import datetime
 import difflib
 import functools
 import json
@@ -23,8 +22,8 @@ import msgspec
 
 from tfscaling.files.descriptions import descriptions
 from tfscaling.files.program_errors import InputError
-from tfscaling.study import config
-from tfscaling.study.config import Config
+from tfscaling.study import config_types, value_hints, yaml_lines
+from tfscaling.study.config_types import Config
 
 Schema = dict[str, Any]
 #: Keys and indices from the top of the configuration to a value.
@@ -61,7 +60,7 @@ class NotAllowed(ConfigError):
         self.place, self.value, self.allowed = place, value, allowed
 
     def below(self, *place: str | int) -> NotAllowed:
-        """The same problem, its place seen from further up."""
+        """Return the problem with its place prefixed by `place`."""
         return NotAllowed([*place, *self.place], self.value, self.allowed)
 
 
@@ -76,10 +75,14 @@ def naming_files(sources: Sources) -> Iterator[None]:
 
 
 def validate(raw: RawConfig, sources: Sources = ()) -> Config:
-    """The configuration with its types and every default filled in.
+    """Return the configuration as types, with every default filled in.
 
-    `raw` is the merged configuration, `sources` the files it was merged from (for messages).
-    Raises ConfigError for the first value that the types do not allow.
+    Args:
+        raw: The merged configuration.
+        sources: The files from which it was merged, for messages.
+
+    Raises:
+        ConfigError: The types do not allow a value; the message is about the first one.
     """
     with naming_files(sources):
         try:
@@ -93,7 +96,7 @@ def validate(raw: RawConfig, sources: Sources = ()) -> Config:
 def _check_values(value: Any, schema: Schema, place: tuple[Any, ...]) -> None:
     """Raise NotAllowed for what msgspec takes: NaN, infinity, equal values of some lists."""
     if isinstance(value, float) and not math.isfinite(value):
-        raise NotAllowed(place, value, "allowed: a finite number")
+        raise NotAllowed(place, value, f"allowed: {value_hints.FINITE}")
     is_list = isinstance(value, list | tuple)
     if is_list and any("uniqueItems" in each for each in _options(schema)):
         kinds = [(isinstance(each, bool), each) for each in value]  # true and 1 are two values
@@ -105,11 +108,12 @@ def _check_values(value: Any, schema: Schema, place: tuple[Any, ...]) -> None:
 
 
 def _refusal(raw: RawConfig, path: str, sources: Sources) -> NotAllowed:
-    """What msgspec refuses: its message has the place, but neither the value nor names of entries.
+    """Return the problem that msgspec found, with its place and value.
 
-    `path` is the place as msgspec writes it, such as `$.recipes[...].epochs`. Only complete
-    configurations are converted: msgspec 0.21 frees memory twice when it forgets other types that
-    are unions with patterns.
+    msgspec's message has the place, but neither the value nor the names of entries. `path` is the
+    place as msgspec writes it, such as `$.recipes[...].epochs`. Only complete configurations are
+    converted: msgspec 0.21 frees memory twice when it discards other types that are unions with
+    patterns.
     """
     place: tuple[Any, ...] = ()
     value: Any = raw
@@ -127,7 +131,8 @@ def _refusal(raw: RawConfig, path: str, sources: Sources) -> NotAllowed:
             return NotAllowed([*place, key], _MISSING, f"it has no default{looked}")
         if path.startswith("`key`"):
             value, schema = _refused_entry(raw, place, path), option.get("propertyNames", {})
-    return NotAllowed(place, value, f"allowed: {words(schema, value)}{_hint(value, schema)}")
+    hint = value_hints.hint(value, kinds_of(schema), place, _origin(place, sources) == COMMAND_LINE)
+    return NotAllowed(place, value, f"allowed: {words(schema, value)}{f'; {hint}' if hint else ''}")
 
 
 def _files_without_key(sources: Sources) -> str:
@@ -142,7 +147,7 @@ def _files_without_key(sources: Sources) -> str:
 
 
 def _refused_entry(raw: RawConfig, place: tuple[Any, ...], path: str) -> Any:
-    """The key of the entry below a place that has msgspec's message without the other entries."""
+    """Return the key of the entry below `place` that causes msgspec's message on its own."""
     for key in functools.reduce(operator.getitem, place, typing.cast(Any, raw)):
         alone = copy.deepcopy(raw)
         entries: dict[str, Any] = functools.reduce(operator.getitem, place, typing.cast(Any, alone))
@@ -157,7 +162,7 @@ def _refused_entry(raw: RawConfig, place: tuple[Any, ...], path: str) -> Any:
 
 
 def _options(schema: Schema) -> list[Schema]:
-    """The alternative schemas of a value."""
+    """Return the alternative schemas of a value."""
     if "$ref" in schema:
         schema = of(Config, described=False)["$defs"][schema["$ref"].removeprefix(_REFERENCE)]
     options = schema.get("anyOf")
@@ -165,7 +170,7 @@ def _options(schema: Schema) -> list[Schema]:
 
 
 def _inside(schema: Schema, step: str | int) -> Schema:
-    """The schema of what is at a step inside a value."""
+    """Return the schema of an item: `step` is its key or its index in the value."""
     for option in _options(schema):
         found = option.get("properties", {}).get(step, option.get("additionalProperties"))
         if isinstance(step, int):
@@ -193,13 +198,13 @@ def check_folders(config: Config) -> None:
 
 
 def reference_files(config: Config) -> list[str]:
-    """The files of the study that `compare_with` names; none where it names none."""
+    """Return the files of the study that `compare_with` names, or an empty list."""
     folder = config.compare_with
     return [f"{folder}/{name}" for name in REFERENCE_FILES] if folder else []
 
 
 def known(names: Iterable[str], wanted: object) -> str:
-    """The end of an error message about an unknown name: what is allowed, the nearest first."""
+    """Return the end of a message about an unknown name: the allowed names, nearest first."""
     names = list(names)
     near = difflib.get_close_matches(str(wanted), names, n=1)
     near = near or [name for name in names if name.startswith(f"{wanted}_")]
@@ -209,7 +214,9 @@ def known(names: Iterable[str], wanted: object) -> str:
 
 def problem(place: Place, value: object, allowed: str, sources: Sources = ()) -> str:
     """One line: file, key, value, what is allowed."""
-    where = f"{_origin(place, sources)}: {key_of(place)}"
+    name = _origin(place, sources)
+    line = yaml_lines.line_of(name, place)
+    where = f"{name}: {f'line {line}: ' if line else ''}{key_of(place)}"
     if value is SEVERAL:
         return f"{where}: not allowed; {allowed}"
     wrong = "missing" if value is _MISSING else f"{_short(value)} is not allowed"
@@ -217,18 +224,26 @@ def problem(place: Place, value: object, allowed: str, sources: Sources = ()) ->
 
 
 def _origin(place: Place, sources: Sources) -> str:
-    """Return the last source that sets the longest known part of `place`, else the study's."""
-    for end in range(len(place), 0, -1):
-        for name, content in reversed(sources):
+    """Return the last source that sets the longest known part of `place`, else the study's.
+
+    A list replaces the lists of earlier sources: only the last one counts.
+    """
+    origin, inside = "", [(name, typing.cast(Any, content)) for name, content in sources]
+    for step in place:
+        inner = []
+        for name, content in inside:
             with contextlib.suppress(KeyError, IndexError, TypeError):
-                functools.reduce(operator.getitem, place[:end], typing.cast(Any, content))
-                return name
+                inner.append((name, content[step]))
+        if not inner:
+            break
+        origin = inner[-1][0]
+        inside = inner if isinstance(inner[-1][1], Mapping) else inner[-1:]
     studies = (name for name, _ in sources if name not in (PLATFORMS_FILE, COMMAND_LINE))
-    return next(studies, sources[0][0] if sources else "configuration")
+    return origin or next(studies, sources[0][0] if sources else "configuration")
 
 
 def key_of(place: Place) -> str:
-    """`grid[0].nodes`"""
+    """Return a place as users write it: `grid[0].nodes`."""
     key = ""
     for step in place:
         key += f"[{step}]" if isinstance(step, int) else f".{plain(step)}" if key else plain(step)
@@ -236,7 +251,7 @@ def key_of(place: Place) -> str:
 
 
 def plain(text: str, width: int = 100) -> str:
-    """The text for a message of one line: in quotes if it has other characters, cut if long."""
+    """Return a text for a one-line message, quoted if it has special characters, cut if long."""
     return text if text.isprintable() and len(text) <= width else _short(text, width)
 
 
@@ -245,25 +260,17 @@ def _short(value: object, width: int = 200) -> str:
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
-def _hint(value: Any, schema: Schema) -> str:
-    """How a value of the wrong type was probably meant, after a semicolon, or an empty text."""
-    kinds = {kind for each in schema.get("anyOf", [schema]) for kind in _kinds(each)}
-    is_text = isinstance(value, str)
-    if is_text and kinds <= {"array", "object", "null"}:
-        return "; write it as a list or a mapping, in a file and not with --config"
-    if is_text and kinds & {"boolean", "integer", "number"}:
-        listed = ", several values as [1, 2, 4]" if "array" in kinds else ""
-        return f"; write it without quotes{listed}, in a file and not with --config"
-    is_plain = isinstance(value, bool | int | float | datetime.date)
-    return "; write a text in quotes" if is_plain and "string" in kinds else ""
+def kinds_of(schema: Schema) -> set[str]:
+    """Return the types of JSON that a schema allows."""
+    return {kind for each in schema.get("anyOf", [schema]) for kind in _kinds(each)}
 
 
 @functools.cache
 def of(kind: type[msgspec.Struct], described: bool = True) -> Schema:
-    """The schema of a type; the types inside it are its `$defs`.
+    """Return the JSON schema of a type, with the types inside it as its `$defs`.
 
-    A value or null is one schema with a list of types, so that a table says both. Choices are in
-    the order of the type.
+    "A value or null" becomes one schema with a list of types, so that a table shows both. Choices
+    keep the order of the type.
     """
     _, found = msgspec.json.schema_components((kind,), ref_template=_REFERENCE + "{name}")
     for struct in structs(kind):
@@ -281,15 +288,15 @@ def of(kind: type[msgspec.Struct], described: bool = True) -> Schema:
                 names = msgspec.json.schema(typing.get_args(plain_type)[0])
                 option |= {"propertyNames": names} if "form" in names else {}
     parts = {name: _tidy(part, found) for name, part in found.items()}
-    if config.Platform.__name__ in parts:
-        for key in config.Measured.__struct_fields__:
-            parts[config.Platform.__name__]["properties"][key]["measured"] = True
+    if config_types.Platform.__name__ in parts:
+        for key in config_types.Measured.__struct_fields__:
+            parts[config_types.Platform.__name__]["properties"][key]["measured"] = True
     root = parts.pop(kind.__name__)
     return {**root, "$defs": parts} if parts else root
 
 
 def structs(kind: Any) -> Iterator[type[msgspec.Struct]]:
-    """The types of mappings that a type is made of, itself among them."""
+    """Yield the mapping types that a type contains, itself included."""
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         yield kind
         for field in msgspec.structs.fields(kind):
@@ -299,7 +306,7 @@ def structs(kind: Any) -> Iterator[type[msgspec.Struct]]:
 
 
 def _tidy(schema: Any, parts: dict[str, Schema]) -> Any:
-    """The schema with "one of this and null" as a list of types, and `$` as the end of patterns."""
+    """Return the schema with "value or null" as a list of types, and `$` as the end of patterns."""
     if isinstance(schema, list | tuple):
         return [_tidy(item, parts) for item in schema]
     if not isinstance(schema, dict):
@@ -319,7 +326,7 @@ def _tidy(schema: Any, parts: dict[str, Schema]) -> Any:
 
 
 def words(schema: Schema, value: object = None) -> str:
-    """What a schema allows, in words; `value` is what it refuses."""
+    """Describe in words what a schema allows; `value` is the rejected value."""
     found = ["" if "enum" in schema else words_of_type(schema), words_of_rules(schema)]
     longest = max(each.get("maxLength", 0) for each in schema.get("anyOf", [schema]))
     if isinstance(value, str) and 0 < longest < len(value):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from builders import REGISTRIES, refused, valid_config
-from tfscaling.study import grid
+from tfscaling.study import acceptance
 from tfscaling.study.run_spec import RunSpec
 
 #: What the recipe has besides, the key that is refused, its value, what is allowed.
@@ -36,7 +36,7 @@ def spec_of(strategy: str = "multi_worker_mirrored", **recipe: Any) -> RunSpec:
     """The last run: on two nodes."""
     changes = [(("recipes", "weak", key), value) for key, value in recipe.items()]
     config = valid_config((("grid", 0, "strategy"), strategy), *changes)
-    return grid.expand(config, REGISTRIES).runs[-1].spec
+    return acceptance.plan(config, REGISTRIES).runs[-1].spec
 
 
 @pytest.mark.parametrize(

@@ -7,20 +7,20 @@ imports msgspec alone.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+PointAxis = Literal[
+    "platform", "model", "strategy", "recipe", "nodes", "gpus_per_node", "tasks_per_node"
+]
 #: The axes of a point of the grid, in the order of the result folders.
-POINT_AXES = ("platform", "model", "strategy", "recipe", "nodes", "gpus_per_node", "tasks_per_node")
+POINT_AXES: tuple[str, ...] = get_args(PointAxis)
 #: Points that share these differ in the number of nodes only: one line in plots and findings.
 LINE_AXES = tuple(axis for axis in POINT_AXES if axis != "nodes")
 #: Configurations that share these do the same work.
 WORK_AXES = ("model", "recipe")
-PointAxis = Literal[
-    "platform", "model", "strategy", "recipe", "nodes", "gpus_per_node", "tasks_per_node"
-]
 QuestionGoal = Literal[
     "execution_time_s",
     "time_with_queue_s",
@@ -155,11 +155,11 @@ StopAfterSteps = Annotated[int, number("steps", ge=20, le=1_000_000_000)] | Lite
 
 
 class Search(Keys, frozen=True, kw_only=True):
-    """A search makes runs in rounds, of the configurations alone that may still answer the
-    question.
+    """Keys of a search, which runs only the configurations that may still answer the question.
 
-    It ends when one configuration is shown to be within the indifference of the best. These keys
-    and the `question`, but for its `indifference`, must not change during a search.
+    Runs start in rounds. The search ends when one configuration is shown to be within the
+    indifference of the best. These keys and the `question`, except its `indifference`, must not
+    change during a search.
     """
 
     basis: Literal["every configuration once", "lines are smooth"] = "every configuration once"
@@ -240,7 +240,7 @@ class Block(Keys, frozen=True, kw_only=True):
     have a reason."""
 
     def values(self, axis: str) -> tuple[Any, ...]:
-        """The values of an axis; the model of programs has a name, too."""
+        """Return the values of an axis; a program also has a model name."""
         value = getattr(self, axis)
         return values_of(PROGRAM if value is None else value)
 
@@ -587,14 +587,16 @@ class Platform(Measured, frozen=True, kw_only=True):
         return Measured(**{key: getattr(self, key) for key in Measured.__struct_fields__})
 
     def peak_of(self, recipe: Recipe) -> float | None:
-        """The peak in TFLOP/s at the recipe's precision, a program's parameter; None: unknown."""
+        """Return the peak TFLOP/s at the recipe's precision, or None if it is unknown.
+
+        A program's precision is its parameter of this name.
+        """
         own = recipe.parameters.get("precision")
         precision = own if recipe.program else recipe.precision.removeprefix("mixed_")
         return next((peak for name, peak in self.peak_tflops.items() if name == precision), None)
 
     def price_usd(self, gpus_per_node: int) -> float | None:
-        """Price of one node with this many GPUs for one hour in US dollars; None without a
-        price."""
+        """Return the price of one node with this many GPUs in US dollars per hour, if known."""
         if self.usd_per_node_hour is None or self.usd_per_gpu_hour is None:
             return self.usd_per_node_hour
         return self.usd_per_node_hour + self.usd_per_gpu_hour * gpus_per_node
@@ -732,7 +734,7 @@ class Question(Keys, frozen=True, kw_only=True):
     """Short runs are judged by this whole training; null takes each recipe's own `epochs`."""
 
     def whole_epochs(self, recipe: Recipe) -> int | None:
-        """The epochs that are projected from the epochs of a run; None if it trains them all."""
+        """Return the number of epochs to project from a short run; None if a run trains all."""
         whole = self.whole_training
         if whole is None or recipe.stop_after_steps or recipe.epochs == whole.epochs:
             return None
@@ -783,7 +785,7 @@ class Published(Keys, frozen=True, kw_only=True):
 
 
 class Forecast(Keys, frozen=True, kw_only=True):
-    """The time on numbers of nodes that were not run is forecast from those that were."""
+    """Numbers of nodes without runs, for which the time is forecast from the measured ones."""
 
     nodes: Annotated[tuple[NodeCount, ...], number("nodes")] = ()
     """Each line of configurations has a forecast for these numbers of nodes, as far as they were
@@ -807,8 +809,10 @@ class PlotOptions(Keys, frozen=True, kw_only=True):
 
 
 class Config(Keys, frozen=True, kw_only=True):
-    """The configuration is merged from config/platforms.yaml and the study: files of
-    --configfile, else config/config.yaml."""
+    """Configuration of a study, merged from config/platforms.yaml and the study's own files.
+
+    The files of the study follow --configfile; without it, config/config.yaml is used.
+    """
 
     study: Name = "main"
     """Page, tables and plan are in `results/<study>/`."""

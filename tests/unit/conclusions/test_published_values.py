@@ -22,8 +22,8 @@ from msgspec.structs import replace
 from rows import published_result, published_row
 from tfscaling.conclusions import published_values
 from tfscaling.conclusions.evidence import Study
-from tfscaling.study import config_files, configuration
-from tfscaling.study.config import Recipe
+from tfscaling.study import config_files, config_validation
+from tfscaling.study.config_types import Recipe
 from tfscaling.study.manifest import Manifest
 from tfscaling.tables import published_results, runs_table
 from tfscaling.tables.comparison import comparison_table
@@ -111,7 +111,7 @@ def planned_of(*blocks: dict[str, Any], **platform: Any) -> Manifest:
     raw = raw_config((("grid",), [{**usual, **block} for block in blocks]))
     raw["platforms"]["cluster"].update(platform)
     raw["recipes"]["longer"] = {**raw["recipes"]["weak"], "epochs": 3}
-    return manifest_of(configuration.validate(raw))
+    return manifest_of(config_validation.validate(raw))
 
 
 def table(
@@ -149,7 +149,7 @@ def test_loss_and_accuracy_are_compared_with_the_same_training_anywhere(tmp_path
     raw = raw_config((("grid", 0), {"model": "mnist_cnn", "nodes": 1, **other}))
     both = {"global_batch_size": 128, "learning_rate": 0.1, "epochs": 2}
     raw["recipes"]["both"] = both
-    planned = manifest_of(configuration.validate(raw))
+    planned = manifest_of(config_validation.validate(raw))
     for run in planned.runs:
         write_record(tmp_path, run, 40.0)
     (row,) = table(planned, tmp_path, published_result(nodes=2, global_batch_size=128))
@@ -169,7 +169,7 @@ def test_runs_that_give_another_model_do_not_count(tmp_path: Path, axes: dict[st
         {"platform": "cluster", "model": "mnist_cnn", "recipe": "weak", "nodes": 1, "repeats": 1}
     ]
     raw["grid"][0].update(axes)
-    planned = manifest_of(configuration.validate(raw))
+    planned = manifest_of(config_validation.validate(raw))
     (run,) = planned.runs
     assert run.spec.global_batch_size == 64
     write_record(tmp_path, run, 40.0)
@@ -226,7 +226,7 @@ def verdicts(tmp_path: Path, loss: float, accuracy: float, tolerance: float) -> 
     )
     assert (row["loss_min"], row["loss_median"], row["loss_max"]) == LOSSES
     assert (row["accuracy_min"], row["accuracy_median"], row["accuracy_max"]) == ACCURACIES
-    assert row["loss_low"] is None  # three runs are too few for an interval
+    assert pd.isna(row["loss_low"])  # three runs are too few for an interval
     return row["loss_verdict"], row["accuracy_verdict"]
 
 
@@ -253,7 +253,7 @@ def study(overlay: str) -> Manifest:
     """Return what is planned with a configuration of the repository."""
     files = [REPOSITORY / "config" / name for name in ("platforms.yaml", overlay)]
     merged = config_files.merge([(str(path), config_files.read(path)) for path in files])
-    config = configuration.validate(merged)
+    config = config_validation.validate(merged)
     assert config.published.path in (None, str(STUDY.relative_to(REPOSITORY)))
     return manifest_of(config)
 

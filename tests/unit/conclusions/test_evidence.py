@@ -10,8 +10,8 @@ from measured import NOTHING_PLANNED, around, measured
 from tfscaling.conclusions import evidence
 from tfscaling.conclusions.evidence import NO_MEMORY, Study
 from tfscaling.tables.estimates import Samples
-from tfscaling.tables.rows import PointRow
-from tfscaling.tables.table_rows import typed
+from tfscaling.tables.row_types import PointRow
+from tfscaling.tables.table_files import typed
 
 DIFFERENT = "does not do the same work: its runs trained 576 to 1,024 examples"
 

@@ -19,7 +19,7 @@ from msgspec import Meta
 from tfscaling.record.metrics import METRICS, NAN, PointMetrics, RunMetrics
 from tfscaling.record.rank_report import PROGRAM_PACKAGES, Above0, Amount, FromZero, Positive
 from tfscaling.record.run_states import RunState
-from tfscaling.study.configuration import Schema
+from tfscaling.study.config_validation import Schema
 from tfscaling.study.platforms import DeviceKind
 
 _KINDS = {str: "string", int: "integer", float: "number", bool: "boolean"}
@@ -93,10 +93,12 @@ def _hints(kind: type[msgspec.Struct]) -> dict[str, Any]:
 
 def ordered(kind: type[msgspec.Struct]) -> list[str]:
     """Return the fields of a row type in the order of its table."""
-    fields = list(kind.__struct_fields__)
-    own = [name for name in fields if name in kind.__annotations__]
-    after = own.index(kind.inherited_after) + 1 if hasattr(kind, "inherited_after") else 0
-    return [*own[:after], *(name for name in fields if name not in own), *own[after:]]
+    own = [name for name in kind.__struct_fields__ if name in kind.__annotations__]
+    bases = [base for base in kind.__bases__ if issubclass(base, msgspec.Struct)]
+    inherited = [name for base in bases for name in ordered(base)] if kind.__struct_fields__ else []
+    declared = vars(kind).get("inherited_after")
+    after = own.index(declared) + 1 if declared else 0
+    return [*own[:after], *(name for name in inherited if name not in own), *own[after:]]
 
 
 @functools.cache
@@ -367,6 +369,30 @@ class EpochRow(msgspec.Struct):
     """On held-out examples after the epoch; null where it was not evaluated."""
     evaluation_time_s: Seconds
     """The evaluation after the epoch."""
+
+
+class TableRow(TypedRow, msgspec.Struct):
+    """Base of the rows of conclusions."""
+
+
+class AxesRow(TableRow):
+    """Base of rows about a configuration: its axes without the platform, and its devices."""
+
+    model: str
+    strategy: str
+    recipe: str
+    nodes: int
+    gpus_per_node: int
+    tasks_per_node: str
+    devices: str
+
+
+class ConfigurationRow(AxesRow):
+    """Base of rows about a configuration on its platform."""
+
+    inherited_after: ClassVar[str] = "platform"
+
+    platform: str
 
 
 _ENDS = {

@@ -1,0 +1,54 @@
+"""Acceptance of a configuration: everything is validated, then the grid is expanded."""
+
+from __future__ import annotations
+
+from tfscaling.study import (
+    config_validation,
+    grid,
+    grid_checks,
+    platforms,
+    question_checks,
+    recipes,
+)
+from tfscaling.study.config_types import Config
+from tfscaling.study.config_validation import RawConfig, Sources, naming_files
+from tfscaling.study.manifest import Manifest
+from tfscaling.study.registries import Registries
+
+
+def accept(
+    merged: RawConfig, registries: Registries, sources: Sources = ()
+) -> tuple[Config, Manifest]:
+    """Return the merged configuration with its types, and the manifest of its grid.
+
+    Args:
+        merged: The configuration as it was read.
+        registries: The models, strategies, datasets and further names that exist.
+        sources: The files that it was merged from.
+
+    Raises:
+        ConfigError: For the first thing that is not allowed: one line with file, key, value and
+            what is allowed.
+    """
+    config = config_validation.validate(merged, sources)
+    with naming_files(sources):
+        config_validation.check_folders(config)
+        platforms.check(config.platforms)
+        platforms.check_cluster(config)
+        registries.check_names(config)
+        planned = plan(config, registries)
+        question_checks.check_baseline(config, planned)
+        question_checks.check_question(config, planned)
+    return config, planned
+
+
+def plan(config: Config, registries: Registries) -> Manifest:
+    """Return the manifest of the grid.
+
+    Raises NotAllowed for what its recipes and blocks cannot have.
+    """
+    recipes.check(config)
+    grid_checks.check_blocks(config, registries)
+    found = grid.candidates(config, registries)
+    grid_checks.check_configurations(config, found)
+    return grid.manifest_of(config, found, registries)

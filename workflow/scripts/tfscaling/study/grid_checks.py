@@ -1,0 +1,201 @@
+"""Checks of the grid: its blocks before they are expanded, and the configurations that they have.
+
+Functions raise NotAllowed with the key, its value and what is allowed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from msgspec.structs import replace
+
+from tfscaling.study import grid, recipes, variants
+from tfscaling.study.config_types import (
+    LIMITED_RUNS_MIN,
+    POINT_AXES,
+    SHORT_RUNS_MAX,
+    Block,
+    Config,
+    Platform,
+    Recipe,
+    Search,
+)
+from tfscaling.study.config_validation import SEVERAL, NotAllowed
+from tfscaling.study.grid import Candidate
+from tfscaling.study.registries import Registries
+from tfscaling.study.run_spec import Point
+
+#: Characters of the values of all axes together: with separators and the hash of the parameters
+#: they are the name of the folder of a job's Slurm logs, and names have at most 255 bytes.
+NAMES_MAX = 238
+#: Most runs of a grid: Snakemake plans this many in minutes.
+RUNS_MAX = 100_000
+#: The largest seed of NumPy and Keras.
+SEED_MAX = 2**32 - 1
+
+
+def check_blocks(config: Config, registries: Registries) -> None:
+    """Raise NotAllowed for unknown names, too large blocks, and geometry that no platform has."""
+    variants_of = variants.by_recipe(config.recipes)
+    count = 0
+    for number, block in enumerate(config.grid):
+        recipes.check_block(config, number, registries)
+        search = config.search_of(block)
+        repeats = block.repeats
+        if search:
+            repeats = search.repeats_max + (SHORT_RUNS_MAX if search.short else 0)
+        if search and search.short:
+            _check_short_runs(config, number, search, registries)
+        _check_size(number, block, variants_of, count, repeats)
+        points = [*grid.points(block, variants_of)]
+        for index, entry in enumerate(block.exclude):
+            if not any(grid.matches(point, entry) for point in points):  # a value is mistyped
+                reason = "matches no configuration of the block; allowed: values of its axes"
+                raise NotAllowed(["grid", number, "exclude", index], entry.axes, reason)
+        left = [point for point in points if not grid.exclusion(point, block.exclude)]
+        for point in left:
+            recipe = variants_of[variants.base(point.recipe)][point.recipe]
+            _check_devices(number, point, config.platforms[point.platform], recipe)
+        count += len(left) * repeats
+
+
+def check_configurations(config: Config, found: Sequence[Candidate]) -> None:
+    """Raise NotAllowed for duplicates, too long names, empty blocks, and impossible searches."""
+    block_of: dict[Point, int] = {}
+    for candidate in found:
+        number, point, short = candidate.number, candidate.point, candidate.short
+        if candidate.spec is None:
+            continue
+        block = config.grid[number]
+        search = config.search_of(block)
+        _check_lengths(number, point, config.seed, search.repeats_max if search else block.repeats)
+        if short:
+            _check_lengths(number, short.point, config.seed, SHORT_RUNS_MAX)
+        if (other := block_of.setdefault(point, number)) != number:
+            rule = f"grid[{other}] has the configuration already"
+            raise NotAllowed(["grid", number], point.axes, rule)
+    with_runs = set(block_of.values())
+    for number, block in enumerate(config.grid):
+        if number not in with_runs:
+            reasons = [each.reason for each in found if each.number == number]
+            raise _nothing_left(number, block, config, reasons)
+    for members in grid.searched(config, found).values():
+        _check_search(config, members)
+
+
+def _check_size(
+    number: int,
+    block: Block,
+    variants_of: Mapping[str, Mapping[str, Recipe]],
+    before: int,
+    repeats: int,
+) -> None:
+    """Refuse a grid beyond RUNS_MAX before it takes all memory; `before` are earlier runs."""
+    lengths = {axis: len(block.values(axis)) for axis in POINT_AXES}
+    lengths["recipe"] = sum(len(variants_of.get(name, (name,))) for name in block.values("recipe"))
+    if (count := before + math.prod(lengths.values()) * repeats) > RUNS_MAX:
+        rule = f"the grid has {count:,} runs up to this block; allowed: {RUNS_MAX:,}"
+        raise NotAllowed(["grid", number], SEVERAL, rule)
+
+
+def _nothing_left(number: int, block: Block, config: Config, reasons: Sequence[str]) -> NotAllowed:
+    """For a block without a point to run: the limit that its nodes exceed, or the last reason."""
+    nodes = block.values("nodes")
+    limits = {name: config.platforms[name].nodes_max for name in block.values("platform")}
+    if nodes and min(nodes) > max(limits.values()):
+        have = ", ".join(f"platform {name} has nodes_max {most}" for name, most in limits.items())
+        rule = f"{have}; allowed: 1 to {max(limits.values())}"
+        return NotAllowed(["grid", number, "nodes"], nodes[0] if len(nodes) == 1 else nodes, rule)
+    last = reasons[-1] if reasons else "no axis has a value"
+    rule = f"the block has no configuration left to run; the last was left out: {last}"
+    return NotAllowed(["grid", number], SEVERAL, rule)
+
+
+def _check_devices(number: int, point: Point, platform: Platform, recipe: Recipe) -> None:
+    """Geometry that no cluster could give is an error; a limit that could be raised is not."""
+    geometry, key, rule = point.geometry, "gpus_per_node", ""
+    named = f"platform {point.platform} has"
+    if geometry.gpus_per_node > platform.gpus_per_node_max:
+        limit = f"gpus_per_node_max {platform.gpus_per_node_max}"
+        rule = f"{named} {limit}; use another block or `exclude`"
+    elif geometry.tasks_per_node_max > platform.cpus_per_node:
+        key = "tasks_per_node"
+        rule = f"{named} cpus_per_node {platform.cpus_per_node}"
+    elif geometry.gpus_per_node % geometry.tasks_per_node_max:
+        rule = f"allowed: a multiple of tasks_per_node {geometry.tasks_per_node}"
+    elif recipe.program and point.gpus_per_node and platform.devices == "logical":
+        # only the workflow's own trainer can split a CPU into devices
+        rule = f"{named} logical devices, which no program gets; allowed: 0"
+    if rule:
+        raise NotAllowed(["grid", number, key], getattr(point, key), rule)
+
+
+def _check_lengths(number: int, point: Point, seed: int, repeats: int) -> None:
+    """Refuse names too long for one folder's name, and seeds that NumPy or Keras cannot take."""
+    joined = "_".join([*map(str, point.axes.values()), str(repeats)])
+    if len(joined) > NAMES_MAX:
+        reason = (
+            f"names and values of this configuration's axes have {len(joined)} characters in all"
+        )
+        rule = f"{reason}; allowed: {NAMES_MAX}, because a folder is named by them"
+        raise NotAllowed(["grid", number], point.axes, rule)
+    if seed + repeats - 1 > SEED_MAX:
+        rule = f"repeat k trains with seed + k - 1; allowed: {SEED_MAX - repeats + 1} or less"
+        raise NotAllowed(["seed"], seed, f"{rule} with {repeats} repeats")
+
+
+def _check_search(config: Config, members: Sequence[Candidate]) -> None:
+    """Raise NotAllowed where configurations of one question cannot be searched together."""
+    question, first = config.question, members[0]
+    if len(members) < 2:
+        rule = "the only configuration of its question; allowed: two or more"
+        raise _in_search(config, first.number, "", first.point.axes, rule)
+    searches = [config.search_of(config.grid[each.number]) for each in members]
+    for candidate, search in zip(members, searches, strict=True):
+        number, point = candidate.number, candidate.point
+        if search != searches[0]:
+            rule = f"grid[{first.number}] searches among configurations of the same "
+            rule += "question: the same `search`, best for the whole grid"
+            raise _in_search(config, number, "", point.axes, rule)
+        price = config.platforms[point.platform].price_usd(point.gpus_per_node)
+        if question.goal.startswith("cost_") and not price:
+            rule = f"a search needs a usd_per_node_hour above 0 of platform {point.platform}"
+            raise NotAllowed(["question", "goal"], question.goal, rule)
+        limits = question.limits_for(question.goal, candidate.recipe.quality.metric)
+        may_miss = limits or "_to_target" in question.goal
+        if search and may_miss and search.repeats_max < LIMITED_RUNS_MIN:
+            rule = "fewer runs do not show whether limits and targets are kept; allowed: "
+            rule += f"{LIMITED_RUNS_MIN} to 20"
+            raise _in_search(config, number, "repeats_max", search.repeats_max, rule)
+
+
+def _in_search(config: Config, number: int, key: str, value: object, rule: str) -> NotAllowed:
+    """Return the problem in the search of block `number`, or in the search of the whole grid."""
+    has_own = isinstance(config.grid[number].search, Search)
+    own: list[str | int] = ["grid", number] if has_own else []
+    return NotAllowed([*own, "search", *([key] if key else [])], value, rule)
+
+
+def _check_short_runs(config: Config, number: int, search: Search, registries: Registries) -> None:
+    """Raise NotAllowed where a recipe of block `number` cannot have short runs."""
+    key = "stop_after_epochs" if search.stop_after_epochs else "stop_after_steps"
+    value = getattr(search, key)
+    if len(search.short) > 1:
+        raise _in_search(config, number, key, value, "allowed: no stop_after_steps next to it")
+    names = dict.fromkeys(map(variants.base, config.grid[number].values("recipe")))
+    if has_own := [name for name in names if config.recipes[name].stop_after_steps is not None]:
+        rule = f"recipe {has_own[0]} has stop_after_steps already; allowed: null in one of the two"
+        raise _in_search(config, number, key, value, rule)
+    for name in names:
+        if rule := recipes.without_fewer_epochs(config.recipes[name], search.stop_after_epochs):
+            raise _in_search(config, number, key, value, f"recipe {name}: {rule}")
+    short = {name: replace(config.recipes[name], **search.short) for name in names}
+    changed = replace(config, recipes={**config.recipes, **short})
+    try:
+        recipes.check(changed)
+        recipes.check_block(changed, number, registries)
+    except NotAllowed as error:
+        where = "" if error.place[-1] == key else f"{error.place[-1]} {error.value}: "
+        rule = f"recipe {error.place[1]}: {where}{error.allowed}"
+        raise _in_search(config, number, key, value, rule) from None

@@ -1,0 +1,205 @@
+"""Checks of what a study compares: its baseline and its question, against the runs of the grid."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tfscaling.study import recipes, variants
+from tfscaling.study.config_types import (
+    LIMITED,
+    SEARCH_GOALS,
+    WHOLE_FROM_EPOCHS,
+    WORK_AXES,
+    Config,
+    Limit,
+    Recipe,
+)
+from tfscaling.study.config_validation import NotAllowed
+from tfscaling.study.manifest import Manifest, PlannedRun
+
+#: Why short runs have no quality, and no time to a target.
+NOT_PROJECTED = "quality is not projected"
+
+
+def check_baseline(config: Config, planned: Manifest) -> None:
+    """Raise NotAllowed if no run of the grid is at the baseline that the comparison names.
+
+    The name of a recipe with variants means each point's own variant, so that all points must be
+    of that recipe.
+    """
+    place = ["comparison", "baseline"]
+    baseline = config.comparison.baseline.axes
+    points = {run.spec.point for run in planned.runs}
+    recipe = baseline.pop("recipe", None)
+    of_recipe = {p for p in points if recipe in (None, p.recipe, variants.base(p.recipe))}
+    if not any(all(getattr(p, axis) == v for axis, v in baseline.items()) for p in of_recipe):
+        rule = "no run of the grid has these values, so there would be no speed-up"
+        raise NotAllowed(place, config.comparison.baseline.axes, rule)
+    names = sorted({point.recipe for point in of_recipe})
+    if len(of_recipe) < len(points) and recipe not in (None, *names):
+        rule = f"configurations of other recipes need the name of a variant: {', '.join(names)}"
+        raise NotAllowed([*place, "recipe"], recipe, rule)
+
+
+def check_question(config: Config, planned: Manifest) -> None:
+    """Raise NotAllowed where the question cannot be answered."""
+    found = {run.spec.point.recipe: run for run in planned.runs}
+    _check_whole_training(config, planned, found)
+    _check_goal(config, planned, found)
+    _check_limits_of_question(config, planned, found)
+    _check_choice(config, planned, found)
+
+
+def _check_whole_training(
+    config: Config, planned: Manifest, found: Mapping[str, PlannedRun]
+) -> None:
+    """Raise NotAllowed where the whole training cannot be projected from a recipe's runs."""
+    if (whole := config.question.whole_training) is None:
+        return
+    shorts = {each.short.recipe for s in planned.searches for each in s.points if each.short}
+    for name, run in found.items():
+        recipe = run.spec.recipe
+
+        def wrong(key: str, rule: str, name: str = name, recipe: Recipe = recipe) -> NotAllowed:
+            return NotAllowed(["recipes", variants.base(name), key], getattr(recipe, key), rule)
+
+        asked = f"the whole training has {whole.epochs} (question.whole_training.epochs)"
+        if recipe.epochs > whole.epochs:
+            raise wrong("epochs", f"{asked}; allowed: 1 to {whole.epochs}")
+        if recipe.stop_after_steps is not None and recipe.epochs < whole.epochs:
+            raise wrong("epochs", f"{asked}; allowed with stop_after_steps: {whole.epochs}")
+        if run.whole_epochs is None or name in shorts:
+            continue
+        if planned.searches:
+            rule = f"{asked}, and a search compares complete runs; allowed: {whole.epochs}, with"
+            raise wrong("epochs", f"{rule} search.stop_after_steps for short runs")
+        if recipe.epochs < WHOLE_FROM_EPOCHS:
+            rule = f"{asked}, and the first epoch has the start-up; allowed: {WHOLE_FROM_EPOCHS} to"
+            raise wrong("epochs", f"{rule} {whole.epochs}, or stop_after_steps")
+        if recipe.program and recipe.observe in recipes.WITHOUT_TIMES:
+            rule = f"{asked}, which needs times of epochs; allowed: fit, events"
+            raise wrong("observe", f"{rule}, or {whole.epochs} epochs")
+        for key in ("checkpoint_every_epochs", "checkpoint_every_s"):
+            if getattr(recipe, key) is not None:
+                raise wrong(key, "the time of checkpoints is not projected; allowed: null")
+
+
+def _check_goal(config: Config, planned: Manifest, found: Mapping[str, PlannedRun]) -> None:
+    """Raise NotAllowed where runs cannot have the metric that the question asks for."""
+    goal = config.question.goal
+
+    def wrong(rule: str) -> NotAllowed:
+        return NotAllowed(["question", "goal"], goal, rule)
+
+    if goal.startswith("cost_"):
+        for run in planned.runs:
+            if run.usd_per_node_hour is None:
+                raise wrong(f"needs usd_per_node_hour of platform {run.spec.point.platform}")
+    if planned.searches and goal not in SEARCH_GOALS:
+        raise wrong(f"no goal of a search; allowed: {', '.join(SEARCH_GOALS)}, or `search: null`")
+    if goal in LIMITED and (why := _unreported(goal, planned)):
+        raise wrong(f"{why}; allowed: execution_time_s, cost_usd, node_hours")
+    if goal == "quality" and not any(
+        recipes.may_report_quality(r.spec.recipe) for r in found.values()
+    ):
+        raise wrong("no program reports the quality; allowed: `observe: fit`, events, or patterns")
+    for name, run in found.items():
+        recipe = run.spec.recipe
+        if run.is_short and goal == "time_with_queue_s":
+            rule = f"recipe {name} makes short runs, and short jobs wait for less time"
+            raise wrong(f"{rule}; allowed: execution_time_s")
+        if run.is_short and (goal == "quality" or "_to_target" in goal):
+            raise wrong(f"recipe {name} makes short runs, and {NOT_PROJECTED}")
+        if "_to_target" not in goal:
+            continue
+        if recipe.program and recipe.observe in recipes.WITHOUT_TIMES:
+            rule = f"the program of recipe {name} reports no times of epochs"
+            ways = "execution_time_s, cost_usd, or `observe: fit`, events"
+            raise wrong(f"{rule} (observe: {recipe.observe}); allowed: {ways}")
+        if (metric := recipe.quality.metric) not in config.question.given:
+            raise wrong(f"needs a target of recipe {name}, a limit of {metric} in question.limits")
+
+
+def _unreported(metric: str, planned: Manifest) -> str:
+    """Why no run of the grid reports a metric of LIMITED, or ""."""
+    runs = planned.runs
+    if metric == "time_with_queue_s" and all(r.spec.measured.launcher == "local" for r in runs):
+        return "runs on this machine wait in no queue"
+    if metric == "gpu_memory_gb" and all(
+        not run.spec.point.gpus_per_node or run.spec.measured.devices == "logical" for run in runs
+    ):
+        return "no configuration has GPUs"
+    return ""
+
+
+def _check_limits_of_question(
+    config: Config, planned: Manifest, found: Mapping[str, PlannedRun]
+) -> None:
+    """Raise NotAllowed for a limit that no run can be held to."""
+    qualities = {run.spec.recipe.quality.metric for run in found.values()}
+    for name in config.question.equal - qualities:
+        rule = "null is for the quality of recipes; allowed: a limit"
+        raise NotAllowed(["question", "limits", name], None, rule)
+    for name, limit in config.question.given.items():
+
+        def wrong(rule: str, name: str = name, limit: Limit = limit) -> NotAllowed:
+            given = {"at_most": limit.at_most, "at_least": limit.at_least}
+            shown = {key: value for key, value in given.items() if value is not None}
+            return NotAllowed(["question", "limits", name], shown, rule)
+
+        if (limit.at_most is None) == (limit.at_least is None):
+            raise wrong("allowed: exactly one of at_most and at_least")
+        if isinstance(limit.at_most, str) and not name.endswith("_s"):
+            raise wrong(f"{name} is no time; allowed: a number")
+        own_runs = [run for run in found.values() if run.spec.recipe.quality.metric == name]
+        own = [run.spec.recipe for run in own_runs]
+        if not own and name not in LIMITED:
+            raise wrong(f"is not measured; allowed: {', '.join([*LIMITED, *sorted(qualities)])}")
+        if name in LIMITED and (why := _unreported(name, planned)):
+            raise wrong(f"{why}; allowed: leave it out")
+        if own and not any(map(recipes.may_report_quality, own)):
+            raise wrong("no program reports it; allowed: `observe: fit`, events, or patterns")
+        better = own[0].quality.better if own else "lower"
+        if (limit.at_most is None) == (better == "lower"):
+            side = "at_most" if better == "lower" else "at_least"
+            raise wrong(f"{better} values are better; allowed: {side}")
+        if name in LIMITED and limit.value <= 0:
+            raise wrong("allowed: more than 0")
+        if name == "cost_usd" and any(run.usd_per_node_hour is None for run in planned.runs):
+            raise wrong("needs usd_per_node_hour of all platforms in the grid")
+        if own and all(run.is_short for run in own_runs):
+            raise wrong(f"all recipes with it make short runs, and {NOT_PROJECTED}")
+        quality, value = (own[0].quality, limit.value) if own else (None, 0.0)
+        best = quality.best_value if quality else None
+        if quality and quality.is_accuracy and best == 1 and not 0 < value < 1:
+            raise wrong("allowed: more than 0 and less than 1, a fraction of the examples")
+        if best is not None and (value >= best if better == "higher" else value <= best):
+            raise wrong(f"allowed: worse than {best:g}, the best possible")
+
+
+def _check_choice(config: Config, planned: Manifest, found: Mapping[str, PlannedRun]) -> None:
+    """Raise NotAllowed where configurations of several recipes cannot be compared."""
+    question = config.question
+    shorts = {each.short for search in planned.searches for each in search.points}
+    points = {run.spec.point for run in planned.runs} - shorts
+    works = {(point.model, point.recipe) for point in points}
+    found = {point.recipe: found[point.recipe] for point in points}
+
+    def wrong(rule: str) -> NotAllowed:
+        rule = f"{rule}; or choose without model and recipe"
+        return NotAllowed(["question", "choose"], [*question.choose], rule)
+
+    if not set(question.choose) & set(WORK_AXES) or len(works) < 2:
+        return
+    metrics = {run.spec.recipe.quality.metric: name for name, run in found.items()}
+    if len(metrics) > 1:
+        named = ", ".join(f"{name}: {metric}" for metric, name in metrics.items())
+        raise wrong(f"recipes have different qualities ({named}); allowed: the same `quality`")
+    (metric,) = metrics
+    if metric not in question.limits:
+        rule = "recipes train different amounts, so they are compared by what they reach"
+        ways = f"a limit of {metric} in question.limits, or null if they are equally good"
+        raise wrong(f"{rule}; allowed: {ways}")
+    for name, run in found.items():
+        if run.is_short and metric in question.given:
+            raise wrong(f"recipe {name} makes short runs, and {NOT_PROJECTED}")

@@ -1,0 +1,83 @@
+"""What the writer of a value of a wrong type probably meant, for error messages."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Collection, Sequence
+from typing import Any
+
+FINITE = "a finite number"
+#: Words that YAML 1.1 takes for truth values, and what to write.
+_TRUTH = {
+    **dict.fromkeys(("yes", "y", "on", "true"), "true"),
+    **dict.fromkeys(("no", "n", "off", "false"), "false"),
+}
+#: End of a key's name → the unit of its values.
+_UNITS = {"_min": "minutes", "_s": "seconds", "_h": "hours", "_gib": "GiB", "_mib": "MiB"}
+_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", re.IGNORECASE)
+_CLOCK = re.compile(r"(?:(\d+)-)?(\d+):(\d\d)(?::(\d\d))?")
+
+
+def hint(value: Any, kinds: Collection[str], place: Sequence[str | int], is_option: bool) -> str:
+    """Return how to write a value that has a wrong type.
+
+    Args:
+        value: What the configuration has.
+        kinds: The types of JSON that are allowed.
+        place: Keys and indices from the top of the configuration to the value.
+        is_option: Whether the value is from --config.
+
+    Returns:
+        The hint, without a full stop; "" if none fits.
+    """
+    if isinstance(value, str) and is_option and set(kinds) & {"array", "object"}:
+        return "write it in a file and not with --config"
+    if isinstance(value, str):
+        return _of_text(value, kinds, next((k for k in reversed(place) if isinstance(k, str)), ""))
+    if "object" in kinds and isinstance(value, bool) and value:
+        return "write {} for the defaults"
+    if "array" in kinds and isinstance(value, dict):
+        return "begin each item with a hyphen, or write it as [a, b]"
+    is_plain = isinstance(value, bool | int | float | datetime.date)
+    return "write a text in quotes" if is_plain and "string" in kinds else ""
+
+
+def _of_text(text: str, kinds: Collection[str], key: str) -> str:
+    """Return the hint for a text at a place that takes no text, or no text like this one."""
+    text, listed = text.strip(), ", several values as [1, 2, 4]" if "array" in kinds else ""
+    is_number = bool(set(kinds) & {"integer", "number"})
+    unit = next((unit for end, unit in _UNITS.items() if key.endswith(end)), "")
+    if "boolean" in kinds and (meant := _TRUTH.get(text.lower())):
+        return "write it without quotes" if text == meant else f"write {meant}"
+    if not is_number:
+        if set(kinds) <= {"array", "object", "null"}:
+            return "write it as a list or a mapping"
+        return "write it without quotes" if "boolean" in kinds else ""
+    if _NUMBER.fullmatch(text):
+        return f"write it without quotes{listed}"
+    if re.fullmatch(r"[-+]?\.?(nan|inf|infinity)", text.lower()):
+        return f"write {FINITE}" + (", or null for none" if "null" in kinds else "")
+    if match := _CLOCK.fullmatch(text):
+        return _of_clock(match, unit)
+    if match := re.fullmatch(rf"({_NUMBER.pattern}) *%", text):
+        return f"write {float(match[1]) / 100:g}"
+    if match := re.fullmatch(rf"({_NUMBER.pattern}) *[^\W\d]+\.?", text):
+        return f"write the number alone{f', in {unit}' if unit else ', in the unit of the key'}"
+    if match := re.fullmatch(r"\d{1,3}([,_ ]\d{3})+", text):
+        return f"write {re.sub('[,_ ]', '', text)}"
+    if re.fullmatch(r"\d+( *[,;] *\d+)+", text):
+        numbers = ", ".join(re.findall(r"\d+", text))
+        return f"write a list: [{numbers}]" if listed else "write one number"
+    return f"write a number{listed}"
+
+
+def _of_clock(match: re.Match[str], unit: str) -> str:
+    """Return the hint for a time with colons, as Slurm's: [days-]hours:minutes[:seconds]."""
+    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
+    total_s = ((24 * days + hours) * 60 + minutes) * 60 + seconds
+    lengths_s = {"minutes": 60, "seconds": 1, "hours": 3600}
+    if unit not in lengths_s:
+        return "write a plain number"
+    read_as = f"{24 * days + hours} h {minutes} min" + (f" {seconds} s" if seconds else "")
+    return f"write a plain number of {unit}: {total_s / lengths_s[unit]:g} for {read_as}"
