@@ -48,6 +48,7 @@ def restrict_umask():
 
 @functools.cache
 def check_start_once():
+    """Refuse a start that may not begin, force what is repeated, restore records; in a process once."""
     restrict_umask()
     refuse_options()
     limit_runs_on_this_machine()
@@ -57,10 +58,8 @@ def check_start_once():
     # what the user requests by `rerun: stale` or by name, and data of older code
     JOBS.force(map(JOBS.record, runs_to_do().repeated))
     JOBS.force(map(str, runs_to_do().outdated_data()))
-    if INVOCATION.executes:
-        runs_to_do().keep_records()
-        if INVOCATION.takes_lock:
-            runs_to_do().restore_records()
+    if INVOCATION.executes and INVOCATION.takes_lock:
+        runs_to_do().restore_records()
 
 
 def check_start(wildcards):
@@ -80,6 +79,7 @@ def request_run(wildcards):
     if INVOCATION.executes:
         if not INVOCATION.runs_handlers:
             REQUESTS.accept()  # Snakemake does not run `onstart`
+        runs_to_do().keep_record(path)
         REQUESTS.add(Path(ROOT, "runs", path), runs_to_do().request(path))
     elif IS_DELETING and INVOCATION.is_main_process and not INVOCATION.is_dry_run:
         say(text_lines.kept_records(runs_to_do().keep_record(path), "deleted"))
@@ -176,8 +176,11 @@ def preview(jobs):
     runs_dir = Path(ROOT, "runs")
     runs = {JOBS.record(path): run for path, run in RUNS.items()}
     change_of = functools.partial(run_states.nearest_change, runs_dir=runs_dir)
-    lines = DryRun(CONFIG, MANIFEST, runs, runs_dir, change_of).lines(jobs)
-    return [*lines, *text_lines.kept_records(runs_to_do().replaced_records(), "replaced")]
+    why_repeated = runs_to_do().why_repeated
+    lines = DryRun(CONFIG, MANIFEST, runs, runs_dir, why_repeated, change_of).lines(jobs)
+    files = (str(file) for job in jobs for file in job["output"])
+    paths = [runs[file].spec.path for file in files if file in runs]
+    return [*lines, *text_lines.kept_records(runs_to_do().replaced_records(paths), "replaced")]
 
 
 def say(lines):
@@ -213,7 +216,8 @@ def begin_console():
     if said and not INVOCATION.has_logger("sweep"):
         said += "; to follow its runs, add --logger sweep, which make setup installs"
     say([said] if said else [])
-    say(text_lines.kept_records(runs_to_do().replaced_records(), "replaced"))
+    paths = [spec.path for spec in JOBS.records_to_do().values()]
+    say(text_lines.kept_records(runs_to_do().replaced_records(paths), "replaced"))
     if said and CONSOLE.is_remote:
         wait_s = INVOCATION.latency_wait_s
         needed_s = max(each.latency_wait_s for each in CONFIG.platforms.values())

@@ -74,6 +74,13 @@ def test_an_override_of_the_memory_replaces_other_requests_of_memory() -> None:
     assert (asked["mem_mb"], asked["mem_mb_per_cpu"]) == (5000, 0)
 
 
+def test_two_requests_of_memory_are_refused() -> None:
+    words = [f"mem_mb={MEMORY}", "mem_mb_per_cpu=10"]
+    for order in (words, words[::-1]):
+        (refusal,) = resource_overrides.refusals("train", parse_overrides(*order))
+        assert f"mem_mb={MEMORY}" in refusal and "mem_mb_per_cpu=10" in refusal
+
+
 @pytest.mark.parametrize("word", ["runtime=attempt*10", "mem_mb=input.size_mb", "qos=f(wildcards)"])
 def test_an_expression_is_refused(word: str) -> None:
     with pytest.raises(config_validation.ConfigError, match="platforms"):

@@ -46,7 +46,7 @@ class Invocation:
 
     @property
     def has_base_files(self) -> bool:
-        """Return whether files that the Snakefile names count, next to the files of --configfile."""
+        """Return whether files that the Snakefile names count, too, next to --configfile."""
         return not self.workflow.config_settings.replace_workflow_config
 
     @property

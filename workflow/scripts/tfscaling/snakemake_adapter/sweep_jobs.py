@@ -52,12 +52,15 @@ class SweepJobs:
         self.workflow.dag.forcefiles.update(files)
 
     def forced(self, rule: str) -> frozenset[str]:
-        """Return the folders of the runs that the user forces by name, as with --forcerun.
+        """Return the folders of the runs that the user forces by name.
+
+        The user names a record after --forcerun, or as target with --force.
 
         `rule` is what the rule train is called. To be called when Snakemake builds its graph.
         """
         settings = self.workflow.dag_settings
-        names = {os.path.normpath(name) for name in settings.forcerun}
+        targets = settings.targets if settings.forcetargets else ()
+        names = {os.path.normpath(name) for name in (*settings.forcerun, *targets)}
         if settings.forceall or rule in names:
             return frozenset(self.runs)
         return frozenset(path for path in self.runs if self.record(path) in names)
