@@ -78,7 +78,9 @@ def begin(slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
             workdir_init=str(tmp_path),
             deployment_settings=SimpleNamespace(deployment_method=deployed),
             dag=SimpleNamespace(needrun_jobs=lambda: iter(jobs)),
-            dag_settings=SimpleNamespace(forcerun=(), forceall=False),
+            dag_settings=SimpleNamespace(
+                forcerun=(), forceall=False, forcetargets=False, targets=()
+            ),
         )
         swept = SweepJobs(workflow, runs, "results")
         return Outcome(SweepStart(config, manifest, (), swept, "train"), followed)
