@@ -36,8 +36,8 @@ class Contest:
     None where the best may be zero. `is_best`: every other one is shown to be worse, which takes
     more than a bound of 0, as two may be equally good. `against` is how much worse each other one
     is; all intervals hold together, and `bound` and `is_best` follow them, with CONFIDENCE for that
-    many `comparisons`. `order` has the others by their estimates, the best first. `worse` are the
-    undecided configurations that are shown to be worse than the one taken.
+    many `comparisons`. `order` has the others by their estimates, the best first. `worse` has
+    the undecided rivals that are shown to be worse than the one taken.
     """
 
     taken: PointRow

@@ -1,0 +1,177 @@
+"""The configuration, the planned runs, wildcard constraints, and look-ups for rules."""
+
+import functools
+import hashlib
+import json
+import os
+import sys
+from pathlib import Path
+
+import msgspec
+from tfscaling.console import text_lines
+from tfscaling.console.dry_run import DryRun
+from tfscaling.console.sweep_outcome import SweepOutcome
+from tfscaling.console.sweep_progress import SweepProgress
+from tfscaling.datasets.catalogue import DATASETS
+from tfscaling.files import atomic
+from tfscaling.launch.launchers import LAUNCHERS
+from tfscaling.page.plot_registry import PLOTS
+from tfscaling.record import run_states
+from tfscaling.record.metrics import METRICS
+from tfscaling.study import acceptance, grid, config_files, config_validation, platforms
+from tfscaling.study import run_spec, user_code, variants
+from tfscaling.study.config_types import AXES
+from tfscaling.study.registries import Registries
+from tfscaling.plan import retries, unrequested_runs
+from tfscaling.snakemake_adapter.sweep_jobs import SweepJobs
+from tfscaling.plan.sweep_start import SweepStart, handle_sigterm_in_thread
+from tfscaling.plan.to_do import RunRequests, RunsToDo
+from tfscaling.train.models import MODELS
+from tfscaling.train.strategies import STRATEGIES
+
+PLATFORMS_FILE = config_validation.PLATFORMS_FILE
+#: The configuration and the manifest of a plan, in the folder of the study.
+PLANNED = "details/planned"
+
+
+def config_sources():
+    """(name, content) of every configuration file and the command line, for error messages."""
+    names = INVOCATION.configuration_files
+    files = [(name, READ.get(name) or config_files.read(name)) for name in names]
+    has_platforms = "platforms" in config or not INVOCATION.has_base_files
+    if not has_platforms and os.path.exists(PLATFORMS_FILE):
+        # a module has the configuration that it is given and reads no file
+        files.insert(0, (PLATFORMS_FILE, config_files.read(PLATFORMS_FILE)))
+    return [*files, (config_validation.COMMAND_LINE, INVOCATION.command_line)]
+
+
+def merged_configuration():
+    """The configuration from all sources, as Snakemake merges it, but read by YAML 1.2."""
+    if INVOCATION.is_configured:
+        return {**dict(SOURCES).get(PLATFORMS_FILE, {}), **config}
+    return config_files.merge(SOURCES)
+
+
+def overridden_configuration():
+    """The merged configuration with what --set-resources and --default-resources change of it."""
+    merged, changes = INVOCATION.override_platforms(merged_configuration())
+    SOURCES.extend(changes)
+    return merged
+
+
+if refused := INVOCATION.refused_options():
+    raise WorkflowError("\n".join(refused))
+REGISTRIES = Registries(
+    MODELS, STRATEGIES, DATASETS, metrics=METRICS, plots=PLOTS, launchers=LAUNCHERS
+)
+try:
+    SOURCES = config_sources()
+    CONFIG, MANIFEST = acceptance.accept(overridden_configuration(), REGISTRIES, SOURCES)
+    if CONFIG.published.path:
+        from tfscaling.tables import published_results
+
+        published_results.check(CONFIG.published.path, SOURCES)
+except config_validation.ConfigError as error:
+    raise WorkflowError(str(error)) from None
+
+#: Rights that files do not get, for this process and for jobs; the user's own umask stays.
+UMASK, SHELL_UMASK = {
+    "owner": (0o077, "umask go=; "),
+    "group": (0o007, "umask o=; "),
+    "all": (0, ""),
+}[CONFIG.readable_by]
+shell.prefix(f"set -euo pipefail; {SHELL_UMASK}")
+if INVOCATION.is_main_process:
+    # before the first command is written there: the umask does not hold for Snakemake's own files
+    try:
+        atomic.restrict_folder(Path(".snakemake"), UMASK)
+    except PermissionError as error:
+        raise WorkflowError(f"{error}; expected your own folder, or `readable_by: all`") from None
+
+#: The study's folder. Runs and datasets are shared by studies.
+RESULTS = f"results/{CONFIG.study}"
+DETAILS = f"{RESULTS}/details"
+LOGS = f"results/logs/{CONFIG.study}"
+CONFIG_TEXT = msgspec.json.format(msgspec.json.encode(CONFIG).decode(), indent=1)
+#: Whether Snakemake draws jobs or files and starts none: the picture then has the axes that vary.
+IS_DRAWN = not {"--dag", "--filegraph"}.isdisjoint(sys.argv)
+#: Whether Snakemake deletes outputs; an option may be shortened.
+IS_DELETING = any(word.startswith("--delete-a") for word in sys.argv)
+#: The folder of a run below results/runs.
+RUN = run_spec.run_path(grid.wildcards_of(MANIFEST.runs if IS_DRAWN else ()), "{parameters}")
+#: Runs by their folder, in the order in which they start.
+RUNS = {run.spec.path: run for run in grid.randomised(MANIFEST.runs, CONFIG.seed)}
+PRIORITY = {path: len(RUNS) - place for place, path in enumerate(RUNS)}
+POINTS = dict.fromkeys(run.spec.point for run in MANIFEST.runs)
+#: Source files of custom functions and programs: a change regenerates the tables, and reruns none.
+USER_CODE = local(sorted({str(f) for r in MANIFEST.runs for f in user_code.of_run(r.spec).files()}))
+#: Name of prepared data → the specification of a run that reads it.
+PREPARED = {variants.data_of(run.spec): run.spec for run in MANIFEST.runs if run.spec.dataset}
+#: Files outside of `results`, to which a module's `prefix` does not apply: published results, and
+#: the tables of the study of `compare_with`.
+PUBLISHED = local(CONFIG.published.path) if CONFIG.published.path else []
+REFERENCE = local(config_validation.reference_files(CONFIG))
+
+
+wildcard_constraints:
+    **{axis: "[^/]+" for axis in (*AXES, "dataset")},
+    parameters="[0-9a-f]+",
+    round=r"[1-9]\d*",
+
+
+def verbatim(value):
+    """A function that returns the value: Snakemake takes braces in plain texts for wildcards."""
+    return lambda wildcards: value
+
+
+@functools.cache
+def checksum_of_code():
+    """The SHA-256 of the source of tables and page: changed code regenerates them."""
+    of_jobs = ("cluster", "datasets", "launch", "train")
+    packages = [path for path in SCRIPTS.glob("tfscaling/*") if path.name not in of_jobs]
+    files = [each for path in packages for each in path.rglob("*") if each.suffix in (".py", ".j2")]
+    texts = [each.read_bytes() for each in sorted([*files, *SCRIPTS.parent.glob("report/page.*")])]
+    return hashlib.sha256(b"\0".join(texts)).hexdigest()
+
+
+def code_of_tables(wildcards):
+    """A parameter in place of a hundred input files, which graphs and lists would show."""
+    return checksum_of_code()
+
+
+def exported(kind, files):
+    """The named outputs `files` if `export` has the kind of files, else none."""
+    return files if kind in CONFIG.export else {}
+
+
+def planned(wildcards):
+    """The specification of the run of a job."""
+    path = RUN.format(**wildcards)
+    if path not in RUNS:
+        why = "" if INVOCATION.is_main_process else ": its files were changed while the job waited"
+        raise WorkflowError(f"{path} is not in the grid of the configuration{why}")
+    return RUNS[path].spec
+
+
+#: Nodes, tasks, gres, partition, … of runs, as `platforms.slurm_resources` has them.
+RESOURCES = platforms.resource_functions(CONFIG.platforms, POINTS, lambda w: planned(w).point)
+
+
+@platforms.with_signature
+def run_priority(wildcards):
+    """Runs start in random order, repeat by repeat."""
+    return PRIORITY.get(RUN.format(**wildcards), 0)
+
+
+@platforms.with_signature
+def prepared_dataset(wildcards):
+    """The file that the ranks of a run read; none for a user program.
+
+    Data that is prepared again repeats no finished run.
+    """
+    spec = planned(wildcards)
+    if spec.dataset is None:
+        return []
+    file = f"results/datasets/{variants.data_of(spec)}.npz"
+    is_to_do = not INVOCATION.is_main_process or spec.path in runs_to_do().paths
+    return file if is_to_do else ancient(file)

@@ -1,0 +1,141 @@
+"""Resources of rule train that Snakemake's options override: honoured as configuration, or refused.
+
+`--set-resources` and `set-resources` of profiles change keys of the platforms before the
+configuration is validated. Plan, budget, sbatch line, records and tables then have the same values.
+Defaults of `--default-resources` fill keys that a platform leaves open. An override of what the
+grid sets, as of nodes, is refused.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tfscaling.study.config_validation import RawConfig
+
+#: Snakemake resource → the platforms' key of the same meaning.
+KEYS = {
+    "runtime": "runtime_min",
+    "slurm_partition": "partition",
+    "slurm_account": "account",
+    "qos": "qos",
+    "constraint": "constraint",
+    "mem_mb": "mem_mb",
+    "mem_mb_per_cpu": "mem_mb_per_cpu",
+    "stall_timeout_s": "stall_timeout_s",
+    "latency_wait_s": "latency_wait_s",
+}
+#: Keys that exclude each other.
+_MEMORY = ("mem_mb", "mem_mb_per_cpu", "mem_mb_per_gpu")
+#: Keys whose values are texts.
+_TEXTS = ("partition", "account", "qos", "constraint")
+#: Defaults that fill open keys: rule train sets all other resources itself, and no memory default
+#: may limit a measurement.
+DEFAULTS = ("slurm_partition", "slurm_account", "qos", "constraint")
+_CLUSTERS = "one sweep per cluster: --config cluster=NAME"
+#: Resource → what to change instead.
+REFUSED = {
+    "nodes": "nodes of the grid",
+    "tasks": "tasks_per_node of the grid",
+    "tasks_per_node": "tasks_per_node of the grid",
+    "tasks_per_gpu": "tasks_per_node of the grid",
+    "gpu": "gpus_per_node of the grid",
+    "gpu_model": "gpu_gres of the platform",
+    "gres": "gpus_per_node of the grid and gpu_gres of the platform",
+    "cpus_per_task": "cpus_per_node of the platform",
+    "cpus_per_gpu": "cpus_per_node of the platform",
+    "threads": "cpus_per_node of the platform",
+    "slurm_extra": "extra of the platform",
+    "reservation": "reservation of the platform",
+    "mpi": "launcher and mpi of the platform",
+    "cluster": _CLUSTERS,
+    "clusters": _CLUSTERS,
+    "slurm_cluster": _CLUSTERS,
+    "training_runs": "--resources training_runs=N",
+}
+
+
+def platform_keys(overrides: Mapping[str, Any]) -> dict[str, object]:
+    """Return key of a platform → value, for the overrides that are honoured.
+
+    Args:
+        overrides: Resource → its value as Snakemake gives it, a number, a text, or an object whose
+            attribute `raw` is one of these.
+    """
+    values = {KEYS[name]: _plain(given) for name, given in overrides.items() if name in KEYS}
+    # a request for memory replaces all requests of the platform
+    replaced = () if values.keys().isdisjoint(_MEMORY) else _MEMORY
+    memory: dict[str, object] = dict.fromkeys(replaced)
+    texts = {key: str(value) for key, value in values.items() if key in _TEXTS and _is_int(value)}
+    return {**memory, **values, **texts}
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int)
+
+
+def _plain(given: Any) -> Any:
+    """Return a number or a text without its quotes; other expressions remain texts."""
+    value = getattr(given, "raw", given)
+    if isinstance(value, str):
+        with contextlib.suppress(ValueError, SyntaxError):
+            return ast.literal_eval(value)
+    return value
+
+
+def override_platforms(
+    merged: RawConfig, overrides: Mapping[str, Any], defaults: Mapping[str, Any]
+) -> tuple[RawConfig, RawConfig]:
+    """Return what the overrides and the defaults change of a configuration's platforms.
+
+    Args:
+        merged: The configuration that all files and the command line give.
+        overrides: Resources of rule train by `--set-resources`.
+        defaults: Resources of all rules by `--default-resources`.
+
+    Returns:
+        Two parts of a configuration: one from the overrides, one from the defaults.
+    """
+    platforms = merged.get("platforms")
+    if not isinstance(platforms, dict):
+        return {}, {}
+    forced = platform_keys(overrides)
+    open_keys = platform_keys({name: defaults[name] for name in DEFAULTS if name in defaults})
+    filled = {
+        name: {key: value for key, value in open_keys.items() if platform.get(key) is None}
+        for name, platform in platforms.items()
+        if isinstance(platform, dict)
+    }
+    given = {name: dict(forced) for name in filled} if forced else {}
+    filled = {name: keys for name, keys in filled.items() if keys}
+    return {"platforms": given} if given else {}, {"platforms": filled} if filled else {}
+
+
+def merged(configuration: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the configuration with the change of its platforms; neither is changed itself."""
+    if not change:
+        return {**configuration}
+    changed = change["platforms"]
+    platforms = {
+        name: {**keys, **changed[name]} if name in changed else keys
+        for name, keys in configuration["platforms"].items()
+    }
+    return {**configuration, "platforms": platforms}
+
+
+def refusals(rule: str, overrides: Mapping[str, Any]) -> Iterator[str]:
+    """Yield why overrides of the rule's resources are not possible, with what to change instead."""
+    memory = [f"{rule}:{name}={_plain(overrides[name])}" for name in _MEMORY if name in overrides]
+    if len(memory) > 1:
+        yield (
+            f"--set-resources {' '.join(memory)}: not allowed, because a job requests memory in "
+            "one way; keep one of them"
+        )
+    for name, value in overrides.items():
+        if name in REFUSED:
+            yield (
+                f"--set-resources {rule}:{name}={_plain(value)}: not allowed, because the "
+                f"configuration decides what is measured; change {REFUSED[name]}"
+            )

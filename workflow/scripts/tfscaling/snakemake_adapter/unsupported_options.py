@@ -1,0 +1,80 @@
+"""Options of Snakemake under which runs would not be what the configuration describes.
+
+A sweep with one of them is refused before its first run. docs/command-line.md lists all options.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Mapping
+from typing import Any
+
+from tfscaling.snakemake_adapter import resource_overrides
+
+#: What nodes share with the machine of the sweep: ranks read datasets, rules read records.
+_SHARED = frozenset(("input-output", "persistence", "sources"))
+
+
+def refusals(
+    rule: str, resources: Any, storage: Any, groups: Any = None, remote: Any = None
+) -> Iterator[str]:
+    """Yield what is wrong with the options, one line each, with what to do instead.
+
+    Args:
+        rule: The name of rule train, which a module may change.
+        resources: Snakemake's settings of resources.
+        storage: Its settings of storage.
+        groups: Its settings of groups; None before they are known.
+        remote: Its settings of remote jobs.
+    """
+    yield from resource_overrides.refusals(rule, resources.overwrite_resources.get(rule) or {})
+    if rule in resources.overwrite_threads:
+        yield (
+            f"--set-threads {rule}=…: not allowed, because threads follow from the CPUs of a rank; "
+            f"change {resource_overrides.REFUSED['threads']}"
+        )
+    group = groups.overwrite_groups.get(rule) if groups else None
+    if group:
+        yield (
+            f"--groups {rule}={group}: not allowed, because runs of one group share a job "
+            "and its nodes; profiles/allocation makes all runs in one allocation, apart from each "
+            "other"
+        )
+    if remote and remote.immediate_submit:
+        yield "--immediate-submit: not allowed, because the executor follows and retries the runs"
+    if storage.all_temp:
+        yield "--all-temp: not allowed, because it deletes records when the tables have read them"
+    if provider := storage.default_storage_provider:
+        yield (
+            f"--default-storage-provider {provider}: not allowed, because the ranks of a run write "
+            "to one folder; start the sweep in a folder that the nodes share, without this option"
+        )
+    elif missing := _SHARED - {str(usage) for usage in storage.shared_fs_usage}:
+        yield (
+            f"--shared-fs-usage lacks {', '.join(sorted(missing))}: not allowed; start the sweep "
+            "in a folder that the nodes share"
+        )
+
+
+def overridden_resources(
+    rule: Any, planned: Mapping[str, object], overrides: Container[str]
+) -> str:
+    """Return why resources of rule train differ by `use rule … with:`, or "".
+
+    Args:
+        rule: Snakemake's rule.
+        planned: The resources that the workflow gives to it: values, and functions of wildcards.
+        overrides: Resources that `--set-resources` changes, which the configuration has.
+    """
+    changed = [
+        name
+        for name, value in planned.items()
+        if name not in overrides
+        and (name not in rule.resources or not (callable(value) or rule.resources[name] == value))
+    ]
+    if not changed:
+        return ""
+    return (
+        f"rule {rule.name}: `with: resources:` replaces {', '.join(sorted(changed))}, and plan and "
+        "records would not have it. Set keys of the platform in the module's `config`, as "
+        f"runtime_min and partition, or use --set-resources {rule.name}:runtime=…"
+    )
