@@ -6,8 +6,8 @@ lines of the console in README and tutorials, made by the workflow from kept run
 With --measure NAME: the runs themselves, which are kept next to this file, and the samples.
 
 INPUTS   runs.csv, epochs.csv and config.yaml of kept pages, in folders next to this file, the
-         demo's as `make demo` wrote them; docs/repeats-study/runs.csv;
-         resources/published_results.csv; config/; Chromium
+         demo's as `make demo` wrote them; studies/repeats/runs.csv;
+         resources/published_results.csv; config/; studies/; Chromium
 OUTPUTS  <page>/report.html, tables and plots below --folder; <page>-<width>.png next to this file;
          or <page>.html in the folder of --examples; with --samples the pages of SAMPLES
 """
@@ -46,8 +46,8 @@ from tfscaling.tables.row_values import point_of  # noqa: E402
 from tfscaling.train.models import MODELS  # noqa: E402
 from tfscaling.train.strategies import STRATEGIES  # noqa: E402
 
-#: The runs of config/repeats-study.yaml.
-REPEATS = ROOT / "docs/repeats-study/runs.csv"
+#: The runs of studies/repeats/config.yaml.
+REPEATS = ROOT / "studies/repeats/runs.csv"
 #: Width → height of a first screen, in pixels.
 SCREENS = {1300: 850, 400: 800}
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -121,9 +121,9 @@ def kept_page(name: str, overlay: Path | None = None, project: Path = ROOT) -> E
     return Example(overlay or folder / "config.yaml", {}, runs, folder / "epochs.csv", project)
 
 
-_PUBLISHED = ROOT / "config/published.yaml"
+_PUBLISHED = ROOT / "studies/published/config.yaml"
 _BLOCKS: Any = config_files.read(_PUBLISHED)["grid"]
-_REPEATS = ROOT / "config/repeats-study.yaml"
+_REPEATS = ROOT / "studies/repeats/config.yaml"
 PUBLISHED = Example(
     _PUBLISHED,
     {
@@ -237,7 +237,8 @@ def make(example: Example, folder: Path) -> Path:
 
 
 def _make(example: Example, folder: Path) -> Path:
-    files = (ROOT / "config/platforms.yaml", example.overlay)
+    platforms = ("config/platforms.yaml", "provision/clouds/platforms.yaml")
+    files = (*(ROOT / file for file in platforms), example.overlay)
     raw = config_files.merge([(str(path), config_files.read(path)) for path in files])
     config = config_validation.validate({**raw, **example.changes})
     manifest = acceptance.plan(config, Registries(MODELS, STRATEGIES, DATASETS))

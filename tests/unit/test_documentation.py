@@ -265,8 +265,9 @@ def test_the_readme_begins_with_ratios_of_the_published_results() -> None:
 
 def test_every_overlay_is_in_a_page() -> None:
     text = "\n".join((REPOSITORY / page).read_text() for page in PAGES)
-    overlays = [path.name for path in (REPOSITORY / "config").glob("*.yaml")]
-    assert [name for name in overlays if f"config/{name}" not in text] == []
+    overlays = [*REPOSITORY.glob("config/*.yaml"), *REPOSITORY.glob("studies/*/*.yaml")]
+    names = [str(path.relative_to(REPOSITORY)) for path in overlays]
+    assert len(names) > 10 and [name for name in names if name not in text] == []
 
 
 def test_the_citation_has_the_newest_version() -> None:

@@ -20,6 +20,7 @@ from tfscaling.record import attempts, run_record, step_estimates
 from tfscaling.record.attempts import Spent
 from tfscaling.record.run_record import RunRecord
 from tfscaling.record.run_states import RunState
+from tfscaling.snakemake_adapter.submission import Submission, submission_line
 from tfscaling.study import platforms, variants
 from tfscaling.study.config_types import AUTO, POINT_AXES, Budget, Config, Recipe
 from tfscaling.study.config_validation import Sources, problem
@@ -409,3 +410,15 @@ def budget_problems(config: Config, made: Plan, sources: Sources = ()) -> list[s
         shown = int(limit) if limit.is_integer() else limit
         found.append(problem(["budget", key], shown, reason, sources))
     return found
+
+
+def submitted(rows: Iterable[PlanRow], config: Config, how: Submission) -> list[PlanRow]:
+    """Return the rows with the `submission` of their runs."""
+    return [
+        row
+        if row.runs is None
+        else replace(
+            row, submission=submission_line(config.platforms[row.platform], row.geometry, how)
+        )
+        for row in rows
+    ]

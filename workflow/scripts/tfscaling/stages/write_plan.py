@@ -29,13 +29,13 @@ from tfscaling.plan import (
     local_checks,
     preflight,
     queue_waits,
-    sweep_jobs,
 )
 from tfscaling.plan.costed_plan import PlanRow
-from tfscaling.plan.sweep_jobs import Submission
 from tfscaling.record import run_record, step_estimates
 from tfscaling.record.run_states import RERUN_STALE
 from tfscaling.search import study_searches
+from tfscaling.snakemake_adapter import submission
+from tfscaling.snakemake_adapter.submission import Submission
 from tfscaling.stages.study_folder import StudyFolder
 from tfscaling.study import variants
 from tfscaling.study.config_types import AUTO, AUTO_STEPS, Budget, Config
@@ -91,8 +91,8 @@ def answered(
 
     Slurm is only asked with an executor that submits to it; jobs are tested and not started.
     """
-    rows = sweep_jobs.submitted(made.rows, config, how)
-    if how.executor not in sweep_jobs.SLURM:
+    rows = costed_plan.submitted(made.rows, config, how)
+    if how.executor not in submission.SLURM:
         return rows, []
     held = [*allocations(rows, config)] if how.executor == ALLOCATION else []
     try:
