@@ -37,10 +37,13 @@ BLOCKS = [
 ]
 
 
-def sources_of(block: str) -> list[tuple[str, dict[str, Any]]]:
+def sources_of(page: str, block: str) -> list[tuple[str, dict[str, Any]]]:
     """Return the files that a reader has: the platforms, a small study if needed, the block."""
     content = yaml.safe_load(block)
     platforms: dict[str, Any] = dict(config_files.read(REPOSITORY / "config/platforms.yaml"))
+    if page.startswith("docs/clouds/"):
+        clouds = config_files.read(REPOSITORY / "provision/clouds/platforms.yaml")
+        platforms["platforms"] |= clouds["platforms"]
     if "grid" in content and "recipes" in content:
         return [("config/platforms.yaml", platforms), ("block.yaml", content)]
     recipes = {
@@ -86,6 +89,6 @@ def test_a_block_is_planned(
     write_files_of_reader(page, block)
     for absolute in ("/shared/envs/my-conda-env", "/data/mnist"):
         block = block.replace(absolute, sys.prefix)
-    sources = sources_of(block)
+    sources = sources_of(page, block)
     _, manifest = acceptance.accept(config_files.merge(sources), REGISTRIES, sources)
     assert manifest.runs
