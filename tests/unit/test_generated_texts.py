@@ -24,7 +24,7 @@ CONFIGURATIONS: dict[str, str | None] = dict.fromkeys(
     str(path.relative_to(REPOSITORY))
     for pattern in (
         *("config/*.yaml", "examples/*/config.yaml", ".test/config/*.yaml"),
-        "docs/screenshots/*/config.yaml",
+        *("docs/screenshots/*/config.yaml", "studies/*/*.yaml", "provision/clouds/platforms.yaml"),
     )
     for path in sorted(REPOSITORY.glob(pattern))
 ) | {"resources/own/config.yaml": "own"}
@@ -36,6 +36,11 @@ def generate(repository: Path, *arguments: str) -> subprocess.CompletedProcess[s
     return subprocess.run(
         [sys.executable, str(script), *arguments], text=True, capture_output=True, check=False
     )
+
+
+def test_limits_and_texts_are_those_of_the_types() -> None:
+    done = generate(REPOSITORY, "--check")
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_new_key_reaches_schema_and_readme(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from builders import raw_config
 from snakemake.cli import parse_set_resources
 from snakemake.resources import Resources
-from tfscaling.plan import resource_overrides, unsupported_options
+from tfscaling.snakemake_adapter import resource_overrides, unsupported_options
 from tfscaling.study import config_validation, platforms
 from tfscaling.study.geometry import Geometry
 
