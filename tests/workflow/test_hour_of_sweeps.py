@@ -244,7 +244,7 @@ def kill_a_forced_run(session: Session, draw: random.Random) -> None:
 
 def edit_the_program_and_undo_it(session: Session, draw: random.Random) -> None:
     program = session.project.folder / "program.py"
-    program.write_text(f"{PROGRAM}# edited\n")
+    program.write_text(f"{PROGRAM}print('edited')\n")
     assert "rerun=stale" in session.call(fails=True)
     program.write_text(PROGRAM)
     session.call()
