@@ -31,7 +31,12 @@ def test_plan_and_partial_leave_the_lock_and_other_commands_are_refused(tmp_path
     start = ["--snakefile", str(REPOSITORY / "Snakefile"), "--configfile", "overlay.yaml"]
     start += ["--profile", str(REPOSITORY / "profiles/local")]
     # last the sweep itself
-    program = [sys.executable, "user.py", *start, "partial --nolock,plan,partial,"]
+    program = [
+        sys.executable,
+        "user.py",
+        *start,
+        "partial --nolock,plan,--dry-run,--summary,clean_runs,partial,",
+    ]
     project.overlay(
         {
             "grid": [{"platform": "laptop", "strategy": "own", "recipe": "user", "nodes": 1}],
@@ -46,6 +51,11 @@ def test_plan_and_partial_leave_the_lock_and_other_commands_are_refused(tmp_path
     status, output, locks = found.pop("plan")
     assert status == 0 and "Plan of the runs" in output, output
     assert locks
+    for option in ("--dry-run", "--summary"):
+        status, output, locks = found.pop(option)
+        assert status == 0, (option, output)
+        assert locks, option
+    assert len(found) == 3
     for target, (status, output, locks) in found.items():
         assert status == 1 and "--unlock" in output, (target, output)
         assert locks, target

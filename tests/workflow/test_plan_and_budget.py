@@ -147,3 +147,14 @@ def test_a_sweep_beyond_the_budget_is_refused_before_any_submission(
     assert "5.00 or more" in line
     assert not submitted(slurm)
     assert [path.name for path in (project.folder / "results").iterdir()] == ["datasets"]
+
+
+@pytest.mark.parametrize(("wait_s", "is_warned"), [(3, True), (600, False)])
+def test_a_shorter_wait_for_files_than_the_platforms_is_reported(
+    wait_s: int, is_warned: bool, project: Project, slurm: dict[str, str]
+) -> None:
+    """Whatever the profile has: runs whose files come later would count as failed."""
+    words = ("--latency-wait", str(wait_s), *FAST)
+    done = project.snakemake(*words, profile="slurm", environ=slurm, check=False)
+    assert submitted(slurm)
+    assert (f"--latency-wait {wait_s}: a platform's latency_wait_s is" in done.stdout) is is_warned

@@ -148,8 +148,8 @@ def test_an_edit_whose_runs_failed_is_undone_without_a_new_run(swept: Project) -
     attempts = attempts_of(swept)
     assert "2 of 2 runs are finished" in swept.snakemake("plan").stdout
     swept.snakemake("--touch")
-    listed = swept.snakemake("--list-changes", "params").stdout
-    assert "run.json" not in listed
+    for change in ("params", "code", "input"):  # as for `-R $(snakemake --list-changes params)`
+        assert "run.json" not in swept.snakemake("--list-changes", change).stdout
     shutil.rmtree(swept.folder / ".snakemake/metadata")
     for words in ((), ("--rerun-triggers", "mtime"), ("--rerun-triggers", "params", "code")):
         assert swept.planned(*words) == set()

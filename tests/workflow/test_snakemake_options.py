@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import random
 import re
 from pathlib import Path
@@ -11,6 +12,8 @@ from typing import Any
 import pytest
 import yaml
 from project import Project
+from tfscaling.study import grid
+from tfscaling.study.manifest import Manifest
 
 SLEEP: dict[str, Any] = {
     "grid": [
@@ -138,12 +141,19 @@ def test_replace_workflow_config_leaves_only_the_given_files(project: Project) -
 
 
 @pytest.mark.parametrize("options", [["--cores", "2"], ["--resources", "mem_mb=4000"]], ids=str)
-def test_runs_on_this_machine_are_made_one_at_a_time_without_the_profile(
+def test_runs_on_this_machine_are_made_one_at_a_time_in_the_order_of_the_seed(
     options: list[str], project: Project
 ) -> None:
-    project.overlay(SLEEP)
+    """Without our profile, and with options that replace its limits."""
+    project.overlay({**SLEEP, "seed": random.randrange(1000)})
     project.snakemake(*options, profile=None if "--cores" in options else "local")
     assert {row["shared_with"] for row in project.table("results/main/runs.csv")} <= {"0", "0.0"}
+    details = project.folder / "results/main/details"
+    seed = json.loads((details / "config.json").read_text())["seed"]
+    planned = grid.randomised(Manifest.read(details / "manifest.json").runs, seed)
+    records = project.of_runs("run.json")
+    made = [path.parent for path in sorted(records, key=lambda path: path.stat().st_mtime_ns)]
+    assert made == [project.folder / "results/runs" / run.spec.path for run in planned]
 
 
 def test_times_of_runs_that_overlapped_are_not_compared(project: Project) -> None:
