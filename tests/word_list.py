@@ -46,6 +46,8 @@ INSTEAD = {
     r"the_same_of": "repeat the noun",
     r"of_which": "whose, or a new sentence",
     r"those_of": "repeat the noun",
+    r"stands?_(in|before|below|only|already|next)": "is, is listed, exists",
+    r"says?_why": "give the reason",
     r"(?<!so )that_of": "repeat the noun",
 }
 #: Constructions that are searched in packages with rewritten texts only.

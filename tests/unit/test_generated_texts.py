@@ -38,6 +38,11 @@ def generate(repository: Path, *arguments: str) -> subprocess.CompletedProcess[s
     )
 
 
+def test_limits_and_texts_are_those_of_the_types() -> None:
+    done = generate(REPOSITORY, "--check")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_a_new_key_reaches_schema_and_readme(tmp_path: Path) -> None:
     for name in ("workflow", "config", "docs"):
         shutil.copytree(REPOSITORY / name, tmp_path / name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import generator
 import msgspec
@@ -11,7 +12,7 @@ import pytest
 from builders import a_record, rank_events, write_events
 from msgspec.structs import replace
 from tfscaling.record import attempts, run_record
-from tfscaling.record.attempts import Beginning, Cause, FailureReport
+from tfscaling.record.attempts import Beginning, Cause, FailureReport, UserLine
 from tfscaling.record.rank_report import ResumePoint
 from tfscaling.record.run_record import RunRecord
 
@@ -38,6 +39,23 @@ def test_a_finished_attempt_keeps_its_record_the_first_log_and_an_archive_of_the
         assert set(archive.getnames()) == logs
     attempts.tidy(tmp_path)  # again, after an interruption
     assert (tmp_path / attempts.LOGS).exists()
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({}, "rank_died: gone"),
+        ({"rank": 0}, "rank_died: rank 0: gone"),
+        ({"rank": 2, "host": "n1"}, "rank_died: rank 2 on n1: gone"),
+        ({"rank": 2, "log": "a/rank-2.log"}, "rank_died: rank 2: gone; log: a/rank-2.log"),
+        ({"message": "gone; log: a.log", "log": "a.log"}, "rank_died: gone; log: a.log"),
+        ({"place": UserLine(file="net.py", line=3)}, "rank_died: net.py:3: gone"),
+    ],
+)
+def test_a_cause_in_words_has_rank_host_line_and_log_if_they_are_known(
+    fields: dict[str, Any], sentence: str
+) -> None:
+    assert Cause(**{"kind": "rank_died", "message": "gone", **fields}).sentence == sentence
 
 
 def attempt(run: Path, number: int, began_with: int, reached: int | None) -> Path:

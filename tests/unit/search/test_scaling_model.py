@@ -47,6 +47,19 @@ def test_other_odd_runs_are_a_second_mode_of_their_configuration(
     assert pooled < (3 * SD) ** 2
 
 
+@pytest.mark.parametrize(("deviations", "is_odd"), [(2.7, False), (3.4, True)])
+def test_a_run_beyond_three_deviations_is_odd(deviations: float, is_odd: bool) -> None:
+    owners = np.repeat(np.arange(40), REPEATS)
+    logs = np.random.default_rng(3).normal(0, SD, len(owners))
+    _, pooled, _ = scatter(owners, logs)
+    logs[:REPEATS] = 0
+    logs[0] = deviations * math.sqrt(pooled)
+    own = logs[:REPEATS].var(ddof=1)
+    variance, _, _ = scatter(owners, logs)
+    # of others the runs of all configurations together say more
+    assert variance[0] == pytest.approx(own) if is_odd else variance[0] < 0.97 * own
+
+
 def test_before_there_are_repeats_runs_have_the_usual_scatter() -> None:
     variance, pooled, freedom = scatter(np.arange(5), drawn(0)[:5])
     assert variance.tolist() == [SCATTER**2] * 5

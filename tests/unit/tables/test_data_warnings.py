@@ -173,6 +173,7 @@ def test_points_with_few_runs_are_counted_once_for_all(tmp_path: Path) -> None:
     planned = written(config_of(nodes=[1, 2, 3, 4], repeats=5), tmp_path)
     (only,) = found(planned, tmp_path).values()
     assert (only.kind, only.runs, nodes_of(only)) == ("few_runs", 20, [1, 2, 3, 4])
+    assert "all 4 " in only.text and "4 of 4" not in only.text
 
 
 def test_what_runs_warn_of_themselves_is_said_once_for_all_of_them(tmp_path: Path) -> None:

@@ -1,0 +1,101 @@
+"""The scaling evidence for an application for compute time, by records with known times."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import manifest_of, study_folder, valid_config, write_failure, write_record
+from tfscaling.stages import write_proposal, write_tables
+from tfscaling.stages.study_folder import StudyFolder
+
+#: Nodes → seconds of each of its runs.
+TIMES_S = {1: 3600.0, 2: 2000.0}
+
+
+def study_of(folder: Path, runs: dict[int, int], **changes: Any) -> StudyFolder:
+    """A study on one and on two nodes, with this many valid runs of each; others failed."""
+    others = [((name,), value) for name, value in changes.items()]
+    config = valid_config((("grid", 0, "repeats"), 6), *others)
+    planned = manifest_of(config)
+    for run in planned.runs:
+        nodes = run.spec.point.nodes
+        if run.spec.repeat <= runs[nodes]:
+            write_record(folder / "runs", run, TIMES_S[nodes])
+        elif not run.extra_repeat:
+            write_failure(folder / "runs", run)
+    study = study_folder(folder / "study", config, planned)
+    for stage in (write_tables.collect, write_tables.compare, write_tables.analyse):
+        stage(study)
+    return study
+
+
+@pytest.fixture(autouse=True)
+def without_pandoc(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+
+def proposal_of(study: StudyFolder) -> str:
+    write_proposal.run(study)
+    return (study.folder / "proposal/proposal.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("runs", "times"),
+    [({1: 1, 2: 1}, "once"), ({1: 6, 2: 6}, "6 times"), ({1: 6, 2: 3}, "3 to 6 times")],
+)
+def test_the_text_counts_the_valid_runs_of_each_configuration(
+    runs: dict[int, int], times: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(write_proposal, "PLOTTED", ())
+    text = proposal_of(study_of(tmp_path, runs))
+    assert f"was trained {times}, " in text and "from the trainer's first line" in text
+
+
+def test_a_proposal_requests_the_node_hours_of_the_recommended_configuration(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = study_of(tmp_path, {1: 6, 2: 6}, proposal={"trainings": 3, "margin": 0.5})
+    text = proposal_of(study)
+    assert text.startswith("# Scaling of main\n")
+    rows = [line.split("|") for line in text.splitlines() if "[records](" in line and "|" in line]
+    hours = [float(row[-3]) for row in rows]
+    assert hours == pytest.approx([1.0, 2 * 2000 / 3600], rel=0.01)
+    each, total = re.findall(r"([\d.]+) node-hours", text)
+    # with launch and evaluations, but without the end of the ranks
+    runs = study.read("runs").query("nodes == 2")
+    time_s = (runs["wall_time_s"] - runs["teardown_time_s"]).median()
+    assert float(each) == pytest.approx(2 * time_s / 3600, rel=1e-3)
+    assert float(total) == pytest.approx(float(each) * 3 * 1.5, rel=1e-3)
+    assert "do not decide" not in text and "projected" not in text
+    pictures = re.findall(r"!\[.*\]\((.*)\)", text)
+    assert len(pictures) == 2
+    assert all((study.folder / "proposal" / name).stat().st_size > 1000 for name in pictures)
+    printed = capsys.readouterr().out
+    assert str(study.folder / "proposal/proposal.md") in printed and "pypandoc_binary" in printed
+
+
+def test_facts_are_those_of_the_valid_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(write_proposal, "PLOTTED", ())
+    study = study_of(tmp_path, {1: 1, 2: 0}, comparison={"title": "A title"})
+    text = proposal_of(study)
+    runs = study.read("runs")
+    valid = runs[runs["status"] == "ok"]
+    assert text.startswith("# Scaling of A title\n")
+    left_out = set(study.read("comparison")["status"]) - {"ok"}
+    assert left_out and f"exist ({', '.join(sorted(left_out))})" in text
+    for column in ("cpu_model", "python", "tensorflow"):
+        (value,) = set(valid[column])
+        assert f": {value}\n" in text
+    assert "- torch: " not in text
+    # a single run decides nothing
+    assert "so far; the runs do not decide it" in text
+
+
+def test_without_a_measured_time_there_is_no_proposal(tmp_path: Path) -> None:
+    study = study_of(tmp_path, {1: 0, 2: 0})
+    with pytest.raises(SystemExit, match="no run has a time yet"):
+        write_proposal.run(study)
+    assert not (study.folder / "proposal").exists()
