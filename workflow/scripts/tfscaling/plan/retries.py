@@ -151,7 +151,7 @@ class SlurmSweep:
             self._write(cause, spec, None, output.parent)
 
     def fails_again(self, output: Path) -> bool:
-        """Whether the run that was to leave this record failed for what will be there again."""
+        """Return whether a run failed for a cause that a retry would meet again."""
         cause = attempts.cause_of(output.parent) if output.name == run_record.RECORD else None
         if cause is None:
             return False
