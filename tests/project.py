@@ -123,7 +123,7 @@ class Project:
         """The ends of the runs' logs, for the message of a failed test."""
         return "\n".join(
             f"--- {path}\n{path.read_text(errors='replace')[-1500:]}"
-            for path in self.of_runs("launch.log")
+            for path in self.files_of_runs("launch.log")
         )[-12000:]
 
     def planned(self, *arguments: str, config: list[str] | None = None) -> set[str]:
@@ -142,7 +142,7 @@ class Project:
         with (self.folder / name).open() as file:
             return list(csv.DictReader(file))
 
-    def of_runs(self, name: str) -> list[Path]:
+    def files_of_runs(self, name: str) -> list[Path]:
         """Return the files of this name in the runs' folders.
 
         A search in all folders would fail while runs remove folders of their attempts.
@@ -151,17 +151,17 @@ class Project:
 
     def records(self) -> list[dict[str, Any]]:
         """All run records, their ranks with all keys."""
-        found = [json.loads(path.read_text()) for path in self.of_runs("run.json")]
+        found = [json.loads(path.read_text()) for path in self.files_of_runs("run.json")]
         return [{**each, "ranks": [*completed(each.get("ranks", ()))]} for each in found]
 
     def made(self) -> dict[Path, int]:
         """When each run and dataset was made, in nanoseconds since the epoch."""
-        files = [*self.of_runs("run.json"), *self.folder.glob("results/datasets/*.npz")]
+        files = [*self.files_of_runs("run.json"), *self.folder.glob("results/datasets/*.npz")]
         return {path: path.stat().st_mtime_ns for path in files}
 
     def failures(self) -> list[dict[str, Any]]:
         """All failure reports of runs without a record."""
-        return [json.loads(path.read_text()) for path in self.of_runs("failure.json")]
+        return [json.loads(path.read_text()) for path in self.files_of_runs("failure.json")]
 
     def drivers(self) -> list[int]:
         """Process numbers of the sweeps that run here: they have their logs open."""

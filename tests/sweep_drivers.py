@@ -114,7 +114,7 @@ class Watch:
                 self.seen.setdefault(path, path.read_text())
 
     def records(self) -> list[Path]:
-        return self._project.of_runs("run.json")
+        return self._project.files_of_runs("run.json")
 
 
 def queue(cluster: Cluster) -> dict[str, str]:

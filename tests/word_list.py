@@ -63,7 +63,7 @@ CONSTRUCTIONS = {
 #: Packages of the library with rewritten texts, but for single modules.
 REWRITTEN = [
     *("cluster", "conclusions", "console", "datasets", "files", "launch", "page", "plan", "record"),
-    *("search", "stages", "study", "tables", "train"),
+    *("search", "snakemake_adapter", "stages", "study", "tables", "train"),
 ]
 NOT_YET: tuple[str, ...] = ()
 _BREAK = r"(?:\s+|[\"']\s*\n\s*f?[\"']|\s*\n\s*(?:#:?|//|\*)\s*)"

@@ -109,7 +109,7 @@ def test_a_sweep_outlives_a_controller_that_is_away(
     program.chmod(0o755)
     project.overlay(configuration("silences_slurm"))
 
-    def bring_back() -> None:
+    def restart_controller() -> None:
         wait_for(lambda: "Slurm does not take jobs now" in log_of(project), "a waiting submission")
         cloud.start_controller()
         wait_for(lambda: "Slurm does not answer" in log_of(project), "a look without an answer")
@@ -117,7 +117,7 @@ def test_a_sweep_outlives_a_controller_that_is_away(
         cloud.start_controller()
 
     with ThreadPoolExecutor(1) as pool:
-        back = pool.submit(bring_back)
+        back = pool.submit(restart_controller)
         back.add_done_callback(project.end_if_failed)
         project.snakemake(
             "--until", "train", "--retries", "0", profile="slurm",

@@ -15,7 +15,7 @@ import pytest
 from builders import REPOSITORY, changed, manifest_of, raw_config, write_failure, write_record
 from plotted import point, tables_of
 from report_inputs import Study, results
-from tfscaling.launch.signs import Signs
+from tfscaling.launch.rank_messages import RankMessageServer
 from tfscaling.page import plot_figure
 from tfscaling.page.html_page import render
 from tfscaling.page.plot_registry import PLOTS
@@ -140,7 +140,7 @@ def test_no_data_is_run_as_code_and_no_file_is_in_a_folder_of_all_users() -> Non
 
 
 def test_a_launcher_listens_at_the_address_that_it_is_given_and_at_no_other(tmp_path: Path) -> None:
-    with Signs(tmp_path).served("127.0.0.1", 1) as address:
+    with RankMessageServer(tmp_path).served("127.0.0.1", 1) as address:
         port = f"{int(address.split()[0].rpartition(':')[2]):04X}"
         lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
         (own,) = [line[1] for line in lines if line[1].endswith(f":{port}") and line[3] == "0A"]

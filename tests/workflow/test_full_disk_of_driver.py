@@ -40,11 +40,11 @@ def test_a_full_disk_is_named_and_the_same_command_finishes_the_sweep(tmp_path: 
         done = project.snakemake(check=False)
         assert done.returncode == 1
         assert "No space left on device" in done.stdout, done.stdout
-        finished = {path: path.read_bytes() for path in project.of_runs("run.json")}
+        finished = {path: path.read_bytes() for path in project.files_of_runs("run.json")}
         (project.folder / "filler").unlink()
         (project.folder / "has-room").touch()
         if list(project.folder.glob(".snakemake/locks/*")):
             project.snakemake("--unlock")
         project.snakemake()
-        assert len(project.of_runs("run.json")) == 3
+        assert len(project.files_of_runs("run.json")) == 3
         assert all(path.read_bytes() == content for path, content in finished.items())

@@ -94,7 +94,7 @@ class Session:
 
     def records(self) -> dict[Path, str]:
         """Record in its place → its checksum."""
-        return {path: _checksum(path) for path in self.project.of_runs("run.json")}
+        return {path: _checksum(path) for path in self.project.files_of_runs("run.json")}
 
     def call(
         self,
@@ -162,7 +162,7 @@ class Session:
         return attempt
 
     def attempts(self) -> list[Path]:
-        return [path.parent for path in self.project.of_runs("attempt=*/spec.json")]
+        return [path.parent for path in self.project.files_of_runs("attempt=*/spec.json")]
 
 
 def _checksum(path: Path) -> str:
@@ -260,9 +260,10 @@ def copy_the_folder(session: Session, draw: random.Random) -> None:
         shutil.copytree(folder, copy, ignore=ignored, copy_function=shutil.copyfile)
     copied = Project(copy)
     copied.snakemake()
-    assert {_checksum(path) for path in copied.of_runs("run.json")} == {*session.expected.values()}
-    assert len([*copied.of_runs("attempt=*/rank-0.log")]) == len(
-        [*session.project.of_runs("attempt=*/rank-0.log")]
+    checksums = {_checksum(path) for path in copied.files_of_runs("run.json")}
+    assert checksums == {*session.expected.values()}
+    assert len([*copied.files_of_runs("attempt=*/rank-0.log")]) == len(
+        [*session.project.files_of_runs("attempt=*/rank-0.log")]
     )
 
 

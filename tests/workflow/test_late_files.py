@@ -19,7 +19,7 @@ CONFIG: dict[str, Any] = {
 
 
 @contextmanager
-def shown_late(project: Project, seconds: float | None = None) -> Iterator[None]:
+def delay_record(project: Project, seconds: float | None = None) -> Iterator[None]:
     """Takes the project's record away as soon as it is there.
 
     Brings it back after some seconds, or at the end of the context.
@@ -27,7 +27,7 @@ def shown_late(project: Project, seconds: float | None = None) -> Iterator[None]
     ended, moved = threading.Event(), threading.Event()
 
     def move() -> None:
-        while not (found := project.of_runs("run.json")):
+        while not (found := project.files_of_runs("run.json")):
             if ended.wait(0.002):
                 return
         found[0].rename(project.folder / "hidden")
@@ -57,13 +57,13 @@ RECORDS = ["--until", "train"]
 
 
 def test_a_record_that_comes_within_the_latency_wait_counts(project: Project) -> None:
-    with shown_late(project, 2.0):
+    with delay_record(project, 2.0):
         project.snakemake(*RECORDS, "--latency-wait", "30")
     assert len(project.records()) == 1
 
 
 def test_a_record_that_comes_later_is_reported_and_not_made_again(project: Project) -> None:
-    with shown_late(project):
+    with delay_record(project):
         done = project.snakemake(*RECORDS, "--latency-wait", "1", check=False)
     assert done.returncode != 0
     assert "run.json" in done.stdout and "Traceback" not in done.stdout

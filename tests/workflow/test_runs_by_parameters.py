@@ -92,7 +92,7 @@ def failing(project: Project) -> Iterator[None]:
 
 def checksums(project: Project) -> dict[Path, str]:
     """Record → its checksum."""
-    records = project.of_runs("run.json")
+    records = project.files_of_runs("run.json")
     return {path: hashlib.sha256(path.read_bytes()).hexdigest() for path in records}
 
 
@@ -272,7 +272,7 @@ def test_a_start_without_hooks_writes_what_jobs_read(project: Project) -> None:
         assert not (project.folder / "results").exists()
     project.snakemake("--no-hooks")
     assert len(checksums(project)) == 2
-    for request in project.of_runs(run_spec.REQUEST):
+    for request in project.files_of_runs(run_spec.REQUEST):
         assert request.stat().st_mode & 0o077 == 0
 
 

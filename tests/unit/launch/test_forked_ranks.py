@@ -13,7 +13,7 @@ import pytest
 from builders import SCRIPTS, wait_until
 from tfscaling.launch import supervisor
 from tfscaling.launch.launchers import Command
-from tfscaling.launch.signs import Signs
+from tfscaling.launch.rank_messages import RankMessageServer
 from tfscaling.launch.supervisor import Supervisor
 from unit.launch.test_supervisor import WORDS, launched, of_this_test
 
@@ -80,7 +80,9 @@ def test_ranks_share_what_was_loaded_once_and_have_environments_and_logs_of_thei
     tmp_path: Path,
 ) -> None:
     code = "print(os.environ['RANK'], loads[0] == os.getppid(), sys.stdin.read()); say('end')"
-    assert Supervisor(ranks(tmp_path, *[code] * 3), Signs(tmp_path), 600, 3).run() is None
+    assert (
+        Supervisor(ranks(tmp_path, *[code] * 3), RankMessageServer(tmp_path), 600, 3).run() is None
+    )
     assert (tmp_path / "loads").read_text() == "x"
     assert logs(tmp_path) == [f"{rank} True \n" for rank in range(3)]
     assert of_this_test(tmp_path) == []
@@ -88,7 +90,7 @@ def test_ranks_share_what_was_loaded_once_and_have_environments_and_logs_of_thei
 
 def test_a_warning_while_the_process_loads_ends_nothing(tmp_path: Path) -> None:
     commands = ranks(tmp_path, *["say('end')"] * 2, LOAD="warned")
-    assert Supervisor(commands, Signs(tmp_path), 600, 2).run() is None
+    assert Supervisor(commands, RankMessageServer(tmp_path), 600, 2).run() is None
 
 
 @pytest.mark.parametrize(
@@ -104,7 +106,7 @@ def test_a_rank_that_ends_otherwise_ends_all_and_is_the_cause(
     tmp_path: Path, ending: str, code: int, said: str
 ) -> None:
     commands = ranks(tmp_path, SLEEP, f"say('start', host='h1'); {ending}")
-    cause = Supervisor(commands, Signs(tmp_path), 600, len(commands)).run()
+    cause = Supervisor(commands, RankMessageServer(tmp_path), 600, len(commands)).run()
     assert cause is not None
     assert (cause.rank, cause.host, cause.exit_code) == (1, "h1", code)
     assert logs(tmp_path)[1].endswith(said)
@@ -114,7 +116,7 @@ def test_a_rank_that_ends_otherwise_ends_all_and_is_the_cause(
 def test_what_cannot_be_loaded_is_said_by_each_rank(tmp_path: Path) -> None:
     """As a rank alone would: what fails to load fails again where the rank needs it."""
     commands = ranks(tmp_path, *["load()"] * 2, LOAD="not")
-    cause = Supervisor(commands, Signs(tmp_path), 600, len(commands)).run()
+    cause = Supervisor(commands, RankMessageServer(tmp_path), 600, len(commands)).run()
     assert cause is not None and cause.exit_code == 1
     assert all(log.endswith("ImportError: nothing is installed\n") for log in logs(tmp_path))
 
@@ -131,7 +133,9 @@ def test_ranks_have_the_signals_of_a_process_of_its_own(tmp_path: Path) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=ask).start()
-    cause = Supervisor(commands, Signs(tmp_path), 600, len(commands), grace_s=300.0).run()
+    cause = Supervisor(
+        commands, RankMessageServer(tmp_path), 600, len(commands), grace_s=300.0
+    ).run()
     assert cause is not None and cause.kind == "cancelled"
     assert logs(tmp_path)[0] == "saved\n"
     assert of_this_test(tmp_path) == []

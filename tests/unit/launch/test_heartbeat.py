@@ -13,7 +13,7 @@ import pytest
 from builders import SCRIPTS, wait_until
 from tfscaling.launch import heartbeat
 from tfscaling.launch.heartbeat import Heartbeat, Stall, StallDetector
-from tfscaling.launch.signs import Signs
+from tfscaling.launch.rank_messages import RankMessageServer
 from tfscaling.record.events import RankActivity
 
 TIMEOUT_S = 60.0
@@ -232,14 +232,14 @@ def beats_of(folder: Path, doing: str) -> tuple[Heartbeat, Heartbeat]:
 
 def heard(folder: Path, number: int) -> Heartbeat:
     """The first heartbeat of rank 3 from this number on, as the launcher reads it."""
-    signs = Signs(folder)
+    messages = RankMessageServer(folder)
 
     def has_come() -> bool:
-        signs.update(files=True)
-        return 3 in signs.beats and signs.beats[3].number >= number
+        messages.update(files=True)
+        return 3 in messages.beats and messages.beats[3].number >= number
 
     wait_until(has_come)
-    return signs.beats[3]
+    return messages.beats[3]
 
 
 def test_bytes_that_are_read_are_counted(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from builders import REGISTRIES, SCRIPTS, raw_config
 from tfscaling.cluster.resolver import resolve
-from tfscaling.plan.retries import lasts
+from tfscaling.plan.retries import is_permanent
 from tfscaling.record import events
 from tfscaling.record.attempts import Cause
 from tfscaling.record.events import Event, EventName
@@ -61,7 +61,7 @@ def test_a_rank_names_the_hosts_that_it_cannot_resolve(
     assert (last.name, last.details["error"]) == ("failed", "HostNameError"), last
     message = last.details["message"]
     assert unknown in message and "localhost" not in message
-    assert not lasts(Cause(kind="rank_failed", message="", error="HostNameError"))
+    assert not is_permanent(Cause(kind="rank_failed", message="", error="HostNameError"))
 
 
 def test_a_program_may_need_no_names(tmp_path: Path) -> None:

@@ -20,10 +20,10 @@ import psutil
 import pytest
 from builders import SCRIPTS, is_gone, wait_until
 from fake_programs import program
-from tfscaling.launch import heartbeat, rank_files, signs, supervisor
+from tfscaling.launch import heartbeat, rank_files, rank_messages, supervisor
 from tfscaling.launch.heartbeat import Heartbeat
 from tfscaling.launch.launchers import Command
-from tfscaling.launch.signs import Signs
+from tfscaling.launch.rank_messages import RankMessageServer
 from tfscaling.launch.supervisor import Supervisor
 from tfscaling.record.attempts import Cause
 from tfscaling.record.events import Event, EventLog, EventName, RankActivity
@@ -83,7 +83,7 @@ def test_all_ranks_ending_well_is_a_success_and_their_words_are_in_their_logs(
 ) -> None:
     ranks = [python_rank(tmp_path, n, f"print('I am {n}'); say('end')") for n in range(3)]
     before = signal.getsignal(signal.SIGTERM)
-    assert Supervisor(ranks, Signs(tmp_path), 600, len(ranks)).run() is None
+    assert Supervisor(ranks, RankMessageServer(tmp_path), 600, len(ranks)).run() is None
     assert signal.getsignal(signal.SIGTERM) == before
     assert [(tmp_path / f"rank-{n}.log").read_text() for n in range(3)] == [
         f"I am {n}\n" for n in range(3)
@@ -98,7 +98,7 @@ def test_one_rank_exiting_with_an_error_ends_all_and_is_named(tmp_path: Path) ->
         ),
         python_rank(tmp_path, 2, SLEEP),
     ]
-    cause = Supervisor(ranks, Signs(tmp_path), 600, len(ranks)).run()
+    cause = Supervisor(ranks, RankMessageServer(tmp_path), 600, len(ranks)).run()
     assert cause is not None
     assert (cause.kind, cause.rank, cause.host) == ("rank_died", 1, "h1")
     assert (cause.exit_code, cause.message) == (3, "exit code 3")
@@ -111,7 +111,7 @@ def test_all_are_ended_when_nothing_moves(tmp_path: Path) -> None:
         for name in names:
             EventLog(rank_files.events_path(tmp_path, rank), rank).add(name)
     ranks = [python_rank(tmp_path, rank, "time.sleep(600)") for rank in range(2)]
-    cause = Supervisor(ranks, Signs(tmp_path), 1.0, len(ranks)).run()
+    cause = Supervisor(ranks, RankMessageServer(tmp_path), 1.0, len(ranks)).run()
     assert cause is not None
     assert (cause.kind, cause.rank) == ("stalled", 1)
     assert of_this_test(tmp_path) == []
@@ -174,7 +174,7 @@ class WatchBySlowestBeats(WatchByBeats):
 @pytest.fixture
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
     """The launcher reads heartbeats as often as these ranks beat."""
-    monkeypatch.setattr(signs, "FILES_INTERVAL_S", BEAT_S)
+    monkeypatch.setattr(rank_messages, "FILES_INTERVAL_S", BEAT_S)
     monkeypatch.setattr(heartbeat, "READ_INTERVAL_S", BEAT_S)
     monkeypatch.setattr(heartbeat, "StallDetector", WatchByBeats)
 
@@ -186,7 +186,7 @@ def test_ranks_that_work_without_an_event_for_longer_than_the_limit_are_let_work
     """The second waits for the first, as in a collective."""
     monkeypatch.setattr(heartbeat, "StallDetector", WatchBySlowestBeats)
     ranks = [beating_rank(tmp_path, 0, WORK, 80), beating_rank(tmp_path, 1, WAIT, 80)]
-    assert Supervisor(ranks, Signs(tmp_path), LIMIT_S, len(ranks)).run() is None
+    assert Supervisor(ranks, RankMessageServer(tmp_path), LIMIT_S, len(ranks)).run() is None
 
 
 @pytest.mark.usefixtures("often")
@@ -195,7 +195,7 @@ def test_a_stopped_rank_is_found_and_named(tmp_path: Path) -> None:
     stops = "wait_beats(5); os.kill(os.getpid(), signal.SIGSTOP); " + WAIT
     doing = [stops if rank == stopped else WAIT for rank in range(3)]
     ranks = [beating_rank(tmp_path, rank, code, 12_000) for rank, code in enumerate(doing)]
-    cause = Supervisor(ranks, Signs(tmp_path), LIMIT_S, len(ranks)).run()
+    cause = Supervisor(ranks, RankMessageServer(tmp_path), LIMIT_S, len(ranks)).run()
     assert cause is not None
     assert (cause.kind, cause.rank, cause.host) == ("stalled", stopped, f"h{stopped}")
     assert of_this_test(tmp_path) == []
@@ -233,8 +233,8 @@ def test_the_activity_of_a_rank_follows_from_its_events(
     assert supervisor.activity(events) is expected
 
 
-class UnreachableSigns(Signs):
-    """Signs in a file system that does not answer the first `misses` times."""
+class UnreachableServer(RankMessageServer):
+    """A server in a file system that does not answer the first `misses` times."""
 
     def __init__(self, folder: Path, misses: float) -> None:
         super().__init__(folder)
@@ -257,7 +257,7 @@ def test_ranks_go_on_while_the_file_system_is_away_from_their_launcher(
     misses: float, limit_s: float, kind: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(heartbeat, "READ_INTERVAL_S", 0.05)
-    found = UnreachableSigns(tmp_path, misses)
+    found = UnreachableServer(tmp_path, misses)
     ends = "while not os.path.exists(FOLDER + '/back'): time.sleep(0.02)\nsay('end')"
     cause = Supervisor([python_rank(tmp_path, 0, ends)], found, limit_s, 1).run()
     assert (cause and cause.kind) == kind
@@ -270,7 +270,7 @@ def test_a_rank_that_ignores_being_asked_to_end_is_killed(tmp_path: Path) -> Non
         python_rank(tmp_path, 0, deaf),
         python_rank(tmp_path, 1, "wait_for(0, 'start'); sys.exit(1)"),
     ]
-    assert Supervisor(ranks, Signs(tmp_path), 600, len(ranks)).run() is not None
+    assert Supervisor(ranks, RankMessageServer(tmp_path), 600, len(ranks)).run() is not None
     assert of_this_test(tmp_path) == []
 
 
@@ -278,13 +278,13 @@ def test_a_rank_that_ignores_being_asked_to_end_is_killed(tmp_path: Path) -> Non
 def test_children_that_a_rank_leaves_behind_are_ended(tmp_path: Path, ending: str) -> None:
     pid_file = tmp_path / "pid"
     rank = python_rank(tmp_path, 0, WITH_CHILD + ending, str(pid_file))
-    Supervisor([rank], Signs(tmp_path), 600, 1).run()
+    Supervisor([rank], RankMessageServer(tmp_path), 600, 1).run()
     assert wait_until(lambda: is_gone(int(pid_file.read_text())))
 
 
 def test_a_program_that_does_not_exist_is_a_cause_and_not_a_crash(tmp_path: Path) -> None:
     command = Command(("no-such-launcher", "--nodes=1"), {}, tmp_path / "srun.log", None)
-    cause = Supervisor([command], Signs(tmp_path), 600, 1).run()
+    cause = Supervisor([command], RankMessageServer(tmp_path), 600, 1).run()
     assert cause is not None
     assert cause.kind == "launch_failed"
     assert "no-such-launcher" in cause.message
@@ -300,7 +300,9 @@ def test_ranks_that_have_all_ended_are_a_success_whatever_their_launcher_says_th
         (tmp_path / f"rank-{rank}.events.jsonl").write_text("\n".join(lines) + "\n")
     script = "echo 'srun: error: Timed out waiting for job step to complete' >&2; exit 1"
     command = Command(("sh", "-c", script), {}, tmp_path / "srun.log", None)
-    assert (Supervisor([command], Signs(tmp_path), 600, 2).run() is None) == (ended == 2)
+    assert (Supervisor([command], RankMessageServer(tmp_path), 600, 2).run() is None) == (
+        ended == 2
+    )
 
 
 @pytest.mark.parametrize(
@@ -316,17 +318,18 @@ def test_a_rank_that_died_is_of_a_preempted_job_only_if_slurm_preempts_it(
     EventLog(rank_files.events_path(tmp_path, 0), 0).add(EventName.START)
     script = "echo 'srun: error: node1: task 0: Killed' >&2; exit 137"
     command = Command(("sh", "-c", script), {}, tmp_path / "srun.log", None)
-    cause = Supervisor([command], Signs(tmp_path), 600, 1).run()
+    cause = Supervisor([command], RankMessageServer(tmp_path), 600, 1).run()
     assert cause is not None and cause.kind == kind
 
 
 LAUNCHER = """
 import msgspec, pathlib, pickle, sys
-from tfscaling.launch import signs, supervisor
+from tfscaling.launch import rank_messages, supervisor
 supervisor.GRACE_S = 0.2
 folder = pathlib.Path(sys.argv[1])
 commands = pickle.loads((folder / "commands").read_bytes())
-cause = supervisor.Supervisor(commands, signs.Signs(folder), 600, len(commands)).run()
+server = rank_messages.RankMessageServer(folder)
+cause = supervisor.Supervisor(commands, server, 600, len(commands)).run()
 print(msgspec.json.encode(cause).decode(), flush=True)
 """
 

@@ -19,7 +19,7 @@ import pytest
 from builders import REGISTRIES, SCRIPTS, is_gone, raw_config, wait_until
 from program_runs import cause_of, record_of, start
 from tfscaling.launch import heartbeat, user_program
-from tfscaling.plan.retries import lasts
+from tfscaling.plan.retries import is_permanent
 from tfscaling.record import events
 from tfscaling.record.attempts import Cause
 from tfscaling.study import acceptance, config_validation, run_spec
@@ -199,7 +199,7 @@ def test_an_abort_is_told_in_the_words_before_the_dump(tmp_path: Path) -> None:
     assert (cause["kind"], cause["exit_code"]) == ("program_failed", 134)
     assert "'c10::DistBackendError' what():  [Rank 0]" in cause["message"]
     assert any("Fatal Python error: Aborted" in line for line in cause["last_lines"])
-    assert not lasts(msgspec.convert(cause, Cause))
+    assert not is_permanent(msgspec.convert(cause, Cause))
 
 
 def test_a_host_without_the_environment_takes_no_other_python(
@@ -296,4 +296,4 @@ def test_too_few_cpus_end_a_rank_before_its_program(tmp_path: Path) -> None:
         if launcher == "srun":
             assert (last.name, last.details["error"]) == ("failed", "CpuError")
             assert str(lacking) in last.details["message"]
-    assert lasts(Cause(kind="rank_failed", message="", error="CpuError"))
+    assert is_permanent(Cause(kind="rank_failed", message="", error="CpuError"))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from builders import manifest_of, valid_config, write_failure
-from tfscaling.plan.retries import SlurmSweep, given_up, lasts
+from tfscaling.plan.retries import SlurmSweep, given_up, is_permanent
 from tfscaling.record.attempts import ATTEMPTS_MAX, Cause, Kind, UserLine
 from tfscaling.record.run_record import FAILURE
 
@@ -20,7 +20,7 @@ def test_what_user_code_raises_lasts_unless_a_file_or_connection_may_do_it() -> 
     place = UserLine(file="own/training.py", line=42)
     causes = [("ValueError", place), ("ValueError", None), ("OSError", place)]
     found = [Cause(kind="rank_failed", message="x", error=e, place=at) for e, at in causes]
-    assert [*map(lasts, found)] == [True, False, False]
+    assert [*map(is_permanent, found)] == [True, False, False]
 
 
 @pytest.mark.parametrize("has_checkpoint", [True, False])
@@ -97,7 +97,7 @@ def test_causes_that_last_and_causes_that_pass(
     """A message is followed by the last lines of the log."""
     message, *lines = message.split("\n")
     cause = Cause(kind=kind, message=message, error=error or None, last_lines=tuple(lines))
-    assert lasts(cause) is last
+    assert is_permanent(cause) is last
 
 
 @pytest.mark.parametrize(

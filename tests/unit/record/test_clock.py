@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from builders import run_python
-from tfscaling.launch.signs import Signs
+from tfscaling.launch.rank_messages import RankMessageServer
 from tfscaling.record import clock
 from tfscaling.record.clock import Offset
 
@@ -27,7 +27,7 @@ READING_S = 0.05
 @pytest.fixture
 def address(tmp_path: Path) -> Iterator[str]:
     """A launcher's."""
-    with Signs(tmp_path).served("127.0.0.1", 1) as found:
+    with RankMessageServer(tmp_path).served("127.0.0.1", 1) as found:
         yield found
 
 

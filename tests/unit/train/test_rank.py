@@ -14,7 +14,7 @@ from builders import SCRIPTS, local_spec, run_python
 from generator import DATA_SHA256, prepared
 from tfscaling.launch import link, rank_files
 from tfscaling.launch.launchers import ReservedPorts
-from tfscaling.launch.signs import Signs
+from tfscaling.launch.rank_messages import RankMessageServer
 from tfscaling.record import checks, clock, events
 from tfscaling.record.phases import EVENTS
 from tfscaling.record.rank_report import RankReport, ServerReport
@@ -182,13 +182,13 @@ def test_a_wall_clock_that_is_set_changes_no_time_of_a_rank(tmp_path: Path, when
     (tmp_path / "spec.json").write_bytes(msgspec.json.encode(spec))
     config = '{"cluster": {"worker": ["127.0.0.1:1"]}, "task": {"type": "worker", "index": 0}}'
     before_s = clock.now()
-    signs = Signs(tmp_path)
-    with signs.served("127.0.0.1", 1) as address:
+    messages = RankMessageServer(tmp_path)
+    with messages.served("127.0.0.1", 1) as address:
         words = [str(tmp_path / "spec.json"), str(tmp_path), when]
         environment = {"TF_CONFIG": config, link.VARIABLE: address}
         done = run_python(STEPPED, *words, CUDA_VISIBLE_DEVICES="-1", **environment)
         assert done.returncode == 0, done.stderr
-        signs.wait([0], 60.0)
+        messages.wait([0], 60.0)
     passed = events.read_by_rank(tmp_path)[0]
     assert [e.name for e in passed] == [*EVENTS[:7], "end"]
     moments = [before_s, *(e.time_s for e in passed), clock.now()]
@@ -199,4 +199,4 @@ def test_a_wall_clock_that_is_set_changes_no_time_of_a_rank(tmp_path: Path, when
     off_s, uncertainty_s = -120 if when == "before" else 0, report.clock.uncertainty_s
     assert report.clock.offset_s == pytest.approx(-off_s, abs=uncertainty_s + 0.01)
     # a rank may end before its first heartbeat
-    assert all(beat.cpu_s > 0 for beat in signs.beats.values())
+    assert all(beat.cpu_s > 0 for beat in messages.beats.values())

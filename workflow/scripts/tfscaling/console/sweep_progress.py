@@ -133,12 +133,11 @@ class Job:
 class SweepProgress:
     """What has happened so far in the sweep of a study.
 
-    `answer` returns the lines that are printed where nothing is to be done, `preview` the lines of
-    a dry-run.
+    `result_lines` returns the lines to print if no run is due, `preview` the lines of a dry-run.
     """
 
     study: str
-    answer: Callable[[], Sequence[str]]
+    result_lines: Callable[[], Sequence[str]]
     #: Returns the lines of a dry-run of these jobs.
     preview: Callable[[Sequence[Mapping[str, Any]]], list[str]]
     #: Jobs are submitted to Slurm, which enforces time limits.
@@ -174,7 +173,7 @@ class SweepProgress:
         at_most = "at most " * is_open
         return f"study {self.study}: {at_most}{text_lines.count(len(due), 'run')} to do" * bool(due)
 
-    def hear(self, event: str, fields: Mapping[str, Any], now_s: float) -> list[str]:
+    def on_event(self, event: str, fields: Mapping[str, Any], now_s: float) -> list[str]:
         if event == "job_info":
             self.jobs[fields["jobid"]] = self._job(fields, now_s)
             return []
@@ -186,7 +185,7 @@ class SweepProgress:
         # without the command, which the log file has
         return self._fail(job, str(fields["rule_msg"] or "").partition("sbatch call:")[0].strip())
 
-    def news(self, now_s: float) -> list[str]:
+    def poll(self, now_s: float) -> list[str]:
         """Lines about runs that finished or restarted and that Snakemake has not noticed."""
         lines = []
         for job in self.jobs.values():
@@ -249,7 +248,7 @@ class SweepProgress:
         self.failures[key] += 1
         number, cause = self.failures[key], job.cause
         left = max(0, self.retries + 1 - number)
-        if self.gives_up and cause and retries.lasts(cause):
+        if self.gives_up and cause and retries.is_permanent(cause):
             left = 0
         why = cause.sentence if cause else message or _error_in(job.logs)
         name = self._named(job) if job.spec else job.text

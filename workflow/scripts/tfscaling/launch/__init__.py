@@ -12,8 +12,8 @@ __all__ = [
     "launchers",
     "provenance",
     "rank_files",
+    "rank_messages",
     "rank_process",
-    "signs",
     "slurm_job",
     "user_program",
 ]

@@ -22,7 +22,7 @@ from tfscaling.cluster.slurm_environment import restarts
 from tfscaling.files import atomic
 from tfscaling.launch import failures, link, slurm_job, supervisor, user_program
 from tfscaling.launch.launchers import LAUNCHERS, Request, write_setup
-from tfscaling.launch.signs import IncompleteError, Signs
+from tfscaling.launch.rank_messages import IncompleteError, RankMessageServer
 from tfscaling.record import attempts, run_record, run_states
 from tfscaling.record.attempts import Cause, FailureReport
 from tfscaling.record.prepared_data import PreparedDataError
@@ -101,8 +101,8 @@ class Attempt:
         is_local = settings.launcher == "local"
         with contextlib.ExitStack() as stack:
             own_host = "127.0.0.1" if is_local else _reachable_name(os.environ)
-            signs = Signs(self.scratch)
-            address = stack.enter_context(signs.served(own_host, geometry.tasks))
+            messages = RankMessageServer(self.scratch)
+            address = stack.enter_context(messages.served(own_host, geometry.tasks))
             own: dict[str, str] = {}
             setup = self.scratch / attempts.SETUP if settings.setup else None
             if setup is not None:
@@ -136,12 +136,12 @@ class Attempt:
             print("$", " ".join(commands[0].argv), flush=True)
             grace_s = supervisor.CHECKPOINT_GRACE_S if spec.recipe.writes_checkpoints else None
             cause = supervisor.Supervisor(
-                commands, signs, stall_timeout_s, geometry.tasks, grace_s
+                commands, messages, stall_timeout_s, geometry.tasks, grace_s
             ).run()
-            signs.update()
+            messages.update()
             if cause is not None:
                 return failures.mark_missing_gpus(cause, self.scratch)
-            signs.wait(range(geometry.tasks), latency_wait_s)
+            messages.wait(range(geometry.tasks), latency_wait_s)
             return None
 
     def fail(self, spec: RunSpec, cause: Cause) -> NoReturn:

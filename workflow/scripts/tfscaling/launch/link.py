@@ -1,8 +1,8 @@
 """A rank's connection to its launcher, for events, heartbeats, the launcher's clock and the report.
 
 The launcher sends a challenge, and the rank proves with it that it has the attempt's secret, which
-itself is never sent. Each message after that is a letter, a length and a content (`signs` answers).
-A rank without a connection writes files instead.
+itself is never sent. Each message after that is a letter, a length and a content. The other side is
+`rank_messages`. A rank without a connection writes files instead.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from typing import Any
 from tfscaling.cluster.slurm_client import SlurmClient
 from tfscaling.launch import failures, forked_ranks, heartbeat, launchers, slurm_job
 from tfscaling.launch.launchers import Command
-from tfscaling.launch.signs import Signs
+from tfscaling.launch.rank_messages import RankMessageServer
 from tfscaling.record.attempts import Cause
 from tfscaling.record.events import Event, EventName, RankActivity
 
@@ -48,13 +48,13 @@ class Supervisor:
     def __init__(
         self,
         commands: Sequence[Command],
-        signs: Signs,
+        messages: RankMessageServer,
         stall_timeout_s: float,
         ranks: int,
         grace_s: float | None = None,
     ) -> None:
-        self.commands, self.signs, self.stall_timeout_s = commands, signs, stall_timeout_s
-        self.folder = signs.folder
+        self.commands, self.messages, self.stall_timeout_s = commands, messages, stall_timeout_s
+        self.folder = messages.folder
         self.grace_s = grace_s
         self._ranks = ranks
         #: The log of srun, if it starts the ranks.
@@ -127,8 +127,8 @@ class Supervisor:
                     codes += self._exits().values()
                 if is_time:
                     heard_s = now_s
-                    self.signs.update()
-                    watch.see(now_s, self.signs.progress, dict(self.signs.beats))
+                    self.messages.update()
+                    watch.see(now_s, self.messages.progress, dict(self.messages.beats))
                     stall = watch.stall(self._activities)
                 seen_s = now_s
             except OSError:  # a shared file system may be away for a while; the ranks may continue
@@ -137,8 +137,8 @@ class Supervisor:
             if any(codes):  # neither None nor 0
                 # peers of a dead rank end by themselves within seconds and report why
                 self._wait_for_all(GRACE_S)
-                self.signs.settle()
-                watch.see(time.monotonic(), self.signs.progress, dict(self.signs.beats))
+                self.messages.receive_rest()
+                watch.see(time.monotonic(), self.messages.progress, dict(self.messages.beats))
                 if [*self._activities().values()] == [RankActivity.ENDED] * self._ranks:
                     return None  # what came after a rank's last word, as in its exit, is no failure
                 return self._why(watch.lately_silent(self._activities(before_failing=True)))
@@ -154,19 +154,19 @@ class Supervisor:
         cause = failures.stalled(self.folder, stall.message, stall.rank, self._ranks)
         if not failures.running(self.folder):
             return cause
-        self.signs.give_up()
+        self.messages.give_up()
         until_s = time.monotonic() + GIVEN_UP_S
         # a silent rank will not report anything more
         while failures.running(self.folder, but=stall.rank) and time.monotonic() < until_s:
             time.sleep(_POLL_S)
-            self.signs.update()
+            self.messages.update()
         return failures.add_places(cause, self.folder)
 
     def _activities(self, *, before_failing: bool = False) -> dict[int, RankActivity]:
         """Return what each rank that has started does now, or did before it failed."""
-        self.signs.update(files=True)
+        self.messages.update(files=True)
         found = {}
-        for rank, lines in sorted(dict(self.signs.events).items()):
+        for rank, lines in sorted(dict(self.messages.events).items()):
             seen = [e for e in lines if not before_failing or e.name is not EventName.FAILED]
             if seen:
                 found[rank] = activity(seen)
@@ -204,7 +204,7 @@ class Supervisor:
             return True  # Slurm has already signalled the ranks
         if all(process.poll() is not None for process in self._processes):
             return False
-        seen = self.signs.events.values()
+        seen = self.messages.events.values()
         steps = {step for lines in [*seen] if (step := lines[0].details.get("step"))}
         if len(steps) != 1:  # none has started
             return False
@@ -216,7 +216,7 @@ class Supervisor:
         srun = slurm_job.srun_errors(self._srun_log) if self._srun_log else {}
         cause = failures.find_cause(self.folder, self._exits(), srun, silent)
         words = slurm_job.words(self._srun_log)
-        own = [] if cause.rank is None else self.signs.events.get(cause.rank, [])
+        own = [] if cause.rank is None else self.messages.events.get(cause.rank, [])
         return failures.mark_out_of_memory(cause, own, words)
 
 

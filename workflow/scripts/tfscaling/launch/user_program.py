@@ -178,7 +178,7 @@ class UserProgram:
                 os.killpg(self._child.pid, number)
 
     def _place(self, context: RankContext) -> Rank:
-        """Return what the rank got, with package versions of the program's environment."""
+        """Return the rank's placement, with package versions of the program's environment."""
         place = context.place()
         names: tuple[str, ...] = ()
         # the driver's names of the GPUs that this process may use, where they are numbers
@@ -226,7 +226,7 @@ class UserProgram:
                 )
 
     def give_up(self) -> None:
-        """End the program, which hangs: Python reports first where it is."""
+        """End the hanging program; Python first prints where it is."""
         if self._child is not None:
             self._hung = True
             self._signal(signal.SIGABRT)

@@ -215,7 +215,7 @@ def headlines(table: pd.DataFrame) -> list[ShownHeadline]:
 
 
 class ShownChoice(NamedTuple):
-    """An answer on the page; `is_other`: it is not by the goal of the question."""
+    """An answer on the page; `is_other` means it is for a goal that the question does not name."""
 
     title: str
     text: str

@@ -166,7 +166,7 @@ class Estimate(NamedTuple):
 def make(
     config: Config, planned: Manifest, runs_dir: Path, forced: frozenset[str] = frozenset()
 ) -> Plan:
-    """The plan of a validated configuration: what `RunsToDo` has, as the sweep does.
+    """Plan the runs to do of a validated configuration, as the sweep does.
 
     Args:
         config: The configuration.
@@ -261,7 +261,7 @@ def cost_runs(
 def _row(
     run: PlannedRun, number: float, feasibility: str, reason: str, estimated: Estimate
 ) -> PlanRow:
-    """This many runs of the point of `run`."""
+    """Return a plan row of `number` runs of the point of `run`."""
     spec, shape, duration_s = run.spec, run.spec.point.geometry, estimated.duration_s
     price, all_s = run.usd_per_node_hour, number * duration_s
     return PlanRow(
@@ -306,7 +306,7 @@ def estimate(
 
 
 def records_of(spec: RunSpec, runs_dir: Path) -> Iterator[RunRecord]:
-    """The records of the valid runs of a planned run's point, whatever their seed."""
+    """Yield the valid records of a planned run's point, with any seed."""
     requested = {**spec.parameters, "seed": None}
     for path in sorted((runs_dir / spec.point.path).glob(f"repeat=*/*/{run_record.RECORD}")):
         try:

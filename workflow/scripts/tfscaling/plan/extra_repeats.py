@@ -34,7 +34,11 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(path: Path) -> Round | None:
-    """The round in a file, or None if there is none. Raises RecordError."""
+    """Read a round from a file, or return None if the file does not exist.
+
+    Raises:
+        RecordError: The file is not a round.
+    """
     return run_record.decoded(path, Round)
 
 

@@ -27,10 +27,10 @@ _LIBRARY = "cudnn"
 
 
 def runs_without_cuda(specs: Iterable[RunSpec], config: Config) -> list[RunSpec]:
-    """The runs whose GPUs would not be used, because the libraries are missing.
+    """Return the runs whose GPUs would not be used, because CUDA's libraries are missing.
 
-    Platforms are excluded that have a `setup`, which may load a module, or that set LD_LIBRARY_PATH
-    or PATH, and so are programs, which bring their own environment.
+    Platforms with a `setup`, which may load a module, or with LD_LIBRARY_PATH or PATH are excluded.
+    So are programs, which bring their own environment.
     """
     found = []
     for spec in specs:
@@ -165,7 +165,7 @@ def to_build(specs: Iterable[RunSpec]) -> list[ModelToCheck]:
 def _built(
     models: list[ModelToCheck], results: Path, limit_s: float
 ) -> tuple[list[CheckedModel], str]:
-    """What was found of each model, in order; and why the last are missing, or ""."""
+    """Build each model; return the results in order, and why the last are missing, or ""."""
     log = results / LOG
     log.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, log.open("wb") as output:

@@ -90,7 +90,7 @@ class NoSlurmError(RuntimeError):
 
 
 def requests(points: Iterable[Point], config: Config, how: Submission) -> dict[Point, Request]:
-    """What a job of each point asks of Slurm; points that ask for the same have equal requests."""
+    """Return the request to Slurm for a job of each point; equal jobs have equal requests."""
     found = {}
     for point in points:
         platform = config.platforms[point.platform]
@@ -103,7 +103,7 @@ def requests(points: Iterable[Point], config: Config, how: Submission) -> dict[P
 
 
 def question(line: str) -> str:
-    """The sbatch line of a job as a question: with `--test-only`, without what names the job."""
+    """Return a job's sbatch line with `--test-only`, and without the job's names."""
     words, asked = iter(shlex.split(line)[1:]), []
     for word in words:
         if word in _LEFT_OUT_PAIRS:
@@ -182,9 +182,10 @@ def by_words(said: Iterable[tuple[_PointT, str]]) -> list[tuple[str, _PointT]]:
 
 
 def added(rows: Iterable[PlanRow], config: Config, how: Submission) -> list[PlanRow]:
-    """The rows with Slurm's answers: when it would start a run of each, or why not.
+    """Add Slurm's answers to the rows: the expected start of a run, or the refusal.
 
-    Raises NoSlurmError.
+    Raises:
+        NoSlurmError: Slurm does not answer.
     """
     rows, now = list(rows), datetime.datetime.now()
     asked = requests((row.point for row in rows if row.runs), config, how)
@@ -193,7 +194,7 @@ def added(rows: Iterable[PlanRow], config: Config, how: Submission) -> list[Plan
 
 
 def answered(row: PlanRow, answer: Answer, now: datetime.datetime) -> PlanRow:
-    """The row with Slurm's answer; `now` is this machine's local time, as the answer's is."""
+    """Add Slurm's answer to a row; `now` is the local time of this machine and of the answer."""
     if answer.refusal:
         return replace(row, starts=REFUSED, slurm=answer.refusal)
     if answer.waits_for:
@@ -237,10 +238,10 @@ def out_of_service(request: Request) -> str:
 
 
 def exceeded(request: Request, partition: Mapping[str, str]) -> str:
-    """The limit of a partition that no such job meets, by the name of Slurm's reason, or "".
+    """Return the partition limit that no such job meets, by Slurm's name of the reason, or "".
 
-    With `EnforcePartLimits=NO`, Slurm's default, sbatch accepts such a job, which waits for ever.
-    A QOS may replace the limits for time and nodes.
+    With `EnforcePartLimits=NO`, Slurm's default, sbatch accepts such a job, which waits for ever. A
+    QOS may replace the limits for time and nodes.
     """
     at = f"partition {partition.get('PartitionName', '')} has"
     max_time, *nodes = (partition.get(key, "") for key in ("MaxTime", "MinNodes", "MaxNodes"))
@@ -295,7 +296,7 @@ def accounts_above(account: str) -> tuple[str, ...] | None:
 
 
 def minutes(text: str) -> float:
-    """A time of Slurm's, `days-hours:minutes:seconds`, in minutes; NaN if it is no limit."""
+    """Convert Slurm's `days-hours:minutes:seconds` to minutes; NaN if there is no limit."""
     return pd.to_timedelta(text.replace("-", " days "), errors="coerce") / pd.Timedelta(minutes=1)
 
 

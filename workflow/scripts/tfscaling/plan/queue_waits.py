@@ -74,7 +74,7 @@ def _seconds(time_utc: str) -> float:
 
 
 def similar(jobs: Array, nodes: int, limit_min: float) -> Array:
-    """The last jobs of about this size and time limit; if too few, of about this size."""
+    """Return the latest jobs of similar size and time limit; if too few, only of similar size."""
 
     def is_near(values: Array, value: float, times: float) -> Array:
         return (values <= times * value) & (values >= value / times)
@@ -116,9 +116,9 @@ def bound_s(jobs: Array, now_s: float) -> float | None:
 
 
 def _quantile(values: Array, is_complete: Array, level: float) -> float:
-    """The order statistic that one more value exceeds with 1 - `level`; else the largest value.
+    """Return the order statistic that one more value exceeds with 1 - `level`.
 
-    Of values that are not complete it is known that they are larger.
+    If no value is that large, the result is the largest one. Incomplete values are lower bounds.
     """
     order = np.lexsort((~is_complete, values))
     at_risk = np.arange(len(values), 0, -1) + 1  # with the one more
@@ -128,7 +128,7 @@ def _quantile(values: Array, is_complete: Array, level: float) -> float:
 
 
 def added(rows: Iterable[PlanRow], config: Config, how: Submission) -> list[PlanRow]:
-    """The rows with the bound of the wait of a run, as far as accounting shows it."""
+    """Add the bound of a run's queue wait to the rows, as far as accounting covers it."""
     rows, now_s = list(rows), datetime.datetime.now().timestamp()
     asked = preflight.requests((row.point for row in rows if row.runs), config, how)
     of_partition = functools.cache(history)

@@ -43,7 +43,7 @@ _MAY_PASS_WORDS = re.compile(
 )
 
 
-def lasts(cause: Cause) -> bool:
+def is_permanent(cause: Cause) -> bool:
     """Whether another attempt would meet this cause again."""
     if cause.kind == "missing_gpus":  # of one host
         return False
@@ -66,7 +66,7 @@ def _is_a_crash(cause: Cause) -> bool:
 
 
 def given_up(planned: Manifest, runs_dir: Path) -> frozenset[str]:
-    """The folders of the runs of searches that failed too often: their points are eliminated."""
+    """Return the run folders of search points that failed too often and are eliminated."""
     searched = {point for search in planned.searches for point in search.with_shorts}
     found = set()
     for spec in (run.spec for run in planned.runs if run.spec.point in searched):
@@ -139,7 +139,7 @@ class SlurmSweep:
             self.warn(f"{text}: {error}")
         cause = Cause(kind=_KINDS.get(state, "launcher_failed"), message=text)
         if cause.kind == "launcher_failed" and log is not None:
-            cause = _with_error(cause, log, folder / run_record.LAUNCH_LOG)
+            cause = _add_error(cause, log, folder / run_record.LAUNCH_LOG)
         wall_time_s = _run_time_s(number)
         wall_time_s = _age_s(last) if wall_time_s is None else wall_time_s
         self._write(cause, spec, wall_time_s, *filter(None, (last, folder)))
@@ -151,15 +151,15 @@ class SlurmSweep:
             self._write(cause, spec, None, output.parent)
 
     def fails_again(self, output: Path) -> bool:
-        """Whether the run that was to leave this record failed for what will be there again."""
+        """Return whether a run failed for a cause that a retry would meet again."""
         cause = attempts.cause_of(output.parent) if output.name == run_record.RECORD else None
         if cause is None:
             return False
         has_checkpoint = any((output.parent / attempts.CHECKPOINTS).glob("steps=*"))
-        return (cause.kind == "time_limit" and not has_checkpoint) or lasts(cause)
+        return (cause.kind == "time_limit" and not has_checkpoint) or is_permanent(cause)
 
     def unfit_nodes(self, output: Path) -> list[str]:
-        """The hosts that lacked GPUs in an attempt at this run."""
+        """Return the hosts that lacked GPUs in an attempt at this run."""
         folder = output.parent
         numbers = attempts.numbers(folder) if output.name == run_record.RECORD else ()
         causes = (attempts.cause_of(attempts.path(folder, number)) for number in numbers)
@@ -197,7 +197,7 @@ def _last_lines(log: Path) -> list[str]:
     return [line for line in lines[-_LOG_LINES:] if line.strip()]
 
 
-def _with_error(cause: Cause, log: Path, launch_log: Path) -> Cause:
+def _add_error(cause: Cause, log: Path, launch_log: Path) -> Cause:
     """Return the cause with the error that ended a job, from the job's log or its launcher's."""
     lines = _last_lines(log)
     if any(line.startswith("Error in rule ") for line in lines):  # the launcher was started
@@ -222,7 +222,7 @@ def _age_s(attempt: Path | None) -> float | None:
 
 
 def _unfit(spec: RunSpec, last: Path | None, number: str, text: str) -> DoesNotFit:
-    """The record of a run whose job Slurm has ended for its memory: its launcher's, if any."""
+    """Return the record of a run that Slurm ended for its memory: the launcher's, if any."""
     with contextlib.suppress(run_record.RecordError):
         left = run_record.outcome(last / attempts.RECORD) if last else None
         if isinstance(left, DoesNotFit):

@@ -123,7 +123,7 @@ class RunsToDo:
             run_spec.write_request(folder, RunRequest(spec=self._runs[path].spec))
 
     def replaced_records(self, paths: Iterable[str]) -> list[KeptRecord]:
-        """Return the records of those runs with these folders that are repeated."""
+        """Return the records, among runs with these folders, that will be repeated."""
         return [self._kept(path) for path in paths if path in self.repeated & self.records.keys()]
 
     def keep_record(self, path: str) -> list[KeptRecord]:

@@ -109,7 +109,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def line(self) -> str:
-        """The event as a line of a file."""
+        """Encode the event as a line of a file."""
         head = {"time_s": self.time_s, "host_time_s": self.host_time_s, "rank": self.rank}
         known = {key: value for key, value in head.items() if value is not None}
         return strict_json.dumps({**known, "event": self.name, **self.details}) + "\n"

@@ -173,7 +173,7 @@ class Decision:
 
     @property
     def failed(self) -> dict[str, Reason]:
-        """The candidates that left for a reason in FAILED."""
+        """Return the candidates that were eliminated for a reason in FAILED."""
         reasons = {name: each.reason for name, each in self.standings.items()}
         return {name: why for name, why in reasons.items() if why in FAILED}
 
@@ -492,7 +492,7 @@ class _Search:
         return tails
 
     def _gates(self, fit: Fit) -> Array:
-        """Return which candidates have too few runs to be believed behind the best."""
+        """Return the candidates with too few runs to be judged worse than the best."""
         gates = np.zeros(self.count, bool) if self.is_smooth else self.seen == 0
         with np.errstate(invalid="ignore"):
             ahead = (fit.mean[self.best] - self.near - fit.left_out) / fit.left_out_sd

@@ -47,7 +47,10 @@ def wildcards_of(runs: Sequence[PlannedRun]) -> dict[str, str]:
 
 
 def randomised(runs: Sequence[PlannedRun], seed: int) -> list[PlannedRun]:
-    """The runs repeat by repeat, each repeat shuffled by `seed`, however `runs` are sorted."""
+    """Return the runs repeat by repeat, each repeat shuffled by `seed`.
+
+    The order of `runs` does not matter.
+    """
     ordered: list[PlannedRun] = []
     for repeat in sorted({run.spec.repeat for run in runs}):
         block = [run for run in runs if run.spec.repeat == repeat]

@@ -113,7 +113,11 @@ def _nothing_left(number: int, block: Block, config: Config, reasons: Sequence[s
 
 
 def _check_devices(number: int, point: Point, platform: Platform, recipe: Recipe) -> None:
-    """Geometry that no cluster could give is an error; a limit that could be raised is not."""
+    """Check that a node of the platform can provide the point's tasks and GPUs.
+
+    Raises:
+        NotAllowed: It cannot; the message has the key and its limit.
+    """
     geometry, key, rule = point.geometry, "gpus_per_node", ""
     named = f"platform {point.platform} has"
     if geometry.gpus_per_node > platform.gpus_per_node_max:

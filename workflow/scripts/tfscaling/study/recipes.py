@@ -126,7 +126,7 @@ def _of_parameters(recipe: Recipe) -> Iterator[NotAllowed]:
 
 
 def _check_qualities(config: Config) -> None:
-    """Each quality has a direction, and recipes of one metric compare it in the same way."""
+    """Yield qualities without a direction, and ones that recipes compare in different ways."""
     first: dict[str, tuple[str, Quality]] = {}
     # a recipe that no block names may compare a metric in another way
     used = {variants.base(name) for block in config.grid for name in block.values("recipe")}
@@ -320,7 +320,7 @@ def _required(function: str, recipe: Recipe) -> Iterator[NotAllowed]:
 
 
 def _of_keys(recipe: Recipe) -> Iterator[NotAllowed]:
-    """Keys of programs, or of the workflow's own trainer, in a recipe for the other."""
+    """Yield keys of programs in a recipe of the trainer, and keys of the trainer in a program's."""
     rule = "only a recipe with `program` has this key; allowed: leave it out"
     if recipe.program:
         rule = "the program does not get it; allowed: leave it out, and give it in `program`"

@@ -137,7 +137,7 @@ def without_common_parts(names: Sequence[str]) -> list[str]:
 
 
 def _equal_parts(names: Sequence[Sequence[str]]) -> int:
-    """Return with how many equal parts, separators included, all names begin."""
+    """Return the number of leading parts, separators included, that all names share."""
     columns = zip(*names, strict=False)
     return sum(1 for _ in takewhile(lambda parts: len(set(parts)) == 1, columns))
 

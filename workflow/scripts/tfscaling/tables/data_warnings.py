@@ -227,7 +227,7 @@ def _missed_targets(tables: Tables) -> Found:
 
 
 def _failed_attempts(tables: Tables) -> Found:
-    """More attempts than valid runs failed: what passed may be a selection."""
+    """Warn if more attempts failed than runs are valid: valid runs may be a selection."""
     failed: Counter[Point] = Counter()
     for run in tables.all_runs:
         failed[point_of(run)] += run.failed_attempts
@@ -237,7 +237,7 @@ def _failed_attempts(tables: Tables) -> Found:
 
 
 def _wide_scatter(tables: Tables) -> Found:
-    """Beyond the scatter for which decisions were simulated (docs/method.md)."""
+    """Warn if runs scatter more than in the simulations of decisions (docs/method.md)."""
     runs = by_point(run for run in tables.valid if run.execution_time_s > 0)
     logs = {p: [math.log(run.execution_time_s) for run in own] for p, own in runs.items()}
     points = [p for p, own in logs.items() if len(own) > 2 and stdev(own) > SCATTER_MAX]

@@ -209,7 +209,7 @@ def _read_run(
     except run_record.RecordError as error:
         return _Run(_planned_row(run, RunState.FAILED, str(error)))
     if found is None:
-        return _without_record(run, runs_dir)
+        return _run_without_record(run, runs_dir)
     path, record = found
     failed = "" if path.parent == folder else _failed_rerun(folder, record.attempt)
     if reason := run_states.other_code(run.spec, record):
@@ -230,7 +230,7 @@ def _without_memory(run: PlannedRun, record: DoesNotFit, path: Path) -> RunRow:
     return row
 
 
-def _without_record(run: PlannedRun, runs_dir: Path) -> _Run:
+def _run_without_record(run: PlannedRun, runs_dir: Path) -> _Run:
     """Return the row of a run without a record, with the reason."""
     folder = runs_dir / run.spec.path
     status, why = _why_no_record(folder)

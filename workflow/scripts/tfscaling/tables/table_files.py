@@ -96,14 +96,14 @@ def write_csv(table: pd.DataFrame, path: Path) -> None:
     texts = table.select_dtypes([object, "str"])
     # as objects: numbers of a column that also has None stay what they are
     written = {
-        name: pd.Series(map(_without_formula, texts[name]), texts.index, dtype=object)
+        name: pd.Series(map(_escape_formula, texts[name]), texts.index, dtype=object)
         for name in map(str, texts)
     }
     with atomic.whole(path) as temporary:
         table.assign(**written).to_csv(temporary, index=False, lineterminator="\n")
 
 
-def _without_formula(cell: object) -> object:
+def _escape_formula(cell: object) -> object:
     return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA) else cell
 
 

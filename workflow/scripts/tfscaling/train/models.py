@@ -46,7 +46,7 @@ def _cifar10_cnn() -> Any:
 
 
 def _resnet50() -> Any:
-    """Batch normalization is over each replica's own batch, as is usual in data parallelism."""
+    """Build ResNet-50; batch normalization is over each replica's own batch."""
     import keras
 
     return keras.applications.ResNet50(

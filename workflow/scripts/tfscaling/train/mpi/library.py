@@ -75,7 +75,7 @@ _MEMORY = "/dev/shm/mpich_shm_"
 
 
 class MpiError(RuntimeError):
-    """The ranks cannot talk by MPI."""
+    """The ranks cannot communicate by MPI."""
 
 
 def communicator(rank: int, ranks: int) -> Any:

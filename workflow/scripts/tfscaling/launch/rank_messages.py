@@ -45,7 +45,7 @@ class IncompleteError(RuntimeError):
         self.ranks = ranks
 
 
-class Signs:
+class RankMessageServer:
     """Events, heartbeats and reports of the ranks so far, by rank; `folder` is the attempt's.
 
     `progress` grows with every event that is no heartbeat.
@@ -109,7 +109,7 @@ class Signs:
                 for event in found:
                     self._take(rank, event, 2 * FILES_INTERVAL_S)
 
-    def settle(self) -> None:
+    def receive_rest(self) -> None:
         """Wait for what ranks that have ended have sent, and take it in."""
         until_s = time.monotonic() + _SETTLED_S
         while self._ranks and time.monotonic() < until_s:

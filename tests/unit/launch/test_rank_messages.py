@@ -17,11 +17,10 @@ from pathlib import Path
 import pytest
 from builders import SCRIPTS, wait_until
 from tfscaling.cluster import resolver
-from tfscaling.launch import link, rank_files
-from tfscaling.launch import signs as signs_module
+from tfscaling.launch import link, rank_files, rank_messages
 from tfscaling.launch.link import HEAD, HELLO, LauncherConnection
+from tfscaling.launch.rank_messages import RankMessageServer
 from tfscaling.launch.rank_process import RankContext
-from tfscaling.launch.signs import Signs
 from tfscaling.record import events
 from tfscaling.record.events import EventLog, EventName
 
@@ -30,13 +29,13 @@ USED = {"number": 1, "cpu_s": 0.5, "io_bytes": 7, "blocked": False}
 
 
 @pytest.fixture
-def signs(tmp_path: Path) -> Signs:
-    return Signs(tmp_path)
+def messages(tmp_path: Path) -> RankMessageServer:
+    return RankMessageServer(tmp_path)
 
 
 @pytest.fixture
-def address(signs: Signs) -> Iterator[str]:
-    with signs.served("127.0.0.1", 2) as found:
+def address(messages: RankMessageServer) -> Iterator[str]:
+    with messages.served("127.0.0.1", 2) as found:
         yield found
 
 
@@ -44,8 +43,8 @@ def log_of(folder: Path, rank: int, own: LauncherConnection) -> EventLog:
     return EventLog(rank_files.events_path(folder, rank), rank, own.post)
 
 
-def names(signs: Signs, rank: int) -> list[str]:
-    return [event.name for event in signs.events.get(rank, [])]
+def names(messages: RankMessageServer, rank: int) -> list[str]:
+    return [event.name for event in messages.events.get(rank, [])]
 
 
 def place(address: str) -> tuple[str, int]:
@@ -54,7 +53,7 @@ def place(address: str) -> tuple[str, int]:
 
 
 def test_what_ranks_report_is_in_one_file_of_the_launcher(
-    signs: Signs, address: str, tmp_path: Path
+    messages: RankMessageServer, address: str, tmp_path: Path
 ) -> None:
     for rank in (0, 1):
         own = LauncherConnection(address, rank)
@@ -65,9 +64,9 @@ def test_what_ranks_report_is_in_one_file_of_the_launcher(
         log.add(EventName.BEAT, **USED)
         log.add(EventName.END)
         own.report(b'{"rank": %d}' % rank)
-    wait_until(lambda: names(signs, 0) == names(signs, 1) == ["start", "end"])
-    assert signs.beats[1].cpu_s == 0.5 and signs.reported == {0, 1}
-    signs.wait([0, 1], 0.0)
+    wait_until(lambda: names(messages, 0) == names(messages, 1) == ["start", "end"])
+    assert messages.beats[1].cpu_s == 0.5 and messages.reported == {0, 1}
+    messages.wait([0, 1], 0.0)
     assert {path.name for path in tmp_path.iterdir()} == {events.OF_RANKS, rank_files.REPORTS}
     found = events.read_by_rank(tmp_path)
     assert [[e.name for e in lines] for lines in found.values()] == [["start", "end"]] * 2
@@ -75,46 +74,48 @@ def test_what_ranks_report_is_in_one_file_of_the_launcher(
 
 
 def test_a_rank_that_loses_its_launcher_writes_all_it_has_reported(
-    signs: Signs, tmp_path: Path
+    messages: RankMessageServer, tmp_path: Path
 ) -> None:
-    with signs.served("127.0.0.1", 1) as address:
+    with messages.served("127.0.0.1", 1) as address:
         own = LauncherConnection(address, 0)
         log = log_of(tmp_path, 0, own)
         log.add(EventName.START)
-        wait_until(lambda: names(signs, 0) == ["start"])
+        wait_until(lambda: names(messages, 0) == ["start"])
     assert not own.is_given_up(300.0) and not own.is_open
     log.add(EventName.IMPORTED)
     log.add(EventName.BEAT, **USED)
-    signs.update(files=True)
-    assert names(signs, 0) == ["start", "imported"]
-    assert signs.beats[0].number == 1
+    messages.update(files=True)
+    assert names(messages, 0) == ["start", "imported"]
+    assert messages.beats[0].number == 1
     assert [e.name for e in events.read_by_rank(tmp_path)[0]] == ["start", "imported"]
     assert link.connect(address, 0) is None
     assert link.connect("", 0) is None
 
 
-def test_ranks_hear_that_they_are_given_up(signs: Signs, address: str, tmp_path: Path) -> None:
+def test_ranks_hear_that_they_are_given_up(
+    messages: RankMessageServer, address: str, tmp_path: Path
+) -> None:
     own = LauncherConnection(address, 0)
     log_of(tmp_path, 0, own).add(EventName.START)
-    wait_until(lambda: names(signs, 0) == ["start"])
+    wait_until(lambda: names(messages, 0) == ["start"])
     assert not own.is_given_up(0.0)
-    signs.give_up()
+    messages.give_up()
     assert own.is_given_up(300.0) and own.is_open
 
 
 def test_of_a_program_that_works_for_days_the_launcher_keeps_the_last_sign_in_memory(
-    signs: Signs, address: str, tmp_path: Path
+    messages: RankMessageServer, address: str, tmp_path: Path
 ) -> None:
     log = log_of(tmp_path, 0, LauncherConnection(address, 0))
     for name in (EventName.PROGRAM_STARTED, *[EventName.WORKING] * 100, EventName.END):
         log.add(name)
-    wait_until(lambda: signs.progress == 102)
-    assert names(signs, 0) == [EventName.PROGRAM_STARTED, EventName.WORKING, "end"]
+    wait_until(lambda: messages.progress == 102)
+    assert names(messages, 0) == [EventName.PROGRAM_STARTED, EventName.WORKING, "end"]
 
 
 @pytest.mark.parametrize("last", [EventName.END, EventName.FAILED])
 def test_servers_wait_for_the_end_of_their_coordinator(
-    signs: Signs, address: str, tmp_path: Path, last: EventName
+    messages: RankMessageServer, address: str, tmp_path: Path, last: EventName
 ) -> None:
     log, found = log_of(tmp_path, 0, LauncherConnection(address, 0)), []
     log.add(EventName.START)
@@ -212,37 +213,41 @@ MANY = pytest.param("10,000 connections", marks=pytest.mark.full)
 
 @pytest.mark.parametrize("fake", [*(name for name in FAKES if name not in MANY.values), MANY])
 def test_fake_messages_change_nothing_and_are_reported(
-    signs: Signs, address: str, tmp_path: Path, fake: str, capfd: pytest.CaptureFixture[str]
+    messages: RankMessageServer,
+    address: str,
+    tmp_path: Path,
+    fake: str,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     log = log_of(tmp_path, 0, LauncherConnection(address, 0))
     log.add(EventName.START)
     FAKES[fake](address)
-    wait_until(lambda: signs.refused > 0)
+    wait_until(lambda: messages.refused > 0)
     # the ranks are heard as before, and further ones may come
     log.add(EventName.END)
     another = LauncherConnection(address, 1)
     assert another.offset() is not None
     log_of(tmp_path, 1, another).add(EventName.START)
-    wait_until(lambda: names(signs, 0) == ["start", "end"] and names(signs, 1) == ["start"])
-    signs.update(files=True)
-    assert (signs.beats, signs.reported) == ({}, set())
+    wait_until(lambda: names(messages, 0) == ["start", "end"] and names(messages, 1) == ["start"])
+    messages.update(files=True)
+    assert (messages.beats, messages.reported) == ({}, set())
     assert {path.name for path in tmp_path.iterdir()} == {events.OF_RANKS}
     assert "WARNING" in capfd.readouterr().out
 
 
 def test_a_burst_of_strangers_takes_no_more_connections_than_allowed(
-    signs: Signs, address: str, tmp_path: Path
+    messages: RankMessageServer, address: str, tmp_path: Path
 ) -> None:
     before, number = len(os.listdir("/proc/self/fd")), random.randint(500, 800)
     with contextlib.ExitStack() as held:
         for _ in range(number):
             held.enter_context(socket.create_connection(place(address)))
-        wait_until(lambda: signs.refused >= number - signs_module._STRANGERS_MAX)
+        wait_until(lambda: messages.refused >= number - rank_messages._STRANGERS_MAX)
         taken = len(os.listdir("/proc/self/fd")) - before - number
-        assert taken <= signs_module._STRANGERS_MAX + 8
+        assert taken <= rank_messages._STRANGERS_MAX + 8
         # a rank comes in meanwhile
         log_of(tmp_path, 0, LauncherConnection(address, 0)).add(EventName.START)
-        wait_until(lambda: names(signs, 0) == ["start"])
+        wait_until(lambda: names(messages, 0) == ["start"])
 
 
 #: A launcher that may open few files; it ends with its standard input.
@@ -250,14 +255,14 @@ LAUNCHER = """
 import resource, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-from tfscaling.launch.signs import Signs
+from tfscaling.launch.rank_messages import RankMessageServer
 limit = int(sys.argv[3])
 resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
-signs = Signs(Path(sys.argv[2]))
-with signs.served("127.0.0.1", 2) as address:
+messages = RankMessageServer(Path(sys.argv[2]))
+with messages.served("127.0.0.1", 2) as address:
     print(address, flush=True)
     sys.stdin.read()
-    print(signs.events, flush=True)
+    print(messages.events, flush=True)
 """
 
 
@@ -285,11 +290,11 @@ def test_too_few_descriptors_are_reported_once_and_ranks_come_in(tmp_path: Path)
 
 
 def test_the_secret_is_in_no_file_and_no_command_line(
-    signs: Signs, address: str, tmp_path: Path
+    messages: RankMessageServer, address: str, tmp_path: Path
 ) -> None:
     log_of(tmp_path, 0, LauncherConnection(address, 0)).add(EventName.START)
-    wait_until(lambda: names(signs, 0) == ["start"])
-    signs.update(files=True)
+    wait_until(lambda: names(messages, 0) == ["start"])
+    messages.update(files=True)
     secret = address.split()[1].encode()
     assert len(bytes.fromhex(secret.decode())) == 32
     assert not any(secret in path.read_bytes() for path in tmp_path.iterdir())
