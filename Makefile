@@ -44,15 +44,15 @@ run: setup ## CONFIG=own/config.yaml: a sweep on this machine, and its table
 
 # the recipe is chosen on examples held out of the training data, then reported on the test data
 large-batch: setup #- accuracy of large batches on MNIST and CIFAR-10; hours
-	@$(SNAKEMAKE) --configfile config/large-batch-choice.yaml --resources training_runs=2
-	@$(SNAKEMAKE) --configfile config/large-batch.yaml --resources training_runs=2
+	@$(SNAKEMAKE) --configfile studies/large-batch/choice.yaml --resources training_runs=2
+	@$(SNAKEMAKE) --configfile studies/large-batch/config.yaml --resources training_runs=2
 	@benchmarks/large_batch.py results/large-batch/runs.csv \
 		--choice results/large-batch-choice/runs.csv
 
 # the published script, Keras, PyTorch and JAX, compared with the workflow's trainer
 peers: setup .venv-tf_keras .venv-jax .venv-torch #- the same training on other frameworks; 25 to 50 minutes
-	@$(SNAKEMAKE) --configfile config/peers.yaml -- results/datasets/mnist.npz
-	@$(SNAKEMAKE) --configfile config/peers.yaml
+	@$(SNAKEMAKE) --configfile studies/peers/config.yaml -- results/datasets/mnist.npz
+	@$(SNAKEMAKE) --configfile studies/peers/config.yaml
 	@benchmarks/peers/ratios.py results/peers/runs.csv | tee results/peers/ratios.md
 
 view: ## open the newest page, or the page of STUDY=demo
@@ -94,7 +94,7 @@ wheelhouse: setup #- wheelhouse.tar: packages and data of CONFIG for machines wi
 # each in .tools/, because their packages exclude each other and the workflow's
 tools: $(TOOLS:%=.tools/%/.installed) .tools/axe-core/.installed #- what tests and `make clouds` need, in .tools/
 
-# against config/platforms.yaml and the clouds' schemas; no cloud is asked
+# against provision/clouds/platforms.yaml and the clouds' schemas; no cloud is asked
 clouds: setup tools #- check the definitions in provision/gcp and provision/aws
 	provision/clouds/check_definitions
 
@@ -124,7 +124,7 @@ all-reduce: setup #- compare MPI with gRPC on this machine: all-reduces by size,
 
 # see docs/projection.md for the result
 projection: setup #- the time of three trainings from a tenth of their steps, and measured
-	@$(SNAKEMAKE) --configfile config/projection.yaml
+	@$(SNAKEMAKE) --configfile studies/projection/config.yaml
 	@cat results/projection/details/conclusions/projection.md
 
 simulate: setup #- how often a search, answers, sweep against sweep, slow nodes and special cases are wrong

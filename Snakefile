@@ -9,7 +9,7 @@ include: "workflow/rules/config_files.smk"
 
 
 # a study given by --configfile is complete in itself
-if not workflow.overwrite_configfiles:
+if not INVOCATION.study_files:
 
     configfile: "config/config.yaml"
 
@@ -20,7 +20,7 @@ configfile: "config/platforms.yaml"
 report: "workflow/report/workflow.rst"
 
 
-include: "workflow/rules/common.smk"
+include: "workflow/rules/globals.smk"
 include: "workflow/rules/inputs.smk"
 include: "workflow/rules/study.smk"
 include: "workflow/rules/data.smk"
@@ -45,7 +45,7 @@ rule all:
 
 onsuccess:
     CONSOLE.is_over = True
-    if workflow.is_main_process and not workflow.touch:
+    if INVOCATION.is_main_process and not INVOCATION.touches:
         say(OUTCOME.lines() if OUTCOME.has_page() else [])
         has_problems = OUTCOME.has_page() and not OUTCOME.has_result()
         broken = runs_to_do().unreadable if OUTCOME.has_page() else {}
@@ -64,7 +64,7 @@ onsuccess:
 onerror:
     CONSOLE.is_over = True
     # not in the snakemake of a job, which ends no sweep, and not after a plan
-    if workflow.is_main_process and (unfinished := JOBS.outputs_to_do()):
+    if INVOCATION.is_main_process and (unfinished := JOBS.outputs_to_do()):
         # remove the tables of an earlier sweep
         OUTCOME.remove_outdated(unfinished)
         say(CONSOLE.other_failures)

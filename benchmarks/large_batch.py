@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """How accurate large batches are compared with batch 64 of the published recipe.
 
-large_batch.py RUNS [--choice RUNS] [--page FILE]: the runs.csv of config/large-batch.yaml, and that
-of config/large-batch-choice.yaml. Prints as Markdown when and where they ran, and for each model
-the accuracy of each recipe and global batch in the last epoch of training and on the test data,
-mean and range over the seeds, with how far the latter is from those of batch 64 and the 95 %
+large_batch.py RUNS [--choice RUNS] [--page FILE]: the runs.csv of studies/large-batch/config.yaml,
+and of studies/large-batch/choice.yaml. Prints as Markdown when and where they ran, and for each
+model the accuracy of each recipe and global batch in the last epoch of training and on the test
+data, mean and range over the seeds, with the distance of the latter from batch 64 and the 95 %
 interval of that difference of means (Welch's t): a recipe is below or above batch 64 if all of the
 interval is, and diverges if a run of it does. Of the choice: the accuracy of each candidate on
 examples held out of the training data. With --page it writes all this between the markers of that
@@ -142,8 +142,8 @@ def tables(runs: pd.DataFrame, choice: pd.DataFrame | None) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("runs", type=Path, help="runs.csv of config/large-batch.yaml")
-    parser.add_argument("--choice", type=Path, help="runs.csv of config/large-batch-choice.yaml")
+    parser.add_argument("runs", type=Path, help="runs.csv of studies/large-batch/config.yaml")
+    parser.add_argument("--choice", type=Path, help="runs.csv of studies/large-batch/choice.yaml")
     parser.add_argument("--page", type=Path, help="write between the markers of this page")
     args = parser.parse_args()
     choice = None if args.choice is None else table_files.read_table(args.choice)

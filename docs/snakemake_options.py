@@ -37,7 +37,7 @@ WORKS = {
     ),
     "--set-resource-scopes --prioritize --envvars": "",
     "--touch --forcerun --force --forceall --rerun-incomplete --rerun-triggers": (
-        "a record of the requested parameters counts, whatever Snakemake remembers"
+        "a record of the requested parameters counts; `--forcerun RECORD`, `--force RECORD` repeat"
     ),
     "--keep-going --retries --batch --until --omit-from --allowed-rules": "",
     "--consider-ancient --strict-dag-evaluation --trust-io-cache --max-checksum-file-size": "",

@@ -10,8 +10,9 @@ import snakemake_executor_plugin_slurm as plugin
 import yaml
 from builders import REPOSITORY, manifest_of, raw_config
 from snakemake.resources import Resources
-from tfscaling.plan import costed_plan, sweep_jobs
-from tfscaling.plan.sweep_jobs import Submission
+from tfscaling.plan import costed_plan
+from tfscaling.snakemake_adapter import submission
+from tfscaling.snakemake_adapter.submission import Submission
 from tfscaling.study import config_validation
 from tfscaling.study.config_types import Config
 from tfscaling.study.config_validation import Sources
@@ -55,4 +56,4 @@ def described(
         workdir_init=str(folder),
         deployment_settings=SimpleNamespace(deployment_method=set()),
     )
-    return sweep_jobs.describe(workflow)
+    return submission.describe(workflow)

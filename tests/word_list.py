@@ -13,10 +13,18 @@ from pathlib import Path
 PROJECT = Path(__file__).resolve().parents[1]
 SEARCHED = (
     *("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "Makefile", "Snakefile", "docs/*.md"),
-    *("config", "examples/README.md", "profiles", "plugins", "workflow", "resources/own"),
+    *(
+        "config",
+        "studies",
+        "examples/README.md",
+        "profiles",
+        "plugins",
+        "workflow",
+        "resources/own",
+    ),
 )
-#: Data, pictures, and tables that a study wrote when it was run.
-LEFT_OUT = re.compile(r"\.(png|svg|csv|json|html|npz)$|^docs/[a-z-]+-study/")
+#: Data and pictures.
+LEFT_OUT = re.compile(r"\.(png|svg|csv|json|html|npz)$")
 #: Pattern → what to write instead. `_` is a space or a line break with its quotes or `#`.
 #: Allowed: the CSS class "beside"; "so that of …"; "so long as".
 INSTEAD = {
@@ -38,6 +46,8 @@ INSTEAD = {
     r"the_same_of": "repeat the noun",
     r"of_which": "whose, or a new sentence",
     r"those_of": "repeat the noun",
+    r"stands?_(in|before|below|only|already|next)": "is, is listed, exists",
+    r"says?_why": "give the reason",
     r"(?<!so )that_of": "repeat the noun",
 }
 #: Constructions that are searched in packages with rewritten texts only.

@@ -1,4 +1,4 @@
-"""The data of config/peers.yaml: the same few examples of genuine MNIST for all."""
+"""The data of studies/peers/config.yaml: the same few examples of genuine MNIST for all."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """How many times as fast as its peers a training is, on each number of workers.
 
-ratios.py RUNS [--page FILE]: the runs.csv of a sweep of config/peers.yaml. Prints as Markdown when
-and where it ran, the targets and whether they are reached (open where the interval of the ratio
-does not tell), and a table for each number of workers: the time of a step in the steady state and
-the execution time, medians with 95 % intervals, and ratios of medians with bootstrap intervals: how
-many times as long the published script and PyTorch take, and how many times as long as the floor
-with the update this training takes. With --page it writes all this between the markers of that page
-instead.
+ratios.py RUNS [--page FILE]: the runs.csv of a sweep of studies/peers/config.yaml. Prints as
+Markdown when and where it ran, the targets and whether they are reached (open where the interval of
+the ratio does not show it), and a table for each number of workers: the time of a step in the
+steady state and the execution time, medians with 95 % intervals, and ratios of medians with
+bootstrap intervals: how many times as long the published script and PyTorch take, and how many
+times as long as the floor with the update this training takes. With --page it writes all this
+between the markers of that page instead.
 
 The time of a step is that of all examples after the first step: the global batch over the
 throughput. It is what more epochs cost. The execution time has import, start and tracing, too: it

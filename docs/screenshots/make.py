@@ -1,16 +1,20 @@
 #!/usr/bin/env python3
-"""Make pages from kept or published runs, and pictures of their first screens.
+"""Make pages from kept or published runs, pictures of their first screens, and console samples.
 
-With --examples: the live examples of the documentation, and no picture.
+With --examples: the live examples of the documentation, and no picture. With --samples: the last
+lines of the console in README and tutorials, made by the workflow from kept runs, and no picture.
+With --measure NAME: the runs themselves, which are kept next to this file, and the samples.
 
 INPUTS   runs.csv, epochs.csv and config.yaml of kept pages, in folders next to this file, the
-         demo's as `make demo` wrote them; docs/repeats-study/runs.csv;
-         resources/published_results.csv; config/; Chromium
+         demo's as `make demo` wrote them; studies/repeats/runs.csv;
+         resources/published_results.csv; config/; studies/; Chromium
 OUTPUTS  <page>/report.html, tables and plots below --folder; <page>-<width>.png next to this file;
-         or <page>.html in the folder of --examples
+         or <page>.html in the folder of --examples; with --samples the pages of SAMPLES
 """
 
 import argparse
+import contextlib
+import re
 import shutil
 import subprocess
 import sys
@@ -25,6 +29,8 @@ sys.path.insert(0, str(ROOT / "workflow" / "scripts"))
 
 import msgspec  # noqa: E402
 import pandas as pd  # noqa: E402
+from snakemake_logger_plugin_sweep import WIDTH, wrapped  # noqa: E402
+from tfscaling.console import sweep_outcome  # noqa: E402
 from tfscaling.datasets.catalogue import DATASETS  # noqa: E402
 from tfscaling.search import study_searches  # noqa: E402
 from tfscaling.stages import write_page  # noqa: E402
@@ -40,8 +46,8 @@ from tfscaling.tables.row_values import point_of  # noqa: E402
 from tfscaling.train.models import MODELS  # noqa: E402
 from tfscaling.train.strategies import STRATEGIES  # noqa: E402
 
-#: The runs of config/repeats-study.yaml.
-REPEATS = ROOT / "docs/repeats-study/runs.csv"
+#: The runs of studies/repeats/config.yaml.
+REPEATS = ROOT / "studies/repeats/runs.csv"
 #: Width → height of a first screen, in pixels.
 SCREENS = {1300: 850, 400: 800}
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -65,6 +71,8 @@ class Example(NamedTuple):
     changes: dict[str, Any]
     runs: Callable[[StudyFolder], pd.DataFrame]
     epochs: Path | None = None
+    #: The folder in which custom models are found.
+    project: Path = ROOT
 
 
 def kept_runs(path: Path) -> Callable[[StudyFolder], pd.DataFrame]:
@@ -106,16 +114,16 @@ def searched_runs(study: StudyFolder) -> pd.DataFrame:
     return found
 
 
-def kept_page(name: str, overlay: Path | None = None) -> Example:
-    """Make a page from the runs and epochs in a folder here, and its configuration or `overlay`."""
+def kept_page(name: str, overlay: Path | None = None, project: Path = ROOT) -> Example:
+    """Return a page with runs, epochs and, without `overlay`, configuration from a folder here."""
     folder = HERE / name
     runs = kept_runs(folder / "runs.csv")
-    return Example(overlay or folder / "config.yaml", {}, runs, folder / "epochs.csv")
+    return Example(overlay or folder / "config.yaml", {}, runs, folder / "epochs.csv", project)
 
 
-_PUBLISHED = ROOT / "config/published.yaml"
+_PUBLISHED = ROOT / "studies/published/config.yaml"
 _BLOCKS: Any = config_files.read(_PUBLISHED)["grid"]
-_REPEATS = ROOT / "config/repeats-study.yaml"
+_REPEATS = ROOT / "studies/repeats/config.yaml"
 PUBLISHED = Example(
     _PUBLISHED,
     {
@@ -135,6 +143,23 @@ PAGES = {
     "sweep": kept_page("sweep"),
     "failures": kept_page("failures"),
     "demo": kept_page("demo", ROOT / "config/demo.yaml"),
+    "waiting": kept_page("waiting"),
+}
+#: Page of the documentation → the study whose last lines of the console it shows.
+SAMPLES = {
+    "README.md": PAGES["waiting"],
+    "docs/first-steps.md": PAGES["demo"],
+    "docs/own-training.md": kept_page(
+        "own", ROOT / "resources/own/config.yaml", ROOT / "resources"
+    ),
+}
+#: A block of text that ends with the path of the page, as the console's last lines do.
+SAMPLE = re.compile(r"(?<=```text\n)(?:(?!```).)*?page: results/[\w-]+/report\.html\n", re.DOTALL)
+#: Study that --measure runs → its configuration.
+MEASURED = {
+    "waiting": HERE / "waiting/config.yaml",
+    "demo": ROOT / "config/demo.yaml",
+    "own": ROOT / "own/config.yaml",  # after `make own`
 }
 #: Live example of the documentation → its study.
 EXAMPLES = {
@@ -158,7 +183,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--folder", type=Path, help="pages stay here; else only pictures are made")
     parser.add_argument("--examples", type=Path, help="write the live examples here, no picture")
+    parser.add_argument("--samples", action="store_true", help="write samples of the console")
+    parser.add_argument("--measure", choices=MEASURED, help="run this study, and keep its tables")
     args = parser.parse_args()
+    if args.measure:
+        measure(args.measure)
+    if args.samples or args.measure:
+        for name, example in SAMPLES.items():
+            text = (ROOT / name).read_text()
+            (ROOT / name).write_text(text.replace(SAMPLE.findall(text)[0], sample_of(example)))
+        return
     if not args.examples and CHROMIUM is None:
         parser.error("there is no chromium")
     with tempfile.TemporaryDirectory() as temporary:
@@ -175,9 +209,36 @@ def main() -> None:
                 print(picture.relative_to(ROOT))
 
 
+def measure(name: str) -> None:
+    """Run a study on this machine, and keep its tables of runs and epochs."""
+    config = str(MEASURED[name].relative_to(ROOT))
+    words = ["--profile", "profiles/local", "--configfile", config]
+    subprocess.run([Path(sys.executable).with_name("snakemake"), *words], cwd=ROOT, check=True)
+    (HERE / name).mkdir(exist_ok=True)
+    for table in (f"results/{name}/runs.csv", f"results/{name}/details/epochs.csv"):
+        shutil.copy(ROOT / table, HERE / name)
+
+
+def sample_of(example: Example) -> str:
+    """Return the last lines of the console at the end of a study, on a terminal of 100 columns."""
+    with tempfile.TemporaryDirectory() as temporary:
+        name = str(config_files.read(example.overlay)["study"])
+        folder = make(example, Path(temporary, "results", name)).parent
+        lines = sweep_outcome.SweepOutcome(folder).lines(columns=WIDTH)
+    text = "\n".join(lines).replace(f"{temporary}/", "")
+    return "\n".join([*wrapped(text, WIDTH), ""])
+
+
 def make(example: Example, folder: Path) -> Path:
-    """Tables, plots and page of a study; returns the page."""
-    files = (ROOT / "config/platforms.yaml", example.overlay)
+    """Make tables, plots and page of a study, and return the page."""
+    absolute = folder.absolute()
+    with contextlib.chdir(example.project):
+        return _make(example, absolute)
+
+
+def _make(example: Example, folder: Path) -> Path:
+    platforms = ("config/platforms.yaml", "provision/clouds/platforms.yaml")
+    files = (*(ROOT / file for file in platforms), example.overlay)
     raw = config_files.merge([(str(path), config_files.read(path)) for path in files])
     config = config_validation.validate({**raw, **example.changes})
     manifest = acceptance.plan(config, Registries(MODELS, STRATEGIES, DATASETS))

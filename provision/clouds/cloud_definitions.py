@@ -1,4 +1,4 @@
-"""What the definitions of clusters in clouds say, compared with config/platforms.yaml.
+"""What the definitions of clusters in clouds say, compared with provision/clouds/platforms.yaml.
 
 Three kinds of definition become the same thing, partitions with their nodes: a blueprint of the
 Cluster Toolkit, a configuration of ParallelCluster, a template of Parallel Computing Service.

@@ -7,6 +7,7 @@ interrupted, and all runs in one allocation.
 from __future__ import annotations
 
 import json
+import os
 import signal
 from collections import Counter
 from collections.abc import Callable
@@ -47,6 +48,8 @@ RECIPES: dict[str, Any] = {
     }
     for deed in ("meets", "fails", "dies")
 }  # fmt: skip
+#: CPUs of a task of the platform `cpu`: a run that requests more than a rank may use is refused.
+CPUS = min(2, len(os.sched_getaffinity(0)))
 #: Two tasks on each node, each with a GPU.
 ON_GPUS = {"tasks_per_node": 2, "gpus_per_node": 2}
 
@@ -67,6 +70,7 @@ def swept(new_project: Callable[[str], Project], submit: Submit) -> tuple[Projec
                 {"platform": "cpu", "model": SMALL_MODEL, "recipe": "quick", "nodes": 2},
             ],
             "recipes": {**RECIPES, "quick": QUICK},
+            "platforms": {"cpu": {"cpus_per_node": CPUS}},
         }
     )
     return project, *submit(project)
@@ -93,7 +97,7 @@ def test_each_job_had_exactly_the_geometry_asked_for(swept: tuple[Project, int, 
             assert all(host.startswith(platform) for host in hosts)
             job = record["environment"]["slurm_job"]
             assert (job["partition"], int(job["nodes_allocated"])) == (platform, nodes)
-            assert int(job["cpus_allocated"]) == 2 * nodes
+            assert int(job["cpus_allocated"]) == (CPUS if platform == "cpu" else 2) * nodes
             gpus = record["axes"]["gpus_per_node"]
             assert gpus == (2 if platform == "gpu" else 0)
             assert {rank["gpus_given"] for rank in record["ranks"]} == {gpus or None}

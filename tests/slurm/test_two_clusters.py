@@ -8,14 +8,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from project import Project
+import yaml
+from project import REPOSITORY, Project
 from virtual_cluster import Cluster, start
 
 pytestmark = pytest.mark.full
 
-#: Cluster → its platform in config/platforms.yaml, and the partition that the platform names.
+#: Cluster → its platform in `PLATFORMS`, and the partition that the platform names.
+PLATFORMS = yaml.safe_load((REPOSITORY / "provision/clouds/platforms.yaml").read_text())
 CLOUDS = {"gcp": ("gcp-n1-standard-2", "n1-standard-2"), "aws": ("aws-m4-large", "m4-large")}
 STUDY = {
+    **PLATFORMS,
     "study": "clouds",
     "grid": [
         {"platform": platform, "strategy": "own", "recipe": "short", "nodes": 1}

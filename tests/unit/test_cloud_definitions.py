@@ -12,7 +12,7 @@ from cloud_definitions import KINDS
 from project import REPOSITORY
 
 GCP, PARALLELCLUSTER, PCS = KINDS
-PLATFORMS = cloud_definitions.read_platforms(REPOSITORY / "config/platforms.yaml")
+PLATFORMS = cloud_definitions.read_platforms(REPOSITORY / "provision/clouds/platforms.yaml")
 
 
 def problems(name: str, old: str = "", new: str = "") -> list[str]:

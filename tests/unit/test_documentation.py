@@ -147,6 +147,7 @@ HOW_TO = {
     "Add my partition": "slurm/test_preflight_on_slurm.py",
     "Use the packages my training needs": "workflow/test_make_targets.py",
     "Run my PyTorch, Hugging Face or Horovod script": "examples/test_examples.py",
+    "Measure FSDP, DeepSpeed, Lightning or an LLM fine-tuning": "unit/study/test_programs.py",
     "Use another network of the nodes": "unit/launch/test_host_names.py",
     "Bind ranks to CPUs and GPUs": "slurm/test_strategies_on_slurm.py",
     "Use a container": "slurm/test_strategies_on_slurm.py",
@@ -162,6 +163,10 @@ HOW_TO = {
     "Estimate a three-day training in an hour": "workflow/test_projected_sweep.py",
     "Predict the time on more nodes": "unit/conclusions/test_forecast.py",
     "Spend fewer node-hours": "workflow/test_search.py",
+    "Name recipes and studies": "workflow/test_runs_by_parameters.py",
+    "Run a single configuration, platform or repeat": "unit/test_documented_yaml.py",
+    "Upgrade, and share an installation": "workflow/test_reruns.py",
+    "Find out what is not supported": "unit/test_documentation.py",
     "Show the result to my boss": "unit/test_report_in_chromium.py",
     "Read the results in pandas": "unit/test_documentation.py",
     "Apply for compute time": "workflow/test_proposal.py",
@@ -235,8 +240,15 @@ def test_sample_tables_have_columns_that_the_console_shows(page: str, config: st
     assert tables
     for lines in tables:
         named = [cell.strip() for cell in lines[0].strip("|").split("|")]
-        order = [name for name in named if name not in ("nodes", "runs")]
+        order = [name for name in named if name not in ("nodes", "runs", "status")]
         assert order == [name for name in shown if name in order], named
+
+
+@pytest.mark.parametrize("page", screenshots.SAMPLES)
+def test_samples_of_the_console_are_made_from_kept_runs(page: str) -> None:
+    """Table and headline come from one program: `docs/screenshots/make.py --samples`."""
+    (sample,) = screenshots.SAMPLE.findall((REPOSITORY / page).read_text())
+    assert sample == screenshots.sample_of(screenshots.SAMPLES[page])
 
 
 def test_the_readme_begins_with_ratios_of_the_published_results() -> None:
@@ -253,8 +265,9 @@ def test_the_readme_begins_with_ratios_of_the_published_results() -> None:
 
 def test_every_overlay_is_in_a_page() -> None:
     text = "\n".join((REPOSITORY / page).read_text() for page in PAGES)
-    overlays = [path.name for path in (REPOSITORY / "config").glob("*.yaml")]
-    assert [name for name in overlays if f"config/{name}" not in text] == []
+    overlays = [*REPOSITORY.glob("config/*.yaml"), *REPOSITORY.glob("studies/*/*.yaml")]
+    names = [str(path.relative_to(REPOSITORY)) for path in overlays]
+    assert len(names) > 10 and [name for name in names if name not in text] == []
 
 
 def test_the_citation_has_the_newest_version() -> None:

@@ -24,7 +24,7 @@ CONFIGURATIONS: dict[str, str | None] = dict.fromkeys(
     str(path.relative_to(REPOSITORY))
     for pattern in (
         *("config/*.yaml", "examples/*/config.yaml", ".test/config/*.yaml"),
-        "docs/screenshots/*/config.yaml",
+        *("docs/screenshots/*/config.yaml", "studies/*/*.yaml", "provision/clouds/platforms.yaml"),
     )
     for path in sorted(REPOSITORY.glob(pattern))
 ) | {"resources/own/config.yaml": "own"}

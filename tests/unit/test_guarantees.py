@@ -78,7 +78,7 @@ def test_a_claim_has_tests_with_its_rate(row: list[str]) -> None:
 
 def test_the_cells_of_searches_that_are_claimed_have_requirements() -> None:
     """Rows of variants, which must fail, have their names before the cell."""
-    with (REPOSITORY / "docs/search-study/cells.csv").open(newline="") as file:
+    with (REPOSITORY / "studies/search/cells.csv").open(newline="") as file:
         simulated = {row["cell"]: row for row in csv.DictReader(file)}
     claimed = {name: row["claimed"] for name, row in simulated.items() if ": " not in name
                or name in CELLS}  # fmt: skip
@@ -95,7 +95,7 @@ def test_the_cells_of_pairs_of_sweeps_are_those_of_the_page() -> None:
     summary = {row[0]: row[1:] for row in rows("docs/two-sweeps.md", "noise of a run")}
     found: dict[str, list[list[float]]] = {name: [] for name in regressions.NOISES}
     sensitivity: dict[str, list[str]] = {name: [] for name in regressions.NOISES}
-    with (REPOSITORY / "docs/two-sweeps-study/simulation.csv").open(newline="") as file:
+    with (REPOSITORY / "studies/two-sweeps/simulation.csv").open(newline="") as file:
         simulated = list(csv.reader(file))[1:]
     for name, points, runs, *values, remark in simulated:
         *rates, detected = map(float, values)

@@ -39,10 +39,15 @@ PACKAGES = {
     "tables": allowed("files study record", "pandas numpy scipy"),
     "conclusions": allowed("files study record tables search", "pandas numpy scipy"),
     "search": allowed("study record tables", "pandas numpy scipy"),
-    "plan": allowed("files cluster study record tables conclusions search", "pandas"),
+    "snakemake_adapter": allowed("study record", "msgspec"),
+    "plan": allowed(
+        "files cluster study record tables conclusions search snakemake_adapter", "pandas"
+    ),
     "console": allowed("files study record plan"),
     "page": allowed("files study record tables conclusions", "pandas numpy hostlist markupsafe"),
-    "stages": allowed("files study record tables conclusions search plan console page"),
+    "stages": allowed(
+        "files study record tables conclusions search snakemake_adapter plan console page"
+    ),
 }
 HEAVY = ("tensorflow", "keras", "matplotlib")
 

@@ -47,45 +47,41 @@ USES: dict[tuple[str, Any, str], str] = {
     (SNAKEMAKE, Job, "priority"): "plugins: order of submissions",
     (SNAKEMAKE, Job, "restart_times"): "plugin: no retry of a run that would fail again",
     (SNAKEMAKE, Job, "wildcards"): "plugin: comment of a job",
-    (SLURM, submit_string, "get_submit_command"): "plugin, sweep_jobs: submission",
-    (SLURM, utils, "set_gres_string"): "sweep_jobs: submission by the plain executor",
+    (SLURM, submit_string, "get_submit_command"): "plugin, submission: the sbatch line",
+    (SLURM, utils, "set_gres_string"): "submission: the sbatch line of the plain executor",
     (SLURM, upstream.Executor, "run_uuid"): "plugin: submission, queries",
     (SLURM, upstream.Executor, "slurm_logdir"): "plugin: submission",
 }
-#: Attributes of Snakemake's object `workflow` → part that uses them. Executors may use those of
-#: the interface of executors.
+#: Attributes of Snakemake's object `workflow` → part that uses them, without those of the interface
+#: of executors, which is documented. The limit is WORKFLOW_MAX.
 WORKFLOW: dict[str, str] = {
-    "config_settings.config": "rules: values of --config",
-    "config_settings.replace_workflow_config": "rules: files of the configuration",
-    "configfiles": "rules: files of the configuration",
+    "config_settings": "invocation: values of --config",
+    "configfiles": "invocation: files of the configuration",
     "current_basedir": "rules: place of a file of rules",
     "dag": "sweep_jobs: jobs to do",
     "dag_settings": "sweep_jobs: runs that are forced by name",
-    "deployment_settings": "sweep_jobs: description of a submission",
-    "execution_settings.": "rules: whether jobs are executed",
-    "execution_settings.latency_wait": "rules: files that appear late",
-    "execution_settings.lock": "rules: no second snakemake in a folder",
-    "execution_settings.no_hooks": "rules: requests of runs without onstart",
-    "execution_settings.retries": "rules: attempts of a run",
-    "executor_plugin": "sweep_jobs: description of a submission",
-    "executor_settings": "plugins, sweep_jobs: settings of the executor",
-    "get_rule": "rules: resources that a module has replaced",
-    "global_resources": "rules: one run at a time on this machine",
-    "group_settings": "rules: groups, which are refused",
-    "is_main_process": "rules, sweep_jobs: what jobs need not do",
-    "local_exec": "rules: runs on this machine",
-    "modifier.modify_rulename": "rules: name of rule train in a module",
-    "modifier.namespace": "rules: names of rules in a module",
-    "modifier.skip_configfile": "rules: configuration in a module",
-    "output_settings.dryrun": "rules: plan",
-    "output_settings.log_handler_settings": "rules: the logger plugin sweep",
-    "overwrite_configfiles": "rules: files of the configuration",
-    "register_resource": "rules: one run at a time on this machine",
-    "remote_execution_settings": "rules: --immediate-submit, which is refused",
-    "resource_settings": "rules, sweep_jobs: overrides, description of a submission",
-    "storage_settings": "rules: storage, which is refused",
-    "touch": "rules: --touch",
-    "workdir_init": "sweep_jobs: description of a submission",
+    "executor_settings": "plugins, submission: settings of the executor",
+    "get_rule": "invocation: resources that a module has replaced",
+    "global_resources": "invocation: one run at a time on this machine",
+    "is_main_process": "invocation, sweep_jobs: what jobs need not do",
+    "modifier.modify_rulename": "invocation: name of rule train in a module",
+    "modifier.namespace": "invocation: a module, whose handlers are not run",
+    "modifier.skip_configfile": "invocation: configuration in a module",
+    "output_settings": "invocation: dry-run, logger plugin",
+    "overwrite_configfiles": "invocation: files of the configuration",
+    "resource_settings": "invocation, submission: overrides, description of a submission",
+}
+WORKFLOW_MAX = 16
+#: Fields of Snakemake's settings, which its API has as arguments → part that uses them.
+SETTINGS: dict[str, str] = {
+    "config_settings.config": "invocation: values of --config",
+    "config_settings.replace_workflow_config": "invocation: files of the configuration",
+    "execution_settings.latency_wait": "invocation: files that appear late",
+    "execution_settings.lock": "invocation: no second snakemake in a folder",
+    "execution_settings.no_hooks": "invocation: requests of runs without onstart",
+    "execution_settings.retries": "invocation: attempts of a run",
+    "output_settings.dryrun": "invocation: plan",
+    "output_settings.log_handler_settings": "invocation: the logger plugin sweep",
 }
 #: The objects that these attributes of `workflow` have.
 OBJECTS = {
@@ -93,7 +89,8 @@ OBJECTS = {
     "modifier": WorkflowModifier, "output_settings": OutputSettings,
 }  # fmt: skip
 #: The files of the library and of plugins with all of them.
-SWEEP_JOBS = SCRIPTS / "tfscaling/plan/sweep_jobs.py"
+ADAPTER = SCRIPTS / "tfscaling/snakemake_adapter"
+SUBMISSION = ADAPTER / "submission.py"
 PLUGIN = PLUGINS / "snakemake-executor-plugin-slurm-sweep/snakemake_executor_plugin_slurm_sweep"
 ALLOCATION = PLUGIN.parent / "snakemake_executor_plugin_slurm_allocation"
 LOGGER = PLUGINS / "snakemake-logger-plugin-sweep/snakemake_logger_plugin_sweep"
@@ -155,7 +152,7 @@ def test_the_attribute_exists(use: tuple[str, Any, str], part: str) -> None:
     )
 
 
-@pytest.mark.parametrize(("name", "part"), WORKFLOW.items())
+@pytest.mark.parametrize(("name", "part"), [*WORKFLOW.items(), *SETTINGS.items()])
 def test_the_workflow_has_the_attribute(name: str, part: str) -> None:
     first, _, second = name.partition(".")
     exists = first in attributes(Workflow)
@@ -197,19 +194,23 @@ def private(path: Path) -> Iterator[str]:
 
 
 def of_workflow(path: Path) -> set[str]:
-    """The attributes of Snakemake's object `workflow` that a file uses."""
-    return {
-        node.attr
-        for node in TREES[path]
-        if isinstance(node, ast.Attribute)
-        and (getattr(node.value, "id", None) or getattr(node.value, "attr", None)) == "workflow"
-    }
+    """The attributes of Snakemake's object `workflow` that a file of Python uses.
+
+    An attribute of OBJECTS has its own attribute, if the file uses one there.
+    """
+    found = set()
+    nodes = [node for node in TREES[path] if isinstance(node, ast.Attribute)]
+    outer = {id(node.value): node.attr for node in nodes}
+    for node in nodes:
+        if (getattr(node.value, "id", None) or getattr(node.value, "attr", None)) == "workflow":
+            inner = outer.get(id(node), "") if node.attr in OBJECTS else ""
+            found.add(f"{node.attr}.{inner}" if inner else node.attr)
+    return found
 
 
 def in_rules(path: Path) -> set[str]:
-    """The attributes of `workflow` in a file of rules, with their attributes if in OBJECTS."""
-    used = re.findall(r"\bworkflow\.(\w+)(?:\.(\w+))?", path.read_text())
-    return {f"{first}.{second}" if first in OBJECTS else first for first, second in used} - {"rst"}
+    """The attributes of `workflow` in a file of rules, but not in the name of a file."""
+    return set(re.findall(r"\bworkflow\.(\w+)", path.read_text())) - {"rst"}
 
 
 def of_jobs(path: Path) -> set[str]:
@@ -235,28 +236,36 @@ def beyond(paths: Sequence[Path], variable: str, *documented: type) -> set[str]:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}.{path.stem}")
 def test_no_file_uses_what_is_not_listed(path: Path) -> None:
     uses = {
-        SWEEP_JOBS: {"submit_string", "utils"},
+        SUBMISSION: {"submit_string", "utils"},
         PLUGIN / "__init__.py": {name for package, _, name in USES if package == SLURM},
         INTERNALS: {name.rpartition(".")[2] for name in keras_internals.PRIVATE} | {
             "rng_utils", "collective_all_reduce_strategy",
         },
     }  # fmt: skip
     assert {*private(path)} <= uses.get(path, set())
-    if path != SWEEP_JOBS:
+    if ADAPTER not in path.parents:
         documented = attributes(WorkflowExecutorInterface) if PLUGINS in path.parents else set()
         executors = {"executor_settings"} if PLUGINS in path.parents else set()
         assert of_workflow(path) - documented <= executors
-    if path not in (SWEEP_JOBS, *(folder / "__init__.py" for folder in (PLUGIN, ALLOCATION))):
+    executors_files = {folder / "__init__.py" for folder in (PLUGIN, ALLOCATION)}
+    if ADAPTER not in path.parents and path not in executors_files:
         assert of_jobs(path) == set()
 
 
 def test_the_listed_attributes_of_the_workflow_are_those_that_are_used() -> None:
     documented = attributes(WorkflowExecutorInterface)
-    of_plugins = {
-        name for path in FILES if PLUGINS in path.parents for name in of_workflow(path) - documented
-    }
-    used = set().union(of_plugins, of_workflow(SWEEP_JOBS), *map(in_rules, RULES))
-    assert used == WORKFLOW.keys()
+    files = [path for path in FILES if ADAPTER in path.parents or PLUGINS in path.parents]
+    used = set().union(*map(of_workflow, files), *map(in_rules, RULES))
+    fields = {name for name in used if "." in name and not name.startswith("modifier.")}
+    first = {name if name.startswith("modifier.") else name.partition(".")[0] for name in used}
+    assert fields == SETTINGS.keys()
+    assert first - documented == WORKFLOW.keys()
+    assert len(WORKFLOW) <= WORKFLOW_MAX
+
+
+@pytest.mark.parametrize("path", RULES, ids=lambda path: path.name)
+def test_rules_use_the_workflow_by_the_adapter(path: Path) -> None:
+    assert in_rules(path) <= ({"current_basedir"} if path.name == "config_files.smk" else set())
 
 
 def test_the_listed_attributes_of_jobs_and_executors_are_those_that_are_used() -> None:
@@ -269,4 +278,4 @@ def test_the_listed_attributes_of_jobs_and_executors_are_those_that_are_used() -
     assert beyond(executors, "job", JobExecutorInterface, QueuedJob) == listed(Job)
     assert beyond(executors, "self", RemoteExecutor) == listed(upstream.Executor)
     assert beyond([LOGGER / "__init__.py"], "self", LogHandlerBase) == set()
-    assert beyond([*executors, SWEEP_JOBS], "dag") == listed(DAG)
+    assert beyond([*executors, ADAPTER / "sweep_jobs.py"], "dag") == listed(DAG)

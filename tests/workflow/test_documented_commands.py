@@ -51,6 +51,7 @@ ELSEWHERE = {
     ),
     "apptainer build": "tests/unit/test_container_recipe.py reads the recipe; it needs Apptainer",
     "provision/clouds/install-environment": "tests/slurm runs it on the virtual cluster",
+    "ln -s /shared/": "a folder of the reader's group",
     "python3 -m venv .venv": "`make setup` does it",
     "pip install --require-hashes": "`make setup` does it",
     'pip install --no-deps "git+': "the same from a repository, which no test can reach",

@@ -42,7 +42,7 @@ def test_the_peers_are_planned_on_the_same_numbers_of_workers(
 ) -> None:
     project = with_environments(new_project("peers"))
     (project.folder / "benchmarks").symlink_to(REPOSITORY / "benchmarks")
-    runs = project.planned(config=["config/peers.yaml"])
+    runs = project.planned(config=[str(REPOSITORY / "studies/peers/config.yaml")])
     workers: dict[str, set[int]] = {}
     for run in runs:
         workers.setdefault(axis(run, "recipe"), set()).add(int(axis(run, "nodes")))
@@ -57,7 +57,7 @@ def test_the_peers_are_planned_on_the_same_numbers_of_workers(
 def test_the_question_of_a_gpu_is_planned(new_project: Callable[[str], Project]) -> None:
     project = new_project("gpu")
     (project.folder / "benchmarks").symlink_to(REPOSITORY / "benchmarks")
-    runs = project.planned(config=["config/gpu.yaml"])
+    runs = project.planned(config=[str(REPOSITORY / "studies/gpu/config.yaml")])
     assert Counter(axis(run, "recipe") for run in runs) == {
         f"batch-{batch}+precision={precision}": 3
         for batch in (256, 1024)
@@ -91,7 +91,7 @@ def test_the_check_trains_on_a_device_and_on_its_halves(mnist: Path) -> None:
 
 
 def test_the_peers_do_the_same_work() -> None:
-    content = yaml.safe_load((REPOSITORY / "config/peers.yaml").read_text())
+    content = yaml.safe_load((REPOSITORY / "studies/peers/config.yaml").read_text())
     for name, recipe in content["recipes"].items():
         work = (
             recipe["parameters"]["examples"],

@@ -146,4 +146,4 @@ def test_a_sweep_beyond_the_budget_is_refused_before_any_submission(
     assert re.match(r"overlay\.yaml: line \d+: budget\.node_hours: 3\.5 ", line)
     assert "5.00 or more" in line
     assert not submitted(slurm)
-    assert not (project.folder / "results").exists()
+    assert [path.name for path in (project.folder / "results").iterdir()] == ["datasets"]

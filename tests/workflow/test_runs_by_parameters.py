@@ -157,7 +157,9 @@ def test_an_edit_whose_runs_failed_is_undone_without_a_new_run(swept: Project) -
     assert (checksums(swept), attempts_of(swept)) == (before, attempts)
 
 
-@pytest.mark.parametrize("options", [(), ("--no-hooks",)])
+@pytest.mark.parametrize(
+    "options", [("--forcerun",), ("--no-hooks", "--forcerun"), ("--nolock", "--force")], ids=str
+)
 @pytest.mark.parametrize("deleted", ["nothing", "attempt=1"])
 def test_a_forced_run_that_fails_loses_no_record(
     options: tuple[str, ...], deleted: str, swept: Project
@@ -167,9 +169,9 @@ def test_a_forced_run_that_fails_loses_no_record(
     shutil.rmtree(forced.with_name(deleted), ignore_errors=True)
     name = str(forced.relative_to(swept.folder))
     with failing(swept):
-        assert swept.snakemake(*options, "--forcerun", name, check=False).returncode != 0
+        assert swept.snakemake(*options, name, check=False).returncode != 0
         assert not forced.exists()
-        if not options:
+        if "--no-hooks" not in options:
             rows = swept.table("results/main/partial/runs.csv")
             assert {row["status"] for row in rows} == {"ok"}
         files = contents(swept)
@@ -182,12 +184,13 @@ def test_a_forced_run_that_fails_loses_no_record(
     assert checksums(swept) == before
 
 
-def test_a_forced_run_is_made_again_and_both_records_are_kept(swept: Project) -> None:
+@pytest.mark.parametrize("option", ["--forcerun", "--force"])
+def test_a_forced_run_is_made_again_and_both_records_are_kept(option: str, swept: Project) -> None:
     before = checksums(swept)
     forced = random.choice([*before])
     name = str(forced.relative_to(swept.folder))
     listed = [
-        node_hours_in(swept.snakemake(*words, "--forcerun", name).stdout)
+        node_hours_in(swept.snakemake(*words, option, name).stdout)
         for words in (("--dry-run",), ())
     ]
     assert listed[0] == listed[1] and len(listed[0]) == 1
@@ -320,6 +323,19 @@ def test_runs_that_no_study_asks_for_are_listed_and_removed_on_request(swept: Pr
     assert {*checksums(swept)} == wanted
     assert [path.parent for path in wanted] == [*swept.folder.glob("results/runs" + "/*" * 9)]
     assert "asks for 0 runs" in swept.snakemake("clean_runs").stdout
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["runs.csv", "comparison.csv", "details/epochs.csv", "details/conclusions", "report.html"],
+)
+def test_a_file_of_the_study_can_be_made_alone(name: str, swept: Project) -> None:
+    """Its rule has all that it reads among its inputs; else it may begin too early in a sweep."""
+    before = checksums(swept)
+    shutil.rmtree(swept.folder / "results/main")
+    swept.snakemake(f"results/main/{name}")
+    assert (swept.folder / "results/main" / name).exists()
+    assert checksums(swept) == before
 
 
 def test_an_orphan_of_a_killed_sweep_replaces_no_record(swept: Project) -> None:

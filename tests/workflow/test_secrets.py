@@ -6,7 +6,9 @@ import json
 import os
 import random
 import secrets
+import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -41,6 +43,57 @@ import sys
 scanned = subprocess.run([sys.executable, "scan.py"], capture_output=True, text=True, check=True)
 pathlib.Path("during.json").write_text(scanned.stdout)
 """
+
+
+#: As a line of `setup`, in the program, and after the sweep: what a user of the machine without
+#: rights of his own finds of the secrets. Root becomes that user; he has the group that is given.
+SPY = """
+import json
+import os
+import pathlib
+import sys
+
+marks = {name: mark.encode() for name, mark in json.loads(open("marks.json").read()).items()}
+os.setgroups([])
+os.setgid(int(sys.argv[1]))
+os.setuid(65534)
+found = {"processes": {}, "files": {}, "read": []}
+
+
+def look(kind, path, name):
+    try:
+        content = path.read_bytes()
+    except OSError:  # it is another user's, or has ended
+        return
+    if kind == "files":
+        found["read"].append(name)
+    if has := [mark for mark, value in marks.items() if value in content]:
+        words = content.decode(errors="replace").split("\\0") if kind == "processes" else []
+        found[kind][name] = [has, words]
+
+
+for process in pathlib.Path("/proc").glob("[0-9]*"):
+    look("processes", process / "cmdline", f"{process.name} cmdline")
+    look("processes", process / "environ", f"{process.name} environ")
+for folder, _, names in os.walk("."):
+    for name in names:
+        look("files", pathlib.Path(folder, name), str(pathlib.Path(folder, name)))
+print(json.dumps(found))
+"""
+#: The recipe `good` ends well, the other one fails; during both the spy looks.
+SPIED = """
+import pathlib
+import subprocess
+import sys
+
+_, recipe, group, _ = sys.argv
+words = [sys.executable, "spy.py", group]
+done = subprocess.run(words, capture_output=True, text=True, check=True)
+pathlib.Path(f"spied/{recipe}.json").write_text(done.stdout)
+sys.exit(0 if recipe == "good" else "the program failed")
+"""
+#: Files that have `env`, `setup` and `program` by design, for whom `readable_by` says.
+BY_DESIGN = {"config.json", "manifest.json", "run.json", "record.json"}
 
 
 def commands_with(secret: str, scanned: Path) -> list[list[str]]:
@@ -125,3 +178,74 @@ def test_secrets_of_a_run_are_in_no_command_no_open_file_and_no_reason(tmp_path:
     texts = {path: path.read_bytes() for path in opened}
     assert not [p for p, text in texts.items() if any(v.encode() in text for v in values)]
     assert not (project.folder / ".snakemake").stat().st_mode & 0o077
+
+
+@pytest.fixture
+def reachable() -> Iterator[Path]:
+    """A folder that every user of the machine reaches."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+def spied(text: str) -> dict[str, Any]:
+    """What a spy has found, which must have found something to read."""
+    found: dict[str, Any] = json.loads(text)
+    assert "user.py" in found["read"]
+    return found
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user")
+@pytest.mark.usefixtures("usual_umask")
+@pytest.mark.parametrize("readable_by", ["owner", "group", "all"])
+def test_another_user_of_the_machine_finds_no_secret(readable_by: str, reachable: Path) -> None:
+    """Of a good and of a failing run, while they last and afterwards."""
+    project = Project(reachable)
+    # whom the files are withheld from, at the nearest: the user's own group, or all others
+    group = os.getgid() if readable_by == "owner" else 65534
+    marks = {name: secrets.token_hex(12) for name in ("env", "setup", "program")}
+    for name, text in {"spy.py": SPY, "user.py": SPIED, "marks.json": json.dumps(marks)}.items():
+        (project.folder / name).write_text(text)
+    (reachable / "spied").mkdir(mode=0o700)
+    password = f"--password={marks['program']}"
+    recipes = {
+        name: {
+            "program": [sys.executable, "user.py", name, str(group), password],
+            "per_replica_batch_size": 1,
+            "epochs": 1,
+        }
+        for name in ("good", "bad")
+    }
+    setup = [f"PASSWORD={marks['setup']}", f"{sys.executable} spy.py {group} >spied/setup.json"]
+    point = {"platform": "laptop", "strategy": "own", "nodes": random.randint(1, 2)}
+    project.overlay(
+        {
+            "grid": [{**point, "recipe": name} for name in recipes],
+            "recipes": recipes,
+            "platforms": {"laptop": {"setup": setup, "env": {"TOKEN": marks["env"]}}},
+            "readable_by": readable_by,
+        }
+    )
+    # the user's part: the configuration is his file
+    for name in ("overlay.yaml", "marks.json"):
+        (project.folder / name).chmod(0o600)
+    printed = project.snakemake("--keep-going", check=False).stdout
+    assert not any(mark in printed for mark in marks.values())
+    statuses = {
+        row["recipe"]: row["status"] for row in project.table("results/main/partial/runs.csv")
+    }
+    assert statuses == {"good": "ok", "bad": "failed"}
+
+    words = [sys.executable, "spy.py", str(group)]
+    after = subprocess.run(words, cwd=reachable, capture_output=True, text=True, check=True)
+    texts = [(reachable / f"spied/{name}.json").read_text() for name in ("setup", "good", "bad")]
+    for text in (*texts, after.stdout):
+        found = spied(text)
+        for name, (has, command) in found["processes"].items():
+            # a program has its own words
+            assert has == ["program"] and name.endswith(" cmdline"), (name, has)
+            assert command[1:3] in (["user.py", "good"], ["user.py", "bad"]), command
+        for name in found["files"]:
+            assert readable_by == "all" and Path(name).name in BY_DESIGN, name
+    read = {Path(name).parts[0] for name in spied(after.stdout)["read"]}
+    assert read.isdisjoint({"results", ".snakemake"}) is (readable_by != "all")

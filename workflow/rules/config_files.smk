@@ -1,8 +1,8 @@
 """The folder of the scripts, and the configuration files before Snakemake reads them.
 
 INPUTS   config/platforms.yaml and, without --configfile, config/config.yaml, if they exist
-OUTPUTS  SCRIPTS; READ, the content of each file; an error with file and line if one is wrong:
-         Snakemake's own has neither
+OUTPUTS  SCRIPTS; INVOCATION, how Snakemake was started; READ, the content of each file; an error with
+         file and line if one is wrong: Snakemake's own has neither
 """
 
 import contextlib
@@ -47,21 +47,24 @@ os.environ.update(
     SCRIPTS=str(SCRIPTS),
     PATH=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
 )
+
+from snakemake.exceptions import WorkflowError
+from tfscaling.snakemake_adapter import invocation
+from tfscaling.study import config_files, config_validation
+
+INVOCATION = invocation.current(workflow)
 # How often Slurm has started a job again: the executor in the job hides Slurm's own variable from
 # the program. A sweep may be in a job itself, which says nothing of the jobs that it submits.
-if workflow.is_main_process:
+if INVOCATION.is_main_process:
     os.environ.pop("TFSCALING_RESTARTS", None)
 elif restarts := os.environ.get("SLURM_RESTART_COUNT"):
     os.environ.update(TFSCALING_RESTARTS=restarts)
 
-from snakemake.exceptions import WorkflowError
-from tfscaling.study import config_files, config_validation
-
 READ = {}
-if not workflow.modifier.skip_configfile:  # a module has its configuration from another workflow
+if not INVOCATION.is_configured:  # a module has its configuration from another workflow
     try:
         # a study given by --configfile takes nothing from config/config.yaml
-        read = config_validation.CONFIG_FILES[bool(workflow.overwrite_configfiles) :]
+        read = config_validation.CONFIG_FILES[bool(INVOCATION.study_files) :]
         for name in filter(os.path.isfile, read):
             READ[name] = config_files.read(name)
     except config_validation.ConfigError as error:

@@ -7,10 +7,10 @@ def refuse_beside_another():
     To be called before Snakemake takes its lock. When it releases the lock, it removes all locks,
     so that a sweep which runs would have none.
     """
-    is_executing = workflow.execution_settings is not None and not workflow.output_settings.dryrun
-    if is_executing and workflow.execution_settings.lock and any(Path(LOCKS).glob("*.lock")):
+    if INVOCATION.is_locked_by_another and not INVOCATION.is_dry_run:
+        locks = invocation.LOCKS
         raise WorkflowError(
-            f"another snakemake works in this folder, or was killed here ({LOCKS}): wait for it; if "
+            f"another snakemake works in this folder, or was killed here ({locks}): wait for it; if "
             "none runs, add --unlock once. `snakemake partial --nolock …` shows what has finished"
         )
 
@@ -20,9 +20,7 @@ def refuse_options():
 
     Some are only known now: groups, and rules that a module has changed after this file was read.
     """
-    train, given = workflow.get_rule(TRAIN), workflow.resource_settings.overwrite_resources
-    problems = refused_options()
-    problems += [unsupported_options.overridden_resources(train, RESOURCES, given.get(TRAIN) or {})]
+    problems = [*INVOCATION.refused_options(), INVOCATION.changed_resources(RESOURCES)]
     if any(problems):
         raise WorkflowError("\n".join(filter(None, problems)))
 
@@ -32,14 +30,8 @@ def limit_runs_on_this_machine():
 
     Two would share this machine's cores and disturb both measurements.
     """
-    if workflow.local_exec and "training_runs" not in workflow.global_resources:
-        workflow.register_resource("training_runs", 1)
-
-
-def executes():
-    """Whether this start executes jobs: neither a dry-run nor --touch, --summary and the like."""
-    is_start = workflow.is_main_process and workflow.execution_settings is not None
-    return is_start and not workflow.output_settings.dryrun and not workflow.touch
+    if INVOCATION.is_local:
+        INVOCATION.limit_resource("training_runs", 1)
 
 
 @functools.cache
@@ -56,24 +48,23 @@ def restrict_umask():
 
 @functools.cache
 def check_start_once():
+    """Refuse a start that may not begin, force what is repeated, restore records; in a process once."""
     restrict_umask()
     refuse_options()
     limit_runs_on_this_machine()
     refuse_beside_another()
-    if workflow.output_settings.dryrun and (refusal := START.beyond_budget()):
+    if INVOCATION.is_dry_run and (refusal := START.beyond_budget()):
         raise WorkflowError(refusal)
     # what the user requests by `rerun: stale` or by name, and data of older code
     JOBS.force(map(JOBS.record, runs_to_do().repeated))
     JOBS.force(map(str, runs_to_do().outdated_data()))
-    if executes():
-        runs_to_do().keep_records()
-        if workflow.execution_settings.lock:
-            runs_to_do().restore_records()
+    if INVOCATION.executes and INVOCATION.takes_lock:
+        runs_to_do().restore_records()
 
 
 def check_start(wildcards):
     """No file. Before Snakemake decides which jobs run, once: refuse a start, restore records."""
-    if workflow.is_main_process:
+    if INVOCATION.is_main_process:
         check_start_once()
     return []
 
@@ -85,34 +76,35 @@ def request_run(wildcards):
     """
     check_start(wildcards)
     path = planned(wildcards).path
-    if executes():
-        if IS_MODULE or workflow.execution_settings.no_hooks:
+    if INVOCATION.executes:
+        if not INVOCATION.runs_handlers:
             REQUESTS.accept()  # Snakemake does not run `onstart`
+        runs_to_do().keep_record(path)
         REQUESTS.add(Path(ROOT, "runs", path), runs_to_do().request(path))
-    elif IS_DELETING and workflow.is_main_process and not workflow.output_settings.dryrun:
+    elif IS_DELETING and INVOCATION.is_main_process and not INVOCATION.is_dry_run:
         say(text_lines.kept_records(runs_to_do().keep_record(path), "deleted"))
     return []
 
 
 def alone(wildcards):
     """No file. Raises WorkflowError while another snakemake runs, unless --nolock is given."""
-    if workflow.is_main_process:
+    if INVOCATION.is_main_process:
         refuse_beside_another()
     return []
 
 
 def plan_apart(wildcards):
     """No file. Write what is planned where no sweep reads it; take no lock during a sweep."""
-    if not workflow.is_main_process or workflow.execution_settings is None:
+    if not INVOCATION.is_main_process or not INVOCATION.builds_jobs:
         return []
     refuse_options()
     restrict_umask()
-    if workflow.execution_settings.lock and any(Path(LOCKS).glob("*.lock")):
+    if INVOCATION.is_locked_by_another:
         sys.stdout.flush()
         sys.stderr.flush()
         # Snakemake has no other way to give up its lock once it has read its command line
         os.execv(sys.executable, [sys.executable, "-m", "snakemake", "--nolock", *sys.argv[1:]])
-    if not workflow.output_settings.dryrun:
+    if not INVOCATION.is_dry_run:
         details = Path(STUDY, PLANNED, "details")
         details.mkdir(parents=True, exist_ok=True)
         atomic.write_text(details / "config.json", CONFIG_TEXT)
@@ -184,8 +176,11 @@ def preview(jobs):
     runs_dir = Path(ROOT, "runs")
     runs = {JOBS.record(path): run for path, run in RUNS.items()}
     change_of = functools.partial(run_states.nearest_change, runs_dir=runs_dir)
-    lines = DryRun(CONFIG, MANIFEST, runs, runs_dir, change_of).lines(jobs)
-    return [*lines, *text_lines.kept_records(runs_to_do().replaced_records(), "replaced")]
+    why_repeated = runs_to_do().why_repeated
+    lines = DryRun(CONFIG, MANIFEST, runs, runs_dir, why_repeated, change_of).lines(jobs)
+    files = (str(file) for job in jobs for file in job["output"])
+    paths = [runs[file].spec.path for file in files if file in runs]
+    return [*lines, *text_lines.kept_records(runs_to_do().replaced_records(paths), "replaced")]
 
 
 def say(lines):
@@ -214,19 +209,20 @@ def clean_runs_without_study(log):
 
 def begin_console():
     """Say what is to do, and what is missing to follow it."""
-    CONSOLE.is_remote = not workflow.local_exec
+    CONSOLE.is_remote = not INVOCATION.is_local
     CONSOLE.gives_up = START.follows_jobs
-    CONSOLE.retries = workflow.execution_settings.retries
+    CONSOLE.retries = INVOCATION.retries
     said = CONSOLE.begin(JOBS.specs, JOBS.records_to_do(), JOBS.may_repeat())
-    if said and "sweep" not in workflow.output_settings.log_handler_settings:
+    if said and not INVOCATION.has_logger("sweep"):
         said += "; to follow its runs, add --logger sweep, which make setup installs"
     say([said] if said else [])
-    say(text_lines.kept_records(runs_to_do().replaced_records(), "replaced"))
+    paths = [spec.path for spec in JOBS.records_to_do().values()]
+    say(text_lines.kept_records(runs_to_do().replaced_records(paths), "replaced"))
     if said and CONSOLE.is_remote:
-        wait_s = workflow.execution_settings.latency_wait
+        wait_s = INVOCATION.latency_wait_s
         needed_s = max(each.latency_wait_s for each in CONFIG.platforms.values())
         if wait_s < needed_s:
-            text = f"--latency-wait {wait_s}: a platform's latency_wait_s is {needed_s}; a finished"
+            text = f"--latency-wait {wait_s:g}: a platform's latency_wait_s is {needed_s}; a finished"
             say([f"{text} run whose files appear later counts as failed until the next start"])
 
 

@@ -6,6 +6,7 @@ rule collect:
     input:
         manifest=f"{DETAILS}/manifest.json",
         manifest_stamp=rules.write_manifest.output.stamp,
+        config=ancient(f"{DETAILS}/config.json"),  # of its keys only `export` counts here
         records=records_of_runs,
         user_code=USER_CODE,  # runs of other code are stale
     output:

@@ -20,21 +20,21 @@ rule plan:
         """
 
 
-START = SweepStart(CONFIG, MANIFEST, SOURCES, JOBS, rules.train.rule.name)
+START = SweepStart(CONFIG, MANIFEST, SOURCES, JOBS, INVOCATION.train)
 REQUESTS = RunRequests()
 
 
 onstart:
-    if workflow.is_main_process:
+    if INVOCATION.is_main_process:
         restrict_umask()
         handle_sigterm_in_thread()
-    if workflow.touch:
+    if INVOCATION.touches:
         say([JOBS.touched()])
     else:
         if JOBS.starts_runs():
             START.begin(logger)
         REQUESTS.accept()
-        if workflow.is_main_process:
+        if INVOCATION.is_main_process:
             begin_console()
 
 
@@ -42,5 +42,5 @@ CONSOLE = SweepProgress(CONFIG.study, OUTCOME.lines, preview)
 
 
 # The plugin shortens what follows. In a module the outer workflow owns the console.
-if workflow.is_main_process and not IS_MODULE:
+if INVOCATION.is_main_process and not INVOCATION.is_module:
     say([""])

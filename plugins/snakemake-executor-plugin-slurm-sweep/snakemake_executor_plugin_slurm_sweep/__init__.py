@@ -496,6 +496,8 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
                 if reason not in _USUAL:
                     job = f"job {first.external_jobid}, {output_of(first.job)}"
                     text += f"; the first is {job}"
+                if "held" in reason.lower():
+                    text += f"; `scontrol release {first.external_jobid}` lets it start"
                 self.logger.warning(text)
 
     async def sleep(self) -> None:

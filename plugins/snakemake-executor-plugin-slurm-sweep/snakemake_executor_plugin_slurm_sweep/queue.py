@@ -10,13 +10,13 @@ from snakemake_interface_common.exceptions import WorkflowError
 
 from .slurm_client import NoAnswer, QueuedJob, SlurmClient
 
-#: States of a job that failed. A preempted job may start again.
+#: States of a job that failed. A preempted job may start again; a revoked one is another cluster's.
 FAILED = {
     *("BOOT_FAIL", "CANCELLED", "DEADLINE", "ERROR", "FAILED", "LAUNCH_FAILED", "NODE_FAIL"),
-    *("OUT_OF_MEMORY", "RECONFIG_FAIL", "TIMEOUT"),
+    *("OUT_OF_MEMORY", "RECONFIG_FAIL", "REVOKED", "TIMEOUT"),
 }
 COMPLETED, COMPLETING, PENDING, PREEMPTED = "COMPLETED", "COMPLETING", "PENDING", "PREEMPTED"
-_ENDED = {*FAILED, COMPLETED, PREEMPTED, "REVOKED"}
+_ENDED = {*FAILED, COMPLETED, PREEMPTED}
 _RUNS = {"RUNNING", "SUSPENDED", "STOPPED", "SIGNALING"}
 #: Longest wait for jobs that are completing.
 COMPLETING_S = 60.0

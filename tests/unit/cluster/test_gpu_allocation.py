@@ -129,7 +129,8 @@ def test_allocate_counts_with_nvidia_smi_if_the_variable_is_not_set(tmp_path: Pa
     assert allocate(environ, 1, 2, 2) == ("2", "3")
 
 
-#: Of a step with eight tasks on a node of LUMI: Slurm sets AMD's variable alone, for all tasks.
+#: Of a step with eight tasks on a node of LUMI: Slurm sets AMD's variable alone, for all tasks
+#: (github.com/lattice/quda/pull/1356 has it from Frontier).
 LUMI = {"ROCR_VISIBLE_DEVICES": "0,1,2,3,4,5,6,7", "SLURM_GPUS_ON_NODE": "8"}
 
 
@@ -140,11 +141,18 @@ LUMI = {"ROCR_VISIBLE_DEVICES": "0,1,2,3,4,5,6,7", "SLURM_GPUS_ON_NODE": "8"}
         # HIP counts within what ROCr shows, and reads CUDA's variable where its own is not set
         (LUMI | {"HIP_VISIBLE_DEVICES": "0,1,2,3,4,5,6,7"}, "HIP_VISIBLE_DEVICES"),
         (LUMI | {"CUDA_VISIBLE_DEVICES": "0,1,2,3,4,5,6,7"}, "CUDA_VISIBLE_DEVICES"),
+        # a part of the node: HIP counts the GPUs that ROCr shows from 0
+        # (github.com/lumi-ai-factory/laifs-container-recipes/issues/13)
+        (
+            {"ROCR_VISIBLE_DEVICES": "0,3,4,7", "HIP_VISIBLE_DEVICES": "0,1,2,3"},
+            "HIP_VISIBLE_DEVICES",
+        ),
+        ({"ROCR_VISIBLE_DEVICES": "0,3,4,7", "SLURM_GPUS_ON_NODE": "4"}, "ROCR_VISIBLE_DEVICES"),
         # Intel's, with tiles
         ({"ZE_AFFINITY_MASK": "0.0,0.1,1.0,1.1", "SLURM_GPUS_ON_NODE": "4"}, "ZE_AFFINITY_MASK"),
         ({"ROCR_VISIBLE_DEVICES": "GPU-1a,GPU-2b"}, "ROCR_VISIBLE_DEVICES"),
     ],
-    ids=["rocr", "hip", "cuda", "level-zero", "uuids"],
+    ids=["rocr", "hip", "cuda", "hip-part", "rocr-part", "level-zero", "uuids"],
 )
 def test_gpus_of_other_makers_are_divided_by_their_own_variables(
     environ: dict[str, str], name: str

@@ -109,6 +109,10 @@ ERRORS: dict[str, tuple[dict[str, str], dict[str, Any], str]] = {
     "broken_task_counts": (OK | {"SLURM_STEP_TASKS_PER_NODE": "2,x"}, {}, "TASKS_PER_NODE: "),
     "too_few_counts": (OK | {"SLURM_STEP_TASKS_PER_NODE": "3"}, {}, "for 1 nodes, but there are 2"),
     "contradicting_number": (OK | {"SLURM_STEP_NUM_TASKS": "4"}, {}, "SLURM_STEP_NUM_TASKS is '4'"),
+    "heterogeneous_job": (
+        OK | {"SLURM_STEP_TASKS_PER_NODE": "1(x2)", "SLURM_HET_SIZE": "2"}, {},
+        "heterogeneous",
+    ),
     "too_few_jobs": (OK, {"jobs": {"worker": 2}}, "in all 2 tasks, but 3 tasks run"),
     "too_many_jobs": (OK, {"jobs": PS}, "in all 4 tasks, but 3 tasks run"),
     "too_few_reserved_ports": (OK | {"SLURM_STEP_RESV_PORTS": "12000"}, {}, "--resv-ports=2"),

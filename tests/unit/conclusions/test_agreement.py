@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import math
 import random
 import traceback
 from pathlib import Path
@@ -145,6 +146,12 @@ def check_decision(own: Answer, row: DecisionRow, page: str) -> None:
     """The row of the table has what the answer has."""
     assert (row.support, row.title, row.is_best) == (own.support, own.title, own.is_best)
     assert row.is_decided == own.is_decided and row.alike == len(own.alike)
+    assert (row.comparisons, row.not_covered) == (own.comparisons, own.not_covered_text())
+    bound = math.nan if own.bound is None else own.bound
+    assert row.bound == pytest.approx(bound, nan_ok=True)
+    assert (row.whole_run_low_s, row.whole_run_high_s) == pytest.approx(
+        own.whole_run or (math.nan, math.nan), nan_ok=True
+    )
     taken = own.point
     assert (row.platform is None) == (taken is None)
     if taken:

@@ -145,7 +145,7 @@ def test_public_series_up_to_32_gpus_are_forecast_for_64_as_the_page_says() -> N
     """docs/forecast.md: the intervals that miss do not know of a full network."""
     misses: list[float] = []
     held: dict[float, list[bool]] = {64: [], 128: []}
-    for points in lines_of("docs/forecast-study/throughput.csv", "images_per_s").values():
+    for points in lines_of("studies/forecast/throughput.csv", "images_per_s").values():
         whole = line([(n, 1 / rate) for n, rate in points])
         known = whole.only(whole.n <= 32)
         if forecast.refusal(known):

@@ -249,9 +249,10 @@ def test_verdicts_at_the_edges_of_the_tolerance(
 
 
 @functools.cache
-def study(overlay: str) -> Manifest:
-    """Return what is planned with a configuration of the repository."""
-    files = [REPOSITORY / "config" / name for name in ("platforms.yaml", overlay)]
+def study(name: str) -> Manifest:
+    """Return what is planned with the configuration in a folder of studies/."""
+    overlay = f"studies/{name}/config.yaml"
+    files = [REPOSITORY / file for file in ("provision/clouds/platforms.yaml", overlay)]
     merged = config_files.merge([(str(path), config_files.read(path)) for path in files])
     config = config_validation.validate(merged)
     assert config.published.path in (None, str(STUDY.relative_to(REPOSITORY)))
@@ -275,25 +276,25 @@ def test_the_published_study_is_read() -> None:
     assert (slowest.execution_time_s, slowest.loss) == (750.046, 0.0156)
 
 
-@pytest.mark.parametrize(("overlay", "repeats"), [("published.yaml", 6), ("virtual-study.yaml", 1)])
-def test_the_studies_run_exactly_the_published_points(overlay: str, repeats: int) -> None:
-    points = points_of(study(overlay))
+@pytest.mark.parametrize(("name", "repeats"), [("published", 6), ("virtual", 1)])
+def test_the_studies_run_exactly_the_published_points(name: str, repeats: int) -> None:
+    points = points_of(study(name))
     assert len(points) == 41 * repeats
     assert {point: points.count(point) for point in points} == dict.fromkeys(by_point(), repeats)
-    assert study(overlay).excluded == ()
+    assert study(name).excluded == ()
 
 
 def test_the_published_study_trains_as_was_published_and_the_virtual_one_does_less() -> None:
     results = by_point()
-    for overlay, same in {"published.yaml": True, "virtual-study.yaml": False}.items():
-        planned = study(overlay)
+    for name, same in {"published": True, "virtual": False}.items():
+        planned = study(name)
         for run, point in zip(planned.runs, points_of(planned), strict=True):
             assert published_results.same_training(results[point], run.spec, SYNCHRONOUS) is same
             assert run.spec.global_batch_size == results[point].global_batch_size
 
 
 def test_the_accuracy_study_trains_all_published_global_batches() -> None:
-    specs = [run.spec for run in study("accuracy-study.yaml").runs]
+    specs = [run.spec for run in study("accuracy").runs]
     for result in published_results.read(STUDY):
         assert (
             sum(published_results.same_training(result, spec, SYNCHRONOUS) for spec in specs) == 6

@@ -205,7 +205,7 @@ def test_the_exit_status(found: list[str], is_refused: bool) -> None:
 
 
 def test_pairs_drawn_from_two_real_sweeps_of_the_same_have_no_regression() -> None:
-    with (REPOSITORY / "docs/two-sweeps-study/runs.csv").open(newline="") as file:
+    with (REPOSITORY / "studies/two-sweeps/runs.csv").open(newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["sweep"] in ("before", "again")]
     points: dict[tuple[str, str], list[float]] = {}
     for row in rows:

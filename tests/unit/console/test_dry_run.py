@@ -33,6 +33,7 @@ class Preview:
         self.runs = {f"runs/{run.spec.path}/run.json": run for run in self.manifest.runs}
         self.folder = folder
         self.reasons: dict[str, str] = {}
+        self.repeated: dict[str, str] = {}
         self.changes: dict[str, str] = {}
 
     def jobs(self) -> list[Mapping[str, Any]]:
@@ -50,7 +51,10 @@ class Preview:
         def change_of(spec: RunSpec) -> str:
             return self.changes.get(f"runs/{spec.path}/run.json", "")
 
-        shown = DryRun(self.config, self.manifest, self.runs, self.folder, change_of)
+        def why_repeated(path: str) -> str:
+            return self.repeated.get(f"runs/{path}/run.json", "")
+
+        shown = DryRun(self.config, self.manifest, self.runs, self.folder, why_repeated, change_of)
         return shown.lines([*self.jobs(), *others])
 
     def rows(self) -> list[dict[str, str]]:
@@ -91,9 +95,10 @@ def test_changed_and_forced_runs_have_rows_of_their_own(tmp_path: Path) -> None:
     shown = Preview(tmp_path, 1, 6)
     records = [*shown.runs]
     shown.changes = dict.fromkeys(records[:2], "epochs: 2, now 3")
-    shown.reasons = {records[5]: "Forced execution", records[4]: "Updated input files: data.npz"}
+    shown.reasons = {records[4]: "Updated input files: data.npz"}
+    shown.repeated = {records[5]: "forced", records[3]: "stale"}
     lines = shown.lines()
-    ends = {"epochs: 2, now 3": 2, "forced": 1, "new": 2, "prepared again": 1}
+    ends = {"epochs: 2, now 3": 2, "forced": 1, "stale": 1, "new": 1, "prepared again": 1}
     for end, runs in ends.items():
         (row,) = (line for line in lines if line.endswith(end))
         assert f"  {runs}  " in row

@@ -16,7 +16,7 @@ from tfscaling.launch import resource_use
 from tfscaling.launch.resource_use import Meter, Processors, gpus_of_rank
 
 #: What nvidia-smi and NVML answered on an NVIDIA H200, driver 580.159.04, on 2026-11-26.
-H200 = json.loads((Path(__file__).parents[3] / "docs/gpu/check.json").read_text())
+H200 = json.loads((Path(__file__).parents[3] / "studies/gpu/check.json").read_text())
 UUID = H200["facts"]["nvml"]["uuids"][0]
 
 

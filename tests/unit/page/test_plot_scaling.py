@@ -101,6 +101,18 @@ def test_the_phases_stack_in_their_order_and_the_queue_is_none_of_them() -> None
     assert axes.get_xlim()[1] < 100
 
 
+@pytest.mark.parametrize("length", [10, 45, 90, 200])
+def test_names_of_bars_leave_room_for_the_bars(
+    length: int, recwarn: pytest.WarningsRecorder
+) -> None:
+    """Matplotlib warns where names take the whole width."""
+    names = ["m" * length, "other"]  # of the widest letter
+    rows = [point(n, model=name, import_time_s=1.0) for n in (1, 2, 4, 8, 16) for name in names]
+    text = plot_figure.svg(plot_scaling.time_split(tables_of(*rows), "Phases"))
+    assert [str(warning.message) for warning in recwarn] == []
+    assert text.count("<title>") == len(rows)
+
+
 def test_a_line_of_other_work_says_why_it_has_no_speedup() -> None:
     base = point(1, speedup=1.0, scaling_efficiency=1.0, same_work=True, baseline="nodes=1")
     other = point(2, recipe="other", same_work=False)

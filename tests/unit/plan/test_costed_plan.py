@@ -21,14 +21,14 @@ from builders import (
 )
 from msgspec.structs import replace
 from submitted import config_of, described, plan_of, planned_runs, refusal_of
-from tfscaling.plan import costed_plan, sweep_jobs
+from tfscaling.plan import costed_plan
 from tfscaling.record import attempts, run_record
 from tfscaling.record.attempts import Cause, FailureReport
 from tfscaling.record.phases import PHASES, WALL_PHASES
 from tfscaling.record.run_record import RunRecord
 from tfscaling.stages import write_plan as script
 from tfscaling.study import acceptance, config_validation
-from tfscaling.study.config_types import Config, Limit, Question
+from tfscaling.study.config_types import Budget, Config, Limit, Question
 from tfscaling.study.manifest import PlannedRun
 from tfscaling.study.run_spec import RunSpec
 
@@ -205,12 +205,12 @@ def test_dollars_need_the_price_of_every_platform_with_runs_to_do(tmp_path: Path
     assert refusal_of(config_of({"node_hours": 5}), tmp_path) is None
     # whose costs are no estimate beyond the budget
     config = config_of({"usd": 0})
-    assert len(costed_plan.budget_problems(config, plan_of(config, tmp_path).runs)) == 1
+    assert len(costed_plan.budget_problems(config, plan_of(config, tmp_path))) == 1
 
 
 def page(config: Config, folder: Path, executor: str = "slurm") -> str:
     made = plan_of(config, folder)
-    rows = sweep_jobs.submitted(made.rows, config, described(executor))
+    rows = costed_plan.submitted(made.rows, config, described(executor))
     return script.markdown(made, rows, config)
 
 
@@ -269,7 +269,7 @@ def test_an_allocation_has_the_nodes_of_the_largest_run_and_the_time_of_all(tmp_
 def test_what_slurm_refuses_comes_first_and_is_in_no_sum(tmp_path: Path) -> None:
     config = config_of(repeats=2, **PRICE)
     made = plan_of(config, tmp_path)
-    one, two, excluded = sweep_jobs.submitted(made.rows, config, described())
+    one, two, excluded = costed_plan.submitted(made.rows, config, described())
     refused = replace(two, starts=costed_plan.REFUSED, slurm="no node has it")
     text = script.markdown(made, [one, refused, excluded], config)
     before, _, after = text.partition("# Plan of the runs")
@@ -347,6 +347,19 @@ def test_a_search_costs_less_than_the_full_grid_and_needs_no_runs_of_points_that
     assert cost["made"] == cost["least"] == cost["expected"] == cost["most"]
     shown = script.searches_shown(done.searches)
     assert len(shown.cells) == 5
+
+
+def test_a_budget_holds_the_expected_runs_of_a_search(tmp_path: Path) -> None:
+    config = searched.config_of({})
+    planned = manifest_of(config)
+    cost = costed_plan.make(config, planned, tmp_path).searches[0].costs
+    expected, most = cost["expected"].node_hours, cost["most"].node_hours
+    assert expected < 0.9 * most
+    for share, is_allowed in ((0.99, False), (1.01, True)):
+        asked = replace(config, budget=Budget(node_hours=share * expected))
+        reason = costed_plan.refusal(asked, planned, tmp_path)
+        assert (reason is None) == is_allowed
+        assert is_allowed or "expected" in str(reason)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 from builders import raw_config
 from snakemake.cli import parse_set_resources
 from snakemake.resources import Resources
-from tfscaling.plan import resource_overrides, unsupported_options
+from tfscaling.snakemake_adapter import resource_overrides, unsupported_options
 from tfscaling.study import config_validation, platforms
 from tfscaling.study.geometry import Geometry
 
@@ -72,6 +72,13 @@ def test_an_override_has_the_meaning_of_the_platforms_key(
 def test_an_override_of_the_memory_replaces_other_requests_of_memory() -> None:
     asked = overridden("mem_mb=5000", mem_mb_per_cpu=10)
     assert (asked["mem_mb"], asked["mem_mb_per_cpu"]) == (5000, 0)
+
+
+def test_two_requests_of_memory_are_refused() -> None:
+    words = [f"mem_mb={MEMORY}", "mem_mb_per_cpu=10"]
+    for order in (words, words[::-1]):
+        (refusal,) = resource_overrides.refusals("train", parse_overrides(*order))
+        assert f"mem_mb={MEMORY}" in refusal and "mem_mb_per_cpu=10" in refusal
 
 
 @pytest.mark.parametrize("word", ["runtime=attempt*10", "mem_mb=input.size_mb", "qos=f(wildcards)"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
@@ -102,7 +103,10 @@ def test_a_query_without_an_answer_forgets_no_job(
 
 @pytest.mark.parametrize(
     ("state", "kept"),
-    [("CANCELLED by 0", "CANCELLED"), ("TIMEOUT", "TIMEOUT"), ("FAILED", "FAILED")],
+    [
+        *[("CANCELLED by 0", "CANCELLED"), ("TIMEOUT", "TIMEOUT"), ("FAILED", "FAILED")],
+        ("REVOKED", "REVOKED"),  # another cluster of a federation has started it
+    ],
 )
 def test_a_failed_job_has_slurms_state_unless_it_has_left_its_record(
     state: str, kept: str, start: Start, slurm: Slurm, sweep: Sweep, tmp_path: Path
@@ -220,6 +224,12 @@ def test_why_jobs_wait_is_told_once(
     usual, lasting = executor.log.warnings
     assert "Resources" in usual and "runs/7" not in usual
     assert "PartitionDown" in lasting and "job 8, runs/8/run.json" in lasting
+    assert "scontrol" not in usual + lasting
+    held = ["JobHeldUser", "JobHeldAdmin", "job requeued in held state"]
+    for number, reason in zip((7, 8), random.sample(held, 2), strict=True):
+        slurm.states(f"{number}|PENDING {reason}")
+        executor.query(jobs[number - 7])
+        assert f"`scontrol release {number}`" in executor.log.warnings[-1]
 
 
 # --- jobs of an earlier start ---

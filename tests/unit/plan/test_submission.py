@@ -15,8 +15,9 @@ from slurm_executor import Job, Started, Sweep
 from snakemake.iocontainers import ResourceList
 from snakemake_executor_plugin_slurm_sweep.slurm_client import Refusal, RefusalKind, SlurmClient
 from submitted import DEFAULTS, PROFILE, config_of, described, plan_of, planned_runs
-from tfscaling.plan import sweep_jobs
-from tfscaling.plan.sweep_jobs import Submission
+from tfscaling.plan import costed_plan
+from tfscaling.snakemake_adapter import submission
+from tfscaling.snakemake_adapter.submission import Submission
 from tfscaling.study import config_validation, platforms
 from tfscaling.study.config_types import AXES
 from tfscaling.study.geometry import Geometry
@@ -47,8 +48,8 @@ def submitted_by_the_plugin(
     executor.shutdown()
     (call,) = calls
     known = {
-        executor.run_uuid.rpartition("_")[2]: sweep_jobs.UUID,
-        "'echo \"1\"'": f'"{sweep_jobs.COMMAND}"',
+        executor.run_uuid.rpartition("_")[2]: submission.UUID,
+        "'echo \"1\"'": f'"{submission.COMMAND}"',
     }  # fmt: skip
     for text, placeholder in known.items():
         call = call.replace(text, placeholder)
@@ -90,7 +91,7 @@ def test_the_line_is_the_one_that_the_plugin_hands_to_the_shell(
     resources = platforms.slurm_resources(platform, shape)
     spec = planned_runs(config_of())[0].spec
     spec = replace(spec, point=replace(spec.point, model="own.models:vgg"))
-    line = sweep_jobs.sbatch_line(resources, run_name(spec), described(folder=tmp_path))
+    line = submission.sbatch_line(resources, run_name(spec), described(folder=tmp_path))
     assert line == submitted_by_the_plugin(resources, spec, tmp_path)
 
 
@@ -109,20 +110,20 @@ def test_the_settings_of_the_profile_reach_the_line(
         config_of(partition="cpu").platforms["cluster"], Geometry(2, 1, 0)
     )
     spec = planned_runs(config_of())[0].spec
-    line = sweep_jobs.sbatch_line(resources, run_name(spec), described(folder=tmp_path, **settings))
+    line = submission.sbatch_line(resources, run_name(spec), described(folder=tmp_path, **settings))
     assert line == submitted_by_the_plugin(resources, spec, tmp_path, **settings)
 
 
 def test_in_a_module_the_line_has_the_name_of_the_modules_rule() -> None:
     resources = platforms.slurm_resources(config_of().platforms["cluster"], Geometry(1, 1, 0))
-    line = sweep_jobs.sbatch_line(resources, "a_1", replace(described(), rule="tfs_train"))
+    line = submission.sbatch_line(resources, "a_1", replace(described(), rule="tfs_train"))
     assert "/rule_tfs_train/a_1/" in line
     assert "rule_tfs_train_wildcards_a_1" in line
 
 
 def test_the_plans_line_has_a_placeholder_for_the_name_of_the_run(tmp_path: Path) -> None:
     config = config_of(repeats=2)
-    rows = sweep_jobs.submitted(plan_of(config, tmp_path).rows, config, described())
+    rows = costed_plan.submitted(plan_of(config, tmp_path).rows, config, described())
     assert [row.is_sbatch for row in rows] == [True, True, False]
     assert "/rule_train/<run>/%j.log" in (rows[0].submission or "")
 
@@ -131,11 +132,11 @@ def test_without_the_slurm_executor_nothing_is_submitted(tmp_path: Path) -> None
     raw = raw_config((("grid", 0, "platform"), ["cluster", "laptop"]))
     config = config_validation.validate(raw)
     rows = plan_of(config, tmp_path).rows
-    local = sweep_jobs.submitted(rows, config, described("local"))
+    local = costed_plan.submitted(rows, config, described("local"))
     assert {row.platform: row.submission for row in local} == {
-        "laptop": sweep_jobs.HERE, "cluster": sweep_jobs.NO_SLURM,
+        "laptop": submission.HERE, "cluster": submission.NO_SLURM,
     }  # fmt: skip
-    first, *_ = sweep_jobs.submitted(rows, config, described("lsf"))
+    first, *_ = costed_plan.submitted(rows, config, described("lsf"))
     assert not first.is_sbatch and "lsf" in (first.submission or "").split()
 
 
@@ -145,7 +146,7 @@ def test_a_workflow_without_executor_settings_and_defaults_is_described() -> Non
         resource_settings=SimpleNamespace(default_resources=None), workdir_init="/p",
         deployment_settings=SimpleNamespace(deployment_method={"conda"}),
     )  # fmt: skip
-    assert sweep_jobs.describe(workflow) == Submission(
+    assert submission.describe(workflow) == Submission(
         executor="local", settings={}, default_resources={}, workdir="/p", rule="train",
         deploys_software=True,
     )  # fmt: skip

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 from builders import manifest_of, valid_config
-from tfscaling.plan.sweep_jobs import SweepJobs
+from tfscaling.snakemake_adapter.sweep_jobs import SweepJobs
 
 RUN, OTHER = manifest_of(valid_config()).runs
 EXTRA = msgspec.structs.replace(OTHER, extra_repeat=True)

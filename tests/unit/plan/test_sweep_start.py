@@ -16,8 +16,8 @@ from snakemake_interface_common.exceptions import WorkflowError
 from submitted import DEFAULTS, config_of
 from tfscaling.plan import local_checks, preflight
 from tfscaling.plan.retries import SlurmSweep
-from tfscaling.plan.sweep_jobs import SweepJobs
 from tfscaling.plan.sweep_start import MISSING, SweepStart
+from tfscaling.snakemake_adapter.sweep_jobs import SweepJobs
 from tfscaling.study.config_types import Config
 
 NO_ACCOUNTING = "AccountingStorageType = (null)"

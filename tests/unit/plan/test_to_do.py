@@ -107,8 +107,13 @@ def test_changed_parameters_are_new_runs_and_changed_back_nothing_is_to_do(
 def test_a_stale_run_is_to_do_only_where_that_is_asked_for(runs: list[PlannedRun]) -> None:
     assert to_do(STALE).paths == frozenset()
     Path("net.py").write_text(CHANGED)
-    assert to_do(STALE).paths == {run.spec.path for run in runs}
+    paths = {run.spec.path for run in runs}
+    forced, *stale = sorted(paths)
+    start = to_do(STALE, forced=frozenset({forced}))
+    assert start.paths == paths
+    assert [start.why_repeated(path) for path in (forced, *stale)] == ["forced"] + ["stale"] * 3
     assert to_do().paths == frozenset()
+    assert {to_do().why_repeated(path) for path in paths} == {""}
 
 
 def test_a_forced_run_replaces_all_attempts_that_it_had(runs: list[PlannedRun]) -> None:
@@ -140,7 +145,8 @@ def test_requests_are_written_when_the_start_is_accepted(runs: list[PlannedRun])
 def test_replaced_records_are_listed_with_their_node_hours(runs: list[PlannedRun]) -> None:
     one, two = runs[0], runs[2]
     start = to_do(forced=frozenset({one.spec.path, two.spec.path}))
-    listed = start.replaced_records()
+    other = runs[1].spec.path
+    listed = start.replaced_records([one.spec.path, other, two.spec.path])
     assert {file.parents[1] for file, _ in listed} == {RUNS / each.spec.path for each in (one, two)}
     for file, hours in listed:
         record = json.loads((file.parents[1] / "run.json").read_text())
@@ -148,16 +154,16 @@ def test_replaced_records_are_listed_with_their_node_hours(runs: list[PlannedRun
         expected = record["axes"]["nodes"] * wall_time_s / 3600
         assert hours == pytest.approx(expected)
         assert not file.exists()
-    start.keep_records()
-    assert all(file.exists() for file, _ in listed)
-    assert to_do().replaced_records() == []
+        assert start.keep_record(str(file.parents[1].relative_to(RUNS))) == [(file, hours)]
+        assert file.exists()
+    assert to_do().replaced_records([one.spec.path]) == []
 
 
 def test_a_record_is_kept_before_its_run_is_repeated(runs: list[PlannedRun]) -> None:
     """Although the folders of its attempts were deleted to save space."""
     one = runs[0]
     content = record_path(one).read_bytes()
-    to_do(forced=frozenset({one.spec.path})).keep_records()
+    to_do().keep_record(one.spec.path)
     record_path(one).unlink()  # by Snakemake, before the job
     write_failure(RUNS, one, message="ValueError: no")
     run_states.now.cache_clear()

@@ -93,7 +93,7 @@ def test_every_key(folder: Path, wanted: list[bad_values.Change]) -> None:
     assert check(accepted("overlay.yaml"))
 
 
-FILES = sorted((REPOSITORY / "config").glob("*.yaml"))
+FILES = sorted([*REPOSITORY.glob("config/*.yaml"), *REPOSITORY.glob("studies/*/*.yaml")])
 
 
 @given(st.data())

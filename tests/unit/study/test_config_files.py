@@ -74,7 +74,15 @@ def test_what_is_as_it_looks_is_read(text: str, content: object, tmp_path: Path)
     assert read(tmp_path, text) == content
 
 
-@pytest.mark.parametrize("path", sorted((REPOSITORY / "config").glob("*.yaml")), ids=str)
+@pytest.mark.parametrize(
+    "path",
+    sorted(
+        path
+        for pattern in ("config/*.yaml", "studies/*/*.yaml", "provision/clouds/platforms.yaml")
+        for path in REPOSITORY.glob(pattern)
+    ),
+    ids=str,
+)
 def test_the_projects_own_files_are_read_as_by_yaml(path: Path) -> None:
     assert config_files.read(str(path)) == yaml.safe_load(path.read_text())
 

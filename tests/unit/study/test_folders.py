@@ -12,7 +12,12 @@ from tfscaling.study.config_validation import SHARED_FOLDERS, ConfigError
 
 RULES = REPOSITORY / "workflow" / "rules"
 PROFILES = REPOSITORY / "profiles"
-OVERLAYS = sorted(p for p in (REPOSITORY / "config").glob("*.yaml") if p.stem != "platforms")
+OVERLAYS = [
+    path
+    for pattern in ("config/*.yaml", "studies/*/*.yaml")
+    for path in sorted(REPOSITORY.glob(pattern))
+    if path.stem != "platforms"
+]
 
 
 @pytest.mark.parametrize("study", [*SHARED_FOLDERS, "Runs"])

@@ -206,3 +206,17 @@ def test_a_cluster_without_any_run_is_refused(
     message = refused(platforms.check_cluster, config)
     assert f': cluster: "{chosen}" is not allowed; ' in message
     assert rule in message
+
+
+@pytest.mark.parametrize(
+    ("titles", "names"),
+    [
+        ({"a": None, "b": "A100"}, ["a", "A100"]),
+        ({"a": "A100", "b": "A100"}, ["A100 (a)", "A100 (b)"]),
+        ({"a": "b", "b": None}, ["b (a)", "b (b)"]),
+        ({"a": "A100", "b": "A100", "c": "A100 (a)"}, ["A100 (a) (a)", "A100 (b)", "A100 (a) (c)"]),
+    ],
+)
+def test_no_two_platforms_are_called_alike(titles: dict[str, str | None], names: list[str]) -> None:
+    named = {name: platform(title=title) for name, title in titles.items()}
+    assert [*platforms.titles(named).values()] == names

@@ -1,6 +1,6 @@
 """Loads `observe: fit` into a program: Python runs this first where PYTHONPATH names its folder.
 
-Then the `sitecustomize` of the environment runs, which this one stands before.
+Then the `sitecustomize` of the environment runs, which this file precedes.
 """
 
 import importlib.machinery

@@ -32,7 +32,7 @@ class ClusterError(ValueError):
 
 
 class NvidiaSmiError(ClusterError):
-    """nvidia-smi is installed, but fails; says why."""
+    """nvidia-smi is installed, but fails; the message has the reason."""
 
 
 class Gpu(NamedTuple):

@@ -90,7 +90,7 @@ def _accept(listener: socket.socket, job: _Job) -> None:
 
 
 def _serve(connection: socket.socket, job: _Job) -> None:
-    """Answer one rank until it ends, or asks for what is not known: it fails then, and says why."""
+    """Answer one rank until it ends; an unknown value that it asks for fails it with the reason."""
     suppressed = contextlib.suppress(OSError, KeyError, threading.BrokenBarrierError)
     with connection, connection.makefile("rw") as lines, suppressed:
         for line in lines:

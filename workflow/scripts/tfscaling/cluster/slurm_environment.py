@@ -63,6 +63,14 @@ def own_rank(environ: Mapping[str, str]) -> int:
     return _number(environ, "SLURM_PROCID")
 
 
+def _heterogeneous(environ: Mapping[str, str]) -> str:
+    """Return the end of a message for a step over components of a heterogeneous job, else ""."""
+    size = environ.get("SLURM_HET_SIZE")
+    return (
+        f"; this job is heterogeneous ({size} components): start in one component" if size else ""
+    )
+
+
 def tasks_on_hosts(environ: Mapping[str, str]) -> dict[str, int]:
     """Return the number of tasks of each node of the step, in Slurm's order of nodes.
 
@@ -79,12 +87,12 @@ def tasks_on_hosts(environ: Mapping[str, str]) -> dict[str, int]:
     if len(counts) != len(hosts):
         raise ClusterError(
             f"{name} is {text!r}, for {len(counts)} nodes, but there are {len(hosts)} nodes"
-            f" ({', '.join(hosts)}); expected one number per node"
+            f" ({', '.join(hosts)}); expected one number per node{_heterogeneous(environ)}"
         )
     if total and _number(environ, "SLURM_STEP_NUM_TASKS") != sum(counts):
         raise ClusterError(
             f"{name} is {text!r}, {sum(counts)} tasks in all, but SLURM_STEP_NUM_TASKS is"
-            f" {total!r}; expected equal numbers"
+            f" {total!r}; expected equal numbers{_heterogeneous(environ)}"
         )
     found = dict(zip(hosts, counts, strict=True))
     if len(found) < len(hosts):

@@ -8,12 +8,12 @@ right, with six runs of each configuration: benchmarks/race.py, "full grid".
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tfscaling.record.metrics import QUALITY
 from tfscaling.study.run_spec import Point
-from tfscaling.tables.estimates import CONFIDENCE, SUPPORTED, Difference, Samples
+from tfscaling.tables.estimates import CONFIDENCE, Difference, Samples
 from tfscaling.tables.row_types import PointRow
 from tfscaling.tables.row_values import is_known, metric_of, point_of
 
@@ -36,7 +36,8 @@ class Contest:
     None where the best may be zero. `is_best`: every other one is shown to be worse, which takes
     more than a bound of 0, as two may be equally good. `against` is how much worse each other one
     is; all intervals hold together, and `bound` and `is_best` follow them, with CONFIDENCE for that
-    many `comparisons`. `order` has the others by their estimates, the best first.
+    many `comparisons`. `order` has the others by their estimates, the best first. `worse` has
+    the undecided rivals that are shown to be worse than the one taken.
     """
 
     taken: PointRow
@@ -47,6 +48,7 @@ class Contest:
     comparisons: int = 0
     against: Mapping[Point, Difference] | None = None
     order: tuple[PointRow, ...] = ()
+    worse: frozenset[Point] = frozenset()
 
 
 def contest(
@@ -54,7 +56,7 @@ def contest(
     rows: Sequence[PointRow],
     samples: Samples,
     indifference: float,
-    undecided: int = 0,
+    undecided: Sequence[Point] = (),
 ) -> Contest:
     """Return what the runs show of configurations that all have enough runs of the goal.
 
@@ -63,11 +65,17 @@ def contest(
         rows: The configurations, one or more.
         samples: The values of their runs.
         indifference: Fraction below which a difference does not matter.
-        undecided: Further configurations, with which the error is shared.
+        undecided: Configurations that may keep the limits: rivals, unless they are worse.
     """
-    points, rivals = [point_of(row) for row in rows], len(rows) - 1 + undecided
+    points, rivals = [point_of(row) for row in rows], len(rows) - 1 + len(undecided)
+
+    def worse_than(taken: int) -> frozenset[Point]:
+        found = samples.differences(goal, [(points[taken], p) for p in undecided], rivals)
+        known = zip(undecided, found, strict=True)
+        return frozenset(point for point, each in known if each and each.shows_worse)
+
     if not rows[1:]:
-        return Contest(rows[0])
+        return Contest(rows[0], worse=worse_than(0))
     found = samples.estimates(goal, points)
 
     def against(taken: int) -> dict[int, Difference]:
@@ -80,36 +88,26 @@ def contest(
     of_best = against(best)
     places = [best, *(n for n in found.near(indifference) if n != best)]
     bounds = dict(zip(places, found.may_be_worse(tail, places).tolist(), strict=True))
-    bounds[best] = max(bounds[best], _bound(of_best.values()))
+    bounds[best] = max(bounds[best], *(each.bound for each in of_best.values()))
     near = [n for n in places if bounds[n] <= indifference]
     taken, how = best, ""
     if near:
         row, how = preferred(goal, [rows[n] for n in near])
         taken = next(n for n in near if rows[n] is row)
     of_taken = of_best if taken == best else against(taken)
-    bound = max(bounds[taken], _bound(of_taken.values()))
+    bound = max(bounds[taken], *(each.bound for each in of_taken.values()))
     order = [int(n) for n in found.location.argsort(kind="stable") if n != taken]
     return Contest(
         rows[taken],
         how,
         tuple(rows[n] for n in near if n != taken),
         bound if math.isfinite(bound) else None,
-        all(map(is_worse, of_taken.values())),
+        all(each.shows_worse for each in of_taken.values()),
         rivals,
         {points[n]: each for n, each in of_taken.items()},
         tuple(rows[n] for n in order),
+        worse_than(taken),
     )
-
-
-def is_worse(found: Difference) -> bool:
-    """Return whether the difference shows that the other configuration is worse."""
-    return found.support == SUPPORTED and found.is_worse
-
-
-def _bound(found: Iterable[Difference]) -> float:
-    """Return the fraction by which the taken configuration may be worse, by the intervals."""
-    lows = [each.interval[0] for each in found if each.interval and each.ratio is not None]
-    return max([0.0, *(1 / low - 1 if low > 0 else math.inf for low in lows)])
 
 
 def preferred(goal: str, near: Sequence[PointRow]) -> tuple[PointRow, str]:

@@ -6,7 +6,6 @@ page begins with it.
 
 from __future__ import annotations
 
-import textwrap
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,7 +29,6 @@ from tfscaling.tables.row_types import columns
 from tfscaling.tables.row_values import NOT_MEASURED, line_of, metric_of
 from tfscaling.tables.table_files import frame, typed
 
-_LINE_WIDTH = 100
 #: Goal → the words of its headlines; other goals use the words of time.
 WORDS = tomllib.loads((TEMPLATES / "headline_words.toml").read_text(encoding="utf-8"))
 
@@ -166,14 +164,13 @@ def _search_words(study: Study, found: Answer) -> dict[str, object] | None:
 
 
 def page(table: pd.DataFrame, study: Study) -> str:
-    """Return plain text, a paragraph for each question, of lines of at most 100 characters."""
+    """Return plain text, a line for each question."""
     rows = typed(HeadlineRow, table)
     texts = (f"{row.work}: {row.text} {row.sure}".removeprefix(": ").strip() for row in rows)
-    return "".join(f"{textwrap.fill(text, _LINE_WIDTH)}\n" for text in texts)
+    return "".join(f"{text}\n" for text in texts)
 
 
 def with_warnings(text: str, warnings: Sequence[DataWarning]) -> str:
-    """Return the text with a paragraph of what makes the numbers mean something else."""
+    """Return the text with a line of what makes the numbers mean something else."""
     serious = [warning.short for warning in warnings if warning.severity == SERIOUS]
-    mind = textwrap.fill(f"Warning: {'; '.join(serious)}.", _LINE_WIDTH)
-    return text + f"{mind}\n" * bool(serious)
+    return text + f"Warning: {'; '.join(serious)}.\n" * bool(serious)

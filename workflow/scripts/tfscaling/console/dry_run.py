@@ -17,8 +17,7 @@ from tfscaling.study.run_spec import RunSpec
 ROWS_MAX, ALL = 60, "--printshellcmds"
 #: Characters of a changed parameter that a row has room for.
 _WHY_MAX = 72
-#: Snakemake's reason for a job that its user forces, and ours for others.
-_FORCED = "Forced execution"
+#: Reasons of runs that differ from no record.
 _NEW, _DATA = "new", "its data is prepared again"
 
 
@@ -31,6 +30,7 @@ class DryRun:
         manifest: All planned runs.
         runs: Planned run by the file of its record.
         runs_dir: The folder of all runs.
+        why_repeated: Returns why a run is repeated although it has a record, else "".
         change_of: Returns how a run differs from an earlier record, "" without one.
     """
 
@@ -38,6 +38,7 @@ class DryRun:
     manifest: Manifest
     runs: Mapping[str, PlannedRun]
     runs_dir: Path
+    why_repeated: Callable[[str], str]
     change_of: Callable[[RunSpec], str]
 
     def lines(self, jobs: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -65,8 +66,8 @@ class DryRun:
 
     def _why(self, spec: RunSpec, reason: str) -> str:
         """Return what is new about a run, or why it is repeated."""
-        if reason.startswith(_FORCED):
-            return "forced"
+        if why := self.why_repeated(spec.path):
+            return why
         if change := self.change_of(spec):
             return change if len(change) <= _WHY_MAX else f"{change[:_WHY_MAX]}…"
         return _DATA if reason.startswith("Updated input") else _NEW

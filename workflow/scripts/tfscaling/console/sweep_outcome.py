@@ -62,10 +62,15 @@ class SweepOutcome:
         """Remove the note of problems, so that the next start reports them again."""
         (self.study / PROBLEMS).unlink(missing_ok=True)
 
-    def lines(self, is_partial: bool = False) -> list[str]:
-        """Table, what the runs took, headline or the reason why no run counts, and the page.
+    def lines(self, is_partial: bool = False, columns: int | None = None) -> list[str]:
+        """Return table, what the runs took, headline or why no run counts, and the page.
 
-        Of a failed sweep those in the folder `partial`. Empty without a page.
+        Args:
+            is_partial: Whether the sweep failed: its files are in the folder `partial`.
+            columns: The width of the table, by default the terminal's.
+
+        Returns:
+            The lines; none without a page.
         """
         folder = self.study / "partial" if is_partial else self.study
         page = folder / "report.html"
@@ -74,7 +79,8 @@ class SweepOutcome:
         rows = list(_rows(folder / "runs.csv"))
         headline = _lines(folder / "details/conclusions/headline.md")
         said = _stopped(rows) or self._without_result(rows) or headline
-        table = _table(_lines(folder / "details/conclusions/console.md"))
+        columns = columns or shutil.get_terminal_size((text_lines.WIDTH, 0)).columns
+        table = _table(_lines(folder / "details/conclusions/console.md"), columns)
         return [*table, *_spent(rows), *said, f"page: {page}"]
 
     def remove_outdated(self, paths: Iterable[str]) -> None:
@@ -141,12 +147,11 @@ def _lines(table: Path) -> list[str]:
     return table.read_text().splitlines() if table.exists() else []
 
 
-def _table(lines: Sequence[str]) -> list[str]:
-    """Return a table with as many columns as a line has room for, and the text below it."""
+def _table(lines: Sequence[str], columns: int) -> list[str]:
+    """Return a table with what fits into the terminal's columns, and the text below it."""
     rows = [line for line in lines if line.startswith("|")]
     if len(rows) > _ROWS_MAX:
         return []
-    columns = shutil.get_terminal_size((text_lines.WIDTH, 0)).columns
     width, shown = max(_COLUMNS_MIN, min(text_lines.WIDTH, columns)), []
     for row in rows:
         while len(row) > width:

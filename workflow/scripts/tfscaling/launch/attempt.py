@@ -268,7 +268,7 @@ def _record_restart(attempt: Attempt, spec: RunSpec) -> None:
     except run_spec.SpecError:  # it had not begun
         return
     times_s = [path.stat().st_mtime for path in last.iterdir()]
-    text = "Slurm has started the job again, and its launcher could not say why"
+    text = "Slurm has started the job again, and its launcher could not report why"
     failure = FailureReport(
         axes=earlier.axes,
         attempt=attempt.number - 1,

@@ -35,7 +35,7 @@ from tfscaling.record.observers import (
     too_many_epochs,
 )
 from tfscaling.record.rank_report import PROGRAM_PACKAGES, HostFacts, Observed, ProgramReport, Rank
-from tfscaling.study import recipes, user_code
+from tfscaling.study import recipes, run_spec, user_code
 from tfscaling.study.run_spec import RunSpec
 
 #: The file to which the program writes its events, if the recipe observes them.
@@ -110,7 +110,8 @@ class UserProgram:
             self._report = rank_files.observed_path(context.folder, rank)
         elif _source(self._spec) == "output":
             self._report = context.folder / f"rank-{rank}.output"
-        print("$", subprocess.list2cmdline(words), flush=True)
+        # the other words may be secrets, and others may read logs
+        print(f"$ {words[0]} …: {len(words)} words, see {run_spec.REQUEST}", flush=True)
         passes_on = bool(os.environ.pop(PASSES_ON, ""))
         # otherwise the program gets the signal as well, and its end is this process's end
         handler = self._pass_on if passes_on else lambda *_: None

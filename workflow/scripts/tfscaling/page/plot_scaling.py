@@ -13,7 +13,7 @@ from tfscaling.page.plot_figure import Series, Tables, values
 from tfscaling.record.metrics import METRICS
 from tfscaling.record.phases import PHASES
 from tfscaling.study.config_types import POINT_AXES
-from tfscaling.tables.display import axis_text, with_unit
+from tfscaling.tables.display import axis_text, one_line, with_unit
 from tfscaling.tables.estimates import CONFIDENCE, RUNS_FOR_INTERVAL
 from tfscaling.tables.row_types import PointRow
 from tfscaling.tables.row_values import NOT_MEASURED, is_known
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _THIN = {"linewidth": 0.8, "marker": "none", "linestyle": "-"}
+#: Characters in a line of a bar's name.
+_BAR_COLUMNS = 36
 _IDEAL = {**_THIN, "color": "0.7", "zorder": 1}
 _INTERVAL_OF_RATIO = (
     f"bars: {CONFIDENCE:.0%} bootstrap interval, where both configurations have "
@@ -198,16 +200,17 @@ def time_split(tables: Tables, title: str) -> Figure:
         plot_figure.label_empty_axes(axes)
         return plot_figure.finish(figure, axes, tables)
     groups = list(planned.groupby("platform", sort=False))
-    sizes = [len(rows) + 0.6 for _, rows in groups]
+    names = [_bar_names(rows) for _, rows in groups]
+    lines = max(text.count("\n") + 1 for own in names for text in own)
+    sizes = [len(rows) * max(1.0, 0.6 * lines) + 0.6 for _, rows in groups]
     height = 0.9 + 0.24 * sum(sizes) + 0.4 * len(groups)
     figure = Figure(figsize=(plot_figure.WIDTH, height), layout="constrained")
     panels = figure.subplots(len(groups), 1, squeeze=False, height_ratios=sizes)[:, 0]
     titles = plot_figure.platform_titles(table)
     known = [column for column in PHASE_STYLES if not np.isnan(values(planned, column)).all()]
     vary = plot_figure.varying(table)
-    for axes, (name, rows) in zip(panels, groups, strict=True):
-        own = [axis for axis in POINT_AXES[1:] if axis == "nodes" or rows[axis].nunique() > 1]
-        texts = [axis_text(axis, rows.iloc[0]) for axis in vary if axis not in own]
+    for axes, (name, rows), own in zip(panels, groups, names, strict=True):
+        texts = [axis_text(a, rows.iloc[0]) for a in vary if a not in _bar_axes(rows)]
         _bars(axes, rows, own, known)
         if len(groups) > 1:
             axes.set_title(", ".join([titles[str(name)], *texts]), loc="left", fontsize="medium")
@@ -220,9 +223,27 @@ def time_split(tables: Tables, title: str) -> Figure:
     return plot_figure.finish(figure, panels[0], tables, notes)
 
 
-def _bars(axes: Any, rows: pd.DataFrame, shown: list[str], phases: Sequence[str]) -> None:
-    """Draw one bar per row from top to bottom; a cross has the status of a row without one."""
-    texts = [", ".join(axis_text(axis, row) for axis in shown) for row in typed(PointRow, rows)]
+def _bar_axes(rows: pd.DataFrame) -> list[str]:
+    """Return the axes that distinguish the bars of a panel."""
+    return [axis for axis in POINT_AXES[1:] if axis == "nodes" or rows[axis].nunique() > 1]
+
+
+def _bar_names(rows: pd.DataFrame) -> list[str]:
+    """Return the names of the bars of a panel, in lines that leave room for the bars."""
+    axes = _bar_axes(rows)
+    texts = [", ".join(axis_text(axis, row) for axis in axes) for row in typed(PointRow, rows)]
+    return [plot_figure.wrapped(text, _BAR_COLUMNS) for text in texts]
+
+
+def _bars(axes: Any, rows: pd.DataFrame, texts: Sequence[str], phases: Sequence[str]) -> None:
+    """Draw one bar per row from top to bottom; a cross has the status of a row without one.
+
+    Args:
+        axes: The panel.
+        rows: Its configurations.
+        texts: Their names.
+        phases: The phases that were measured.
+    """
     position = np.arange(len(rows))
     left = np.zeros(len(rows))
     for column in phases:
@@ -232,7 +253,7 @@ def _bars(axes: Any, rows: pd.DataFrame, shown: list[str], phases: Sequence[str]
         label = PHASES[column].label
         drawn = axes.barh(position, width, left=left, height=0.75, label=label, **style)
         for bar, seconds, name in zip(drawn, width, texts, strict=True):
-            plot_figure.tip(bar, f"{name}: {label} {seconds:.3g} s")
+            plot_figure.tip(bar, f"{one_line(name)}: {label} {seconds:.3g} s")
         left += width
     axes.set_yticks(position, texts)
     axes.set_ylim(len(rows) - 0.4, -0.6)

@@ -7,11 +7,8 @@ __all__ = [
     "local_checks",
     "preflight",
     "queue_waits",
-    "resource_overrides",
     "retries",
-    "sweep_jobs",
     "sweep_start",
     "to_do",
     "unrequested_runs",
-    "unsupported_options",
 ]

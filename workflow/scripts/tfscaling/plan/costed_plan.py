@@ -20,6 +20,7 @@ from tfscaling.record import attempts, run_record, step_estimates
 from tfscaling.record.attempts import Spent
 from tfscaling.record.run_record import RunRecord
 from tfscaling.record.run_states import RunState
+from tfscaling.snakemake_adapter.submission import Submission, submission_line
 from tfscaling.study import platforms, variants
 from tfscaling.study.config_types import AUTO, POINT_AXES, Budget, Config, Recipe
 from tfscaling.study.config_validation import Sources, problem
@@ -361,7 +362,7 @@ def refusal(
     if config.budget == Budget() and not TIME_LIMITS & config.question.given.keys():
         return None
     made = make(config, planned, runs_dir, forced)
-    problems = budget_problems(config, made.runs, sources)
+    problems = budget_problems(config, made, sources)
     problems += deadline_problems(config, made, sources)
     return next(iter(problems), None)
 
@@ -376,9 +377,18 @@ def deadline_problems(config: Config, made: Plan, sources: Sources = ()) -> list
     ]
 
 
-def budget_problems(config: Config, rows: Sequence[PlanRow], sources: Sources = ()) -> list[str]:
-    """One line for each key of the budget that the estimate of all these exceeds or cannot meet."""
-    sums, budget = total(rows), config.budget
+def budget_problems(config: Config, made: Plan, sources: Sources = ()) -> list[str]:
+    """Return one line for each key of the budget that the estimate exceeds or cannot meet.
+
+    Searches count with their expected runs, which may be exceeded.
+    """
+    sums, budget = total(made.runs), config.budget
+    spared = [(each.costs["most"], each.costs["expected"]) for each in made.searches]
+    spared_usd = sum(most.cost_usd - expected.cost_usd for most, expected in spared)
+    spared_hours = sum(most.node_hours - expected.node_hours for most, expected in spared)
+    which = f"the {sums.runs} runs still to do are estimated at"
+    if spared:
+        which = "the searches are expected to take"
     found = []
     if budget.usd is not None and sums.unpriced:
         name = sums.unpriced[0]
@@ -386,17 +396,29 @@ def budget_problems(config: Config, rows: Sequence[PlanRow], sources: Sources = 
         reason = f"budget.usd {budget.usd:g} {needed}"
         found.append(problem(["platforms", name, "usd_per_node_hour"], None, reason, sources))
     for key, limit, unit, value in (
-        ("usd", budget.usd, "US dollars", 0.0 if sums.unpriced else sums.cost_usd),
-        ("node_hours", budget.node_hours, "node-hours", sums.node_hours),
+        ("usd", budget.usd, "US dollars", 0.0 if sums.unpriced else sums.cost_usd - spared_usd),
+        ("node_hours", budget.node_hours, "node-hours", sums.node_hours - spared_hours),
     ):
         if limit is None or round(value, 6) <= limit:
             continue
         estimated = math.ceil(round(100 * value, 6)) / 100
         reason = (
-            f"the {sums.runs} runs still to do are estimated at {estimated:.2f} {unit} "
+            f"{which} {estimated:.2f} {unit} "
             f"(`snakemake plan` lists them); allowed: {estimated:.2f} or more, null for no "
             "budget, or fewer runs in the grid"
         )
         shown = int(limit) if limit.is_integer() else limit
         found.append(problem(["budget", key], shown, reason, sources))
     return found
+
+
+def submitted(rows: Iterable[PlanRow], config: Config, how: Submission) -> list[PlanRow]:
+    """Return the rows with the `submission` of their runs."""
+    return [
+        row
+        if row.runs is None
+        else replace(
+            row, submission=submission_line(config.platforms[row.platform], row.geometry, how)
+        )
+        for row in rows
+    ]

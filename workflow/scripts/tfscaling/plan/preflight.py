@@ -28,9 +28,9 @@ from tfscaling.cluster.slurm_client import (
     SlurmClient,
     submission_options,
 )
-from tfscaling.plan import sweep_jobs
 from tfscaling.plan.costed_plan import REFUSED, PlanRow
-from tfscaling.plan.sweep_jobs import Submission
+from tfscaling.snakemake_adapter import submission
+from tfscaling.snakemake_adapter.submission import Submission
 from tfscaling.study import platforms
 from tfscaling.study.config_types import Config
 from tfscaling.study.run_spec import Point
@@ -95,7 +95,7 @@ def requests(points: Iterable[Point], config: Config, how: Submission) -> dict[P
     for point in points:
         platform = config.platforms[point.platform]
         asked = platforms.slurm_resources(platform, point.geometry)
-        line = sweep_jobs.sbatch_line(asked, sweep_jobs.RUN, how)
+        line = submission.sbatch_line(asked, submission.RUN, how)
         said = question(line) if line.startswith("sbatch ") else line
         of_platform = platform.runtime_min, platform.partition, platform.account, platform.qos
         found[point] = Request(said, int(asked["nodes"]), *of_platform)

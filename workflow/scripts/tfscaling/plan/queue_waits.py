@@ -23,7 +23,7 @@ from tfscaling.cluster.slurm_client import NoAnswer
 from tfscaling.plan import preflight
 from tfscaling.plan.costed_plan import PlanRow
 from tfscaling.plan.preflight import Request
-from tfscaling.plan.sweep_jobs import Submission
+from tfscaling.snakemake_adapter.submission import Submission
 from tfscaling.study.config_types import Config
 from tfscaling.tables.estimates import CONFIDENCE, Array
 

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfscaling.plan import sweep_jobs
-from tfscaling.plan.sweep_jobs import FOLLOWING, SLURM, Submission, SweepJobs
+from tfscaling.snakemake_adapter import submission
+from tfscaling.snakemake_adapter.submission import FOLLOWING, SLURM, Submission
+from tfscaling.snakemake_adapter.sweep_jobs import SweepJobs
 from tfscaling.study.config_types import Config
 from tfscaling.study.config_validation import Sources
 from tfscaling.study.manifest import Manifest
@@ -54,7 +55,7 @@ class SweepStart:
 
     @functools.cached_property
     def how(self) -> Submission:
-        return sweep_jobs.describe(self.jobs.workflow, self.rule)
+        return submission.describe(self.jobs.workflow, self.rule)
 
     @property
     def follows_jobs(self) -> bool:

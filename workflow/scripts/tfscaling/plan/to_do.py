@@ -97,6 +97,12 @@ class RunsToDo:
             return self.runs_dir / path / run_record.RECORD
         return self.records[path].file
 
+    def why_repeated(self, path: str) -> str:
+        """Return why a run that has a record is repeated: `forced` or `stale`; "" if it is not."""
+        if path not in self.repeated or path not in self.records:
+            return ""
+        return "forced" if path in self.forced else "stale"
+
     def request(self, path: str) -> RunRequest:
         """Return what the next job of a run is to make; during a sweep always the same."""
         if path not in self._requests:
@@ -116,23 +122,14 @@ class RunsToDo:
             # a job of an earlier start that was to repeat the run finds it finished
             run_spec.write_request(folder, RunRequest(spec=self._runs[path].spec))
 
-    def replaced_records(self) -> list[KeptRecord]:
-        """Return the records of the runs that are repeated, as attempts keep them."""
-        return [self._kept(path) for path in sorted(self.records.keys() & self.repeated)]
-
-    def _kept(self, path: str) -> KeptRecord:
-        record = self.records[path].record
-        file = attempts.path(self.runs_dir / path, record.attempt) / attempts.RECORD
-        return KeptRecord(file, run_record.node_hours(record))
-
-    def keep_records(self) -> None:
-        """Let attempts keep the records that are about to be replaced. Raises OSError."""
-        for path in self.repeated:
-            self.keep_record(path)
+    def replaced_records(self, paths: Iterable[str]) -> list[KeptRecord]:
+        """Return the records of those runs with these folders that are repeated."""
+        return [self._kept(path) for path in paths if path in self.repeated & self.records.keys()]
 
     def keep_record(self, path: str) -> list[KeptRecord]:
         """Let an attempt keep the record of a run, and return it; [] without a record.
 
+        To be called before Snakemake deletes the record, as it does before a job that makes it.
         Raises OSError.
         """
         if path not in self.records:
@@ -141,6 +138,11 @@ class RunsToDo:
         if file.parent == self.runs_dir / path:
             attempts.keep_record(file, record.attempt)
         return [self._kept(path)]
+
+    def _kept(self, path: str) -> KeptRecord:
+        record = self.records[path].record
+        file = attempts.path(self.runs_dir / path, record.attempt) / attempts.RECORD
+        return KeptRecord(file, run_record.node_hours(record))
 
     def outdated_data(self) -> list[Path]:
         """Return the prepared data of older user code that runs to do would read."""

@@ -1,8 +1,8 @@
 """Plots and the page of a study; tables, plots and page of finished runs alone.
 
 INPUTS   config.json, manifest.json, the tables and conclusions, warnings.json
-OUTPUTS  report.html, which loads nothing from the network, with the plots and the warnings at their
-         feet; on request (`export`) details/plots/<plot>.svg; this and the tables below partial/
+OUTPUTS  report.html, which loads nothing from the network, with the plots; on request (`export`)
+         details/plots/<plot>.svg, with the warnings; this and the tables below partial/
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from tfscaling.tables.data_warnings import DataWarning
 from tfscaling.tables.row_values import line_of, point_of
 
 
-def plots(study: StudyFolder, warnings: Sequence[DataWarning]) -> list[Plot]:
-    """Draw the configured plots that have data."""
+def plots(study: StudyFolder, warnings: Sequence[DataWarning] = ()) -> list[Plot]:
+    """Draw the configured plots that have data, with these warnings below them."""
     comparison = study.read("comparison")
     tables = Tables(
         comparison,
@@ -67,7 +67,7 @@ def page(study: StudyFolder) -> None:
         study.read("comparison"),
         warnings,
         {name: study.read(name) for name in CONCLUSIONS},
-        plots(study, warnings),
+        plots(study),  # the page has the warnings once, at its top
         None if study.config.question == Question() else study.config.question.goal,
     )
     text = study.config.comparison
@@ -76,7 +76,7 @@ def page(study: StudyFolder) -> None:
     shutil.rmtree(study.details / "plots", ignore_errors=True)
     if "svg" in study.config.export:
         with study.renewed("plots") as folder:
-            for plot in results.plots:
+            for plot in plots(study, warnings):
                 atomic.write_text(folder / f"{plot.name}.svg", plot.svg)
     shutil.rmtree(study.folder / "partial", ignore_errors=True)
 

@@ -29,13 +29,13 @@ from tfscaling.plan import (
     local_checks,
     preflight,
     queue_waits,
-    sweep_jobs,
 )
 from tfscaling.plan.costed_plan import PlanRow
-from tfscaling.plan.sweep_jobs import Submission
 from tfscaling.record import run_record, step_estimates
 from tfscaling.record.run_states import RERUN_STALE
 from tfscaling.search import study_searches
+from tfscaling.snakemake_adapter import submission
+from tfscaling.snakemake_adapter.submission import Submission
 from tfscaling.stages.study_folder import StudyFolder
 from tfscaling.study import variants
 from tfscaling.study.config_types import AUTO, AUTO_STEPS, Budget, Config
@@ -91,8 +91,8 @@ def answered(
 
     Slurm is only asked with an executor that submits to it; jobs are tested and not started.
     """
-    rows = sweep_jobs.submitted(made.rows, config, how)
-    if how.executor not in sweep_jobs.SLURM:
+    rows = costed_plan.submitted(made.rows, config, how)
+    if how.executor not in submission.SLURM:
         return rows, []
     held = [*allocations(rows, config)] if how.executor == ALLOCATION else []
     try:
@@ -244,7 +244,7 @@ def notes(made: costed_plan.Plan, points: Sequence[PlanRow], config: Config) -> 
         if_needed=sum(r.runs or 0 for r in made.runs if r.feasibility == costed_plan.IF_NEEDED),
         other_work=costed_plan.of_other_work(made.runs, config.recipes),
         deadlines=costed_plan.deadline_problems(config, made),
-        beyond_budget=costed_plan.budget_problems(config, made.runs),
+        beyond_budget=costed_plan.budget_problems(config, made),
         has_budget=config.budget != Budget(),
         has_starts=any(row.starts for row in points),
         waits=waits_judged(points, config),

@@ -155,10 +155,10 @@ LOGICAL: DeviceKind = "logical"
 def titles(named: Mapping[str, Platform]) -> dict[str, str]:
     """Return what each platform is called: its title, with its name if another has the same."""
     found = {name: platform.title or name for name, platform in named.items()}
-    counts = Counter(found.values())
-    return {
-        name: title if counts[title] == 1 else f"{title} ({name})" for name, title in found.items()
-    }
+    while len({*found.values()}) < len(found):  # a title with a name may equal another title
+        counts = Counter(found.values())
+        found = {n: each if counts[each] == 1 else f"{each} ({n})" for n, each in found.items()}
+    return found
 
 
 def device_kind(gpus_per_node: int, devices: str) -> DeviceKind:

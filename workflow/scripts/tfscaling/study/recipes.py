@@ -274,10 +274,10 @@ def _of_pipeline(
         unknown = f"the pipeline {dataset} does not report its number of steps"
         what = "give steps_per_epoch, or leave it out"
         if recipe.stop_after_steps is not None:
-            yield wrong("stop_after_steps", f"{unknown} the whole training has; {what}")
+            yield wrong("stop_after_steps", f"{unknown} per epoch; {what}")
         if recipe.has_schedule:
             key = "warmup_epochs" if recipe.warmup_epochs else "decay"
-            yield wrong(key, f"{unknown} an epoch has; {what}")
+            yield wrong(key, f"{unknown} per epoch; {what}")
     if recipe.steps_per_execution > 1:
         rule = "allowed: 1, because each step's wait for input is measured"
         yield wrong("steps_per_execution", rule)

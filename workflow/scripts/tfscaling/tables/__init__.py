@@ -6,6 +6,7 @@ What conclusions are drawn from belongs here; the conclusions themselves belong 
 #: Modules that other packages may import.
 __all__ = [
     "comparison",
+    "console_table",
     "data_warnings",
     "display",
     "estimates",

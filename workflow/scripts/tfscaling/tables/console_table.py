@@ -45,7 +45,7 @@ def console_table(table: pd.DataFrame, metrics: Sequence[str], asked: str) -> li
     shown = [name for name in shown if name in table and any(is_known(row[name]) for row in rows)]
     axes = sorted(display.naming(table)[0], key=lambda axis: axis not in _FIRST_AXES)
     heads = display.headed(table, ["status", "runs", *shown[:1], *axes, *shown[1:]])
-    columns = {name: [heads[name], *(display.cell(name, row) for row in rows)] for name in heads}
+    columns = {name: [heads[name], *(_cell(name, row) for row in rows)] for name in heads}
     columns = _with_short_axes(columns, axes)
     return [*_lines([*columns.values()]), *_meaning_of_brackets(rows, shown)]
 
@@ -88,7 +88,7 @@ def _with_short_axes(columns: Columns, axes: Sequence[str]) -> Columns:
 
 
 def _cell(name: str, row: PointRow) -> str:
-    """Return the text of a cell; the runs that were asked are there only if some do not count."""
+    """Return the text of a cell; `3 of 6` where runs do not count, else `6`."""
     if name == "runs" and row.runs == row.runs_asked:
         return Number(str(row.runs), row.runs)
     return display.cell(name, row)

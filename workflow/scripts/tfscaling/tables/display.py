@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from tfscaling.tables.estimates import Difference
 
 MISSING = "–"
+#: The unit of costs, and the amount below which people read the cost of 1,000 runs.
+DOLLARS, _SMALL = "US dollars", 0.001
 #: The column with the steps from which times and costs are projected.
 PROJECTED = "projected_from_steps"
 GPUS = "gpus_per_node"
@@ -123,9 +125,18 @@ def _digits_of_spread(value: float, low: float, high: float) -> int:
     return min(needed, 2 - math.floor(math.log10(max(abs(value), high - low))))
 
 
-def value(metric: str, row: Cells) -> str:
-    """Format a point's value of a metric with interval or range and unit, and if projected."""
-    text = f"{cell(metric, row)} {metric_of(metric, row).unit}".rstrip()
+def value(metric: str, row: Cells, is_for_many: bool = True) -> str:
+    """Format a point's value of a metric with interval or range and unit, and if projected.
+
+    Costs below a tenth of a cent are in US dollars per 1,000 runs, unless not `is_for_many`.
+    """
+    unit = metric_of(metric, row).unit
+    if is_for_many and unit == DOLLARS and is_known(row[metric]) and 0 < row[metric] < _SMALL:
+        low, high = (end and 1000 * end for end in _spread(metric, row))
+        amount = rounded(1000 * row[metric], None, low, high)
+        text = f"{amount} {unit} per 1,000 runs"
+    else:
+        text = f"{cell(metric, row)} {unit}".rstrip()
     return f"{text}, projected" if is_projected(row) and metric in OF_WHOLE else text
 
 

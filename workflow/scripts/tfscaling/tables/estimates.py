@@ -463,6 +463,19 @@ class Difference:
     def is_worse(self) -> bool:
         return self.gap > 0 if self.ratio is None else self.ratio > 1
 
+    @property
+    def shows_worse(self) -> bool:
+        """Return whether the runs show that `other` is worse."""
+        return self.support == SUPPORTED and self.is_worse
+
+    @property
+    def bound(self) -> float:
+        """Return the fraction by which `better` may be worse than `other`, by the interval."""
+        if self.interval is None or self.ratio is None:
+            return 0.0
+        low = self.interval[0]
+        return max(0.0, 1 / low - 1) if low > 0 else math.inf
+
 
 class Samples:
     """The values of every metric of the runs that count, by point."""

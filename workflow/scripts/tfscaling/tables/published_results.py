@@ -135,7 +135,7 @@ def read(path: Path | str | None) -> list[PublishedResult]:
             raise ConfigError(said) from None
         if result.point in results:
             point = ", ".join(f"{axis} {getattr(result, axis)}" for axis in POINT_COLUMNS)
-            said = f"{where}: {point}: the configuration stands in an earlier line already"
+            said = f"{where}: {point}: an earlier line has the configuration already"
             raise ConfigError(said)
         results[result.point] = result
     return list(results.values())

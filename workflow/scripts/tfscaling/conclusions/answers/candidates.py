@@ -142,7 +142,8 @@ def _limit_text(column: str, row: PointRow, limit: Limit, other_parts: str) -> s
     """Return the value and its limit: `cost 41.2 (39.8–43.1) US dollars, at most 40`."""
     bound = "at least" if limit.at_most is None else "at most"
     without = f" without {other_parts}" if column == ENERGY and other_parts else ""
-    return f"{metric_of(column, row).title} {value(column, row)}{without}, {bound} {limit.value:g}"
+    shown = value(column, row, is_for_many=False)
+    return f"{metric_of(column, row).title} {shown}{without}, {bound} {limit.value:g}"
 
 
 def _usual_energy_parts(rows: Sequence[PointRow]) -> str | None:

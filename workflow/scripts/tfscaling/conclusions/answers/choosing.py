@@ -7,9 +7,8 @@ from dataclasses import replace
 
 from tfscaling.conclusions.answers import settling
 from tfscaling.conclusions.answers.answer_types import Answer, Candidate, State
-from tfscaling.conclusions.contest import Contest, contest, is_worse, ranked
+from tfscaling.conclusions.contest import Contest, contest, ranked
 from tfscaling.conclusions.evidence import Study
-from tfscaling.study.run_spec import Point
 from tfscaling.tables.estimates import (
     INCONCLUSIVE,
     NOT_COMPARED,
@@ -44,39 +43,29 @@ def choose(study: Study, asked: Answer, candidates: Sequence[Candidate]) -> Answ
         support = TOO_FEW if known[1:] else NOT_COMPARED
         asked = replace(asked, leader=by_point[point_of(known[0])], support=support)
     else:
-        undecided = [each for each in candidates if each.state == State.UNDECIDED]
-        found = contest(goal, compared, samples, asked.indifference, len(undecided))
-        asked = _apply_contest(asked, found, samples, undecided)
+        undecided = [each.point for each in candidates if each.state == State.UNDECIDED]
+        found = contest(goal, compared, samples, asked.indifference, undecided)
+        asked = _apply_contest(asked, found)
     asked = _add_rival(asked, samples)
     return replace(asked, repeats=settling.runs_to_settle(study, asked))
 
 
-def _apply_contest(
-    asked: Answer, found: Contest, samples: Samples, undecided: Sequence[Candidate]
-) -> Answer:
-    """Return the answer with the result of a contest.
-
-    Args:
-        asked: The answer so far, with all candidates.
-        found: What the comparisons show.
-        samples: The values of the runs.
-        undecided: Candidates that may keep the limits: they are rivals unless they are worse.
-    """
+def _apply_contest(asked: Answer, found: Contest) -> Answer:
+    """Return the answer with the result of a contest."""
     taken, against = point_of(found.taken), found.against or {}
     equals = {*map(point_of, found.equals)}
-    others = _find_worse(asked.goal, taken, undecided, samples, len(against) + len(undecided))
 
     def judged(each: Candidate) -> Candidate:
         point, difference = each.point, against.get(each.point)
-        if point in others:
+        if point in found.worse:
             return replace(each, state=State.EXCLUDED, reason=f"is worse, and {each.reason}")
-        is_alike = difference is not None and not is_worse(difference)
+        is_alike = difference is not None and not difference.shows_worse
         return replace(each, worse=difference, is_equal=point in equals, is_alike=is_alike)
 
     candidates = tuple(map(judged, asked.candidates))
     by_point = {each.point: each for each in candidates}
     is_only = not found.comparisons and not asked.few and any(e.missed for e in candidates)
-    is_only |= bool(others) and not against
+    is_only |= bool(found.worse) and not against
     has_compared = bool(against)
     is_near = found.bound is not None and found.bound <= asked.indifference
     asked = replace(
@@ -100,23 +89,6 @@ def _apply_contest(
         + [INCONCLUSIVE] * (asked.is_open or not is_near or not asked.is_kept)
     )
     return replace(asked, support=support)
-
-
-def _find_worse(
-    goal: str, taken: Point, undecided: Sequence[Candidate], samples: Samples, rivals: int
-) -> set[Point]:
-    """Return the configurations that are shown to be worse than the recommended one.
-
-    Args:
-        goal: The metric.
-        taken: The recommended configuration.
-        undecided: Candidates that may keep the limits.
-        samples: The values of the runs.
-        rivals: Number of comparisons that share the error.
-    """
-    pairs = [(taken, each.point) for each in undecided]
-    found = samples.differences(goal, pairs, max(1, rivals))
-    return {pair[1] for pair, each in zip(pairs, found, strict=True) if each and is_worse(each)}
 
 
 def _add_rival(asked: Answer, samples: Samples) -> Answer:

@@ -34,9 +34,22 @@ def answered_goals(study: Study, task: Task) -> list[str]:
     not_asked = {WITH_QUEUE, NODE_HOURS} - {study.question.goal}
     if not any(row.runs for row in task.rows):
         return []
+    if study.question.goal != QUALITY and not can_quality_differ(study, task.rows):
+        not_asked.add(QUALITY)
     return [
         goal for goal in GOALS if goal not in not_asked and goal_title(goal, task.rows) is not None
     ]
+
+
+def can_quality_differ(study: Study, rows: Sequence[PointRow]) -> bool:
+    """Return whether configurations train differently, so that one may have the best quality.
+
+    Synchronous strategies with the same recipe and global batch size train the same model on any
+    number of nodes, except for rounding. Programs may do anything.
+    """
+    trainings = {(row.model, row.recipe, row.global_batch_size) for row in rows if row.runs}
+    synchronous = study.manifest.synchronous_strategies
+    return len(trainings) > 1 or not {row.strategy for row in rows if row.runs} <= {*synchronous}
 
 
 def goal_title(goal: str, rows: Sequence[PointRow]) -> str | None:

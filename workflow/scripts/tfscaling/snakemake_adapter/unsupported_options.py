@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
-from tfscaling.plan import resource_overrides
+from tfscaling.snakemake_adapter import resource_overrides
 
 #: What nodes share with the machine of the sweep: ranks read datasets, rules read records.
 _SHARED = frozenset(("input-output", "persistence", "sources"))

@@ -22,17 +22,13 @@ from tfscaling.study import acceptance, grid, config_files, config_validation, p
 from tfscaling.study import run_spec, user_code, variants
 from tfscaling.study.config_types import AXES
 from tfscaling.study.registries import Registries
-from tfscaling.plan import resource_overrides, retries, unrequested_runs, unsupported_options
-from tfscaling.plan.sweep_jobs import SweepJobs
+from tfscaling.plan import retries, unrequested_runs
+from tfscaling.snakemake_adapter.sweep_jobs import SweepJobs
 from tfscaling.plan.sweep_start import SweepStart, handle_sigterm_in_thread
 from tfscaling.plan.to_do import RunRequests, RunsToDo
 from tfscaling.train.models import MODELS
 from tfscaling.train.strategies import STRATEGIES
 
-#: Whether another workflow uses this one as a module, whose handlers Snakemake does not run.
-IS_MODULE = bool(workflow.modifier.namespace)
-#: Snakemake's locks of this folder.
-LOCKS = ".snakemake/locks"
 PLATFORMS_FILE = config_validation.PLATFORMS_FILE
 #: The configuration and the manifest of a plan, in the folder of the study.
 PLANNED = "details/planned"
@@ -40,52 +36,30 @@ PLANNED = "details/planned"
 
 def config_sources():
     """(name, content) of every configuration file and the command line, for error messages."""
-    overlays = [os.path.relpath(path) for path in workflow.overwrite_configfiles]
-    replaced = workflow.config_settings.replace_workflow_config
-    base = [] if replaced else [os.path.relpath(path) for path in workflow.configfiles]
-    names = [*(name for name in base if name not in overlays), *overlays]
+    names = INVOCATION.configuration_files
     files = [(name, READ.get(name) or config_files.read(name)) for name in names]
-    if "platforms" not in config and not replaced and os.path.exists(PLATFORMS_FILE):
+    has_platforms = "platforms" in config or not INVOCATION.has_base_files
+    if not has_platforms and os.path.exists(PLATFORMS_FILE):
         # a module has the configuration that it is given and reads no file
         files.insert(0, (PLATFORMS_FILE, config_files.read(PLATFORMS_FILE)))
-    return [*files, (config_validation.COMMAND_LINE, dict(workflow.config_settings.config))]
+    return [*files, (config_validation.COMMAND_LINE, INVOCATION.command_line)]
 
 
 def merged_configuration():
     """The configuration from all sources, as Snakemake merges it, but read by YAML 1.2."""
-    if workflow.modifier.skip_configfile:
+    if INVOCATION.is_configured:
         return {**dict(SOURCES).get(PLATFORMS_FILE, {}), **config}
     return config_files.merge(SOURCES)
 
 
 def overridden_configuration():
     """The merged configuration with what --set-resources and --default-resources change of it."""
-    settings, merged = workflow.resource_settings, merged_configuration()
-    given = settings.overwrite_resources.get(TRAIN) or {}
-    options = ("--set-resources", "--default-resources")
-    changes = resource_overrides.override_platforms(merged, given, settings.default_resources or {})
-    for option, change in zip(options, changes):
-        merged = resource_overrides.merged(merged, change)
-        SOURCES.extend([(option, change)] if change else [])
+    merged, changes = INVOCATION.override_platforms(merged_configuration())
+    SOURCES.extend(changes)
     return merged
 
 
-#: The name of rule train, which a module may change.
-TRAIN = workflow.modifier.modify_rulename("train")
-
-
-def refused_options():
-    """Why options of Snakemake are refused; the last two are only known when jobs are."""
-    settings = (
-        workflow.resource_settings,
-        workflow.storage_settings,
-        workflow.group_settings,
-        workflow.remote_execution_settings,
-    )
-    return [*unsupported_options.refusals(TRAIN, *settings)] if workflow.is_main_process else []
-
-
-if refused := refused_options():
+if refused := INVOCATION.refused_options():
     raise WorkflowError("\n".join(refused))
 REGISTRIES = Registries(
     MODELS, STRATEGIES, DATASETS, metrics=METRICS, plots=PLOTS, launchers=LAUNCHERS
@@ -107,7 +81,7 @@ UMASK, SHELL_UMASK = {
     "all": (0, ""),
 }[CONFIG.readable_by]
 shell.prefix(f"set -euo pipefail; {SHELL_UMASK}")
-if workflow.is_main_process:
+if INVOCATION.is_main_process:
     # before the first command is written there: the umask does not hold for Snakemake's own files
     try:
         atomic.restrict_folder(Path(".snakemake"), UMASK)
@@ -174,7 +148,7 @@ def planned(wildcards):
     """The specification of the run of a job."""
     path = RUN.format(**wildcards)
     if path not in RUNS:
-        why = "" if workflow.is_main_process else ": its files were changed while the job waited"
+        why = "" if INVOCATION.is_main_process else ": its files were changed while the job waited"
         raise WorkflowError(f"{path} is not in the grid of the configuration{why}")
     return RUNS[path].spec
 
@@ -199,5 +173,5 @@ def prepared_dataset(wildcards):
     if spec.dataset is None:
         return []
     file = f"results/datasets/{variants.data_of(spec)}.npz"
-    is_to_do = not workflow.is_main_process or spec.path in runs_to_do().paths
+    is_to_do = not INVOCATION.is_main_process or spec.path in runs_to_do().paths
     return file if is_to_do else ancient(file)

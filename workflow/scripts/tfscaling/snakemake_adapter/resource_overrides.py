@@ -64,15 +64,16 @@ def platform_keys(overrides: Mapping[str, Any]) -> dict[str, object]:
         overrides: Resource → its value as Snakemake gives it, a number, a text, or an object whose
             attribute `raw` is one of these.
     """
-    keys: dict[str, object] = {}
-    for name, given in overrides.items():
-        if (key := KEYS.get(name)) is None:
-            continue
-        value = _plain(given)
-        if key in _MEMORY:
-            keys.update(dict.fromkeys(_MEMORY))
-        keys[key] = str(value) if key in _TEXTS and isinstance(value, int) else value
-    return keys
+    values = {KEYS[name]: _plain(given) for name, given in overrides.items() if name in KEYS}
+    # a request for memory replaces all requests of the platform
+    replaced = () if values.keys().isdisjoint(_MEMORY) else _MEMORY
+    memory: dict[str, object] = dict.fromkeys(replaced)
+    texts = {key: str(value) for key, value in values.items() if key in _TEXTS and _is_int(value)}
+    return {**memory, **values, **texts}
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int)
 
 
 def _plain(given: Any) -> Any:
@@ -126,6 +127,12 @@ def merged(configuration: Mapping[str, Any], change: Mapping[str, Any]) -> dict[
 
 def refusals(rule: str, overrides: Mapping[str, Any]) -> Iterator[str]:
     """Yield why overrides of the rule's resources are not possible, with what to change instead."""
+    memory = [f"{rule}:{name}={_plain(overrides[name])}" for name in _MEMORY if name in overrides]
+    if len(memory) > 1:
+        yield (
+            f"--set-resources {' '.join(memory)}: not allowed, because a job requests memory in "
+            "one way; keep one of them"
+        )
     for name, value in overrides.items():
         if name in REFUSED:
             yield (

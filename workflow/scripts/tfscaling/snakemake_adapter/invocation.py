@@ -1,0 +1,169 @@
+"""How Snakemake was started: its options, its configuration files, and what it is to execute."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tfscaling.snakemake_adapter import resource_overrides, unsupported_options
+from tfscaling.study.config_validation import RawConfig
+
+#: Snakemake's locks of the folder in which it was started.
+LOCKS = ".snakemake/locks"
+
+
+@dataclass(frozen=True)
+class Invocation:
+    """One start of Snakemake, as the rules see it.
+
+    What is only known when Snakemake builds its graph of jobs has this in its docstring.
+
+    Attributes:
+        workflow: Snakemake's object, which files of rules have as the global name `workflow`.
+        is_module: Whether another workflow uses this one as a module, whose handlers Snakemake
+            does not run.
+        is_configured: Whether that workflow gives the configuration, so that no file is read.
+        train: The name of rule train, which a module may change.
+    """
+
+    workflow: Any
+    is_module: bool
+    is_configured: bool
+    train: str
+
+    @property
+    def is_main_process(self) -> bool:
+        """Whether this is the process that a user started, not one for a job."""
+        return bool(self.workflow.is_main_process)
+
+    @property
+    def study_files(self) -> list[str]:
+        """The files of --configfile."""
+        return [os.path.relpath(path) for path in self.workflow.overwrite_configfiles]
+
+    @property
+    def has_base_files(self) -> bool:
+        """Return whether files that the Snakefile names count, too, next to --configfile."""
+        return not self.workflow.config_settings.replace_workflow_config
+
+    @property
+    def configuration_files(self) -> list[str]:
+        """All files of the configuration; a later one overrides an earlier one."""
+        files = map(os.path.relpath, self.workflow.configfiles if self.has_base_files else ())
+        return [*(name for name in files if name not in self.study_files), *self.study_files]
+
+    @property
+    def command_line(self) -> dict[str, Any]:
+        """The values of --config."""
+        return dict(self.workflow.config_settings.config)
+
+    def override_platforms(
+        self, merged: RawConfig
+    ) -> tuple[RawConfig, list[tuple[str, RawConfig]]]:
+        """Return the configuration with what options change of its platforms, and these changes."""
+        defaults = self.workflow.resource_settings.default_resources or {}
+        changes = resource_overrides.override_platforms(merged, self._overrides, defaults)
+        for change in changes:
+            merged = resource_overrides.merged(merged, change)
+        named = zip(("--set-resources", "--default-resources"), changes, strict=True)
+        return merged, [(option, change) for option, change in named if change]
+
+    @property
+    def _overrides(self) -> Mapping[str, Any]:
+        return self.workflow.resource_settings.overwrite_resources.get(self.train) or {}
+
+    def refused_options(self) -> list[str]:
+        """Return why options are refused; groups are only known when jobs are."""
+        if not self.is_main_process:
+            return []
+        return [
+            *unsupported_options.refusals(
+                self.train,
+                self.workflow.resource_settings,
+                self.workflow.storage_settings,
+                self.workflow.group_settings,
+                self.workflow.remote_execution_settings,
+            )
+        ]
+
+    def changed_resources(self, planned: Mapping[str, object]) -> str:
+        """Return why `planned` resources of rule train were replaced, or "".
+
+        A module may change rules after their files were read.
+        """
+        rule = self.workflow.get_rule(self.train)
+        return unsupported_options.overridden_resources(rule, planned, self._overrides)
+
+    @property
+    def builds_jobs(self) -> bool:
+        """Whether jobs are executed or listed, as --summary and the like do not."""
+        return self.workflow.execution_settings is not None
+
+    @property
+    def is_dry_run(self) -> bool:
+        return bool(self.workflow.output_settings.dryrun)
+
+    @property
+    def touches(self) -> bool:
+        """Whether --touch is given; known when Snakemake builds its graph of jobs."""
+        plugin = self.workflow.executor_plugin
+        return plugin is not None and plugin.common_settings.touch_exec
+
+    @property
+    def executes(self) -> bool:
+        """Whether the user's process executes jobs; known when Snakemake builds its graph."""
+        is_start = self.is_main_process and self.builds_jobs
+        return is_start and not self.is_dry_run and not self.touches
+
+    @property
+    def is_local(self) -> bool:
+        """Whether jobs run on this machine; known when Snakemake builds its graph of jobs."""
+        plugin = self.workflow.executor_plugin
+        return plugin is None or plugin.common_settings.local_exec
+
+    @property
+    def takes_lock(self) -> bool:
+        """Whether Snakemake locks the folder; known when it builds its graph of jobs."""
+        return self.builds_jobs and self.workflow.execution_settings.lock
+
+    @property
+    def is_locked_by_another(self) -> bool:
+        """Whether another snakemake has the lock; to be asked before this one takes it."""
+        return self.takes_lock and any(Path(LOCKS).glob("*.lock"))
+
+    @property
+    def runs_handlers(self) -> bool:
+        """Whether Snakemake runs `onstart`; known when it builds its graph of jobs."""
+        return not self.is_module and not self.workflow.execution_settings.no_hooks
+
+    @property
+    def retries(self) -> int:
+        """How often a failed job is repeated; known when Snakemake builds its graph of jobs."""
+        return int(self.workflow.execution_settings.retries)
+
+    @property
+    def latency_wait_s(self) -> float:
+        """How long a file may appear late; known when Snakemake builds its graph of jobs."""
+        return float(self.workflow.execution_settings.latency_wait)
+
+    def has_logger(self, name: str) -> bool:
+        """Return whether the logger plugin of this name is used."""
+        return name in self.workflow.output_settings.log_handler_settings
+
+    def limit_resource(self, name: str, value: int) -> None:
+        """Limit a resource of all jobs at the same time, unless --resources does."""
+        if name not in self.workflow.global_resources:
+            self.workflow.global_resources[name] = value
+
+
+def current(workflow: Any) -> Invocation:
+    """Return the start of Snakemake. To be called while it reads the rules, module by module."""
+    return Invocation(
+        workflow=workflow,
+        is_module=bool(workflow.modifier.namespace),
+        is_configured=workflow.modifier.skip_configfile,
+        train=workflow.modifier.modify_rulename("train"),
+    )

@@ -1,0 +1,123 @@
+"""How Snakemake submits the jobs of runs.
+
+The Slurm executor plugin makes the sbatch line; nothing is submitted, and Slurm is not asked.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+
+from tfscaling.study import platforms
+from tfscaling.study.config_types import Platform
+from tfscaling.study.geometry import Geometry
+from tfscaling.study.platforms import Resource
+
+#: Names of executors: the project's own plugins, and all that submit to Slurm.
+FOLLOWING = ("slurm-sweep", "slurm-allocation")
+SLURM = ("slurm", *FOLLOWING)
+HERE = "runs on this machine"
+NO_PLUGIN = "submitted by Snakemake's Slurm executor, which is not in this environment"
+NO_SLURM = "runs on this machine and calls srun: take --profile profiles/slurm"
+#: Placeholders for what only exists at submission; RUN is the name of the run.
+UUID, COMMAND, RUN = "<uuid>", "<command>", "<run>"
+_UUID, _RUN = "RUN-UUID", "RUN-NAME"  # the same as words that no shell quotes
+
+
+class Submission(msgspec.Struct, frozen=True, kw_only=True):
+    """How jobs leave this machine, as Snakemake knows it."""
+
+    executor: str
+    settings: dict[str, bool | int | float | str | list[str] | None]
+    default_resources: dict[str, bool | int | float | str | None]
+    workdir: str
+    rule: str
+    #: Whether Snakemake gives the jobs a separate environment.
+    deploys_software: bool
+
+
+def describe(workflow: Any, rule: str = "train") -> Submission:
+    """Return how Snakemake submits jobs.
+
+    Args:
+        workflow: Snakemake's object `workflow`.
+        rule: The name of rule train, which a module may change.
+    """
+    defaults = workflow.resource_settings.default_resources or {}
+    settings = vars(workflow.executor_settings or SimpleNamespace())
+    described = {
+        "executor": workflow.executor_plugin.name,
+        "settings": settings,
+        "default_resources": {name: defaults[name].raw for name in defaults},
+        "workdir": str(workflow.workdir_init),
+        "rule": rule,
+        "deploys_software": bool(workflow.deployment_settings.deployment_method),
+    }
+    # settings may be paths
+    return msgspec.json.decode(msgspec.json.encode(described, enc_hook=str), type=Submission)
+
+
+def submission_line(platform: Platform, geometry: Geometry, how: Submission) -> str:
+    """Return how a run leaves this machine: its sbatch line, or that there is none."""
+    if how.executor in SLURM:
+        return sbatch_line(platforms.slurm_resources(platform, geometry), RUN, how)
+    if how.executor == "local":
+        return HERE if platform.launcher == "local" else NO_SLURM
+    return f"by Snakemake's executor {how.executor}"
+
+
+class _Resources(dict[str, Resource | float | None]):
+    """Resources as a job of Snakemake has them."""
+
+    def __getattr__(self, name: str) -> Resource | float | None:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+
+def sbatch_line(resources: Mapping[str, Resource], run: str, how: Submission) -> str:
+    """Return the line of the Slurm executor plugin for a job of rule train, made by the plugin.
+
+    UUID and COMMAND replace what is known at submission. Account and partition are written here, as
+    the plugin does, which leaves to Slurm what the platform does not name.
+    """
+    try:
+        from snakemake_executor_plugin_slurm import submit_string, utils
+        from snakemake_interface_common.exceptions import WorkflowError
+    except ImportError:  # an environment that Snakemake has made for the rule
+        return NO_PLUGIN
+
+    settings = SimpleNamespace(**how.settings)
+    asked = _Resources({**how.default_resources, **resources})
+    job = SimpleNamespace(name=how.rule, threads=1, resources=asked)
+    name = _RUN if run == RUN else run
+    logs = Path(how.workdir, settings.logdir or ".snakemake/slurm_logs")
+    accounts = str(asked.get("slurm_account", "")).replace(",", " ").split()
+    partition = asked.get("slurm_partition")
+    rule = f"rule_{how.rule}"
+    params = {
+        "run_uuid": "_".join(filter(None, [settings.jobname_prefix, _UUID])),
+        "slurm_logfile": logs / rule / name / "%j.log",
+        "comment_str": f"{rule}_wildcards_{name}",
+        "account": f" -A {shlex.quote(accounts[0])}" if accounts else "",
+        "partition": f" -p {shlex.quote(str(partition))}" if partition else "",
+        "workdir": how.workdir,
+    }
+    failed = {node for node in (settings.exclude_failed_nodes or "").split(",") if node.strip()}
+    try:
+        call = submit_string.get_submit_command(job, params, settings=settings, failed_nodes=failed)
+        if how.executor in FOLLOWING:
+            call += f" --gres={shlex.quote(str(asked['gres']))}" if asked.get("gres") else ""
+        else:  # refuses types of GPUs with a hyphen
+            call += utils.set_gres_string(job)
+    except WorkflowError as error:
+        reason = " ".join(str(error).split())
+        return f"refused by the Slurm executor plugin: {reason}"
+    script = " /dev/stdin" if settings.pass_command_as_script else f' --wrap="{COMMAND}"'
+    return str(call).replace(_UUID, UUID).replace(_RUN, RUN) + script
