@@ -35,8 +35,8 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 PRELOADED = ["pandas", "scipy.stats", "matplotlib.pyplot", "msgspec", "hypothesis", "tensorflow"]
 #: Keywords whose values stay: they raise an error if a programmer has made a mistake.
 KEPT = {"frozen", "kw_only", "strict"}
-#: Seconds of tests for a mutant, by their measured durations, and seconds until tests hang.
-TESTS_S, HANGING_S = 60.0, 400.0
+#: Seconds of tests for a mutant, by their measured durations; seconds until a test, or all, hang.
+TESTS_S, TEST_HANGS_S, HANGING_S = 60.0, 300.0, 3600.0
 #: Operators that replace each other.
 PAIRS = [
     *((ast.Lt, ast.LtE), (ast.Gt, ast.GtE), (ast.Eq, ast.NotEq), (ast.In, ast.NotIn)),
@@ -119,7 +119,7 @@ def run_tests(clone: Path, output: Path, names: list[str]) -> None:
     places = {name: place for place, name in enumerate(names)}
     plugin = SimpleNamespace(pytest_collection_modifyitems=choose)
     files = dict.fromkeys(name.partition("::")[0] for name in names)
-    words = ["-x", "-m", "not full", "-p", "no:cacheprovider", *files]
+    words = ["-x", "-m", "not full", "-p", "no:cacheprovider", f"--timeout={TEST_HANGS_S}", *files]
     os._exit(pytest.main(words, plugins=[plugin]))
 
 

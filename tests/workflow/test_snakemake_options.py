@@ -151,7 +151,7 @@ def test_runs_on_this_machine_are_made_one_at_a_time_in_the_order_of_the_seed(
     details = project.folder / "results/main/details"
     seed = json.loads((details / "config.json").read_text())["seed"]
     planned = grid.randomised(Manifest.read(details / "manifest.json").runs, seed)
-    records = project.of_runs("run.json")
+    records = project.files_of_runs("run.json")
     made = [path.parent for path in sorted(records, key=lambda path: path.stat().st_mtime_ns)]
     assert made == [project.folder / "results/runs" / run.spec.path for run in planned]
 

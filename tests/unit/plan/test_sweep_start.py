@@ -12,6 +12,7 @@ import snakemake_executor_plugin_slurm as plugin
 from builders import manifest_of
 from msgspec.structs import replace
 from slurm_executor import Log, Slurm
+from snakemake.settings.types import DAGSettings
 from snakemake_interface_common.exceptions import WorkflowError
 from submitted import DEFAULTS, config_of
 from tfscaling.plan import local_checks, preflight
@@ -78,9 +79,7 @@ def begin(slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
             workdir_init=str(tmp_path),
             deployment_settings=SimpleNamespace(deployment_method=deployed),
             dag=SimpleNamespace(needrun_jobs=lambda: iter(jobs)),
-            dag_settings=SimpleNamespace(
-                forcerun=(), forceall=False, forcetargets=False, targets=()
-            ),
+            dag_settings=DAGSettings(),
         )
         swept = SweepJobs(workflow, runs, "results")
         return Outcome(SweepStart(config, manifest, (), swept, "train"), followed)
