@@ -222,7 +222,9 @@ def begin_console():
         wait_s = INVOCATION.latency_wait_s
         needed_s = max(each.latency_wait_s for each in CONFIG.platforms.values())
         if wait_s < needed_s:
-            text = f"--latency-wait {wait_s:g}: a platform's latency_wait_s is {needed_s}; a finished"
+            text = (
+                f"--latency-wait {wait_s:g}: a platform's latency_wait_s is {needed_s}; a finished"
+            )
             say([f"{text} run whose files appear later counts as failed until the next start"])
 
 
