@@ -50,7 +50,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     try:
         yield path
         written = {each.name for each in path.iterdir()}
-        assert written <= {"own.py", "overlay.yaml", *(each.name for each in FILES)}
+        assert written <= {"own.py", "overlay.yaml", *WHOLE, *(each.name for each in FILES)}
     finally:
         os.chdir(before)
 
@@ -93,6 +93,12 @@ def test_every_key(folder: Path, wanted: list[bad_values.Change]) -> None:
     assert check(accepted("overlay.yaml"))
 
 
+#: Files that studies need beside their own.
+WHOLE = {
+    "config.yaml": REPOSITORY / "config/config.yaml",
+    "platforms.yaml": REPOSITORY / "config/platforms.yaml",
+    "clouds.yaml": REPOSITORY / "provision/clouds/platforms.yaml",
+}
 FILES = sorted([*REPOSITORY.glob("config/*.yaml"), *REPOSITORY.glob("studies/*/*.yaml")])
 
 
@@ -100,11 +106,11 @@ FILES = sorted([*REPOSITORY.glob("config/*.yaml"), *REPOSITORY.glob("studies/*/*
 def test_every_file(folder: Path, data: st.DataObject) -> None:
     damaged = data.draw(st.sampled_from(FILES))
     text = data.draw(bad_values.mutated(damaged.read_bytes()))
-    names = [*dict.fromkeys(("config.yaml", "platforms.yaml", damaged.name))]
-    for name in names:
-        Path(name).write_bytes((damaged.parent / name).read_bytes())
-    Path(damaged.name).write_bytes(text)
-    assert check(accepted(*names))
+    whole = {name: path.read_bytes() for name, path in WHOLE.items()}
+    files = {**whole, damaged.name: text}
+    for name, content in files.items():
+        Path(name).write_bytes(content)
+    assert check(accepted(*files))
 
 
 def test_every_key_of_the_types_is_drawn() -> None:
