@@ -56,6 +56,8 @@ ELSEWHERE = {
     "pip install --require-hashes": "`make setup` does it",
     'pip install --no-deps "git+': "the same from a repository, which no test can reach",
 }
+#: Folders of the repository that commands name.
+FOLDERS = ("workflow", "profiles", "examples", "benchmarks", "studies", "provision")
 SHELLS = ("bash", "sh", "shell", "console")
 
 
@@ -120,7 +122,7 @@ def test_the_virtual_cluster_takes_the_command(command: str) -> None:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A project as a reader has it, after `make own` and the files that the pages show."""
     folder = Project(tmp_path_factory.mktemp("reader")).folder
-    for name in ("Snakefile", "workflow", "profiles", "examples", "benchmarks"):
+    for name in ("Snakefile", *FOLDERS):
         (folder / name).symlink_to(REPOSITORY / name)
     shutil.copytree(REPOSITORY / "resources/own", folder / "own")
     for config in REPOSITORY.glob("examples/*/config.yaml"):
