@@ -113,7 +113,7 @@ def test_the_grid_for_the_catalogue_is_planned(tmp_path: Path) -> None:
 def test_every_example_is_in_the_table_of_examples() -> None:
     text = (REPOSITORY / "examples/README.md").read_text()
     assert EXAMPLES
-    assert all(f"({name}/README.md)" in text for name in EXAMPLES)
+    assert all(f"[{name}](#" in text for name in EXAMPLES)
 
 
 def make_own(project: Project) -> int:

@@ -15,12 +15,12 @@ EXAMPLE = REPOSITORY / "examples/published_script"
 EPOCHS, EXAMPLES = 2, 256
 
 
-def test_ten_lines_of_the_script_are_changed_and_its_readme_shows_them() -> None:
+def test_ten_lines_of_the_script_are_changed_and_the_page_of_examples_shows_them() -> None:
     before, after = (
         (EXAMPLE / name).read_text().splitlines() for name in ("train.py", "train_loop.py")
     )
     changed = [line for line in difflib.ndiff(before, after) if line[0] in "+-" and line[2:]]
-    shown = (EXAMPLE / "README.md").read_text().split("```diff\n")[1].split("```")[0]
+    shown = (EXAMPLE.parent / "README.md").read_text().split("```diff\n")[1].split("```")[0]
     assert [line[0] + line[2:] for line in changed] == shown.splitlines()
     assert len(changed) <= 10
 

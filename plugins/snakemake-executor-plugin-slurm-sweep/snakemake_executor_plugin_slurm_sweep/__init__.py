@@ -1,6 +1,6 @@
 """Executor plugin of Snakemake: Slurm, for sweeps of many measured runs.
 
-It extends the executor of snakemake-executor-plugin-slurm (2.8.0); docs/upstream.md lists why.
+It extends the executor of snakemake-executor-plugin-slurm (2.8.0); README.md lists why.
 
 - Jobs enter the queue by priority, one after the other.
 - A refusal that passes by itself is waited for: a busy controller, the site's limit of queued jobs.
