@@ -145,11 +145,12 @@ FORECAST, REFUSED = "forecast", "refused"
 
 
 class ForecastRow(ConfigurationRow):
-    """A line of configurations, which differ in the number of nodes only, on `nodes` nodes.
+    """Forecast of a configuration's execution time on a number of nodes that was not measured.
 
-    `times_beyond` is the number of nodes over the largest that was measured, above 1 outside the
-    measured range. `left_out_error` is `error`, a fraction. The interval holds for a line that
-    continues as measured: `interval`.
+    Attributes:
+        nodes: Number of nodes that the interval is for.
+    times_beyond: `nodes` divided by the largest measured number of nodes.
+        left_out_error: Error of the model on points that were left out, as a fraction; see `error`.
     """
 
     batch_scaling: str | None

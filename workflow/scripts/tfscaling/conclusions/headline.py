@@ -44,9 +44,12 @@ def _words(found: Answer) -> dict[str, str]:
 
 
 class HeadlineRow(msgspec.Struct):
-    """The answer to a question, which is not named where the study has only one.
+    """Headline with the answer to one question, or to several without a choice.
 
-    `badge` is one of estimates.WEAKEST_FIRST, `sure` what that means here.
+    Attributes:
+        work: Name of the question; empty if the study has a single one.
+        sure: Explanation of the support; may be empty.
+        badge: Level of support, one of estimates.WEAKEST_FIRST.
     """
 
     work: str = ""

@@ -186,7 +186,10 @@ def with_intervals(comparison: pd.DataFrame, found: pd.DataFrame) -> pd.DataFram
 
 
 def _check(row: ProjectionRow, runs: Sequence[RunRow]) -> None:
-    """Add to a row what the runs of the complete training took."""
+    """Add the complete runs' median times to a projection row.
+
+    Add whether their times lie in the projected interval, too. Do nothing without runs.
+    """
     if not runs:
         return
     times_s = [float(run.execution_time_s) for run in runs]

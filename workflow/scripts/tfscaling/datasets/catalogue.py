@@ -185,7 +185,10 @@ def _from_function(name: str, parameters: Given) -> dict[str, np.ndarray]:
 
 
 def _with_labels(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the arrays with labels in a row as int32, so that their type does not matter."""
+    """Return the arrays with integer labels of one dimension as int32 where no value is lost.
+
+    The checksum then does not depend on the integer type of the labels.
+    """
     found = dict(arrays)
     for name in ("y_train", "y_test"):
         labels = found.get(name)
@@ -200,7 +203,11 @@ def _is_test(name: str) -> bool:
 
 
 def _check(arrays: Mapping[str, np.ndarray]) -> None:
-    """Raise ValueError if these are no numbers of the same examples."""
+    """Check that the arrays are numeric and have equally many examples.
+
+    Raises:
+        ValueError: An array is empty, not numeric or not finite, or the lengths differ.
+    """
     first = next(iter(arrays))
     for name, array in arrays.items():
         if array.dtype.kind not in "uifb":
@@ -224,13 +231,17 @@ def fetch(
     provenance: Path,
     parameters: Given = NOTHING,
 ) -> str:
-    """Write the dataset to `output` (.npz) and where it came from to `provenance` (.json).
+    """Write the dataset to `output` and its origin to `provenance`.
 
-    What is prepared has the name of the file, for with other `parameters` it is other data. The
-    first source whose arrays have the checksum of the published ones is taken. Returns its name;
-    raises DatasetError if there is none. With a configured `path` only that is read: data that the
-    user chose must not be replaced by other data silently. For a pipeline the file has only a
-    checksum: the prepared files are in a folder next to it.
+    Sources are tried in order until one matches the published checksum, if there is one. With
+    `path`, only that is read: data that the user chose is not replaced silently. The files of a
+    pipeline go to a folder next to `output`, which has their checksum only.
+
+    Returns:
+        Name of the source.
+
+    Raises:
+        DatasetError: No source provides valid data.
     """
     if user_code.is_pipeline(name):
         return _prepare_pipeline(name, output, provenance, parameters)

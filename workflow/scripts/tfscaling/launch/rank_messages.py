@@ -38,7 +38,11 @@ LATENCY_WAIT_S = 60.0
 
 
 class IncompleteError(RuntimeError):
-    """Reports or events of ranks that ended well are missing or cut; `ranks` are theirs."""
+    """Reports or events of ranks that ended successfully are missing or truncated.
+
+    Attributes:
+        ranks: Numbers of these ranks.
+    """
 
     def __init__(self, message: str, ranks: list[int]) -> None:
         super().__init__(message)

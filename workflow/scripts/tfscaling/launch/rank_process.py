@@ -75,9 +75,10 @@ class RankContext:
         return socket.gethostname()
 
     def place(self) -> Rank:
-        """Return what the rank got, as far as known without TensorFlow, and without its clock.
+        """Return the rank's host, GPUs and software, as far as they are known without TensorFlow.
 
-        Call it after the work: a query of the driver takes time that is no phase of a training.
+        Devices and clock offsets are left empty. To be called after the training, because the
+        query of the driver takes time that belongs to no phase.
         """
         cluster = self.cluster
         return Rank(

@@ -136,9 +136,9 @@ def consumed_energy_j(environ: Mapping[str, str]) -> float | None:
 
 
 def node_of(host: str, environ: Mapping[str, str]) -> str | None:
-    """Slurm's name of a host of this job, which may have a longer name itself; None: not known.
+    """Return Slurm's name of the node of a host, or None if it is not in this job.
 
-    Slurm takes no job that is to exclude a node by another name.
+    The host may have a domain name. `--exclude` takes only Slurm's name.
     """
     job = describe(environ)
     try:

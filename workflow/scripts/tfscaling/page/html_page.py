@@ -195,7 +195,12 @@ def warning_lines(found: Sequence[DataWarning]) -> list[tuple[str, str]]:
 
 
 class ShownHeadline(NamedTuple):
-    """A headline of the page; `badge` is its support; "too few runs" has other words there."""
+    """Headline as the page shows it.
+
+    Attributes:
+        support: Level of support.
+        badge: Displayed text: the support explained, or for too few runs the explanation alone.
+    """
 
     work: str
     text: str

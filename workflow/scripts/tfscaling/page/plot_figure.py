@@ -165,7 +165,10 @@ def series(
 
 @contextmanager
 def drawn(axes: Any, line: Series) -> Iterator[None]:
-    """Hide what is drawn in the context if the line is, until a reader chooses its label."""
+    """Mark artists that are drawn in this context as hidden if `line` is not shown.
+
+    The page shows them when a reader selects the line's label.
+    """
     before, containers = set(axes.get_children()), len(axes.containers)
     yield
     if line.is_shown:

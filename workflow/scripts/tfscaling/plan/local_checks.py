@@ -142,10 +142,10 @@ def _names(models: list[ModelToCheck]) -> str:
 
 
 def to_build(specs: Iterable[RunSpec]) -> list[ModelToCheck]:
-    """One of the runs of each model, recipe and dataset.
+    """Return the models to check: an entry for each custom model or dataset and recipe.
 
-    The model of the fewest tasks is built: a model that cannot do with more is a result of those
-    runs, but for what the model itself says, and for the batches of its pipeline.
+    An entry has the run with the fewest tasks and the run with the most workers. Programs and runs
+    with a platform's `setup` are left out.
     """
     found: dict[tuple[str, str | None, bytes], ModelToCheck] = {}
     for spec in specs:

@@ -477,7 +477,10 @@ def _examples_per_s(reports: Sequence[RankReport]) -> float | None:
 
 
 def counted(data: PreparedData, reports: Sequence[RankReport]) -> PreparedData:
-    """Return the data with the numbers of examples; for a pipeline, as the ranks found them."""
+    """Return the data with the numbers of examples that are missing filled in.
+
+    They are from the report of the first rank that trained, and None if it has none.
+    """
     chief = trained(reports)[0]
     return replace(
         data,

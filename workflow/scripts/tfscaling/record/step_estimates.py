@@ -176,9 +176,15 @@ def is_enough(executions: Sequence[Execution]) -> bool:
 
 
 def later_step(steady: Sequence[StepBlock], steady_from: int = 0) -> tuple[float, float, Trend]:
-    """Return the seconds of a step after a change, their standard error, and the change.
+    """Estimate the time of a step after the times have changed.
 
-    With `steady_from`, other runs of the configuration show that the steps change before it.
+    Args:
+        steady: Blocks of steady steps.
+        steady_from: Index of the first block after a change that other runs show.
+
+    Returns:
+        Seconds of a step, their standard error in seconds, and the change. Without a change, all
+        blocks are used.
     """
     values = [block.duration_s / block.steps for block in steady]
     change, place = _change(values)

@@ -107,7 +107,11 @@ def data_parameters(dataset: str, recipe: Recipe) -> dict[str, ParameterValue]:
 
 
 def wholes(runs: Iterable[PlannedRun]) -> dict[Point, RunSpec]:
-    """Point of short runs → a run of the same training to its end there, if one is planned."""
+    """Map the point of each short run to a planned complete run.
+
+    Both have the same training and the same configuration except for the recipe's name. Points
+    without a complete run are left out.
+    """
     first = {run.spec.point: run for run in runs}.values()
     short = [(run.spec.point, _training(run)) for run in first if run.is_short]
     complete: dict[bytes, RunSpec] = {}

@@ -126,9 +126,10 @@ def _digits_of_spread(value: float, low: float, high: float) -> int:
 
 
 def value(metric: str, row: Cells, is_for_many: bool = True) -> str:
-    """Format a point's value of a metric with interval or range and unit, and if projected.
+    """Format a point's metric with its interval or range and its unit.
 
-    Costs below a tenth of a cent are in US dollars per 1,000 runs, unless not `is_for_many`.
+    A projected value is marked as projected. If `is_for_many`, costs below a tenth of a cent are in
+    US dollars per 1,000 runs.
     """
     unit = metric_of(metric, row).unit
     if is_for_many and unit == DOLLARS and is_known(row[metric]) and 0 < row[metric] < _SMALL:

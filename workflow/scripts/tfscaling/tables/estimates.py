@@ -129,10 +129,11 @@ def as_costs_with_limit(values: Array, limit: Limit) -> tuple[Array, float]:
 
 @functools.cache
 def median_rank(runs: int, confidence: float = CONFIDENCE) -> int | None:
-    """Return k such that the k-th smallest to the k-th largest of `runs` values is an interval.
+    """Return the rank k whose order statistics bound a confidence interval of the median.
 
-    The interval holds the median with at least `confidence`, whatever the distribution; None if
-    even the whole range does not.
+    The interval goes from the k-th smallest to the k-th largest of `runs` values. It holds the
+    median with at least `confidence`, whatever the distribution. None if even the whole range does
+    not.
     """
     # of 2**runs equally likely ways to lie below or above the median, those with at most k below;
     # equals the binomial distribution of scipy.stats, which takes most of a second to load
@@ -388,9 +389,12 @@ class Clipped:
 
 
 def clipped(y: Array, known: Array, lost: int) -> Clipped:
-    """Clipped means of values by point and block; `known` (points, blocks) marks existing values.
+    """Return each point's mean with outliers clipped, and its variance.
 
-    `lost` degrees of freedom were taken before. Each point needs a run.
+    Args:
+        y: Values, (points, blocks).
+        known: Whether a value exists, (points, blocks); each point needs one.
+        lost: Degrees of freedom that block effects have used.
     """
     runs = known.sum(axis=1)
     own = runs - 1.0

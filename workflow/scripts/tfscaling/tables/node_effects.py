@@ -116,7 +116,13 @@ class _Estimate(NamedTuple):
 
 
 class _Fit:
-    """`has` is (runs, nodes): whether a run had a node. `slow` are places of nodes."""
+    """Regression of the logarithms of times on slow nodes, configurations and repeats.
+
+    Attributes:
+        nodes: Names of all nodes, sorted.
+        has: Whether a run used a node, (runs, nodes).
+        slow: Indices of the significantly slow nodes, slowest first.
+    """
 
     def __init__(
         self,

@@ -499,7 +499,10 @@ def shared_with(rows: Sequence[RunRow]) -> list[int | None]:
 
 
 def differences(runs: pd.DataFrame) -> dict[str, list[str]]:
-    """Fact → the platforms between whose valid runs it differs, or between the ranks of one."""
+    """Return the facts that vary within a platform: fact → platforms.
+
+    A fact varies if valid runs of a platform, or the ranks of one run, disagree about it.
+    """
     found: dict[str, list[str]] = {}
     for platform, group in runs[runs["status"] == "ok"].groupby("platform", sort=False):
         for fact in ALIKE:

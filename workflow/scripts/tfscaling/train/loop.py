@@ -74,9 +74,10 @@ def measured_by_sums(loss: float, correct: float, examples: float) -> Measured:
 
 
 def measured_by_itself(examples: float, results: Mapping[str, float]) -> Measured:
-    """Make the means of a model that trains itself; accuracy is its metric with that name.
+    """Make the measured means of a model that trains itself, from its metrics.
 
-    If none is called accuracy, it is the only one whose name ends so.
+    Accuracy is the metric `accuracy`, else the only one whose name ends in "accuracy". It is None
+    if no metric qualifies or if the value is outside [0, 1].
     """
     metrics = {name: value for name, value in results.items() if name != "loss"}
     named = [name for name in metrics if name.endswith("accuracy")]
@@ -138,11 +139,15 @@ def finite_only(metrics: dict[str, float]) -> dict[str, float | None]:
 
 @dataclass
 class Begun:
-    """The epoch that is being trained: what of it an earlier attempt did.
+    """Progress of earlier attempts within the current epoch.
 
-    `step` steps with `examples` examples were trained in `before_s`; `steps` is the number of steps
-    in the epochs before it, `steps_per_epoch` the number in the first one, 0 while unknown.
-    `written_s` is what checkpoints had taken when this attempt began it.
+    Attributes:
+        step: Steps of this epoch that are trained.
+        steps: Steps in all epochs before it.
+        examples: Examples of this epoch that are trained.
+        before_s: Seconds that these steps took.
+        steps_per_epoch: Steps in the first epoch; 0 while unknown.
+        written_s: Seconds that checkpoints took until this attempt began the epoch.
     """
 
     step: int = 0

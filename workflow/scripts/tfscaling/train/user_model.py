@@ -61,7 +61,11 @@ def build(name: str, function: Callable[[], Any]) -> Any:
 
 
 def problem(model: Any) -> str | None:
-    """Return why no training can follow the model, or None."""
+    """Return why the workflow cannot train a custom model, or None.
+
+    It has to be a Keras model with trainable weights, and may not override a method that the
+    workflow never calls.
+    """
     import keras
 
     if not isinstance(model, keras.Model):

@@ -23,7 +23,10 @@ from tfscaling.tables.row_values import point_of
 
 @functools.lru_cache(maxsize=1)  # all views show the same answers
 def answer(study: Study) -> tuple[Answer, ...]:
-    """Return the answer to each question by the goal that is asked, with those by other goals."""
+    """Return one answer for each question, by the goal that the study asks for.
+
+    Answers by other goals are its `other_goals`.
+    """
     answers = []
     for task in study.tasks:
         goals = {goal: _answer_by_goal(study, task, goal) for goal in answered_goals(study, task)}

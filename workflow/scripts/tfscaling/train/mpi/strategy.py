@@ -34,7 +34,10 @@ _CALLS = "tfscaling_calls_of_mpi"
 
 
 class Part(NamedTuple):
-    """A tensor as far as buckets ask; `bytes` is infinite if it shares no message with others."""
+    """Size and data type by which `buckets` groups tensors into messages.
+
+    `bytes` is infinite for sparse tensors and unknown shapes, which are sent alone.
+    """
 
     bytes: float
     dtype: str
