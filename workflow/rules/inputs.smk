@@ -57,8 +57,10 @@ def check_start_once():
         raise WorkflowError(refusal)
     # what the user requests by `rerun: stale` or by name, and data of older code
     JOBS.force(map(JOBS.record, runs_to_do().repeated))
-    JOBS.force(map(str, runs_to_do().outdated_data()))
-    if INVOCATION.executes and INVOCATION.takes_lock:
+    is_sweep = INVOCATION.executes and INVOCATION.takes_lock
+    if is_sweep or INVOCATION.is_dry_run:  # ranks of another sweep may read the data
+        JOBS.force(map(str, runs_to_do().outdated_data()))
+    if is_sweep:
         runs_to_do().restore_records()
 
 
@@ -180,7 +182,7 @@ def preview(jobs):
     lines = DryRun(CONFIG, MANIFEST, runs, runs_dir, why_repeated, change_of).lines(jobs)
     files = (str(file) for job in jobs for file in job["output"])
     paths = [runs[file].spec.path for file in files if file in runs]
-    return [*lines, *text_lines.kept_records(runs_to_do().replaced_records(paths), "replaced")]
+    return [*lines, *text_lines.kept_records(runs_to_do().replaced_records(paths), "to be replaced")]
 
 
 def say(lines):
@@ -217,7 +219,7 @@ def begin_console():
         said += "; to follow its runs, add --logger sweep, which make setup installs"
     say([said] if said else [])
     paths = [spec.path for spec in JOBS.records_to_do().values()]
-    say(text_lines.kept_records(runs_to_do().replaced_records(paths), "replaced"))
+    say(text_lines.kept_records(runs_to_do().replaced_records(paths), "to be replaced"))
     if said and CONSOLE.is_remote:
         wait_s = INVOCATION.latency_wait_s
         needed_s = max(each.latency_wait_s for each in CONFIG.platforms.values())

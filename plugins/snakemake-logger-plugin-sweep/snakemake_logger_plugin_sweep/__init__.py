@@ -97,11 +97,13 @@ def explained_error(text: str, arguments: Sequence[str]) -> str:
         parser.add_argument("--configfile", "--configfiles", nargs="+", default=[])
         parser.add_argument("--snakefile", "-s", type=Path, default=Path("Snakefile"))
         given, _ = parser.parse_known_args(arguments)
-        for program in (folder / CHECK for folder in given.snakefile.absolute().parents[:2]):
-            if program.is_file():
-                command = [sys.executable, str(program), *given.configfile]
-                check = subprocess.run(command, capture_output=True, text=True, check=False)
-                return check.stderr.strip() or text
+        programs = [folder / CHECK for folder in given.snakefile.absolute().parents[:2]]
+        program = next((each for each in programs if each.is_file()), None)
+        if program and given.configfile:  # else a profile names the files
+            command = [sys.executable, str(program), *given.configfile]
+            check = subprocess.run(command, capture_output=True, text=True, check=False)
+            explained = check.stderr.strip()
+            return explained if len(explained.splitlines()) == 1 else text
     raised = _RAISED.fullmatch(text.strip())
     return raised[1] if raised else text
 

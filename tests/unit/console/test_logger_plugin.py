@@ -130,16 +130,16 @@ def test_lines_of_a_terminal_are_broken_between_words() -> None:
     ("text", "shown"),
     [
         (
-            'WorkflowError in file "/a b/workflow/rules/common.smk", line 68:\n'
+            'WorkflowError in file "/a b/workflow/rules/globals.smk", line 68:\n'
             "sweep.yaml: line 2: study: 3 is not allowed; write a text in quotes\n"
-            '  File "/a b/workflow/rules/common.smk", line 68, in <module>',
+            '  File "/a b/workflow/rules/globals.smk", line 68, in <module>',
             "sweep.yaml: line 2: study: 3 is not allowed; write a text in quotes",
         ),
         (
-            'WorkflowError in file "common.smk", line 7:\nfirst option\nsecond option',
+            'WorkflowError in file "globals.smk", line 7:\nfirst option\nsecond option',
             "first option\nsecond option",
         ),
-        ("NameError in file common.smk, line 7:\nname 'x' is not defined",) * 2,
+        ("NameError in file globals.smk, line 7:\nname 'x' is not defined",) * 2,
         ("WorkflowError:\nConfig file is not valid JSON or YAML.",) * 2,  # here is no CHECK
     ],
 )
@@ -169,6 +169,12 @@ def test_a_file_that_snakemake_cannot_read_is_explained_with_its_line(
     line = "" if name == "missing.yaml" else "line 2: "
     explained = explained_error(text, words)
     assert explained.startswith(f"{name}: {line}") and "\n" not in explained
+
+
+@pytest.mark.parametrize("words", [["--profile", "x"], ["--configfi", "x.yaml"], []])
+def test_an_error_of_files_that_no_option_names_stays_as_it_is(words: list[str]) -> None:
+    text = "Config file is not valid JSON or YAML. In case of YAML, make sure to not mix tabs"
+    assert explained_error(text, words) == text
 
 
 def test_a_status_is_cut_to_the_line(capsys: pytest.CaptureFixture[str]) -> None:

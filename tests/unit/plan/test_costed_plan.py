@@ -362,6 +362,37 @@ def test_a_budget_holds_the_expected_runs_of_a_search(tmp_path: Path) -> None:
         assert is_allowed or "expected" in str(reason)
 
 
+@pytest.mark.parametrize("chosen", [None, "near", "far"])
+@pytest.mark.parametrize("nodes", [[1, 2, 3, 4], list(range(1, 11))])
+def test_a_budget_counts_what_a_search_still_needs_on_the_chosen_cluster(
+    nodes: list[int], chosen: str | None, tmp_path: Path
+) -> None:
+    """Also of a search that cannot make all planned runs, and beside runs without a search."""
+    usual = {**searched.SHAPE, "nodes_max": 10, "runtime_min": 60}
+    blocks: list[dict[str, Any]] = [
+        {"platform": ["near", "far"], "model": "mnist_cnn", "recipe": "weak", "nodes": nodes},
+        {"platform": ["near", "far"], "model": "mnist_cnn", "recipe": "alone", "nodes": 1,
+         "search": None},
+    ]  # fmt: skip
+    raw = raw_config((("grid",), [{"repeats": 6, **block} for block in blocks]), (("search",), {}))
+    raw["platforms"] = {n: {**usual, "title": n, "cluster": n} for n in ("near", "far")}
+    raw["recipes"]["alone"] = {**raw["recipes"]["weak"], "epochs": 3}
+    config = config_validation.validate({**raw, "cluster": chosen})
+    planned = manifest_of(config)
+    made = costed_plan.make(config, planned, tmp_path)
+    (search,) = made.searches
+    platforms_chosen = 2 if chosen is None else 1
+    alone_hours = platforms_chosen * 6.0
+    if chosen is None:
+        assert search.to_do.node_hours == pytest.approx(search.costs["expected"].node_hours)
+    else:
+        assert 0 < search.to_do.node_hours < search.costs["expected"].node_hours
+    least = alone_hours + search.to_do.node_hours
+    for share, problems in ((0.98, 1), (1.02, 0)):
+        asked = replace(config, budget=Budget(node_hours=share * least))
+        assert len(costed_plan.budget_problems(asked, made)) == problems
+
+
 @pytest.mark.parametrize(
     ("recipe", "named"),
     [

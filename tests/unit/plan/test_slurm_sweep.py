@@ -135,7 +135,7 @@ LOGS = {
     "InputFunctionException in rule train in file \"train.smk\", line 9:\nError:\n"
     "  WorkflowError:\n    nodes=1/repeat=1 is not in the grid of the configuration: its files were"
     " changed\nWildcards:\n  nodes=1\n": "nodes=1/repeat=1 is not in the grid",
-    'WorkflowError in file "common.smk", line 68:\nsweep.yaml: grid: "x" is not allowed\n\n':
+    'WorkflowError in file "globals.smk", line 68:\nsweep.yaml: grid: "x" is not allowed\n\n':
     'sweep.yaml: grid: "x" is not allowed',
     "/slurmd/job7/slurm_script: line 4: /shared/.venv/bin/python: No such file or directory\n":
     "line 4: /shared/.venv/bin/python: No such file or directory",

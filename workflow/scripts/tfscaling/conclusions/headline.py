@@ -143,7 +143,7 @@ def limit_texts(found: Answer) -> list[LimitText]:
             text = f"{metric.title} {side} {limit.value:g} {metric.unit}".rstrip()
             missed = sum(name in each.missed for each in own)
             undecided = sum(name in each.undecided for each in own)
-            shown = f"{metric.title} {value(name, near[0])}"
+            shown = f"{metric.title} {value(name, near[0], is_for_many=False)}"
             (nearest,) = (each for each in own if each.row is near[0])
             texts.append(LimitText(text, missed, undecided, nearest, shown))
     return texts

@@ -48,8 +48,8 @@ LINESTYLES: tuple[LineStyle, ...] = ("-", "--", "-.", (0, (6, 2, 1, 2, 1, 2)))
 class Tables:
     """What plots are drawn from: comparison.csv, epochs.csv, and published.csv, which may be empty.
 
-    `footnotes` are at the foot of every plot, before its own notes. The lines of the points in
-    `first` are shown where a plot cannot show all lines.
+    `footnotes` are at the foot of every exported plot, before its own notes. The lines of the
+    points in `first` are shown where a plot cannot show all lines.
     """
 
     comparison: pd.DataFrame

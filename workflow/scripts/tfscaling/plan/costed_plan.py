@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -112,10 +113,18 @@ class SearchCost:
 
     What is "made"; the "least" if it is decided after its next round; what is "expected"; the
     "most" if all further rounds run the most expensive points.
+
+    Attributes:
+        work: What the search is called.
+        costs: Sums by the names above, over all clusters.
+        points: The configurations that the search may run.
+        to_do: Expected further runs on the chosen clusters, and runs that are repeated.
     """
 
     work: str
     costs: Mapping[str, Total]
+    points: frozenset[Point]
+    to_do: Total
 
 
 @dataclass(frozen=True)
@@ -234,6 +243,8 @@ def make(
             axes = msgspec.structs.asdict(out.point)
             rows.append(PlanRow(**axes, devices=kind, feasibility=EXCLUDED, reason=out.reason))
     takes = {p: estimates.get(p) or estimate(first[p].spec, config, runs_dir) for p in searched}
+    repeated = Counter(run.spec.point for run in selected if run.spec.path in to_do.repeated)
+    chosen = {run.spec.point for run in selected}
     return Plan(
         rows,
         finished,
@@ -241,7 +252,7 @@ def make(
         kept,
         tuple(unreadable),
         attempts.spent(table.to_dict("records")),
-        [_cost_of(search, first, takes) for search in searches],
+        [_cost_of(search, first, takes, repeated, chosen) for search in searches],
         startup_s,
     )
 
@@ -321,8 +332,21 @@ def records_of(spec: RunSpec, runs_dir: Path) -> Iterator[RunRecord]:
 
 
 def _cost_of(
-    search: StudySearch, first: Mapping[Point, PlannedRun], takes: Mapping[Point, Estimate]
+    search: StudySearch,
+    first: Mapping[Point, PlannedRun],
+    takes: Mapping[Point, Estimate],
+    repeated: Mapping[Point, int],
+    chosen: Set[Point],
 ) -> SearchCost:
+    """Return what a search costs.
+
+    Args:
+        search: The search, with its finished runs.
+        first: A planned run of each point.
+        takes: How long a run of each point takes.
+        repeated: How many finished runs of each point are rerun.
+        chosen: The points on the chosen clusters.
+    """
     from tfscaling.search import study_searches
 
     prices = {point: run.usd_per_node_hour for point, run in first.items()}
@@ -338,13 +362,17 @@ def _cost_of(
         "most": search.most_runs(node_hours),
         "full grid": {p.point: p.repeats for p in search.planned.points if p.point in made},
     }
-    return SearchCost(
-        search.planned.work,
-        {
-            kind: total([_row(first[p], n, RUNS, "", takes[p]) for p, n in runs.items()])
-            for kind, runs in wanted.items()
-        },
-    )
+    further = {
+        point: max(0.0, number - made[point]) + repeated.get(point, 0)
+        for point, number in wanted["expected"].items()
+        if point in chosen
+    }
+
+    def total_of(runs: Mapping[Point, float]) -> Total:
+        return total([_row(first[p], number, RUNS, "", takes[p]) for p, number in runs.items()])
+
+    costs = {kind: total_of(runs) for kind, runs in wanted.items()}
+    return SearchCost(search.planned.work, costs, frozenset(made), total_of(further))
 
 
 def refusal(
@@ -383,12 +411,14 @@ def budget_problems(config: Config, made: Plan, sources: Sources = ()) -> list[s
     Searches count with their expected runs, which may be exceeded.
     """
     sums, budget = total(made.runs), config.budget
-    spared = [(each.costs["most"], each.costs["expected"]) for each in made.searches]
-    spared_usd = sum(most.cost_usd - expected.cost_usd for most, expected in spared)
-    spared_hours = sum(most.node_hours - expected.node_hours for most, expected in spared)
+    searched = {point for each in made.searches for point in each.points}
+    others = total([row for row in made.runs if row.point not in searched])
+    parts = [others, *(each.to_do for each in made.searches)]
+    cost_usd = 0.0 if sums.unpriced else sum(part.cost_usd for part in parts)
+    node_hours = sum(part.node_hours for part in parts)
     which = f"the {sums.runs} runs still to do are estimated at"
-    if spared:
-        which = "the searches are expected to take"
+    if made.searches:
+        which = "the runs still to do, with the expected runs of searches, are estimated at"
     found = []
     if budget.usd is not None and sums.unpriced:
         name = sums.unpriced[0]
@@ -396,8 +426,8 @@ def budget_problems(config: Config, made: Plan, sources: Sources = ()) -> list[s
         reason = f"budget.usd {budget.usd:g} {needed}"
         found.append(problem(["platforms", name, "usd_per_node_hour"], None, reason, sources))
     for key, limit, unit, value in (
-        ("usd", budget.usd, "US dollars", 0.0 if sums.unpriced else sums.cost_usd - spared_usd),
-        ("node_hours", budget.node_hours, "node-hours", sums.node_hours - spared_hours),
+        ("usd", budget.usd, "US dollars", cost_usd),
+        ("node_hours", budget.node_hours, "node-hours", node_hours),
     ):
         if limit is None or round(value, 6) <= limit:
             continue

@@ -73,11 +73,19 @@ def _of_text(text: str, kinds: Collection[str], key: str) -> str:
 
 
 def _of_clock(match: re.Match[str], unit: str) -> str:
-    """Return the hint for a time with colons, as Slurm's: [days-]hours:minutes[:seconds]."""
+    """Return the hint for a time with colons: [days-]hours:minutes[:seconds].
+
+    Without days, two parts are minutes and seconds for Slurm, and hours and minutes for people:
+    the hint has both.
+    """
     days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
     total_s = ((24 * days + hours) * 60 + minutes) * 60 + seconds
     lengths_s = {"minutes": 60, "seconds": 1, "hours": 3600}
     if unit not in lengths_s:
         return "write a plain number"
     read_as = f"{24 * days + hours} h {minutes} min" + (f" {seconds} s" if seconds else "")
-    return f"write a plain number of {unit}: {total_s / lengths_s[unit]:g} for {read_as}"
+    found = f"write a plain number of {unit}: {total_s / lengths_s[unit]:g} for {read_as}"
+    if match[1] is None and match[4] is None:
+        shorter_s = 60 * hours + minutes
+        found += f", {shorter_s / lengths_s[unit]:g} for {hours} min {minutes} s"
+    return found

@@ -38,7 +38,7 @@ SERIOUS, LIMITED = "serious", "limited"
 
 
 class DataWarning(msgspec.Struct, frozen=True):
-    """`text` is a sentence for tables, `short` a few words for the foot of a plot.
+    """`text` is a sentence for tables, `short` a few words for the foot of an exported plot.
 
     It concerns `points`; `runs` counts the runs that it concerns, or all runs of
     these points where it does not depend on the single run.

@@ -45,7 +45,8 @@ def can_quality_differ(study: Study, rows: Sequence[PointRow]) -> bool:
     """Return whether configurations train differently, so that one may have the best quality.
 
     Synchronous strategies with the same recipe and global batch size train the same model on any
-    number of nodes, except for rounding. Programs may do anything.
+    number of nodes, except for rounding. Programs may do anything: their strategy, `own`, is not
+    synchronous.
     """
     trainings = {(row.model, row.recipe, row.global_batch_size) for row in rows if row.runs}
     synchronous = study.manifest.synchronous_strategies
