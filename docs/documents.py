@@ -10,8 +10,8 @@ from typing import NamedTuple
 REPOSITORY = Path(__file__).resolve().parents[1]
 #: Where pages are.
 PATTERNS = (
-    *("README.md", "CHANGELOG.md", "docs/**/*.md", "config/README.md", "provision/virtual/README.md"),
-    *("examples/README.md", "profiles/README.md", "plugins/*/README.md"),
+    *("README.md", "CHANGELOG.md", "docs/**/*.md", "config/README.md", "examples/README.md"),
+    *("plugins/*/README.md", "profiles/README.md", "provision/virtual/README.md"),
 )
 _FENCE = re.compile(r"^( *)```(\S*)[^\n]*\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
 _CODE = re.compile(r"`[^`\n]*`")
