@@ -31,7 +31,7 @@ def rows(page: str, header: str) -> list[list[str]]:
     return table
 
 
-CLAIMS = rows("docs/method.md", "claim")
+CLAIMS = rows("docs/evidence.md", "claim")
 
 
 @cache
@@ -83,7 +83,7 @@ def test_the_cells_of_searches_that_are_claimed_have_requirements() -> None:
     claimed = {name: row["claimed"] for name, row in simulated.items() if ": " not in name
                or name in CELLS}  # fmt: skip
     assert claimed == {name: "yes" if each.limits.texts() else "no" for name, each in CELLS.items()}
-    for name, wrong, infeasible, *others, said in rows("docs/search.md", "cell"):
+    for name, wrong, infeasible, *others, said in rows("docs/evidence.md", "cell"):
         row = simulated[name]
         interval = f"{row['wrong']} ({row['wrong_low']}–{row['wrong_high']})"
         shown = [row[key] for key in ("infeasible", "decided", "holds", "node_hours", "rounds")]

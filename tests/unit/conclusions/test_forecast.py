@@ -128,7 +128,7 @@ def line(points: list[tuple[float, float]]) -> Line:
 
 
 def test_published_lines_are_refused_where_they_belong() -> None:
-    """docs/forecast.md has the errors of each line."""
+    """docs/evidence.md has the errors of each line."""
     judged = {}
     for name, points in lines_of("resources/published_results.csv", "execution_time_s").items():
         own = line(points)
@@ -142,7 +142,7 @@ def test_published_lines_are_refused_where_they_belong() -> None:
 
 
 def test_public_series_up_to_32_gpus_are_forecast_for_64_as_the_page_says() -> None:
-    """docs/forecast.md: the intervals that miss do not know of a full network."""
+    """docs/evidence.md: the intervals that miss do not know of a full network."""
     misses: list[float] = []
     held: dict[float, list[bool]] = {64: [], 128: []}
     for points in lines_of("studies/forecast/throughput.csv", "images_per_s").values():

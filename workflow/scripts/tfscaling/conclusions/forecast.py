@@ -8,7 +8,7 @@ Collective Communication Operations in MPICH", 2005).
 All weights are at least 0. A model is judged by the points that its fit has not seen: each but the
 smallest left out alone, and those beyond half of the largest left out together. That tests a factor
 of two beyond the range; it cannot show a network that saturates further out. The model with the
-lowest root mean square of these errors forecasts the line. docs/forecast.md has the rates.
+lowest root mean square of these errors forecasts the line. docs/evidence.md has the rates.
 """
 
 from __future__ import annotations

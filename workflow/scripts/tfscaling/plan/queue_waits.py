@@ -7,7 +7,7 @@ past jobs. Jobs that still wait, or were cancelled while they waited, are includ
 so far (Kaplan and Meier, 1958). A group of jobs that were submitted together a minute ago shows
 nothing yet, and a partition that starts no job for hours shows it by the jobs that wait. So the
 bound is the larger one of two: by the last jobs, and by as many as include enough started ones.
-docs/method.md has the simulated rates.
+docs/evidence.md has the simulated rates.
 """
 
 from __future__ import annotations

@@ -237,7 +237,7 @@ def _failed_attempts(tables: Tables) -> Found:
 
 
 def _wide_scatter(tables: Tables) -> Found:
-    """Warn if runs scatter more than in the simulations of decisions (docs/method.md)."""
+    """Warn if runs scatter more than in the simulations of decisions (docs/evidence.md)."""
     runs = by_point(run for run in tables.valid if run.execution_time_s > 0)
     logs = {p: [math.log(run.execution_time_s) for run in own] for p, own in runs.items()}
     points = [p for p, own in logs.items() if len(own) > 2 and stdev(own) > SCATTER_MAX]
