@@ -83,7 +83,7 @@ def read_platforms(path: Path) -> dict[str, Platform]:
 def problems(kind: Kind, text: str, platforms: Mapping[str, Platform]) -> list[str]:
     """Return what is wrong with a definition, one sentence each.
 
-    Only platforms whose `cloud` is that of the definition are compared with it.
+    Only platforms of the definition's `cloud` are compared with it.
     """
     definition = kind.read(text)
     found = list(definition.problems)

@@ -252,7 +252,7 @@ def test_forced_runs_whose_outputs_are_deleted_come_back(swept: Project) -> None
     "refused", [{"budget": {"node_hours": 1e-9}}, {"budget": {"usd": 1}}], ids=str
 )
 def test_a_refused_start_leaves_nothing_behind(refused: dict[str, Any], swept: Project) -> None:
-    """Neither for new runs nor for those that would be repeated."""
+    """A refused start writes no request, whether runs are new or repeated."""
     study(swept, 3, changes=refused)
     files = contents(swept)
     for words in ((), ("--dry-run",)):

@@ -199,7 +199,7 @@ def spied(text: str) -> dict[str, Any]:
 @pytest.mark.usefixtures("usual_umask")
 @pytest.mark.parametrize("readable_by", ["owner", "group", "all"])
 def test_another_user_of_the_machine_finds_no_secret(readable_by: str, reachable: Path) -> None:
-    """Of a good and of a failing run, while they last and afterwards."""
+    """The user looks during and after a good run and a failing one."""
     project = Project(reachable)
     # whom the files are withheld from, at the nearest: the user's own group, or all others
     group = os.getgid() if readable_by == "owner" else 65534

@@ -367,7 +367,7 @@ def test_a_budget_holds_the_expected_runs_of_a_search(tmp_path: Path) -> None:
 def test_a_budget_counts_what_a_search_still_needs_on_the_chosen_cluster(
     nodes: list[int], chosen: str | None, tmp_path: Path
 ) -> None:
-    """Also of a search that cannot make all planned runs, and beside runs without a search."""
+    """A search may be unable to make all planned runs, and other runs need no search."""
     usual = {**searched.SHAPE, "nodes_max": 10, "runtime_min": 60}
     blocks: list[dict[str, Any]] = [
         {"platform": ["near", "far"], "model": "mnist_cnn", "recipe": "weak", "nodes": nodes},

@@ -93,7 +93,7 @@ def test_every_key(folder: Path, wanted: list[bad_values.Change]) -> None:
     assert check(accepted("overlay.yaml"))
 
 
-#: Files that studies need beside their own.
+#: Files that each study needs.
 WHOLE = {
     "config.yaml": REPOSITORY / "config/config.yaml",
     "platforms.yaml": REPOSITORY / "config/platforms.yaml",

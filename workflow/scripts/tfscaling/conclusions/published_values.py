@@ -91,7 +91,7 @@ class PublishedRow(TableRow):
         """Return None: the runs of the same training may be of several configurations."""
 
     def spread(self, metric: str) -> dict[str, float]:
-        """Return the columns of loss or accuracy as a row of the comparison has them."""
+        """Return the columns of loss or accuracy, as rows of the comparison."""
         ends = {f"{metric}_{end}": self[f"{metric}_{end}"] for end in _SPREAD[1:]}
         return {"runs": self.training_runs, metric: self[f"{metric}_median"], **ends}
 
