@@ -182,7 +182,10 @@ def preview(jobs):
     lines = DryRun(CONFIG, MANIFEST, runs, runs_dir, why_repeated, change_of).lines(jobs)
     files = (str(file) for job in jobs for file in job["output"])
     paths = [runs[file].spec.path for file in files if file in runs]
-    return [*lines, *text_lines.kept_records(runs_to_do().replaced_records(paths), "to be replaced")]
+    return [
+        *lines,
+        *text_lines.kept_records(runs_to_do().replaced_records(paths), "to be replaced"),
+    ]
 
 
 def say(lines):
