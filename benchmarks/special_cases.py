@@ -24,7 +24,7 @@ sys.path.insert(0, str(REPOSITORY / "workflow/scripts"))
 
 from tfscaling.plan import queue_waits  # noqa: E402
 from tfscaling.record.run_record import StepBlock  # noqa: E402
-from tfscaling.record.step_estimates import later_step  # noqa: E402
+from tfscaling.record.step_estimates import estimate_step_after_change  # noqa: E402
 from tfscaling.study.run_spec import Point  # noqa: E402
 from tfscaling.tables.estimates import SUPPORTED, Samples  # noqa: E402
 from tfscaling.tables.row_values import points_of  # noqa: E402
@@ -86,7 +86,7 @@ def projected(epoch_times: Array, scatter: float, dice: Dice) -> tuple[Array, Ar
     runs = [[StepBlock(steps=1, duration_s=float(s)) for s in own[1:]] for own in times_s]
     place, found = steady_place(runs), []
     for own, steady in zip(times_s, runs, strict=True):
-        step_s, error_s, trend = later_step(steady, place)
+        step_s, error_s, trend = estimate_step_after_change(steady, place)
         left = EPOCHS - len(own)
         whole = (own.sum() + left * step_s, left * error_s) if trend.is_over else (np.inf, np.inf)
         found.append(whole)

@@ -164,11 +164,11 @@ def test_batches_that_only_several_workers_cannot_train_on_are_found() -> None:
 
 
 def test_one_run_of_the_fewest_nodes_is_built_for_those_alike() -> None:
-    (model,) = local_checks.to_build(specs("nets:good"))
+    (model,) = local_checks.select_models_to_check(specs("nets:good"))
     assert (model.spec.point.model, model.spec.geometry.nodes) == ("nets:good", 1)
     assert model.largest.geometry.nodes == 2
     axes = specs("nets:good", parameters={"width": [1, 2]})
-    assert len(local_checks.to_build(axes)) == 2
+    assert len(local_checks.select_models_to_check(axes)) == 2
 
 
 def test_a_model_of_the_workflow_is_not_built_for_its_own_data() -> None:

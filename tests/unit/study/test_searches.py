@@ -108,7 +108,7 @@ def test_short_runs_are_runs_of_the_same_training(
     assert {(run.spec.recipe.epochs, run.whole_epochs) for run in shorts} == {epochs}
     assert [run.extra_repeat for run in shorts] == [n > 1 for n in range(1, SHORT_RUNS_MAX + 1)]
     assert [run.extra_repeat for run in complete] == [True] * 3
-    wholes = variants.wholes(planned.runs)
+    wholes = variants.complete_runs_by_point(planned.runs)
     assert wholes[each.short].point == each.point
     usual = planned_of(block, search={"repeats_max": 3}, **keys).runs
     assert [run.spec for run in usual if run.spec.point == each.point] == [

@@ -18,9 +18,9 @@ from tfscaling.train.pipeline import (
     PREFETCHED,
     Datasets,
     Fed,
-    Feed,
     PipelineError,
     PipelineTrainer,
+    StepIterator,
     datasets_of,
 )
 
@@ -34,7 +34,7 @@ def numbers(examples: int, size: int) -> Any:
 
 
 def steps_of(dataset: Any, batch: int, devices: int, count: int) -> list[list[Fed]]:
-    with closing(Feed(dataset, batch, [CPU] * devices)) as feed:
+    with closing(StepIterator(dataset, batch, [CPU] * devices)) as feed:
         return [next(feed) for _ in range(count)]
 
 
@@ -99,7 +99,7 @@ def test_what_a_pipeline_raises_is_raised_where_its_batch_is_asked_for() -> None
         yield tf.range(4)
         raise OSError("disk is away")
 
-    with closing(Feed(broken(), 4, [CPU])) as feed:
+    with closing(StepIterator(broken(), 4, [CPU])) as feed:
         next(feed)
         with pytest.raises(OSError, match="disk is away"):
             next(feed)
@@ -137,7 +137,7 @@ class _Batches(Iterator[Any]):
 @pytest.mark.parametrize(("batches", "read"), [(3, 3), (50, 3)], ids=["whole", "in part"])
 def test_nobody_waits_for_an_iterator_that_is_freed(batches: int, read: int) -> None:
     data = SlowToEnd(batches)
-    with closing(Feed(data, 2, [CPU])) as feed:
+    with closing(StepIterator(data, 2, [CPU])) as feed:
         more = [float(next(feed)[0].more) for _ in range(read)]
     assert more[-1] == (0 if read == batches else 1)
     assert not data.freed.is_set()
@@ -147,7 +147,7 @@ def test_nobody_waits_for_an_iterator_that_is_freed(batches: int, read: int) -> 
 
 def test_nobody_waits_for_the_iterator_of_a_pipeline_that_fails() -> None:
     data = SlowToEnd(1, ValueError("no file"))
-    with pytest.raises(ValueError, match="no file"), closing(Feed(data, 2, [CPU])) as feed:
+    with pytest.raises(ValueError, match="no file"), closing(StepIterator(data, 2, [CPU])) as feed:
         next(feed)
     assert not data.freed.is_set()
     data.release.set()
@@ -166,7 +166,7 @@ def test_no_more_is_read_than_is_soon_needed() -> None:
                 waits.set()
             yield tf.range(4)
 
-    with closing(Feed(endless(), 4, [CPU])) as feed:
+    with closing(StepIterator(endless(), 4, [CPU])) as feed:
         for _ in range(3):
             next(feed)
         assert waits.wait(60)

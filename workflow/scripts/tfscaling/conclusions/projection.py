@@ -124,7 +124,7 @@ def _valid_runs(study: Study) -> dict[Point, list[RunRow]]:
 def table(study: Study) -> pd.DataFrame:
     """Return one `ProjectionRow` for each configuration that has short runs."""
     valid = _valid_runs(study)
-    wholes = variants.wholes(study.manifest.runs)
+    wholes = variants.complete_runs_by_point(study.manifest.runs)
     rows = []
     for each in study.points:
         point = point_of(each)

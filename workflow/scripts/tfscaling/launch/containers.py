@@ -14,7 +14,7 @@ from tfscaling.study.config_types import Container
 _PROJECT = Path(__file__).resolve().parents[4]
 
 
-def inside(container: Container | None, command: Sequence[str], on_gpus: bool) -> list[str]:
+def wrap_command(container: Container | None, command: Sequence[str], on_gpus: bool) -> list[str]:
     """Return `command` as the engine starts it; pyxis takes it as it is, and `srun_options`."""
     if container is None:
         return list(command)

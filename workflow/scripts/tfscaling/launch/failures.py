@@ -389,5 +389,5 @@ def mark_missing_gpus(cause: Cause, folder: Path) -> Cause:
         f"GPUs: look for the fault on {', '.join(sorted(lacking))}, in GPUs, driver or Slurm's "
         "gres.conf, and inform the cluster's administrators"
     )
-    node = slurm_job.node_of(cause.host, os.environ)
+    node = slurm_job.find_node_name(cause.host, os.environ)
     return replace(cause, kind="missing_gpus", message=found, host=node)

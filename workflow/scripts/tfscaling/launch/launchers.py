@@ -53,7 +53,7 @@ class Request:
     @property
     def words(self) -> list[str]:
         """What starts a rank: the command in its container, after the lines of `setup`."""
-        words = containers.inside(self.container, self.command, self.gpus)
+        words = containers.wrap_command(self.container, self.command, self.gpus)
         return ["bash", "-e", str(self.setup), *words] if self.setup else words
 
 

@@ -135,7 +135,7 @@ def consumed_energy_j(environ: Mapping[str, str]) -> float | None:
     return sum(found) or None
 
 
-def node_of(host: str, environ: Mapping[str, str]) -> str | None:
+def find_node_name(host: str, environ: Mapping[str, str]) -> str | None:
     """Return Slurm's name of the node of a host, or None if it is not in this job.
 
     The host may have a domain name. `--exclude` takes only Slurm's name.

@@ -32,7 +32,7 @@ from tfscaling.record.observers import (
     OBSERVERS,
     ObservationError,
     epochs_so_far,
-    too_many_epochs,
+    explain_extra_epochs,
 )
 from tfscaling.record.rank_report import PROGRAM_PACKAGES, HostFacts, Observed, ProgramReport, Rank
 from tfscaling.study import recipes, run_spec, user_code
@@ -165,7 +165,7 @@ class UserProgram:
             assert self._report is not None
             counts = epochs_so_far(recipe.observe, self._report, recipe.patterns)
             if max(counts.values(), default=0) > recipe.epochs and not self._excess:
-                self._excess = too_many_epochs(
+                self._excess = explain_extra_epochs(
                     recipe.observe, recipe.patterns, recipe.epochs, counts
                 )
                 self._signal(signal.SIGTERM)

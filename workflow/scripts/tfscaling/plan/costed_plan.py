@@ -205,7 +205,7 @@ def make(
         searches = study_searches.of_study(planned, every)
     searched = {point: search for search in searches for point in search.all_points.values()}
     first = {run.spec.point: run for run in planned.runs}
-    wholes = variants.wholes(planned.runs)
+    wholes = variants.complete_runs_by_point(planned.runs)
     shorts = {whole.point: first[point].spec for point, whole in wholes.items()}
     for run, status, reason in zip(selected, *states, strict=True):
         if why := to_do.unreadable.get(run.spec.path):
@@ -262,7 +262,9 @@ def cost_runs(
 ) -> list[PlanRow]:
     """Return a row for the runs of each configuration, with the estimates of `make`."""
     first = {run.spec.point: run for run in planned.runs}
-    shorts = {w.point: first[p].spec for p, w in variants.wholes(planned.runs).items()}
+    shorts = {
+        w.point: first[p].spec for p, w in variants.complete_runs_by_point(planned.runs).items()
+    }
     return [
         _row(own[0], len(own), RUNS, "", estimate(own[0].spec, config, runs_dir, shorts.get(point)))
         for point, own in row_values.grouped(runs, lambda run: run.spec.point).items()

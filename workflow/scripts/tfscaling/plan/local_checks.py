@@ -115,7 +115,7 @@ def model_problem(specs: Iterable[RunSpec], results: Path, limit_s: float = LIMI
     They are built in one process of this environment. Runs on platforms with a `setup` have another
     environment, and are left out. A check without a result is reported as a warning.
     """
-    due = to_build(specs)
+    due = select_models_to_check(specs)
     if not due or util.find_spec("tensorflow") is None:
         return ""
     print(f"building {_names(due)} once, before runs start", file=sys.stderr, flush=True)
@@ -141,7 +141,7 @@ def _names(models: list[ModelToCheck]) -> str:
     return ", ".join(dict.fromkeys(model.spec.point.model for model in models))
 
 
-def to_build(specs: Iterable[RunSpec]) -> list[ModelToCheck]:
+def select_models_to_check(specs: Iterable[RunSpec]) -> list[ModelToCheck]:
     """Return the models to check: an entry for each custom model or dataset and recipe.
 
     An entry has the run with the fewest tasks and the run with the most workers. Programs and runs

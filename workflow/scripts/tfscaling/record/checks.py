@@ -281,7 +281,7 @@ def _reported_epochs(spec: RunSpec, reports: Sequence[ProgramReport]) -> str | N
         return None
     names = [*next(r for r in reports if r.seen.epochs).seen.epochs[0].metrics]
     counts = dict.fromkeys(names or ["events"], max(epochs.values()))
-    return observers.too_many_epochs(recipe.observe, recipe.patterns, recipe.epochs, counts)
+    return observers.explain_extra_epochs(recipe.observe, recipe.patterns, recipe.epochs, counts)
 
 
 def _reported_examples(spec: RunSpec, reports: Sequence[ProgramReport]) -> str | None:

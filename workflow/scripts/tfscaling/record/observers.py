@@ -353,7 +353,7 @@ def _successive(found: Mapping[str, list[_Match]]) -> list[_Together]:
     return together
 
 
-def too_many_epochs(
+def explain_extra_epochs(
     way: str, patterns: Mapping[str, str], requested: int, counts: Mapping[str, int]
 ) -> str:
     """Return why a program reported more epochs than requested, with what helps.

@@ -152,7 +152,7 @@ def projected(record: RunRecord, steady_from: int = 0) -> Projected | None:
     short = record.short_run
     if short is None:
         return None
-    step_s, error_s, trend = later_step(short.steady, steady_from)
+    step_s, error_s, trend = estimate_step_after_change(short.steady, steady_from)
     left = short.steps_of_whole - short.steps
     later_s = left * step_s + (short.epochs_of_whole - short.epochs) * short.epoch_turn_s
     evaluations = short.evaluations_of_whole - short.evaluations
@@ -170,12 +170,14 @@ def projected(record: RunRecord, steady_from: int = 0) -> Projected | None:
 
 def is_enough(executions: Sequence[Execution]) -> bool:
     """Return whether a complete training can be projected from these steady steps."""
-    step_s, error_s, trend = later_step(blocks(executions))
+    step_s, error_s, trend = estimate_step_after_change(blocks(executions))
     is_sure = trend.is_over and error_s <= ENOUGH_ERROR * step_s
     return is_sure and sum(each.duration_s for each in executions) >= ENOUGH_S
 
 
-def later_step(steady: Sequence[StepBlock], steady_from: int = 0) -> tuple[float, float, Trend]:
+def estimate_step_after_change(
+    steady: Sequence[StepBlock], steady_from: int = 0
+) -> tuple[float, float, Trend]:
     """Estimate the time of a step after the times have changed.
 
     Args:

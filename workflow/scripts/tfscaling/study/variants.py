@@ -106,7 +106,7 @@ def data_parameters(dataset: str, recipe: Recipe) -> dict[str, ParameterValue]:
     return {key: given[key] for key in sorted(given)}
 
 
-def wholes(runs: Iterable[PlannedRun]) -> dict[Point, RunSpec]:
+def complete_runs_by_point(runs: Iterable[PlannedRun]) -> dict[Point, RunSpec]:
     """Map the point of each short run to a planned complete run.
 
     Both have the same training and the same configuration except for the recipe's name. Points

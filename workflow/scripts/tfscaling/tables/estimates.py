@@ -329,7 +329,7 @@ def _estimate(values: Array, is_log: bool) -> Estimates:
         unit = float(np.median(np.abs(finite[finite != 0]))) if finite.any() else 1.0
     y = np.where(known, values, 1.0)
     y, lost = without_blocks(np.where(known, np.log(y) if is_log else y / unit, 0.0), known)
-    found = clipped(y, known, lost)
+    found = clipped_means(y, known, lost)
     runs = known.sum(axis=1)
     own = np.maximum(runs - 1.0, 0)
     # residuals without the effects of blocks scatter less than the runs do
@@ -388,7 +388,7 @@ class Clipped:
     freedom: float
 
 
-def clipped(y: Array, known: Array, lost: int) -> Clipped:
+def clipped_means(y: Array, known: Array, lost: int) -> Clipped:
     """Return each point's mean with outliers clipped, and its variance.
 
     Args:

@@ -138,7 +138,7 @@ def finite_only(metrics: dict[str, float]) -> dict[str, float | None]:
 
 
 @dataclass
-class Begun:
+class EpochProgress:
     """Progress of earlier attempts within the current epoch.
 
     Attributes:
@@ -184,7 +184,7 @@ class TrainingLoop(ABC):
         #: Steps, from the start of an epoch on, until `stop_after_steps` may end the training.
         self._steps_left: float = math.inf
         self._checkpoints: Checkpoints | None = None
-        self._begun = Begun()
+        self._begun = EpochProgress()
 
     def _in_replicas(self, function: Callable[..., Any], reduce_retracing: bool = False) -> Any:
         """Return a graph that calls `function` in each replica with its part of the arguments."""
@@ -349,7 +349,7 @@ class TrainingLoop(ABC):
     def _first_epoch(self, result: Result, events: EventLog) -> int:
         """Return the epoch to begin with: the checkpoint's epoch, if a checkpoint exists."""
         checkpoints = self._checkpoints
-        self._begun = Begun()
+        self._begun = EpochProgress()
         if checkpoints is None or (state := checkpoints.restore(self)) is None:
             return 1
         with checkpoints.reading():
@@ -357,7 +357,7 @@ class TrainingLoop(ABC):
         result.epochs += state.epochs
         result.examples_trained = state.examples_trained
         result.went_on = summary(state, ResumePoint)
-        self._begun = Begun(
+        self._begun = EpochProgress(
             step=state.step,
             steps=state.steps - state.step,
             examples=state.examples - state.examples_trained,

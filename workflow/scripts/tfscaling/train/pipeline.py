@@ -49,7 +49,7 @@ class Fed(NamedTuple):
     more: Any
 
 
-class Feed:
+class StepIterator:
     """Iterator over the steps of a worker: a `Fed` for each of its `devices`; it never ends.
 
     Each replica gets `batch` examples of a step. After the end of `dataset` come copies of the last
@@ -292,7 +292,7 @@ class PipelineTrainer(AllReduceLoop):
         local, seen = self.strategy.experimental_local_results, None
         if self._kept is not None:
             seen = self.tf.nest.map_structure(lambda value: local(value)[0], self._kept.batch)
-        feed = Feed(dataset, self.batch, self.strategy.extended.worker_devices, seen)
+        feed = StepIterator(dataset, self.batch, self.strategy.extended.worker_devices, seen)
 
         def of_replicas(parts: list[Fed]) -> Any:
             return self.strategy.experimental_distribute_values_from_function(
