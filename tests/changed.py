@@ -3,8 +3,8 @@
 
 usage: changed.py [COMMIT], by default main: from where this branch left it, with what is not yet
 committed. These are the changed files of tests, the file with the name of a changed module, and
-those that import the module: of its own package if it has any, of all tests on this machine
-otherwise. If none imports it, these are the tests of the modules that import it.
+the files that import the module: tests of its own package if there are any, else all tests on this
+machine. If none imports it, these are the tests of the modules that import it.
 """
 
 import ast

@@ -52,8 +52,8 @@ USES: dict[tuple[str, Any, str], str] = {
     (SLURM, upstream.Executor, "run_uuid"): "plugin: submission, queries",
     (SLURM, upstream.Executor, "slurm_logdir"): "plugin: submission",
 }
-#: Attributes of Snakemake's object `workflow` → part that uses them, without those of the interface
-#: of executors, which is documented. The limit is WORKFLOW_MAX.
+#: Attributes of Snakemake's object `workflow` → part that uses them. Attributes of the documented
+#: interface of executors are left out. The limit is WORKFLOW_MAX.
 WORKFLOW: dict[str, str] = {
     "config_settings": "invocation: values of --config",
     "configfiles": "invocation: files of the configuration",

@@ -193,7 +193,7 @@ def test_all_views_of_many_random_studies_agree(first: int, tmp_path: Path) -> N
 
 
 def disagreements(seeds: range, folder: Path) -> list[str]:
-    """Make these studies and compare their views; return the seeds of those that disagree."""
+    """Make studies with these seeds, compare their views, and return the seeds that disagree."""
     found = []
     for seed in seeds:
         dice = random.Random(seed)

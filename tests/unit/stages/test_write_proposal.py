@@ -33,7 +33,7 @@ def study_of(folder: Path, runs: dict[int, int], **changes: Any) -> StudyFolder:
 
 
 @pytest.fixture(autouse=True)
-def without_pandoc(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def hide_pandoc(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
 
 

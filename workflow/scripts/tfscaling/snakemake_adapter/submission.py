@@ -72,7 +72,7 @@ def submission_line(platform: Platform, geometry: Geometry, how: Submission) -> 
 
 
 class _Resources(dict[str, Resource | float | None]):
-    """Resources as a job of Snakemake has them."""
+    """Resources of a job, as attributes: Snakemake's jobs have them so."""
 
     def __getattr__(self, name: str) -> Resource | float | None:
         try:

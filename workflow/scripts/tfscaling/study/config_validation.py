@@ -28,7 +28,7 @@ from tfscaling.study.config_types import Config
 Schema = dict[str, Any]
 #: Keys and indices from the top of the configuration to a value.
 Place = Sequence[str | int]
-#: A configuration as a file has it, before it is validated.
+#: Content of a configuration file, not yet validated.
 RawConfig = Mapping[str, object]
 #: Where a value of the merged configuration was read: (file name, content), later ones win.
 Sources = Sequence[tuple[str, RawConfig]]

@@ -90,7 +90,7 @@ def candidates(config: Config, registries: Registries) -> tuple[Candidate, ...]:
     Those beyond a platform's limits are excluded with the reason, as are those whose global batch
     is larger than the dataset.
     """
-    variants_of = variants.by_recipe(config.recipes)
+    variants_of = variants.variants_by_recipe(config.recipes)
     return tuple(
         _candidate(number, point, variants_of, config, registries)
         for number, block in enumerate(config.grid)

@@ -37,7 +37,7 @@ SEED_MAX = 2**32 - 1
 
 def check_blocks(config: Config, registries: Registries) -> None:
     """Raise NotAllowed for unknown names, too large blocks, and geometry that no platform has."""
-    variants_of = variants.by_recipe(config.recipes)
+    variants_of = variants.variants_by_recipe(config.recipes)
     count = 0
     for number, block in enumerate(config.grid):
         recipes.check_block(config, number, registries)

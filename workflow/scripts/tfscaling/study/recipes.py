@@ -169,7 +169,7 @@ def filled(model: str, recipe: Recipe) -> Recipe:
 def check_block(config: Config, number: int, registries: Registries) -> None:
     """Raise NotAllowed if block `number` has unknown names, or asks for what is impossible."""
     block = config.grid[number]
-    variants_of = variants.by_recipe(config.recipes)
+    variants_of = variants.variants_by_recipe(config.recipes)
     recipes = {name: config.recipes.get(variants.base(name)) for name in block.values("recipe")}
     with_program = [name for name, recipe in recipes.items() if recipe and recipe.program]
     wrong = None if None in recipes.values() else _contradiction(block, with_program)

@@ -34,7 +34,9 @@ def hint(value: Any, kinds: Collection[str], place: Sequence[str | int], is_opti
     if isinstance(value, str) and is_option and set(kinds) & {"array", "object"}:
         return "write it in a file and not with --config"
     if isinstance(value, str):
-        return _of_text(value, kinds, next((k for k in reversed(place) if isinstance(k, str)), ""))
+        return _hint_for_text(
+            value, kinds, next((k for k in reversed(place) if isinstance(k, str)), "")
+        )
     if "object" in kinds and isinstance(value, bool) and value:
         return "write {} for the defaults"
     if "array" in kinds and isinstance(value, dict):
@@ -43,7 +45,7 @@ def hint(value: Any, kinds: Collection[str], place: Sequence[str | int], is_opti
     return "write a text in quotes" if is_plain and "string" in kinds else ""
 
 
-def _of_text(text: str, kinds: Collection[str], key: str) -> str:
+def _hint_for_text(text: str, kinds: Collection[str], key: str) -> str:
     """Return the hint for a text at a place that takes no text, or no text like this one."""
     text, listed = text.strip(), ", several values as [1, 2, 4]" if "array" in kinds else ""
     is_number = bool(set(kinds) & {"integer", "number"})
@@ -59,7 +61,7 @@ def _of_text(text: str, kinds: Collection[str], key: str) -> str:
     if re.fullmatch(r"[-+]?\.?(nan|inf|infinity)", text.lower()):
         return f"write {FINITE}" + (", or null for none" if "null" in kinds else "")
     if match := _CLOCK.fullmatch(text):
-        return _of_clock(match, unit)
+        return _hint_for_clock(match, unit)
     if match := re.fullmatch(rf"({_NUMBER.pattern}) *%", text):
         return f"write {float(match[1]) / 100:g}"
     if match := re.fullmatch(rf"({_NUMBER.pattern}) *[^\W\d]+\.?", text):
@@ -72,7 +74,7 @@ def _of_text(text: str, kinds: Collection[str], key: str) -> str:
     return f"write a number{listed}"
 
 
-def _of_clock(match: re.Match[str], unit: str) -> str:
+def _hint_for_clock(match: re.Match[str], unit: str) -> str:
     """Return the hint for a time with colons: [days-]hours:minutes[:seconds].
 
     Without days, two parts are minutes and seconds for Slurm, and hours and minutes for people:

@@ -41,7 +41,7 @@ def of(name: str, recipe: Recipe) -> dict[str, Recipe]:
     return variants
 
 
-def by_recipe(recipes: Mapping[str, Recipe]) -> dict[str, dict[str, Recipe]]:
+def variants_by_recipe(recipes: Mapping[str, Recipe]) -> dict[str, dict[str, Recipe]]:
     """Return the variants of each recipe, by the recipes' names."""
     return {name: of(name, recipe) for name, recipe in recipes.items()}
 
