@@ -9,12 +9,11 @@ __all__ = [
     "console_table",
     "data_warnings",
     "display",
-    "estimates",
     "node_effects",
     "published_results",
     "row_types",
     "row_values",
-    "run_counts",
+    "run_samples",
     "runs_table",
     "table_files",
 ]
