@@ -17,4 +17,5 @@ __all__ = [
     "run_counts",
     "runs_table",
     "table_files",
+    "timings",
 ]
