@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy
 from measured import around, measured
-from tfscaling.tables.estimates import CONFIDENCE
+from tfscaling.estimation.intervals import CONFIDENCE
 from tfscaling.tables.node_effects import (
     PAIRS_MAX,
     node_effects,

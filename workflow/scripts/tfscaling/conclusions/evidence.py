@@ -19,6 +19,8 @@ from typing import NamedTuple
 import msgspec
 import pandas as pd
 
+from tfscaling.estimation.run_counts import is_closed
+from tfscaling.estimation.samples import Samples
 from tfscaling.record.run_states import RESULTS, RunState, words
 from tfscaling.search import study_searches
 from tfscaling.search.study_searches import StudySearch, work_of
@@ -30,11 +32,10 @@ from tfscaling.study.run_spec import Point
 from tfscaling.tables import row_values, table_files
 from tfscaling.tables.comparison import OTHER_WORK, SAME_WORK_TOLERANCE, is_same_work, runs_differ
 from tfscaling.tables.display import axis_text
-from tfscaling.tables.estimates import Samples
 from tfscaling.tables.published_results import PublishedResult
 from tfscaling.tables.row_types import PointRow, RunRow
 from tfscaling.tables.row_values import columns_of, grouped, point_of
-from tfscaling.tables.run_counts import is_closed
+from tfscaling.tables.run_samples import read_samples
 from tfscaling.tables.runs_table import NOT_RUN
 
 #: Why a configuration is not compared whose runs ran out of memory.
@@ -231,7 +232,7 @@ class Study(Sweep):
     @cached_property
     def samples(self) -> Samples:
         """The values of the runs by point."""
-        return Samples(self.runs)
+        return read_samples(self.runs)
 
     @cached_property
     def tasks(self) -> list[Task]:

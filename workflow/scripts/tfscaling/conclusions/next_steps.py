@@ -18,13 +18,13 @@ from tfscaling.conclusions.answers.answer import answer
 from tfscaling.conclusions.answers.answer_types import Answer, State
 from tfscaling.conclusions.evidence import Study
 from tfscaling.conclusions.shown import sentence
+from tfscaling.estimation.samples import SUPPORTED
 from tfscaling.record.metrics import NAN, number
 from tfscaling.record.run_states import RERUN_STALE, RunState
 from tfscaling.study import platforms
 from tfscaling.study.run_spec import Point
 from tfscaling.tables import timings
 from tfscaling.tables.comparison import OTHER_WORK
-from tfscaling.tables.estimates import SUPPORTED
 from tfscaling.tables.row_types import columns
 from tfscaling.tables.row_values import by_point, is_known, is_projected, point_of
 from tfscaling.tables.runs_table import NOT_RUN

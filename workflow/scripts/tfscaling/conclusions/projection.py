@@ -19,13 +19,13 @@ import scipy
 
 from tfscaling.conclusions import shown
 from tfscaling.conclusions.evidence import Study
+from tfscaling.estimation.intervals import CONFIDENCE
 from tfscaling.record.metrics import NAN
 from tfscaling.record.run_states import RunState
 from tfscaling.study import platforms, variants
 from tfscaling.study.config_types import POINT_AXES
 from tfscaling.study.run_spec import Point
 from tfscaling.tables.display import PROJECTED, Number, TextTable, cell, rounded, three_digits
-from tfscaling.tables.estimates import CONFIDENCE
 from tfscaling.tables.row_types import Column, ConfigurationRow, PointRow, RunRow, Steps, columns
 from tfscaling.tables.row_values import axes_of, by_point, is_known, is_projected, point_of
 from tfscaling.tables.table_files import frame, typed

@@ -31,6 +31,9 @@ from tfscaling.conclusions.base import CONCLUSIONS
 from tfscaling.conclusions.decision import DecisionRow
 from tfscaling.conclusions.findings import Finding
 from tfscaling.conclusions.headline import HeadlineRow
+from tfscaling.estimation.intervals import CONFIDENCE, RESAMPLES, RUNS_FOR_INTERVAL
+from tfscaling.estimation.run_counts import RULE
+from tfscaling.estimation.samples import NOT_MEASURED, TOO_FEW
 from tfscaling.record import attempts, checks
 from tfscaling.record.metrics import METRICS, QUALITY, meanings, quality_metric
 from tfscaling.record.run_states import RESULTS, words
@@ -51,10 +54,8 @@ from tfscaling.tables.display import (
     naming,
     rounded,
 )
-from tfscaling.tables.estimates import CONFIDENCE, RESAMPLES, RUNS_FOR_INTERVAL, TOO_FEW
 from tfscaling.tables.row_types import RunRow
-from tfscaling.tables.row_values import NOT_MEASURED, grouped, qualities_in
-from tfscaling.tables.run_counts import RULE
+from tfscaling.tables.row_values import grouped, qualities_in
 from tfscaling.tables.table_files import typed
 
 if TYPE_CHECKING:

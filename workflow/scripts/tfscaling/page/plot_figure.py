@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from tfscaling.estimation.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
 from tfscaling.record.metrics import METRICS
 from tfscaling.study.config_types import LINE_AXES, POINT_AXES
 from tfscaling.study.run_spec import Point
 from tfscaling.tables.display import axis_text, count, value
-from tfscaling.tables.estimates import CONFIDENCE, RUNS_FOR_INTERVAL
 from tfscaling.tables.row_types import PointRow
 from tfscaling.tables.row_values import counted_by, metric_of
 from tfscaling.tables.table_files import typed

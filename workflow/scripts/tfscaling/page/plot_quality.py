@@ -18,9 +18,8 @@ from tfscaling.record.run_states import RunState
 from tfscaling.study.config_types import POINT_AXES, Quality
 from tfscaling.study.platforms import GPU, LOGICAL
 from tfscaling.tables.display import with_unit
-from tfscaling.tables.estimates import pareto_set
-from tfscaling.tables.row_types import PointRow
-from tfscaling.tables.row_values import point_of, points_of, qualities_in
+from tfscaling.tables.row_types import Cells, PointRow
+from tfscaling.tables.row_values import metric_of, point_of, points_of, qualities_in, qualities_of
 from tfscaling.tables.table_files import typed
 
 if TYPE_CHECKING:
@@ -112,6 +111,22 @@ def _draw(axes: Any, tables: Tables, panel: _Panel, named: bool, gpus: bool) -> 
         else:
             axes.ticklabel_format(axis="y", useOffset=False, style="plain")
     return shown
+
+
+def pareto_set(rows: Sequence[Cells], metrics: Sequence[str]) -> list[int]:
+    """Positions of the rows that no other row beats, sorted by the first metric, then the next.
+
+    A row is beaten by one that is at least as good in every metric and better in one. So rows with
+    equal values beat each other in nothing and are all kept. Every row has a value of every metric.
+    Raises ValueError if rows are of different qualities, which nothing compares.
+    """
+    if QUALITY in metrics and len(qualities_of(rows)) > 1:
+        raise ValueError(f"configurations of different qualities: {', '.join(qualities_of(rows))}")
+    better = {name: metric_of(name, rows[0]).is_higher_better for name in metrics if rows}
+    losses = np.array([[row[n] * (-1 if better[n] else 1) for n in metrics] for row in rows], float)
+    is_beaten = [((losses <= own).all(1) & (losses < own).any(1)).any() for own in losses]
+    kept = [position for position, beaten in enumerate(is_beaten) if not beaten]
+    return sorted(kept, key=lambda position: tuple(losses[position]))
 
 
 def _pareto_lines(

@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from tfscaling.estimation.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
+from tfscaling.estimation.samples import NOT_MEASURED
 from tfscaling.page import plot_figure
 from tfscaling.page.plot_figure import Series, Tables, values
 from tfscaling.record.metrics import METRICS
 from tfscaling.record.phases import PHASES
 from tfscaling.study.config_types import POINT_AXES
 from tfscaling.tables.display import axis_text, count, one_line, with_unit
-from tfscaling.tables.estimates import CONFIDENCE, RUNS_FOR_INTERVAL
 from tfscaling.tables.row_types import PointRow
-from tfscaling.tables.row_values import NOT_MEASURED, is_known, points_of
+from tfscaling.tables.row_values import is_known, points_of
 from tfscaling.tables.runs_table import SERIES_AXES
 from tfscaling.tables.table_files import typed
 

@@ -19,6 +19,7 @@ from typing import Literal, NamedTuple
 import msgspec
 import pandas as pd
 
+from tfscaling.estimation.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
 from tfscaling.files import program_errors
 from tfscaling.record import run_record
 from tfscaling.record.run_states import FINISHED, RERUN_STALE, RESULTS, RunState
@@ -26,7 +27,6 @@ from tfscaling.study.platforms import LOGICAL
 from tfscaling.study.run_spec import Point
 from tfscaling.tables import runs_table, table_files, timings
 from tfscaling.tables.display import NAMED_MAX, count, point_name, varying
-from tfscaling.tables.estimates import CONFIDENCE, RUNS_FOR_INTERVAL
 from tfscaling.tables.node_effects import of_platforms, without_slow_nodes
 from tfscaling.tables.row_types import PointRow, RunRow
 from tfscaling.tables.row_values import by_point, grouped, is_known, point_of

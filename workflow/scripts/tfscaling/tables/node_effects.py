@@ -16,9 +16,9 @@ from typing import NamedTuple
 import numpy as np
 import scipy
 
+from tfscaling.estimation.intervals import CONFIDENCE, Array
 from tfscaling.record.run_states import RunState
 from tfscaling.study.run_spec import Point
-from tfscaling.tables.estimates import CONFIDENCE, Array
 from tfscaling.tables.row_types import RunRow
 from tfscaling.tables.row_values import is_known, point_of
 

@@ -11,16 +11,17 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from tfscaling.conclusions.projection import Interval
+from tfscaling.estimation.intervals import CONFIDENCE
+from tfscaling.estimation.run_counts import KEPT_RUNS, missed_at_most
+from tfscaling.estimation.samples import NOT_MEASURED, Difference
 from tfscaling.search.interim import Reason
 from tfscaling.search.study_searches import StudySearch
 from tfscaling.study.config_types import Limit
 from tfscaling.study.run_spec import Point
 from tfscaling.tables.comparison import OF_ALL_RUNS
 from tfscaling.tables.display import listed
-from tfscaling.tables.estimates import CONFIDENCE, Difference
 from tfscaling.tables.row_types import PointRow
-from tfscaling.tables.row_values import NOT_MEASURED, point_of
-from tfscaling.tables.run_counts import KEPT_RUNS, missed_at_most
+from tfscaling.tables.row_values import point_of
 
 
 class State(StrEnum):

@@ -13,12 +13,14 @@ from dataclasses import replace
 from tfscaling.conclusions.answers.answer_types import Answer, Candidate, State
 from tfscaling.conclusions.answers.goals import ENERGY, WITH_QUEUE
 from tfscaling.conclusions.evidence import Study, Task, remark
+from tfscaling.estimation.intervals import CONFIDENCE, count_beyond_limit, keeps_limit
+from tfscaling.estimation.run_counts import is_closed
+from tfscaling.estimation.samples import Samples
 from tfscaling.record.metrics import QUALITY
 from tfscaling.record.run_states import RunState
 from tfscaling.study.config_types import Limit
 from tfscaling.tables.comparison import OF_ALL_RUNS, all_at_target
 from tfscaling.tables.display import point_name, value, varying
-from tfscaling.tables.estimates import CONFIDENCE, Samples, count_beyond_limit, keeps_limit
 from tfscaling.tables.row_types import PointRow
 from tfscaling.tables.row_values import (
     is_known,
@@ -27,7 +29,6 @@ from tfscaling.tables.row_values import (
     metric_of,
     point_of,
 )
-from tfscaling.tables.run_counts import is_closed
 
 
 def create_candidate(

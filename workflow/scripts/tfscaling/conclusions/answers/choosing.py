@@ -9,15 +9,16 @@ from tfscaling.conclusions.answers import settling
 from tfscaling.conclusions.answers.answer_types import Answer, Candidate, State
 from tfscaling.conclusions.contest import Contest, contest, ranked
 from tfscaling.conclusions.evidence import Study
-from tfscaling.tables.estimates import (
+from tfscaling.estimation.samples import (
     INCONCLUSIVE,
     NOT_COMPARED,
+    NOT_MEASURED,
     SUPPORTED,
     TOO_FEW,
     Samples,
     weakest,
 )
-from tfscaling.tables.row_values import NOT_MEASURED, grouped, is_known, line_of, point_of
+from tfscaling.tables.row_values import grouped, is_known, line_of, point_of
 
 
 def choose(study: Study, asked: Answer, candidates: Sequence[Candidate]) -> Answer:

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 
 from tfscaling.conclusions.answers.answer_types import Answer, Candidate, StartUp, TradeOff
 from tfscaling.conclusions.answers.goals import TIME
+from tfscaling.estimation.intervals import median_interval
+from tfscaling.estimation.samples import Samples
 from tfscaling.record.metrics import QUALITY
 from tfscaling.study.config_types import Limit
 from tfscaling.tables.display import rounded, three_digits, value
-from tfscaling.tables.estimates import Samples, median_interval
 from tfscaling.tables.row_values import is_known, metric_of
 
 #: Phases before the steady state, which more nodes do not divide.

@@ -9,11 +9,11 @@ from tfscaling.conclusions.answers import candidates
 from tfscaling.conclusions.answers.answer_types import BY_LINE, Answer, Candidate, State
 from tfscaling.conclusions.contest import ranked
 from tfscaling.conclusions.evidence import Study, Task
+from tfscaling.estimation.samples import INCONCLUSIVE, SUPPORTED, TOO_FEW
 from tfscaling.search.interim import Reason
 from tfscaling.search.study_searches import StudySearch
 from tfscaling.tables.comparison import OF_ALL_RUNS, OTHER_WORK
 from tfscaling.tables.display import value, varying
-from tfscaling.tables.estimates import INCONCLUSIVE, SUPPORTED, TOO_FEW
 from tfscaling.tables.row_values import is_known, point_of
 
 
