@@ -1,7 +1,7 @@
 """Findings, each with what supports it: where nodes stop paying, what they cost.
 
 A finding claims no more than the intervals of the runs allow; `support` says how far it can be
-trusted. What is supported is right with CONFIDENCE for all comparisons that findings of its kind
+trusted. Supported findings hold with CONFIDENCE for all comparisons that findings of their kind
 make in this sweep together (Bonferroni); `comparisons` is their number.
 """
 

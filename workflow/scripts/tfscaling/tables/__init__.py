@@ -16,4 +16,5 @@ __all__ = [
     "run_samples",
     "runs_table",
     "table_files",
+    "timings",
 ]
