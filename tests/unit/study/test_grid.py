@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from builders import raw_config, refused
 from tfscaling.datasets.catalogue import DATASETS
-from tfscaling.study import acceptance, config_validation, question_checks
+from tfscaling.study import acceptance, config_validation, grid_checks, question_checks
 from tfscaling.study.config_types import Config
 from tfscaling.study.config_validation import ConfigError
 from tfscaling.study.geometry import Geometry
@@ -313,10 +313,20 @@ def test_a_grid_that_memory_does_not_hold_is_refused_before_it_is_made() -> None
     axes = {"nodes": [*range(1, 9)], "gpus_per_node": [*range(5)], "repeats": 10_000}
     with pytest.raises(ConfigError, match=r"grid\[0\]: .* 400,000 runs .*100,000"):
         expand(blocks(block(**axes)))
-    first = block(nodes=[*range(1, 9)], repeats=10_000, exclude=[{"nodes": 8}])
-    second = block(nodes=[*range(9, 17)], repeats=5_000)
-    with pytest.raises(ConfigError, match=r"grid\[1\]: .* 110,000 runs .*100,000"):
-        expand(blocks(first, second))
     parameters = {f"p{n}": [*range(100)] for n in range(8)}
     with pytest.raises(ConfigError, match=r"weak\.parameters: .* have 10{16} combinations"):
         expand((("recipes", "weak", "parameters"), parameters))
+
+
+@pytest.mark.parametrize("repeats", [3, 4])
+def test_runs_of_all_blocks_count_without_those_that_are_excluded(
+    repeats: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grid_checks, "RUNS_MAX", 30)
+    first = block(nodes=[1, 2, 3, 4], repeats=6, exclude=[{"nodes": 4}])
+    both = blocks(first, block(nodes=[5, 6, 7, 8], repeats=repeats))
+    if repeats == 3:
+        assert len(expand(both).runs) == 30
+    else:
+        with pytest.raises(ConfigError, match=r"grid\[1\]: .* 34 runs .* allowed: 30"):
+            expand(both)
