@@ -310,6 +310,11 @@ def bind(port: int, reuse: bool = False) -> socket.socket:
     return other
 
 
+def test_held_ports_are_different_and_need_no_rights() -> None:
+    with ReservedPorts(5) as ports:
+        assert len({*ports.numbers}) == 5 and min(ports.numbers) >= 1024
+
+
 def test_nobody_else_can_bind_a_held_port() -> None:
     with ReservedPorts(1) as ports, pytest.raises(OSError, match="in use") as caught:
         bind(ports.numbers[0])
