@@ -16,6 +16,7 @@ import pandas as pd
 from tfscaling.conclusions import search_results
 from tfscaling.conclusions.answers.answer import answer
 from tfscaling.conclusions.answers.answer_types import Answer, Candidate
+from tfscaling.conclusions.answers.details import report_leader
 from tfscaling.conclusions.answers.goals import TIME, WITH_QUEUE
 from tfscaling.conclusions.contest import ranked
 from tfscaling.conclusions.evidence import Study
@@ -104,6 +105,7 @@ def _row(study: Study, found: Answer) -> HeadlineRow:
     vary = varying([each.row for each in found.candidates])
     values = {
         "answer": found,
+        "reported": report_leader(study.samples, found),
         "search": _search_words(study, found),
         "words": _words(found),
         "limits": limit_texts(found),

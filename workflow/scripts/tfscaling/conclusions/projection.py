@@ -8,6 +8,7 @@ within the runs where that is more. It knows nothing of what begins after the sh
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from statistics import fmean, median, stdev
@@ -102,6 +103,7 @@ def interval(times_s: Sequence[float], errors_s: Sequence[float]) -> Interval | 
     return Interval(math.exp(middle - half), math.exp(middle + half))
 
 
+@functools.lru_cache(maxsize=1)  # the answers to all questions need the same intervals
 def intervals(study: Study) -> dict[Point, Interval]:
     """Point of short runs → the interval of one run of the whole training."""
     projected = {point_of(row) for row in study.points if is_projected(row)}
