@@ -13,7 +13,7 @@ from searched import planned_of, runs_of, study_of
 from tfscaling.conclusions import decision, headline, next_steps, search_results
 from tfscaling.conclusions.evidence import Study
 from tfscaling.conclusions.search_results import OUT, TAKEN
-from tfscaling.search.interim import Reason
+from tfscaling.search.search_types import Reason
 from tfscaling.study.config_types import Question
 from tfscaling.tables.estimates import INCONCLUSIVE, SUPPORTED
 

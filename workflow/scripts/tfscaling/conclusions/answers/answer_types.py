@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from tfscaling.conclusions.projection import Interval
-from tfscaling.search.interim import Reason
+from tfscaling.search.search_types import Reason
 from tfscaling.search.study_searches import StudySearch
 from tfscaling.study.config_types import Limit
 from tfscaling.study.run_spec import Point

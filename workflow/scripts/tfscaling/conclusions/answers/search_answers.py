@@ -9,7 +9,7 @@ from tfscaling.conclusions.answers import candidates
 from tfscaling.conclusions.answers.answer_types import BY_LINE, Answer, Candidate, State
 from tfscaling.conclusions.contest import ranked
 from tfscaling.conclusions.evidence import Study, Task
-from tfscaling.search.interim import Reason
+from tfscaling.search.search_types import Reason
 from tfscaling.search.study_searches import StudySearch
 from tfscaling.tables.comparison import OF_ALL_RUNS, OTHER_WORK
 from tfscaling.tables.display import value, varying
