@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tfscaling.estimation.run_counts import KEPT_RUNS, LEADER_RUNS
 from tfscaling.record.metrics import QUALITY
 from tfscaling.search import scaling_search
 from tfscaling.search.interim import RISK_MAX
@@ -26,7 +27,6 @@ from tfscaling.search.search_types import (
     lacking,
 )
 from tfscaling.study.config_types import SHORT_RUNS_MAX, Limit, Search
-from tfscaling.tables.run_counts import KEPT_RUNS, LEADER_RUNS
 
 TIME, COST, TO_TARGET = "execution_time_s", "cost_usd", "time_to_target_s"
 USUAL, SMOOTH = Search(), Search(basis="lines are smooth")

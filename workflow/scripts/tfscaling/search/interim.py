@@ -9,6 +9,9 @@ from dataclasses import replace
 import numpy as np
 import scipy
 
+from tfscaling.estimation import intervals
+from tfscaling.estimation.intervals import CONFIDENCE
+from tfscaling.estimation.run_counts import KEPT_RUNS, is_closed
 from tfscaling.search.scaling_model import POOLED_FREEDOM, Array, Fit, Runs
 from tfscaling.search.search_state import (
     PROJECTION,
@@ -19,9 +22,6 @@ from tfscaling.search.search_state import (
     SearchState,
 )
 from tfscaling.search.search_types import FAILED, Allowed, Reason, Run, Trial
-from tfscaling.tables import estimates
-from tfscaling.tables.estimates import CONFIDENCE
-from tfscaling.tables.run_counts import KEPT_RUNS, is_closed
 
 #: A search is decided if the chances of all candidates add up to this: two fifths of the error.
 RISK_MAX = 0.4 * (1 - CONFIDENCE)
@@ -92,7 +92,7 @@ def _leaves(missed: int, runs: int) -> bool:
 def judge_limits(problem: SearchProblem, state: SearchState) -> SearchState:
     """Judge which candidates keep all limits, miss one, or leave it open.
 
-    A candidate misses a limit as in `is_closed`. It keeps the limits as in `estimates.keeps_limit`,
+    A candidate misses a limit as in `is_closed`. It keeps the limits as in `intervals.keeps_limit`,
     from KEPT_RUNS on. It leaves without either if fewer than half of its runs miss one, or after
     its last run.
     """
@@ -105,13 +105,13 @@ def judge_limits(problem: SearchProblem, state: SearchState) -> SearchState:
             for name in limits
         }
         beyond = max(
-            estimates.count_beyond_limit(known[name], limit) for name, limit in limits.items()
+            intervals.count_beyond_limit(known[name], limit) for name, limit in limits.items()
         )
         if is_closed(beyond, len(runs)):
             allowed[n] = Allowed.OUT
             eliminated.setdefault(n, Reason.NOT_ALLOWED)
         elif min(map(len, known.values())) >= KEPT_RUNS and all(
-            estimates.keeps_limit(known[name], limit, RISK_MAX / 4 / len(limits))
+            intervals.keeps_limit(known[name], limit, RISK_MAX / 4 / len(limits))
             for name, limit in limits.items()
         ):
             allowed[n] = Allowed.IN

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tfscaling.estimation.run_counts import CLOSE_LEADER_RUNS, KEPT_RUNS, LEADER_RUNS
 from tfscaling.search.interim import RISK_MAX, least_chance
 from tfscaling.search.scaling_model import Array, Fit
 from tfscaling.search.search_state import SearchProblem, SearchState
 from tfscaling.search.search_types import Allowed
 from tfscaling.study.config_types import SHORT_RUNS_MAX
-from tfscaling.tables.run_counts import CLOSE_LEADER_RUNS, KEPT_RUNS, LEADER_RUNS
 
 #: A search ends undecided after this many rounds.
 ROUNDS_MAX = 40
