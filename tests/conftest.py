@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import compileall
 import os
+import random
 import signal
 import sys
 from collections.abc import Callable
@@ -54,6 +55,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         is_long = item.get_closest_marker("full") or item.path.parent.name == "slurm"
         if is_long and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(LONGEST_S))
+
+
+@pytest.fixture(autouse=True)
+def random_seed() -> int:
+    """The seed of all that the test draws from `random`; TEST_SEED repeats the printed one."""
+    seed = int(os.environ.get("TEST_SEED") or random.SystemRandom().randrange(2**32))
+    print(f"TEST_SEED={seed}")
+    random.seed(seed)
+    return seed
 
 
 def datasets(factory: pytest.TempPathFactory, *names: str) -> Path:

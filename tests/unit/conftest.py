@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 from collections.abc import Mapping
 from pathlib import Path
@@ -30,11 +29,9 @@ MPI_TRAININGS = {"two_mpi_workers": (MPI_STRATEGY, Geometry(2, 1, 0))}
 
 
 @pytest.fixture
-def dice() -> random.Random:
-    """Draws of what a test would hold constant; the printed TEST_SEED repeats them."""
-    seed = int(os.environ.get("TEST_SEED", random.randrange(2**32)))
-    print(f"TEST_SEED={seed}")
-    return random.Random(seed)
+def dice(random_seed: int) -> random.Random:
+    """Draws of what a test would hold constant."""
+    return random.Random(random_seed)
 
 
 @pytest.fixture(scope="session")

@@ -310,14 +310,15 @@ STEPS = [
 
 
 @pytest.mark.full
-def test_no_measurement_changes_or_is_made_twice_in_a_session_of_sweeps(tmp_path: Path) -> None:
-    seed = int(os.environ.get("SEED", random.randrange(10_000)))
-    draw = random.Random(seed)
+def test_no_measurement_changes_or_is_made_twice_in_a_session_of_sweeps(
+    random_seed: int, tmp_path: Path
+) -> None:
+    draw = random.Random(random_seed)
     session = Session(tmp_path / "project", draw.randint(1, 50))
     session.call("--cores", "2", profile=None)
     assert len(session.expected) == REPEATS
     for step in draw.sample(STEPS, len(STEPS)):
-        print(f"SEED={seed}, {session.commands} commands: {step.__name__}", flush=True)
+        print(f"{session.commands} commands: {step.__name__}", flush=True)
         session.configure()
         step(session, draw)
         assert session.project.planned() == set(), step.__name__

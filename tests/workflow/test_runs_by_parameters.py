@@ -184,10 +184,12 @@ def test_a_forced_run_that_fails_loses_no_record(
     assert checksums(swept) == before
 
 
-@pytest.mark.parametrize("option", ["--forcerun", "--force"])
-def test_a_forced_run_is_made_again_and_both_records_are_kept(option: str, swept: Project) -> None:
+@pytest.mark.parametrize(("option", "repeat"), [("--forcerun", 1), ("--force", 2)])
+def test_a_forced_run_is_made_again_and_both_records_are_kept(
+    option: str, repeat: int, swept: Project
+) -> None:
     before = checksums(swept)
-    forced = random.choice([*before])
+    (forced,) = (path for path in before if f"repeat={repeat}" in path.parts)
     name = str(forced.relative_to(swept.folder))
     listed = [
         node_hours_in(swept.snakemake(*words, option, name).stdout)
@@ -208,8 +210,18 @@ def node_hours_in(text: str) -> list[str]:
     return [line for line in text.splitlines() if " node-hours: results/runs/" in line]
 
 
-@pytest.mark.parametrize("option", ["--delete-all-output", "--delete-all", "--delete-temp-output"])
-def test_no_option_that_deletes_outputs_deletes_a_measurement(option: str, swept: Project) -> None:
+@pytest.mark.parametrize(
+    ("option", "lacks_attempts"),
+    [
+        ("--delete-all-output", False),
+        ("--delete-all-output", True),
+        ("--delete-all", True),
+        ("--delete-temp-output", False),
+    ],
+)
+def test_no_option_that_deletes_outputs_deletes_a_measurement(
+    option: str, lacks_attempts: bool, swept: Project
+) -> None:
     before, attempts = checksums(swept), attempts_of(swept)
     swept.snakemake(option)
     assert (swept.folder / "results/main/report.html").exists() is (
@@ -219,7 +231,7 @@ def test_no_option_that_deletes_outputs_deletes_a_measurement(option: str, swept
     # named, a record is deleted, listed, and comes back from its attempt
     one = min(before)
     name = str(one.relative_to(swept.folder))
-    if lacks_attempts := random.choice([True, False]):
+    if lacks_attempts:
         shutil.rmtree(one.with_name("attempt=1"))
     listed = swept.snakemake(option, name, "--dry-run").stdout
     assert checksums(swept) == before

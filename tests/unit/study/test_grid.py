@@ -345,6 +345,10 @@ def test_a_grid_that_memory_does_not_hold_is_refused_before_it_is_made() -> None
     axes = {"nodes": [*range(1, 10_001)], "tasks_per_node": [*range(1, 51)]}
     with pytest.raises(ConfigError, match=r"grid\[0\]: .* 500,000 configurations .*100,000"):
         expand(blocks(block(**axes)))
+    first = block(nodes=[*range(1, 9)], repeats=10_000, exclude=[{"nodes": 8}])
+    second = block(nodes=[*range(1, 9)], gpus_per_node=1, repeats=5_000)
+    with pytest.raises(ConfigError, match=r"grid\[1\]: .* 110,000 runs .*100,000"):
+        expand(blocks(first, second))
     parameters = {f"p{n}": [*range(100)] for n in range(8)}
     with pytest.raises(ConfigError, match=r"weak\.parameters: .* have 10{16} combinations"):
         expand((("recipes", "weak", "parameters"), parameters))
