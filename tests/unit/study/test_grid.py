@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -309,24 +310,41 @@ def test_the_seed_of_the_last_repeat_is_one_that_keras_takes(
             expand(*changes)
 
 
+LEFT_OUT: dict[str, dict[str, Any]] = {
+    "excluded": {"nodes": [1, 2, 4], "exclude": [{"nodes": 4}]},
+    "too_many_nodes": {"nodes": [1, 2, 9]},
+    "refused_by_the_strategy": {
+        "strategy": "mirrored", "nodes": [1, 2], "gpus_per_node": [1, 2, 4],
+        "exclude": [{"gpus_per_node": 4}],
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("axes", LEFT_OUT.values(), ids=LEFT_OUT)
+def test_what_is_left_out_counts_for_no_run(
+    axes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    most = random.randint(10, 30)
+    print(f"repeats: {most}")
+    monkeypatch.setattr(grid_checks, "RUNS_MAX", 2 * most)
+    planned = expand(blocks(block(**axes, repeats=most)))
+    assert len(planned.runs) == 2 * most and planned.excluded
+    refusal = refused(expand, blocks(block(**axes, repeats=most + 1)))
+    assert f"grid[0]: not allowed; the grid has {2 * most + 2} runs " in refusal
+    # earlier blocks count, too
+    earlier = block(nodes=[5, 6], exclude=[{"nodes": 6}])
+    assert len(expand(blocks(earlier, block(**axes, repeats=most - 1))).runs) == 2 * most - 1
+    refusal = refused(expand, blocks(earlier, block(**axes, repeats=most)))
+    assert f"grid[1]: not allowed; the grid has {2 * most + 1} runs " in refusal
+
+
 def test_a_grid_that_memory_does_not_hold_is_refused_before_it_is_made() -> None:
     axes = {"nodes": [*range(1, 9)], "gpus_per_node": [*range(5)], "repeats": 10_000}
     with pytest.raises(ConfigError, match=r"grid\[0\]: .* 400,000 runs .*100,000"):
         expand(blocks(block(**axes)))
+    axes = {"nodes": [*range(1, 10_001)], "tasks_per_node": [*range(1, 51)]}
+    with pytest.raises(ConfigError, match=r"grid\[0\]: .* 500,000 configurations .*100,000"):
+        expand(blocks(block(**axes)))
     parameters = {f"p{n}": [*range(100)] for n in range(8)}
     with pytest.raises(ConfigError, match=r"weak\.parameters: .* have 10{16} combinations"):
         expand((("recipes", "weak", "parameters"), parameters))
-
-
-@pytest.mark.parametrize("repeats", [3, 4])
-def test_runs_of_all_blocks_count_without_those_that_are_excluded(
-    repeats: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(grid_checks, "RUNS_MAX", 30)
-    first = block(nodes=[1, 2, 3, 4], repeats=6, exclude=[{"nodes": 4}])
-    both = blocks(first, block(nodes=[5, 6, 7, 8], repeats=repeats))
-    if repeats == 3:
-        assert len(expand(both).runs) == 30
-    else:
-        with pytest.raises(ConfigError, match=r"grid\[1\]: .* 34 runs .* allowed: 30"):
-            expand(both)
