@@ -203,7 +203,7 @@ def test_the_headline_says_which_runs_of_the_fastest_did_not_end(ending: RunStat
     made = study({4: [ending] * 4}, runs=10)
     said = headline(made)
     assert "4 nodes (4 of 10 runs" in said["text"] and said["badge"] == OPEN
-    found = data_warnings.find(made.comparison, made.runs)
+    found = data_warnings.find_warnings(made.comparison, made.runs)
     serious = {each.kind for each in found if each.severity == data_warnings.SERIOUS}
     assert serious & {"out_of_memory", "diverged"}
 
@@ -295,7 +295,7 @@ def proposal(folder: Path, made: Study, **config: Any) -> str:
         comparison=made.comparison, runs=made.runs,
         epochs=pd.DataFrame(columns=list(runs_table.EPOCH_COLUMNS)),
     )  # fmt: skip
-    data_warnings.write(study_made.details / "warnings.json", [])
+    data_warnings.write_warnings(study_made.details / "warnings.json", [])
     write_tables.analyse(study_made)
     write_proposal.run(study_made)
     return (folder / "proposal/proposal.md").read_text()

@@ -14,7 +14,7 @@ from tfscaling.conclusions.findings import TOPICS
 from tfscaling.page import html_page
 from tfscaling.page.html_page import Table
 from tfscaling.tables.data_warnings import LIMITED, SERIOUS, DataWarning
-from tfscaling.tables.display import Number, TextTable
+from tfscaling.tables.display import FormattedNumber, TextTable
 
 
 def test_choices_and_findings_are_grouped_by_task_and_topic() -> None:
@@ -99,8 +99,8 @@ def choices(table: Table) -> list[str]:
 
 
 def test_a_column_of_numbers_sorts_by_them_and_missing_ones_have_none() -> None:
-    numbers = [Number("9.5 (9–10)", 9.51), "–", Number("10.5", 10.5)]
-    alone = ["–", Number("0.5", 0.512), Number("-2", -2.0)]
+    numbers = [FormattedNumber("9.5 (9–10)", 9.51), "–", FormattedNumber("10.5", 10.5)]
+    alone = ["–", FormattedNumber("0.5", 0.512), FormattedNumber("-2", -2.0)]
     table = table_of(accuracy=numbers, loss=alone, hosts=["1node", "node2", "–"])
     assert [column.is_number for column in table.columns] == [True, True, False]
     assert [column.is_ordered for column in table.columns] == [True, False, False]

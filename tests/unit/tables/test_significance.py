@@ -13,7 +13,7 @@ from tfscaling.estimation.samples import (
     SUPPORTED,
     TOO_FEW,
     Difference,
-    weakest,
+    weakest_support,
 )
 from tfscaling.page.plot_quality import pareto_set
 from tfscaling.tables.row_values import point_of
@@ -29,7 +29,7 @@ def compared(
     """How much worse the second of two points is."""
     comparison, runs, _ = measured(times, accuracies)
     one, two = (point_of(row) for row in comparison.to_dict("records"))
-    (found,) = read_samples(runs).differences(metric, [(one, two)], comparisons)
+    (found,) = read_samples(runs).compare_pairs(metric, [(one, two)], comparisons)
     return found
 
 
@@ -88,11 +88,11 @@ def test_a_run_that_diverged_counts_as_one_that_never_ended() -> None:
     gone = (runs["nodes"] == 2) & (runs["repeat"] > 4)
     runs.loc[gone, ["status", "execution_time_s"]] = "diverged", None
     samples = read_samples(runs)
-    assert len(samples.values(two, "execution_time_s")) == 4
-    assert samples.has_enough("execution_time_s", two)
-    found = samples.estimates("execution_time_s", [one, two])
+    assert len(samples.cost_values(two, "execution_time_s")) == 4
+    assert samples.has_enough_runs("execution_time_s", two)
+    found = samples.estimate_configurations("execution_time_s", [one, two])
     assert found.high[1] == math.inf and found.variance[1] > found.variance[0]
-    (difference,) = samples.differences("execution_time_s", [(one, two)], 1)
+    (difference,) = samples.compare_pairs("execution_time_s", [(one, two)], 1)
     assert difference is not None and difference.support == INCONCLUSIVE
 
 
@@ -117,7 +117,7 @@ def test_what_the_table_shows_as_open_is_not_supported() -> None:
     ],
 )
 def test_a_chain_is_as_strong_as_its_weakest_link(supports: list[str], expected: str) -> None:
-    assert weakest(supports) == expected
+    assert weakest_support(supports) == expected
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ def line_of(name: str, place: Sequence[str | int]) -> int | None:
         return None
     line = None
     for step in place:
-        found = _entry(node, step)
+        found = _find_entry(node, step)
         if found is None:
             break
         key, node = found
@@ -32,8 +32,8 @@ def line_of(name: str, place: Sequence[str | int]) -> int | None:
     return line
 
 
-def _entry(node: yaml.Node | None, step: str | int) -> tuple[yaml.Node, yaml.Node] | None:
-    """Return the nodes of the key and of its value, or of an item twice; None without such one."""
+def _find_entry(node: yaml.Node | None, step: str | int) -> tuple[yaml.Node, yaml.Node] | None:
+    """Return the nodes of a key and its value, or twice the node of an item; None without it."""
     if isinstance(node, yaml.MappingNode):
         return next((entry for entry in node.value if entry[0].value == step), None)
     if isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
