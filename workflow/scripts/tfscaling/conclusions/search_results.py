@@ -15,7 +15,8 @@ from tfscaling.conclusions.shown import format_with_interval, render_line
 from tfscaling.estimation.run_counts import KEPT_RUNS, miss_rate_bound
 from tfscaling.record.metrics import METRICS, NAN
 from tfscaling.record.run_states import RunState
-from tfscaling.search.interim import PROJECTION, Decision
+from tfscaling.search.search_state import PROJECTION
+from tfscaling.search.search_types import Decision
 from tfscaling.search.study_searches import StudySearch
 from tfscaling.study import platforms
 from tfscaling.study.run_spec import Point

@@ -6,9 +6,10 @@ import functools
 import logging
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 
 from tfscaling.snakemake_adapter import submission
 from tfscaling.snakemake_adapter.submission import FOLLOWING, SLURM, Submission
@@ -25,18 +26,24 @@ PLUGIN_ADVICE = (
 )
 
 
-def handle_sigterm_in_thread() -> None:
+def handle_sigterm_in_thread(then: Callable[[], object] = lambda: None) -> None:
     """Make the present handler of SIGTERM run in a separate thread.
 
     Snakemake's handler takes a lock. If the interrupted thread holds it, a handler in the same
     thread would wait for ever.
     """
     handler = signal.getsignal(signal.SIGTERM)
-    if callable(handler):
-        signal.signal(
-            signal.SIGTERM,
-            lambda *given: threading.Thread(target=handler, args=given, daemon=True).start(),
-        )
+    if not callable(handler):
+        return
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        handler(number, frame)
+        then()
+
+    signal.signal(
+        signal.SIGTERM,
+        lambda *given: threading.Thread(target=handle, args=given, daemon=True).start(),
+    )
 
 
 @dataclass(frozen=True)
@@ -93,14 +100,19 @@ class SweepStart:
         elif self.submission.executor in SLURM:
             logger.warning(PLUGIN_ADVICE)
 
+    def stop_submissions(self) -> None:
+        """Leave jobs that the executor has not submitted yet for the next start."""
+        if self.follows_jobs:
+            self.jobs.stop_submissions()
+
     def budget_problem(self) -> str:
         """Return why the runs to do exceed the budget or a deadline; "" if they do not."""
-        from tfscaling.plan import costed_plan  # loads pandas
+        from tfscaling.plan import budget  # loads pandas
 
         runs_dir = Path(self.jobs.results, "runs")
         forced = self.jobs.forced_runs(self.rule)
         planned = self.manifest
-        return costed_plan.find_refusal(self.config, planned, runs_dir, self.sources, forced) or ""
+        return budget.find_refusal(self.config, planned, runs_dir, self.sources, forced) or ""
 
     def _local_problems(self) -> Iterator[str]:
         """Yield why GPUs would not be used, ranks could not use MPI, or models cannot be built."""
@@ -134,4 +146,4 @@ class SweepStart:
                 "of the first one; leave it out"
             )
         points = dict.fromkeys(spec.point for spec in self.jobs.records_to_do().values())
-        yield preflight.find_refusal(points, self.config, self.submission)
+        yield preflight.refusal(points, self.config, self.submission)

@@ -184,15 +184,15 @@ class RunRequests:
 
     def __init__(self) -> None:
         self._is_accepted = False
-        self._waiting: dict[Path, RunRequest] = {}
+        self._waiting: list[tuple[RunsToDo, str]] = []
 
-    def add(self, folder: Path, request: RunRequest) -> None:
+    def add(self, runs: RunsToDo, path: str) -> None:
         """Write a request to a run's folder, now or when the start is accepted.
 
         Raises:
             OSError: If the file cannot be written.
         """
-        self._waiting[folder] = request
+        self._waiting.append((runs, path))
         if self._is_accepted:
             self.accept()
 
@@ -204,4 +204,6 @@ class RunRequests:
         """
         self._is_accepted = True
         while self._waiting:
-            run_spec.write_request(*self._waiting.popitem())
+            runs, path = self._waiting.pop()
+            runs.keep_record(path)
+            run_spec.write_request(runs.runs_dir / path, runs.request(path))
