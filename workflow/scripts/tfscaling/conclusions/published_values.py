@@ -39,7 +39,7 @@ _SPREAD = ("median", "min", "max", "low", "high")
 _OF_RESULT = ("cloud", "global_batch_size", "source")
 
 
-class PublishedRow(PublishedPoint, TableRow, frozen=False):
+class PublishedRow(TableRow):
     """A published configuration, with the measured values in the same row.
 
     Time: of the same configuration with the same training; `status` says if there is none. Loss and
@@ -50,6 +50,12 @@ class PublishedRow(PublishedPoint, TableRow, frozen=False):
     diverged is outside any range: where all did, the verdict is "outside".
     """
 
+    platform: str
+    model: str
+    strategy: str
+    nodes: int
+    gpus_per_node: int
+    tasks_per_node: str
     cloud: str
     global_batch_size: int
     published_execution_time_s: float

@@ -1,6 +1,6 @@
 """This study against another (`compare_with`): point by point slower, faster or the same.
 
-The times of both sweeps are estimated together (`tables.estimates`), and each point is compared
+The times of both sweeps are estimated together (`estimation.estimates`), and each point is compared
 with itself in the other sweep. "Slower" and "faster" are Holm's (1979): the smallest probability of
 chance must be below the m-th part of the error, the next below the (m-1)-th part, and so on to the
 first that is not. All intervals hold together by Bonferroni, and "same" follows them. An interval
