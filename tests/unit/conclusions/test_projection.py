@@ -141,7 +141,7 @@ def test_the_plan_knows_how_long_the_whole_takes_from_short_runs(tmp_path: Path)
     assert (short.point.recipe, whole.point.recipe) == ("short", "whole")
     config = config_validation.validate(raw_config())
     durations = RunDurations(config, planned.runs, tmp_path)
-    found, own = (durations.estimate(spec.point) for spec in (whole, short))
+    found, own = durations.estimate(whole.point), durations.estimate(short.point)
     assert (found.source, own.source) == ("projected, 2 short runs", "measured, 2 runs")
     assert found.duration_s - own.duration_s == pytest.approx(900 * STEP_S)
 
