@@ -87,7 +87,8 @@ def _check_keys(node: yaml.Node, seen: set[int], above: tuple[int, ...] = ()) ->
 def _check_depth(text: str) -> None:
     """Raise ConstructorError for the first value that more than DEPTH_MAX others contain."""
     depth = 0
-    for event in yaml.parse(text, Loader=_Loader):  # type: ignore[no-untyped-call]
+    event: Any  # libyaml's marks have a type of their own
+    for event in yaml.parse(text, Loader=_Loader):
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
         elif isinstance(event, yaml.CollectionEndEvent):
