@@ -118,7 +118,9 @@ def plan_apart(wildcards):
         return []
     refuse_options()
     if CONFIG.timings:
-        raise WorkflowError(f"nothing is to be planned: the times of all runs are in {CONFIG.timings}")
+        raise WorkflowError(
+            f"nothing is to be planned: the times of all runs are in {CONFIG.timings}"
+        )
     restrict_umask()
     if INVOCATION.is_locked_by_another:
         sys.stdout.flush()

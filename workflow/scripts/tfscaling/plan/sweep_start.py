@@ -93,12 +93,12 @@ class SweepStart:
 
     def beyond_budget(self) -> str:
         """Why the runs still to do exceed the budget or a deadline, or ""."""
-        from tfscaling.plan import costed_plan  # loads pandas
+        from tfscaling.plan import budget  # loads pandas
 
         runs_dir = Path(self.jobs.results, "runs")
         forced = self.jobs.forced(self.rule)
         planned = self.manifest
-        return costed_plan.refusal(self.config, planned, runs_dir, self.sources, forced) or ""
+        return budget.refusal(self.config, planned, runs_dir, self.sources, forced) or ""
 
     def _local_problems(self) -> Iterator[str]:
         """Why GPUs would not be used, ranks could not use MPI, or models cannot be built."""
