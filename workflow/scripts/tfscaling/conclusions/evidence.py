@@ -328,7 +328,7 @@ class Study(Sweep):
                 limited={
                     name: _limit_text(name, row, limit, lacking)
                     for name, limit in limits.items()
-                    if point in may_be_compared
+                    if point in may_be_compared and (name != QUALITY or row.quality_metric)
                 },
                 lacking_energy=lacking,
                 is_at_target=row.runs_at_target is not None and all_at_target(row),

@@ -159,7 +159,7 @@ def _check_limits_of_question(
             raise wrong(f"{why}; allowed: leave it out")
         if own and not any(map(recipes.may_report_quality, own)):
             raise wrong("no program reports it; allowed: `observe: fit`, events, or patterns")
-        better = own[0].quality.better if own else "lower"
+        better = own[0].quality.better if own else LIMITED[name]
         if (limit.at_most is None) == (better == "lower"):
             side = "at_most" if better == "lower" else "at_least"
             raise wrong(f"{better} values are better; allowed: {side}")
