@@ -22,6 +22,7 @@ import pandas as pd
 from tfscaling.conclusions.answers.goals import ENERGY, GOALS, answered_goals
 from tfscaling.estimation.run_counts import is_closed
 from tfscaling.estimation.samples import Samples
+from tfscaling.record.metrics import QUALITY
 from tfscaling.record.run_states import RESULTS, RunState, words
 from tfscaling.search import study_searches
 from tfscaling.search.study_searches import StudySearch, work_of
