@@ -124,7 +124,7 @@ def test_an_interval_spans_the_estimates_and_the_resampled_medians(
     points = [point_of(row) for row in comparison.to_dict("records")]
     samples = read_samples(runs)
     tail = (1 - CONFIDENCE) / 2 / comparisons
-    low, high = samples.estimate_configurations(TIME, points).between(0, 1, tail)
+    low, high = samples.estimate_configurations(TIME, points).difference_interval(0, 1, tail)
     resampled = ratio_interval(other, own)
     assert resampled is not None
     ends = [math.exp(low), math.exp(high), *resampled, median(other) / median(own)]
