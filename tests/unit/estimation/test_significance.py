@@ -124,14 +124,14 @@ def test_an_interval_spans_the_estimates_and_the_resampled_medians(
     points = [point_of(row) for row in comparison.to_dict("records")]
     samples = read_samples(runs)
     tail = (1 - CONFIDENCE) / 2 / comparisons
-    low, high = samples.estimates(TIME, points).between(0, 1, tail)
+    low, high = samples.estimate_configurations(TIME, points).difference_interval(0, 1, tail)
     resampled = ratio_interval(other, own)
     assert resampled is not None
     ends = [math.exp(low), math.exp(high), *resampled, median(other) / median(own)]
     backwards = ratio_interval(own, other)
     assert backwards is not None
     ends += [1 / end for end in backwards]
-    (found,) = samples.differences(TIME, [(points[0], points[1])], comparisons)
+    (found,) = samples.compare_pairs(TIME, [(points[0], points[1])], comparisons)
     assert found is not None and found.interval == pytest.approx((min(ends), max(ends)))
 
 

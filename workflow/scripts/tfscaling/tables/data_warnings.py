@@ -228,7 +228,7 @@ def _find_differing_environments(tables: StudyData) -> Finding:
     """Find platforms whose runs differ in facts of the environment, such as versions."""
     facts = runs_table.varying_facts(tables.runs)
     named = "; ".join(
-        f"{fact}: {_join_with_and([tables.title(name) for name in names])}"
+        f"{fact}: {_join_with_and([tables.platform_title(name) for name in names])}"
         if len(names) <= NAMED_MAX
         else f"{fact}: {len(names)} platforms"
         for fact, names in facts.items()
@@ -367,7 +367,7 @@ def _find_ordered_starts(tables: StudyData) -> Iterator[Finding]:
         falls = all(nodes == sorted(nodes, reverse=True) for nodes in orders)
         if is_rare and (rises or falls):
             own = [run for runs in repeats.values() for run in runs]
-            yield tables.about_runs(own, tables.valid, platform=tables.title(name))
+            yield tables.about_runs(own, tables.valid, platform=tables.platform_title(name))
 
 
 def _find_uncertain_clocks(tables: StudyData) -> Finding:
