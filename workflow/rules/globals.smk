@@ -1,5 +1,6 @@
 """The configuration, the planned runs, wildcard constraints, and look-ups for rules."""
 
+import atexit
 import functools
 import hashlib
 import json
@@ -75,7 +76,7 @@ try:
     if CONFIG.published.path:
         from tfscaling.tables import published_results
 
-        published_results.check(CONFIG.published.path, SOURCES)
+        published_results.check_file(CONFIG.published.path, SOURCES)
 except config_validation.ConfigError as error:
     raise WorkflowError(str(error)) from None
 

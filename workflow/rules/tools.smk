@@ -12,7 +12,7 @@ rule plan:
         "../envs/environment.yaml"
     params:
         study=lambda w: STUDY,
-        submission=lambda w: msgspec.json.encode(START.how).decode(),
+        submission=lambda w: msgspec.json.encode(START.submission).decode(),
     shell:
         r"""
         python3 "$SCRIPTS/tfscaling" plan --study {params.study:q} \
@@ -22,14 +22,16 @@ rule plan:
 
 START = SweepStart(CONFIG, MANIFEST, SOURCES, JOBS, INVOCATION.train)
 REQUESTS = RunRequests()
+#: What attempts keep of records that Snakemake deletes on request, by the records' files.
+KEPT_RECORDS = {}
 
 
 onstart:
     if INVOCATION.is_main_process:
         restrict_umask()
-        handle_sigterm_in_thread()
+        handle_sigterm_in_thread(START.stop_submissions)
     if INVOCATION.touches:
-        say([JOBS.touched()])
+        say([JOBS.touch_message()])
     else:
         if JOBS.starts_runs():
             START.begin(logger)

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 from builders import SCRIPTS, manifest_of, study_folder
-from test_agreement import drawn, make_runs
+from random_studies import random_config, write_runs
 from tfscaling.conclusions import projection
-from tfscaling.conclusions.answers.answer import answer
+from tfscaling.conclusions.answers.answer import answer_questions
 from tfscaling.conclusions.evidence import Study
 from tfscaling.stages import write_tables
 
@@ -30,7 +30,7 @@ def ways(study: Study) -> list[set[tuple[str, str]]]:
     """
     assert study.tasks
     assert study.run_rows
-    projection.intervals(study)
+    projection.projection_intervals(study)
     library, found = f"{SCRIPTS / 'tfscaling'}/", [set[tuple[str, str]]()]
 
     def enter(frame: FrameType, event: str, _: Any) -> None:
@@ -46,7 +46,7 @@ def ways(study: Study) -> list[set[tuple[str, str]]]:
     before = sys.getprofile()
     sys.setprofile(enter)
     try:
-        answer(study)
+        answer_questions(study)
     finally:
         sys.setprofile(before)
     return found
@@ -55,9 +55,9 @@ def ways(study: Study) -> list[set[tuple[str, str]]]:
 @pytest.mark.parametrize("seed", range(300, 308))
 def test_an_answer_takes_few_functions_and_reads_no_table(seed: int, tmp_path: Path) -> None:
     dice = random.Random(seed)
-    config = drawn(dice)
+    config = random_config(dice)
     planned = manifest_of(config)
-    make_runs(planned, tmp_path / "runs", dice)
+    write_runs(planned, tmp_path / "runs", dice)
     study = study_folder(tmp_path / "study", config, planned)
     write_tables.collect(study)
     write_tables.compare(study)

@@ -82,7 +82,7 @@ def planned_by(*changes: Any) -> set[str]:
     """The folders of the runs that the plan has, which are those to do."""
     config = valid_config(*CONFIG, *changes)
     manifest = manifest_of(config)
-    plan = costed_plan.make(config, manifest, RUNS)
+    plan = costed_plan.make_plan(config, manifest, RUNS)
     due = RunsToDo(config, manifest.runs, RUNS).paths
     assert sum(row.runs or 0 for row in plan.runs) == len(due)
     return {*due}
@@ -99,7 +99,7 @@ def test_changed_parameters_are_new_runs_and_changed_back_nothing_is_to_do(
     assert planned_by(other) == made
     assert to_do().paths == frozenset() == planned_by()
     config = valid_config(*CONFIG, other)
-    rows = costed_plan.make(config, manifest_of(config), RUNS).runs
+    rows = costed_plan.make_plan(config, manifest_of(config), RUNS).runs
     before = runs[0].spec.recipe.epochs
     assert all(row.reason.endswith(f"epochs: {before}, now {epochs}") for row in rows)
 
@@ -129,17 +129,22 @@ def test_a_forced_run_replaces_all_attempts_that_it_had(runs: list[PlannedRun]) 
 
 
 def test_requests_are_written_when_the_start_is_accepted(runs: list[PlannedRun]) -> None:
-    requests = RunRequests()
+    requests, start = RunRequests(), to_do(forced=frozenset(run.spec.path for run in runs))
     number = random.randint(1, len(runs) - 1)
-    folders = [Path("requested", run.spec.path) for run in runs]
-    for folder, run in zip(folders[:number], runs, strict=False):
-        requests.add(folder, run_spec.RunRequest(spec=run.spec))
-    assert not Path("requested").exists()
+    folders = [RUNS / run.spec.path for run in runs]
+    before = {*RUNS.rglob("*")}
+    assert {folder / "run.json" for folder in folders} <= before
+    for run in runs[:number]:
+        requests.add(start, run.spec.path)
+    assert {*RUNS.rglob("*")} == before
     requests.accept()
-    assert [folder.exists() for folder in folders] == [n < number for n in range(len(runs))]
+    written = [{*folder.rglob("*")} - before for folder in folders]
+    new = ("request.json", "attempt=1", "attempt=1/record.json")
+    expected = [{folder / name for name in new} for folder in folders[:number]]
+    assert written == [*expected, *[set()] * (len(runs) - number)]
     # of a round that follows
-    requests.add(folders[-1], run_spec.RunRequest(spec=runs[-1].spec, replaces=2))
-    assert run_spec.read_request(folders[-1].absolute()).replaces == 2
+    requests.add(start, runs[-1].spec.path)
+    assert run_spec.read_request(folders[-1].absolute()).replaces == 1
 
 
 def test_replaced_records_are_listed_with_their_node_hours(runs: list[PlannedRun]) -> None:
@@ -264,7 +269,7 @@ def test_a_broken_record_is_restored_from_its_attempt_or_named(
     (named,) = start.unreadable.values()
     assert str(record_path(other)) in named
     config = valid_config(*CONFIG)
-    assert costed_plan.make(config, manifest_of(config), RUNS).unreadable == (named,)
+    assert costed_plan.make_plan(config, manifest_of(config), RUNS).unreadable == (named,)
     start.restore_records()
     assert record_path(one).read_bytes() == content
     assert record_path(one).with_name("broken.run.json").exists()

@@ -1,53 +1,56 @@
-"""The costed plan: what a sweep would still do, for how long, at what price, within which budget.
+"""The costed plan: the runs that a sweep still has to do, their time, price and budget.
 
-Reads the run records that exist; submits nothing and asks Slurm nothing.
+It is made from the records of finished runs. Slurm is not asked.
 """
 
 from __future__ import annotations
 
-import math
-import statistics
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
+import pandas as pd
 from msgspec.structs import replace
 
+from tfscaling.plan.run_durations import DurationEstimate, RunDurations
 from tfscaling.plan.to_do import RunsToDo
-from tfscaling.record import attempts, run_record, step_estimates
+from tfscaling.record import attempts
 from tfscaling.record.attempts import Spent
-from tfscaling.record.run_record import RunRecord
 from tfscaling.record.run_states import RunState
 from tfscaling.snakemake_adapter.submission import Submission, submission_line
 from tfscaling.study import platforms, variants
-from tfscaling.study.config_types import AUTO, POINT_AXES, Budget, Config, Recipe
-from tfscaling.study.config_validation import Sources, problem
+from tfscaling.study.config_types import POINT_AXES, Config, Recipe
 from tfscaling.study.manifest import Manifest, PlannedRun
-from tfscaling.study.run_spec import Point, RunSpec
+from tfscaling.study.run_spec import Point
 from tfscaling.tables import row_values, runs_table
-from tfscaling.tables.display import count, one_line
+from tfscaling.tables.display import join_lines
 
 if TYPE_CHECKING:
     from tfscaling.search.study_searches import StudySearch
 
 #: A run that is still to do, an extra repeat that may have to be done, a point that is not run.
 RUNS, IF_NEEDED, EXCLUDED = "runs", "runs if needed", "excluded"
-#: `starts` of a point that Slurm can never start, or whose libraries are missing.
+#: `starts` of runs that Slurm can never start, or whose libraries are missing.
 REFUSED = "refused"
-#: `duration_from` of a point without a measured run.
-TIME_LIMIT = "time limit"
 
 
 class PlanRow(Point, frozen=True, kw_only=True):
-    """Runs of a point that are still to do for the same reason, or an excluded point.
+    """Runs of one configuration that are to do for the same reason, or an excluded configuration.
 
-    `duration_s` is for one run; `node_hours` and `cost_usd` are for all runs of the row. An
-    excluded point has neither runs nor sizes. `submission` says how a run is submitted, `starts`
-    when Slurm would start one, and `slurm` why it would start none. `wait_bound_s` holds for 95 %
-    of similar jobs by the partition's history; None if that is unknown.
+    Attributes:
+        duration_s: Expected time of one run, in seconds.
+        duration_from: Where the duration comes from.
+        node_hours: Node-hours of all runs of the row.
+        cost_usd: Cost of all runs of the row; None without a price.
+        runs: Number of runs; None for an excluded configuration.
+        submission: How a run is submitted.
+        starts: When Slurm would start a run.
+        slurm: Why Slurm would start none.
+        wait_bound_s: Time in the queue that 95 % of similar jobs did not exceed; None if unknown.
     """
 
     devices: str
@@ -68,21 +71,26 @@ class PlanRow(Point, frozen=True, kw_only=True):
 
     @property
     def point(self) -> Point:
+        """The configuration."""
         return msgspec.convert(self.axes, Point)
 
     @property
     def is_refused(self) -> bool:
+        """Whether the runs can never start."""
         return self.starts == REFUSED
 
     @property
     def is_sbatch(self) -> bool:
+        """Whether the runs are submitted with sbatch."""
         return (self.submission or "").startswith("sbatch ")
 
 
-def of_other_work(rows: Iterable[PlanRow], recipes: Mapping[str, Recipe]) -> list[str]:
-    """Recipes whose configurations train different numbers of examples by what the recipe says."""
+def recipes_with_different_work(
+    rows: Iterable[PlanRow], recipes: Mapping[str, Recipe]
+) -> list[str]:
+    """Return the recipes whose configurations would train different numbers of examples."""
     found = []
-    for name, own in row_values.grouped(rows, lambda row: row.recipe).items():
+    for name, own in row_values.group_by(rows, lambda row: row.recipe).items():
         recipe = recipes[variants.base(name)]
         shapes = {(row.nodes, row.gpus_per_node, row.tasks_per_node) for row in own}
         if recipe.steps_per_epoch and recipe.per_replica_batch_size and len(shapes) > 1:
@@ -90,15 +98,21 @@ def of_other_work(rows: Iterable[PlanRow], recipes: Mapping[str, Recipe]) -> lis
     return found
 
 
-#: Limits that a run may miss by its start-up alone.
-TIME_LIMITS = {"execution_time_s", "time_with_queue_s"}
-#: Columns of the plan's CSV file, which lists outstanding work first.
+#: Columns of the plan's CSV file.
 COLUMNS = tuple(dict.fromkeys((*POINT_AXES, "runs", *PlanRow.__struct_fields__)))
 
 
 @dataclass(frozen=True)
 class Total:
-    """Sums over runs; `cost_usd` is of those with a price, `unpriced` are the other platforms."""
+    """Sums over the runs of several rows.
+
+    Attributes:
+        runs: Number of runs.
+        node_hours: Their node-hours.
+        cost_usd: Cost of runs on platforms with a price.
+        duration_s: Time of all runs one after the other, in seconds.
+        unpriced: Platforms without a price.
+    """
 
     runs: float
     node_hours: float
@@ -109,16 +123,15 @@ class Total:
 
 @dataclass(frozen=True)
 class SearchCost:
-    """Costs of a whole search, finished runs included, and of the "full grid".
-
-    What is "made"; the "least" if it is decided after its next round; what is "expected"; the
-    "most" if all further rounds run the most expensive points.
+    """Costs of a complete search, finished runs included, and of the full grid.
 
     Attributes:
-        work: What the search is called.
-        costs: Sums by the names above, over all clusters.
+        work: Name of the search.
+        costs: Sums over all clusters: "made" for finished runs, "least" if the search ends after
+            its next round, "expected", "most" if all further rounds run the most expensive
+            configurations, and "full grid".
         points: The configurations that the search may run.
-        to_do: Expected further runs on the chosen clusters, and runs that are repeated.
+        to_do: Expected further runs on the chosen clusters, reruns included.
     """
 
     work: str
@@ -129,15 +142,20 @@ class SearchCost:
 
 @dataclass(frozen=True)
 class Plan:
-    """`rows`: the runs still to do, extra repeats included, and then the excluded points.
+    """What a sweep still has to do, and what it has cost so far.
 
-    `finished` runs have a valid record, those `elsewhere` are on clusters that were not chosen.
-    Runs that a search no longer needs, or that a smaller batch rules out, are no rows of the plan.
-    `stale` runs of other code or data are rerun only with `rerun: stale`. `unreadable` has why a
-    record cannot be read: these runs are rerun when the record is deleted. `spent` is what was paid
-    for so far, failed attempts at any of the runs included. `startup_s` is the shortest time from
-    start to training that runs with the platforms, strategies and recipes of the runs still to do
-    took; 0 if one has no valid run.
+    Runs that a search no longer needs, or that a smaller batch rules out, are not in the plan.
+
+    Attributes:
+        rows: The runs to do, extra repeats included, then the excluded configurations.
+        finished: Number of runs with a valid record.
+        elsewhere: Number of runs on clusters that were not chosen.
+        stale: Number of runs of other code or data, which only `rerun: stale` repeats.
+        unreadable: Why records cannot be read; these runs are rerun when the record is deleted.
+        spent: Cost so far, failed attempts included.
+        searches: Costs of the searches.
+        startup_s: Shortest measured time from start to training among the platforms, strategies and
+            recipes to run, in seconds; 0 if one of them has no valid run.
     """
 
     rows: list[PlanRow]
@@ -151,11 +169,12 @@ class Plan:
 
     @property
     def runs(self) -> list[PlanRow]:
-        """The rows of runs that are still to do, or may have to be."""
+        """The rows without the excluded configurations."""
         return [row for row in self.rows if row.feasibility != EXCLUDED]
 
 
-def total(rows: Sequence[PlanRow]) -> Total:
+def sum_rows(rows: Sequence[PlanRow]) -> Total:
+    """Return the sums over the runs of these rows."""
     return Total(
         sum(row.runs or 0 for row in rows),
         sum(row.node_hours or 0.0 for row in rows),
@@ -165,116 +184,143 @@ def total(rows: Sequence[PlanRow]) -> Total:
     )
 
 
-class Estimate(NamedTuple):
-    """How long a run takes, and where that comes from."""
-
-    duration_s: float
-    source: str
-
-
-def make(
+def make_plan(
     config: Config, planned: Manifest, runs_dir: Path, forced: frozenset[str] = frozenset()
 ) -> Plan:
-    """Plan the runs to do of a validated configuration, as the sweep does.
+    """Plan the runs that a sweep with this configuration would do.
 
     Args:
-        config: The configuration.
+        config: The validated configuration.
         planned: Its manifest.
         runs_dir: The folder of all runs.
         forced: Folders of runs that are repeated although they have a record.
 
     Raises:
-        ConfigError: If no platform is on the cluster that was chosen.
+        ConfigError: If no platform is on the chosen cluster.
     """
     platforms.check_cluster(config)
+    # an extra repeat, too, has a row although it was not run
+    runs = tuple(replace(run, extra_repeat=False) for run in planned.runs)
+    all_runs, _ = runs_table.run_tables(runs, runs_dir, planned.targets)
+    is_selected = [config.is_selected(run.spec.point.platform) for run in planned.runs]
+    selected, table = [*compress(planned.runs, is_selected)], all_runs[is_selected]
     to_do = RunsToDo(config, planned.runs, runs_dir, forced)
-    selected = [run for run in planned.runs if config.is_selected(run.spec.point.platform)]
-    # an extra repeat, too, has a row although it is not there
-    wanted = tuple(replace(run, extra_repeat=False) for run in selected)
-    table, _ = runs_table.run_tables(wanted, runs_dir)
-    estimates: dict[Point, Estimate] = {}
-    due: dict[tuple[Point, str, str], list[PlannedRun]] = {}
-    kept, unneeded = 0, 0
-    unreadable: list[str] = []
-    states = (table[column] for column in ("status", "reason"))
-    searches: list[StudySearch] = []
-    if planned.searches:  # by the runs of all clusters
-        from tfscaling.search import study_searches  # loads SciPy
-
-        every, _ = runs_table.run_tables(planned.runs, runs_dir, planned.targets)
-        searches = study_searches.of_study(planned, every)
-    searched = {point: search for search in searches for point in search.all_points.values()}
-    first = {run.spec.point: run for run in planned.runs}
-    wholes = variants.complete_runs_by_point(planned.runs)
-    shorts = {whole.point: first[point].spec for point, whole in wholes.items()}
-    for run, status, reason in zip(selected, *states, strict=True):
-        if why := to_do.unreadable.get(run.spec.path):
-            unreadable.append(why)
-            continue
-        if run.spec.path not in to_do.paths:
-            kept += status == RunState.STALE
-            continue
-        point = run.spec.point
-        if status == RunState.MISSING and reason.startswith(f"{runs_table.NOT_RUN}:"):
-            unneeded += 1  # a smaller batch did not fit
-            continue
-        if point in searched and not searched[point].may_be_wanted(point):
-            unneeded += 1
-            continue
-        if point not in estimates:
-            estimates[point] = estimate(run.spec, config, runs_dir, shorts.get(point))
-        feasibility = IF_NEEDED if run.is_conditional else RUNS
-        due.setdefault((point, feasibility, f"{status}: {one_line(reason)}"), []).append(run)
+    searches = _searches_of(planned, all_runs)  # by the runs of all clusters
+    durations = RunDurations(config, planned.runs, runs_dir)
+    sorted_runs = _sort_runs(selected, table, to_do, searches)
     rows = [
-        _row(runs[0], len(runs), feasibility, reason, estimates[point])
-        for (point, feasibility, reason), runs in due.items()
+        _plan_row(own[0], len(own), feasibility, reason, durations.estimate(point))
+        for (point, feasibility, reason), own in sorted_runs.due.items()
     ]
-    left_out = kept + unneeded + len(unreadable)
-    finished = len(selected) - sum(map(len, due.values())) - left_out
+    startup_s = _shortest_startup_s(table, rows)
+    rows += _excluded_rows(config, planned)
+    repeated = Counter(run.spec.point for run in selected if run.spec.path in to_do.repeated)
+    chosen = {run.spec.point for run in selected}
+    first = {run.spec.point: run for run in planned.runs}
+    return Plan(
+        rows=rows,
+        finished=sorted_runs.finished,
+        elsewhere=len(planned.runs) - len(selected),
+        stale=sorted_runs.stale,
+        unreadable=sorted_runs.unreadable,
+        spent=attempts.spent(table.to_dict("records")),
+        searches=[_cost_search(each, first, durations, repeated, chosen) for each in searches],
+        startup_s=startup_s,
+    )
+
+
+class _SortedRuns(NamedTuple):
+    """The `due` runs by point, feasibility and reason, and what the others are."""
+
+    due: Mapping[tuple[Point, str, str], Sequence[PlannedRun]]
+    finished: int
+    stale: int
+    unreadable: tuple[str, ...]
+
+
+def _sort_runs(
+    selected: Sequence[PlannedRun],
+    table: pd.DataFrame,
+    to_do: RunsToDo,
+    searches: Sequence[StudySearch],
+) -> _SortedRuns:
+    """Sort the runs of the chosen clusters, which are the rows of `table`.
+
+    Runs that nobody needs any more are left out: runs of a batch whose smaller one did not fit in
+    memory, and runs that their search does not need.
+    """
+    searched = {point: search for search in searches for point in search.all_points.values()}
+    due: dict[tuple[Point, str, str], list[PlannedRun]] = {}
+    finished, stale, unreadable = 0, 0, []
+    for run, status, reason in zip(selected, table["status"], table["reason"], strict=True):
+        point, path = run.spec.point, run.spec.path
+        if why := to_do.unreadable.get(path):
+            unreadable.append(why)
+        elif path not in to_do.paths:
+            stale += status == RunState.STALE
+            finished += status != RunState.STALE
+        elif status == RunState.MISSING and reason.startswith(f"{runs_table.NOT_RUN}:"):
+            continue  # a smaller batch did not fit
+        elif point not in searched or searched[point].may_be_wanted(point):
+            feasibility = IF_NEEDED if run.is_conditional else RUNS
+            key = point, feasibility, f"{status}: {join_lines(reason)}"
+            due.setdefault(key, []).append(run)
+    return _SortedRuns(due, finished, stale, tuple(unreadable))
+
+
+def _searches_of(planned: Manifest, all_runs: pd.DataFrame) -> list[StudySearch]:
+    """Return the searches of a manifest, from the table of all its runs."""
+    if not planned.searches:
+        return []
+    from tfscaling.search import study_searches  # loads SciPy
+
+    return study_searches.of_study(planned, all_runs)
+
+
+def _shortest_startup_s(table: pd.DataFrame, due: Sequence[PlanRow]) -> float:
+    """Return the shortest time from start to training of runs like those due; 0 if unknown."""
     startups_s = table["execution_time_s"] - table["train_time_s"]
     kinds = [table["platform"], table["strategy"], table["recipe"]]
     shortest_s = startups_s.groupby(kinds).min().dropna().to_dict()
-    due_kinds = {(row.platform, row.strategy, row.recipe) for row in rows}
-    startup_s = min((shortest_s.get(kind, 0.0) for kind in due_kinds), default=0.0)
+    due_kinds = {(row.platform, row.strategy, row.recipe) for row in due}
+    return min((shortest_s.get(kind, 0.0) for kind in due_kinds), default=0.0)
+
+
+def _excluded_rows(config: Config, planned: Manifest) -> list[PlanRow]:
+    """Return a row for each excluded point on the chosen clusters."""
+    rows = []
     for out in planned.excluded:
         if config.is_selected(out.point.platform):
             devices = config.platforms[out.point.platform].devices
             kind = platforms.device_kind(out.point.gpus_per_node, devices)
             axes = msgspec.structs.asdict(out.point)
             rows.append(PlanRow(**axes, devices=kind, feasibility=EXCLUDED, reason=out.reason))
-    takes = {p: estimates.get(p) or estimate(first[p].spec, config, runs_dir) for p in searched}
-    repeated = Counter(run.spec.point for run in selected if run.spec.path in to_do.repeated)
-    chosen = {run.spec.point for run in selected}
-    return Plan(
-        rows,
-        finished,
-        len(planned.runs) - len(selected),
-        kept,
-        tuple(unreadable),
-        attempts.spent(table.to_dict("records")),
-        [_cost_of(search, first, takes, repeated, chosen) for search in searches],
-        startup_s,
-    )
+    return rows
 
 
 def cost_runs(
     config: Config, planned: Manifest, runs: Sequence[PlannedRun], runs_dir: Path
 ) -> list[PlanRow]:
-    """Return a row for the runs of each configuration, with the estimates of `make`."""
-    first = {run.spec.point: run for run in planned.runs}
-    shorts = {
-        w.point: first[p].spec for p, w in variants.complete_runs_by_point(planned.runs).items()
-    }
+    """Return one row for the given runs of each configuration, with their estimated cost."""
+    durations = RunDurations(config, planned.runs, runs_dir)
     return [
-        _row(own[0], len(own), RUNS, "", estimate(own[0].spec, config, runs_dir, shorts.get(point)))
-        for point, own in row_values.grouped(runs, lambda run: run.spec.point).items()
+        _plan_row(own[0], len(own), RUNS, "", durations.estimate(point))
+        for point, own in row_values.group_by(runs, lambda run: run.spec.point).items()
     ]
 
 
-def _row(
-    run: PlannedRun, number: float, feasibility: str, reason: str, estimated: Estimate
+def _plan_row(
+    run: PlannedRun, number: float, feasibility: str, reason: str, estimated: DurationEstimate
 ) -> PlanRow:
-    """Return a plan row of `number` runs of the point of `run`."""
+    """Return the plan's row for several runs of a configuration.
+
+    Args:
+        run: One of the runs.
+        number: How many runs; it may be an expected value.
+        feasibility: Whether they are to do.
+        reason: Why.
+        estimated: The expected time of a run.
+    """
     spec, shape, duration_s = run.spec, run.spec.point.geometry, estimated.duration_s
     price, all_s = run.usd_per_node_hour, number * duration_s
     return PlanRow(
@@ -293,68 +339,28 @@ def _row(
     )
 
 
-def estimate(
-    spec: RunSpec, config: Config, runs_dir: Path, short: RunSpec | None = None
-) -> Estimate:
-    """How long a planned run takes.
-
-    The median of the point's own valid runs, else a projection from the runs of `short`, the same
-    training with `stop_after_steps` or fewer epochs; else the time limit: an upper bound. Nothing
-    is scaled from other points: the start and the compilation do not shrink with the epochs, and
-    the time of a step depends on nodes and batch, as this workflow measures.
-    """
-    if made := list(records_of(spec, runs_dir)):
-        source = f"measured, {count(len(made), 'run')}"
-        steps = [each.short_run.steps for each in made if each.short_run]
-        if spec.recipe.stop_after_steps == AUTO and steps:
-            source += f" of up to {max(steps):,} steps"
-        return Estimate(statistics.median(each.phases.wall_time_s for each in made), source)
-    records = records_of(short, runs_dir) if short else ()
-    shorts = (step_estimates.as_short_run(record, spec.recipe.epochs) for record in records)
-    found = map(step_estimates.projected, shorts)
-    if times_s := [whole.phases.wall_time_s for whole in found if whole is not None]:
-        number = count(len(times_s), "short run")
-        return Estimate(statistics.median(times_s), f"projected, {number}")
-    return Estimate(60.0 * config.platforms[spec.point.platform].runtime_min, TIME_LIMIT)
-
-
-def records_of(spec: RunSpec, runs_dir: Path) -> Iterator[RunRecord]:
-    """Yield the valid records of a planned run's point, with any seed."""
-    requested = {**spec.parameters, "seed": None}
-    for path in sorted((runs_dir / spec.point.path).glob(f"repeat=*/*/{run_record.RECORD}")):
-        try:
-            record = run_record.read(path)
-        except run_record.RecordError:
-            continue
-        if record is None or not record.is_valid or record.axes.point != spec.point:
-            continue
-        # the last attempt of a resumed run trained only a part
-        if record.resumed is None and {**record.parameters, "seed": None} == requested:
-            yield record
-
-
-def _cost_of(
+def _cost_search(
     search: StudySearch,
     first: Mapping[Point, PlannedRun],
-    takes: Mapping[Point, Estimate],
+    durations: RunDurations,
     repeated: Mapping[Point, int],
     chosen: Set[Point],
 ) -> SearchCost:
-    """Return what a search costs.
+    """Return the cost of a search.
 
     Args:
         search: The search, with its finished runs.
-        first: A planned run of each point.
-        takes: How long a run of each point takes.
-        repeated: How many finished runs of each point are rerun.
-        chosen: The points on the chosen clusters.
+        first: Configuration → one of its planned runs.
+        durations: The expected times of runs.
+        repeated: Configuration → number of finished runs that are rerun.
+        chosen: The configurations on the chosen clusters.
     """
     from tfscaling.search import study_searches
 
     prices = {point: run.usd_per_node_hour for point, run in first.items()}
     made, points = search.made, search.all_points
     next_runs = {points[name]: runs for name, runs in search.decision.wanted.items()}
-    node_hours = {point: point.nodes * takes[point].duration_s for point in made}
+    node_hours = {point: point.nodes * durations.estimate(point).duration_s for point in made}
 
     expected = study_searches.expected_runs(search, prices)
     wanted: dict[str, Mapping[Point, float]] = {
@@ -371,81 +377,17 @@ def _cost_of(
     }
 
     def total_of(runs: Mapping[Point, float]) -> Total:
-        return total([_row(first[p], number, RUNS, "", takes[p]) for p, number in runs.items()])
+        rows = ((first[p], number, durations.estimate(p)) for p, number in runs.items())
+        return sum_rows(
+            [_plan_row(run, number, RUNS, "", estimate) for run, number, estimate in rows]
+        )
 
     costs = {kind: total_of(runs) for kind, runs in wanted.items()}
     return SearchCost(search.planned.work, costs, frozenset(made), total_of(further))
 
 
-def refusal(
-    config: Config,
-    planned: Manifest,
-    runs_dir: Path,
-    sources: Sources = (),
-    forced: frozenset[str] = frozenset(),
-) -> str | None:
-    """Return why the runs still to do may not be started: the first problem, or None.
-
-    Without budget and deadline no record is read. The arguments are as in `make`, and the sources
-    of the configuration.
-    """
-    if config.budget == Budget() and not TIME_LIMITS & config.question.given.keys():
-        return None
-    made = make(config, planned, runs_dir, forced)
-    problems = budget_problems(config, made, sources)
-    problems += deadline_problems(config, made, sources)
-    return next(iter(problems), None)
-
-
-def deadline_problems(config: Config, made: Plan, sources: Sources = ()) -> list[str]:
-    """One line for each limit of time that is over before any run still to do begins to train."""
-    rule = f"runs took at least {made.startup_s:.3g} s before they began to train; allowed: more"
-    return [
-        problem(["question", "limits", name, "at_most"], limit.at_most, rule, sources)
-        for name, limit in config.question.given.items()
-        if name in TIME_LIMITS and limit.value < made.startup_s
-    ]
-
-
-def budget_problems(config: Config, made: Plan, sources: Sources = ()) -> list[str]:
-    """Return one line for each key of the budget that the estimate exceeds or cannot meet.
-
-    Searches count with their expected runs, which may be exceeded.
-    """
-    sums, budget = total(made.runs), config.budget
-    searched = {point for each in made.searches for point in each.points}
-    others = total([row for row in made.runs if row.point not in searched])
-    parts = [others, *(each.to_do for each in made.searches)]
-    cost_usd = 0.0 if sums.unpriced else sum(part.cost_usd for part in parts)
-    node_hours = sum(part.node_hours for part in parts)
-    which = f"the {sums.runs} runs still to do are estimated at"
-    if made.searches:
-        which = "the runs still to do, with the expected runs of searches, are estimated at"
-    found = []
-    if budget.usd is not None and sums.unpriced:
-        name = sums.unpriced[0]
-        needed = f"needs the price of platform {name}, which has runs to do"
-        reason = f"budget.usd {budget.usd:g} {needed}"
-        found.append(problem(["platforms", name, "usd_per_node_hour"], None, reason, sources))
-    for key, limit, unit, value in (
-        ("usd", budget.usd, "US dollars", cost_usd),
-        ("node_hours", budget.node_hours, "node-hours", node_hours),
-    ):
-        if limit is None or round(value, 6) <= limit:
-            continue
-        estimated = math.ceil(round(100 * value, 6)) / 100
-        reason = (
-            f"{which} {estimated:.2f} {unit} "
-            f"(`snakemake plan` lists them); allowed: {estimated:.2f} or more, null for no "
-            "budget, or fewer runs in the grid"
-        )
-        shown = int(limit) if limit.is_integer() else limit
-        found.append(problem(["budget", key], shown, reason, sources))
-    return found
-
-
-def submitted(rows: Iterable[PlanRow], config: Config, how: Submission) -> list[PlanRow]:
-    """Return the rows with the `submission` of their runs."""
+def add_submission(rows: Iterable[PlanRow], config: Config, how: Submission) -> list[PlanRow]:
+    """Return the rows with the way in which their runs are submitted."""
     return [
         row
         if row.runs is None

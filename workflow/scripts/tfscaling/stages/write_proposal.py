@@ -17,7 +17,7 @@ from statistics import median
 import pandas as pd
 
 from tfscaling.conclusions import shown
-from tfscaling.conclusions.answers.answer import answer
+from tfscaling.conclusions.answers.answer import answer_questions
 from tfscaling.conclusions.evidence import Study, group_by_task, task_name
 from tfscaling.conclusions.headline import WORDS
 from tfscaling.estimation.samples import SUPPORTED
@@ -30,7 +30,14 @@ from tfscaling.stages.study_folder import StudyFolder
 from tfscaling.study.config_types import OWN_STRATEGY, WORK_AXES, Comparison, Config
 from tfscaling.study.run_spec import Point
 from tfscaling.tables import display
-from tfscaling.tables.display import TextTable, cell, count, point_name, rounded, varying
+from tfscaling.tables.display import (
+    TextTable,
+    count,
+    format_cell,
+    format_value,
+    point_name,
+    varying_axes,
+)
 from tfscaling.tables.row_types import PointRow
 from tfscaling.tables.row_values import is_known, is_projected, point_of
 
@@ -151,14 +158,14 @@ def _series(rows: Sequence[PointRow]) -> Iterator[str]:
         ordered = sorted(points, key=lambda row: (row.gpus_per_node, row.nodes))
         cells = [
             [
-                *(cell(name, row) for name in COLUMNS),
-                rounded(row.nodes * row.execution_time_s / 3600, None),
+                *(format_cell(name, row) for name in COLUMNS),
+                format_value(row.nodes * row.execution_time_s / 3600, None),
                 _link(point_of(row)),
             ]
             for row in ordered
         ]
         columns = [*COLUMNS.values(), "node-hours", "records"]
-        yield display.markdown(TextTable.of(title, columns, cells), level=3)
+        yield display.to_markdown(TextTable.from_rows(title, columns, cells), level=3)
 
 
 def _link(point: Point) -> str:
@@ -167,8 +174,8 @@ def _link(point: Point) -> str:
 
 def requests(study: Study, config: Config) -> Iterator[Request]:
     """Yield one request per question: for what its answer names, if it names anything."""
-    vary = [axis for axis in varying(study.points) if axis not in WORK_AXES]
-    for found in answer(study):
+    vary = [axis for axis in varying_axes(study.points) if axis not in WORK_AXES]
+    for found in answer_questions(study):
         if found.leader is None:
             continue
         row, goal = found.leader.row, found.goal

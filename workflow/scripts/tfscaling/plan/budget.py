@@ -1,0 +1,78 @@
+"""Whether the runs still to do keep the budget and the limits of time, by their costed plan."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+from tfscaling.plan import costed_plan
+from tfscaling.plan.costed_plan import Plan, sum_rows
+from tfscaling.study.config_types import Budget, Config
+from tfscaling.study.config_validation import Sources, problem
+from tfscaling.study.manifest import Manifest
+
+#: Metrics whose limit a run may miss by its start-up alone.
+TIME_LIMITS = {"execution_time_s", "time_with_queue_s"}
+
+
+def find_refusal(
+    config: Config,
+    planned: Manifest,
+    runs_dir: Path,
+    sources: Sources = (),
+    forced: frozenset[str] = frozenset(),
+) -> str | None:
+    """Return why Slurm would refuse jobs of these configurations; "" if it accepts all."""
+    if config.budget == Budget() and not TIME_LIMITS & config.question.given.keys():
+        return None
+    made = costed_plan.make_plan(config, planned, runs_dir, forced)
+    problems = budget_problems(config, made, sources)
+    problems += deadline_problems(config, made, sources)
+    return next(iter(problems), None)
+
+
+def deadline_problems(config: Config, made: Plan, sources: Sources = ()) -> list[str]:
+    """Return a line for each limit of time that start-up alone exceeds for all runs to do."""
+    rule = f"runs took at least {made.startup_s:.3g} s before they began to train; allowed: more"
+    return [
+        problem(["question", "limits", name, "at_most"], limit.at_most, rule, sources)
+        for name, limit in config.question.given.items()
+        if name in TIME_LIMITS and limit.value < made.startup_s
+    ]
+
+
+def budget_problems(config: Config, made: Plan, sources: Sources = ()) -> list[str]:
+    """Return a line for each key of the budget that the plan exceeds or that has no estimate.
+
+    Searches count with their expected number of runs, which may be exceeded.
+    """
+    sums, budget = sum_rows(made.runs), config.budget
+    searched = {point for each in made.searches for point in each.points}
+    others = sum_rows([row for row in made.runs if row.point not in searched])
+    parts = [others, *(each.to_do for each in made.searches)]
+    cost_usd = 0.0 if sums.unpriced else sum(part.cost_usd for part in parts)
+    node_hours = sum(part.node_hours for part in parts)
+    which = f"the {sums.runs} runs still to do are estimated at"
+    if made.searches:
+        which = "the runs still to do, with the expected runs of searches, are estimated at"
+    found = []
+    if budget.usd is not None and sums.unpriced:
+        name = sums.unpriced[0]
+        needed = f"needs the price of platform {name}, which has runs to do"
+        reason = f"budget.usd {budget.usd:g} {needed}"
+        found.append(problem(["platforms", name, "usd_per_node_hour"], None, reason, sources))
+    for key, limit, unit, value in (
+        ("usd", budget.usd, "US dollars", cost_usd),
+        ("node_hours", budget.node_hours, "node-hours", node_hours),
+    ):
+        if limit is None or round(value, 6) <= limit:
+            continue
+        estimated = math.ceil(round(100 * value, 6)) / 100
+        reason = (
+            f"{which} {estimated:.2f} {unit} "
+            f"(`snakemake plan` lists them); allowed: {estimated:.2f} or more, null for no "
+            "budget, or fewer runs in the grid"
+        )
+        shown = int(limit) if limit.is_integer() else limit
+        found.append(problem(["budget", key], shown, reason, sources))
+    return found
