@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from project import Project
+from project import REPOSITORY, Project
 from tfscaling.study import grid
 from tfscaling.study.manifest import Manifest
 
@@ -125,6 +125,78 @@ def test_what_would_change_the_measurement_is_refused(
     assert done.returncode == 1
     assert all(word in done.stdout for word in words), done.stdout
     assert not project.files_of_runs("run.json")
+
+
+def test_replace_workflow_config_merges_the_files_that_are_given(project: Project) -> None:
+    """All files of --configfile count, a later one more, and --config most."""
+    platforms = yaml.safe_load((project.folder / "config/platforms.yaml").read_text())
+    laptop, cpus = platforms["platforms"]["laptop"], random.randint(2, 64)
+    project.overlay({**SLEEP, "study": "alone", "seed": 1})
+    (project.folder / "site.yaml").write_text(yaml.safe_dump({"platforms": {"laptop": laptop}}))
+    later = {"platforms": {"laptop": {"cpus_per_node": cpus}}, "seed": 2}
+    (project.folder / "later.yaml").write_text(yaml.safe_dump(later))
+    written = "results/alone/details/config.json"
+    project.snakemake(
+        written, "--replace-workflow-config", "--config", "seed=3",
+        config=["site.yaml", "overlay.yaml", "later.yaml"],
+    )  # fmt: skip
+    found = json.loads((project.folder / written).read_text())
+    assert [*found["platforms"]] == ["laptop"] and found["seed"] == 3
+    assert found["platforms"]["laptop"]["cpus_per_node"] == cpus
+
+
+#: The workflow as a module, whose rule train the outer workflow changes.
+MODULE = """
+import yaml
+
+
+module scaling:
+    snakefile:
+        "{snakefile}"
+    config:
+        yaml.safe_load(open("overlay.yaml"))
+
+
+use rule * from scaling as scaling_*
+
+
+use rule train from scaling as scaling_train with:
+    {change}
+"""
+
+
+def module(project: Project, change: str) -> str:
+    """Write a Snakefile with the module, and return its path."""
+    project.overlay(CLUSTER)
+    path = project.folder / "Snakefile"
+    path.write_text(MODULE.format(snakefile=REPOSITORY / "Snakefile", change=change))
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "replaced"),
+    [("resources: runtime=7", "nodes"), ("resources: nodes=3, tasks=3, gres='gpu:1'", "runtime")],
+)
+def test_a_module_that_replaces_the_resources_of_runs_is_refused(
+    change: str, replaced: str, project: Project
+) -> None:
+    snakefile = module(project, change)
+    done = project.snakemake("scaling_all", "--dry-run", snakefile=snakefile, check=False)
+    assert done.returncode == 1
+    assert "rule scaling_train: `with: resources:`" in done.stdout, done.stdout
+    assert replaced in done.stdout and "--set-resources scaling_train:" in done.stdout
+
+
+def test_a_module_may_change_what_is_no_request_and_resources_by_the_option(
+    project: Project,
+) -> None:
+    minutes = random.randint(2, 999)
+    options = ("--set-resources", f"scaling_train:runtime={minutes}")
+    snakefile = module(project, "priority: 7")
+    project.snakemake("scaling_plan", *options, profile="slurm", snakefile=snakefile)
+    rows = project.table("results/main/details/plan.csv")
+    assert len(rows) == 4
+    assert all(f" -t {minutes} " in row["submission"] for row in rows), rows
 
 
 def test_replace_workflow_config_leaves_only_the_given_files(project: Project) -> None:
