@@ -146,4 +146,4 @@ class SweepStart:
                 "of the first one; leave it out"
             )
         points = dict.fromkeys(spec.point for spec in self.jobs.records_to_do().values())
-        yield preflight.refusal(points, self.config, self.submission)
+        yield preflight.find_refusal(points, self.config, self.submission)
