@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import random
+from statistics import median
 
 import pytest
 from measured import around, measured
-from tfscaling.estimation.intervals import ratio_interval
+from tfscaling.estimation.intervals import CONFIDENCE, ratio_interval
 from tfscaling.estimation.samples import (
     INCONCLUSIVE,
     NOT_MEASURED,
@@ -18,6 +20,8 @@ from tfscaling.estimation.samples import (
 from tfscaling.page.plot_quality import pareto_set
 from tfscaling.tables.row_values import point_of
 from tfscaling.tables.run_samples import read_samples
+
+TIME = "execution_time_s"
 
 
 def compared(
@@ -105,6 +109,30 @@ def test_what_the_table_shows_as_open_is_not_supported() -> None:
     assert found is not None and found.interval is not None
     assert found.support == INCONCLUSIVE
     assert found.interval[0] <= tables[0] and tables[1] <= found.interval[1]
+
+
+@pytest.mark.parametrize("comparisons", [1, 3, 20])
+def test_an_interval_spans_the_estimates_and_the_resampled_medians(
+    comparisons: int, dice: random.Random
+) -> None:
+    """Page and documents describe it as the union of both intervals and the ratio."""
+    own, other = (
+        [level * math.exp(dice.gauss(0, dice.uniform(0.01, 0.3))) for _ in range(runs)]
+        for level, runs in ((10.0, dice.randint(6, 12)), (dice.uniform(8, 14), 6))
+    )
+    comparison, runs, _ = measured({("east", 1): own, ("east", 2): other})
+    points = [point_of(row) for row in comparison.to_dict("records")]
+    samples = read_samples(runs)
+    tail = (1 - CONFIDENCE) / 2 / comparisons
+    low, high = samples.estimate_configurations(TIME, points).difference_interval(0, 1, tail)
+    resampled = ratio_interval(other, own)
+    assert resampled is not None
+    ends = [math.exp(low), math.exp(high), *resampled, median(other) / median(own)]
+    backwards = ratio_interval(own, other)
+    assert backwards is not None
+    ends += [1 / end for end in backwards]
+    (found,) = samples.compare_pairs(TIME, [(points[0], points[1])], comparisons)
+    assert found is not None and found.interval == pytest.approx((min(ends), max(ends)))
 
 
 @pytest.mark.parametrize(

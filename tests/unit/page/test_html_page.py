@@ -158,3 +158,11 @@ def test_published_values_stand_beside_the_measured_ones_with_verdicts() -> None
     assert table.cells["accuracy_verdict"].tolist() == ["outside", "not measured"]
     assert table.cells["runs"].tolist() == ["2", "0"]
     assert "source a paper" in table.above
+
+
+@pytest.mark.parametrize(("words", "is_in_badge"), [(5, True), (30, False)])
+def test_a_long_explanation_is_a_sentence_below_the_badge(words: int, is_in_badge: bool) -> None:
+    sure = f"Because {'so ' * words}few."
+    row = {"work": None, "text": "Use 1 node.", "sure": sure, "badge": "supported"}
+    (shown,) = html_page.headlines(pd.DataFrame([row]))
+    assert ("few" in shown.badge) == is_in_badge and (shown.more == sure) != is_in_badge

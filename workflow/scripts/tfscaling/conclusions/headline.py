@@ -50,7 +50,7 @@ class HeadlineRow(msgspec.Struct):
         work: Name of the question; empty if the study has a single one.
         text: The sentence.
         sure: Explanation of the support; may be empty.
-        badge: Level of support, one of estimates.WEAKEST_FIRST.
+        badge: Level of support, one of samples.WEAKEST_FIRST.
     """
 
     work: str = ""

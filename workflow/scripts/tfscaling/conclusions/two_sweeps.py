@@ -1,6 +1,6 @@
 """Comparison with another study (`compare_with`): which configurations became slower or faster.
 
-The times of both sweeps are estimated together (`tables.estimates`), and each configuration is
+The times of both sweeps are estimated together (`estimation.estimates`), and each configuration is
 compared with itself in the other sweep. "Slower" and "faster" are tests by Holm (1979): the
 smallest p-value must be below the m-th part of the error rate, the next below the (m-1)-th part,
 and so on to the first that is not. All intervals hold together by Bonferroni, and "same" follows

@@ -204,22 +204,30 @@ class ShownHeadline(NamedTuple):
     Attributes:
         support: Level of support.
         badge: Displayed text: the support explained, or for too few runs the explanation alone.
+        more: An explanation that is too long for the badge, as a sentence; empty without one.
     """
 
     work: str
     text: str
     support: str
     badge: str
+    more: str = ""
+
+
+#: Characters of the longest explanation in a badge.
+_BADGE_MAX = 60
 
 
 def headlines(table: pd.DataFrame) -> list[ShownHeadline]:
     """Return the headlines of the page."""
     found = []
     for row in to_rows(HeadlineRow, table):
-        badge = row.badge
-        if sure := row.sure.removesuffix("."):
+        badge, more = row.badge, ""
+        if len(row.sure) > _BADGE_MAX:
+            more = row.sure
+        elif sure := row.sure.removesuffix("."):
             badge = sure if row.badge == TOO_FEW else f"{row.badge}: {sure[0].lower()}{sure[1:]}"
-        found.append(ShownHeadline(row.work, row.text, row.badge, badge))
+        found.append(ShownHeadline(row.work, row.text, row.badge, badge, more))
     return found
 
 

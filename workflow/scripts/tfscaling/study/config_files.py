@@ -19,6 +19,9 @@ from yaml.constructor import ConstructorError
 from tfscaling.study.config_validation import ConfigError, RawConfig, Sources, plain
 
 _TAG = "tag:yaml.org,2002:"
+#: The largest file in bytes, and most lists and mappings in each other: libyaml's composer would
+#: take all memory, or overflow its stack and end Python.
+BYTES_MAX, DEPTH_MAX = 4_000_000, 100
 #: Kind of a plain value → its form, and the characters with which it begins.
 _FORMS = {
     "null": (r"~|null|Null|NULL|", ["~", "n", "N", ""]),
@@ -84,6 +87,20 @@ def _check_keys(node: yaml.Node, seen: set[int], above: tuple[int, ...] = ()) ->
         _check_keys(value, seen, (*above, id(node)))
 
 
+def _check_depth(text: str) -> None:
+    """Raise ConstructorError for the first value that more than DEPTH_MAX others contain."""
+    depth = 0
+    event: Any  # libyaml's marks have a type of their own
+    for event in yaml.parse(text, Loader=_Loader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if depth > DEPTH_MAX:
+            rule = f"more than {DEPTH_MAX} lists or mappings in each other"
+            raise ConstructorError(None, None, rule, event.start_mark)
+
+
 def merge(sources: Sources) -> dict[str, Any]:
     """Merge configurations: mappings key by key; of other values the last one is taken.
 
@@ -118,16 +135,20 @@ def read(name: str | Path) -> RawConfig:
         ConfigError: If the file cannot be read, is empty, not UTF-8, or no YAML; with the line.
     """
     try:
-        text = Path(name).read_bytes().decode("utf-8-sig")
-        content = _Loader(text).get_single_data()
+        with Path(name).open("rb") as file:
+            encoded = file.read(BYTES_MAX + 1)
     except OSError as error:
         raise ConfigError(f"{name}: cannot be read: {error.strerror}") from None
+    if len(encoded) > BYTES_MAX:
+        raise ConfigError(f"{name}: larger than allowed: {BYTES_MAX:,} bytes")
+    try:
+        text = encoded.decode("utf-8-sig")
+        _check_depth(text)
+        content = _Loader(text).get_single_data()
     except UnicodeDecodeError as error:
         line, byte = error.object.count(b"\n", 0, error.start) + 1, error.object[error.start]
         rule = f"not UTF-8: byte {byte:#04x}; save the file in the encoding UTF-8"
         raise ConfigError(f"{name}: line {line}: {rule}") from None
-    except RecursionError:
-        raise ConfigError(f"{name}: not valid YAML: too many lists in each other") from None
     except (ValueError, yaml.YAMLError) as error:
         mark = getattr(error, "problem_mark", None)
         where = f"line {mark.line + 1}: " if mark else ""
