@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 
 from tfscaling.conclusions import clouds, what_holds_back
+from tfscaling.conclusions.answers.efficiency import OF_TRAINING
 from tfscaling.conclusions.clouds import CloudRow
 from tfscaling.conclusions.evidence import Exclusion, Study, remark
 from tfscaling.conclusions.shown import render, sentence
@@ -25,7 +26,8 @@ from tfscaling.record.metrics import METRICS, NAN, QUALITY
 from tfscaling.study.config_types import LINE_AXES
 from tfscaling.study.run_spec import Point
 from tfscaling.tables import row_values
-from tfscaling.tables.display import axis_text, listed, point_name, varying
+from tfscaling.tables.comparison import OTHER_WORK, ideal_share
+from tfscaling.tables.display import axis_text, listed, point_name, times, varying
 from tfscaling.tables.estimates import (
     CONFIDENCE,
     INCONCLUSIVE,
@@ -126,7 +128,7 @@ def table(study: Study) -> pd.DataFrame:
     lines = list(_lines(study))
     points = {point_of(row) for line in lines for row in line.points}
     found = [*_scaling(lines, study), *_quality(lines, study.samples)]
-    found += _stragglers(study, points)
+    found += [*_weak_scaling(lines, study), *_stragglers(study, points)]
     found += _clouds(clouds.compare_clouds(study), study)
     return frame(Finding, found)
 
@@ -271,6 +273,50 @@ def _is_beaten(together: Estimates, index: int, tail: float) -> bool:
     later = np.arange(index + 1, len(together.location))
     ahead = together.location[index] - together.location[later]
     return bool((ahead > together.half_width(later, index, tail)).any())
+
+
+def _weak_scaling(lines: Sequence[Line], study: Study) -> Iterator[Finding]:
+    """Yield findings about the throughput per replica on the most nodes of each line.
+
+    Only lines whose work grows with the nodes have one, or all with a limit of the efficiency.
+    """
+    rows_of = {point_of(row).path: row for row in study.points}
+    pairs: list[tuple[Line, PointRow, PointRow]] = []
+    for line in lines:
+        grown = [row for row, why in line.ineligible if why.reason.startswith(OTHER_WORK)]
+        rows = [
+            row
+            for row in (*line.points, *grown)
+            if is_known(row.weak_scaling_efficiency) and row.baseline_point != point_of(row).path
+        ]
+        if rows and (grown or OF_TRAINING in study.question.limits):
+            row = max(rows, key=lambda row: row.nodes)
+            pairs.append((line, row, rows_of[str(row.baseline_point)]))
+    points = [(point_of(base), point_of(row)) for _, row, base in pairs]
+    metric = "throughput_examples_per_s"
+    made = sum(all(study.samples.has_enough(metric, p) for p in pair) for pair in points)
+    differences = study.samples.differences(metric, points, max(1, made))
+    for (line, row, base), found in zip(pairs, differences, strict=True):
+        if found is not None and found.ratio is not None:
+            own = _per_replica(found, ideal_share(row, base))
+            values = {"first": base, "share": times(own)}
+            yield line.finding("weak scaling", own.support, made, rows=[row], found=own, **values)
+
+
+def _per_replica(found: Difference, share: float) -> Difference:
+    """Return how many times the baseline's throughput a replica has.
+
+    Args:
+        found: How many times the configuration's throughput the baseline has.
+        share: Replicas of the baseline over replicas of the configuration.
+    """
+    assert found.ratio, "throughputs have a ratio"
+    if found.interval is None:
+        return Difference(share / found.ratio, None, found.support)
+    low, high = (share / end if end > 0 else math.inf for end in reversed(found.interval))
+    return Difference(
+        share / found.ratio, (low, high), INCONCLUSIVE if low <= 1 <= high else SUPPORTED
+    )
 
 
 def _gain(found: Difference) -> Difference | None:

@@ -23,6 +23,7 @@ from tfscaling.record.run_states import RERUN_STALE, RunState
 from tfscaling.study import platforms
 from tfscaling.study.run_spec import Point
 from tfscaling.tables.comparison import OTHER_WORK
+from tfscaling.tables.display import duration_text
 from tfscaling.tables.estimates import SUPPORTED
 from tfscaling.tables.row_types import columns
 from tfscaling.tables.row_values import by_point, is_known, is_projected, point_of
@@ -164,7 +165,7 @@ def _repeats(study: Study) -> Iterator[Found]:
             costs = (platforms.run_cost_usd(study.prices[p], p.nodes, s) for p, s in all_s.items())
             hours = sum(n * p.nodes * durations_s[p] / 3600 for p, n in more.items())
             usd, total_s = sum(map(number, costs)), sum(all_s.values())
-            named = {"repeats": repeats, "duration": _about(total_s)}
+            named = {"repeats": repeats, "duration": duration_text(total_s)}
             yield Step("repeats", "", sum(more.values()), total_s, hours, usd), named
 
 
@@ -185,13 +186,6 @@ def _repeated(asked: Answer, is_short: bool) -> Iterator[Point]:
             is_projected(each.row) or not is_short
         ):
             yield each.point
-
-
-def _about(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} seconds"
-    minutes = seconds / 60
-    return f"{minutes:.0f} minutes" if minutes < 90 else f"{minutes / 60:.1f} hours"
 
 
 def _startup(study: Study) -> Iterator[Found]:

@@ -141,6 +141,14 @@ def value(metric: str, row: Cells, is_for_many: bool = True) -> str:
     return f"{text}, projected" if is_projected(row) and metric in OF_WHOLE else text
 
 
+def duration_text(seconds: float) -> str:
+    """Format a duration: `75 seconds`, `42 minutes` or `2.6 hours`."""
+    if seconds < 90:
+        return f"{seconds:.0f} seconds"
+    minutes = seconds / 60
+    return f"{minutes:.0f} minutes" if minutes < 90 else f"{minutes / 60:.1f} hours"
+
+
 def one_line(text: str) -> str:
     """Return text without line breaks."""
     return " ".join(text.split())

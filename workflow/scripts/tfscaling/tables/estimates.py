@@ -205,8 +205,8 @@ MODE_SHARE = 0.25
 RANGE_RUNS = 4
 #: Runs are never taken to scatter less than this: a fraction of the value.
 SCATTER_MIN = 0.005
-#: Metrics with a price as a factor, which may be zero.
-COSTS_BY_PRICE = {"cost_usd", "cost_to_target_usd", "energy_usd", "energy_kg_co2"}
+#: Metrics with a price or a number of GPUs as a factor, which may be zero.
+COSTS_BY_PRICE = {"cost_usd", "cost_to_target_usd", "gpu_hours", "energy_usd", "energy_kg_co2"}
 #: The effect of a block is known if at least this many points ran in it.
 BLOCK_POINTS_MIN = 4
 

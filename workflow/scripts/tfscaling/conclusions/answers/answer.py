@@ -80,4 +80,5 @@ def _answer_by_goal(study: Study, task: Task, goal: str) -> Answer:
         reported=reported,
         startup=details.find_startup(found),
         trade_off=details.find_trade_off(found),
+        all_trainings=details.sum_trainings(leader, study.question.trainings),
     )

@@ -16,7 +16,7 @@ from tfscaling.search.study_searches import StudySearch
 from tfscaling.study.config_types import Limit
 from tfscaling.study.run_spec import Point
 from tfscaling.tables.comparison import OF_ALL_RUNS
-from tfscaling.tables.display import listed
+from tfscaling.tables.display import duration_text, listed, rounded
 from tfscaling.tables.estimates import CONFIDENCE, Difference
 from tfscaling.tables.row_types import PointRow
 from tfscaling.tables.row_values import NOT_MEASURED, point_of
@@ -136,6 +136,35 @@ class TradeOff:
 
 
 @dataclass(frozen=True)
+class AllTrainings:
+    """What all trainings of a question take with the leader: the medians of a run times `number`.
+
+    Attributes:
+        number: How many trainings, one after the other.
+        time_s: Their execution time, without waits in the queue.
+        node_hours: Their node-hours, failed attempts included.
+        cost_usd: Their cost in US dollars; None without a price.
+        intervals: Intervals of these values by name; the interval of the median times `number`.
+    """
+
+    number: int
+    time_s: float
+    node_hours: float
+    cost_usd: float | None
+    intervals: Mapping[str, tuple[float, float]]
+
+    def __str__(self) -> str:
+        """Return the values as a sentence."""
+        hours = rounded(self.node_hours, None, *self.intervals.get("node_hours", ()))
+        usd = rounded(self.cost_usd, None, *self.intervals.get("cost_usd", ()))
+        cost = f", {usd} US dollars" if self.cost_usd is not None else ""
+        time = duration_text(self.time_s)
+        return (
+            f"All {self.number} trainings, one after the other: {time}, {hours} node-hours{cost}."
+        )
+
+
+@dataclass(frozen=True)
 class Answer:
     """The answer to one question by one goal.
 
@@ -163,6 +192,7 @@ class Answer:
         search: The search that decided.
         startup: Where start-up is more than half of the leader's time.
         trade_off: What the leader of a goal of time costs more than a slower configuration.
+        all_trainings: What all trainings take with the leader; None for a single one.
         repeats: Runs of each configuration that may settle what is open; None: more do not help.
         statuses: How many runs have which status, of a question without a valid run.
         other_goals: The same question by the other goals: what the recommended one costs.
@@ -190,6 +220,7 @@ class Answer:
     search: StudySearch | None = None
     startup: StartUp | None = None
     trade_off: TradeOff | None = None
+    all_trainings: AllTrainings | None = None
     repeats: int | None = None
     statuses: Mapping[str, int] | None = None
     other_goals: tuple[Answer, ...] = ()

@@ -10,15 +10,16 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from tfscaling.conclusions.answers import efficiency
 from tfscaling.conclusions.answers.answer_types import Answer, Candidate, State
 from tfscaling.conclusions.answers.goals import ENERGY, WITH_QUEUE
 from tfscaling.conclusions.evidence import Study, Task, remark
 from tfscaling.record.metrics import QUALITY
 from tfscaling.record.run_states import RunState
-from tfscaling.study.config_types import Limit
+from tfscaling.study.config_types import EFFICIENCIES, Limit
 from tfscaling.tables.comparison import OF_ALL_RUNS, all_at_target
 from tfscaling.tables.display import point_name, value, varying
-from tfscaling.tables.estimates import CONFIDENCE, Samples, count_beyond_limit, keeps_limit
+from tfscaling.tables.estimates import CONFIDENCE, count_beyond_limit, keeps_limit
 from tfscaling.tables.row_types import PointRow
 from tfscaling.tables.row_values import (
     is_known,
@@ -80,7 +81,7 @@ def judge_candidates(study: Study, task: Task, asked: Answer) -> Iterator[Candid
     for each in found:
         if each.state == State.COMPARED and limits:
             other_parts = lacking_energy_parts(each.row, measured) if ENERGY in limits else ""
-            each = _judge_limits(each, samples, limits, error, other_parts)
+            each = _judge_limits(study, each, limits, error, other_parts)
         if each.state == State.COMPARED:
             each = _judge_value(each, goal, parts)
         if each.state == State.COMPARED and not samples.has_enough(goal, each.point):
@@ -92,18 +93,28 @@ def judge_candidates(study: Study, task: Task, asked: Answer) -> Iterator[Candid
 
 
 def _judge_limits(
-    each: Candidate, samples: Samples, limits: Mapping[str, Limit], error: float, other_parts: str
+    study: Study, each: Candidate, limits: Mapping[str, Limit], error: float, other_parts: str
 ) -> Candidate:
     """Return the candidate with its state by the limits: compared if it is shown to keep all.
 
     Args:
+        study: The evidence.
         each: The configuration.
-        samples: The values of its runs.
         limits: Limits of the question by column.
         error: Error rate of each limit, one-sided.
         other_parts: Parts whose energy the measurements of others include, and its own do not.
     """
-    values = {name: samples.measured(each.point, name) for name in limits}
+    samples = study.samples
+    ratios = {
+        name: efficiency.judge(study, each.row, name, limit, error)
+        for name, limit in limits.items()
+        if name in EFFICIENCIES
+    }
+    for name, verdict in ratios.items():
+        if verdict.unknown:
+            reason = f"no {metric_of(name, each.row).title}: {verdict.unknown}"
+            return replace(each, state=State.OPEN, reason=reason)
+    values = {name: samples.measured(each.point, name) for name in limits if name not in ratios}
     if lacking := [name for name, own in values.items() if not own]:
         title = metric_of(lacking[0], each.row).title
         is_short = is_projected(each.row) and lacking[0] == QUALITY
@@ -112,22 +123,28 @@ def _judge_limits(
     statuses = samples.statuses(each.point)
     has_endless = statuses[RunState.DIVERGED] or statuses[RunState.DOES_NOT_FIT]
     judged = {
-        name: (values[name], limit, error, samples.projection_error(each.point, name))
-        for name, limit in limits.items()
+        name: (own, limits[name], error, samples.projection_error(each.point, name))
+        for name, own in values.items()
     }
     planned = statuses.total()
-    missed = tuple(n for n, own in judged.items() if is_closed(count_beyond_limit(*own), planned))
+    is_missed = {n: is_closed(count_beyond_limit(*own), planned) for n, own in judged.items()}
+    is_missed |= {name: verdict.is_missed for name, verdict in ratios.items()}
     is_part = {ENERGY} if other_parts else set()
-    undecided = tuple(
-        name
+    is_kept = {
+        name: not has_endless and name not in is_part and keeps_limit(*own)
         for name, own in judged.items()
-        if name not in missed and (has_endless or name in is_part or not keeps_limit(*own))
-    )
+    }
+    is_kept |= {name: verdict.is_kept for name, verdict in ratios.items()}
+    missed = tuple(name for name in limits if is_missed[name])
+    undecided = tuple(name for name in limits if not is_missed[name] and not is_kept[name])
     if not missed + undecided:
-        return replace(each, kept_runs=min(map(len, values.values())))
+        runs = [*map(len, values.values()), *(verdict.runs for verdict in ratios.values())]
+        return replace(each, kept_runs=min((n for n in runs if n is not None), default=None))
     words = "misses a limit" if missed else "is not shown to keep a limit"
+    notes = {name: f" ({verdict.note})" for name, verdict in ratios.items() if verdict.note}
     against = [
-        _limit_text(name, each.row, limits[name], other_parts) for name in missed or undecided
+        _limit_text(name, each.row, limits[name], other_parts) + notes.get(name, "")
+        for name in missed or undecided
     ]
     return replace(
         each,

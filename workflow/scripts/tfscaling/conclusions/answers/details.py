@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tfscaling.conclusions.answers.answer_types import Answer, Candidate, StartUp, TradeOff
+from tfscaling.conclusions.answers.answer_types import (
+    AllTrainings,
+    Answer,
+    Candidate,
+    StartUp,
+    TradeOff,
+)
 from tfscaling.conclusions.answers.goals import TIME
 from tfscaling.record.metrics import QUALITY
 from tfscaling.study.config_types import Limit
@@ -41,8 +47,9 @@ def report_leader(
         if not is_known(row[name]):
             continue
         metric, shown = metric_of(name, row), value(name, row)
-        interval = median_interval(samples.measured(leader.point, name))
-        if interval and f"{name}_low" not in row:
+        has_ends = f"{name}_low" in row
+        interval = None if has_ends else median_interval(samples.measured(leader.point, name))
+        if interval:
             shown = f"{rounded(row[name], metric.digits, *interval)} {metric.unit}".rstrip()
         text = f"{metric.title} {shown}"
         if limit := limits.get(name):
@@ -86,3 +93,22 @@ def find_trade_off(asked: Answer) -> TradeOff | None:
         if 1 <= time <= _TIMES_MAX and cost <= 1 - _SAVING_MIN:
             return TradeOff(each, time, cost, is_priced)
     return None
+
+
+def sum_trainings(leader: Candidate, number: int) -> AllTrainings | None:
+    """Return what this many trainings take with the leader.
+
+    None for a single training, and if its time is not known.
+    """
+    row = leader.row
+    if number == 1 or not is_known(row.execution_time_s):
+        return None
+    names = ("execution_time_s", "node_hours", "cost_usd")
+    ends = {name: (row[f"{name}_low"], row[f"{name}_high"]) for name in names}
+    return AllTrainings(
+        number,
+        number * row.execution_time_s,
+        number * row.node_hours,
+        number * row.cost_usd if is_known(row.cost_usd) else None,
+        {name: (number * a, number * b) for name, (a, b) in ends.items() if is_known(a)},
+    )

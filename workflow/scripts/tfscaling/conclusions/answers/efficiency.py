@@ -1,0 +1,158 @@
+"""Limits of scaling efficiency: a ratio of a configuration's runs to the runs of its baseline.
+
+The rule is the rule of other limits (`run_counts.RULE`): every run keeps the limit and the interval
+of the mean is inside it. The baseline's own error counts too. Every run is compared with that end
+of the interval of the baseline's median which makes the statement harder, and the interval of the
+mean is of the ratio. How often the statements are false: benchmarks/efficiency.py.
+
+Start-up is not scaling. A configuration misses a limit of `scaling_efficiency` only if its training
+without start-up misses the limit, too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import scipy
+
+from tfscaling.conclusions.evidence import Study
+from tfscaling.record.run_states import RunState
+from tfscaling.study.config_types import Limit
+from tfscaling.study.run_spec import Point
+from tfscaling.tables.comparison import ideal_share
+from tfscaling.tables.display import three_digits
+from tfscaling.tables.estimates import RUNS_FOR_INTERVAL, median_interval
+from tfscaling.tables.row_types import PointRow
+from tfscaling.tables.row_values import is_known, point_of
+from tfscaling.tables.run_counts import is_closed
+
+#: The efficiency of the whole run, and of training without start-up.
+OF_RUN, OF_TRAINING = "scaling_efficiency", "weak_scaling_efficiency"
+#: Efficiency → the metric of runs behind it.
+_METRICS = {OF_RUN: "execution_time_s", OF_TRAINING: "throughput_examples_per_s"}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What runs show about a limit of an efficiency.
+
+    Attributes:
+        unknown: Why the efficiency is not known; empty if it is.
+        is_missed: Whether the runs show that the configuration misses the limit.
+        is_kept: Whether they show that it keeps the limit.
+        runs: Number of its runs that were compared; None for the baseline itself.
+        note: What a sentence about a limit that is not kept adds to the value.
+    """
+
+    unknown: str = ""
+    is_missed: bool = False
+    is_kept: bool = False
+    runs: int | None = None
+    note: str = ""
+
+
+def judge(study: Study, row: PointRow, name: str, limit: Limit, error: float) -> Verdict:
+    """Return what the runs of a configuration and of its baseline show about a limit.
+
+    Args:
+        study: The evidence.
+        row: The configuration.
+        name: The efficiency, one of `config_types.EFFICIENCIES`.
+        limit: Its limit, an `at_least`.
+        error: Error rate, one-sided.
+    """
+    if row.baseline_point == point_of(row).path:
+        return Verdict(is_kept=True)
+    base = next((r for r in study.points if point_of(r).path == row.baseline_point), None)
+    if reason := _why_unknown(study, row, base, name):
+        return Verdict(reason)
+    assert base is not None, "a configuration with an efficiency has a baseline"
+    values, of_base = (_seconds(study, each, name) for each in (row, base))
+    share = ideal_share(row, base)
+    most = share / limit.value
+    statuses = study.samples.statuses(point_of(row))
+    shared_error = math.hypot(
+        *(study.samples.projection_error(point_of(each), _METRICS[OF_RUN]) for each in (row, base))
+    )
+    is_missed = is_closed(count_beyond(values, of_base, most), statuses.total())
+    notes = []
+    if len(of_base) < RUNS_FOR_INTERVAL:
+        notes.append(f"{len(of_base)} runs of its baseline, {row.baseline}")
+    if name == OF_RUN and is_known(row.steady_state_speedup):
+        notes.append(f"{three_digits(row.steady_state_speedup * share)} without start-up")
+        training, training_of_base = (_seconds(study, each, OF_TRAINING) for each in (row, base))
+        is_missed &= is_closed(count_beyond(training, training_of_base, most), statuses.total())
+    endless = (RunState.DIVERGED, RunState.DOES_NOT_FIT)
+    has_endless = any(
+        study.samples.statuses(point_of(each))[state] for each in (row, base) for state in endless
+    )
+    is_kept = not has_endless and keeps(values, of_base, most, error, shared_error)
+    return Verdict("", is_missed, is_kept and not is_missed, len(values), "; ".join(notes))
+
+
+def keeps(
+    values: Sequence[float],
+    of_base: Sequence[float],
+    most: float,
+    error: float,
+    shared_error: float = 0.0,
+) -> bool:
+    """Return whether runs show that they take at most `most` times as long as the baseline's.
+
+    Args:
+        values: Seconds of the runs; fewer than RUNS_FOR_INTERVAL show nothing.
+        of_base: Seconds of the runs of the baseline; fewer than RUNS_FOR_INTERVAL show nothing.
+        most: The highest ratio that keeps the limit.
+        error: Error rate of the interval of the mean ratio, one-sided.
+        shared_error: Standard error of all values together, as a fraction.
+    """
+    runs = min(len(values), len(of_base))
+    if runs < RUNS_FOR_INTERVAL:
+        return False
+    lowest, _ = median_interval(of_base) or (0.0, 0.0)
+    logs = [np.log(np.asarray(each)) for each in (values, of_base)]
+    errors = (float(each.std(ddof=1)) / math.sqrt(len(each)) for each in logs)
+    half_width = float(scipy.special.stdtrit(runs - 1, 1 - error))
+    half_width *= math.hypot(*errors, shared_error)
+    ratio = float(logs[0].mean() - logs[1].mean()) + half_width
+    return bool(max(values) <= most * lowest and ratio <= math.log(most))
+
+
+def count_beyond(values: Sequence[float], of_base: Sequence[float], most: float) -> int:
+    """Return how many runs take more than `most` times as long as the baseline surely does.
+
+    Args:
+        values: Seconds of the runs.
+        of_base: Seconds of the baseline's runs; fewer than RUNS_FOR_INTERVAL show nothing.
+        most: The highest ratio that keeps the limit.
+    """
+    interval = median_interval(of_base)
+    return 0 if interval is None else sum(value > most * interval[1] for value in values)
+
+
+def _seconds(study: Study, row: PointRow, name: str) -> list[float]:
+    """Return the seconds of each run that the efficiency is a ratio of, in all or per example."""
+    values = study.samples.measured(point_of(row), _METRICS[name])
+    if name == OF_RUN:
+        return values
+    return [1 / rate for rate in values if rate > 0]
+
+
+def _why_unknown(study: Study, row: PointRow, base: PointRow | None, name: str) -> str:
+    """Return why a configuration has no efficiency; "" if it has one."""
+    if base is None:
+        return f"it has no baseline: {row.baseline}"
+    point: Point = point_of(base)
+    if why := study.excluded.get(point):
+        return f"its baseline, {row.baseline}: {why.reason}"
+    if base.status == "excluded":
+        return f"its baseline, {row.baseline}: {base.reason}"
+    if is_known(row[name]):
+        return ""
+    for whose, each in (("its baseline", base), ("it", row)):
+        if not _seconds(study, each, name):
+            return f"{whose} reports no {'time' if name == OF_RUN else 'throughput'} that counts"
+    return "it does not do the same work as its baseline"
