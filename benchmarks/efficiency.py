@@ -22,9 +22,9 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(REPOSITORY / "workflow/scripts"), str(REPOSITORY / "benchmarks")]
 
 from special_cases import ERROR, Array, Cell, Dice, Rates, is_missed, simulate  # noqa: E402
-from tfscaling.conclusions.answers.efficiency import count_beyond, keeps  # noqa: E402
+from tfscaling.conclusions.answers.efficiency import keeps, misses  # noqa: E402
 from tfscaling.tables.estimates import CONFIDENCE  # noqa: E402
-from tfscaling.tables.run_counts import KEPT_RUNS, is_closed, missed_at_most  # noqa: E402
+from tfscaling.tables.run_counts import KEPT_RUNS, missed_at_most  # noqa: E402
 
 #: Name → times of runs with a scatter (a fraction): shape (configurations, runs).
 SHAPES: dict[str, Callable[[tuple[int, int], float, Dice], Array]] = {
@@ -76,8 +76,9 @@ def missed(
     own = SHAPES[shape]((configurations, runs), scatter, dice)
     of_base = SHAPES[shape]((1, base), scatter, dice)[0].tolist()
     most = quantile(shape, scatter, 1 - missed_at_most(KEPT_RUNS)) / quantile(shape, scatter, 0.5)
-    found = [is_closed(count_beyond(each.tolist(), of_base, most), runs) for each in own]
-    harder = [is_closed(count_beyond(each.tolist(), of_base, 1 / MARGIN), runs) for each in own]
+    error = (1 - CONFIDENCE) / 2 / configurations
+    found = [misses(each.tolist(), of_base, most, runs, error) for each in own]
+    harder = [misses(each.tolist(), of_base, 1 / MARGIN, runs, error) for each in own]
     return Rates(any(found), all(harder))
 
 

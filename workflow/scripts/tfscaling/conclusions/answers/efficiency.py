@@ -77,14 +77,15 @@ def judge(study: Study, row: PointRow, name: str, limit: Limit, error: float) ->
     shared_error = math.hypot(
         *(study.samples.projection_error(point_of(each), _METRICS[OF_RUN]) for each in (row, base))
     )
-    is_missed = is_closed(count_beyond(values, of_base, most), statuses.total())
+    planned = statuses.total()
+    is_missed = misses(values, of_base, most, planned, error, shared_error)
     notes = []
     if len(of_base) < RUNS_FOR_INTERVAL:
         notes.append(f"{len(of_base)} runs of its baseline, {row.baseline}")
     if name == OF_RUN and is_known(row.steady_state_speedup):
         notes.append(f"{three_digits(row.steady_state_speedup * share)} without start-up")
         training, training_of_base = (_seconds(study, each, OF_TRAINING) for each in (row, base))
-        is_missed &= is_closed(count_beyond(training, training_of_base, most), statuses.total())
+        is_missed &= misses(training, training_of_base, most, planned, error, shared_error)
     endless = (RunState.DIVERGED, RunState.DOES_NOT_FIT)
     has_endless = any(
         study.samples.statuses(point_of(each))[state] for each in (row, base) for state in endless
@@ -109,28 +110,57 @@ def keeps(
         error: Error rate of the interval of the mean ratio, one-sided.
         shared_error: Standard error of all values together, as a fraction.
     """
-    runs = min(len(values), len(of_base))
-    if runs < RUNS_FOR_INTERVAL:
+    if (ratio := _ratio(values, of_base, error, shared_error)) is None:
         return False
     lowest, _ = median_interval(of_base) or (0.0, 0.0)
+    return max(values) <= most * lowest and ratio[1] <= math.log(most)
+
+
+def misses(
+    values: Sequence[float],
+    of_base: Sequence[float],
+    most: float,
+    planned: int,
+    error: float,
+    shared_error: float = 0.0,
+) -> bool:
+    """Return whether runs show that they take more than `most` times as long as the baseline's.
+
+    Args:
+        values: Seconds of the runs; fewer than RUNS_FOR_INTERVAL show nothing.
+        of_base: Seconds of the runs of the baseline; fewer than RUNS_FOR_INTERVAL show nothing.
+        most: The highest ratio that keeps the limit.
+        planned: How many runs of the configuration are planned.
+        error: Error rate of the interval of the mean ratio, one-sided.
+        shared_error: Standard error of all values together, as a fraction.
+    """
+    if (ratio := _ratio(values, of_base, error, shared_error)) is None:
+        return False
+    _, highest = median_interval(of_base) or (0.0, math.inf)
+    beyond = sum(value > most * highest for value in values)
+    return is_closed(beyond, planned) and ratio[0] > math.log(most)
+
+
+def _ratio(
+    values: Sequence[float], of_base: Sequence[float], error: float, shared_error: float
+) -> tuple[float, float] | None:
+    """Return the interval of the mean logarithm of a ratio; None for too few runs.
+
+    Args:
+        values: Seconds of the runs.
+        of_base: Seconds of the runs of the baseline.
+        error: Error rate of each end.
+        shared_error: Standard error of all values together, as a fraction.
+    """
+    runs = min(len(values), len(of_base))
+    if runs < RUNS_FOR_INTERVAL:
+        return None
     logs = [np.log(np.asarray(each)) for each in (values, of_base)]
     errors = (float(each.std(ddof=1)) / math.sqrt(len(each)) for each in logs)
     half_width = float(scipy.special.stdtrit(runs - 1, 1 - error))
     half_width *= math.hypot(*errors, shared_error)
-    ratio = float(logs[0].mean() - logs[1].mean()) + half_width
-    return bool(max(values) <= most * lowest and ratio <= math.log(most))
-
-
-def count_beyond(values: Sequence[float], of_base: Sequence[float], most: float) -> int:
-    """Return how many runs take more than `most` times as long as the baseline surely does.
-
-    Args:
-        values: Seconds of the runs.
-        of_base: Seconds of the baseline's runs; fewer than RUNS_FOR_INTERVAL show nothing.
-        most: The highest ratio that keeps the limit.
-    """
-    interval = median_interval(of_base)
-    return 0 if interval is None else sum(value > most * interval[1] for value in values)
+    middle = float(logs[0].mean() - logs[1].mean())
+    return middle - half_width, middle + half_width
 
 
 def _seconds(study: Study, row: PointRow, name: str) -> list[float]:
