@@ -28,12 +28,12 @@ sys.path.insert(0, str(SCRIPTS))
 
 from tfscaling.cluster import resolver  # noqa: E402
 from tfscaling.datasets.catalogue import Arrays  # noqa: E402
+from tfscaling.estimation.intervals import ratio_interval  # noqa: E402
 from tfscaling.launch.launchers import LAUNCHERS, Request  # noqa: E402
 from tfscaling.study import acceptance, config_validation  # noqa: E402
 from tfscaling.study.config_types import MPI_STRATEGY  # noqa: E402
 from tfscaling.study.registries import Registries  # noqa: E402
 from tfscaling.study.run_spec import RunSpec  # noqa: E402
-from tfscaling.tables.estimates import ratio_interval  # noqa: E402
 from tfscaling.train import rank, strategies  # noqa: E402
 from tfscaling.train.all_reduce import Trainer  # noqa: E402
 from tfscaling.train.models import MODELS  # noqa: E402

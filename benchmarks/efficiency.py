@@ -23,8 +23,8 @@ sys.path[:0] = [str(REPOSITORY / "workflow/scripts"), str(REPOSITORY / "benchmar
 
 from special_cases import ERROR, Array, Cell, Dice, Rates, is_missed, simulate  # noqa: E402
 from tfscaling.conclusions.answers.efficiency import keeps, misses  # noqa: E402
-from tfscaling.tables.estimates import CONFIDENCE  # noqa: E402
-from tfscaling.tables.run_counts import KEPT_RUNS, missed_at_most  # noqa: E402
+from tfscaling.estimation.intervals import CONFIDENCE  # noqa: E402
+from tfscaling.estimation.run_counts import KEPT_RUNS, missed_at_most  # noqa: E402
 
 #: Name → times of runs with a scatter (a fraction): shape (configurations, runs).
 SHAPES: dict[str, Callable[[tuple[int, int], float, Dice], Array]] = {

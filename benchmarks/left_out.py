@@ -24,14 +24,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "workflow/scripts")
 from tfscaling.conclusions.answers.answer import answer
 from tfscaling.conclusions.answers.answer_types import Answer
 from tfscaling.conclusions.evidence import Study
+from tfscaling.estimation.run_counts import is_closed, missed_at_most
+from tfscaling.estimation.samples import SUPPORTED
 from tfscaling.record.run_states import RunState
 from tfscaling.study.config_types import Limit, Platform, Question
 from tfscaling.study.manifest import Manifest
 from tfscaling.tables import table_files
 from tfscaling.tables.comparison import comparison_table
-from tfscaling.tables.estimates import SUPPORTED
 from tfscaling.tables.row_types import RunRow
-from tfscaling.tables.run_counts import is_closed, missed_at_most
 
 Dice = np.random.Generator
 #: Most false answers of a cell.

@@ -45,8 +45,8 @@ from tfscaling.search.interim import (  # noqa: E402
     lacking,
 )
 from tfscaling.study.config_types import SHORT_RUNS_MAX, Limit, Search  # noqa: E402
-from tfscaling.tables.estimates import Samples  # noqa: E402
 from tfscaling.tables.row_types import PointRow  # noqa: E402
+from tfscaling.tables.run_samples import read_samples  # noqa: E402
 from tfscaling.tables.table_files import typed  # noqa: E402
 
 Array = np.ndarray
@@ -377,7 +377,7 @@ class Grid:
             self._runs[count] = self._table(true.nodes)
         runs = self._runs[count].assign(execution_time_s=time_s[:, :FULL_REPEATS].ravel())
         rows = typed(PointRow, runs[runs["repeat"] == 1])
-        found = contest(METRIC, rows, Samples(runs), INDIFFERENCE)
+        found = contest(METRIC, rows, read_samples(runs), INDIFFERENCE)
         regret = true.regret(found.taken.nodes - 1)
         others = np.delete(true.time_s, found.taken.nodes - 1)
         has_false_claim = found.is_best and bool(regret > 0 or others.min() <= true.time_s.min())

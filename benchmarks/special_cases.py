@@ -22,12 +22,13 @@ from scipy.stats import beta
 REPOSITORY = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPOSITORY / "workflow/scripts"))
 
+from tfscaling.estimation.samples import SUPPORTED  # noqa: E402
 from tfscaling.plan import queue_waits  # noqa: E402
 from tfscaling.record.run_record import StepBlock  # noqa: E402
 from tfscaling.record.step_estimates import estimate_step_after_change  # noqa: E402
 from tfscaling.study.run_spec import Point  # noqa: E402
-from tfscaling.tables.estimates import SUPPORTED, Samples  # noqa: E402
 from tfscaling.tables.row_values import points_of  # noqa: E402
+from tfscaling.tables.run_samples import read_samples  # noqa: E402
 from tfscaling.tables.steady_epochs import steady_place  # noqa: E402
 
 Array = np.ndarray
@@ -104,7 +105,7 @@ def falling_epochs(fall: str, epochs: int, repeats: int, scatter: float, dice: D
         return Rates(False, False)
     runs = runs_table({TIME: np.array(times), "projection_error_s": np.array(errors)})
     falls, flat = points(runs)
-    (found,) = Samples(runs).differences(TIME, [(falls, flat)], 1)
+    (found,) = read_samples(runs).differences(TIME, [(falls, flat)], 1)
     assert found is not None
     assert found.ratio is not None
     is_sure = found.support == SUPPORTED
@@ -215,7 +216,7 @@ def zero_prices(free: int, priced: int, repeats: int, scatter: float, dice: Dice
     times_s = 100 * np.exp(scatter * dice.standard_normal(shape) + 0.1 * np.arange(repeats))
     price = np.where(np.arange(shape[0]) < free, 0.0, 0.01)[:, None]
     runs = runs_table({COST: times_s * price})
-    own, samples = points(runs), Samples(runs)
+    own, samples = points(runs), read_samples(runs)
     bounds = samples.estimates(COST, own).may_be_worse(0.05 / len(own), range(free))
     pairs = [(own[0], other) for other in own[1:]]
     found = samples.differences(COST, pairs, len(pairs))

@@ -36,6 +36,13 @@ def fences(text: str) -> list[Fence]:
     return [Fence(found[2], found[3]) for found in _FENCE.finditer(text)]
 
 
+def timings(text: str) -> dict[str, str]:
+    """Return the files of timings that the configurations of a page name, which it shows."""
+    names = re.findall(r"^timings: (\S+\.csv)$", text, re.MULTILINE)
+    shown = (fence.text for fence in fences(text) if fence.language == "csv")
+    return dict(zip(names, shown, strict=False))
+
+
 def links(text: str) -> Iterator[str]:
     """Targets of links and images, without those in code."""
     for found in _LINK.finditer(_CODE.sub("", _FENCE.sub("", text))):

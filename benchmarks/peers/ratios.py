@@ -29,7 +29,8 @@ import pandas as pd
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import measured_page
-from tfscaling.tables import estimates, table_files
+from tfscaling.estimation import intervals
+from tfscaling.tables import table_files
 
 #: The peers that a training is compared with, by recipe.
 PUBLISHED, PYTORCH = "legacy_fit", "pytorch"
@@ -144,11 +145,11 @@ def reached(target: Target, found: Trainings) -> tuple[str, ...]:
     if above is None or below is None:
         return (str(target.workers), name, target.beside, asked, "", "not measured")
     shown = times(above.step_ms, below.step_ms)
-    interval = estimates.ratio_interval(above.step_ms, below.step_ms)
+    interval = intervals.ratio_interval(above.step_ms, below.step_ms)
     return (str(target.workers), name, target.beside, asked, shown, verdict(target, interval))
 
 
-def verdict(target: Target, interval: estimates.Interval | None) -> str:
+def verdict(target: Target, interval: intervals.Interval | None) -> str:
     """Return whether a ratio reaches the target: open unless its whole interval is on one side."""
     if interval is None:
         return "open"
@@ -161,7 +162,7 @@ def verdict(target: Target, interval: estimates.Interval | None) -> str:
 
 def measured(values: Sequence[float], digits: int) -> str:
     """Format the median, with its interval if there are enough runs."""
-    interval = estimates.median_interval(values)
+    interval = intervals.median_interval(values)
     shown = f"{median(values):.{digits}f}"
     if interval is None:
         return shown
@@ -175,7 +176,7 @@ def times(numerators: Sequence[float] | None, denominators: Sequence[float] | No
     if numerators is denominators:
         return "1"
     shown = f"{median(numerators) / median(denominators):.2f}"
-    interval = estimates.ratio_interval(numerators, denominators)
+    interval = intervals.ratio_interval(numerators, denominators)
     return shown if interval is None else f"{shown} ({interval[0]:.2f}–{interval[1]:.2f})"
 
 

@@ -7,7 +7,7 @@ With --measure NAME: the runs themselves, which are kept next to this file, and 
 
 INPUTS   runs.csv, epochs.csv and config.yaml of kept pages, in folders next to this file, the
          demo's as `make demo` wrote them; studies/repeats/runs.csv;
-         resources/published_results.csv; config/; studies/; Chromium
+         config/; studies/; Chromium
 OUTPUTS  <page>/report.html, tables and plots below --folder; <page>-<width>.png next to this file;
          or <page>.html in the folder of --examples; with --samples the pages of SAMPLES
 """
@@ -37,10 +37,8 @@ from tfscaling.stages import write_page  # noqa: E402
 from tfscaling.stages import write_tables as stages  # noqa: E402
 from tfscaling.stages.study_folder import StudyFolder  # noqa: E402
 from tfscaling.study import acceptance, config_files, config_validation  # noqa: E402
-from tfscaling.study.config_types import POINT_AXES  # noqa: E402
-from tfscaling.study.platforms import run_cost_usd  # noqa: E402
 from tfscaling.study.registries import Registries  # noqa: E402
-from tfscaling.tables import runs_table, table_files  # noqa: E402
+from tfscaling.tables import runs_table, table_files, timings  # noqa: E402
 from tfscaling.tables.row_types import RunRow  # noqa: E402
 from tfscaling.tables.row_values import point_of  # noqa: E402
 from tfscaling.train.models import MODELS  # noqa: E402
@@ -63,16 +61,17 @@ _WINDOW_MIN = 500
 class Example(NamedTuple):
     """A study whose page is made here, with `changes` of keys at the top level of its overlay.
 
-    `runs` returns the study's table of runs; before, the table has all runs as missing. `epochs` is
-    a kept table of epochs.
+    `runs` returns the study's table of runs; before, the table has all runs as missing, or those of
+    its file of timings. `epochs` is a kept table of epochs. `base` is a file before the overlay.
     """
 
     overlay: Path
     changes: dict[str, Any]
-    runs: Callable[[StudyFolder], pd.DataFrame]
+    runs: Callable[[StudyFolder], pd.DataFrame] | None = None
     epochs: Path | None = None
     #: The folder in which custom models are found.
     project: Path = ROOT
+    base: Path | None = None
 
 
 def kept_runs(path: Path) -> Callable[[StudyFolder], pd.DataFrame]:
@@ -85,20 +84,6 @@ def kept_runs(path: Path) -> Callable[[StudyFolder], pd.DataFrame]:
         return study.read("runs")
 
     return kept
-
-
-def published_runs(study: StudyFolder) -> pd.DataFrame:
-    """Return a run of each configuration with its published results, at today's price."""
-    axes = [name for name in POINT_AXES if name != "recipe"]
-    published = table_files.read_table(ROOT / "resources/published_results.csv").set_index(axes)
-    rows = []
-    for run, row in zip(study.manifest.runs, study.read("runs").to_dict("records"), strict=True):
-        found = published.loc[tuple(row[axis] for axis in axes)]
-        cost_usd = run_cost_usd(run.usd_per_node_hour, row["nodes"], found["execution_time_s"])
-        values = found[["execution_time_s", "loss", "accuracy"]].to_dict()
-        values["examples_trained"] = DATASETS[found["dataset"]].train_examples * found["epochs"]
-        rows.append({**row, **values, "status": "ok", "reason": "", "cost_usd": cost_usd})
-    return pd.DataFrame(rows)
 
 
 def searched_runs(study: StudyFolder) -> pd.DataFrame:
@@ -121,21 +106,9 @@ def kept_page(name: str, overlay: Path | None = None, project: Path = ROOT) -> E
     return Example(overlay or folder / "config.yaml", {}, runs, folder / "epochs.csv", project)
 
 
-_PUBLISHED = ROOT / "studies/published/config.yaml"
-_BLOCKS: Any = config_files.read(_PUBLISHED)["grid"]
 _REPEATS = ROOT / "studies/repeats/config.yaml"
 PUBLISHED = Example(
-    _PUBLISHED,
-    {
-        "grid": [{**block, "repeats": 1} for block in _BLOCKS],
-        "published": {},
-        "plots": {plot: {} for plot in ("execution_time", "speedup", "cost_time")},
-        "comparison": {
-            "title": "Published data of 2020: one run per configuration, nothing measured here",
-            "columns": ["execution_time_s", "speedup", "scaling_efficiency", "cost_usd", "loss"],
-        },
-    },
-    published_runs,
+    ROOT / "studies/published/timings.yaml", {}, base=ROOT / "studies/published/config.yaml"
 )
 #: Page → its study. Pictures are made of them.
 PAGES = {
@@ -238,21 +211,23 @@ def make(example: Example, folder: Path) -> Path:
 
 def _make(example: Example, folder: Path) -> Path:
     platforms = ("config/platforms.yaml", "provision/clouds/platforms.yaml")
-    files = (*(ROOT / file for file in platforms), example.overlay)
+    studies = filter(None, (example.base, example.overlay))
+    files = (*(ROOT / file for file in platforms), *studies)
     raw = config_files.merge([(str(path), config_files.read(path)) for path in files])
-    config = config_validation.validate({**raw, **example.changes})
+    config = config_validation.validate(timings.complete({**raw, **example.changes}))
     manifest = acceptance.plan(config, Registries(MODELS, STRATEGIES, DATASETS))
     study = StudyFolder(folder)
     study.details.mkdir(parents=True, exist_ok=True)
     (study.details / "config.json").write_bytes(msgspec.json.encode(config))
     manifest.write(study.details / "manifest.json")
-    stages.collect(study)  # no run has a record: all are missing
+    stages.collect(study)  # no run has a record: without a file of timings all are missing
     if example.epochs:
         texts = pd.read_csv(example.epochs, dtype=str, keep_default_na=False)
         texts.reindex(columns=list(runs_table.EPOCH_COLUMNS)).to_csv(
             study.table("epochs"), index=False
         )
-    table_files.write_csv(example.runs(study), study.table("runs"))
+    if example.runs:
+        table_files.write_csv(example.runs(study), study.table("runs"))
     for stage in (stages.compare, stages.analyse, write_page.page):
         stage(study)
     return folder / "report.html"

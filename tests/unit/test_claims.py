@@ -21,8 +21,8 @@ from tfscaling.conclusions import clouds, findings
 from tfscaling.conclusions.answers.answer import answers_by_goal
 from tfscaling.conclusions.answers.answer_types import Answer
 from tfscaling.conclusions.evidence import Study
+from tfscaling.estimation.samples import INCONCLUSIVE, SUPPORTED
 from tfscaling.study.config_types import Limit, Question
-from tfscaling.tables.estimates import INCONCLUSIVE, SUPPORTED
 
 FALSE_MAX = 0.05
 #: A rule that is wrong in 15 % of the sweeps exceeds FALSE_MAX in 98 % of such tests.

@@ -20,11 +20,11 @@ from project import REPOSITORY
 from snakemake_executor_plugin_slurm_sweep import queue
 from tfscaling.cluster import slurm_client
 from tfscaling.conclusions import forecast
+from tfscaling.estimation import intervals
+from tfscaling.estimation.run_counts import RULE
 from tfscaling.launch import heartbeat, supervisor
 from tfscaling.study import grid_checks
 from tfscaling.study.config_types import Comparison
-from tfscaling.tables import estimates
-from tfscaling.tables.run_counts import RULE
 
 PAGES = [str(path.relative_to(REPOSITORY)) for path in documents.pages()]
 OVERLAY = yaml.safe_load((REPOSITORY / "workflow/schemas/overlay.schema.yaml").read_text())
@@ -185,7 +185,7 @@ def test_every_how_to_has_a_test() -> None:
 #: Numbers up to six are words in prose.
 WORDS = ["no", "one", "two", "three", "four", "five", "six"]
 PAUSES = ", ".join(f"{pause_s:.0f}" for pause_s in slurm_client.PAUSES_S[:-1])
-RUNS = WORDS[estimates.RUNS_FOR_INTERVAL]
+RUNS = WORDS[intervals.RUNS_FOR_INTERVAL]
 SILENT_S, IDLE_S = f"{heartbeat.SILENT_S:.0f} s", f"{heartbeat.IDLE_S:.0f} s"
 #: (page, what it states with a constant of the code in it)
 FACTS = [

@@ -18,6 +18,7 @@ import yaml
 from builders import REGISTRIES, REPOSITORY
 from tfscaling.study import acceptance, config_files
 from tfscaling.study.config_validation import REFERENCE_FILES
+from tfscaling.tables import timings
 
 PRICE = {"usd_per_node_hour": 1.0, "price_date": "2026", "price_source": "a list"}
 PLATFORM = {"launcher": "srun", "nodes_max": 20, "cpus_per_node": 8, "gpus_per_node_max": 4}
@@ -44,7 +45,7 @@ def sources_of(page: str, block: str) -> list[tuple[str, dict[str, Any]]]:
     if page.startswith("docs/clouds/"):
         clouds = config_files.read(REPOSITORY / "provision/clouds/platforms.yaml")
         platforms["platforms"] |= clouds["platforms"]
-    if "grid" in content and "recipes" in content:
+    if "timings" in content or ("grid" in content and "recipes" in content):
         return [("config/platforms.yaml", platforms), ("block.yaml", content)]
     recipes = {
         name: {} if any(key.endswith("_batch_size") for key in recipe) else RECIPE
@@ -72,6 +73,8 @@ def write_files_of_reader(page: str, block: str) -> None:
         if first.startswith("# ") and first.endswith(".py"):
             Path(first[2:]).parent.mkdir(exist_ok=True)
             Path(first[2:]).write_text(other.text)
+    for name, rows in documents.timings((REPOSITORY / page).read_text()).items():
+        Path(name).write_text(rows)
     for folder in re.findall(r"compare_with: (\S+)", block):
         for name in REFERENCE_FILES:
             Path(folder, name).parent.mkdir(parents=True, exist_ok=True)
@@ -90,5 +93,6 @@ def test_a_block_is_planned(
     for absolute in ("/shared/envs/my-conda-env", "/data/mnist"):
         block = block.replace(absolute, sys.prefix)
     sources = sources_of(page, block)
-    _, manifest = acceptance.accept(config_files.merge(sources), REGISTRIES, sources)
+    merged = timings.complete(config_files.merge(sources))
+    _, manifest = acceptance.accept(merged, REGISTRIES, sources)
     assert manifest.runs

@@ -19,10 +19,10 @@ from tfscaling.conclusions import clouds, findings
 from tfscaling.conclusions.answers.answer import answers_by_goal
 from tfscaling.conclusions.answers.answer_types import Answer
 from tfscaling.conclusions.evidence import Study
+from tfscaling.estimation.samples import SUPPORTED
 from tfscaling.record import attempts
 from tfscaling.tables import runs_table, table_files
 from tfscaling.tables.comparison import comparison_table
-from tfscaling.tables.estimates import SUPPORTED
 
 #: Numbers of sets: each kind once and twice, and enough to count what is seldom wrong.
 SETS = [26, pytest.param(150, marks=pytest.mark.full)]

@@ -36,17 +36,22 @@ PACKAGES = {
     "datasets": allowed("files study record", "numpy"),
     "launch": allowed("files cluster study record"),
     "train": allowed("files cluster study record datasets launch", "numpy"),
-    "tables": allowed("files study record", "pandas numpy scipy"),
-    "conclusions": allowed("files study record tables search", "pandas numpy scipy"),
-    "search": allowed("study record tables", "pandas numpy scipy"),
+    "estimation": allowed("study record", "numpy scipy"),
+    "tables": allowed("files study record estimation", "pandas numpy scipy"),
+    "conclusions": allowed("files study record estimation tables search", "pandas numpy scipy"),
+    "search": allowed("study record estimation tables", "pandas numpy scipy"),
     "snakemake_adapter": allowed("study record", "msgspec"),
     "plan": allowed(
-        "files cluster study record tables conclusions search snakemake_adapter", "pandas"
+        "files cluster study record estimation tables conclusions search snakemake_adapter",
+        "pandas",
     ),
     "console": allowed("files study record plan"),
-    "page": allowed("files study record tables conclusions", "pandas numpy hostlist markupsafe"),
+    "page": allowed(
+        "files study record estimation tables conclusions", "pandas numpy hostlist markupsafe"
+    ),
     "stages": allowed(
-        "files study record tables conclusions search snakemake_adapter plan console page"
+        "files study record estimation tables conclusions search snakemake_adapter"
+        " plan console page"
     ),
 }
 HEAVY = ("tensorflow", "keras", "matplotlib")

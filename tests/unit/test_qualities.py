@@ -17,15 +17,17 @@ from rows import point, rows_of
 from tfscaling.conclusions import clouds, findings
 from tfscaling.conclusions.answers.answer import answers_by_goal
 from tfscaling.conclusions.evidence import Study
+from tfscaling.estimation.samples import SUPPORTED
 from tfscaling.page import plot_quality
 from tfscaling.page.plot_figure import Tables
+from tfscaling.page.plot_quality import pareto_set
 from tfscaling.record.rank_report import Epoch
 from tfscaling.study import config_validation, run_spec
 from tfscaling.study.manifest import Manifest
 from tfscaling.tables import comparison, data_warnings, runs_table, table_files
 from tfscaling.tables.comparison import comparison_table
-from tfscaling.tables.estimates import SUPPORTED, Samples, pareto_set
 from tfscaling.tables.row_values import point_of
+from tfscaling.tables.run_samples import read_samples
 
 ERROR = "test_mean_absolute_error"
 QUALITY = {"metric": ERROR, "direction": "lower", "unit": "min"}
@@ -268,7 +270,7 @@ def test_with_a_best_value_errors_are_compared(
         best or pytest.approx(math.nan, nan_ok=True)
     ] * 2
     pair = (point_of(rows[0]), point_of(rows[1]))
-    (found,) = Samples(made.runs).differences("quality", [pair], 1)
+    (found,) = read_samples(made.runs).differences("quality", [pair], 1)
     assert found is not None and found.ratio == pytest.approx(times, rel=1e-4)
     (choice,) = [c for c in answers_by_goal(made.study) if c.goal == "quality"]
     assert choice.point is not None and choice.point.nodes == taken

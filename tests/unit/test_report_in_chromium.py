@@ -22,6 +22,7 @@ addEventListener("securitypolicyviolation", (event) => blocked.push(event.blocke
 PROBE = """<script type="module">
 const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
 const root = document.documentElement;
+for (const details of document.querySelectorAll("details")) details.open = true;
 for (let i = 0; i < 100 && root.dataset.tables !== "active"; i++) await sleep(50);
 const region = document.querySelector(".interactive");
 const headers = [...region.querySelectorAll("thead th")];

@@ -134,6 +134,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
     for page in documents.pages():
+        for name, rows in documents.timings(page.read_text()).items():
+            (folder / name).write_text(rows)
         for fence in documents.fences(page.read_text()):
             if comment := re.match(r"# (\S+\.(py|yaml))\n", fence.text):
                 (folder / comment[1]).write_text(fence.text)

@@ -9,8 +9,8 @@ import pytest
 import timed_runs
 from project import Project
 from shared import made_once
+from tfscaling.estimation.run_counts import KEPT_RUNS
 from tfscaling.study.run_spec import RunSpec
-from tfscaling.tables.run_counts import KEPT_RUNS
 
 pytestmark = pytest.mark.full
 

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from project import QUICK, SMALL_MODEL, Project
 from tfscaling.conclusions.search_results import TAKEN
+from tfscaling.estimation.samples import INCONCLUSIVE, SUPPORTED
 from tfscaling.plan.extra_repeats import Round
 from tfscaling.record import run_record
 from tfscaling.record.attempts import ATTEMPTS_MAX, Cause, FailureReport
@@ -19,7 +20,6 @@ from tfscaling.search.interim import Decision, Reason
 from tfscaling.study.manifest import Manifest, PlannedRun
 from tfscaling.study.run_spec import RunSpec
 from tfscaling.tables import runs_table
-from tfscaling.tables.estimates import INCONCLUSIVE, SUPPORTED
 
 pytestmark = pytest.mark.full
 

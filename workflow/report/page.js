@@ -71,26 +71,41 @@ function activate(DataTable, region) {
   return table;
 }
 
-// A plot shows few lines; readers choose the others.
+// A plot shows few of its lines; readers choose which, in a list and by a click on the legend.
 function pickLines(figure) {
   const lines = Map.groupBy(figure.querySelectorAll("[data-line]"), (g) => g.dataset.line);
-  if (!lines.size) return;
+  if (lines.size < 2) return;
   const picker = document.createElement("details");
   const summary = document.createElement("summary");
-  summary.textContent = `More lines: ${lines.size}`;
   picker.className = "picker screen";
   picker.append(summary);
+  const boxes = new Map();
+  const count = () => {
+    const shown = [...boxes.values()].filter((box) => box.checked).length;
+    summary.textContent = `Lines: ${shown} of ${lines.size}`;
+  };
   for (const [name, groups] of lines) {
     const label = document.createElement("label");
     const box = document.createElement("input");
     box.type = "checkbox";
+    box.checked = groups[0].getAttribute("display") !== "none";
     box.addEventListener("change", () => {
       for (const group of groups) group.setAttribute("display", box.checked ? "inline" : "none");
+      count();
     });
     label.style.borderColor = getComputedStyle(groups[0].querySelector("path, use")).stroke;
     label.append(box, name);
     picker.append(label);
+    boxes.set(name, box);
   }
+  for (const entry of figure.querySelectorAll("[data-entry]")) {
+    const box = boxes.get(entry.dataset.entry);
+    if (!box) continue;
+    entry.classList.add("entry");
+    entry.addEventListener("click", () => box.click());
+    box.addEventListener("change", () => entry.classList.toggle("off", !box.checked));
+  }
+  count();
   figure.append(picker);
 }
 
@@ -108,7 +123,7 @@ function showAllInPrint(tables) {
   const lengths = new Map();
   addEventListener("beforeprint", () => {
     for (const details of document.querySelectorAll("details")) details.open = true;
-    for (const table of tables) {
+    for (const table of tables.values()) {
       lengths.set(table, table.page.len());
       table.page.len(-1).draw();
     }
@@ -139,5 +154,17 @@ DataTable.type("figure", {
     desc: missingLast((a, b) => b - a),
   },
 });
-showAllInPrint([...document.querySelectorAll(".interactive")].map((r) => activate(DataTable, r)));
+// Folded tables become interactive when they are unfolded: a large page opens quickly.
+const tables = new Map();
+function activateShown() {
+  for (const region of document.querySelectorAll(".interactive")) {
+    const isFolded = region.closest("details:not([open])");
+    if (!tables.has(region) && !isFolded) tables.set(region, activate(DataTable, region));
+  }
+}
+activateShown();
+for (const fold of document.querySelectorAll("details.fold")) {
+  fold.addEventListener("toggle", activateShown);
+}
+showAllInPrint(tables);
 document.documentElement.dataset.tables = "active";

@@ -66,7 +66,12 @@ REGISTRIES = Registries(
 )
 try:
     SOURCES = config_sources()
-    CONFIG, MANIFEST = acceptance.accept(overridden_configuration(), REGISTRIES, SOURCES)
+    MERGED = overridden_configuration()
+    if MERGED.get("timings"):
+        from tfscaling.tables import timings
+
+        MERGED = timings.complete(MERGED)
+    CONFIG, MANIFEST = acceptance.accept(MERGED, REGISTRIES, SOURCES)
     if CONFIG.published.path:
         from tfscaling.tables import published_results
 
@@ -99,18 +104,21 @@ IS_DRAWN = not {"--dag", "--filegraph"}.isdisjoint(sys.argv)
 IS_DELETING = any(word.startswith("--delete-a") for word in sys.argv)
 #: The folder of a run below results/runs.
 RUN = run_spec.run_path(grid.wildcards_of(MANIFEST.runs if IS_DRAWN else ()), "{parameters}")
-#: Runs by their folder, in the order in which they start.
-RUNS = {run.spec.path: run for run in grid.randomised(MANIFEST.runs, CONFIG.seed)}
+#: The runs that a sweep makes; none where a file has their times.
+TO_MAKE = () if CONFIG.timings else MANIFEST.runs
+#: These runs by their folder, in the order in which they start.
+RUNS = {run.spec.path: run for run in grid.randomised(TO_MAKE, CONFIG.seed)}
 PRIORITY = {path: len(RUNS) - place for place, path in enumerate(RUNS)}
 POINTS = dict.fromkeys(run.spec.point for run in MANIFEST.runs)
 #: Source files of custom functions and programs: a change regenerates the tables, and reruns none.
 USER_CODE = local(sorted({str(f) for r in MANIFEST.runs for f in user_code.of_run(r.spec).files()}))
 #: Name of prepared data → the specification of a run that reads it.
 PREPARED = {variants.data_of(run.spec): run.spec for run in MANIFEST.runs if run.spec.dataset}
-#: Files outside of `results`, to which a module's `prefix` does not apply: published results, and
-#: the tables of the study of `compare_with`.
+#: Files outside of `results`, to which a module's `prefix` does not apply: published results, the
+#: tables of the study of `compare_with`, and timings.
 PUBLISHED = local(CONFIG.published.path) if CONFIG.published.path else []
 REFERENCE = local(config_validation.reference_files(CONFIG))
+TIMINGS = local(CONFIG.timings) if CONFIG.timings else []
 
 
 wildcard_constraints:

@@ -38,7 +38,7 @@ def limit_runs_on_this_machine():
 def runs_to_do():
     """Which runs are to do. To be called when Snakemake builds its graph of jobs."""
     forced = JOBS.forced(START.rule)
-    return RunsToDo(CONFIG, MANIFEST.runs, Path(ROOT, "runs"), forced)
+    return RunsToDo(CONFIG, TO_MAKE, Path(ROOT, "runs"), forced)
 
 
 def restrict_umask():
@@ -53,7 +53,7 @@ def check_start_once():
     refuse_options()
     limit_runs_on_this_machine()
     refuse_beside_another()
-    if INVOCATION.is_dry_run and (refusal := START.beyond_budget()):
+    if INVOCATION.is_dry_run and RUNS and (refusal := START.beyond_budget()):
         raise WorkflowError(refusal)
     # what the user requests by `rerun: stale` or by name, and data of older code
     JOBS.force(map(JOBS.record, runs_to_do().repeated))
@@ -100,6 +100,8 @@ def plan_apart(wildcards):
     if not INVOCATION.is_main_process or not INVOCATION.builds_jobs:
         return []
     refuse_options()
+    if CONFIG.timings:
+        raise WorkflowError(f"nothing is to be planned: the times of all runs are in {CONFIG.timings}")
     restrict_umask()
     if INVOCATION.is_locked_by_another:
         sys.stdout.flush()

@@ -8,6 +8,7 @@ rule collect:
         manifest_stamp=rules.write_manifest.output.stamp,
         config=ancient(f"{DETAILS}/config.json"),  # of its keys only `export` counts here
         records=records_of_runs,
+        timings=TIMINGS,
         user_code=USER_CODE,  # runs of other code are stale
     output:
         **exported("parquet", {"parquet": f"{DETAILS}/runs.parquet"}),

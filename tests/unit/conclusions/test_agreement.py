@@ -19,6 +19,7 @@ from tfscaling.conclusions.decision import DecisionRow
 from tfscaling.conclusions.headline import HeadlineRow
 from tfscaling.conclusions.next_steps import Step
 from tfscaling.console.sweep_outcome import SweepOutcome
+from tfscaling.estimation.samples import SUPPORTED
 from tfscaling.page import html_page
 from tfscaling.plan import costed_plan
 from tfscaling.plan.retries import SlurmSweep
@@ -29,7 +30,6 @@ from tfscaling.study import config_validation
 from tfscaling.study.config_types import Config
 from tfscaling.study.manifest import Manifest, PlannedRun
 from tfscaling.tables import data_warnings
-from tfscaling.tables.estimates import SUPPORTED
 from tfscaling.tables.row_values import columns_of, is_known
 from tfscaling.tables.table_files import typed
 

@@ -17,20 +17,20 @@ from tfscaling.conclusions.answers.answer import answers_by_goal
 from tfscaling.conclusions.answers.answer_types import Answer
 from tfscaling.conclusions.contest import Contest, contest, preferred
 from tfscaling.conclusions.evidence import NO_MEMORY, Study
+from tfscaling.estimation.samples import (
+    INCONCLUSIVE,
+    NOT_COMPARED,
+    NOT_MEASURED,
+    SUPPORTED,
+    TOO_FEW,
+)
 from tfscaling.stages import write_tables as stages
 from tfscaling.study import platforms
 from tfscaling.study.config_types import Question
 from tfscaling.tables import data_warnings
 from tfscaling.tables.comparison import comparison_table
-from tfscaling.tables.estimates import (
-    INCONCLUSIVE,
-    NOT_COMPARED,
-    SUPPORTED,
-    TOO_FEW,
-    Samples,
-)
 from tfscaling.tables.row_types import PointRow
-from tfscaling.tables.row_values import NOT_MEASURED
+from tfscaling.tables.run_samples import read_samples
 from tfscaling.tables.table_files import typed
 
 TO_TARGET = "time_to_target_s"
@@ -322,7 +322,7 @@ Times = dict[tuple[str, int], list[float]]
 def contested(times: Times, indifference: float = 0.05) -> Contest:
     comparison, runs, _ = measured(times)
     rows = typed(PointRow, comparison)
-    return contest("execution_time_s", rows, Samples(runs), indifference)
+    return contest("execution_time_s", rows, read_samples(runs), indifference)
 
 
 def test_a_larger_indifference_decides_more() -> None:

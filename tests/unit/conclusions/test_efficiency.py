@@ -16,10 +16,11 @@ from tfscaling.conclusions.answers.answer import answer
 from tfscaling.conclusions.answers.answer_types import Answer, Candidate, State
 from tfscaling.conclusions.answers.efficiency import keeps, misses
 from tfscaling.conclusions.evidence import Study
+from tfscaling.estimation.intervals import RUNS_FOR_INTERVAL
+from tfscaling.estimation.run_counts import KEPT_RUNS
+from tfscaling.estimation.samples import INCONCLUSIVE, SUPPORTED
 from tfscaling.study.config_types import EFFICIENCIES, Limit, Question
 from tfscaling.tables.comparison import comparison_table
-from tfscaling.tables.estimates import INCONCLUSIVE, RUNS_FOR_INTERVAL, SUPPORTED
-from tfscaling.tables.run_counts import KEPT_RUNS
 
 OF_RUN, OF_TRAINING = EFFICIENCIES
 SEED = random.randrange(10**6)

@@ -9,8 +9,8 @@ import pytest
 from measured import NOTHING_PLANNED, around, measured
 from tfscaling.conclusions import evidence
 from tfscaling.conclusions.evidence import NO_MEMORY, Study
-from tfscaling.tables.estimates import Samples
 from tfscaling.tables.row_types import PointRow
+from tfscaling.tables.run_samples import read_samples
 from tfscaling.tables.table_files import typed
 
 DIFFERENT = "does not do the same work: its runs trained 576 to 1,024 examples"
@@ -80,7 +80,7 @@ def test_tables_without_these_columns_bar_nothing() -> None:
 def test_runs_that_diverged_or_failed_are_told() -> None:
     comparison, runs, _ = measured({("east", 1): around(1.0), ("east", 2): around(1.0, runs=5)})
     runs.loc[(runs["nodes"] == 1) & (runs["repeat"] <= 2), "status"] = "diverged"
-    samples = Samples(runs)
+    samples = read_samples(runs)
     one, two = typed(PointRow, comparison)
     assert evidence.remark(one, samples) == "2 of 6 runs diverged"
     assert evidence.remark(two, samples) == "1 of 6 runs failed"

@@ -16,19 +16,19 @@ from tfscaling.conclusions.answers.answer import answers_by_goal
 from tfscaling.conclusions.answers.answer_types import Answer, Candidate, State
 from tfscaling.conclusions.evidence import Study
 from tfscaling.conclusions.headline import HeadlineRow
+from tfscaling.estimation.intervals import CONFIDENCE
+from tfscaling.estimation.run_counts import KEPT_RUNS, missed_at_most
+from tfscaling.estimation.samples import (
+    INCONCLUSIVE,
+    NOT_COMPARED,
+    NOT_MEASURED,
+    SUPPORTED,
+    TOO_FEW,
+)
 from tfscaling.study.config_types import POINT_AXES, Limit, Question
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.data_warnings import LIMITED, SERIOUS, DataWarning
 from tfscaling.tables.display import value
-from tfscaling.tables.estimates import (
-    CONFIDENCE,
-    INCONCLUSIVE,
-    NOT_COMPARED,
-    SUPPORTED,
-    TOO_FEW,
-)
-from tfscaling.tables.row_values import NOT_MEASURED
-from tfscaling.tables.run_counts import KEPT_RUNS, missed_at_most
 from tfscaling.tables.table_files import typed
 
 

@@ -20,6 +20,8 @@ from tfscaling.conclusions import decision, headline, projection
 from tfscaling.conclusions.answers.answer import answers_by_goal
 from tfscaling.conclusions.evidence import Study
 from tfscaling.conclusions.projection import NO_INTERVAL, NOT_CHECKED, OUTSIDE, WITHIN
+from tfscaling.estimation.intervals import count_beyond_limit, keeps_limit
+from tfscaling.estimation.run_counts import KEPT_RUNS
 from tfscaling.plan import costed_plan
 from tfscaling.record import run_record, step_estimates
 from tfscaling.record.rank_report import Epoch, Execution
@@ -30,9 +32,8 @@ from tfscaling.study.config_types import Limit, Question
 from tfscaling.study.manifest import Manifest, PlannedRun
 from tfscaling.tables import comparison, data_warnings, display, runs_table, steady_epochs
 from tfscaling.tables.comparison import comparison_table
-from tfscaling.tables.estimates import Samples, count_beyond_limit, keeps_limit
 from tfscaling.tables.row_values import is_known, point_of
-from tfscaling.tables.run_counts import KEPT_RUNS
+from tfscaling.tables.run_samples import read_samples
 from tfscaling.tables.table_files import rows_of
 
 #: Of the whole training: 1,000 steps of 0.1 s after 20 s of start-up.
@@ -256,7 +257,7 @@ def test_complete_runs_are_judged_by_the_whole_training_that_is_asked_about(
 def test_the_error_of_the_projection_is_in_decisions_and_limits(tmp_path: Path) -> None:
     study, _ = study_of(tmp_path, [1.0, 1.001] * 3, None)
     runs = study.runs.assign(projection_error_s=0.2 * study.runs["execution_time_s"])
-    sure, unsure = study.samples, Samples(runs)
+    sure, unsure = study.samples, read_samples(runs)
     (point,) = {point_of(row) for row in study.points if is_known(row["execution_time_s"])}
     metric, limit = "execution_time_s", Limit(at_most=1.1 * WHOLE_S)
     errors = {each: each.projection_error(point, metric) for each in (sure, unsure)}

@@ -13,9 +13,9 @@ from searched import planned_of, runs_of, study_of
 from tfscaling.conclusions import decision, headline, next_steps, search_results
 from tfscaling.conclusions.evidence import Study
 from tfscaling.conclusions.search_results import OUT, TAKEN
+from tfscaling.estimation.samples import INCONCLUSIVE, SUPPORTED
 from tfscaling.search.interim import Reason
 from tfscaling.study.config_types import Question
-from tfscaling.tables.estimates import INCONCLUSIVE, SUPPORTED
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +58,10 @@ def test_each_search_answers_a_question_of_the_study(tmp_path: Path) -> None:
     assert len(study.searches) == len(study.tasks) == 2
     for task in study.tasks:  # configurations without runs, too
         assert {row.nodes for row in task.named} == {1, 2, 4}
+    table = decision.table(study)
+    answers = table[table["goal"] == "execution_time_s"]
+    # an undecided search may still run the others: they are not left out
+    assert len(answers) == 2 and set(answers["not_covered"]) == {""}
 
 
 def test_an_undecided_one_names_what_comes_next(decided: Study) -> None:
@@ -76,6 +80,9 @@ def test_points_without_runs_are_named_and_their_saving_is_a_least_one(tmp_path:
     study = study_of(planned, runs)
     search = search_results.table(study)
     assert set(search[search["runs"] == 0]["nodes"]) == {2}
+    table = decision.table(study)
+    (answer,) = table[table["goal"] == "cost_usd"].to_dict("records")
+    assert answer["not_covered"] == ""  # the verdict is about them, too
     # as many node-hours as the smallest point of the line at linear speed-up
     for _, own in search.groupby("platform"):
         one, two = (own[own["nodes"] == n]["full_node_hours"].iloc[0] for n in (1, 2))

@@ -7,7 +7,7 @@ import pytest
 import regressions
 from simulated import NOISES, noise, share
 from tfscaling.conclusions.two_sweeps import FASTER, OPEN, SAME, SLOWER, judge
-from tfscaling.tables.run_counts import SWEEP_RUNS
+from tfscaling.estimation.run_counts import SWEEP_RUNS
 
 INDIFFERENCE = 0.05
 Array = np.ndarray

@@ -154,6 +154,30 @@ def test_the_first_error_of_srun_is_the_cause(
     assert (cause.kind, cause.message, cause.last_lines) == ("launch_failed", first, lines)
 
 
+@pytest.mark.parametrize(
+    ("srun", "lines", "last"),
+    [
+        ({1: "Exited with exit code 1 (on cpu1)"}, ["setup: line 2 ended with exit code 1"], True),
+        ({1: "Exited with exit code 1 (on cpu1)"}, ["Traceback", "ImportError: x", " "], True),
+        ({}, ["ModuleNotFoundError: No module named 'msgspec'"], True),
+        ({1: "Exited with exit code 1 (on cpu1)"}, [], False),
+        ({1: "Killed (on cpu1)"}, ["ready"], False),
+    ],
+)
+def test_a_rank_that_ends_before_it_began_has_the_last_line_of_its_log(
+    srun: dict[int, str], lines: list[str], last: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "rank-1.log").write_text("\n".join(lines))
+    found = failures.find_cause(tmp_path, {} if srun else {1: 1}, srun)
+    cause = failures.add_last_line(found)
+    said = [line for line in lines if line.strip()]
+    assert (cause.kind, cause.rank) == ("rank_died", 1)
+    assert cause.message == found.message + (f"; its last line: {said[-1]}" if last else "")
+    # one that has begun reports its own error
+    begun = replace(found, reached="start")
+    assert failures.add_last_line(begun) == begun
+
+
 def test_a_launcher_that_started_no_rank_is_quoted(tmp_path: Path) -> None:
     error = "srun: error: invalid partition specified: v100"
     (tmp_path / "srun.log").write_text(f"noise\n{error}\n")

@@ -250,10 +250,38 @@ def test_setup_lines_run_first_and_the_shell_is_replaced_by_the_command(tmp_path
     assert output.splitlines() == ["ready", f"{pid} set by setup ['one two', '$A', \"'\"]"]
 
 
-def test_a_failing_setup_line_ends_the_rank_before_the_command(tmp_path: Path) -> None:
-    _, process, output = run(show_environment(tmp_path, ["echo before", "false", "echo after"]))
-    assert process.returncode == 1
-    assert output == "before\n"
+@pytest.mark.parametrize(
+    ("lines", "place", "code"),
+    [
+        (["true", "false", "echo after"], "line 2 ", 1),
+        (["module() { grep none /dev/null; }", "true", "module load cuda", "true"], "line 3 ", 1),
+        (["if true; then", "nowhere_installed", "fi"], "line 2 ", 127),
+        (["true", "A=$(false)"], "line 2 ", 1),
+        # bash itself names these lines
+        (["exit 3"], "", 3),
+        ([". /nowhere/init.sh"], "", 1),
+        (["set -u", 'echo "$NOWHERE_SET"'], "", 1),
+    ],
+)
+def test_a_failing_setup_line_ends_the_rank_before_the_command(
+    lines: list[str], place: str, code: int, tmp_path: Path
+) -> None:
+    lines = ["echo before; SECRET=s3cr3t", *lines]
+    if place:
+        place = f"line {int(place.split()[1]) + 1} "
+    _, process, output = run(show_environment(tmp_path, lines))
+    assert process.returncode == code
+    printed = output.splitlines()
+    assert (printed[0], printed[-1]) == ("before", f"setup: {place}ended with exit code {code}")
+    assert "s3cr3t" not in output and "after" not in output
+
+
+def test_a_command_that_fails_is_no_failure_of_setup(tmp_path: Path) -> None:
+    file = tmp_path / "setup.sh"
+    launchers.write_setup(file, ["false || true", "if false; then false; fi"])
+    for command, code in ((["false"], 1), (["nowhere_installed"], 127)):
+        _, process, output = run(["bash", "-e", str(file), *command])
+        assert process.returncode == code and "setup: " not in output
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)
@@ -280,6 +308,11 @@ def bind(port: int, reuse: bool = False) -> socket.socket:
         other.close()
         raise
     return other
+
+
+def test_held_ports_are_different_and_need_no_rights() -> None:
+    with ReservedPorts(5) as ports:
+        assert len({*ports.numbers}) == 5 and min(ports.numbers) >= 1024
 
 
 def test_nobody_else_can_bind_a_held_port() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import msgspec
 import pytest
 from fake_programs import program
 from tfscaling.launch import slurm_job
@@ -47,6 +48,10 @@ def test_wanted_fields_and_time_in_the_queue() -> None:
         queue_time_s=150.0,
         boot_time_s=0.0,
     )
+
+
+def test_a_record_has_only_the_facts_that_are_known() -> None:
+    assert msgspec.to_builtins(SlurmJob(id="12", restarts=1)) == {"id": "12", "restarts": 1}
 
 
 @pytest.mark.parametrize(

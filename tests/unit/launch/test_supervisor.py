@@ -106,6 +106,14 @@ def test_one_rank_exiting_with_an_error_ends_all_and_is_named(tmp_path: Path) ->
     assert of_this_test(tmp_path) == []
 
 
+def test_a_rank_that_ends_before_its_first_event_has_its_last_words(tmp_path: Path) -> None:
+    ranks = [python_rank(tmp_path, 0, "print('ready'); import nowhere_installed")]
+    cause = Supervisor(ranks, RankMessageServer(tmp_path), 600, len(ranks)).run()
+    assert cause is not None
+    assert (cause.kind, cause.rank, cause.exit_code) == ("rank_died", 0, 1)
+    assert "ModuleNotFoundError: No module named 'nowhere_installed'" in cause.message
+
+
 def test_all_are_ended_when_nothing_moves(tmp_path: Path) -> None:
     for rank, names in enumerate([(EventName.START, EventName.IMPORTED), (EventName.START,)]):
         for name in names:

@@ -17,8 +17,9 @@ from typing import Any
 import msgspec
 import pytest
 from builders import REGISTRIES, SCRIPTS, is_gone, raw_config, wait_until
+from fake_programs import fake_nvidia_smi
 from program_runs import cause_of, record_of, start
-from tfscaling.launch import heartbeat, user_program
+from tfscaling.launch import heartbeat, rank_files, user_program
 from tfscaling.plan.retries import is_permanent
 from tfscaling.record import events
 from tfscaling.record.attempts import Cause
@@ -269,27 +270,37 @@ def test_a_program_that_prints_within_a_short_limit_is_not_stalled(tmp_path: Pat
     assert record_of(tmp_path, BUSY, stall_timeout_s=10).is_valid
 
 
-def test_too_few_cpus_end_a_rank_before_its_program(tmp_path: Path) -> None:
-    recipe = {"per_replica_batch_size": 8, "epochs": 1, "program": ["touch", "begun"]}
-    block = {"platform": "laptop", "recipe": "script", "strategy": "own", "nodes": 1}
+def run_rank(
+    folder: Path, program: list[str], platform: dict[str, Any], gpus: int = 0, **environ: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a program in a rank without a launcher, with these settings of the platform `laptop`."""
+    recipe = {"per_replica_batch_size": 8, "epochs": 1, "program": program}
+    block = {"platform": "laptop", "recipe": "script", "strategy": "own", "nodes": 1,
+             "gpus_per_node": gpus}  # fmt: skip
     raw = raw_config((("recipes", "script"), recipe), (("grid",), [block]))
+    raw["platforms"]["laptop"] |= platform
+    (run,) = acceptance.plan(config_validation.validate(raw), REGISTRIES).runs
+    folder.mkdir()
+    (folder / "spec.json").write_text(run_spec.encode(run.spec))
+    cluster = {"cluster": {"worker": ["127.0.0.1:1"]}, "task": {"type": "worker", "index": 0}}
+    return subprocess.run(
+        [sys.executable, str(SCRIPTS / "run_rank.py"), "--spec", "spec.json", "--folder", "."],
+        cwd=folder,
+        env={**os.environ, "TF_CONFIG": json.dumps(cluster), **environ},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_too_few_cpus_end_a_rank_before_its_program(tmp_path: Path) -> None:
     lacking = len(os.sched_getaffinity(0)) + random.randint(1, 100)
     for launcher, code in (("srun", 1), ("local", 0)):
-        raw["platforms"]["laptop"] |= {"launcher": launcher, "cpus_per_node": lacking}
+        settings = {"launcher": launcher, "cpus_per_node": lacking}
         if launcher == "srun":
-            raw["platforms"]["laptop"]["devices"] = "physical"
-        (run,) = acceptance.plan(config_validation.validate(raw), REGISTRIES).runs
-        (folder := tmp_path / launcher).mkdir()
-        (folder / "spec.json").write_text(run_spec.encode(run.spec))
-        cluster = {"cluster": {"worker": ["127.0.0.1:1"]}, "task": {"type": "worker", "index": 0}}
-        done = subprocess.run(
-            [sys.executable, str(SCRIPTS / "run_rank.py"), "--spec", "spec.json", "--folder", "."],
-            cwd=folder,
-            env={**os.environ, "TF_CONFIG": json.dumps(cluster)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+            settings["devices"] = "physical"
+        folder = tmp_path / launcher
+        done = run_rank(folder, ["touch", "begun"], settings)
         assert done.returncode == code, done.stderr
         assert (folder / "begun").exists() == (launcher == "local")
         last = events.read_by_rank(folder)[0][-1]
@@ -297,3 +308,26 @@ def test_too_few_cpus_end_a_rank_before_its_program(tmp_path: Path) -> None:
             assert (last.name, last.details["error"]) == ("failed", "CpuError")
             assert str(lacking) in last.details["message"]
     assert is_permanent(Cause(kind="rank_failed", message="", error="CpuError"))
+
+
+@pytest.mark.parametrize(
+    ("visible", "names"),
+    [("1,0", ("B", "A")), ("1", ("B",)), ("GPU-0", ()), ("0,7", ())],
+    ids=["all", "one", "by UUID", "unknown"],
+)
+def test_a_rank_reports_the_names_of_the_gpus_that_its_program_may_use(
+    visible: str, names: tuple[str, ...], tmp_path: Path
+) -> None:
+    """The driver lists two GPUs, A and B."""
+    (tools := tmp_path / "tools").mkdir()
+    rows = "".join(f"{name}, GPU-{number}, 535.104.05\n" for number, name in enumerate("AB"))
+    environ = fake_nvidia_smi(tools, f"printf '{rows}'")
+    environ["PATH"] += f":{os.environ['PATH']}"
+    settings = {"launcher": "srun", "devices": "physical", "cpus_per_node": 1}
+    gpus = len(visible.split(","))
+    done = run_rank(
+        tmp_path / "run", ["true"], settings, gpus, CUDA_VISIBLE_DEVICES=visible, **environ
+    )
+    assert done.returncode == 0, done.stderr
+    (report,) = rank_files.reports(tmp_path / "run")
+    assert (report.gpu_names, report.host_facts.gpus) == (names, ("A", "B"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,42 @@ def test_a_plot_shows_six_lines_and_has_the_others_to_choose(tmp_path: Path) -> 
         if element.get("display") == "none"
     ]
     assert {*hidden} == {"r5", "r6", "r7"}
+
+
+def test_each_of_several_lines_can_be_chosen_and_has_its_entry_and_values() -> None:
+    recipes = [f"r{n}" for n in range(random.randint(2, 5))]
+    points = [point(nodes, recipe=recipe) for recipe in recipes for nodes in (1, 2)]
+    names = ("recipe", "nodes", "strategy", "platform", "model", "gpus_per_node", "tasks_per_node")
+    epochs = [
+        {**{name: each[name] for name in names}, "status": "ok", "epoch": n, "loss": 1 / n}
+        for each in points
+        for n in (1, 2, 3)
+    ]
+    tables = tables_of(*points, epochs=epochs)
+    for name in ("execution_time", "epochs", "loss_quality", "quality_time"):
+        drawn = plot_figure.svg(PLOTS[name].draw(tables, "T"))
+        root = ElementTree.fromstring(drawn)
+        lines = {each.get("data-line") for each in root.iter()} - {None}
+        hidden = {each.get("data-line") for each in root.iter() if each.get("display") == "none"}
+        entries = {each.get("data-entry") for each in root.iter()} - {None}
+        assert len(lines) >= len(recipes) and lines - hidden <= entries, name
+        for line in lines:
+            parts = [each for each in root.iter() if each.get("data-line") == line]
+            titles = [each for part in parts for each in part.iter() if each.tag.endswith("title")]
+            assert titles and all(str(line) in str(title.text) for title in titles), (name, line)
+
+
+def test_lines_beyond_the_limit_are_in_the_tables_alone() -> None:
+    count = plot_figure.LINES_DRAWN_MAX + random.randint(1, 5)
+    points = [point(nodes, recipe=f"r{n}") for n in range(count) for nodes in (1, 2)]
+    best = point_of({**points[-1], "tasks_per_node": "1"})
+    tables = replace(tables_of(*points), first=[best])
+    lines = plot_figure.drawn_series(tables)
+    assert len(lines) == plot_figure.LINES_DRAWN_MAX
+    assert f"r{count - 1}" in [line.label for line in lines if line.is_shown]
+    (note,) = plot_figure.note_of_lines(tables)
+    assert note.startswith(f"{count - plot_figure.LINES_DRAWN_MAX} other line")
+    assert plot_figure.note_of_lines(tables_of(*points[:4])) == []
 
 
 def test_all_text_is_readable_on_a_phone() -> None:

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 from plotted import crosses, failed, legend_of, point, points_of, tables_of
+from tfscaling.estimation.samples import NOT_MEASURED
 from tfscaling.page import plot_figure, plot_scaling
 from tfscaling.page.plot_registry import PLOTS
-from tfscaling.tables.row_values import NOT_MEASURED
 
 BASE = {"baseline": "nodes=1", "baseline_execution_time_s": 60.0}
 

@@ -80,12 +80,16 @@ def test_failed_and_changed_runs_are_to_do_with_the_reason(tmp_path: Path) -> No
     first, second, third = planned_runs(config)[:3]
     write_record(tmp_path, third)
     write_failure(tmp_path, first)
-    longer = replace(second.spec, recipe=replace(second.spec.recipe, epochs=7))
-    write_record(tmp_path, replace(second, spec=longer))
-    reasons = [row.reason for row in plan_of(config, tmp_path).runs if row.nodes == 1]
+    of_two_nodes = next(run for run in planned_runs(config) if run.spec.point.nodes == 2)
+    for run in (second, of_two_nodes):
+        longer = replace(run.spec, recipe=replace(run.spec.recipe, epochs=7))
+        write_record(tmp_path, replace(run, spec=longer))
+    rows = plan_of(config, tmp_path).runs
+    reasons = [row.reason for row in rows if row.nodes == 1]
     assert reasons[0].startswith("failed: rank_died: rank 1 on node1")
     assert reasons[1].startswith("missing: ") and reasons[1].endswith(": epochs: 7, now 2")
     assert len(reasons) == 2
+    assert script.changed_parameters(rows) == {"epochs: 7, now 2": 2}
 
 
 def test_only_the_chosen_cluster_is_planned(tmp_path: Path) -> None:

@@ -167,6 +167,19 @@ def test_the_line_that_called_a_library_is_blamed_and_a_library_alone_is_not(
     assert crashes.find_user_line(of_ours, tmp_path) is None
 
 
+@pytest.mark.parametrize("characters", [700, 5000])
+def test_long_words_of_an_exception_are_cut(characters: int, tmp_path: Path) -> None:
+    words = "x" * characters
+    printed = PLAIN.replace("UnavailableError: gone", f"UnavailableError: {words}")
+    last = crashes.last_traceback(printed.splitlines(), FOLDER)
+    error = raised("def main():\n    raise ValueError(text)\n", tmp_path, text=words)
+    blamed = crashes.find_user_line(error, tmp_path)
+    assert last is not None and blamed is not None
+    reason = crashes.abort_reason("killed by SIGABRT", thrown("Error", words).splitlines())
+    found = [last.error, blamed.error.removeprefix("ValueError: "), reason]
+    assert [len(text) for text in found] == [500, 500, 500]
+
+
 @pytest.mark.parametrize("output", ["", "all well", "Traceback (most recent call last):\n  cut"])
 def test_without_a_traceback_no_line_is_blamed(output: str) -> None:
     assert crashes.last_traceback(output.splitlines(), FOLDER) is None

@@ -345,6 +345,13 @@ def test_the_first_execution_is_not_part_of_step_time_and_throughput(
     assert found.loss == 0.25
 
 
+def test_examples_before_a_resumption_are_not_part_of_the_throughput() -> None:
+    since = {"epoch": 2, "step": 0, "examples": 384, "trained_s": 9.0, "steps_per_epoch": 3}
+    found = run_results.metrics([report(went_on=since)], train_time_s=2.0)
+    assert found.throughput_examples_per_s == pytest.approx((768 - 384 - 128) / 2.0)
+    assert found.examples_trained == 768
+
+
 def test_steps_of_every_rank_are_written_as_csv(tmp_path: Path) -> None:
     reports = [report(rank, steps=[(1, 0, 2, 0.5), (1, 2, 1, 0.25)]) for rank in range(2)]
     run_results.write_steps(tmp_path, reports)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tfscaling.estimation.run_counts import KEPT_RUNS, LEADER_RUNS
 from tfscaling.record.metrics import QUALITY
 from tfscaling.search import interim
 from tfscaling.search.interim import (
@@ -23,7 +24,6 @@ from tfscaling.search.interim import (
     lacking,
 )
 from tfscaling.study.config_types import SHORT_RUNS_MAX, Limit, Search
-from tfscaling.tables.run_counts import KEPT_RUNS, LEADER_RUNS
 
 TIME, COST, TO_TARGET = "execution_time_s", "cost_usd", "time_to_target_s"
 USUAL, SMOOTH = Search(), Search(basis="lines are smooth")

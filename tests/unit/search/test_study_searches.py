@@ -11,13 +11,13 @@ import pandas as pd
 import pytest
 from msgspec import structs
 from searched import is_made, planned_of, runs_of
+from tfscaling.estimation.run_counts import KEPT_RUNS
 from tfscaling.record.run_states import RunState
 from tfscaling.search import study_searches
 from tfscaling.search.interim import Reason
 from tfscaling.search.study_searches import StudySearch, expected_runs
 from tfscaling.study.config_types import POINT_AXES
 from tfscaling.study.manifest import Manifest
-from tfscaling.tables.run_counts import KEPT_RUNS
 
 
 @pytest.fixture(scope="module")

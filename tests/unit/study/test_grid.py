@@ -313,6 +313,10 @@ def test_a_grid_that_memory_does_not_hold_is_refused_before_it_is_made() -> None
     axes = {"nodes": [*range(1, 9)], "gpus_per_node": [*range(5)], "repeats": 10_000}
     with pytest.raises(ConfigError, match=r"grid\[0\]: .* 400,000 runs .*100,000"):
         expand(blocks(block(**axes)))
+    first = block(nodes=[*range(1, 9)], repeats=10_000, exclude=[{"nodes": 8}])
+    second = block(nodes=[*range(9, 17)], repeats=5_000)
+    with pytest.raises(ConfigError, match=r"grid\[1\]: .* 110,000 runs .*100,000"):
+        expand(blocks(first, second))
     parameters = {f"p{n}": [*range(100)] for n in range(8)}
     with pytest.raises(ConfigError, match=r"weak\.parameters: .* have 10{16} combinations"):
         expand((("recipes", "weak", "parameters"), parameters))

@@ -14,11 +14,11 @@ import rows
 from builders import DIVERGENCE, changed, manifest_of, raw_config, write_failure, write_record
 from msgspec.structs import replace
 from rows import planned_of, point, rows_of, tables_of, write_all
+from tfscaling.estimation.intervals import CONFIDENCE
 from tfscaling.study import config_validation
 from tfscaling.study.manifest import Manifest
 from tfscaling.tables import table_files
 from tfscaling.tables.comparison import comparison_table
-from tfscaling.tables.estimates import CONFIDENCE
 from tfscaling.tables.published_results import PublishedResult
 from tfscaling.tables.row_values import columns_of
 

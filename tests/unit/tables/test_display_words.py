@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import pytest
+from tfscaling.estimation.samples import SUPPORTED, Difference
 from tfscaling.record.metrics import METRICS, Metric, quality_metric
 from tfscaling.study.config_types import Quality
 from tfscaling.tables.display import axis_text, listed, percent, point_name, value, worse
-from tfscaling.tables.estimates import SUPPORTED, Difference
 
 ROW: dict[str, Any] = {
     "nodes": 1, "gpus_per_node": 0, "devices": "GPU", "platform": "a-cluster",

@@ -36,6 +36,19 @@ def test_facts_that_differ_between_ranks_are_all_given() -> None:
     assert row["cpu_mhz"] == 2000.0  # the slowest
 
 
+def test_values_of_several_parts_are_json() -> None:
+    row = of(record(network_mbit_per_s={"ib0": 200000.0, "eth0": 10000.0}))
+    assert row["network_mbit_per_s"] == '{"eth0": 10000.0}; {"eth0": 10000.0, "ib0": 200000.0}'
+    made = record()
+    for settings, text in (
+        ({}, None),
+        (None, None),
+        ({"b": "1", "a": "x"}, '{"a": "x", "b": "1"}'),
+    ):
+        made["environment"]["slurm_settings"] = settings
+        assert of(made)["slurm_settings"] == text
+
+
 def test_clocks_are_summed_up_by_the_worst() -> None:
     made = record()
     made["ranks"][0]["clock"] = {"offset_s": -3.0, "uncertainty_s": 0.001}

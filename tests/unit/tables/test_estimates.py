@@ -8,10 +8,10 @@ import random
 import numpy as np
 import pytest
 import special_cases
+from tfscaling.estimation import estimates, intervals
+from tfscaling.estimation.estimates import estimate
+from tfscaling.estimation.run_counts import is_closed
 from tfscaling.study.config_types import Limit
-from tfscaling.tables import estimates
-from tfscaling.tables.estimates import estimate
-from tfscaling.tables.run_counts import is_closed
 
 
 def logs(points: int, scatter: float = 0.05, runs: int = 6, seed: int = 1) -> np.ndarray:
@@ -123,8 +123,8 @@ def test_a_limit_is_kept_missed_or_open(
     values: list[float], at_most: float | None, at_least: float | None, keeps: bool | None
 ) -> None:
     limit = Limit(at_most=at_most, at_least=at_least)
-    beyond = estimates.count_beyond_limit(values, limit)
-    assert estimates.keeps_limit(values, limit, 0.01) is (keeps is True)
+    beyond = intervals.count_beyond_limit(values, limit)
+    assert intervals.keeps_limit(values, limit, 0.01) is (keeps is True)
     assert is_closed(beyond, len(values)) is (keeps is False)
     # planned runs that were not made may keep it
     assert not is_closed(beyond, 2 * len(values) + 1)
@@ -133,9 +133,9 @@ def test_a_limit_is_kept_missed_or_open(
 def test_values_with_a_common_error_are_beyond_a_limit_only_by_more_than_it() -> None:
     dice = random.Random(seed := random.randrange(10**6))
     limit, values = Limit(at_most=100), [dice.uniform(101, 110) for _ in range(6)]
-    assert estimates.count_beyond_limit(values, limit) == 6, seed
-    assert estimates.count_beyond_limit(values, limit, 0.025, 0.2) == 0, seed
-    assert estimates.count_beyond_limit([2 * value for value in values], limit, 0.025, 0.2) == 6
+    assert intervals.count_beyond_limit(values, limit) == 6, seed
+    assert intervals.count_beyond_limit(values, limit, 0.025, 0.2) == 0, seed
+    assert intervals.count_beyond_limit([2 * value for value in values], limit, 0.025, 0.2) == 6
 
 
 @pytest.mark.parametrize(("free", "priced"), [(1, 1), (1, 4), (3, 2), (5, 5)])

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 from scipy.stats import binom, bootstrap, quantile_test
-from tfscaling.tables.estimates import (
+from tfscaling.estimation.intervals import (
     CONFIDENCE,
     RESAMPLES,
     RUNS_FOR_INTERVAL,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy
 from measured import around, measured
-from tfscaling.tables.estimates import CONFIDENCE
+from tfscaling.estimation.intervals import CONFIDENCE
 from tfscaling.tables.node_effects import (
     PAIRS_MAX,
     node_effects,
@@ -111,12 +111,13 @@ def test_effects_are_those_of_the_valid_runs_of_each_platform() -> None:
     table.loc[is_slow, "execution_time_s"] *= 2
     table.loc[table.index[[0, 1]], "status"] = "failed"
     table.loc[table.index[2], "hosts"] = ""
+    table.loc[table.index[3], "execution_time_s"] = 0.0
     found = of_platforms(typed(RunRow, table))
     slow = {
         name: [each.node for each in effects if each.is_slow] for name, effects in found.items()
     }
     assert slow == {"east": ["c"], "west": []}
-    counted = Counter(zip(table["platform"][3:], table["hosts"][3:], strict=True))
+    counted = Counter(zip(table["platform"][4:], table["hosts"][4:], strict=True))
     for name, effects in found.items():
         assert {(name, each.node): each.runs for each in effects} == {
             key: count for key, count in counted.items() if key[0] == name

@@ -6,17 +6,18 @@ import math
 
 import pytest
 from measured import around, measured
-from tfscaling.tables.estimates import (
+from tfscaling.estimation.intervals import ratio_interval
+from tfscaling.estimation.samples import (
     INCONCLUSIVE,
+    NOT_MEASURED,
     SUPPORTED,
     TOO_FEW,
     Difference,
-    Samples,
-    pareto_set,
-    ratio_interval,
     weakest,
 )
-from tfscaling.tables.row_values import NOT_MEASURED, point_of
+from tfscaling.page.plot_quality import pareto_set
+from tfscaling.tables.row_values import point_of
+from tfscaling.tables.run_samples import read_samples
 
 
 def compared(
@@ -28,7 +29,7 @@ def compared(
     """How much worse the second of two points is."""
     comparison, runs, _ = measured(times, accuracies)
     one, two = (point_of(row) for row in comparison.to_dict("records"))
-    (found,) = Samples(runs).differences(metric, [(one, two)], comparisons)
+    (found,) = read_samples(runs).differences(metric, [(one, two)], comparisons)
     return found
 
 
@@ -86,7 +87,7 @@ def test_a_run_that_diverged_counts_as_one_that_never_ended() -> None:
     one, two = (point_of(row) for row in comparison.to_dict("records"))
     gone = (runs["nodes"] == 2) & (runs["repeat"] > 4)
     runs.loc[gone, ["status", "execution_time_s"]] = "diverged", None
-    samples = Samples(runs)
+    samples = read_samples(runs)
     assert len(samples.values(two, "execution_time_s")) == 4
     assert samples.has_enough("execution_time_s", two)
     found = samples.estimates("execution_time_s", [one, two])

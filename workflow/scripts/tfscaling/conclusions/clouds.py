@@ -11,12 +11,12 @@ import pandas as pd
 
 from tfscaling.conclusions import shown
 from tfscaling.conclusions.evidence import Study
+from tfscaling.estimation.samples import Difference
 from tfscaling.record import metrics
 from tfscaling.record.metrics import NAN, QUALITY
 from tfscaling.study.config_types import POINT_AXES
 from tfscaling.study.run_spec import Point
 from tfscaling.tables.display import MISSING, NAMING, Number, TextTable, rounded
-from tfscaling.tables.estimates import Difference
 from tfscaling.tables.row_types import AxesRow, PointRow, columns
 from tfscaling.tables.row_values import axes_of, grouped, is_known, metric_of, point_of
 from tfscaling.tables.table_files import frame

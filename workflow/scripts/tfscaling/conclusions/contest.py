@@ -11,9 +11,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from tfscaling.estimation.intervals import CONFIDENCE
+from tfscaling.estimation.samples import Difference, Samples
 from tfscaling.record.metrics import QUALITY
 from tfscaling.study.run_spec import Point
-from tfscaling.tables.estimates import CONFIDENCE, Difference, Samples
 from tfscaling.tables.row_types import PointRow
 from tfscaling.tables.row_values import is_known, metric_of, point_of
 
@@ -68,24 +69,12 @@ def contest(
         undecided: Configurations that may keep the limits: rivals, unless they are worse.
     """
     points, rivals = [point_of(row) for row in rows], len(rows) - 1 + len(undecided)
-
-    def worse_than(taken: int) -> frozenset[Point]:
-        found = samples.differences(goal, [(points[taken], p) for p in undecided], rivals)
-        known = zip(undecided, found, strict=True)
-        return frozenset(point for point, each in known if each and each.shows_worse)
-
     if not rows[1:]:
-        return Contest(rows[0], worse=worse_than(0))
+        worse = samples.find_worse(goal, points[0], undecided, rivals)
+        return Contest(rows[0], worse=worse)
     found = samples.estimates(goal, points)
-
-    def against(taken: int) -> dict[int, Difference]:
-        others = [n for n in range(len(rows)) if n != taken]
-        pairs = [(points[taken], points[n]) for n in others]
-        judged = samples.judged(goal, found, points, pairs, rivals)
-        return dict(zip(others, judged, strict=True))
-
     best, tail = found.best, (1 - CONFIDENCE) / 2 / rivals
-    of_best = against(best)
+    of_best = samples.compare_with(goal, found, points, points[best], rivals)
     places = [best, *(n for n in found.near(indifference) if n != best)]
     bounds = dict(zip(places, found.may_be_worse(tail, places).tolist(), strict=True))
     bounds[best] = max(bounds[best], *(each.bound for each in of_best.values()))
@@ -94,7 +83,9 @@ def contest(
     if near:
         row, how = preferred(goal, [rows[n] for n in near])
         taken = next(n for n in near if rows[n] is row)
-    of_taken = of_best if taken == best else against(taken)
+    of_taken = of_best
+    if taken != best:
+        of_taken = samples.compare_with(goal, found, points, points[taken], rivals)
     bound = max(bounds[taken], *(each.bound for each in of_taken.values()))
     order = [int(n) for n in found.location.argsort(kind="stable") if n != taken]
     return Contest(
@@ -104,9 +95,9 @@ def contest(
         bound if math.isfinite(bound) else None,
         all(each.shows_worse for each in of_taken.values()),
         rivals,
-        {points[n]: each for n, each in of_taken.items()},
+        of_taken,
         tuple(rows[n] for n in order),
-        worse_than(taken),
+        samples.find_worse(goal, points[taken], undecided, rivals),
     )
 
 

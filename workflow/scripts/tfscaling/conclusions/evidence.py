@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -19,22 +19,37 @@ from typing import NamedTuple
 import msgspec
 import pandas as pd
 
+from tfscaling.conclusions.answers.goals import ENERGY, GOALS, answered_goals
+from tfscaling.estimation.run_counts import is_closed
+from tfscaling.estimation.samples import Samples
 from tfscaling.record.run_states import RESULTS, RunState, words
 from tfscaling.search import study_searches
 from tfscaling.search.study_searches import StudySearch, work_of
 from tfscaling.study import platforms
-from tfscaling.study.config_types import POINT_AXES, WORK_AXES, Published, Question
+from tfscaling.study.config_types import POINT_AXES, WORK_AXES, Limit, Published, Question
 from tfscaling.study.config_validation import REFERENCE_FILES, ConfigError
 from tfscaling.study.manifest import Manifest
 from tfscaling.study.run_spec import Point
 from tfscaling.tables import row_values, table_files
-from tfscaling.tables.comparison import OTHER_WORK, SAME_WORK_TOLERANCE, is_same_work, runs_differ
-from tfscaling.tables.display import axis_text
-from tfscaling.tables.estimates import Samples
+from tfscaling.tables.comparison import (
+    OTHER_WORK,
+    SAME_WORK_TOLERANCE,
+    all_at_target,
+    is_same_work,
+    runs_differ,
+)
+from tfscaling.tables.display import axis_text, point_name, value, varying
 from tfscaling.tables.published_results import PublishedResult
 from tfscaling.tables.row_types import PointRow, RunRow
-from tfscaling.tables.row_values import columns_of, grouped, point_of
-from tfscaling.tables.run_counts import is_closed
+from tfscaling.tables.row_values import (
+    columns_of,
+    grouped,
+    is_known,
+    lacking_energy_parts,
+    metric_of,
+    point_of,
+)
+from tfscaling.tables.run_samples import read_samples
 from tfscaling.tables.runs_table import NOT_RUN
 
 #: Why a configuration is not compared whose runs ran out of memory.
@@ -125,18 +140,62 @@ def task_name(row: PointRow, axes: Sequence[str] = WORK_AXES) -> str:
     return ", ".join(axis_text(axis, row) for axis in axes) or ALL
 
 
+@dataclass(frozen=True)
+class Facts:
+    """What the tables have about a configuration of a question, read once for all answers.
+
+    Attributes:
+        name: The axes that distinguish it from the other configurations.
+        remark: Runs that failed, diverged or missed the target: a recommendation must name them.
+        excluded: Why it is in no comparison; None if it may be compared.
+        is_begun: Whether a run of it was begun.
+        values: Goal → its value with interval and unit, where it is known.
+        limited: Column with a limit → its value and the limit in words, if it may be compared.
+        lacking_energy: Parts whose energy the measurements of others include, and its own do not.
+        is_at_target: Whether all its runs reached the target.
+    """
+
+    name: str
+    remark: str
+    excluded: Exclusion | None
+    is_begun: bool
+    values: Mapping[str, str]
+    limited: Mapping[str, str]
+    lacking_energy: str
+    is_at_target: bool
+
+
 @dataclass(frozen=True, eq=False)
 class Task:
     """What one question is about: configurations among which one is chosen.
 
     `rows` are from the comparison, without the short runs of a search. `named` has further rows
-    with nothing but axes, of configurations that the `search` has not run.
+    with nothing but axes, of configurations that the `search` has not run. `goals` are the goals
+    that the question is answered by, with their titles. `facts` are all that an answer needs from
+    the tables.
     """
 
     name: str
     rows: Sequence[PointRow]
     named: Sequence[PointRow]
     search: StudySearch | None = None
+    goals: Mapping[str, str] = field(default_factory=dict)
+    facts: Mapping[Point, Facts] = field(default_factory=dict)
+
+
+def _limit_text(column: str, row: PointRow, limit: Limit, lacking: str) -> str:
+    """Return the value and its limit: `cost 41.2 (39.8–43.1) US dollars, at most 40`.
+
+    Args:
+        column: The column with the limit.
+        row: The configuration.
+        limit: The limit.
+        lacking: Parts whose energy the measurement does not include.
+    """
+    bound = "at least" if limit.at_most is None else "at most"
+    without = f" without {lacking}" if column == ENERGY and lacking else ""
+    shown = value(column, row, is_for_many=False)
+    return f"{metric_of(column, row).title} {shown}{without}, {bound} {limit.value:g}"
 
 
 #: Keys of a recipe and of a platform that can change a run, with values as in JSON.
@@ -231,11 +290,56 @@ class Study(Sweep):
     @cached_property
     def samples(self) -> Samples:
         """The values of the runs by point."""
-        return Samples(self.runs)
+        return read_samples(self.runs)
 
     @cached_property
     def tasks(self) -> list[Task]:
         """One task for each question, in the order of the configurations."""
+        synchronous = self.manifest.synchronous_strategies
+        return [
+            replace(
+                task,
+                goals=answered_goals(self.question, synchronous, task.rows),
+                facts=self._read_facts(task),
+            )
+            for task in self._tasks_of_rows
+        ]
+
+    def _read_facts(self, task: Task) -> dict[Point, Facts]:
+        """Return what the tables have about the configurations of a question."""
+        vary = varying(task.named)
+        compared = [
+            row
+            for row in task.rows
+            if row.status != "excluded" and point_of(row) not in self.excluded
+        ]
+        quality = next((row.quality_metric for row in task.named if row.quality_metric), None)
+        limits = self.question.limits_for("", quality)
+        may_be_compared, found = {*map(point_of, compared)}, {}
+        for row in task.named:
+            point = point_of(row)
+            if point in found:  # the name alone of one that was run
+                continue
+            lacking = lacking_energy_parts(row, compared) if ENERGY in limits else ""
+            found[point] = Facts(
+                name=point_name(row, vary),
+                remark=remark(row, self.samples),
+                excluded=self.excluded.get(point),
+                is_begun=bool(self.samples.statuses(point).keys() - {RunState.MISSING}),
+                values={goal: value(goal, row) for goal in GOALS if is_known(row[goal])},
+                limited={
+                    name: _limit_text(name, row, limit, lacking)
+                    for name, limit in limits.items()
+                    if point in may_be_compared
+                },
+                lacking_energy=lacking,
+                is_at_target=row.runs_at_target is not None and all_at_target(row),
+            )
+        return found
+
+    @cached_property
+    def _tasks_of_rows(self) -> list[Task]:
+        """The tasks with their configurations alone."""
         shorts = {each.short for search in self.manifest.searches for each in search.points}
         rows = [row for row in self.points if not shorts or point_of(row) not in shorts]
         axes = self.question.separate
@@ -282,7 +386,7 @@ class Study(Sweep):
     @cached_property
     def excluded(self) -> dict[Point, Exclusion]:
         """Configurations that are in no comparison, with the reason."""
-        groups = [task.rows for task in self.tasks]
+        groups = [task.rows for task in self._tasks_of_rows]
         of_tasks = {point_of(row) for rows in groups for row in rows}
         groups.append([row for row in self.points if point_of(row) not in of_tasks])
         found = {}

@@ -1,7 +1,7 @@
 """Findings, each with what supports it: where nodes stop paying, what they cost.
 
 A finding claims no more than the intervals of the runs allow; `support` says how far it can be
-trusted. What is supported is right with CONFIDENCE for all comparisons that findings of its kind
+trusted. Supported findings hold with CONFIDENCE for all comparisons that findings of their kind
 make in this sweep together (Bonferroni); `comparisons` is their number.
 """
 
@@ -21,6 +21,17 @@ from tfscaling.conclusions.answers.efficiency import OF_TRAINING
 from tfscaling.conclusions.clouds import CloudRow
 from tfscaling.conclusions.evidence import Exclusion, Study, remark
 from tfscaling.conclusions.shown import render, sentence
+from tfscaling.estimation.estimates import Estimates
+from tfscaling.estimation.intervals import CONFIDENCE
+from tfscaling.estimation.samples import (
+    INCONCLUSIVE,
+    NOT_COMPARED,
+    SUPPORTED,
+    TOO_FEW,
+    Difference,
+    Samples,
+    weakest,
+)
 from tfscaling.record import metrics
 from tfscaling.record.metrics import METRICS, NAN, QUALITY
 from tfscaling.study.config_types import LINE_AXES
@@ -28,17 +39,6 @@ from tfscaling.study.run_spec import Point
 from tfscaling.tables import row_values
 from tfscaling.tables.comparison import OTHER_WORK, ideal_share
 from tfscaling.tables.display import axis_text, listed, point_name, times, varying
-from tfscaling.tables.estimates import (
-    CONFIDENCE,
-    INCONCLUSIVE,
-    NOT_COMPARED,
-    SUPPORTED,
-    TOO_FEW,
-    Difference,
-    Estimates,
-    Samples,
-    weakest,
-)
 from tfscaling.tables.row_types import PointRow, columns
 from tfscaling.tables.row_values import is_known, metric_of, point_of
 from tfscaling.tables.table_files import frame, typed

@@ -22,11 +22,11 @@ import scipy
 
 from tfscaling.conclusions import shown
 from tfscaling.conclusions.evidence import Study
+from tfscaling.estimation.intervals import CONFIDENCE, Array
 from tfscaling.record.metrics import NAN
 from tfscaling.study import platforms
 from tfscaling.study.config_types import LINE_AXES
 from tfscaling.tables.display import MISSING, NAMING, Number, TextTable, three_digits
-from tfscaling.tables.estimates import CONFIDENCE, Array
 from tfscaling.tables.row_types import ConfigurationRow, PointRow, Text, columns
 from tfscaling.tables.row_values import axes_of, grouped, is_known, line_of, point_of
 from tfscaling.tables.table_files import frame, typed

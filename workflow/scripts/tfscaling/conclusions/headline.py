@@ -16,17 +16,18 @@ import pandas as pd
 from tfscaling.conclusions import search_results
 from tfscaling.conclusions.answers.answer import answer
 from tfscaling.conclusions.answers.answer_types import Answer, Candidate
+from tfscaling.conclusions.answers.details import report_leader
 from tfscaling.conclusions.answers.goals import TIME, WITH_QUEUE
 from tfscaling.conclusions.contest import ranked
 from tfscaling.conclusions.evidence import Study
 from tfscaling.conclusions.shown import TEMPLATES, line
+from tfscaling.estimation.samples import NOT_MEASURED, weakest
 from tfscaling.record.metrics import METRICS, QUALITY
 from tfscaling.tables.comparison import OF_ALL_RUNS
 from tfscaling.tables.data_warnings import SERIOUS, DataWarning
 from tfscaling.tables.display import GPUS, axis_text, value, varying
-from tfscaling.tables.estimates import weakest
 from tfscaling.tables.row_types import columns
-from tfscaling.tables.row_values import NOT_MEASURED, line_of, metric_of
+from tfscaling.tables.row_values import line_of, metric_of
 from tfscaling.tables.table_files import frame, typed
 
 #: Goal → the words of its headlines; other goals use the words of time.
@@ -104,6 +105,7 @@ def _row(study: Study, found: Answer) -> HeadlineRow:
     vary = varying([each.row for each in found.candidates])
     values = {
         "answer": found,
+        "reported": report_leader(study.samples, found),
         "search": _search_words(study, found),
         "words": _words(found),
         "limits": limit_texts(found),

@@ -18,13 +18,14 @@ from tfscaling.conclusions.answers.answer import answer
 from tfscaling.conclusions.answers.answer_types import Answer, State
 from tfscaling.conclusions.evidence import Study
 from tfscaling.conclusions.shown import sentence
+from tfscaling.estimation.samples import SUPPORTED
 from tfscaling.record.metrics import NAN, number
 from tfscaling.record.run_states import RERUN_STALE, RunState
 from tfscaling.study import platforms
 from tfscaling.study.run_spec import Point
+from tfscaling.tables import timings
 from tfscaling.tables.comparison import OTHER_WORK
 from tfscaling.tables.display import duration_text
-from tfscaling.tables.estimates import SUPPORTED
 from tfscaling.tables.row_types import columns
 from tfscaling.tables.row_values import by_point, is_known, is_projected, point_of
 from tfscaling.tables.runs_table import NOT_RUN
@@ -78,7 +79,8 @@ def _unfinished(study: Study) -> Iterator[Found]:
     counts.subtract(run.status for run in (*given_up, *ruled_out))
     to_make = {status: counts[status] for status in _TO_MAKE if counts[status]}
     if to_make:
-        yield Step("unfinished", runs=sum(to_make.values())), {"counts": to_make}
+        named = {"counts": to_make, "is_imported": _is_imported(study)}
+        yield Step("unfinished", runs=sum(to_make.values())), named
     if counts[RunState.STALE]:
         yield Step("stale", runs=counts[RunState.STALE]), {"rerun_stale": RERUN_STALE}
     if given_up:
@@ -166,17 +168,25 @@ def _repeats(study: Study) -> Iterator[Found]:
             hours = sum(n * p.nodes * durations_s[p] / 3600 for p, n in more.items())
             usd, total_s = sum(map(number, costs)), sum(all_s.values())
             named = {"repeats": repeats, "duration": duration_text(total_s)}
+            named["is_imported"] = _is_imported(study)
             yield Step("repeats", "", sum(more.values()), total_s, hours, usd), named
 
 
 def _durations_s(study: Study) -> dict[Point, float]:
     """Return the median wall time of each configuration's valid runs, in seconds.
 
-    Runs that resumed from a checkpoint are left out: their wall time is of the last attempt.
+    Runs that resumed from a checkpoint are left out: their wall time is of the last attempt. A file
+    of timings has execution times alone.
     """
     valid = (run for run in study.run_rows if run.status == RunState.OK)
-    timed = by_point(run for run in valid if is_known(run.wall_time_s + run.execution_time_s))
-    return {point: median(run.wall_time_s for run in runs) for point, runs in timed.items()}
+    wall = "execution_time_s" if _is_imported(study) else "wall_time_s"
+    timed = by_point(run for run in valid if is_known(run[wall] + run.execution_time_s))
+    return {point: median(run[wall] for run in runs) for point, runs in timed.items()}
+
+
+def _is_imported(study: Study) -> bool:
+    """Return whether the runs are rows of a file of timings."""
+    return any(map(timings.is_imported, study.run_rows))
 
 
 def _repeated(asked: Answer, is_short: bool) -> Iterator[Point]:

@@ -8,6 +8,7 @@ within the runs where that is more. It knows nothing of what begins after the sh
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from statistics import fmean, median, stdev
@@ -19,13 +20,13 @@ import scipy
 
 from tfscaling.conclusions import shown
 from tfscaling.conclusions.evidence import Study
+from tfscaling.estimation.intervals import CONFIDENCE
 from tfscaling.record.metrics import NAN
 from tfscaling.record.run_states import RunState
 from tfscaling.study import platforms, variants
 from tfscaling.study.config_types import POINT_AXES
 from tfscaling.study.run_spec import Point
 from tfscaling.tables.display import PROJECTED, Number, TextTable, cell, rounded, three_digits
-from tfscaling.tables.estimates import CONFIDENCE
 from tfscaling.tables.row_types import Column, ConfigurationRow, PointRow, RunRow, Steps, columns
 from tfscaling.tables.row_values import axes_of, by_point, is_known, is_projected, point_of
 from tfscaling.tables.table_files import frame, typed
@@ -102,6 +103,7 @@ def interval(times_s: Sequence[float], errors_s: Sequence[float]) -> Interval | 
     return Interval(math.exp(middle - half), math.exp(middle + half))
 
 
+@functools.lru_cache(maxsize=1)  # the answers to all questions need the same intervals
 def intervals(study: Study) -> dict[Point, Interval]:
     """Point of short runs → the interval of one run of the whole training."""
     projected = {point_of(row) for row in study.points if is_projected(row)}

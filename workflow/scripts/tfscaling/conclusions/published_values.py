@@ -15,12 +15,13 @@ import pandas as pd
 
 from tfscaling.conclusions import shown
 from tfscaling.conclusions.evidence import Study
+from tfscaling.estimation.intervals import median_interval
+from tfscaling.estimation.samples import NOT_MEASURED
 from tfscaling.record.metrics import NAN
 from tfscaling.record.run_states import FINISHED, RunState
 from tfscaling.study.platforms import GPU
 from tfscaling.study.run_spec import RunSpec
 from tfscaling.tables.display import TextTable, cell
-from tfscaling.tables.estimates import median_interval
 from tfscaling.tables.published_results import (
     POINT_COLUMNS,
     PublishedPoint,
@@ -29,7 +30,7 @@ from tfscaling.tables.published_results import (
     same_training,
 )
 from tfscaling.tables.row_types import PointRow, RunRow, TableRow, columns
-from tfscaling.tables.row_values import NOT_MEASURED, is_known, point_of
+from tfscaling.tables.row_values import is_known, point_of
 from tfscaling.tables.table_files import frame, typed
 
 OUTSIDE = "outside"

@@ -12,6 +12,7 @@ import pandas as pd
 
 from tfscaling.conclusions.evidence import Study
 from tfscaling.conclusions.shown import line, with_spread
+from tfscaling.estimation.run_counts import KEPT_RUNS, missed_at_most
 from tfscaling.record.metrics import METRICS, NAN
 from tfscaling.record.run_states import RunState
 from tfscaling.search.interim import PROJECTION, Decision
@@ -33,7 +34,6 @@ from tfscaling.tables.display import (
 )
 from tfscaling.tables.row_types import ConfigurationRow, columns
 from tfscaling.tables.row_values import axes_of, by_point, grouped, is_known, line_of, point_of
-from tfscaling.tables.run_counts import KEPT_RUNS, missed_at_most
 from tfscaling.tables.table_files import frame, typed
 
 #: Whether measured values lie in the projected interval.

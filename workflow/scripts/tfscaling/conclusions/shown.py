@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pandas as pd
 
 from tfscaling.conclusions.evidence import remark
+from tfscaling.estimation.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
+from tfscaling.estimation.run_counts import RULE
+from tfscaling.estimation.samples import Samples
 from tfscaling.tables.display import (
     NAMING,
     TextTable,
@@ -28,10 +31,8 @@ from tfscaling.tables.display import (
     within,
     worse,
 )
-from tfscaling.tables.estimates import CONFIDENCE, RUNS_FOR_INTERVAL, Samples
 from tfscaling.tables.row_types import PointRow, TableRow
 from tfscaling.tables.row_values import is_known
-from tfscaling.tables.run_counts import RULE
 from tfscaling.tables.table_files import typed
 
 if TYPE_CHECKING:

@@ -24,6 +24,9 @@ import pandas as pd
 from tfscaling.conclusions import shown
 from tfscaling.conclusions.evidence import Parameters, Study, Sweep, exclusion
 from tfscaling.conclusions.shown import with_spread
+from tfscaling.estimation.estimates import estimate
+from tfscaling.estimation.intervals import CONFIDENCE, Array
+from tfscaling.estimation.run_counts import SWEEP_RUNS
 from tfscaling.record.metrics import NAN
 from tfscaling.record.run_states import RESULTS, RunState
 from tfscaling.study import run_spec
@@ -31,10 +34,8 @@ from tfscaling.study.run_spec import NO_PARAMETERS, Point, RunSpec
 from tfscaling.tables import runs_table
 from tfscaling.tables.comparison import OTHER_WORK, is_same_work
 from tfscaling.tables.display import TextTable, count, one_line, rounded
-from tfscaling.tables.estimates import CONFIDENCE, Array, estimate
 from tfscaling.tables.row_types import Column, ConfigurationRow, PointRow, RunRow, columns
 from tfscaling.tables.row_values import axes_of, by_point, is_known, point_of
-from tfscaling.tables.run_counts import SWEEP_RUNS
 from tfscaling.tables.table_files import frame, typed
 
 #: A number of runs or comparisons, null where there are none.

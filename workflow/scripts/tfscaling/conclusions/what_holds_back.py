@@ -14,19 +14,17 @@ import pandas as pd
 
 from tfscaling.conclusions import shown
 from tfscaling.conclusions.evidence import Study
+from tfscaling.estimation.intervals import (
+    CONFIDENCE,
+    RUNS_FOR_INTERVAL,
+    median_interval,
+    median_rank,
+)
+from tfscaling.estimation.samples import INCONCLUSIVE, SUPPORTED, TOO_FEW
 from tfscaling.record.metrics import NAN
 from tfscaling.record.run_states import RunState
 from tfscaling.study.run_spec import Point
 from tfscaling.tables.display import TextTable
-from tfscaling.tables.estimates import (
-    CONFIDENCE,
-    INCONCLUSIVE,
-    RUNS_FOR_INTERVAL,
-    SUPPORTED,
-    TOO_FEW,
-    median_interval,
-    median_rank,
-)
 from tfscaling.tables.row_types import Column, ConfigurationRow, RunRow, columns
 from tfscaling.tables.row_values import axes_of, by_point, is_known, point_of
 from tfscaling.tables.table_files import frame

@@ -82,6 +82,8 @@ _OTHERS_ENDED = (
     "Let the other ranks end it when they are done, by a queue or a file (docs/programs.md, "
     "Parameter servers), or use `strategy: parameter_server` with a model instead of a program"
 )
+#: The message of a cause that is an exit code alone, in the launcher's or srun's words.
+_EXIT_CODE_ALONE = re.compile(r"(?:Exited with )?exit code \d+(?: \(on \S+\))?")
 #: At most this many places are named.
 _PLACES_MAX = 4
 
@@ -307,6 +309,17 @@ def exit_text(code: int | None) -> str:
         except ValueError:  # most of the real-time signals have no name
             return f"killed by signal {-code}"
     return f"exit code {code}"
+
+
+def add_last_line(cause: Cause) -> Cause:
+    """Add the last line of its log to the cause if a rank ended with an exit code before it began.
+
+    A line of the platform's `setup` failed, or Python could not import the library.
+    """
+    lines = [line.strip() for line in cause.last_lines if line.strip()]
+    if cause.reached is not None or not lines or not _EXIT_CODE_ALONE.fullmatch(cause.message):
+        return cause
+    return replace(cause, message=f"{cause.message}; its last line: {lines[-1][:300]}")
 
 
 def mark_out_of_memory(

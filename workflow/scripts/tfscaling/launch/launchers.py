@@ -57,13 +57,27 @@ class Request:
         return ["bash", "-e", str(self.setup), *words] if self.setup else words
 
 
+#: Reports the number of the line of `setup` that ended the shell: the text of the line may be a
+#: secret. In a function, as `module` is one, and in a sourced file it is the line that called it.
+_REPORT_FAILURE = (
+    "set -E; "
+    "trap '_tfs_line=$LINENO; "
+    '[ "${#BASH_LINENO[@]}" -lt 2 ] || _tfs_line=${BASH_LINENO[-2]}\' ERR; '
+    "trap '_tfs_code=$?; "
+    'echo "setup: ${_tfs_line:+line $_tfs_line }ended with exit code $_tfs_code" >&2\' EXIT; '
+)
+_RUN_COMMAND = 'trap - ERR EXIT; exec "$@"'
+
+
 def write_setup(path: Path, lines: Sequence[str]) -> None:
     """Write the lines of `setup` to a file, which ends with the command in place of the shell.
 
     Among the words of a command every user of the machine could read them. The shell is replaced,
-    so that signals reach the command.
+    so that signals reach the command. If a line fails, the shell prints the line's number and ends.
     """
-    atomic.write_private_text(path, "\n".join([*lines, 'exec "$@"', ""]))
+    # on the first line, so that bash counts the lines as the configuration does
+    text = _REPORT_FAILURE + "\n".join([*lines, _RUN_COMMAND, ""])
+    atomic.write_private_text(path, text)
 
 
 @dataclass(frozen=True)

@@ -217,7 +217,7 @@ class Supervisor:
         cause = failures.find_cause(self.folder, self._exits(), srun, silent)
         words = slurm_job.words(self._srun_log)
         own = [] if cause.rank is None else self.messages.events.get(cause.rank, [])
-        return failures.mark_out_of_memory(cause, own, words)
+        return failures.add_last_line(failures.mark_out_of_memory(cause, own, words))
 
 
 def cancelled(number: int) -> Cause:

@@ -31,6 +31,9 @@ from tfscaling.conclusions.base import CONCLUSIONS
 from tfscaling.conclusions.decision import DecisionRow
 from tfscaling.conclusions.findings import Finding
 from tfscaling.conclusions.headline import HeadlineRow
+from tfscaling.estimation.intervals import CONFIDENCE, RESAMPLES, RUNS_FOR_INTERVAL
+from tfscaling.estimation.run_counts import RULE
+from tfscaling.estimation.samples import NOT_MEASURED, TOO_FEW
 from tfscaling.record import attempts, checks
 from tfscaling.record.metrics import METRICS, QUALITY, meanings, quality_metric
 from tfscaling.record.run_states import RESULTS, words
@@ -51,10 +54,8 @@ from tfscaling.tables.display import (
     naming,
     rounded,
 )
-from tfscaling.tables.estimates import CONFIDENCE, RESAMPLES, RUNS_FOR_INTERVAL, TOO_FEW
 from tfscaling.tables.row_types import RunRow
-from tfscaling.tables.row_values import NOT_MEASURED, grouped, qualities_in
-from tfscaling.tables.run_counts import RULE
+from tfscaling.tables.row_values import grouped, qualities_in
 from tfscaling.tables.table_files import typed
 
 if TYPE_CHECKING:
@@ -324,8 +325,11 @@ PAGE_DIR = Path(__file__).resolve().parents[3] / "report"
 FIRST_PLOT, TIME_PLOT, ONE_SIZE_PLOT = "execution_time", "time_split", "quality_time"
 TEMPLATE, STYLE, SCRIPT = "page.html.j2", "page.css", "page.js"
 
-_ID = re.compile(r'\bid="([^"]+)"')
+_ID = re.compile(r' \bid="([^"]+)"')
 _REFERENCE = re.compile(r"(url\(#|href=\"#)([^)\"]+)")
+_GEOMETRY = re.compile(r' (?:d|x|y|transform)="[^"]*"')
+_FRACTION = re.compile(r"(\.\d\d)\d+")
+_FONTS = re.compile(r"; font-family: ([^;\"]+)")
 #: What matplotlib sets for every element of the page, as an attribute of the plot alone.
 _STYLE = re.compile(r"<style[^>]*>\s*\*\{stroke-linejoin: round; stroke-linecap: butt\}\s*</style>")
 
@@ -437,16 +441,23 @@ def _tables(results: Results, metrics: Sequence[str], folder: Path) -> Iterator[
 def inline(svg: str, name: str, label: str) -> str:
     """Return the SVG as an element whose ids begin with `name`; screen readers say `label`.
 
-    It has no fixed size.
+    It has no fixed size. It is a third as long as matplotlib's: coordinates have two digits, fonts
+    are named once, and only ids that are used stay.
     """
     start = svg.index("<svg")
     body = re.sub(r"<metadata>.*?</metadata>\s*", "", svg[start:], flags=re.DOTALL)
     body = _STYLE.sub("", body)
-    body = _ID.sub(rf'id="{name}-\1"', body)
-    body = _REFERENCE.sub(rf"\1{name}-\2", body)
+    numbers = {used: str(n) for n, (_, used) in enumerate(dict.fromkeys(_REFERENCE.findall(body)))}
+    body = _ID.sub(lambda i: f' id="{name}-{numbers[i[1]]}"' if i[1] in numbers else "", body)
+    body = _REFERENCE.sub(lambda i: f"{i[1]}{name}-{numbers[i[2]]}", body)
+    body = re.sub(r' transform="rotate\(-0 [^"]*"', "", body).replace("xlink:href", "href")
+    body = _GEOMETRY.sub(lambda g: " " + " ".join(_FRACTION.sub(r"\1", g[0]).split()), body)
+    fonts = _FONTS.search(body)
+    body = re.sub(r">\s+<", "><", _FONTS.sub("", body))
     opening, _, rest = body.partition(">")
     opening = re.sub(r'\s(width|height)="[^"]*"', "", opening)
     attributes = f' role="img" aria-label="{escaped(label)}"'
+    attributes += f' font-family="{fonts[1]}"' if fonts else ""
     attributes += ' stroke-linejoin="round" stroke-linecap="butt"'
     return f"{opening}{attributes}>{rest.strip()}"
 

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from tfscaling.estimation.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
 from tfscaling.record.metrics import METRICS
 from tfscaling.study.config_types import LINE_AXES, POINT_AXES
 from tfscaling.study.run_spec import Point
 from tfscaling.tables.display import axis_text, count, value
-from tfscaling.tables.estimates import CONFIDENCE, RUNS_FOR_INTERVAL
 from tfscaling.tables.row_types import PointRow
 from tfscaling.tables.row_values import counted_by, metric_of
 from tfscaling.tables.table_files import typed
@@ -63,7 +63,8 @@ class Tables:
 class Series:
     """One line: `rows` are its points by nodes, those without a valid run too.
 
-    A line that is not `is_shown` is hidden until a reader of the page chooses it.
+    A line that is not `is_shown` is hidden until a reader of the page chooses it. A line that is
+    not `is_drawn` is in the tables alone.
     """
 
     key: tuple[str, ...]
@@ -71,6 +72,7 @@ class Series:
     style: Style
     rows: pd.DataFrame
     is_shown: bool = True
+    is_drawn: bool = True
 
 
 def values(rows: pd.DataFrame, name: str) -> np.ndarray:
@@ -118,12 +120,15 @@ def varying(table: pd.DataFrame) -> list[str]:
 
 #: Lines that a plot shows at once.
 LINES_MAX = 6
+#: Lines that a plot has, with the hidden ones; more would make pages of several MB.
+LINES_DRAWN_MAX = 20
 
 
-def hidden(keys: Sequence[Hashable], first: Iterable[Hashable] = ()) -> set[Hashable]:
-    """Return the keys of lines beyond a plot's limit; lines in `first` are shown before others."""
-    ordered = dict.fromkeys([*(key for key in first if key in keys), *keys])
-    return {*[*ordered][LINES_MAX:]}
+def by_rank(keys: Sequence[Hashable], first: Iterable[Hashable] = ()) -> dict[Hashable, int]:
+    """Return key of a line → its rank, from 0 on; lines in `first` come before others."""
+    known = {*keys}
+    ordered = dict.fromkeys([*(key for key in first if key in known), *keys])
+    return {key: rank for rank, key in enumerate(ordered)}
 
 
 def grouped(table: pd.DataFrame, by: Sequence[str]) -> dict[tuple[str, ...], pd.DataFrame]:
@@ -135,17 +140,18 @@ def grouped(table: pd.DataFrame, by: Sequence[str]) -> dict[tuple[str, ...], pd.
 def series(
     table: pd.DataFrame, first: Sequence[Point] = (), by: Sequence[str] = LINE_AXES
 ) -> list[Series]:
-    """All lines, whose points have the same axes `by`, in the order of the table, hidden ones last.
+    """All lines, whose points have the same axes `by`: those shown in the order of the table.
 
-    By default they are over the nodes; by POINT_AXES each configuration is a line.
+    The others follow, by their rank in `first`. By default lines are over the nodes; by POINT_AXES
+    each configuration is a line.
     """
     titles, colours, shown = platform_titles(table), colour_numbers(table), varying(table)
     groups = grouped(table, by)
     have = [key for key, rows in groups.items() if len(measured(rows))]
-    more = hidden(have, [tuple(str(getattr(each, axis)) for axis in by) for each in first])
+    ranks = by_rank(have, [tuple(str(getattr(each, axis)) for axis in by) for each in first])
     counts: dict[str, int] = {}
     lines = []
-    for key in sorted(groups, key=more.__contains__):
+    for key in sorted(groups, key=lambda key: max(LINES_MAX - 1, ranks.get(key, 0))):
         name = key[by.index("platform")]
         number = counts[name] = counts.get(name, -1) + 1
         texts = [axis_text(axis, groups[key].iloc[0]) for axis in by if axis in shown]
@@ -159,24 +165,37 @@ def series(
             "markersize": max(4.5, 7.5 - number),
         }
         rows = groups[key].sort_values("nodes")
-        lines.append(Series(key, ", ".join(texts), style, rows, key not in more))
+        rank = ranks.get(key, 0)
+        kept = rank < LINES_MAX, rank < LINES_DRAWN_MAX
+        lines.append(Series(key, ", ".join(texts), style, rows, *kept))
     return lines
+
+
+def drawn_series(tables: Tables, by: Sequence[str] = LINE_AXES) -> list[Series]:
+    """Return the lines that a plot has, shown or hidden."""
+    return [line for line in series(tables.comparison, tables.first, by) if line.is_drawn]
+
+
+def note_of_lines(tables: Tables, by: Sequence[str] = LINE_AXES) -> list[str]:
+    """Return a note on how many lines are in the tables alone; empty if there is none."""
+    others = len(grouped(measured(tables.comparison), by)) - LINES_DRAWN_MAX
+    return [f"{count(others, 'other line')}: in the tables alone"] if others > 0 else []
 
 
 @contextmanager
 def drawn(axes: Any, line: Series) -> Iterator[None]:
-    """Mark artists that are drawn in this context as hidden if `line` is not shown.
+    """Mark artists that are drawn in this context as parts of `line`, hidden if it is not shown.
 
-    The page shows them when a reader selects the line's label.
+    Readers of the page show and hide the line by its label.
     """
     before, containers = set(axes.get_children()), len(axes.containers)
     yield
-    if line.is_shown:
-        return
+    how = "" if line.is_shown else _HIDDEN
     for artist in set(axes.get_children()) - before:
-        artist.set_gid(f"{_MORE}{line.label}\t{artist.get_gid() or ''}")
-        artist.set_label("_")
-    for container in axes.containers[containers:]:
+        artist.set_gid("\t".join([f"{_LINE}{line.label}", how, artist.get_gid() or ""]))
+        if how:
+            artist.set_label("_")
+    for container in axes.containers[containers:] if how else ():
         container.set_label("_")
 
 
@@ -184,9 +203,9 @@ def lines_hidden(figure: Figure) -> dict[str, list[Any]]:
     """Return label → artists of each hidden line."""
     found: dict[str, list[Any]] = {}
     for artist in figure.findobj():
-        before, _, rest = (artist.get_gid() or "").partition(_MORE)
-        if rest and not before:
-            found.setdefault(rest.partition("\t")[0], []).append(artist)
+        gid = artist.get_gid() or ""
+        if gid.startswith(_LINE) and gid.split("\t")[1] == _HIDDEN:
+            found.setdefault(gid.removeprefix(_LINE).split("\t")[0], []).append(artist)
     return found
 
 
@@ -230,8 +249,10 @@ _INTERVAL = f"bars: {CONFIDENCE:.0%} interval of the median"
 _RANGE = f"range of fewer than {RUNS_FOR_INTERVAL} runs"
 #: How a text begins that is shown where the pointer rests on an artist: it is the artist's gid.
 _TIP = "tip: "
-#: The gid of an artist of a hidden line begins with it, the label and a tab.
-_MORE = "more: "
+#: The gid of an artist of a line: this and the label, a tab, _HIDDEN or nothing, a tab, the tip.
+_LINE, _HIDDEN = "line: ", "hidden"
+#: The gid of the entry of a legend: this and the label.
+_ENTRY = "entry: "
 _LINE_INCHES = 0.178
 _LEGEND: Style = {"fontsize": FONT_SIZE, "frameon": False, "loc": "upper left", "borderpad": 0.0}
 #: Characters in a line of the legend, of the notes, of a title.
@@ -268,10 +289,15 @@ def points(axes: Any, rows: pd.DataFrame, x: str, y: str, label: str, style: Sty
     bars = {f"{axis}err": spread(rows, n) for axis, n in (("x", x), ("y", y)) if n in named}
     xs, ys = values(rows, x), values(rows, y)
     axes.errorbar(xs, ys, label=label, **{"capsize": 3, "elinewidth": 1, **bars, **style})
+    tips_at(axes, xs, ys, tips(rows, label, *named))
+
+
+def tips_at(axes: Any, xs: np.ndarray, ys: np.ndarray, texts: Iterable[str]) -> None:
+    """Show a text where the pointer is near a point, for each point."""
     near: Style = {"markersize": 16, "alpha": 0.0, "linestyle": "none", "zorder": 9}
-    for *at, text in zip(xs, ys, tips(rows, label, *named), strict=True):
-        if np.isfinite(at).all():
-            tip(axes.plot(*at, "o", **near)[0], text)
+    for x, y, text in zip(xs, ys, texts, strict=True):
+        if np.isfinite([x, y]).all():
+            tip(axes.plot(x, y, "o", **near)[0], text)
 
 
 def bars_note(table: pd.DataFrame, *names: str) -> list[str]:
@@ -389,7 +415,10 @@ def finish(figure: Figure, axes: Any, tables: Tables, notes: Sequence[str] = ())
     if entries:
         style: dict[str, Any] = {**_LEGEND, "bbox_to_anchor": (0.01, under / height)}
         style |= {"ncols": columns, "labelspacing": 0.25}
-        figure.legend([h for h, _ in entries], texts, **style).set_in_layout(False)
+        legend = figure.legend([h for h, _ in entries], texts, **style)
+        legend.set_in_layout(False)
+        for text, (_, label) in zip(legend.get_texts(), entries, strict=True):
+            text.set_gid(f"{_ENTRY}{label}")
     if below:
         style = {**_LEGEND, "bbox_to_anchor": (0.01, notes_inches / height), "labelcolor": "0.3"}
         style |= {"handlelength": 0, "handletextpad": 0}
@@ -418,15 +447,20 @@ def svg(figure: Figure) -> str:
         return _with_tips(file.getvalue())
 
 
+#: A tab in an attribute, which is written as a character reference, or as it is.
+_TAB = r"(?:\t|&#0*9;|&#x0*9;)"
+
+
 def _with_tips(svg: str) -> str:
     """Make the texts of `tip` titles of their elements, which browsers show at the pointer.
 
-    Elements of hidden lines are not displayed, and have the label of the line as `data-line`.
+    Elements of lines have the label of the line as `data-line`, entries of legends have theirs as
+    `data-entry`. Hidden lines are not displayed.
     """
-    # a tab in an attribute is written as a character reference, or as it is
+    start, label = f'<g id="{_LINE}', '([^"]*?)'
+    svg = re.sub(rf"{start}{label}{_TAB}{_TAB}", r'<g data-line="\1" id="', svg)
     svg = re.sub(
-        rf'<g id="{_MORE}([^"]*?)(?:\t|&#0*9;|&#x0*9;)',
-        r'<g data-line="\1" display="none" id="',
-        svg,
+        rf"{start}{label}{_TAB}{_HIDDEN}{_TAB}", r'<g data-line="\1" display="none" id="', svg
     )
+    svg = re.sub(rf'id="{_ENTRY}([^"]*)"', r'data-entry="\1"', svg).replace(' id="">', ">")
     return re.sub(rf'id="{_TIP}([^"]*)">', r'class="tip"><title>\1</title>', svg)

@@ -18,9 +18,8 @@ from tfscaling.record.run_states import RunState
 from tfscaling.study.config_types import POINT_AXES, Quality
 from tfscaling.study.platforms import GPU, LOGICAL
 from tfscaling.tables.display import with_unit
-from tfscaling.tables.estimates import pareto_set
-from tfscaling.tables.row_types import PointRow
-from tfscaling.tables.row_values import point_of, points_of, qualities_in
+from tfscaling.tables.row_types import Cells, PointRow
+from tfscaling.tables.row_values import metric_of, point_of, points_of, qualities_in, qualities_of
 from tfscaling.tables.table_files import typed
 
 if TYPE_CHECKING:
@@ -28,6 +27,8 @@ if TYPE_CHECKING:
 
 NO_PRICES = "no prices in config/platforms.yaml"
 _TIME = "execution_time_s"
+#: Epochs of a line whose values are shown at the pointer.
+_EPOCH_TIPS_MAX = 20
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,7 @@ def _against_time(tables: Tables, title: str, panels: Sequence[_Panel]) -> Figur
             per_node = f" × {kinds} per node; of CPUs the nodes alone" * by_gpus
             notes.append(f"labels: nodes{per_node}")
             notes += plot_figure.bars_note(tables.comparison, _TIME, panel.name)
+    notes += plot_figure.note_of_lines(tables)
     plot_figure.mark_absent(every_axes[0], tables.comparison)
     return plot_figure.finish(figure, every_axes, tables, list(dict.fromkeys(notes)))
 
@@ -88,7 +90,7 @@ def _draw(axes: Any, tables: Tables, panel: _Panel, named: bool, gpus: bool) -> 
     known = np.isfinite(values(table, _TIME)) & np.isfinite(values(table, name))
     shown = table[known & (values(table, _TIME) > 0)]
     axes.set(xscale="log", xmargin=0.08, ymargin=0.08)
-    for line in plot_figure.series(tables.comparison, tables.first):
+    for line in plot_figure.drawn_series(tables):
         rows = line.rows[line.rows.index.isin(shown.index)]
         if len(rows):
             style = {**line.style, "linestyle": "none", "elinewidth": 0.8, "capsize": 0}
@@ -109,6 +111,22 @@ def _draw(axes: Any, tables: Tables, panel: _Panel, named: bool, gpus: bool) -> 
         else:
             axes.ticklabel_format(axis="y", useOffset=False, style="plain")
     return shown
+
+
+def pareto_set(rows: Sequence[Cells], metrics: Sequence[str]) -> list[int]:
+    """Positions of the rows that no other row beats, sorted by the first metric, then the next.
+
+    A row is beaten by one that is at least as good in every metric and better in one. So rows with
+    equal values beat each other in nothing and are all kept. Every row has a value of every metric.
+    Raises ValueError if rows are of different qualities, which nothing compares.
+    """
+    if QUALITY in metrics and len(qualities_of(rows)) > 1:
+        raise ValueError(f"configurations of different qualities: {', '.join(qualities_of(rows))}")
+    better = {name: metric_of(name, rows[0]).is_higher_better for name in metrics if rows}
+    losses = np.array([[row[n] * (-1 if better[n] else 1) for n in metrics] for row in rows], float)
+    is_beaten = [((losses <= own).all(1) & (losses < own).any(1)).any() for own in losses]
+    kept = [position for position, beaten in enumerate(is_beaten) if not beaten]
+    return sorted(kept, key=lambda position: tuple(losses[position]))
 
 
 def _pareto_lines(
@@ -188,7 +206,7 @@ def loss_quality(tables: Tables, title: str) -> Figure:
     labels = [learned.label for learned in shown_of]
     figure, panels = plot_figure.panels(title, "global batch (examples)", labels)
     some_absent = len(plot_figure.absent(table)) > 0
-    lines = plot_figure.series(table, tables.first)
+    lines = plot_figure.drawn_series(tables)
     if all(len(line.rows) == 1 for line in lines):  # one recipe for each batch: one line of all
         lines = plot_figure.series(table.assign(recipe="any"))
     for axes, learned in zip(panels, shown_of, strict=True):
@@ -203,7 +221,11 @@ def loss_quality(tables: Tables, title: str) -> Figure:
         known = np.isfinite(values(published, f"published_{name}") + values(published, batch))
         if known.any():
             at = (values(published, column)[known] for column in (batch, f"published_{name}"))
-            axes.plot(*at, label="published", **_PUBLISHED)
+            xs, ys = at
+            axes.plot(xs, ys, label="published", **_PUBLISHED)
+            named = f"published: {learned.label}"
+            texts = [f"batch {x:g}, {named} {y:.4g}" for x, y in zip(xs, ys, strict=True)]
+            plot_figure.tips_at(axes, xs, ys, texts)
         both = [values(table, batch), values(published, batch)]
         plot_figure.value_axis(axes, np.concatenate(both))
         shown = np.isfinite(values(learned.points(table), name)).any()
@@ -212,6 +234,7 @@ def loss_quality(tables: Tables, title: str) -> Figure:
     notes = plot_figure.bars_note(table, *(learned.column for learned in shown_of))
     if not len(plot_figure.measured(table)) and len(published):
         notes = [plot_figure.NOTHING]
+    notes += plot_figure.note_of_lines(tables)
     return plot_figure.finish(figure, panels[0], tables, notes)
 
 
@@ -226,7 +249,7 @@ def epochs(tables: Tables, title: str) -> Figure:
     labels = [learned.label.removeprefix("test ") for learned in shown_of]
     figure, panels = plot_figure.panels(title, "epoch", labels)
     groups = plot_figure.grouped(measured, POINT_AXES)
-    every = plot_figure.series(table, tables.first, POINT_AXES)
+    every = plot_figure.drawn_series(tables, POINT_AXES)
     lines = [(line, groups[line.key]) for line in every if line.key in groups]
     repeated = evaluated = False
     for axes, learned in zip(panels, shown_of, strict=True):
@@ -240,6 +263,7 @@ def epochs(tables: Tables, title: str) -> Figure:
             held_out = rows.assign(value=values(rows, learned.held_out)).groupby("epoch")["value"]
             with plot_figure.drawn(axes, line):
                 axes.plot(middle.index, middle, label=line.label, **style)
+                _epoch_tips(axes, middle, f"{line.label}: {learned.label.removeprefix('test ')}")
                 if by_epoch.count().max() > 1:
                     repeated = True
                     ends = by_epoch.min(), by_epoch.max()
@@ -259,7 +283,16 @@ def epochs(tables: Tables, title: str) -> Figure:
     notes = ["lines: median over the repeats; bands: their range"] if repeated else []
     if evaluated:
         notes.append("hollow: on held-out examples after the epoch")
+    notes += plot_figure.note_of_lines(tables, POINT_AXES)
     return plot_figure.finish(figure, panels[0], tables, notes)
+
+
+def _epoch_tips(axes: Any, by_epoch: pd.Series, name: str) -> None:
+    """Show values of a line at the pointer: of all epochs, or of every n-th and the last."""
+    step = -(-len(by_epoch) // _EPOCH_TIPS_MAX)
+    shown = by_epoch.iloc[::-step].iloc[::-1]
+    texts = [f"epoch {epoch}, {name} {value:.4g}" for epoch, value in shown.items()]
+    plot_figure.tips_at(axes, shown.index.to_numpy(float), shown.to_numpy(float), texts)
 
 
 def _value_axis(axes: Any, shown: bool, room: float = 0.0) -> None:

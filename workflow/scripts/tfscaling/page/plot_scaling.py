@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from tfscaling.estimation.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
+from tfscaling.estimation.samples import NOT_MEASURED
 from tfscaling.page import plot_figure
 from tfscaling.page.plot_figure import Series, Tables, values
 from tfscaling.record.metrics import METRICS
 from tfscaling.record.phases import PHASES
 from tfscaling.study.config_types import POINT_AXES
-from tfscaling.tables.display import axis_text, one_line, with_unit
-from tfscaling.tables.estimates import CONFIDENCE, RUNS_FOR_INTERVAL
+from tfscaling.tables.display import axis_text, count, one_line, with_unit
 from tfscaling.tables.row_types import PointRow
-from tfscaling.tables.row_values import NOT_MEASURED, is_known
+from tfscaling.tables.row_values import is_known, points_of
 from tfscaling.tables.runs_table import SERIES_AXES
 from tfscaling.tables.table_files import typed
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 _THIN = {"linewidth": 0.8, "marker": "none", "linestyle": "-"}
 #: Characters in a line of a bar's name.
 _BAR_COLUMNS = 36
+#: Bars in a plot: more would be several screens high.
+_BARS_MAX = 50
 _IDEAL = {**_THIN, "color": "0.7", "zorder": 1}
 _INTERVAL_OF_RATIO = (
     f"bars: {CONFIDENCE:.0%} bootstrap interval, where both configurations have "
@@ -54,7 +57,7 @@ def _over_nodes(
     """(figure, axes, lines with a value and their points, whether points are without a run)."""
     figure, (axes,) = plot_figure.panels(title, "nodes", [label])
     lines = []
-    for line in plot_figure.series(tables.comparison, tables.first):
+    for line in plot_figure.drawn_series(tables):
         rows = line.rows[np.isfinite(values(line.rows, name))]
         if len(rows):
             with plot_figure.drawn(axes, line):
@@ -78,11 +81,17 @@ def execution_time(tables: Tables, title: str) -> Figure:
                 axes.plot(rows["nodes"], ideal, **style)
     hollow = {"linestyle": ":", "markerfacecolor": "none", "linewidth": 0.8, "markersize": 5}
     any_published = bool((values(table, f"published_{time}") > 0).any())
-    for line in plot_figure.series(table, tables.first):
+    for line in plot_figure.drawn_series(tables):
         known = line.rows[values(line.rows, f"published_{time}") > 0]
         if len(known):
             with plot_figure.drawn(axes, line):
-                axes.plot(known["nodes"], known[f"published_{time}"], **{**line.style, **hollow})
+                xs, ys = (known[name].to_numpy(float) for name in ("nodes", f"published_{time}"))
+                axes.plot(xs, ys, **{**line.style, **hollow})
+                texts = [
+                    f"{axis_text('nodes', row)}, {line.label}: published {seconds:.4g} s"
+                    for row, seconds in zip(typed(PointRow, known), ys, strict=True)
+                ]
+                plot_figure.tips_at(axes, xs, ys, texts)
     if any(len(rows) > 1 for _, rows in lines):
         axes.plot(
             [],
@@ -100,6 +109,7 @@ def execution_time(tables: Tables, title: str) -> Figure:
     notes = plot_figure.bars_note(table, time)
     if any_published and not lines:
         notes = [_why_no_times(table)]
+    notes += plot_figure.note_of_lines(tables)
     return plot_figure.finish(figure, axes, tables, notes)
 
 
@@ -122,6 +132,7 @@ def over_nodes(tables: Tables, title: str, name: str) -> Figure:
             axes, plot_figure.NOTHING if nothing else f"no {metric.title} measured"
         )
     notes = plot_figure.bars_note(table, name) if f"{name}_low" in table else []
+    notes += plot_figure.note_of_lines(tables)
     return plot_figure.finish(figure, axes, tables, notes)
 
 
@@ -150,13 +161,14 @@ def ratio(tables: Tables, title: str, name: str) -> Figure:
         plot_figure.label_empty_axes(axes, _NO_BASELINE if len(timed) else _why_no_times(table))
     drawn = {line.key for line, _ in lines}
     without: dict[str, list[str]] = {}
-    for line in plot_figure.series(table):
+    for line in plot_figure.drawn_series(tables):
         if line.key not in drawn and len(found := plot_figure.measured(line.rows)):
             without.setdefault(_why_no_ratio(found, name), []).append(line.label)
     notes = _baselines(table)
     notes += [f"not shown, {why}: {'; '.join(labels)}" for why, labels in without.items()]
     if lines and np.isfinite(values(table, f"{name}_low")).any():
         notes.append(_INTERVAL_OF_RATIO)
+    notes += plot_figure.note_of_lines(tables)
     return plot_figure.finish(figure, axes, tables, notes)
 
 
@@ -197,7 +209,7 @@ def time_split(tables: Tables, title: str) -> Figure:
     from matplotlib.figure import Figure
 
     table = tables.comparison
-    planned = table[table["status"] != "excluded"]
+    planned = _points_with_bars(tables)
     if not len(plot_figure.measured(table)):
         figure, (axes,) = plot_figure.panels(title, "time (s)", [""])
         axes.set_xticks([])
@@ -225,7 +237,16 @@ def time_split(tables: Tables, title: str) -> Figure:
     plot_figure.mark_absent(panels[0], table)
     of_time = "execution time: import to train, without launch and evaluation"
     notes = [of_time, "medians of the phases over the runs"]
+    if others := int((table["status"] != "excluded").sum()) - len(planned):
+        notes.append(f"{count(others, 'other configuration')}: in comparison.csv alone")
     return plot_figure.finish(figure, panels[0], tables, notes)
+
+
+def _points_with_bars(tables: Tables) -> pd.DataFrame:
+    """Return the points that have a bar, in the order of the table; the best ones if not all."""
+    planned = tables.comparison[tables.comparison["status"] != "excluded"]
+    ranks = plot_figure.by_rank(points_of(planned), tables.first)
+    return planned[[ranks[point] < _BARS_MAX for point in points_of(planned)]]
 
 
 def _bar_axes(rows: pd.DataFrame) -> list[str]:

@@ -20,12 +20,12 @@ import numpy as np
 from msgspec.structs import replace
 
 from tfscaling.cluster.slurm_client import NoAnswer
+from tfscaling.estimation.intervals import CONFIDENCE, Array
 from tfscaling.plan import preflight
 from tfscaling.plan.costed_plan import PlanRow
 from tfscaling.plan.preflight import Request
 from tfscaling.snakemake_adapter.submission import Submission
 from tfscaling.study.config_types import Config
-from tfscaling.tables.estimates import CONFIDENCE, Array
 
 #: Days of past jobs that are read, and the most similar jobs that are used, latest first.
 DAYS, JOBS_MAX = 14, 1000

@@ -103,7 +103,7 @@ def last_traceback(lines: Sequence[str], folder: Path) -> Blame | None:
         return None
     name = error.removeprefix(_FATAL).partition(":")[0].rpartition(".")[2]
     place = _place(_of_user(inner_first, folder) or inner_first[0], folder)
-    return Blame(name.strip(), error[:500], place)
+    return Blame(name.strip(), error[:_WORDS_MAX], place)
 
 
 def ending_traceback(lines: Sequence[str], folder: Path) -> Blame | None:
@@ -161,7 +161,7 @@ def _in_one_line(message: str) -> str:
     plain = plain.rpartition(_INFERRED)[2]
     if any(map(_FRAME.search, plain.splitlines())):
         plain = plain.strip().split("\n\n")[-1]  # the words stand after the last frame
-    return " ".join(plain.split())[:500]
+    return " ".join(plain.split())[:_WORDS_MAX]
 
 
 def _of_user(inner_first: Sequence[re.Match[str]], folder: Path) -> re.Match[str] | None:

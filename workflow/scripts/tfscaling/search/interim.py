@@ -11,17 +11,17 @@ from enum import StrEnum
 import numpy as np
 import scipy
 
-from tfscaling.search.scaling_model import POOLED_FREEDOM, SCATTER, Array, Fit, Runs, ScalingModel
-from tfscaling.study.config_types import SHORT_RUNS_MAX, Limit, Question, Search
-from tfscaling.tables import estimates
-from tfscaling.tables.comparison import OF_ALL_RUNS
-from tfscaling.tables.estimates import CONFIDENCE
-from tfscaling.tables.run_counts import (
+from tfscaling.estimation import intervals
+from tfscaling.estimation.intervals import CONFIDENCE
+from tfscaling.estimation.run_counts import (
     CLOSE_LEADER_RUNS,
     KEPT_RUNS,
     LEADER_RUNS,
     is_closed,
 )
+from tfscaling.search.scaling_model import POOLED_FREEDOM, SCATTER, Array, Fit, Runs, ScalingModel
+from tfscaling.study.config_types import SHORT_RUNS_MAX, Limit, Question, Search
+from tfscaling.tables.comparison import OF_ALL_RUNS
 
 #: A search ends undecided after this many rounds.
 ROUNDS_MAX = 40
@@ -455,7 +455,7 @@ class _Search:
         """Judge which candidates keep all limits, miss one, or leave it open.
 
         A candidate misses a limit as in `is_closed`. It keeps the limits as in
-        `estimates.keeps_limit`, from KEPT_RUNS on. It leaves without either if fewer than half of
+        `intervals.keeps_limit`, from KEPT_RUNS on. It leaves without either if fewer than half of
         its runs miss one, or after its last run.
         """
         for n, own in enumerate(self.candidates if self.limits else ()):
@@ -465,14 +465,14 @@ class _Search:
                 for name in self.limits
             }
             beyond = max(
-                estimates.count_beyond_limit(known[name], limit)
+                intervals.count_beyond_limit(known[name], limit)
                 for name, limit in self.limits.items()
             )
             if is_closed(beyond, len(runs)):
                 self.allowed[n] = Allowed.OUT
                 self.gone.setdefault(n, Reason.NOT_ALLOWED)
             elif min(map(len, known.values())) >= KEPT_RUNS and all(
-                estimates.keeps_limit(known[name], limit, RISK_MAX / 4 / len(self.limits))
+                intervals.keeps_limit(known[name], limit, RISK_MAX / 4 / len(self.limits))
                 for name, limit in self.limits.items()
             ):
                 self.allowed[n] = Allowed.IN

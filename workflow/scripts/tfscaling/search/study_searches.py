@@ -15,6 +15,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
+from tfscaling.estimation.intervals import Array
+from tfscaling.estimation.run_counts import CLOSED_RUNS
 from tfscaling.record.attempts import Kind
 from tfscaling.record.run_states import RunState
 from tfscaling.search.interim import (
@@ -32,10 +34,8 @@ from tfscaling.study.manifest import Manifest, PlannedSearch
 from tfscaling.study.run_spec import Point
 from tfscaling.tables import row_values, table_files
 from tfscaling.tables.comparison import OF_ALL_RUNS, is_same_work
-from tfscaling.tables.estimates import Array
 from tfscaling.tables.row_types import RunRow
 from tfscaling.tables.row_values import is_known, line_of
-from tfscaling.tables.run_counts import CLOSED_RUNS
 
 #: Causes of failures that do not depend on the configuration: the next run replaces such a run.
 _INFRASTRUCTURE: frozenset[Kind] = frozenset(

@@ -21,6 +21,7 @@ from tfscaling.conclusions import shown
 from tfscaling.conclusions.answers.answer import answer
 from tfscaling.conclusions.evidence import Study, group_by_task, task_name
 from tfscaling.conclusions.headline import WORDS
+from tfscaling.estimation.samples import SUPPORTED
 from tfscaling.files import atomic
 from tfscaling.page.plot_figure import Tables, lines_hidden
 from tfscaling.page.plot_registry import PLOTS
@@ -31,7 +32,6 @@ from tfscaling.study.config_types import OWN_STRATEGY, WORK_AXES, Comparison, Co
 from tfscaling.study.run_spec import Point
 from tfscaling.tables import display
 from tfscaling.tables.display import TextTable, cell, count, point_name, rounded, varying
-from tfscaling.tables.estimates import SUPPORTED
 from tfscaling.tables.row_types import PointRow
 from tfscaling.tables.row_values import is_known, is_projected, point_of
 

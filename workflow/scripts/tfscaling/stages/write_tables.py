@@ -1,7 +1,7 @@
 """Tables, conclusions and regressions of a study.
 
-INPUTS   config.json, manifest.json, the run records, published results and another
-         study if configured
+INPUTS   config.json, manifest.json, the run records or a file of timings, published results and
+         another study if configured
 OUTPUTS  runs.csv, comparison.csv; in details/:
          epochs.csv, comparison.md; warnings.json: limits on what the numbers mean;
          conclusions/headline.md and console.md, which the console prints, and
@@ -32,6 +32,7 @@ from tfscaling.tables import (
     published_results,
     runs_table,
     table_files,
+    timings,
 )
 from tfscaling.tables.table_files import rows_of
 
@@ -39,7 +40,10 @@ from tfscaling.tables.table_files import rows_of
 def collect(study: StudyFolder) -> None:
     """Write the tables of runs and epochs, and print which runs are not valid."""
     manifest = study.manifest
-    runs, epochs = runs_table.run_tables(manifest.runs, study.runs_dir, manifest.targets)
+    if study.config.timings:
+        runs, epochs = timings.run_tables(manifest.runs, study.config.timings)
+    else:
+        runs, epochs = runs_table.run_tables(manifest.runs, study.runs_dir, manifest.targets)
     table_files.write_csv(runs, study.table("runs"))
     parquet = study.details / "runs.parquet"
     parquet.unlink(missing_ok=True)

@@ -9,6 +9,7 @@ from tfscaling.study import (
     platforms,
     question_checks,
     recipes,
+    variants,
 )
 from tfscaling.study.config_types import Config
 from tfscaling.study.config_validation import RawConfig, Sources, naming_files
@@ -48,7 +49,8 @@ def plan(config: Config, registries: Registries) -> Manifest:
     Raises NotAllowed for what its recipes and blocks cannot have.
     """
     recipes.check(config)
-    grid_checks.check_blocks(config, registries)
-    found = grid.candidates(config, registries)
+    variants_of = variants.variants_by_recipe(config.recipes)
+    grid_checks.check_blocks(config, variants_of, registries)
+    found = grid.candidates(config, variants_of, registries)
     grid_checks.check_configurations(config, found)
     return grid.manifest_of(config, found, registries)

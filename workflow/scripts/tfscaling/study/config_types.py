@@ -855,6 +855,9 @@ class Config(Keys, frozen=True, kw_only=True):
     """These keys set what the comparison shows."""
     question: Question = Question()
     """The question that the study answers."""
+    timings: NotEmpty | None = None
+    """This CSV has the runs of the study, one row for each: they are shown and nothing is run
+    (docs/timings.md). A relative path starts in the folder in which snakemake runs."""
     published: Published = Published()
     """Published results are shown next to the measured ones."""
     forecast: Forecast = Forecast()

@@ -84,13 +84,19 @@ class _ImpossibleError(Exception):
     """The configuration cannot be run, and is excluded with this reason."""
 
 
-def candidates(config: Config, registries: Registries) -> tuple[Candidate, ...]:
+def candidates(
+    config: Config, variants_of: Mapping[str, Mapping[str, Recipe]], registries: Registries
+) -> tuple[Candidate, ...]:
     """Return all configurations of the grid, block by block, excluded ones included.
 
     Those beyond a platform's limits are excluded with the reason, as are those whose global batch
     is larger than the dataset.
+
+    Args:
+        config: The configuration.
+        variants_of: Name of a recipe → its variants by their names.
+        registries: The models, strategies, datasets and further names that exist.
     """
-    variants_of = variants.variants_by_recipe(config.recipes)
     return tuple(
         _candidate(number, point, variants_of, config, registries)
         for number, block in enumerate(config.grid)
@@ -207,11 +213,6 @@ def _check_examples(global_batch: int, dataset: str, recipe: Recipe, examples: i
         if global_batch > count:
             rule = f"the global batch of {global_batch} examples exceeds {source}, {count}"
             raise _ImpossibleError(rule)
-
-
-def expand(config: Config, registries: Registries) -> Manifest:
-    """Return all runs that a valid configuration describes, in its order, and what is excluded."""
-    return manifest_of(config, candidates(config, registries), registries)
 
 
 def manifest_of(config: Config, found: Sequence[Candidate], registries: Registries) -> Manifest:

@@ -35,18 +35,25 @@ RUNS_MAX = 100_000
 SEED_MAX = 2**32 - 1
 
 
-def check_blocks(config: Config, registries: Registries) -> None:
-    """Raise NotAllowed for unknown names, too large blocks, and geometry that no platform has."""
-    variants_of = variants.variants_by_recipe(config.recipes)
+def check_blocks(
+    config: Config, variants_of: Mapping[str, Mapping[str, Recipe]], registries: Registries
+) -> None:
+    """Raise NotAllowed for unknown names, too large blocks, and geometry that no platform has.
+
+    Args:
+        config: The configuration.
+        variants_of: Name of a recipe → its variants by their names.
+        registries: The models, strategies, datasets and further names that exist.
+    """
     count = 0
     for number, block in enumerate(config.grid):
-        recipes.check_block(config, number, registries)
+        recipes.check_block(config, number, variants_of, registries)
         search = config.search_of(block)
         repeats = block.repeats
         if search:
             repeats = search.repeats_max + (SHORT_RUNS_MAX if search.short else 0)
         if search and search.short:
-            _check_short_runs(config, number, search, registries)
+            _check_short_runs(config, number, search, variants_of, registries)
         _check_size(number, block, variants_of, count, repeats)
         points = [*grid.points(block, variants_of)]
         for index, entry in enumerate(block.exclude):
@@ -181,8 +188,22 @@ def _in_search(config: Config, number: int, key: str, value: object, rule: str) 
     return NotAllowed([*own, "search", *([key] if key else [])], value, rule)
 
 
-def _check_short_runs(config: Config, number: int, search: Search, registries: Registries) -> None:
-    """Raise NotAllowed where a recipe of block `number` cannot have short runs."""
+def _check_short_runs(
+    config: Config,
+    number: int,
+    search: Search,
+    variants_of: Mapping[str, Mapping[str, Recipe]],
+    registries: Registries,
+) -> None:
+    """Raise NotAllowed where a recipe of block `number` cannot have short runs.
+
+    Args:
+        config: The configuration.
+        number: The block's place in the grid.
+        search: The block's search.
+        variants_of: Name of a recipe → its variants by their names, which short runs share.
+        registries: The models, strategies, datasets and further names that exist.
+    """
     key = "stop_after_epochs" if search.stop_after_epochs else "stop_after_steps"
     value = getattr(search, key)
     if len(search.short) > 1:
@@ -198,7 +219,7 @@ def _check_short_runs(config: Config, number: int, search: Search, registries: R
     changed = replace(config, recipes={**config.recipes, **short})
     try:
         recipes.check(changed)
-        recipes.check_block(changed, number, registries)
+        recipes.check_block(changed, number, variants_of, registries)
     except NotAllowed as error:
         where = "" if error.place[-1] == key else f"{error.place[-1]} {error.value}: "
         rule = f"recipe {error.place[1]}: {where}{error.allowed}"

@@ -166,10 +166,21 @@ def filled(model: str, recipe: Recipe) -> Recipe:
     return msgspec.structs.replace(recipe if recipe.optimizer == "model" else given, loss="model")
 
 
-def check_block(config: Config, number: int, registries: Registries) -> None:
-    """Raise NotAllowed if block `number` has unknown names, or asks for what is impossible."""
+def check_block(
+    config: Config,
+    number: int,
+    variants_of: Mapping[str, Mapping[str, Recipe]],
+    registries: Registries,
+) -> None:
+    """Raise NotAllowed if a block has unknown names, or asks for what is impossible.
+
+    Args:
+        config: The configuration.
+        number: The block's place in the grid.
+        variants_of: Name of a recipe → its variants by their names.
+        registries: The models, strategies, datasets and further names that exist.
+    """
     block = config.grid[number]
-    variants_of = variants.variants_by_recipe(config.recipes)
     recipes = {name: config.recipes.get(variants.base(name)) for name in block.values("recipe")}
     with_program = [name for name, recipe in recipes.items() if recipe and recipe.program]
     wrong = None if None in recipes.values() else _contradiction(block, with_program)

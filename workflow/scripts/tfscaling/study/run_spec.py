@@ -1,7 +1,8 @@
 """One training run as it is asked for: the point of the grid, and all that follows from it.
 
-A `RunSpec` is made once, by `grid.expand`, and goes as it is to the manifest, to the launcher, to
-the ranks and to the tables. Only the run record holds its `parameters` as a flat dictionary.
+A `RunSpec` is made once, by `grid.candidates`, and goes as it is to the manifest, to the
+launcher, to the ranks and to the tables. Only the run record holds its `parameters` as a flat
+dictionary.
 """
 
 from __future__ import annotations

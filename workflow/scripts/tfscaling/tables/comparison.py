@@ -7,6 +7,12 @@ from statistics import median
 
 import pandas as pd
 
+from tfscaling.estimation.intervals import (
+    CONFIDENCE,
+    RUNS_FOR_INTERVAL,
+    median_interval,
+    ratio_interval,
+)
 from tfscaling.record.metrics import METRICS, NAN, QUALITY
 from tfscaling.record.run_states import FINISHED, RunState
 from tfscaling.study import platforms, variants
@@ -15,12 +21,6 @@ from tfscaling.study.manifest import Excluded, Manifest
 from tfscaling.study.run_spec import Point
 from tfscaling.tables import display, row_values, table_files
 from tfscaling.tables.display import TextTable, axis_text
-from tfscaling.tables.estimates import (
-    CONFIDENCE,
-    RUNS_FOR_INTERVAL,
-    median_interval,
-    ratio_interval,
-)
 from tfscaling.tables.published_results import PublishedPoint, PublishedResult, same_training
 from tfscaling.tables.row_types import Cells, PointRow, RunRow, columns
 from tfscaling.tables.row_values import QUALITY_COLUMNS, is_known, is_projected, point_of

@@ -8,10 +8,10 @@ from itertools import takewhile
 
 import pandas as pd
 
+from tfscaling.estimation.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
 from tfscaling.record.metrics import QUALITY
 from tfscaling.tables import display
 from tfscaling.tables.display import Number
-from tfscaling.tables.estimates import CONFIDENCE, RUNS_FOR_INTERVAL
 from tfscaling.tables.row_types import PointRow
 from tfscaling.tables.row_values import is_known, qualities_in
 from tfscaling.tables.table_files import typed

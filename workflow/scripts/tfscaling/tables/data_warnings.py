@@ -19,14 +19,14 @@ from typing import Literal, NamedTuple
 import msgspec
 import pandas as pd
 
+from tfscaling.estimation.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
 from tfscaling.files import program_errors
 from tfscaling.record import run_record
 from tfscaling.record.run_states import FINISHED, RERUN_STALE, RESULTS, RunState
 from tfscaling.study.platforms import LOGICAL
 from tfscaling.study.run_spec import Point
-from tfscaling.tables import runs_table, table_files
+from tfscaling.tables import runs_table, table_files, timings
 from tfscaling.tables.display import NAMED_MAX, count, point_name, varying
-from tfscaling.tables.estimates import CONFIDENCE, RUNS_FOR_INTERVAL
 from tfscaling.tables.node_effects import of_platforms, without_slow_nodes
 from tfscaling.tables.row_types import PointRow, RunRow
 from tfscaling.tables.row_values import by_point, grouped, is_known, point_of
@@ -134,6 +134,12 @@ def _counted(number: int, among: int, noun: str) -> str:
 def _listed(names: Sequence[str]) -> str:
     """Join names: `a`, `a and b` or `a, b and c`."""
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def _imported(tables: Tables) -> Found:
+    """Return the runs that are rows of a file of timings."""
+    rows = [run for run in tables.valid if timings.is_imported(run)]
+    return tables.about_runs(rows, file=str(rows[0].record).rpartition(": ")[0] if rows else "")
 
 
 def _logical_devices(tables: Tables) -> Found:
@@ -335,6 +341,7 @@ RULES: dict[str, tuple[str, Callable[[Tables], Found | Iterable[Found]]]] = {
     "slow_nodes": (SERIOUS, _slow_nodes),
     "ordered_starts": (SERIOUS, _ordered_starts),
     "uncertain_clocks": (LIMITED, _uncertain_clocks),
+    "imported": (LIMITED, _imported),
     "unknown_work": (LIMITED, _points(lambda row: not is_known(row.examples_trained))),
     "of_runs": (SERIOUS, _texts("warnings")),
     "not_valid": (LIMITED, _not_valid),

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pandas as pd
 
+from tfscaling.estimation.samples import OF_WHOLE
 from tfscaling.record.metrics import METRICS, QUALITY, Metric
 from tfscaling.study.config_types import POINT_AXES
 from tfscaling.study.platforms import CPU, LOGICAL
 from tfscaling.tables.row_types import Cells
 from tfscaling.tables.row_values import (
-    OF_WHOLE,
     QUALITY_TEXTS,
     counted_by,
     is_known,
@@ -29,7 +29,7 @@ from tfscaling.tables.table_files import rows_of
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-    from tfscaling.tables.estimates import Difference
+    from tfscaling.estimation.samples import Difference
 
 MISSING = "–"
 #: The unit of costs, and the amount below which people read the cost of 1,000 runs.

@@ -16,9 +16,9 @@ from typing import NamedTuple
 import numpy as np
 import scipy
 
+from tfscaling.estimation.intervals import CONFIDENCE, Array
 from tfscaling.record.run_states import RunState
 from tfscaling.study.run_spec import Point
-from tfscaling.tables.estimates import CONFIDENCE, Array
 from tfscaling.tables.row_types import RunRow
 from tfscaling.tables.row_values import is_known, point_of
 
@@ -80,8 +80,10 @@ def of_platforms(runs: Iterable[RunRow]) -> dict[str, list[NodeEffect]]:
     """Return platform → the effects of its nodes, from the execution times of valid runs."""
     found: dict[str, list[tuple[Point, int, list[str], float]]] = {}
     for run in runs:
-        if run.status == RunState.OK and run.hosts and is_known(run.execution_time_s):
-            row = (point_of(run), run.repeat, run.hosts.split(), float(run.execution_time_s))
+        time_s = run.execution_time_s
+        # a time of zero has no logarithm
+        if run.status == RunState.OK and run.hosts and is_known(time_s) and time_s > 0:
+            row = (point_of(run), run.repeat, run.hosts.split(), float(time_s))
             found.setdefault(run.platform, []).append(row)
     return {name: node_effects(*zip(*rows, strict=True)) for name, rows in found.items()}
 

@@ -17,13 +17,6 @@ _T = TypeVar("_T")
 _Cells = TypeVar("_Cells", bound=Cells)
 _Key = TypeVar("_Key", bound=Hashable)
 
-#: Status of a point, or support of a statement about it, where the point has no valid run.
-NOT_MEASURED = "not measured"
-#: What of short runs is projected to the whole training, besides what is made of these.
-OF_WHOLE = (
-    *("execution_time_s", "time_with_queue_s", "train_time_s", "evaluation_time_s"),
-    *("cost_usd", "node_hours", "core_hours", "gpu_hours"),
-)
 #: What the column `quality` of a row has.
 QUALITY_TEXTS = ("quality_metric", "quality_direction", "quality_unit")
 QUALITY_COLUMNS = (*QUALITY_TEXTS, "quality_best")

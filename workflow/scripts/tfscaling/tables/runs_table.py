@@ -115,7 +115,7 @@ def run_tables(
     )
     for run, (row, of_run, _, before_s, _), reason in zip(planned, read, other_data, strict=True):
         if reason:
-            row, of_run = _planned_row(run, RunState.STALE, reason, row.record), ()
+            row, of_run = planned_row(run, RunState.STALE, reason, row.record), ()
         if run.extra_repeat and row.status == RunState.MISSING:
             continue  # a repeat that its point did not need, or not yet
         _add_failed_attempts(run, row, runs_dir, before_s)
@@ -210,14 +210,14 @@ def _read_run(
     try:
         found = run_states.find_record(run.spec, folder)
     except run_record.RecordError as error:
-        return _Run(_planned_row(run, RunState.FAILED, str(error)))
+        return _Run(planned_row(run, RunState.FAILED, str(error)))
     if found is None:
         return _run_without_record(run, runs_dir)
     path, record = found
     failed = "" if path.parent == folder else _failed_rerun(folder, record.attempt)
     if reason := run_states.other_code(run.spec, record):
         reason = f"{failed}; attempt {record.attempt} was {reason}" if failed else reason
-        return _Run(_planned_row(run, RunState.STALE, reason, str(path)))
+        return _Run(planned_row(run, RunState.STALE, reason, str(path)))
     if isinstance(record, DoesNotFit):
         return _Run(_without_memory(run, record, path), data=record.environment.dataset)
     notes = (failed,) if failed else ()
@@ -226,7 +226,7 @@ def _read_run(
 
 def _without_memory(run: PlannedRun, record: DoesNotFit, path: Path) -> RunRow:
     """Make the row of a run that ran out of memory."""
-    row = _planned_row(run, RunState.DOES_NOT_FIT, record.reason, str(path))
+    row = planned_row(run, RunState.DOES_NOT_FIT, record.reason, str(path))
     row.attempt = record.attempt
     for name in ("wall_time_s", "rank_memory_gb", "gpu_memory_gb", "memory_limit_gb"):
         setattr(row, name, number(getattr(record, name)))
@@ -239,7 +239,7 @@ def _run_without_record(run: PlannedRun, runs_dir: Path) -> _Run:
     status, why = _why_no_record(folder)
     if status == RunState.MISSING and (change := run_states.nearest_change(run.spec, runs_dir)):
         why += f"; {NEAREST}: {change}"
-    row = _planned_row(run, status, why)
+    row = planned_row(run, status, why)
     if status == RunState.FAILED:
         row.failed_too_often = attempts.failed_too_often(folder)
     return _Run(row)
@@ -260,7 +260,7 @@ def _with_record(
     steady_from: int = 0,
 ) -> _Run:
     """Make the row of a run with a record of what is planned; `notes` are further warnings."""
-    row = _planned_row(run, RunState(record.validity.status), record.validity.reason)
+    row = planned_row(run, RunState(record.validity.status), record.validity.reason)
     warnings = [*notes, *record.warnings]
     if not (is_timed := _is_timed(run, record)):
         warnings.append("its times are excluded from comparisons: see compare_resumed")
@@ -389,7 +389,7 @@ def _with_training_before(record: RunRecord) -> RunRecord:
     return replace(record, phases=phases)
 
 
-def _planned_row(
+def planned_row(
     run: PlannedRun, status: RunState, reason: str, record: str | None = None
 ) -> RunRow:
     """Make a row with the facts about a run that need no record."""

@@ -11,13 +11,12 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tfscaling.conclusions.answers import candidates, choosing, details, search_answers
+from tfscaling.conclusions.answers import candidates, choosing, search_answers
 from tfscaling.conclusions.answers.answer_types import Answer, State
-from tfscaling.conclusions.answers.goals import GOALS, TIME, answered_goals, goal_title
+from tfscaling.conclusions.answers.goals import GOALS, TIME
 from tfscaling.conclusions.evidence import Study, Task
 from tfscaling.conclusions.projection import intervals
 from tfscaling.record.run_states import RunState, words
-from tfscaling.tables.display import varying
 from tfscaling.tables.row_values import point_of
 
 
@@ -25,11 +24,12 @@ from tfscaling.tables.row_values import point_of
 def answer(study: Study) -> tuple[Answer, ...]:
     """Return one answer for each question, by the goal that the study asks for.
 
-    Answers by other goals are its `other_goals`.
+    Answers by other goals are its `other_goals`. Whatever an answer needs from the tables is in
+    the `Task.facts` of the question; nothing is read from the tables here.
     """
     answers = []
     for task in study.tasks:
-        goals = {goal: _answer_by_goal(study, task, goal) for goal in answered_goals(study, task)}
+        goals = {goal: _answer_by_goal(study, task, goal) for goal in task.goals}
         asked = goals.pop(study.question.goal, None) or _answer_without_runs(study, task)
         answers.append(replace(asked, other_goals=tuple(goals.values())))
     return tuple(answers)
@@ -47,11 +47,9 @@ def _answer_without_runs(study: Study, task: Task) -> Answer:
     own = {point_of(row) for row in task.named}
     counts = Counter(words(run.status) for run in study.run_rows if point_of(run) in own)
     statuses = Counter[str]() if counts.keys() <= {RunState.MISSING} else counts
-    vary = varying(task.named)
+    state = State.NOT_RUN if not counts else None
     without_runs = tuple(
-        candidates.create_candidate(
-            study, study.question.goal, row, vary, State.NOT_RUN if not counts else None
-        )
+        candidates.create_candidate(study, task, study.question.goal, row, state)
         for row in task.rows
     )
     goal, indifference = study.question.goal, study.question.indifference
@@ -61,24 +59,15 @@ def _answer_without_runs(study: Study, task: Task) -> Answer:
 
 def _answer_by_goal(study: Study, task: Task, goal: str) -> Answer:
     """Return the answer to a question by one goal."""
-    title = goal_title(goal, task.rows) or ""
     metric = next((row.quality_metric for row in task.named if row.quality_metric), None)
     limits = study.question.limits_for(goal, metric)
-    found = Answer(task.name, goal, title, study.question.indifference, limits=limits)
+    asked = study.question
+    found = Answer(task.name, goal, task.goals[goal], asked.indifference, limits=limits)
+    found = replace(found, trainings=asked.trainings)
     if task.search and goal == task.search.planned.goal:
         found = search_answers.apply_search(study, task, replace(found, search=task.search))
     else:
         found = choosing.choose(study, found, [*candidates.judge_candidates(study, task, found)])
-    leader = found.leader
-    if leader is None:
+    if found.leader is None or goal != TIME:
         return found
-    whole = intervals(study).get(leader.point) if goal == TIME else None
-    reported = details.report_leader(study.samples, leader, goal, limits) if limits else ""
-    return replace(
-        found,
-        whole_run=whole,
-        reported=reported,
-        startup=details.find_startup(found),
-        trade_off=details.find_trade_off(found),
-        all_trainings=details.sum_trainings(leader, study.question.trainings),
-    )
+    return replace(found, whole_run=intervals(study).get(found.leader.point))

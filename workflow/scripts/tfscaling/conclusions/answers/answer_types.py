@@ -9,18 +9,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 
+from tfscaling.conclusions.answers.goals import TIME
 from tfscaling.conclusions.projection import Interval
+from tfscaling.estimation.intervals import CONFIDENCE
+from tfscaling.estimation.run_counts import KEPT_RUNS, missed_at_most
+from tfscaling.estimation.samples import NOT_MEASURED, Difference
 from tfscaling.search.interim import Reason
 from tfscaling.search.study_searches import StudySearch
 from tfscaling.study.config_types import Limit
 from tfscaling.study.run_spec import Point
 from tfscaling.tables.comparison import OF_ALL_RUNS
 from tfscaling.tables.display import duration_text, listed, rounded
-from tfscaling.tables.estimates import CONFIDENCE, Difference
 from tfscaling.tables.row_types import PointRow
-from tfscaling.tables.row_values import NOT_MEASURED, point_of
-from tfscaling.tables.run_counts import KEPT_RUNS, missed_at_most
+from tfscaling.tables.row_values import is_known, point_of
 
 
 class State(StrEnum):
@@ -43,6 +46,13 @@ class State(StrEnum):
 
 
 BY_LINE = str(Reason.BY_ITS_LINE)
+
+#: Phases before the steady state, which more nodes do not divide.
+STARTUP = (
+    *("import_time_s", "rendezvous_time_s", "data_time_s", "build_time_s", "first_step_time_s"),
+)
+#: A trade-off is reported from this saving on, and up to this ratio of times.
+_SAVING_MIN, _TIMES_MAX = 0.1, 3.0
 
 #: States that leave an answer open.
 _OPEN = (State.UNDECIDED, State.OPEN, State.NOT_RUN)
@@ -187,12 +197,9 @@ class Answer:
         after: The next best estimate.
         comparisons: Number of comparisons that hold together.
         limits: Limits of the question by column.
-        reported: Metrics of the leader with their margins to the limits, in words.
         whole_run: Interval of one run of the complete training, where it is projected.
         search: The search that decided.
-        startup: Where start-up is more than half of the leader's time.
-        trade_off: What the leader of a goal of time costs more than a slower configuration.
-        all_trainings: What all trainings take with the leader; None for a single one.
+        trainings: How many times the training is run in all.
         repeats: Runs of each configuration that may settle what is open; None: more do not help.
         statuses: How many runs have which status, of a question without a valid run.
         other_goals: The same question by the other goals: what the recommended one costs.
@@ -215,12 +222,9 @@ class Answer:
     after: Candidate | None = None
     comparisons: int = 0
     limits: Mapping[str, Limit] | None = None
-    reported: str = ""
     whole_run: Interval | None = None
     search: StudySearch | None = None
-    startup: StartUp | None = None
-    trade_off: TradeOff | None = None
-    all_trainings: AllTrainings | None = None
+    trainings: int = 1
     repeats: int | None = None
     statuses: Mapping[str, int] | None = None
     other_goals: tuple[Answer, ...] = ()
@@ -280,6 +284,61 @@ class Answer:
     def is_decided(self) -> bool:
         """Return whether the runs decide among the configurations that were compared."""
         return self.is_near_best and self.is_kept
+
+    @cached_property
+    def startup(self) -> StartUp | None:
+        """Return the leader's start-up and the fastest training; None up to half of the time."""
+        taken = self.leader
+        if taken is None or self.goal != TIME or not is_known(taken.row.train_time_s):
+            return None
+        spent_s = sum(number for name in STARTUP if is_known(number := taken.row[name]))
+        share = spent_s / taken.row.execution_time_s if is_known(taken.row.execution_time_s) else 0
+        training = [each for each in self.compared if each.row.train_time_s > 0]
+        if share <= 0.5 or not training:
+            return None
+        fastest = min(training, key=lambda each: each.row.train_time_s)
+        return StartUp(share, fastest, taken.row.train_time_s / fastest.row.train_time_s)
+
+    @cached_property
+    def trade_off(self) -> TradeOff | None:
+        """Return the fastest configuration that costs clearly less than the leader by its median.
+
+        Cost is money where all have a price, else node-hours. None if the goal is not a time, or if
+        every other configuration is nearly as expensive or takes more than three times as long.
+        """
+        taken = self.leader
+        if taken is None or self.goal not in (TIME, "time_to_target_s"):
+            return None
+        others = [each for each in self.compared if each is not taken]
+        rows = [each.row for each in (taken, *others)]
+        goal, money = self.goal, "cost_usd" if self.goal == TIME else "cost_to_target_usd"
+        is_priced = all(row[money] > 0 for row in rows)  # not if one is unknown
+        for each in others:
+            time = each.row[goal] / taken.row[goal]
+            nodes = each.row.nodes / taken.row.nodes
+            cost = each.row[money] / taken.row[money] if is_priced else nodes * time
+            if 1 <= time <= _TIMES_MAX and cost <= 1 - _SAVING_MIN:
+                return TradeOff(each, time, cost, is_priced)
+        return None
+
+    @property
+    def all_trainings(self) -> AllTrainings | None:
+        """Return what all trainings take with the leader.
+
+        None for a single training, and if its time is not known.
+        """
+        row = self.leader.row if self.leader else None
+        if self.trainings == 1 or row is None or not is_known(row.execution_time_s):
+            return None
+        number, names = self.trainings, ("execution_time_s", "node_hours", "cost_usd")
+        ends = {name: (row[f"{name}_low"], row[f"{name}_high"]) for name in names}
+        return AllTrainings(
+            number,
+            number * row.execution_time_s,
+            number * row.node_hours,
+            number * row.cost_usd if is_known(row.cost_usd) else None,
+            {name: (number * a, number * b) for name, (a, b) in ends.items() if is_known(a)},
+        )
 
     @property
     def kept_text(self) -> str:

@@ -13,52 +13,51 @@ from dataclasses import replace
 from tfscaling.conclusions.answers import efficiency
 from tfscaling.conclusions.answers.answer_types import Answer, Candidate, State
 from tfscaling.conclusions.answers.goals import ENERGY, WITH_QUEUE
-from tfscaling.conclusions.evidence import Study, Task, remark
+from tfscaling.conclusions.evidence import Facts, Study, Task
+from tfscaling.estimation.intervals import CONFIDENCE, count_beyond_limit, keeps_limit
+from tfscaling.estimation.run_counts import is_closed
 from tfscaling.record.metrics import QUALITY
 from tfscaling.record.run_states import RunState
 from tfscaling.study.config_types import EFFICIENCIES, Limit
-from tfscaling.tables.comparison import OF_ALL_RUNS, all_at_target
-from tfscaling.tables.display import point_name, value, varying
-from tfscaling.tables.estimates import CONFIDENCE, count_beyond_limit, keeps_limit
+from tfscaling.tables.comparison import OF_ALL_RUNS
 from tfscaling.tables.row_types import PointRow
 from tfscaling.tables.row_values import (
     is_known,
     is_projected,
-    lacking_energy_parts,
     metric_of,
     point_of,
 )
-from tfscaling.tables.run_counts import is_closed
 
 
 def create_candidate(
-    study: Study, goal: str, row: PointRow, vary: Sequence[str], state: State | None = None
+    study: Study, task: Task, goal: str, row: PointRow, state: State | None = None
 ) -> Candidate:
     """Return a configuration with the state that its runs show before any comparison.
 
     Args:
         study: The evidence.
+        task: The question.
         goal: The metric that is to be best.
         row: The configuration.
-        vary: Axes that its name contains.
         state: Its state; None: by its runs.
     """
-    point, why = point_of(row), study.excluded.get(point_of(row))
+    point = point_of(row)
+    facts = task.facts[point]
+    why = facts.excluded
     if state is None:
         state = State.COMPARED
         if row.status == "excluded" or (why and not why.is_open):
             state = State.EXCLUDED
         elif why:
-            is_begun = study.samples.statuses(point).keys() - {RunState.MISSING}
-            state = State.OPEN if is_begun else State.NOT_RUN
+            state = State.OPEN if facts.is_begun else State.NOT_RUN
     reason = why.reason if why else row.reason if row.status == "excluded" else ""
     return Candidate(
         row,
-        point_name(row, vary),
+        facts.name,
         state,
         reason,
-        value(goal, row) if is_known(row[goal]) else "",
-        remark(row, study.samples),
+        facts.values.get(goal, ""),
+        facts.remark,
         len(study.samples.values(point, goal)),
     )
 
@@ -73,17 +72,16 @@ def judge_candidates(study: Study, task: Task, asked: Answer) -> Iterator[Candid
         task: The question.
         asked: The answer so far, with goal and limits.
     """
-    vary, samples, goal, limits = varying(task.named), study.samples, asked.goal, asked.limits or {}
-    found = [create_candidate(study, goal, row, vary) for row in task.rows]
+    samples, goal, limits = study.samples, asked.goal, asked.limits or {}
+    found = [create_candidate(study, task, goal, row) for row in task.rows]
     measured = [each.row for each in found if each.state == State.COMPARED]
     error = (1 - CONFIDENCE) / 2 / max(1, len(measured) * len(study.question.given))
     parts = _usual_energy_parts(measured) if goal == ENERGY else None
     for each in found:
         if each.state == State.COMPARED and limits:
-            other_parts = lacking_energy_parts(each.row, measured) if ENERGY in limits else ""
-            each = _judge_limits(study, each, limits, error, other_parts)
+            each = _judge_limits(study, each, task.facts[each.point], limits, error)
         if each.state == State.COMPARED:
-            each = _judge_value(each, goal, parts)
+            each = _judge_value(each, task.facts[each.point], goal, parts)
         if each.state == State.COMPARED and not samples.has_enough(goal, each.point):
             each = replace(each, state=State.TOO_FEW)
         if each.has_value and goal in OF_ALL_RUNS:
@@ -93,16 +91,16 @@ def judge_candidates(study: Study, task: Task, asked: Answer) -> Iterator[Candid
 
 
 def _judge_limits(
-    study: Study, each: Candidate, limits: Mapping[str, Limit], error: float, other_parts: str
+    study: Study, each: Candidate, facts: Facts, limits: Mapping[str, Limit], error: float
 ) -> Candidate:
     """Return the candidate with its state by the limits: compared if it is shown to keep all.
 
     Args:
         study: The evidence.
         each: The configuration.
+        facts: What the tables have about it.
         limits: Limits of the question by column.
         error: Error rate of each limit, one-sided.
-        other_parts: Parts whose energy the measurements of others include, and its own do not.
     """
     samples = study.samples
     ratios = {
@@ -129,7 +127,7 @@ def _judge_limits(
     planned = statuses.total()
     is_missed = {n: is_closed(count_beyond_limit(*own), planned) for n, own in judged.items()}
     is_missed |= {name: verdict.is_missed for name, verdict in ratios.items()}
-    is_part = {ENERGY} if other_parts else set()
+    is_part = {ENERGY} if facts.lacking_energy else set()
     is_kept = {
         name: not has_endless and name not in is_part and keeps_limit(*own)
         for name, own in judged.items()
@@ -142,10 +140,7 @@ def _judge_limits(
         return replace(each, kept_runs=min((n for n in runs if n is not None), default=None))
     words = "misses a limit" if missed else "is not shown to keep a limit"
     notes = {name: f" ({verdict.note})" for name, verdict in ratios.items() if verdict.note}
-    against = [
-        _limit_text(name, each.row, limits[name], other_parts) + notes.get(name, "")
-        for name in missed or undecided
-    ]
+    against = [facts.limited[name] + notes.get(name, "") for name in missed or undecided]
     return replace(
         each,
         state=State.INFEASIBLE if missed else State.UNDECIDED,
@@ -155,25 +150,18 @@ def _judge_limits(
     )
 
 
-def _limit_text(column: str, row: PointRow, limit: Limit, other_parts: str) -> str:
-    """Return the value and its limit: `cost 41.2 (39.8–43.1) US dollars, at most 40`."""
-    bound = "at least" if limit.at_most is None else "at most"
-    without = f" without {other_parts}" if column == ENERGY and other_parts else ""
-    shown = value(column, row, is_for_many=False)
-    return f"{metric_of(column, row).title} {shown}{without}, {bound} {limit.value:g}"
-
-
 def _usual_energy_parts(rows: Sequence[PointRow]) -> str | None:
     """Return the parts that the energies of most configurations include."""
     counted = Counter(row.energy_of for row in rows if is_known(row.energy_kwh))
     return next((name for name, _ in counted.most_common(1)), None)
 
 
-def _judge_value(each: Candidate, goal: str, parts: str | None) -> Candidate:
+def _judge_value(each: Candidate, facts: Facts, goal: str, parts: str | None) -> Candidate:
     """Return the candidate, with another state and reason if it has no value of the goal.
 
     Args:
         each: The configuration.
+        facts: What the tables have about it.
         goal: The metric.
         parts: The parts that energies include: one of other parts is not compared.
     """
@@ -185,7 +173,7 @@ def _judge_value(each: Candidate, goal: str, parts: str | None) -> Candidate:
     needed = row.runs if goal in OF_ALL_RUNS else 1
     if goal != QUALITY and row.runs_timed < needed:
         reason = "no time that counts" + " of every run" * (goal in OF_ALL_RUNS)
-    elif goal in OF_ALL_RUNS and not all_at_target(row):
+    elif goal in OF_ALL_RUNS and not facts.is_at_target:
         reached, ended = row.runs_at_target or 0, row.runs + (row.runs_diverged or 0)
         is_missed = is_closed(ended - reached, row.runs_asked or ended)
         state = State.INFEASIBLE if is_missed else State.UNDECIDED

@@ -9,15 +9,16 @@ from tfscaling.conclusions.answers import settling
 from tfscaling.conclusions.answers.answer_types import Answer, Candidate, State
 from tfscaling.conclusions.contest import Contest, contest, ranked
 from tfscaling.conclusions.evidence import Study
-from tfscaling.tables.estimates import (
+from tfscaling.estimation.samples import (
     INCONCLUSIVE,
     NOT_COMPARED,
+    NOT_MEASURED,
     SUPPORTED,
     TOO_FEW,
     Samples,
     weakest,
 )
-from tfscaling.tables.row_values import NOT_MEASURED, grouped, is_known, line_of, point_of
+from tfscaling.tables.row_values import grouped, is_known, line_of, point_of
 
 
 def choose(study: Study, asked: Answer, candidates: Sequence[Candidate]) -> Answer:
@@ -55,15 +56,18 @@ def _apply_contest(asked: Answer, found: Contest) -> Answer:
     taken, against = point_of(found.taken), found.against or {}
     equals = {*map(point_of, found.equals)}
 
-    def judged(each: Candidate) -> Candidate:
+    by_point = {}
+    for each in asked.candidates:
         point, difference = each.point, against.get(each.point)
         if point in found.worse:
-            return replace(each, state=State.EXCLUDED, reason=f"is worse, and {each.reason}")
+            reason = f"is worse, and {each.reason}"
+            by_point[point] = replace(each, state=State.EXCLUDED, reason=reason)
+            continue
         is_alike = difference is not None and not difference.shows_worse
-        return replace(each, worse=difference, is_equal=point in equals, is_alike=is_alike)
-
-    candidates = tuple(map(judged, asked.candidates))
-    by_point = {each.point: each for each in candidates}
+        by_point[point] = replace(
+            each, worse=difference, is_equal=point in equals, is_alike=is_alike
+        )
+    candidates = tuple(by_point.values())
     is_only = not found.comparisons and not asked.few and any(e.missed for e in candidates)
     is_only |= bool(found.worse) and not against
     has_compared = bool(against)

@@ -19,15 +19,15 @@ import numpy as np
 import scipy
 
 from tfscaling.conclusions.evidence import Study
+from tfscaling.estimation.intervals import RUNS_FOR_INTERVAL, median_interval
+from tfscaling.estimation.run_counts import is_closed
 from tfscaling.record.run_states import RunState
 from tfscaling.study.config_types import Limit
 from tfscaling.study.run_spec import Point
 from tfscaling.tables.comparison import ideal_share
 from tfscaling.tables.display import three_digits
-from tfscaling.tables.estimates import RUNS_FOR_INTERVAL, median_interval
 from tfscaling.tables.row_types import PointRow
 from tfscaling.tables.row_values import is_known, point_of
-from tfscaling.tables.run_counts import is_closed
 
 #: The efficiency of the whole run, and of training without start-up.
 OF_RUN, OF_TRAINING = "scaling_efficiency", "weak_scaling_efficiency"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
-from tfscaling.conclusions.evidence import Study, Task
 from tfscaling.record.metrics import QUALITY
+from tfscaling.study.config_types import Question
 from tfscaling.tables.comparison import OF_ALL_RUNS
 from tfscaling.tables.display import target_text
 from tfscaling.tables.row_types import PointRow
@@ -34,19 +34,26 @@ GOALS = {
 }
 
 
-def answered_goals(study: Study, task: Task) -> list[str]:
-    """Return the goals that a question is answered by: none if no run is valid."""
-    not_asked = {WITH_QUEUE, *HOURS} - {study.question.goal}
-    if not any(row.runs for row in task.rows):
-        return []
-    if study.question.goal != QUALITY and not can_quality_differ(study, task.rows):
+def answered_goals(
+    question: Question, synchronous: Collection[str], rows: Sequence[PointRow]
+) -> dict[str, str]:
+    """Return the goals that a question is answered by, with titles: none if no run is valid.
+
+    Args:
+        question: The goal and limits that the study asks for.
+        synchronous: The synchronous strategies.
+        rows: The configurations of the question.
+    """
+    not_asked = {WITH_QUEUE, *HOURS} - {question.goal}
+    if not any(row.runs for row in rows):
+        return {}
+    if question.goal != QUALITY and not can_quality_differ(synchronous, rows):
         not_asked.add(QUALITY)
-    return [
-        goal for goal in GOALS if goal not in not_asked and goal_title(goal, task.rows) is not None
-    ]
+    titles = {goal: goal_title(goal, rows) for goal in GOALS if goal not in not_asked}
+    return {goal: title for goal, title in titles.items() if title is not None}
 
 
-def can_quality_differ(study: Study, rows: Sequence[PointRow]) -> bool:
+def can_quality_differ(synchronous: Collection[str], rows: Sequence[PointRow]) -> bool:
     """Return whether configurations train differently, so that one may have the best quality.
 
     Synchronous strategies with the same recipe and global batch size train the same model on any
@@ -54,7 +61,6 @@ def can_quality_differ(study: Study, rows: Sequence[PointRow]) -> bool:
     synchronous.
     """
     trainings = {(row.model, row.recipe, row.global_batch_size) for row in rows if row.runs}
-    synchronous = study.manifest.synchronous_strategies
     return len(trainings) > 1 or not {row.strategy for row in rows if row.runs} <= {*synchronous}
 
 

@@ -9,12 +9,11 @@ from tfscaling.conclusions.answers import candidates
 from tfscaling.conclusions.answers.answer_types import BY_LINE, Answer, Candidate, State
 from tfscaling.conclusions.contest import ranked
 from tfscaling.conclusions.evidence import Study, Task
+from tfscaling.estimation.samples import INCONCLUSIVE, SUPPORTED, TOO_FEW
 from tfscaling.search.interim import Reason
 from tfscaling.search.study_searches import StudySearch
 from tfscaling.tables.comparison import OF_ALL_RUNS, OTHER_WORK
-from tfscaling.tables.display import value, varying
-from tfscaling.tables.estimates import INCONCLUSIVE, SUPPORTED, TOO_FEW
-from tfscaling.tables.row_values import is_known, point_of
+from tfscaling.tables.row_values import point_of
 
 
 def apply_search(study: Study, task: Task, asked: Answer) -> Answer:
@@ -25,14 +24,14 @@ def apply_search(study: Study, task: Task, asked: Answer) -> Answer:
         task: The question, with its search.
         asked: The answer so far, with goal, limits and search.
     """
-    search, vary = task.search, varying(task.named)
+    search = task.search
     assert search is not None
     verdict = search.decision
     name_of = {point: name for name, point in search.points.items()}
     rows = {point_of(row): row for row in reversed(task.named)}
     found = [
         _apply_standing(
-            candidates.create_candidate(study, asked.goal, row, vary), search, name_of.get(point)
+            candidates.create_candidate(study, task, asked.goal, row), search, name_of.get(point)
         )
         for point, row in rows.items()
     ]
@@ -73,7 +72,7 @@ def _apply_standing(each: Candidate, search: StudySearch, name: str | None) -> C
         return replace(each, state=State.OPEN, reason=OTHER_WORK)
     if name is None:
         return each
-    took = f", its valid runs {value(goal, each.row)}" * is_known(each.row[goal])
+    took = f", its valid runs {each.value}" if each.value else ""
     if reason := verdict.failed.get(name):
         state = State.EXCLUDED
         if name in verdict.unresolved:

@@ -6,8 +6,9 @@ from collections import Counter
 
 from tfscaling.conclusions.answers.answer_types import Answer, State
 from tfscaling.conclusions.evidence import Study
-from tfscaling.tables.estimates import INCONCLUSIVE, RUNS_FOR_INTERVAL, TOO_FEW
-from tfscaling.tables.run_counts import KEPT_RUNS
+from tfscaling.estimation.intervals import RUNS_FOR_INTERVAL
+from tfscaling.estimation.run_counts import KEPT_RUNS
+from tfscaling.estimation.samples import INCONCLUSIVE, TOO_FEW
 
 
 def runs_to_settle(study: Study, asked: Answer) -> int | None:

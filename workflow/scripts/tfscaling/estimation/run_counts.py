@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from tfscaling.estimation.intervals import RUNS_FOR_INTERVAL
 from tfscaling.study.config_types import LIMITED_RUNS_MIN
-from tfscaling.tables.estimates import RUNS_FOR_INTERVAL
 
 #: Runs of the configuration that a search names, and of its closest rivals: with ten, a slow mode
 #: in 30 % of its runs is seen with 97 %.

@@ -1,0 +1,300 @@
+"""Timings that were measured elsewhere: a CSV file with one row for each run.
+
+With the key `timings` the runs of a study are the rows of this file, and nothing is run.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import pandas as pd
+from msgspec import Meta
+
+from tfscaling.record.rank_report import FromZero, Positive
+from tfscaling.record.run_states import RunState
+from tfscaling.study.config_types import (
+    BATCH_SIZE_KEYS,
+    OWN_STRATEGY,
+    PROGRAM,
+    ModelName,
+    Name,
+    RecipeName,
+)
+from tfscaling.study.config_validation import ConfigError, RawConfig, known, of, words
+from tfscaling.study.manifest import PlannedRun
+from tfscaling.study.platforms import run_cost_usd
+from tfscaling.study.run_spec import Point
+from tfscaling.tables import runs_table, table_files
+from tfscaling.tables.row_types import RunRow
+
+#: Columns that a grid which the file gives has by default.
+_DEFAULTS: dict[str, Any] = {
+    "platform": "imported",
+    "model": PROGRAM,
+    "strategy": OWN_STRATEGY,
+    "recipe": "imported",
+    "gpus_per_node": 0,
+    "tasks_per_node": 1,
+}
+#: Columns of results that a run may have.
+_RESULTS = ("loss", "accuracy", "test_accuracy")
+
+
+class Timing(msgspec.Struct, frozen=True, kw_only=True):
+    """A row of the file: one run. A column that is missing, or an empty cell, is None."""
+
+    nodes: Positive
+    execution_time_s: Annotated[float, Meta(gt=0)]
+    global_batch_size: Positive
+    platform: Name | None = None
+    model: ModelName | None = None
+    strategy: Name | None = None
+    recipe: RecipeName | None = None
+    gpus_per_node: FromZero | None = None
+    tasks_per_node: Positive | None = None
+    loss: float | None = None
+    accuracy: Annotated[float, Meta(ge=0, le=1)] | None = None
+    test_accuracy: Annotated[float, Meta(ge=0, le=1)] | None = None
+    examples_trained: Positive | None = None
+
+    @property
+    def axes(self) -> dict[str, Any]:
+        """The axes that the row has, in the order of the defaults, with the nodes."""
+        named = {name: getattr(self, name) for name in ("nodes", *_DEFAULTS)}
+        return {name: value for name, value in named.items() if value is not None}
+
+
+_LINE = ": line "
+#: Where a row is, `FILE: line 3`, and the row.
+Rows = Sequence[tuple[str, Timing]]
+COLUMNS = Timing.__struct_fields__
+REQUIRED = ("nodes", "execution_time_s", "global_batch_size")
+
+
+def read(path: Path | str) -> Rows:
+    """Read the file; columns with other names are for its owner.
+
+    Raises:
+        ConfigError: It cannot be read or has no row, a column is missing, or a cell is not allowed:
+            one line with the file, the line, the column, the value and what is allowed.
+    """
+    try:
+        # spreadsheets put a byte order mark before the first column's name
+        with Path(path).open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.DictReader(file)
+            names = reader.fieldnames or []
+            lines = [(f"{path}{_LINE}{reader.line_num}", line) for line in reader]
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from None
+    for name in REQUIRED:
+        if name not in names:
+            others = [other for other in names if other not in COLUMNS]
+            near = known(others, name).partition("? ")
+            hint = f"; {near[0].replace('did you mean', 'rename')}" if near[1] else ""
+            raise ConfigError(f"{path}: line 1: column {name} is missing{hint}; {_ALLOWED}")
+    if not lines:
+        raise ConfigError(f"{path}: line 2: missing; allowed: one row for each run")
+    return [(where, _converted(where, line)) for where, line in lines]
+
+
+_OTHERS = [name for name in COLUMNS if name not in REQUIRED]
+_ALLOWED = f"required: {', '.join(REQUIRED)}; allowed: {', '.join(_OTHERS)}"
+
+
+def _converted(where: str, line: Mapping[str | None, Any]) -> Timing:
+    cells = {name: cell.strip() for name in COLUMNS if (cell := line.get(name)) and cell.strip()}
+    rules = of(Timing, described=False)["properties"]
+    try:
+        found = msgspec.convert(cells, Timing, strict=False)
+    except msgspec.ValidationError as error:
+        missing = [name for name in REQUIRED if name not in cells]
+        column = missing[0] if missing else str(error).rpartition("$.")[2].rstrip("`")
+        cell = cells.get(column)
+        wrong = "missing" if cell is None else f"{cell!r} is not allowed"
+        allowed = words(rules[column], cell).removesuffix(" or null")
+        raise ConfigError(f"{where}: {column}: {wrong}; allowed: {allowed}") from None
+    for column in ("execution_time_s", "loss"):
+        value = getattr(found, column)
+        if value is not None and not abs(value) < float("inf"):
+            wrong = f"{column}: {cells[column]!r} is not allowed"
+            raise ConfigError(f"{where}: {wrong}; allowed: a finite number")
+    gpus, tasks = found.gpus_per_node or 0, found.tasks_per_node or 1
+    if gpus % tasks:
+        rule = f"allowed: a multiple of tasks_per_node, {tasks}, or 0"
+        raise ConfigError(f"{where}: gpus_per_node: '{gpus}' is not allowed; {rule}")
+    if found.global_batch_size % _replicas(found):
+        rule = f"allowed: a multiple of the {_replicas(found)} replicas"
+        size = found.global_batch_size
+        raise ConfigError(f"{where}: global_batch_size: '{size}' is not allowed; {rule}")
+    return found
+
+
+def _replicas(row: Timing) -> int:
+    return row.nodes * max(row.tasks_per_node or 1, row.gpus_per_node or 0)
+
+
+def is_imported(run: RunRow) -> bool:
+    """Return whether a run is a row of a file of timings."""
+    return run.record is not None and _LINE in run.record
+
+
+def complete(raw: RawConfig) -> RawConfig:
+    """Return the configuration with the grid of its file of timings.
+
+    A `grid` in the configuration stays, and has as many repeats as the file has runs of any of its
+    configurations. Without one, grid, recipes and platforms follow from the file; keys of recipes
+    and platforms that the configuration has stay.
+
+    Raises:
+        ConfigError: The file is wrong.
+    """
+    path = raw.get("timings")
+    if not isinstance(path, str) or not path:
+        return raw
+    rows = read(path)
+    if isinstance(blocks := raw.get("grid"), list):
+        most = max(Counter(str(row.axes) for _, row in rows).values())
+        grid = [{**b, "repeats": most} if isinstance(b, Mapping) else b for b in blocks]
+        return {**raw, "grid": grid}
+    given, platforms = raw.get("recipes") or {}, raw.get("platforms") or {}
+    if not isinstance(given, Mapping) or not isinstance(platforms, Mapping):
+        return raw
+    recipes, blocks = _recipes_and_blocks(rows)
+    named = {name: {**recipe, **(given.get(name) or {})} for name, recipe in recipes.items()}
+    own = {name: _platform(name, platforms.get(name), blocks) for name in _named(blocks)}
+    return {**raw, "grid": blocks, "recipes": {**given, **named}, "platforms": {**platforms, **own}}
+
+
+def _named(blocks: Sequence[Mapping[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(block["platform"] for block in blocks))
+
+
+def _platform(name: str, given: object, blocks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return a platform with the keys that are given, and room for its configurations."""
+    most = {
+        axis: max(block[axis] for block in blocks if block["platform"] == name)
+        for axis in ("nodes", "gpus_per_node", "tasks_per_node")
+    }
+    own = dict(given) if isinstance(given, Mapping) else {}
+    limits = {
+        "nodes_max": most["nodes"],
+        "cpus_per_node": most["tasks_per_node"],
+        "gpus_per_node_max": most["gpus_per_node"],
+    }
+    return {"launcher": "srun", **own, **limits}
+
+
+def _recipes_and_blocks(rows: Rows) -> tuple[dict[str, dict[str, Any]], list[dict[str, Any]]]:
+    """Return the recipes of these runs, and a block for each configuration."""
+    counts: Counter[tuple[tuple[str, Any], ...]] = Counter()
+    rows_of: dict[str, list[tuple[str, Timing]]] = {}
+    for where, row in rows:
+        axes = {**_DEFAULTS, **row.axes, "strategy": OWN_STRATEGY}
+        counts[tuple(axes.items())] += 1
+        rows_of.setdefault(axes["recipe"], []).append((where, row))
+    recipes = {}
+    for name, own in rows_of.items():
+        has_results = any(getattr(row, result) is not None for _, row in own for result in _RESULTS)
+        observe = "events" if has_results else "nothing"
+        recipes[name] = {"program": ["true"], "epochs": 1, "observe": observe, **_batch(name, own)}
+    return recipes, [{**dict(axes), "repeats": runs} for axes, runs in counts.items()]
+
+
+def _batch(name: str, rows: Rows) -> dict[str, int]:
+    """Return the key of a recipe from which the batches of all its runs follow."""
+    sizes_by: dict[str, list[float]] = {key: [] for key in BATCH_SIZE_KEYS}
+    for _, row in rows:
+        size = row.global_batch_size
+        sizes_by["global_batch_size"].append(size)
+        sizes_by["per_worker_batch_size"].append(size / (row.nodes * (row.tasks_per_node or 1)))
+        sizes_by["per_replica_batch_size"].append(size / _replicas(row))
+    for key in reversed(BATCH_SIZE_KEYS):
+        if len(set(sizes_by[key])) == 1:
+            return {key: int(sizes_by[key][0])}
+    per_replica = sizes_by["per_replica_batch_size"]
+    places = (n for n, size in enumerate(per_replica) if size != per_replica[0])
+    where, row = rows[next(places)]
+    raise ConfigError(
+        f"{where}: global_batch_size: '{row.global_batch_size}' is not allowed; allowed in recipe "
+        f"{name}: the same batch in all rows, or the same for each task or GPU; give other batches "
+        "another name in the column recipe"
+    )
+
+
+def run_tables(planned: Sequence[PlannedRun], path: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Make the tables of runs and of epochs: one row per planned run, and no epoch.
+
+    Raises:
+        ConfigError: A row belongs to no planned run, or to several configurations.
+    """
+    timing_of = dict(_planned_runs(planned, read(path)))
+    rows = [_row(run, path, timing_of.get((run.spec.point, run.spec.repeat))) for run in planned]
+    epochs = pd.DataFrame(columns=list(runs_table.EPOCH_COLUMNS))
+    return table_files.frame(RunRow, rows), epochs
+
+
+def _planned_runs(
+    planned: Sequence[PlannedRun], rows: Rows
+) -> Iterator[tuple[tuple[Point, int], tuple[str, Timing]]]:
+    """Yield the configuration and repeat of each row, and the row with its place."""
+    runs = {(run.spec.point, run.spec.repeat): run for run in planned}
+    points = dict.fromkeys(point for point, _ in runs)
+    counts: Counter[Point] = Counter()
+    for where, row in rows:
+        point = _point(where, row, list(points))
+        counts[point] += 1
+        if (run := runs.get((point, counts[point]))) is None:
+            axis = next(axis for axis in _DEFAULTS if axis not in row.axes)
+            raise ConfigError(f"{where}: {axis}: missing; other rows of the configuration have it")
+        if run.spec.global_batch_size != row.global_batch_size:
+            rule = f"allowed: {run.spec.global_batch_size}, the batch of recipe {point.recipe}"
+            wrong = f"{where}: global_batch_size: '{row.global_batch_size}' is not allowed"
+            raise ConfigError(f"{wrong}; {rule}")
+        yield (point, counts[point]), (where, row)
+
+
+def _point(where: str, row: Timing, points: Sequence[Point]) -> Point:
+    """Return the only point that the row may be about."""
+    for axis, value in row.axes.items():
+        values = list(dict.fromkeys(str(getattr(point, axis)) for point in points))
+        found = [point for point in points if str(getattr(point, axis)) == str(value)]
+        if axis == "strategy" and values == [OWN_STRATEGY]:
+            continue  # of a grid that follows from the file
+        if not found:
+            rule = f"the grid has no such configuration; {known(values, value)}"
+            raise ConfigError(f"{where}: {axis}: {str(value)!r} is not allowed; {rule}")
+        points = found
+    if len(points) > 1:
+        axes = [axis for axis in _DEFAULTS if len({getattr(p, axis) for p in points}) > 1]
+        raise ConfigError(
+            f"{where}: {axes[0]}: missing; {len(points)} configurations of the grid have these axes"
+        )
+    return points[0]
+
+
+def _row(run: PlannedRun, path: str, timing: tuple[str, Timing] | None) -> RunRow:
+    if timing is None:
+        return runs_table.planned_row(run, RunState.MISSING, f"not in {path}")
+    where, found = timing
+    row = runs_table.planned_row(run, RunState.OK, "", where)
+    nodes, seconds = run.spec.point.nodes, found.execution_time_s
+    row.execution_time_s, row.node_hours = seconds, nodes * seconds / 3600
+    row.examples_trained = found.examples_trained
+    for name in _RESULTS:
+        if (value := getattr(found, name)) is not None:
+            setattr(row, name, value)
+            if name == row.quality_metric:
+                row.quality = value
+    price = run.usd_per_node_hour
+    for column, time_s in (("cost_usd", seconds), ("lost_cost_usd", 0.0)):
+        if (cost := run_cost_usd(price, nodes, time_s)) is not None:
+            setattr(row, column, cost)
+    row.lost_time_s = 0.0
+    return row
