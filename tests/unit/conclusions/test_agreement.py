@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import DIVERGENCE, manifest_of, raw_config, study_folder, write_failure, write_record
-from measured import PRICE
+from builders import manifest_of, study_folder
+from random_studies import random_config, write_runs
 from tfscaling.conclusions.answers.answer import answer
 from tfscaling.conclusions.answers.answer_types import Answer, State
 from tfscaling.conclusions.base import CONCLUSIONS
@@ -22,79 +22,12 @@ from tfscaling.console.sweep_outcome import SweepOutcome
 from tfscaling.estimation.samples import SUPPORTED
 from tfscaling.page import html_page
 from tfscaling.plan import costed_plan
-from tfscaling.plan.retries import SlurmSweep
 from tfscaling.stages import write_tables
 from tfscaling.stages.study_folder import StudyFolder
 from tfscaling.stages.write_proposal import requests
-from tfscaling.study import config_validation
-from tfscaling.study.config_types import Config
-from tfscaling.study.manifest import Manifest, PlannedRun
 from tfscaling.tables import data_warnings
 from tfscaling.tables.row_values import columns_of, is_known
 from tfscaling.tables.table_files import typed
-
-TITLES = (None, "A100 nodes", "A100 nodes", "<b>|é")
-ENDINGS = ("ok", "ok", "ok", "ok", "diverged", "failed", "does_not_fit", "missing", "unfinished")
-
-
-def drawn(dice: random.Random) -> Config:
-    """A configuration with one or two platforms, some nodes, a question, perhaps a search."""
-    names = dice.sample(["near", "far"], dice.choice([1, 2]))
-    shape = {"launcher": "srun", "nodes_max": 8, "cpus_per_node": 2}
-    platforms: dict[str, Any] = {}
-    for name in names:
-        price = dice.choice([None, 1.0, 2.5])
-        priced = {**PRICE, "usd_per_node_hour": price} if price else {}
-        title = dice.choice(TITLES)
-        platforms[name] = {**shape, **priced, **({"title": title} if title else {})}
-    recipes = dice.sample(["weak", "strong"], dice.choice([1, 1, 2]))
-    nodes = sorted(dice.sample([1, 2, 3, 4], dice.randint(1, 3)))
-    block = {"platform": names, "model": "mnist_cnn", "recipe": recipes,
-             "nodes": nodes,
-             "repeats": dice.choice([1, 3, 6, 8, 12])}  # fmt: skip
-    goal = dice.choice(["execution_time_s", "execution_time_s", "cost_usd", "node_hours"])
-    limits = dice.choice(
-        [{}, {}, {"test_accuracy": {"at_least": 0.7}}, {"execution_time_s": {"at_most": 90}}]
-    )
-    question: dict[str, Any] = {"goal": goal, "limits": limits}
-    if dice.random() < 0.3:
-        question["choose"] = ["nodes"]
-    if any(each.get("usd_per_node_hour") is None for each in platforms.values()):
-        question["goal"] = "execution_time_s"
-    raw = raw_config((("grid",), [block]), (("platforms",), platforms), (("question",), question))
-    raw["recipes"]["strong"] = {"global_batch_size": 192, "learning_rate": 0.1, "epochs": 2}
-    if dice.random() < 0.25 and len(nodes) > 1 and question["goal"] == "execution_time_s":
-        raw["search"] = {}
-    if dice.random() < 0.5:
-        question["trainings"] = dice.randint(2, 500)
-    return config_validation.validate(raw)
-
-
-def make_runs(planned: Manifest, folder: Path, dice: random.Random) -> None:
-    """Write what each run left: most are valid, some configurations end otherwise."""
-    unit = 10 ** dice.uniform(-2, 3)
-    start = dice.choice([0.05, 0.05, 0.7])
-    points = {run.spec.point: dice.choice([0.0, 0.0, 0.3, 1.0]) for run in planned.runs}
-    endings = {point: dice.choice(ENDINGS) for point in points}
-    for run in planned.runs:
-        point = run.spec.point
-        if run.spec.repeat > 4 and run.extra_repeat:
-            continue
-        ending = endings[point] if dice.random() < points[point] else "ok"
-        make_run(run, folder, ending, unit * dice.uniform(0.95, 1.05) / point.nodes**0.7, start)
-
-
-def make_run(run: PlannedRun, folder: Path, ending: str, time_s: float, start: float) -> None:
-    """Write the files of a run that ended in this way."""
-    output = folder / run.spec.path / "run.json"
-    if ending in ("ok", "diverged"):
-        write_record(folder, run, time_s, DIVERGENCE * (ending == "diverged"))
-    elif ending == "failed":
-        write_failure(folder, run)
-    elif ending == "does_not_fit":
-        SlurmSweep({str(output): run.spec}).failed(output, "7", "OUT_OF_MEMORY")
-    elif ending == "unfinished":
-        (output.parent / "attempt=1").mkdir(parents=True)
 
 
 def read(study: StudyFolder, name: str, kind: Any) -> list[Any]:
@@ -218,10 +151,10 @@ def disagreements(seeds: range, folder: Path) -> list[str]:
     found = []
     for seed in seeds:
         dice = random.Random(seed)
-        config = drawn(dice)
+        config = random_config(dice)
         planned = manifest_of(config)
         home = folder / str(seed)
-        make_runs(planned, home / "runs", dice)
+        write_runs(planned, home / "runs", dice)
         study = study_folder(home / "study", config, planned)
         write_tables.collect(study)
         write_tables.compare(study)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from builders import SCRIPTS, manifest_of, study_folder
-from test_agreement import drawn, make_runs
+from random_studies import random_config, write_runs
 from tfscaling.conclusions import projection
 from tfscaling.conclusions.answers.answer import answer
 from tfscaling.conclusions.evidence import Study
@@ -55,9 +55,9 @@ def ways(study: Study) -> list[set[tuple[str, str]]]:
 @pytest.mark.parametrize("seed", range(300, 308))
 def test_an_answer_takes_few_functions_and_reads_no_table(seed: int, tmp_path: Path) -> None:
     dice = random.Random(seed)
-    config = drawn(dice)
+    config = random_config(dice)
     planned = manifest_of(config)
-    make_runs(planned, tmp_path / "runs", dice)
+    write_runs(planned, tmp_path / "runs", dice)
     study = study_folder(tmp_path / "study", config, planned)
     write_tables.collect(study)
     write_tables.compare(study)

@@ -19,14 +19,24 @@ from typing import NamedTuple
 import msgspec
 import pandas as pd
 
+from tfscaling.conclusions.answers import efficiency
+from tfscaling.conclusions.answers.efficiency import Verdict
 from tfscaling.conclusions.answers.goals import ENERGY, GOALS, answered_goals
+from tfscaling.estimation.intervals import CONFIDENCE
 from tfscaling.estimation.run_counts import is_closed
 from tfscaling.estimation.samples import Samples
 from tfscaling.record.run_states import RESULTS, RunState, words
 from tfscaling.search import study_searches
 from tfscaling.search.study_searches import StudySearch, work_of
 from tfscaling.study import platforms
-from tfscaling.study.config_types import POINT_AXES, WORK_AXES, Limit, Published, Question
+from tfscaling.study.config_types import (
+    EFFICIENCIES,
+    POINT_AXES,
+    WORK_AXES,
+    Limit,
+    Published,
+    Question,
+)
 from tfscaling.study.config_validation import REFERENCE_FILES, ConfigError
 from tfscaling.study.manifest import Manifest
 from tfscaling.study.run_spec import Point
@@ -153,6 +163,7 @@ class Facts:
         limited: Column with a limit → its value and the limit in words, if it may be compared.
         lacking_energy: Parts whose energy the measurements of others include, and its own do not.
         is_at_target: Whether all its runs reached the target.
+        efficiencies: Limited efficiency → what its runs show, if it may be compared.
     """
 
     name: str
@@ -163,6 +174,7 @@ class Facts:
     limited: Mapping[str, str]
     lacking_energy: str
     is_at_target: bool
+    efficiencies: Mapping[str, Verdict]
 
 
 @dataclass(frozen=True, eq=False)
@@ -334,8 +346,29 @@ class Study(Sweep):
                 },
                 lacking_energy=lacking,
                 is_at_target=row.runs_at_target is not None and all_at_target(row),
+                efficiencies={
+                    name: self._judge_efficiency(row, name, limit, len(compared))
+                    for name, limit in limits.items()
+                    if name in EFFICIENCIES and point in may_be_compared
+                },
             )
         return found
+
+    def _judge_efficiency(self, row: PointRow, name: str, limit: Limit, compared: int) -> Verdict:
+        """Return what runs show about a limit of an efficiency.
+
+        Args:
+            row: The configuration.
+            name: The efficiency.
+            limit: Its limit.
+            compared: How many configurations of the question may be compared.
+        """
+        base = next((r for r in self.points if point_of(r).path == row.baseline_point), None)
+        why = self.excluded.get(point_of(base)) if base else None
+        error = (1 - CONFIDENCE) / 2 / (compared * len(self.question.given))
+        return efficiency.judge(
+            self.samples, row, base, why.reason if why else "", name, limit, error
+        )
 
     @cached_property
     def _tasks_of_rows(self) -> list[Task]:

@@ -10,15 +10,15 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from tfscaling.conclusions.answers import efficiency
 from tfscaling.conclusions.answers.answer_types import Answer, Candidate, State
 from tfscaling.conclusions.answers.goals import ENERGY, WITH_QUEUE
 from tfscaling.conclusions.evidence import Facts, Study, Task
 from tfscaling.estimation.intervals import CONFIDENCE, count_beyond_limit, keeps_limit
 from tfscaling.estimation.run_counts import is_closed
+from tfscaling.estimation.samples import Samples
 from tfscaling.record.metrics import QUALITY
 from tfscaling.record.run_states import RunState
-from tfscaling.study.config_types import EFFICIENCIES, Limit
+from tfscaling.study.config_types import Limit
 from tfscaling.tables.comparison import OF_ALL_RUNS
 from tfscaling.tables.row_types import PointRow
 from tfscaling.tables.row_values import (
@@ -79,7 +79,7 @@ def judge_candidates(study: Study, task: Task, asked: Answer) -> Iterator[Candid
     parts = _usual_energy_parts(measured) if goal == ENERGY else None
     for each in found:
         if each.state == State.COMPARED and limits:
-            each = _judge_limits(study, each, task.facts[each.point], limits, error)
+            each = _judge_limits(each, task.facts[each.point], samples, limits, error)
         if each.state == State.COMPARED:
             each = _judge_value(each, task.facts[each.point], goal, parts)
         if each.state == State.COMPARED and not samples.has_enough(goal, each.point):
@@ -91,23 +91,18 @@ def judge_candidates(study: Study, task: Task, asked: Answer) -> Iterator[Candid
 
 
 def _judge_limits(
-    study: Study, each: Candidate, facts: Facts, limits: Mapping[str, Limit], error: float
+    each: Candidate, facts: Facts, samples: Samples, limits: Mapping[str, Limit], error: float
 ) -> Candidate:
     """Return the candidate with its state by the limits: compared if it is shown to keep all.
 
     Args:
-        study: The evidence.
         each: The configuration.
         facts: What the tables have about it.
+        samples: The values of its runs.
         limits: Limits of the question by column.
         error: Error rate of each limit, one-sided.
     """
-    samples = study.samples
-    ratios = {
-        name: efficiency.judge(study, each.row, name, limit, error)
-        for name, limit in limits.items()
-        if name in EFFICIENCIES
-    }
+    ratios = facts.efficiencies
     for name, verdict in ratios.items():
         if verdict.unknown:
             reason = f"no {metric_of(name, each.row).title}: {verdict.unknown}"

@@ -18,12 +18,11 @@ from dataclasses import dataclass
 import numpy as np
 import scipy
 
-from tfscaling.conclusions.evidence import Study
 from tfscaling.estimation.intervals import RUNS_FOR_INTERVAL, median_interval
 from tfscaling.estimation.run_counts import is_closed
+from tfscaling.estimation.samples import Samples
 from tfscaling.record.run_states import RunState
 from tfscaling.study.config_types import Limit
-from tfscaling.study.run_spec import Point
 from tfscaling.tables.comparison import ideal_share
 from tfscaling.tables.display import three_digits
 from tfscaling.tables.row_types import PointRow
@@ -54,28 +53,37 @@ class Verdict:
     note: str = ""
 
 
-def judge(study: Study, row: PointRow, name: str, limit: Limit, error: float) -> Verdict:
+def judge(
+    samples: Samples,
+    row: PointRow,
+    base: PointRow | None,
+    excluded: str,
+    name: str,
+    limit: Limit,
+    error: float,
+) -> Verdict:
     """Return what the runs of a configuration and of its baseline show about a limit.
 
     Args:
-        study: The evidence.
+        samples: The values of the runs.
         row: The configuration.
+        base: Its baseline; None if the grid has none.
+        excluded: Why the baseline is in no comparison; empty if it may be compared.
         name: The efficiency, one of `config_types.EFFICIENCIES`.
         limit: Its limit, an `at_least`.
         error: Error rate, one-sided.
     """
     if row.baseline_point == point_of(row).path:
         return Verdict(is_kept=True)
-    base = next((r for r in study.points if point_of(r).path == row.baseline_point), None)
-    if reason := _why_unknown(study, row, base, name):
+    if reason := _why_unknown(samples, row, base, excluded, name):
         return Verdict(reason)
     assert base is not None, "a configuration with an efficiency has a baseline"
-    values, of_base = (_seconds(study, each, name) for each in (row, base))
+    values, of_base = (_seconds(samples, each, name) for each in (row, base))
     share = ideal_share(row, base)
     most = share / limit.value
-    statuses = study.samples.statuses(point_of(row))
+    statuses = samples.statuses(point_of(row))
     shared_error = math.hypot(
-        *(study.samples.projection_error(point_of(each), _METRICS[OF_RUN]) for each in (row, base))
+        *(samples.projection_error(point_of(each), _METRICS[OF_RUN]) for each in (row, base))
     )
     planned = statuses.total()
     is_missed = misses(values, of_base, most, planned, error, shared_error)
@@ -84,11 +92,11 @@ def judge(study: Study, row: PointRow, name: str, limit: Limit, error: float) ->
         notes.append(f"{len(of_base)} runs of its baseline, {row.baseline}")
     if name == OF_RUN and is_known(row.steady_state_speedup):
         notes.append(f"{three_digits(row.steady_state_speedup * share)} without start-up")
-        training, training_of_base = (_seconds(study, each, OF_TRAINING) for each in (row, base))
+        training, training_of_base = (_seconds(samples, each, OF_TRAINING) for each in (row, base))
         is_missed &= misses(training, training_of_base, most, planned, error, shared_error)
     endless = (RunState.DIVERGED, RunState.DOES_NOT_FIT)
     has_endless = any(
-        study.samples.statuses(point_of(each))[state] for each in (row, base) for state in endless
+        samples.statuses(point_of(each))[state] for each in (row, base) for state in endless
     )
     is_kept = not has_endless and keeps(values, of_base, most, error, shared_error)
     return Verdict("", is_missed, is_kept and not is_missed, len(values), "; ".join(notes))
@@ -163,26 +171,27 @@ def _ratio(
     return middle - half_width, middle + half_width
 
 
-def _seconds(study: Study, row: PointRow, name: str) -> list[float]:
+def _seconds(samples: Samples, row: PointRow, name: str) -> list[float]:
     """Return the seconds of each run that the efficiency is a ratio of, in all or per example."""
-    values = study.samples.measured(point_of(row), _METRICS[name])
+    values = samples.measured(point_of(row), _METRICS[name])
     if name == OF_RUN:
         return values
     return [1 / rate for rate in values if rate > 0]
 
 
-def _why_unknown(study: Study, row: PointRow, base: PointRow | None, name: str) -> str:
+def _why_unknown(
+    samples: Samples, row: PointRow, base: PointRow | None, excluded: str, name: str
+) -> str:
     """Return why a configuration has no efficiency; "" if it has one."""
     if base is None:
         return f"it has no baseline: {row.baseline}"
-    point: Point = point_of(base)
-    if why := study.excluded.get(point):
-        return f"its baseline, {row.baseline}: {why.reason}"
+    if excluded:
+        return f"its baseline, {row.baseline}: {excluded}"
     if base.status == "excluded":
         return f"its baseline, {row.baseline}: {base.reason}"
     if is_known(row[name]):
         return ""
     for whose, each in (("its baseline", base), ("it", row)):
-        if not _seconds(study, each, name):
+        if not _seconds(samples, each, name):
             return f"{whose} reports no {'time' if name == OF_RUN else 'throughput'} that counts"
     return "it does not do the same work as its baseline"
