@@ -38,12 +38,8 @@ sys.path.insert(0, str(REPOSITORY / "workflow/scripts"))
 
 from tfscaling.conclusions.contest import contest  # noqa: E402
 from tfscaling.record.metrics import QUALITY  # noqa: E402
-from tfscaling.search.interim import (  # noqa: E402
-    Candidate,
-    Decision,
-    decide,
-    lacking,
-)
+from tfscaling.search.scaling_search import decide  # noqa: E402
+from tfscaling.search.search_types import Candidate, Decision, lacking  # noqa: E402
 from tfscaling.study.config_types import SHORT_RUNS_MAX, Limit, Search  # noqa: E402
 from tfscaling.tables.row_types import PointRow  # noqa: E402
 from tfscaling.tables.run_samples import read_samples  # noqa: E402

@@ -58,7 +58,7 @@ WORKS = {
     "--delete-all-output --delete-temp-output": (
         "no finished run; a record named as target is deleted and listed, and its attempt keeps it"
     ),
-    "--no-hooks": "no start checks, no progress, no answer at the end",
+    "--no-hooks": "no start checks except the budget, no progress, no answer at the end",
     "--logger --print-compilation --debug --runtime-profile": "",
     "--software-deployment-method --use-conda --conda-prefix --conda-frontend": (
         "an environment for each rule, which needs conda; the project's `.venv` has all packages"

@@ -27,7 +27,7 @@ sys.dont_write_bytecode = False
 #: Files of tests that take minutes, the longest first; xdist gives whole files to its workers.
 LONGEST = [
     *("test_essentials_on_slurm.py", "test_targets.py", "test_claims.py", "test_closed_network.py"),
-    *("test_users_model.py", "test_oracle.py", "test_known_truth.py", "test_interim_errors.py"),
+    *("test_users_model.py", "test_oracle.py", "test_known_truth.py", "test_search_errors.py"),
 ]
 #: Seconds that a test of `make test-full`, or on Slurm, may take on a busy machine.
 LONGEST_S = 1500.0

@@ -70,6 +70,11 @@ def points_of(figure: Any, panel: int = 0) -> dict[str, list[tuple[float, float]
     }
 
 
+def visible_lines(axes: Any) -> list[Any]:
+    """The lines of a panel, without the invisible marks that have texts for the pointer."""
+    return [line for line in axes.lines if line.get_alpha() != 0]
+
+
 def legend_of(figure: Any) -> list[str]:
     """The texts of the legend, and of the notes below."""
     return [text.get_text() for legend in figure.legends for text in legend.get_texts()]

@@ -115,12 +115,14 @@ class _Call(socketserver.StreamRequestHandler):
         os.environ.update(environ)
         sys.argv = [str(PROGRAM), *arguments]
         sys.path[0] = str(PROGRAM.parent)  # in place of the tests
+        atexit._clear()  # what the server has registered
         try:
             main()
         except SystemExit as ended:
             code = ended.code
         if isinstance(code, str):  # as Python does at the end of a program
             print(code, file=sys.stderr)
+        atexit._run_exitfuncs()  # a fork that only ends a request runs none
         sys.stdout.flush()
         sys.stderr.flush()
         self.wfile.write(str(1 if isinstance(code, str) else code or 0).encode())

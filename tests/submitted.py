@@ -10,7 +10,7 @@ import snakemake_executor_plugin_slurm as plugin
 import yaml
 from builders import REPOSITORY, manifest_of, raw_config
 from snakemake.resources import Resources
-from tfscaling.plan import costed_plan
+from tfscaling.plan import budget, costed_plan
 from tfscaling.snakemake_adapter import submission
 from tfscaling.snakemake_adapter.submission import Submission
 from tfscaling.study import config_validation
@@ -32,7 +32,7 @@ def plan_of(config: Config, runs_dir: Path) -> costed_plan.Plan:
 
 
 def refusal_of(config: Config, runs_dir: Path, sources: Sources = ()) -> str | None:
-    return costed_plan.refusal(config, manifest_of(config), runs_dir, sources)
+    return budget.refusal(config, manifest_of(config), runs_dir, sources)
 
 
 def planned_runs(config: Config) -> tuple[PlannedRun, ...]:

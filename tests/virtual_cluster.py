@@ -30,7 +30,7 @@ class Cluster:
         """A Slurm command's output."""
         return subprocess.run(
             command, env={**os.environ, **self.environ}, capture_output=True, text=True, check=True,
-            timeout=WAIT_S,
+            timeout=WAIT_S, cwd=self.root,  # where a job without --output writes its log
         ).stdout  # fmt: skip
 
     def tool(self, verb: str, *arguments: str) -> str:

@@ -49,7 +49,6 @@ INSTEAD = {
     r"stands?_(in|before|below|only|already|next)": "is, is listed, exists",
     r"says?_why": "give the reason",
     r"less_surely": "less certain",
-    r"look_better_than": "too optimistic",
     r"(?<!so )that_of": "repeat the noun",
 }
 #: Constructions that are searched in packages with rewritten texts only.

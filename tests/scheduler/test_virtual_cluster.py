@@ -42,7 +42,10 @@ class Cluster:
         """Run a Slurm command with nothing set but SLURM_CONF, and no SLURM_* of an outer job."""
         environ = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM", "SBATCH"))}
         environ["SLURM_CONF"] = str(self.root / "etc/slurm.conf")
-        done = subprocess.run(words, capture_output=True, text=True, timeout=300, env=environ)
+        # in its folder, where a job without --output writes its log
+        done = subprocess.run(
+            words, capture_output=True, text=True, timeout=300, env=environ, cwd=self.root
+        )
         assert done.returncode == 0, done.stderr + done.stdout
         return done.stdout
 

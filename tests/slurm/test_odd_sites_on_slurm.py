@@ -47,6 +47,7 @@ exec {real} "$@"
 ENVIRONMENT = {
     "SLURM_TIME_FORMAT": "relative", "SQUEUE_PARTITION": "other", "SQUEUE_STATES": "FAILED",
     "SINFO_PARTITION": "other", "SLURM_EXPORT_ENV": "NONE", "SACCT_FORMAT": "User",
+    "SLURM_CONSTRAINT": "fast", "SLURM_REMOTE_CWD": "/", "SLURM_TIMELIMIT": "1",
 }  # fmt: skip
 
 

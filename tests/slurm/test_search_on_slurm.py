@@ -16,7 +16,7 @@ from project import Project
 from sweep_drivers import Driver, Submit, queue
 from tfscaling.conclusions.search_results import TAKEN
 from tfscaling.estimation.run_counts import KEPT_RUNS
-from tfscaling.search.interim import Reason
+from tfscaling.search.search_types import Reason
 from virtual_cluster import Cluster, wait_for
 
 pytestmark = pytest.mark.full

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from changed import concerned, module_name
+from changed import LIBRARY, REPOSITORY, concerned, module_name
 
 
 @pytest.mark.parametrize(
@@ -31,6 +31,17 @@ def test_a_module_has_the_name_that_python_imports(path: str, name: str | None) 
 )
 def test_a_changed_file_has_its_tests(path: str, tests: set[str]) -> None:
     assert concerned([path]) == tests
+
+
+def test_a_file_of_tests_with_the_name_of_a_module_is_in_the_folder_of_its_package() -> None:
+    packages: dict[str, set[str]] = {}
+    for module in (REPOSITORY / LIBRARY).glob("tfscaling/*/**/*.py"):
+        package = module.relative_to(REPOSITORY / LIBRARY / "tfscaling").parts[0]
+        packages.setdefault(f"test_{module.name}", set()).add(package)
+    files = [*(REPOSITORY / "tests/unit").glob("*/test_*.py")]
+    named = [file for file in files if file.name in packages]
+    assert len(named) > len(files) / 2
+    assert [file for file in named if file.parent.name not in packages[file.name]] == []
 
 
 def test_a_module_of_the_library_has_the_tests_of_its_package() -> None:

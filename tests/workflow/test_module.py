@@ -121,6 +121,23 @@ def test_a_dry_run_of_the_module_writes_nothing(target: str, both: Both) -> None
     assert (files(both.own), files(both.other)) == before
 
 
+@pytest.mark.parametrize("snakefile", ["Snakefile", "Alone"])
+def test_a_module_beyond_its_budget_leaves_nothing_behind(
+    snakefile: str, both: Both, tmp_path: Path
+) -> None:
+    """Whether its handlers are forwarded or not."""
+    copied = Both(both.copy(tmp_path / "project").folder)
+    content = {**OTHER, "budget": {"node_hours": 1e-9}}
+    (copied.folder / "other.yaml").write_text(yaml.safe_dump(content))
+    before = files(copied.own), files(copied.other)
+    for words in ((), ("--dry-run",)):
+        done = copied.snakemake(
+            "tfs_all", *words, snakefile=str(copied.folder / snakefile), check=False
+        )
+        assert done.returncode == 1 and "budget" in done.stdout
+        assert (files(copied.own), files(copied.other)) == before
+
+
 def test_each_sweep_has_its_own_runs_in_its_tables(swept: Both) -> None:
     (own,) = swept.table("results/main/comparison.csv")
     others = swept.table("other/results/main/comparison.csv")

@@ -252,9 +252,12 @@ def test_no_option_that_deletes_outputs_deletes_a_measurement(
 
 def test_forced_runs_whose_outputs_are_deleted_come_back(swept: Project) -> None:
     before = checksums(swept)
+    listed = swept.snakemake("--delete-all-output", "--forcerun", "train", "--dry-run").stdout
+    assert (checksums(swept), node_hours_in(listed)) == (before, [])
     printed = swept.snakemake("--delete-all-output", "--forcerun", "train").stdout
     assert not checksums(swept)
     assert printed.count("/run.json") == len(node_hours_in(printed)) == 2
+    assert printed.count("records deleted") == 1
     assert swept.planned() == set()
     swept.snakemake()
     assert checksums(swept) == before
@@ -271,10 +274,12 @@ def test_a_refused_start_leaves_nothing_behind(refused: dict[str, Any], swept: P
         assert swept.snakemake(*words, check=False).returncode == 1
         assert contents(swept) == files
     study(swept, 2, changes=refused)
-    name = str(min(checksums(swept)).relative_to(swept.folder))
-    before = checksums(swept)
-    assert swept.snakemake("--forcerun", name, check=False).returncode == 1
-    assert checksums(swept) == before
+    forced = min(checksums(swept))
+    shutil.rmtree(forced.with_name("attempt=1"))  # in which a repeated run keeps its record
+    files, name = contents(swept), str(forced.relative_to(swept.folder))
+    for hooks in ([], ["--no-hooks"]):
+        assert swept.snakemake(*hooks, "--forcerun", name, check=False).returncode == 1
+        assert contents(swept) == files
 
 
 def test_a_start_without_hooks_writes_what_jobs_read(project: Project) -> None:

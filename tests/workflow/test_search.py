@@ -16,7 +16,7 @@ from tfscaling.plan.extra_repeats import Round
 from tfscaling.record import run_record
 from tfscaling.record.attempts import ATTEMPTS_MAX, Cause, FailureReport
 from tfscaling.search import study_searches
-from tfscaling.search.interim import Decision, Reason
+from tfscaling.search.search_types import Decision, Reason
 from tfscaling.study.manifest import Manifest, PlannedRun
 from tfscaling.study.run_spec import RunSpec
 from tfscaling.tables import runs_table

@@ -96,6 +96,7 @@ ADDITIONS = {
             return None if train_time_s is None else train_time_s / record.phases.execution_time_s
         """,
     ),
+    "limit": Addition(f"{LIBRARY}/study/config_types.py", "LIMITED", '"train_share": "higher",'),
     "plot": Addition(
         f"{LIBRARY}/page/plot_registry.py",
         "PLOTS",
@@ -137,7 +138,12 @@ PLATFORM = """
     launcher: alone
     nodes_max: 1
     cpus_per_node: 1
+    licenses: "tf:1"
 """
+PLATFORM_KEY = '''
+    licenses: Annotated[OptionValue | None, sbatch_option("licenses")] = None
+    """Licenses of a job."""
+'''
 CONFIG_KEY = '''
     remark: Line | None = None
     """What readers of the tables should know."""
@@ -168,6 +174,7 @@ OVERLAY: dict[str, Any] = {
         "columns": ["execution_time_s", "accuracy", "train_share"],
         "remark": "Under the roof.",
     },
+    "question": {"limits": {"train_share": {"at_least": 0.001}}},
     "plots": {"share": {"title": "How much of it is training"}},
 }
 
@@ -213,7 +220,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     text = config.read_text()
     after = text.index("class Comparison(")
     end = after + text[after:].index("\n\n\n")
-    config.write_text(text[:end] + CONFIG_KEY + text[end:])
+    text = text[:end] + CONFIG_KEY + text[end:]
+    start = text.index("    title: ", text.index("class Platform("))
+    config.write_text(text[:start] + PLATFORM_KEY.lstrip("\n") + text[start:])
     (folder / "overlay.yaml").write_text(yaml.safe_dump(OVERLAY, sort_keys=False))
     snakemake(folder, "--profile", "profiles/local")
     return folder
@@ -236,7 +245,7 @@ def table(folder: Path, name: str) -> list[dict[str, str]]:
 def test_the_table_has_a_row_for_each() -> None:
     section = (REPOSITORY / "docs/extending.md").read_text().split("## Where to add\n")[1]
     rows = [line.split("|")[1].strip() for line in section.splitlines() if line.startswith("| ")]
-    for what in (*ADDITIONS, "platform", "config key"):
+    for what in (*ADDITIONS, "platform", "config key", "platform key that reaches sbatch"):
         assert any(row.startswith(f"a {what}") for row in rows), what
     for addition in ADDITIONS.values():
         assert addition.file.removeprefix(f"{LIBRARY}/") in section
@@ -282,6 +291,30 @@ def test_the_configuration_has_the_key(folder: Path) -> None:
     assert config["comparison"]["remark"] == "Under the roof."
 
 
+def test_sbatch_gets_the_platform_key(folder: Path) -> None:
+    code = """
+        import msgspec
+        from tfscaling.study import config_files, config_types, geometry, platforms
+
+        raw = config_files.read("config/platforms.yaml")["platforms"]["attic"]
+        attic = msgspec.convert(raw, config_types.Platform)
+        print(platforms.slurm_resources(attic, geometry.Geometry(1, 1, 0))["slurm_extra"])
+        print(platforms.extra_problem("--licenses=other:1"))
+        """
+    environ = {**os.environ, "PYTHONPATH": str(folder / "workflow/scripts")}
+    command = [sys.executable, "-c", dedented(code)]
+    done = subprocess.run(
+        command, cwd=folder, env=environ, check=True, capture_output=True, text=True
+    )
+    options, problem = done.stdout.splitlines()
+    assert "--licenses=tf:1" in options.split() and "--licenses=other:1" in problem
+
+
+def test_the_limit_is_part_of_the_decision(folder: Path) -> None:
+    decision = (folder / "results/added/details/conclusions/decision.md").read_text()
+    assert "share of the training" in decision
+
+
 def test_make_schemas_writes_what_was_added_into_schemas_and_reference(folder: Path) -> None:
     generate = [sys.executable, str(folder / "workflow/schemas/generate.py")]
     subprocess.run(generate, check=True)
@@ -289,7 +322,7 @@ def test_make_schemas_writes_what_was_added_into_schemas_and_reference(folder: P
     assert schema["properties"]["train_share"]["unit"] == ""
     pages = [folder / "config/README.md", *(folder / "docs/configuration").glob("*.md")]
     keys = "".join(page.read_text() for page in pages)
-    for name in ("linear", "stripes", "first_device", "share", "remark"):
+    for name in ("linear", "stripes", "first_device", "share", "remark", "licenses"):
         assert f"\n| `{name}` |" in keys
     assert "\n| `train_share` * |" in (folder / "docs/reference-tables.md").read_text()
 

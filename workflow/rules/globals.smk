@@ -1,5 +1,6 @@
 """The configuration, the planned runs, wildcard constraints, and look-ups for rules."""
 
+import atexit
 import functools
 import hashlib
 import json

@@ -80,12 +80,29 @@ def request_run(wildcards):
     path = planned(wildcards).path
     if INVOCATION.executes:
         if not INVOCATION.runs_handlers:
-            REQUESTS.accept()  # Snakemake does not run `onstart`
-        runs_to_do().keep_record(path)
-        REQUESTS.add(Path(ROOT, "runs", path), runs_to_do().request(path))
+            accept_without_handlers()
+        REQUESTS.add(runs_to_do(), path)
     elif IS_DELETING and INVOCATION.is_main_process and not INVOCATION.is_dry_run:
-        say(text_lines.kept_records(runs_to_do().keep_record(path), "deleted"))
+        if not KEPT_RECORDS:
+            atexit.register(list_deleted_records)  # Snakemake runs no handler after it deletes
+        KEPT_RECORDS[JOBS.record(path)] = runs_to_do().keep_record(path)
     return []
+
+
+@functools.cache
+def accept_without_handlers():
+    """Accept a start whose `onstart` Snakemake does not run, unless it exceeds its budget."""
+    if refusal := START.beyond_budget():
+        raise WorkflowError(refusal)
+    REQUESTS.accept()
+
+
+def list_deleted_records():
+    """Print which records Snakemake has deleted, and which attempts keep them."""
+    deleted = [path for path in sorted(KEPT_RECORDS) if not os.path.exists(path)]
+    kept = [record for path in deleted for record in KEPT_RECORDS[path]]
+    for line in text_lines.kept_records(kept, "deleted"):
+        print(line, file=sys.stderr)
 
 
 def alone(wildcards):
@@ -101,7 +118,9 @@ def plan_apart(wildcards):
         return []
     refuse_options()
     if CONFIG.timings:
-        raise WorkflowError(f"nothing is to be planned: the times of all runs are in {CONFIG.timings}")
+        raise WorkflowError(
+            f"nothing is to be planned: the times of all runs are in {CONFIG.timings}"
+        )
     restrict_umask()
     if INVOCATION.is_locked_by_another:
         sys.stdout.flush()

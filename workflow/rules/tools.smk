@@ -22,12 +22,14 @@ rule plan:
 
 START = SweepStart(CONFIG, MANIFEST, SOURCES, JOBS, INVOCATION.train)
 REQUESTS = RunRequests()
+#: What attempts keep of records that Snakemake deletes on request, by the records' files.
+KEPT_RECORDS = {}
 
 
 onstart:
     if INVOCATION.is_main_process:
         restrict_umask()
-        handle_sigterm_in_thread()
+        handle_sigterm_in_thread(START.stop_submissions)
     if INVOCATION.touches:
         say([JOBS.touched()])
     else:

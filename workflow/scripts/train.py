@@ -33,7 +33,7 @@ from tfscaling.record import (
     run_results,
 )
 from tfscaling.record.attempts import Cause
-from tfscaling.record.run_record import DoesNotFit, PreparedData
+from tfscaling.record.run_record import DoesNotFit, PreparedData, RunRecord
 from tfscaling.study import run_spec, user_code
 from tfscaling.study.run_spec import RunRequest, RunSpec
 
@@ -138,16 +138,20 @@ def finish(
     record = attempts.with_resumption(record, attempt.folder, reports)
     run_record.write(attempt.scratch / attempts.RECORD, record)
     launching.publish_record(attempt.scratch, path)
-    if divergence:
-        print(f"{divergence}: the run is excluded from all medians")
-        return None
+    print(_outcome(record))
+    return None
+
+
+def _outcome(record: RunRecord) -> str:
+    """Return one line about a run that has ended."""
+    if not record.is_valid:
+        return f"{record.validity.reason}: the run is excluded from all medians"
     learned = {
         name: getattr(record.metrics, name) for name in ("loss", "accuracy", "test_accuracy")
     }
     found = [f"execution_time_s {record.phases.execution_time_s:.3f}"]
     found += [f"{name} {value:.4f}" for name, value in learned.items() if value is not None]
-    print(f"done: {', '.join(found)}")
-    return None
+    return f"done: {', '.join(found)}"
 
 
 def leave_unfit(

@@ -184,6 +184,8 @@ class Executor(sweep.Executor):
 
     def _submit(self, job: Any) -> SubmittedJobInfo | None:
         """Queue the job; it starts when its allocation has nodes for it."""
+        if self._is_stopped.is_set():
+            return None
         step = self._step(job)
         step.log.parent.mkdir(parents=True, exist_ok=True)
         step.command = self.format_job_exec(job)
@@ -217,12 +219,24 @@ class Executor(sweep.Executor):
 
         A job of another allocation may wait for that, as with `--dependency=singleton`.
         """
+        if self._is_stopped.is_set():
+            active_jobs = [info for info in active_jobs if not self._leave_waiting(info)]
         used = {_request(step.job) for step in self._steps.values()}
         for request in [*self._allocations.keys() - used]:
             if self._allocations[request].is_idle(self.slurm):
                 self._allocations.pop(request).release(self.slurm)
         async for info in super().check_active_jobs(active_jobs):
             yield info
+
+    def _leave_waiting(self, info: SubmittedJobInfo) -> bool:
+        """Leave a job for the next start if it has not begun; return whether that is so."""
+        step = self._steps.get(str(info.external_jobid))
+        if step is None or step.state != PENDING:
+            return False
+        del self._steps[step.name]
+        self._forget(info)
+        self._leave(info.job)
+        return True
 
     async def _states(self, numbers: Sequence[str]) -> dict[str, tuple[str, str]] | None:
         """Start what can start; state and reason of each job, by its name."""

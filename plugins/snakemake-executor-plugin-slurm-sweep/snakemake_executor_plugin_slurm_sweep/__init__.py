@@ -7,6 +7,7 @@ It extends the executor of snakemake-executor-plugin-slurm (2.8.0); README.md li
 - A submission whose answer was lost is looked for by its comment, and never repeated blindly.
 - Jobs in the queue of an earlier, killed Snakemake are adopted, and not submitted again.
 - Ctrl-C cancels every job, also a job that is just being submitted or queried.
+- SIGTERM ends the submission: jobs that Slurm does not have yet are left for the next start.
 - A query without an answer forgets no job; a job is gone if several answers do not have it.
 - The next attempt of a run starts after Slurm has ended the job of the previous one.
 - The workflow's `Sweep` gets Slurm's refusals, and decides about retries and excluded nodes.
@@ -113,6 +114,8 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
     #: Jobs of an earlier start by their comments, and the names by which Slurm lists them.
     _earlier: dict[str, QueuedJob] = {}
     _names: tuple[str, ...] = ()
+    #: The executor of this process, once Snakemake has made it.
+    _current: Executor | None = None
     slurm = SlurmClient()
     next_seconds_between_status_checks: int
 
@@ -131,6 +134,16 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
                 "and are not submitted again"
             )
 
+    @classmethod
+    def stop_submissions(cls) -> None:
+        """Submit nothing more; jobs that Slurm has continue.
+
+        Snakemake counts jobs that wait for their submission as running, and would wait for them.
+        """
+        if (executor := Executor._current) is not None:
+            executor._is_stopped.set()
+            executor._job_has_ended.set()
+
     def __init__(self, workflow: Any, logger: Any) -> None:
         # upstream deletes all variables of Slurm inside a job
         names = (name for name in CONNECTION_VARIABLES if name in os.environ)
@@ -142,6 +155,8 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         super().__post_init__(test_mode)
         self._submitter = ThreadPoolExecutor(1, thread_name_prefix="slurm_submit")
         self._is_cancelled = threading.Event()
+        #: Nothing more is submitted, whether jobs are cancelled or not.
+        self._is_stopped = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         #: Jobs that Slurm has, by number. `active_jobs` is empty while Slurm is queried.
         self._submitted: dict[str, SubmittedJobInfo] = {}
@@ -159,6 +174,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         self._preempted_since_s: dict[str, float] = {}
         self._first_query_s: float | None = None
         self._told: set[str] = set()
+        Executor._current = self
 
     # Submission
 
@@ -212,6 +228,13 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
             self._numbers.add(info.external_jobid)
             self._submitted[info.external_jobid] = info
             self._report(self.report_job_submission, info)
+        elif not self._is_cancelled.is_set():
+            self._leave(job)
+
+    def _leave(self, job: Any) -> None:
+        """Leave a job that was not submitted for the next start: nothing is printed about it."""
+        self._lost.add(output_of(job))
+        self._report(self.workflow.scheduler.error_callback, job)
 
     def _report(self, report: Callable[..., None], *arguments: Any) -> None:
         """Call a function of Snakemake in the thread of its event loop, if it has one."""
@@ -221,7 +244,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
             self._loop.call_soon_threadsafe(report, *arguments)
 
     def _submit(self, job: Any) -> SubmittedJobInfo | None:
-        """Submit a job; None if the sweep is cancelled. Raises SubmissionError."""
+        """Submit a job; None if submissions are stopped. Raises SubmissionError."""
         log = self._log(job, "%j")
         log.parent.mkdir(parents=True, exist_ok=True)
         # what is not named, Slurm takes from the user's environment or its defaults
@@ -261,13 +284,13 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         return SubmittedJobInfo(job, external_jobid=number, aux={"slurm_logfile": log})
 
     def _accepted(self, call: str, script: str | None, comment: str) -> str | None:
-        """Submit a job until Slurm accepts it; return its number, or None if cancelled.
+        """Submit a job until Slurm accepts it; return its number, or None if stopped.
 
         Raises SubmissionError if Slurm refuses it for good, or if its number cannot be found.
         """
         pauses_s = itertools.chain(PAUSES_S, itertools.repeat(PAUSES_S[-1]))
         has_warned = False
-        while not self._is_cancelled.is_set():
+        while not self._is_stopped.is_set():
             self._job_has_ended.clear()
             answer = self.slurm.submit(call, script)
             if isinstance(answer, Submitted):
@@ -276,7 +299,8 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
                 raise SubmissionError(answer.words + options_of_environment(), call)
             if answer.kind is RefusalKind.QUEUE_LIMIT:
                 self._tell_limit(answer.words)
-                self._job_has_ended.wait(LIMIT_PERIOD_S)
+                if not self._is_stopped.is_set():
+                    self._job_has_ended.wait(LIMIT_PERIOD_S)
                 continue
             if not has_warned:
                 has_warned = True
@@ -286,9 +310,12 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
             # Slurm may have accepted the job although its answer was lost
             found: str | NoAnswer | None = NoAnswer("")
             while isinstance(found, NoAnswer):
-                if self._is_cancelled.wait(next(pauses_s)):
+                is_last = self._is_stopped.wait(next(pauses_s))
+                if self._is_cancelled.is_set():
                     return None
                 found = self._find(comment)
+                if isinstance(found, NoAnswer) and is_last:
+                    return None  # the next start adopts it, if Slurm has it
             if found is not None:
                 return found
         return None
@@ -448,14 +475,15 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
             # sacct names who has cancelled a job: CANCELLED by 0
             found = {number: (words.partition(" ")[0], "") for number, words in accounted.items()}
         listed = self.slurm.jobs(names=names, states="all" if uses_squeue else queue.PENDING)
-        if uses_squeue and not isinstance(listed, NoAnswer):
+        if not isinstance(listed, NoAnswer):
             # a job that is not found by its name is asked for by its number
-            known = {job.number for job in listed}
+            known = {job.number for job in listed} | found.keys()
             if missing := [number for number in numbers if number not in known]:
                 others = self.slurm.jobs(numbers=missing)
                 listed = others if isinstance(others, NoAnswer) else [*listed, *others]
         if isinstance(listed, NoAnswer):
-            return None if uses_squeue else found
+            unknown = dict.fromkeys(numbers, ("", ""))  # the database may not have them yet
+            return None if uses_squeue else unknown | found
         return found | {job.number: (job.state, job.reason) for job in listed}
 
     def _judged(
@@ -474,8 +502,8 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
             self._absences.is_listed(number)
             is_requeued = state == "NODE_FAIL" and self.executor_settings.requeue
             return ("" if is_requeued else state), reason
-        if self.executor_settings.status_command != "squeue":
-            return "", ""  # the database does not have it yet
+        if number in answer:
+            return "", ""
         has_gone = self._sweep.is_finished(output_of(info.job), number)
         return _GONE if has_gone or self._absences.is_gone(number, now_s) else "", ""
 
@@ -510,6 +538,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
     def cancel(self) -> None:
         """Submit nothing more, and cancel every job that Slurm has."""
         self._is_cancelled.set()
+        self._is_stopped.set()
         self._job_has_ended.set()
         known = dict(self._submitted)
         self.cancel_jobs(list(known.values()))

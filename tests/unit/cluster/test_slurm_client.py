@@ -113,7 +113,11 @@ PRINTED = {
     "12\nUse of this system is monitored.\n": "12",
     "Submitted batch job 12": "12",
     "Quota: 90 %\nSubmitted batch job 12 on cluster tc\n": "12",
+    "3\nSubmitted batch job 12\n7 GB left": "12",
+    "12\n12": "12",
     "Jobs of yours: 3\nWelcome": None,
+    "Jobs of yours:\n3\n12": None,
+    "12\nHours left:\n3000": None,
     "": None,
 }
 
@@ -166,6 +170,9 @@ KINDS = {
         f"sbatch: error: AssocMaxNodePerJobLimit\n{POLICY}",
         "sbatch: unrecognized option '--bad'\nTry \"sbatch --help\" for more information",
         f"{FAILED}Access/permission denied",
+        f"sbatch: error: Site: ldap1: Connection refused, try again\n{FAILED}Invalid account",
+        "Notice: Resource temporarily unavailable on /scratch\n"
+        "allocation failure: Requested node configuration is not available",
         "",
     ],
 }
@@ -190,6 +197,31 @@ def test_an_sbatch_that_did_not_end_by_itself_may_have_submitted(script: str, fo
     program(folder, "sbatch", script)
     answer = SlurmClient(timeout_s=0.2).submit("sbatch")
     assert isinstance(answer, Refusal) and answer.kind is RefusalKind.FOR_NOW
+
+
+def test_nothing_that_a_wrapper_started_submits_after_its_time_limit(folder: Path) -> None:
+    late = folder / "submitted"
+    program(folder, "real-sbatch", f"echo $$ >{folder}/pid; sleep 3; touch {late}")
+    program(folder, "sbatch", f'sh -c "{folder}/real-sbatch; true"; true')
+    client = SlurmClient(timeout_s=1.0)
+    while not (folder / "pid").exists():  # on a busy machine it may not have come so far
+        answer = client.submit("sbatch")
+        assert isinstance(answer, Refusal) and answer.kind is RefusalKind.FOR_NOW
+        client = SlurmClient(client.timeout_s * 2)
+    pid = int((folder / "pid").read_text())
+    assert not late.exists() and not Path(f"/proc/{pid}").exists()
+
+
+@pytest.mark.parametrize("name", ["a", "b"])
+def test_queries_go_to_the_cluster_to_which_jobs_go(
+    name: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SBATCH_CLUSTERS", name)
+    SlurmClient().jobs()
+    assert environment(folder, "squeue")["SLURM_CLUSTERS"] == name
+    monkeypatch.setenv("SLURM_JOB_ID", "1")  # a job asks its own cluster
+    SlurmClient().jobs()
+    assert "SLURM_CLUSTERS" not in environment(folder, "squeue")
 
 
 def test_the_start_of_a_tested_job_is_read_whatever_the_user_prefers(folder: Path) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import generator
 import left_out
 import pandas as pd
 import pytest
@@ -18,7 +19,7 @@ from builders import manifest_of, raw_config, study_folder, write_record
 from measured import PRICE, around, measured
 from msgspec.structs import replace
 from scipy.stats import binom
-from searched import SHAPE, is_made, runs_of, study_of, time_s
+from searched import SHAPE, config_of, is_made, runs_of, study_of, time_s
 from tfscaling.conclusions.base import tables
 from tfscaling.conclusions.evidence import Study
 from tfscaling.plan.retries import SlurmSweep
@@ -316,6 +317,18 @@ def test_nothing_is_requested_where_nothing_keeps_the_limits(tmp_path: Path) -> 
     limit = {"limits": {"test_accuracy": {"at_least": 0.95}}}
     text = requested(tmp_path, study(runs=6), question=limit)
     assert "node-hours per training" not in text
+
+
+def test_short_runs_of_a_search_are_no_training_to_request(tmp_path: Path) -> None:
+    """They are configurations of the comparison, and of no question."""
+    config = config_of({"stop_after_steps": 100})
+    planned = manifest_of(config)
+    runs = [run for run in planned.runs if run.spec.repeat == 1]
+    generator.write_records(runs, tmp_path)
+    made = study_of(planned, runs_of(planned, tmp_path, lambda _: False))
+    assert {row.recipe for row in made.points} == {"weak", "weak+stop_after_steps=100"}
+    assert {row.recipe for task in made.tasks for row in task.rows} == {"weak"}
+    assert len([*write_proposal.requests(made, config)]) <= len(made.tasks) == 1
 
 
 def test_a_request_is_for_the_goal_that_is_asked(tmp_path: Path) -> None:

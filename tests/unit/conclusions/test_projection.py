@@ -22,7 +22,7 @@ from tfscaling.conclusions.evidence import Study
 from tfscaling.conclusions.projection import NO_INTERVAL, NOT_CHECKED, OUTSIDE, WITHIN
 from tfscaling.estimation.intervals import count_beyond_limit, keeps_limit
 from tfscaling.estimation.run_counts import KEPT_RUNS
-from tfscaling.plan import costed_plan
+from tfscaling.plan.run_durations import RunDurations
 from tfscaling.record import run_record, step_estimates
 from tfscaling.record.rank_report import Epoch, Execution
 from tfscaling.record.run_record import RunRecord, ShortRun, StepBlock
@@ -140,8 +140,8 @@ def test_the_plan_knows_how_long_the_whole_takes_from_short_runs(tmp_path: Path)
     short, whole = planned.runs[0].spec, planned.runs[-2].spec
     assert (short.point.recipe, whole.point.recipe) == ("short", "whole")
     config = config_validation.validate(raw_config())
-    found = costed_plan.estimate(whole, config, tmp_path, short)
-    own = costed_plan.estimate(short, config, tmp_path)
+    durations = RunDurations(config, planned.runs, tmp_path)
+    found, own = durations.estimate(whole.point), durations.estimate(short.point)
     assert (found.source, own.source) == ("projected, 2 short runs", "measured, 2 runs")
     assert found.duration_s - own.duration_s == pytest.approx(900 * STEP_S)
 

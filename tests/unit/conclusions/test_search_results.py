@@ -14,7 +14,7 @@ from tfscaling.conclusions import decision, headline, next_steps, search_results
 from tfscaling.conclusions.evidence import Study
 from tfscaling.conclusions.search_results import OUT, TAKEN
 from tfscaling.estimation.samples import INCONCLUSIVE, SUPPORTED
-from tfscaling.search.interim import Reason
+from tfscaling.search.search_types import Reason
 from tfscaling.study.config_types import Question
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import re
 import time
 
 import pytest
@@ -21,6 +23,18 @@ def test_a_moment_of_another_day_has_its_date() -> None:
     noon_s = time.mktime((2026, 11, 22, 12, 0, 0, 0, 0, -1))
     assert text_lines.clock(noon_s, noon_s + 60) == "12:00"
     assert text_lines.clock(noon_s + 86400, noon_s) == "2026-11-23 12:00"
+
+
+def test_of_many_records_forty_are_listed_and_all_are_summed() -> None:
+    number = random.randint(1, 100)
+    hours = [random.uniform(1, 5) for _ in range(number)]
+    names = [f"record-{n}.json" for n in range(number)]
+    first, *rows = text_lines.kept_records([*zip(names, hours, strict=True)], "deleted")
+    assert text_lines.node_hours(sum(hours)) in first
+    listed = [row.rpartition(" ")[2] for row in rows if row.endswith(".json")]
+    assert listed == names[:40]
+    more = [] if number <= 40 else [str(number - 40)]
+    assert [re.sub(r"\D", "", row) for row in rows[len(listed) :]] == more
 
 
 def test_a_name_has_the_axes_that_distinguish_runs() -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fake_programs import program
 from project import REPOSITORY
 from tfscaling.cluster.gpu_allocation import ClusterError
 from tfscaling.launch import containers, launchers, link
@@ -240,6 +241,24 @@ def run(argv: list[str]) -> tuple[int, subprocess.Popen[str], str]:
     process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     output, _ = process.communicate(timeout=300)
     return process.pid, process, output
+
+
+def test_ranks_do_not_get_what_a_user_has_set_for_srun_by_hand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step would wait for ever, end early or begin in another folder. The platform's stay."""
+    removed = {"SLURM_CONSTRAINT": "fast", "SLURM_TIMELIMIT": "1", "SLURM_REMOTE_CWD": "/"}
+    of_job = {"SLURM_JOB_ID": "7", "SLURM_NTASKS_PER_NODE": "2", "SLURM_CONF": "/etc/conf"}
+    for name, value in {**removed, **of_job}.items():
+        monkeypatch.setenv(name, value)
+    program(tmp_path, "srun", "env")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    wanted = replace(request(Geometry(1, 1, 0)), folder=tmp_path, env={"SLURM_WAIT": "5"})
+    (command,) = LAUNCHERS["srun"](wanted)
+    launchers.start(command).wait()
+    seen = dict(line.split("=", 1) for line in command.log.read_text().splitlines() if "=" in line)
+    assert not removed.keys() & seen.keys()
+    assert seen.items() >= {**of_job, "SLURM_WAIT": "5"}.items()
 
 
 def test_setup_lines_run_first_and_the_shell_is_replaced_by_the_command(tmp_path: Path) -> None:

@@ -198,7 +198,7 @@ def test_plots_are_elements_with_names_and_ids_of_their_own(page: Page) -> None:
     assert ["Mine & yours" in str(has["aria-label"]) for has, _ in shown] == [True, False]
     assert all("width" not in has for has, _ in shown)
     ids = [has["id"] for has, _ in page.all("path")]
-    assert ids == ["execution_time-mark", "speedup-mark"]
+    assert ids == ["execution_time-0", "speedup-0"]
     assert [has["href"] for has, _ in page.all("use")] == [f"#{name}" for name in ids]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from matplotlib.text import Text
-from plotted import legend_of, point, points_of, tables_of
+from plotted import legend_of, point, points_of, tables_of, visible_lines
 from tfscaling.page import plot_quality
 from tfscaling.study.config_types import POINT_AXES
 
@@ -125,7 +125,7 @@ def test_each_point_is_a_line_over_the_epochs() -> None:
     figure = plot_quality.epochs(tables_of(one, two, epochs=epochs), "T")
     assert points_of(figure, 0) == {"1 node": [(1, 0.5), (2, 0.3)], "2 nodes": [(1, 0.6), (2, 0.4)]}
     assert points_of(figure, 1)["1 node"] == [(1, 0.5), (2, 0.7)]
-    first, second = figure.axes[0].lines
+    first, second = visible_lines(figure.axes[0])
     assert first.get_color() != second.get_color()
     assert first.get_linestyle() != second.get_linestyle()
     assert len(figure.axes[0].collections) == 0  # no band: one run
@@ -153,7 +153,7 @@ def test_what_was_held_out_is_a_hollow_mark_where_it_was_evaluated() -> None:
         epochs[number] |= {"test_loss": loss, "test_accuracy": 1 - loss}
     figure = plot_quality.epochs(tables_of(row, epochs=epochs), "T")
     for panel, values in ((0, [0.6, 0.4]), (1, [0.4, 0.6])):
-        line, marks = figure.axes[panel].lines
+        line, marks = visible_lines(figure.axes[panel])
         drawn = [list(np.asarray(data)) for data in marks.get_data()]
         assert drawn == [[2, 3], pytest.approx(values)]
         assert (marks.get_markerfacecolor(), marks.get_linestyle()) == ("none", "None")

@@ -21,7 +21,7 @@ from builders import (
 )
 from msgspec.structs import replace
 from submitted import config_of, described, plan_of, planned_runs, refusal_of
-from tfscaling.plan import costed_plan
+from tfscaling.plan import budget, costed_plan, run_durations
 from tfscaling.record import attempts, run_record
 from tfscaling.record.attempts import Cause, FailureReport
 from tfscaling.record.phases import PHASES, WALL_PHASES
@@ -124,7 +124,7 @@ def test_the_estimate_is_the_median_wall_time_of_the_points_valid_runs(tmp_path:
 
 
 def walls_s(spec: RunSpec, runs_dir: Path) -> list[float]:
-    return [each.phases.wall_time_s for each in costed_plan.records_of(spec, runs_dir)]
+    return [each.phases.wall_time_s for each in run_durations.records_of(spec, runs_dir)]
 
 
 def test_the_wall_time_is_every_phase_but_queue_boot_and_execution_time_which_overlaps(
@@ -209,7 +209,7 @@ def test_dollars_need_the_price_of_every_platform_with_runs_to_do(tmp_path: Path
     assert refusal_of(config_of({"node_hours": 5}), tmp_path) is None
     # whose costs are no estimate beyond the budget
     config = config_of({"usd": 0})
-    assert len(costed_plan.budget_problems(config, plan_of(config, tmp_path))) == 1
+    assert len(budget.budget_problems(config, plan_of(config, tmp_path))) == 1
 
 
 def page(config: Config, folder: Path, executor: str = "slurm") -> str:
@@ -361,7 +361,7 @@ def test_a_budget_holds_the_expected_runs_of_a_search(tmp_path: Path) -> None:
     assert expected < 0.9 * most
     for share, is_allowed in ((0.99, False), (1.01, True)):
         asked = replace(config, budget=Budget(node_hours=share * expected))
-        reason = costed_plan.refusal(asked, planned, tmp_path)
+        reason = budget.refusal(asked, planned, tmp_path)
         assert (reason is None) == is_allowed
         assert is_allowed or "expected" in str(reason)
 
@@ -394,7 +394,7 @@ def test_a_budget_counts_what_a_search_still_needs_on_the_chosen_cluster(
     least = alone_hours + search.to_do.node_hours
     for share, problems in ((0.98, 1), (1.02, 0)):
         asked = replace(config, budget=Budget(node_hours=share * least))
-        assert len(costed_plan.budget_problems(asked, made)) == problems
+        assert len(budget.budget_problems(asked, made)) == problems
 
 
 @pytest.mark.parametrize(

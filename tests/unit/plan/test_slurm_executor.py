@@ -169,11 +169,15 @@ def test_a_job_that_is_not_found_by_its_name_is_asked_for_by_its_number(
 def test_what_sacct_does_not_know_yet_is_waited_for(
     start: Start, slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Unless squeue does not have it either: the database has lost it then."""
     monkeypatch.setattr(queue, "ABSENT_S", 0.0)
-    executor = start(status_command="sacct")
-    for command in ("squeue", "sacct"):
-        slurm.states(command=command)
-    assert [executor.query(submitted(Job(["a"]), "1", tmp_path)) for _ in range(2)] == [["1"]] * 2
+    executor, job = start(status_command="sacct"), submitted(Job(["a"]), "1", tmp_path)
+    slurm.states(command="sacct")
+    for queued in (["silent"], ["1|RUNNING None"]):
+        slurm.states(*queued)
+        assert [executor.query(job) for _ in range(4)] == [["1"]] * 4
+    slurm.states()
+    assert [executor.query(job) for _ in range(3)] == [["1"], ["1"], []]
 
 
 def test_a_preempted_job_that_slurm_does_not_restart_has_failed(

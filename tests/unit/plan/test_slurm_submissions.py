@@ -162,6 +162,34 @@ def test_a_sweep_that_waits_for_slurm_is_cancelled_at_once(
     assert f"--name={executor.run_uuid}" in slurm.cancelled
 
 
+@pytest.mark.parametrize("words", [POLICY, "Socket timed out", ""])
+def test_after_sigterm_nothing_more_is_submitted(
+    words: str, start: Start, slurm: Slurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Jobs that Slurm has continue; the others end, and are left for the next start."""
+    monkeypatch.setattr(plugin, "PAUSES_S", (3600.0,))
+    monkeypatch.setattr(plugin, "LIMIT_PERIOD_S", 3600.0)
+    executor = start()
+    done(executor, Job(["a"]))
+    executor._submitter = type(executor._submitter)(1)
+    slurm.states("1|RUNNING None")
+    if words:
+        fails(slurm, 1000, words)
+        executor.run_jobs([Job(["b"]), Job(["c"])])
+        wait_for(lambda: len(slurm.calls) == 2)
+        executor.stop_submissions()
+    else:
+        executor.stop_submissions()
+        executor.run_jobs([Job(["b"]), Job(["c"])])
+    wait_for(lambda: len(executor.ended) == 2)
+    assert executor.ended == [("b", False), ("c", False)]
+    assert len(slurm.calls) == 1 + bool(words)
+    assert (slurm.cancelled, [*executor._submitted]) == ([], ["1"])
+    job = Job(["b"])
+    executor.handle_job_error(job)
+    assert job.attempt > job.restart_times  # it is not tried again
+
+
 @pytest.mark.parametrize("extra", ["", "--dependency=singleton", "-d after:3"])
 def test_the_next_attempt_waits_for_the_previous_job(
     extra: str, start: Start, slurm: Slurm

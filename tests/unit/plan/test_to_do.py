@@ -129,17 +129,22 @@ def test_a_forced_run_replaces_all_attempts_that_it_had(runs: list[PlannedRun]) 
 
 
 def test_requests_are_written_when_the_start_is_accepted(runs: list[PlannedRun]) -> None:
-    requests = RunRequests()
+    requests, start = RunRequests(), to_do(forced=frozenset(run.spec.path for run in runs))
     number = random.randint(1, len(runs) - 1)
-    folders = [Path("requested", run.spec.path) for run in runs]
-    for folder, run in zip(folders[:number], runs, strict=False):
-        requests.add(folder, run_spec.RunRequest(spec=run.spec))
-    assert not Path("requested").exists()
+    folders = [RUNS / run.spec.path for run in runs]
+    before = {*RUNS.rglob("*")}
+    assert {folder / "run.json" for folder in folders} <= before
+    for run in runs[:number]:
+        requests.add(start, run.spec.path)
+    assert {*RUNS.rglob("*")} == before
     requests.accept()
-    assert [folder.exists() for folder in folders] == [n < number for n in range(len(runs))]
+    written = [{*folder.rglob("*")} - before for folder in folders]
+    new = ("request.json", "attempt=1", "attempt=1/record.json")
+    expected = [{folder / name for name in new} for folder in folders[:number]]
+    assert written == [*expected, *[set()] * (len(runs) - number)]
     # of a round that follows
-    requests.add(folders[-1], run_spec.RunRequest(spec=runs[-1].spec, replaces=2))
-    assert run_spec.read_request(folders[-1].absolute()).replaces == 2
+    requests.add(start, runs[-1].spec.path)
+    assert run_spec.read_request(folders[-1].absolute()).replaces == 1
 
 
 def test_replaced_records_are_listed_with_their_node_hours(runs: list[PlannedRun]) -> None:

@@ -14,7 +14,7 @@ from searched import is_made, planned_of, runs_of
 from tfscaling.estimation.run_counts import KEPT_RUNS
 from tfscaling.record.run_states import RunState
 from tfscaling.search import study_searches
-from tfscaling.search.interim import Reason
+from tfscaling.search.search_types import Reason
 from tfscaling.search.study_searches import StudySearch, expected_runs
 from tfscaling.study.config_types import POINT_AXES
 from tfscaling.study.manifest import Manifest

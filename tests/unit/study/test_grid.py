@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 from builders import raw_config, refused
 from tfscaling.datasets.catalogue import DATASETS
-from tfscaling.study import acceptance, config_validation, question_checks
+from tfscaling.study import acceptance, config_validation, grid_checks, question_checks
 from tfscaling.study.config_types import Config
 from tfscaling.study.config_validation import ConfigError
 from tfscaling.study.geometry import Geometry
@@ -309,12 +310,43 @@ def test_the_seed_of_the_last_repeat_is_one_that_keras_takes(
             expand(*changes)
 
 
+LEFT_OUT: dict[str, dict[str, Any]] = {
+    "excluded": {"nodes": [1, 2, 4], "exclude": [{"nodes": 4}]},
+    "too_many_nodes": {"nodes": [1, 2, 9]},
+    "refused_by_the_strategy": {
+        "strategy": "mirrored", "nodes": [1, 2], "gpus_per_node": [1, 2, 4],
+        "exclude": [{"gpus_per_node": 4}],
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("axes", LEFT_OUT.values(), ids=LEFT_OUT)
+def test_what_is_left_out_counts_for_no_run(
+    axes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    most = random.randint(10, 30)
+    print(f"repeats: {most}")
+    monkeypatch.setattr(grid_checks, "RUNS_MAX", 2 * most)
+    planned = expand(blocks(block(**axes, repeats=most)))
+    assert len(planned.runs) == 2 * most and planned.excluded
+    refusal = refused(expand, blocks(block(**axes, repeats=most + 1)))
+    assert f"grid[0]: not allowed; the grid has {2 * most + 2} runs " in refusal
+    # earlier blocks count, too
+    earlier = block(nodes=[5, 6], exclude=[{"nodes": 6}])
+    assert len(expand(blocks(earlier, block(**axes, repeats=most - 1))).runs) == 2 * most - 1
+    refusal = refused(expand, blocks(earlier, block(**axes, repeats=most)))
+    assert f"grid[1]: not allowed; the grid has {2 * most + 1} runs " in refusal
+
+
 def test_a_grid_that_memory_does_not_hold_is_refused_before_it_is_made() -> None:
     axes = {"nodes": [*range(1, 9)], "gpus_per_node": [*range(5)], "repeats": 10_000}
     with pytest.raises(ConfigError, match=r"grid\[0\]: .* 400,000 runs .*100,000"):
         expand(blocks(block(**axes)))
+    axes = {"nodes": [*range(1, 10_001)], "tasks_per_node": [*range(1, 51)]}
+    with pytest.raises(ConfigError, match=r"grid\[0\]: .* 500,000 configurations .*100,000"):
+        expand(blocks(block(**axes)))
     first = block(nodes=[*range(1, 9)], repeats=10_000, exclude=[{"nodes": 8}])
-    second = block(nodes=[*range(9, 17)], repeats=5_000)
+    second = block(nodes=[*range(1, 9)], gpus_per_node=1, repeats=5_000)
     with pytest.raises(ConfigError, match=r"grid\[1\]: .* 110,000 runs .*100,000"):
         expand(blocks(first, second))
     parameters = {f"p{n}": [*range(100)] for n in range(8)}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import random
 from typing import Any
 
 import pytest
-from builders import manifest_of, raw_config, refused, valid_config
+from builders import SCRIPTS, manifest_of, raw_config, refused, valid_config
 from tfscaling.study import config_validation, platforms
 from tfscaling.study.config_types import Config, Platform
 from tfscaling.study.geometry import Geometry
@@ -122,6 +124,29 @@ def test_further_options_are_appended_in_order() -> None:
     options = ["--ntasks-per-node=1", "--reservation=day", "--switches=1@60", "--exclusive"]
     options += ["--nice=5", "--hold"]
     assert asked["slurm_extra"].split() == options
+
+
+def test_an_option_of_sbatch_with_a_key_is_no_further_option() -> None:
+    """All these keys reach sbatch, and `extra` cannot override one."""
+    assert {"reservation", "switches"} <= platforms.SBATCH_OPTIONS.keys()
+    for key, option in platforms.SBATCH_OPTIONS.items():
+        value = f"v{random.randint(1, 99)}"
+        asked = resources(Geometry(2, 1, 0), **{key: value})
+        assert f"--{option}={value}" in asked["slurm_extra"].split()
+        assert platforms.extra_problem(f"--{option}=other")
+
+
+def test_each_key_of_a_platform_has_an_effect() -> None:
+    """Code reads it, or it is marked as an option of sbatch."""
+    trees = [ast.parse(path.read_text()) for path in SCRIPTS.rglob("*.py")]
+    read = {
+        node.attr
+        for tree in trees
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)
+    }
+    keys = {*Platform.__struct_fields__}
+    assert keys - read - platforms.SBATCH_OPTIONS.keys() - {*platforms.SHOWN} == set()
 
 
 PYXIS = {"container": {"image": "tensorflow", "engine": "pyxis"}}

@@ -113,6 +113,16 @@ def resolve(
         # Nobody else has to know this port; by process, as several such runs may share a machine.
         port = 20000 + os.getpid() % 10000
         return Cluster({job: (f"localhost:{port}",)}, job, 0, 0, None, "single")
+    return _resolve_slurm_step(environ, jobs, gpus, host_suffix)
+
+
+def _resolve_slurm_step(
+    environ: Mapping[str, str],
+    jobs: Mapping[str, int] | None,
+    gpus: bool | None,
+    host_suffix: str,
+) -> Cluster:
+    """Return the cluster of a Slurm step, and which task of it this process is."""
     tasks_on_host, rank = slurm.tasks_on_hosts(environ), slurm.own_rank(environ)
     # block distribution: ranks fill one node after the other
     places = [

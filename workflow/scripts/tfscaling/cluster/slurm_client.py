@@ -6,14 +6,17 @@ package has this file by a link, so it imports the standard library only.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
+import signal
 import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum
+from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 #: Longest wait for an answer. Slurm's programs themselves wait about a minute for a controller.
@@ -92,6 +95,8 @@ _FOR_NOW = re.compile(
     ),
     re.IGNORECASE,
 )
+#: What precedes Slurm's reason, if a controller has refused the job.
+_REASON = re.compile(r"(?:Batch job submission failed|allocation failure): ")
 _NO_SUCH_JOB = "Invalid job id specified"
 #: The line of sbatch with the number of a job: with --parsable, or from a wrapper without it.
 _NUMBER = re.compile(r"(?:Submitted batch job )?([0-9]+)(?:;\S+| on cluster \S+)?")
@@ -334,29 +339,41 @@ class SlurmClient:
     ) -> subprocess.CompletedProcess[str] | NoAnswer:
         program = program or command[0]
         limit_s = self.timeout_s if timeout_s is None else timeout_s
-        source = {"stdin": subprocess.DEVNULL} if script is None else {"input": script}
         try:
-            return subprocess.run(
+            process = subprocess.Popen(
                 command,
-                capture_output=True,
+                stdin=subprocess.DEVNULL if script is None else subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
                 text=True,
                 errors="replace",
-                timeout=limit_s,
-                check=False,
                 env=environ,
-                **source,
             )
-        except subprocess.TimeoutExpired:
-            return NoAnswer(f"{program} did not answer for {limit_s:g} s")
         except OSError as error:
             return NoAnswer(f"{program}: {error.strerror or error}")
+        with process:
+            try:
+                printed, said = process.communicate(script, timeout=limit_s)
+            except BaseException as error:
+                # a site's wrapper may have started Slurm's program, which could still submit a job
+                for number in _tree(process.pid):
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(number, signal.SIGKILL)
+                if not isinstance(error, subprocess.TimeoutExpired):
+                    raise
+                return NoAnswer(f"{program} did not answer for {limit_s:g} s")
+        return subprocess.CompletedProcess(command, process.returncode, printed, said)
 
 
 def refusal(words: str) -> Refusal:
-    """Return a refusal with its kind, from sbatch's words."""
+    """Return a refusal with its kind, from sbatch's words.
+
+    Lines before Slurm's own reason may be the site's, and may name any fault.
+    """
     if _QUEUE_LIMIT.search(words):
         return Refusal(RefusalKind.QUEUE_LIMIT, words)
-    kind = RefusalKind.FOR_NOW if _FOR_NOW.search(words) else RefusalKind.FINAL
+    reason = _REASON.split(words)[-1]
+    kind = RefusalKind.FOR_NOW if _FOR_NOW.search(reason) else RefusalKind.FINAL
     return Refusal(kind, words)
 
 
@@ -374,9 +391,14 @@ def words_of(done: subprocess.CompletedProcess[str], program: str | None = None)
 
 
 def job_number(printed: str) -> str | None:
-    """Return the number of a job from what sbatch printed, also after a banner of the site."""
-    found = (_NUMBER.fullmatch(line.strip()) for line in reversed(printed.splitlines()))
-    return next((line[1] for line in found if line), None)
+    """Return the number of a job from what sbatch printed, also next to a banner of the site.
+
+    None if several lines could have it: a banner may have numbers, too.
+    """
+    found = [line for each in printed.splitlines() if (line := _NUMBER.fullmatch(each.strip()))]
+    in_words = [line for line in found if line[0].startswith("Submitted")]
+    numbers = {line[1] for line in in_words or found}
+    return numbers.pop() if len(numbers) == 1 else None
 
 
 def submission_options(environ: Mapping[str, str]) -> list[str]:
@@ -388,8 +410,22 @@ def submission_options(environ: Mapping[str, str]) -> list[str]:
     ]
 
 
+def _tree(pid: int) -> list[int]:
+    """Return a process and its descendants."""
+    found = [pid]
+    for process in found:  # which grows meanwhile
+        for children in Path(f"/proc/{process}/task").glob("*/children"):
+            with contextlib.suppress(OSError):  # a thread that just ended
+                found += map(int, children.read_text().split())
+    return found
+
+
 def _clean(environ: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in environ.items() if not name.startswith(_FILTERS)}
+    kept = {name: value for name, value in environ.items() if not name.startswith(_FILTERS)}
+    if "SBATCH_CLUSTERS" in environ and "SLURM_JOB_ID" not in environ:
+        # where sbatch submits jobs, their states are queried
+        kept.setdefault("SLURM_CLUSTERS", environ["SBATCH_CLUSTERS"])
+    return kept
 
 
 def _queued(row: Sequence[str]) -> QueuedJob:

@@ -25,6 +25,7 @@ from tfscaling.conclusions.answers.goals import ENERGY, GOALS, answered_goals
 from tfscaling.estimation.intervals import CONFIDENCE
 from tfscaling.estimation.run_counts import is_closed
 from tfscaling.estimation.samples import Samples
+from tfscaling.record.metrics import QUALITY
 from tfscaling.record.run_states import RESULTS, RunState, words
 from tfscaling.search import study_searches
 from tfscaling.search.study_searches import StudySearch, work_of
@@ -342,7 +343,7 @@ class Study(Sweep):
                 limited={
                     name: _limit_text(name, row, limit, lacking)
                     for name, limit in limits.items()
-                    if point in may_be_compared
+                    if point in may_be_compared and (name != QUALITY or row.quality_metric)
                 },
                 lacking_energy=lacking,
                 is_at_target=row.runs_at_target is not None and all_at_target(row),

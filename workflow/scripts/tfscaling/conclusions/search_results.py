@@ -15,7 +15,8 @@ from tfscaling.conclusions.shown import line, with_spread
 from tfscaling.estimation.run_counts import KEPT_RUNS, missed_at_most
 from tfscaling.record.metrics import METRICS, NAN
 from tfscaling.record.run_states import RunState
-from tfscaling.search.interim import PROJECTION, Decision
+from tfscaling.search.search_state import PROJECTION
+from tfscaling.search.search_types import Decision
 from tfscaling.search.study_searches import StudySearch
 from tfscaling.study import platforms
 from tfscaling.study.run_spec import Point

@@ -116,7 +116,7 @@ class DryRun:
 
     def _sums(self, due: Sequence[PlannedRun]) -> list[str]:
         """Return node-hours and cost of these runs, as `plan` estimates them."""
-        from tfscaling.plan import costed_plan  # loads pandas
+        from tfscaling.plan import costed_plan, run_durations  # loads pandas
 
         rows = costed_plan.cost_runs(self.config, self.manifest, due, self.runs_dir)
         total = costed_plan.total(rows)
@@ -125,7 +125,7 @@ class DryRun:
             known = f"{money} + " if total.cost_usd else "cost "
             money = f"{known}unknown (no price of {', '.join(total.unpriced)})"
         line = f"Estimate: {text_lines.node_hours(total.node_hours)}, {money}"
-        if any(row.duration_from == costed_plan.TIME_LIMIT for row in rows):
+        if any(row.duration_from == run_durations.TIME_LIMIT for row in rows):
             line += "; runs of configurations without a measurement count with their time limit"
         return [f"{line}."]
 

@@ -10,7 +10,7 @@ from tfscaling.study.config_types import AXES
 #: Columns of a line at most.
 WIDTH = 100
 #: Records that are listed at most.
-_KEPT_MAX = 20
+_KEPT_MAX = 40
 #: Axes that a name has even if they are equal in all runs.
 _ALWAYS = ("platform", "nodes")
 

@@ -103,18 +103,10 @@ class Attempt:
             own_host = "127.0.0.1" if is_local else _reachable_name(os.environ)
             messages = RankMessageServer(self.scratch)
             address = stack.enter_context(messages.served(own_host, geometry.tasks))
-            own: dict[str, str] = {}
             setup = self.scratch / attempts.SETUP if settings.setup else None
             if setup is not None:
                 write_setup(setup, settings.setup)
-            is_of_program = bool(spec.recipe.program)
-            if not is_of_program and _TUNABLES not in os.environ:
-                own[_TUNABLES] = _MEMORY
-            if is_of_program:
-                interval_s = min(user_program.SIGNS_INTERVAL_S, stall_timeout_s / 3)
-                own[user_program.SIGNS_INTERVAL] = f"{interval_s:g}"
-            if is_of_program and not is_local and slurm_job.signals_children_alone():
-                own[user_program.PASSES_ON] = "1"
+            env = {**_variables(spec, stall_timeout_s), **settings.env, link.VARIABLE: address}
             request = Request(
                 command,
                 geometry,
@@ -124,7 +116,7 @@ class Attempt:
                 gpus=spec.on_gpus,
                 setup=setup,
                 container=settings.container,
-                env={**own, **settings.env, link.VARIABLE: address},
+                env=env,
                 mpi=settings.mpi if spec.by_mpi else None,
                 binding=settings.binding,
                 held=stack,
@@ -308,3 +300,14 @@ def _ignore_signals() -> None:
     """Ignore further signals, so that the cause is written."""
     for number in supervisor.SIGNALS:
         signal.signal(number, signal.SIG_IGN)
+
+
+def _variables(spec: RunSpec, stall_timeout_s: float) -> dict[str, str]:
+    """Return the environment variables that the launcher sets for the ranks of a run."""
+    if not spec.recipe.program:
+        return {} if _TUNABLES in os.environ else {_TUNABLES: _MEMORY}
+    interval_s = min(user_program.SIGNS_INTERVAL_S, stall_timeout_s / 3)
+    variables = {user_program.SIGNS_INTERVAL: f"{interval_s:g}"}
+    if spec.measured.launcher != "local" and slurm_job.signals_children_alone():
+        variables[user_program.PASSES_ON] = "1"
+    return variables

@@ -23,6 +23,14 @@ from tfscaling.study.config_types import Container
 from tfscaling.study.geometry import Geometry
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
+#: Options that srun takes from the environment, and that Slurm sets in no job: a user's shell has
+#: them for srun by hand. A step with them may wait for ever, end early, or begin in another folder.
+_USERS_OPTIONS_OF_SRUN = (
+    *("SLURM_CLUSTER_CONSTRAINT", "SLURM_CONSTRAINT", "SLURM_DEPENDENCY", "SLURM_HOSTFILE"),
+    *("SLURM_IMMEDIATE", "SLURM_REMOTE_CWD", "SLURM_REQ_SWITCH", "SLURM_RESERVATION"),
+    *("SLURM_SPREAD_JOB", "SLURM_SRUN_MULTI", "SLURM_TIMELIMIT", "SLURM_USE_MIN_NODES"),
+    *("SLURM_WAIT", "SLURM_WAIT4SWITCH"),
+)
 # loaded before any fork; PyDLL keeps Python's lock, which the child of a fork cannot take again
 _C = ctypes.PyDLL(None)
 
@@ -204,10 +212,11 @@ def start(command: Command) -> subprocess.Popen[bytes]:
     """Start the process of a command in a new session; it ends with this thread."""
     # srun ends its step on request; a rank may be stopped, so it gets no request
     number = signal.SIGTERM if command.rank is None else signal.SIGKILL
+    inherited = {n: v for n, v in os.environ.items() if n not in _USERS_OPTIONS_OF_SRUN}
     with command.log.open("ab") as log:
         return subprocess.Popen(
             command.argv,
-            env={**os.environ, **command.env},
+            env={**inherited, **command.env},
             stdout=log,
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,

@@ -206,18 +206,11 @@ def process(
     events = EventLog(path, cluster.rank, None if own is None else own.post)
     context = RankContext(cluster, folder, events, clock.at(started_s), given, launcher)
     off = {} if offset is None else offset._asdict()
-    details = {"host": context.host, "pid": os.getpid(), "job": cluster.job}
-    counter = provenance.oom_counter()
-    details |= {"oom_counter": str(counter), "oom_kills": provenance.oom_kills(counter)}
-    if step := step_id(os.environ):
-        details["step"] = step
     # a warning before a time limit: whoever writes checkpoints takes it in another way
     signal.signal(signal.SIGUSR1, lambda *_: None)
-    events.add(EventName.START, context.start_s, **details, source=cluster.source, **off)
+    events.add(EventName.START, context.start_s, **_own_process(context), **off)
     heartbeat.HeartbeatThread(events, lambda: _end_alone(events), usage, own, given_up).start()
-    tasks = cluster.jobs[cluster.job]
-    place = f"{cluster.job} {cluster.index} of {len(tasks)} at {tasks[cluster.index]}"
-    print(f"rank {cluster.rank} on {context.host}: {place}", flush=True)
+    print(_title(context), flush=True)
     meter = resource_use.Meter(os.environ, spec.on_gpus)
     try:
         if problem := _missing_cpus(spec):
@@ -236,26 +229,47 @@ def process(
         print(error, file=sys.stderr)
         sys.exit(error.status)
     except Exception as error:
-        blamed = crashes.find_user_line(error, Path.cwd())
-        if blamed is None:
-            _add_failure(events, meter, type(error).__name__, str(error))
-        else:
-            words = blamed.error.removeprefix(f"{blamed.name}: ")
-            place = msgspec.to_builtins(blamed.place)
-            _add_failure(events, meter, blamed.name, words, place=place)
+        _add_exception(events, meter, error)
         raise
-    content, is_sent = strict_json.encode(report), False
-    if last is not None:
-        with contextlib.closing(last), contextlib.suppress(OSError):
-            last.report(content)
-            is_sent = True
-    if not is_sent:
+    if not _is_sent(report, last):
         write_json(rank_files.report_path(folder, cluster.rank), report)
     events.add(EventName.END)
     sys.stdout.flush()
     # TensorFlow's servers and coordinator have no shutdown, and iterators that are being freed may
     # wait for a minute; their threads outlive main
     os._exit(0)
+
+
+def _own_process(context: RankContext) -> dict[str, Any]:
+    """Return what the first event of a rank says about its process."""
+    counter = provenance.oom_counter()
+    details = {
+        "host": context.host,
+        "pid": os.getpid(),
+        "job": context.cluster.job,
+        "oom_counter": str(counter),
+        "oom_kills": provenance.oom_kills(counter),
+    }
+    step = step_id(os.environ)
+    return {**details, **({"step": step} if step else {}), "source": context.cluster.source}
+
+
+def _title(context: RankContext) -> str:
+    """Return the first line of a rank's log: its number, host and place in the cluster."""
+    cluster = context.cluster
+    tasks = cluster.jobs[cluster.job]
+    place = f"{cluster.job} {cluster.index} of {len(tasks)} at {tasks[cluster.index]}"
+    return f"rank {cluster.rank} on {context.host}: {place}"
+
+
+def _is_sent(report: Rank, connection: link.LauncherConnection | None) -> bool:
+    """Send the report to the launcher, if it can be reached."""
+    if connection is None:
+        return False
+    with contextlib.closing(connection), contextlib.suppress(OSError):
+        connection.report(strict_json.encode(report))
+        return True
+    return False
 
 
 def _add_failure(
@@ -266,6 +280,17 @@ def _add_failure(
     on_gpu = max((gpu.memory_gb or 0.0 for gpu in use.gpus), default=0.0)
     peaks = {"rank_memory_gb": use.memory_gb, "gpu_memory_gb": on_gpu or None}
     events.add(EventName.FAILED, error=error, message=message[:2000], **more, **peaks)
+
+
+def _add_exception(events: EventLog, meter: resource_use.Meter, error: Exception) -> None:
+    """Log the exception with which this rank fails, and the line of user code that raised it."""
+    blamed = crashes.find_user_line(error, Path.cwd())
+    if blamed is None:
+        _add_failure(events, meter, type(error).__name__, str(error))
+    else:
+        words = blamed.error.removeprefix(f"{blamed.name}: ")
+        place = msgspec.to_builtins(blamed.place)
+        _add_failure(events, meter, blamed.name, words, place=place)
 
 
 def _end_alone(events: EventLog) -> None:

@@ -252,7 +252,7 @@ def epochs(tables: Tables, title: str) -> Figure:
     every = plot_figure.drawn_series(tables, POINT_AXES)
     lines = [(line, groups[line.key]) for line in every if line.key in groups]
     repeated = evaluated = False
-    for axes, learned in zip(panels, shown_of, strict=True):
+    for axes, learned, label in zip(panels, shown_of, labels, strict=True):
         name = learned.in_training
         for line, rows in lines:
             if not len(learned.points(line.rows)):
@@ -263,7 +263,7 @@ def epochs(tables: Tables, title: str) -> Figure:
             held_out = rows.assign(value=values(rows, learned.held_out)).groupby("epoch")["value"]
             with plot_figure.drawn(axes, line):
                 axes.plot(middle.index, middle, label=line.label, **style)
-                _epoch_tips(axes, middle, f"{line.label}: {learned.label.removeprefix('test ')}")
+                _epoch_tips(axes, middle, f"{line.label}: {label}")
                 if by_epoch.count().max() > 1:
                     repeated = True
                     ends = by_epoch.min(), by_epoch.max()
@@ -273,6 +273,7 @@ def epochs(tables: Tables, title: str) -> Figure:
                     evaluated = True
                     hollow = {"linestyle": "none", "markerfacecolor": "none", "markersize": 7}
                     axes.plot(marks.index, marks, **style | hollow)
+                    _epoch_tips(axes, marks, f"{line.label}: held-out {label}")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         if not lines:
             axes.set_xticks([])

@@ -2,12 +2,14 @@
 
 #: Modules that other packages may import.
 __all__ = [
+    "budget",
     "costed_plan",
     "extra_repeats",
     "local_checks",
     "preflight",
     "queue_waits",
     "retries",
+    "run_durations",
     "sweep_start",
     "to_do",
     "unrequested_runs",

@@ -1,34 +1,33 @@
-"""The costed plan: what a sweep would still do, for how long, at what price, within which budget.
+"""The costed plan: what a sweep would still do, for how long, and at what price.
 
 Reads the run records that exist; submits nothing and asks Slurm nothing.
 """
 
 from __future__ import annotations
 
-import math
-import statistics
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
+import pandas as pd
 from msgspec.structs import replace
 
+from tfscaling.plan.run_durations import Estimate, RunDurations
 from tfscaling.plan.to_do import RunsToDo
-from tfscaling.record import attempts, run_record, step_estimates
+from tfscaling.record import attempts
 from tfscaling.record.attempts import Spent
-from tfscaling.record.run_record import RunRecord
 from tfscaling.record.run_states import RunState
 from tfscaling.snakemake_adapter.submission import Submission, submission_line
 from tfscaling.study import platforms, variants
-from tfscaling.study.config_types import AUTO, POINT_AXES, Budget, Config, Recipe
-from tfscaling.study.config_validation import Sources, problem
+from tfscaling.study.config_types import POINT_AXES, Config, Recipe
 from tfscaling.study.manifest import Manifest, PlannedRun
-from tfscaling.study.run_spec import Point, RunSpec
+from tfscaling.study.run_spec import Point
 from tfscaling.tables import row_values, runs_table
-from tfscaling.tables.display import count, one_line
+from tfscaling.tables.display import one_line
 
 if TYPE_CHECKING:
     from tfscaling.search.study_searches import StudySearch
@@ -37,8 +36,6 @@ if TYPE_CHECKING:
 RUNS, IF_NEEDED, EXCLUDED = "runs", "runs if needed", "excluded"
 #: `starts` of a point that Slurm can never start, or whose libraries are missing.
 REFUSED = "refused"
-#: `duration_from` of a point without a measured run.
-TIME_LIMIT = "time limit"
 
 
 class PlanRow(Point, frozen=True, kw_only=True):
@@ -90,8 +87,6 @@ def of_other_work(rows: Iterable[PlanRow], recipes: Mapping[str, Recipe]) -> lis
     return found
 
 
-#: Limits that a run may miss by its start-up alone.
-TIME_LIMITS = {"execution_time_s", "time_with_queue_s"}
 #: Columns of the plan's CSV file, which lists outstanding work first.
 COLUMNS = tuple(dict.fromkeys((*POINT_AXES, "runs", *PlanRow.__struct_fields__)))
 
@@ -165,13 +160,6 @@ def total(rows: Sequence[PlanRow]) -> Total:
     )
 
 
-class Estimate(NamedTuple):
-    """How long a run takes, and where that comes from."""
-
-    duration_s: float
-    source: str
-
-
 def make(
     config: Config, planned: Manifest, runs_dir: Path, forced: frozenset[str] = frozenset()
 ) -> Plan:
@@ -187,86 +175,112 @@ def make(
         ConfigError: If no platform is on the cluster that was chosen.
     """
     platforms.check_cluster(config)
+    # an extra repeat, too, has a row although it was not run
+    runs = tuple(replace(run, extra_repeat=False) for run in planned.runs)
+    all_runs, _ = runs_table.run_tables(runs, runs_dir, planned.targets)
+    is_selected = [config.is_selected(run.spec.point.platform) for run in planned.runs]
+    selected, table = [*compress(planned.runs, is_selected)], all_runs[is_selected]
     to_do = RunsToDo(config, planned.runs, runs_dir, forced)
-    selected = [run for run in planned.runs if config.is_selected(run.spec.point.platform)]
-    # an extra repeat, too, has a row although it is not there
-    wanted = tuple(replace(run, extra_repeat=False) for run in selected)
-    table, _ = runs_table.run_tables(wanted, runs_dir)
-    estimates: dict[Point, Estimate] = {}
-    due: dict[tuple[Point, str, str], list[PlannedRun]] = {}
-    kept, unneeded = 0, 0
-    unreadable: list[str] = []
-    states = (table[column] for column in ("status", "reason"))
-    searches: list[StudySearch] = []
-    if planned.searches:  # by the runs of all clusters
-        from tfscaling.search import study_searches  # loads SciPy
-
-        every, _ = runs_table.run_tables(planned.runs, runs_dir, planned.targets)
-        searches = study_searches.of_study(planned, every)
-    searched = {point: search for search in searches for point in search.all_points.values()}
-    first = {run.spec.point: run for run in planned.runs}
-    wholes = variants.complete_runs_by_point(planned.runs)
-    shorts = {whole.point: first[point].spec for point, whole in wholes.items()}
-    for run, status, reason in zip(selected, *states, strict=True):
-        if why := to_do.unreadable.get(run.spec.path):
-            unreadable.append(why)
-            continue
-        if run.spec.path not in to_do.paths:
-            kept += status == RunState.STALE
-            continue
-        point = run.spec.point
-        if status == RunState.MISSING and reason.startswith(f"{runs_table.NOT_RUN}:"):
-            unneeded += 1  # a smaller batch did not fit
-            continue
-        if point in searched and not searched[point].may_be_wanted(point):
-            unneeded += 1
-            continue
-        if point not in estimates:
-            estimates[point] = estimate(run.spec, config, runs_dir, shorts.get(point))
-        feasibility = IF_NEEDED if run.is_conditional else RUNS
-        due.setdefault((point, feasibility, f"{status}: {one_line(reason)}"), []).append(run)
+    searches = _searches_of(planned, all_runs)  # by the runs of all clusters
+    durations = RunDurations(config, planned.runs, runs_dir)
+    sorted_runs = _sort_runs(selected, table, to_do, searches)
     rows = [
-        _row(runs[0], len(runs), feasibility, reason, estimates[point])
-        for (point, feasibility, reason), runs in due.items()
+        _row(own[0], len(own), feasibility, reason, durations.estimate(point))
+        for (point, feasibility, reason), own in sorted_runs.due.items()
     ]
-    left_out = kept + unneeded + len(unreadable)
-    finished = len(selected) - sum(map(len, due.values())) - left_out
+    startup_s = _shortest_startup_s(table, rows)
+    rows += _excluded_rows(config, planned)
+    repeated = Counter(run.spec.point for run in selected if run.spec.path in to_do.repeated)
+    chosen = {run.spec.point for run in selected}
+    first = {run.spec.point: run for run in planned.runs}
+    return Plan(
+        rows=rows,
+        finished=sorted_runs.finished,
+        elsewhere=len(planned.runs) - len(selected),
+        stale=sorted_runs.stale,
+        unreadable=sorted_runs.unreadable,
+        spent=attempts.spent(table.to_dict("records")),
+        searches=[_cost_of(each, first, durations, repeated, chosen) for each in searches],
+        startup_s=startup_s,
+    )
+
+
+class _SortedRuns(NamedTuple):
+    """The `due` runs by point, feasibility and reason, and what the others are."""
+
+    due: Mapping[tuple[Point, str, str], Sequence[PlannedRun]]
+    finished: int
+    stale: int
+    unreadable: tuple[str, ...]
+
+
+def _sort_runs(
+    selected: Sequence[PlannedRun],
+    table: pd.DataFrame,
+    to_do: RunsToDo,
+    searches: Sequence[StudySearch],
+) -> _SortedRuns:
+    """Sort the runs of the chosen clusters, which are the rows of `table`.
+
+    Runs that nobody needs any more are left out: those of a batch whose smaller one did not fit in
+    memory, and those that their search does not need.
+    """
+    searched = {point: search for search in searches for point in search.all_points.values()}
+    due: dict[tuple[Point, str, str], list[PlannedRun]] = {}
+    finished, stale, unreadable = 0, 0, []
+    for run, status, reason in zip(selected, table["status"], table["reason"], strict=True):
+        point, path = run.spec.point, run.spec.path
+        if why := to_do.unreadable.get(path):
+            unreadable.append(why)
+        elif path not in to_do.paths:
+            stale += status == RunState.STALE
+            finished += status != RunState.STALE
+        elif status == RunState.MISSING and reason.startswith(f"{runs_table.NOT_RUN}:"):
+            continue  # a smaller batch did not fit
+        elif point not in searched or searched[point].may_be_wanted(point):
+            feasibility = IF_NEEDED if run.is_conditional else RUNS
+            key = point, feasibility, f"{status}: {one_line(reason)}"
+            due.setdefault(key, []).append(run)
+    return _SortedRuns(due, finished, stale, tuple(unreadable))
+
+
+def _searches_of(planned: Manifest, all_runs: pd.DataFrame) -> list[StudySearch]:
+    """Return the searches of a manifest, from the table of all its runs."""
+    if not planned.searches:
+        return []
+    from tfscaling.search import study_searches  # loads SciPy
+
+    return study_searches.of_study(planned, all_runs)
+
+
+def _shortest_startup_s(table: pd.DataFrame, due: Sequence[PlanRow]) -> float:
+    """Return the shortest time from start to training of runs like those due; 0 if unknown."""
     startups_s = table["execution_time_s"] - table["train_time_s"]
     kinds = [table["platform"], table["strategy"], table["recipe"]]
     shortest_s = startups_s.groupby(kinds).min().dropna().to_dict()
-    due_kinds = {(row.platform, row.strategy, row.recipe) for row in rows}
-    startup_s = min((shortest_s.get(kind, 0.0) for kind in due_kinds), default=0.0)
+    due_kinds = {(row.platform, row.strategy, row.recipe) for row in due}
+    return min((shortest_s.get(kind, 0.0) for kind in due_kinds), default=0.0)
+
+
+def _excluded_rows(config: Config, planned: Manifest) -> list[PlanRow]:
+    """Return a row for each excluded point on the chosen clusters."""
+    rows = []
     for out in planned.excluded:
         if config.is_selected(out.point.platform):
             devices = config.platforms[out.point.platform].devices
             kind = platforms.device_kind(out.point.gpus_per_node, devices)
             axes = msgspec.structs.asdict(out.point)
             rows.append(PlanRow(**axes, devices=kind, feasibility=EXCLUDED, reason=out.reason))
-    takes = {p: estimates.get(p) or estimate(first[p].spec, config, runs_dir) for p in searched}
-    repeated = Counter(run.spec.point for run in selected if run.spec.path in to_do.repeated)
-    chosen = {run.spec.point for run in selected}
-    return Plan(
-        rows,
-        finished,
-        len(planned.runs) - len(selected),
-        kept,
-        tuple(unreadable),
-        attempts.spent(table.to_dict("records")),
-        [_cost_of(search, first, takes, repeated, chosen) for search in searches],
-        startup_s,
-    )
+    return rows
 
 
 def cost_runs(
     config: Config, planned: Manifest, runs: Sequence[PlannedRun], runs_dir: Path
 ) -> list[PlanRow]:
     """Return a row for the runs of each configuration, with the estimates of `make`."""
-    first = {run.spec.point: run for run in planned.runs}
-    shorts = {
-        w.point: first[p].spec for p, w in variants.complete_runs_by_point(planned.runs).items()
-    }
+    durations = RunDurations(config, planned.runs, runs_dir)
     return [
-        _row(own[0], len(own), RUNS, "", estimate(own[0].spec, config, runs_dir, shorts.get(point)))
+        _row(own[0], len(own), RUNS, "", durations.estimate(point))
         for point, own in row_values.grouped(runs, lambda run: run.spec.point).items()
     ]
 
@@ -293,50 +307,10 @@ def _row(
     )
 
 
-def estimate(
-    spec: RunSpec, config: Config, runs_dir: Path, short: RunSpec | None = None
-) -> Estimate:
-    """How long a planned run takes.
-
-    The median of the point's own valid runs, else a projection from the runs of `short`, the same
-    training with `stop_after_steps` or fewer epochs; else the time limit: an upper bound. Nothing
-    is scaled from other points: the start and the compilation do not shrink with the epochs, and
-    the time of a step depends on nodes and batch, as this workflow measures.
-    """
-    if made := list(records_of(spec, runs_dir)):
-        source = f"measured, {count(len(made), 'run')}"
-        steps = [each.short_run.steps for each in made if each.short_run]
-        if spec.recipe.stop_after_steps == AUTO and steps:
-            source += f" of up to {max(steps):,} steps"
-        return Estimate(statistics.median(each.phases.wall_time_s for each in made), source)
-    records = records_of(short, runs_dir) if short else ()
-    shorts = (step_estimates.as_short_run(record, spec.recipe.epochs) for record in records)
-    found = map(step_estimates.projected, shorts)
-    if times_s := [whole.phases.wall_time_s for whole in found if whole is not None]:
-        number = count(len(times_s), "short run")
-        return Estimate(statistics.median(times_s), f"projected, {number}")
-    return Estimate(60.0 * config.platforms[spec.point.platform].runtime_min, TIME_LIMIT)
-
-
-def records_of(spec: RunSpec, runs_dir: Path) -> Iterator[RunRecord]:
-    """Yield the valid records of a planned run's point, with any seed."""
-    requested = {**spec.parameters, "seed": None}
-    for path in sorted((runs_dir / spec.point.path).glob(f"repeat=*/*/{run_record.RECORD}")):
-        try:
-            record = run_record.read(path)
-        except run_record.RecordError:
-            continue
-        if record is None or not record.is_valid or record.axes.point != spec.point:
-            continue
-        # the last attempt of a resumed run trained only a part
-        if record.resumed is None and {**record.parameters, "seed": None} == requested:
-            yield record
-
-
 def _cost_of(
     search: StudySearch,
     first: Mapping[Point, PlannedRun],
-    takes: Mapping[Point, Estimate],
+    durations: RunDurations,
     repeated: Mapping[Point, int],
     chosen: Set[Point],
 ) -> SearchCost:
@@ -345,7 +319,7 @@ def _cost_of(
     Args:
         search: The search, with its finished runs.
         first: A planned run of each point.
-        takes: How long a run of each point takes.
+        durations: How long a run of each point takes.
         repeated: How many finished runs of each point are rerun.
         chosen: The points on the chosen clusters.
     """
@@ -354,7 +328,7 @@ def _cost_of(
     prices = {point: run.usd_per_node_hour for point, run in first.items()}
     made, points = search.made, search.all_points
     next_runs = {points[name]: runs for name, runs in search.decision.wanted.items()}
-    node_hours = {point: point.nodes * takes[point].duration_s for point in made}
+    node_hours = {point: point.nodes * durations.estimate(point).duration_s for point in made}
 
     expected = study_searches.expected_runs(search, prices)
     wanted: dict[str, Mapping[Point, float]] = {
@@ -371,77 +345,11 @@ def _cost_of(
     }
 
     def total_of(runs: Mapping[Point, float]) -> Total:
-        return total([_row(first[p], number, RUNS, "", takes[p]) for p, number in runs.items()])
+        rows = ((first[p], number, durations.estimate(p)) for p, number in runs.items())
+        return total([_row(run, number, RUNS, "", estimate) for run, number, estimate in rows])
 
     costs = {kind: total_of(runs) for kind, runs in wanted.items()}
     return SearchCost(search.planned.work, costs, frozenset(made), total_of(further))
-
-
-def refusal(
-    config: Config,
-    planned: Manifest,
-    runs_dir: Path,
-    sources: Sources = (),
-    forced: frozenset[str] = frozenset(),
-) -> str | None:
-    """Return why the runs still to do may not be started: the first problem, or None.
-
-    Without budget and deadline no record is read. The arguments are as in `make`, and the sources
-    of the configuration.
-    """
-    if config.budget == Budget() and not TIME_LIMITS & config.question.given.keys():
-        return None
-    made = make(config, planned, runs_dir, forced)
-    problems = budget_problems(config, made, sources)
-    problems += deadline_problems(config, made, sources)
-    return next(iter(problems), None)
-
-
-def deadline_problems(config: Config, made: Plan, sources: Sources = ()) -> list[str]:
-    """One line for each limit of time that is over before any run still to do begins to train."""
-    rule = f"runs took at least {made.startup_s:.3g} s before they began to train; allowed: more"
-    return [
-        problem(["question", "limits", name, "at_most"], limit.at_most, rule, sources)
-        for name, limit in config.question.given.items()
-        if name in TIME_LIMITS and limit.value < made.startup_s
-    ]
-
-
-def budget_problems(config: Config, made: Plan, sources: Sources = ()) -> list[str]:
-    """Return one line for each key of the budget that the estimate exceeds or cannot meet.
-
-    Searches count with their expected runs, which may be exceeded.
-    """
-    sums, budget = total(made.runs), config.budget
-    searched = {point for each in made.searches for point in each.points}
-    others = total([row for row in made.runs if row.point not in searched])
-    parts = [others, *(each.to_do for each in made.searches)]
-    cost_usd = 0.0 if sums.unpriced else sum(part.cost_usd for part in parts)
-    node_hours = sum(part.node_hours for part in parts)
-    which = f"the {sums.runs} runs still to do are estimated at"
-    if made.searches:
-        which = "the runs still to do, with the expected runs of searches, are estimated at"
-    found = []
-    if budget.usd is not None and sums.unpriced:
-        name = sums.unpriced[0]
-        needed = f"needs the price of platform {name}, which has runs to do"
-        reason = f"budget.usd {budget.usd:g} {needed}"
-        found.append(problem(["platforms", name, "usd_per_node_hour"], None, reason, sources))
-    for key, limit, unit, value in (
-        ("usd", budget.usd, "US dollars", cost_usd),
-        ("node_hours", budget.node_hours, "node-hours", node_hours),
-    ):
-        if limit is None or round(value, 6) <= limit:
-            continue
-        estimated = math.ceil(round(100 * value, 6)) / 100
-        reason = (
-            f"{which} {estimated:.2f} {unit} "
-            f"(`snakemake plan` lists them); allowed: {estimated:.2f} or more, null for no "
-            "budget, or fewer runs in the grid"
-        )
-        shown = int(limit) if limit.is_integer() else limit
-        found.append(problem(["budget", key], shown, reason, sources))
-    return found
 
 
 def submitted(rows: Iterable[PlanRow], config: Config, how: Submission) -> list[PlanRow]:

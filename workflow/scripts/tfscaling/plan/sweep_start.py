@@ -6,9 +6,10 @@ import functools
 import logging
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 
 from tfscaling.snakemake_adapter import submission
 from tfscaling.snakemake_adapter.submission import FOLLOWING, SLURM, Submission
@@ -25,18 +26,24 @@ MISSING = (
 )
 
 
-def handle_sigterm_in_thread() -> None:
-    """Run the present handler of SIGTERM in a separate thread.
+def handle_sigterm_in_thread(then: Callable[[], object] = lambda: None) -> None:
+    """Run the present handler of SIGTERM, and `then`, in a separate thread.
 
     Snakemake's takes a lock. If the interrupted thread holds it, the handler in the same thread
     would wait for ever.
     """
     handler = signal.getsignal(signal.SIGTERM)
-    if callable(handler):
-        signal.signal(
-            signal.SIGTERM,
-            lambda *given: threading.Thread(target=handler, args=given, daemon=True).start(),
-        )
+    if not callable(handler):
+        return
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        handler(number, frame)
+        then()
+
+    signal.signal(
+        signal.SIGTERM,
+        lambda *given: threading.Thread(target=handle, args=given, daemon=True).start(),
+    )
 
 
 @dataclass(frozen=True)
@@ -79,14 +86,19 @@ class SweepStart:
         elif self.how.executor in SLURM:
             logger.warning(MISSING)
 
+    def stop_submissions(self) -> None:
+        """Leave jobs that the executor has not submitted yet for the next start."""
+        if self.follows_jobs:
+            self.jobs.stop_submissions()
+
     def beyond_budget(self) -> str:
         """Why the runs still to do exceed the budget or a deadline, or ""."""
-        from tfscaling.plan import costed_plan  # loads pandas
+        from tfscaling.plan import budget  # loads pandas
 
         runs_dir = Path(self.jobs.results, "runs")
         forced = self.jobs.forced(self.rule)
         planned = self.manifest
-        return costed_plan.refusal(self.config, planned, runs_dir, self.sources, forced) or ""
+        return budget.refusal(self.config, planned, runs_dir, self.sources, forced) or ""
 
     def _local_problems(self) -> Iterator[str]:
         """Why GPUs would not be used, ranks could not use MPI, or models cannot be built."""

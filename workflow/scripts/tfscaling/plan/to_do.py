@@ -168,24 +168,29 @@ class RunsToDo:
 class RunRequests:
     """Requests of runs, which their jobs read; none is written before the start is accepted.
 
-    A start that is refused, as by its budget, leaves no folder of a run behind.
+    A start that is refused, as by its budget, changes no folder of a run.
     """
 
     def __init__(self) -> None:
         self._is_accepted = False
-        self._waiting: dict[Path, RunRequest] = {}
+        self._waiting: list[tuple[RunsToDo, str]] = []
 
-    def add(self, folder: Path, request: RunRequest) -> None:
-        """Write the request to the run's folder, now or when the start is accepted.
+    def add(self, runs: RunsToDo, path: str) -> None:
+        """Keep the record of the run in this folder, and write its request.
 
-        Raises OSError.
+        Both happen now or when the start is accepted. Raises OSError.
         """
-        self._waiting[folder] = request
+        self._waiting.append((runs, path))
         if self._is_accepted:
             self.accept()
 
     def accept(self) -> None:
-        """Write all requests so far; further ones are written at once. Raises OSError."""
+        """Keep records and write requests of all runs so far, and of further ones at once.
+
+        Raises OSError.
+        """
         self._is_accepted = True
         while self._waiting:
-            run_spec.write_request(*self._waiting.popitem())
+            runs, path = self._waiting.pop()
+            runs.keep_record(path)
+            run_spec.write_request(runs.runs_dir / path, runs.request(path))

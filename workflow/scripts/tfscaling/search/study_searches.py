@@ -19,14 +19,13 @@ from tfscaling.estimation.intervals import Array
 from tfscaling.estimation.run_counts import CLOSED_RUNS
 from tfscaling.record.attempts import Kind
 from tfscaling.record.run_states import RunState
-from tfscaling.search.interim import (
+from tfscaling.search.proposals import ROUNDS_MAX, batch_size
+from tfscaling.search.scaling_search import decide
+from tfscaling.search.search_types import (
     PROJECTION_ERROR,
-    ROUNDS_MAX,
     Candidate,
     Decision,
     Run,
-    batch_size,
-    decide,
     lacking,
 )
 from tfscaling.study.config_types import LINE_AXES, SHORT_RUNS_MAX

@@ -40,6 +40,10 @@ class SweepJobs:
         workdir = str(self.workflow.workdir_init)
         self.workflow.executor_plugin.executor.follow(sweep, workdir, log)
 
+    def stop_submissions(self) -> None:
+        """Have the executor submit nothing more."""
+        self.workflow.executor_plugin.executor.stop_submissions()
+
     def to_do(self) -> list[Any]:
         """Return the jobs that have not finished; a plan and partial tables have none."""
         return list(self.workflow.dag.needrun_jobs())

@@ -24,11 +24,13 @@ from tfscaling.conclusions import shown
 from tfscaling.files import atomic
 from tfscaling.files.program_errors import InputError
 from tfscaling.plan import (
+    budget,
     costed_plan,
     extra_repeats,
     local_checks,
     preflight,
     queue_waits,
+    run_durations,
 )
 from tfscaling.plan.costed_plan import PlanRow
 from tfscaling.record import run_record, step_estimates
@@ -229,7 +231,7 @@ def sums(total: costed_plan.Total) -> list[str]:
 
 def notes(made: costed_plan.Plan, points: Sequence[PlanRow], config: Config) -> tuple[str, ...]:
     """Return notes on the plan's numbers, on costs that they exclude, and on the budget."""
-    assumed = (row for row in points if row.duration_from == costed_plan.TIME_LIMIT)
+    assumed = (row for row in points if row.duration_from == run_durations.TIME_LIMIT)
     autos = {name for name, each in config.recipes.items() if each.stop_after_steps == AUTO}
     used = {name for row in points for name in (row.recipe, variants.base(row.recipe))}
     ends_itself = used & autos or any(f"stop_after_steps={AUTO}" in name for name in used)
@@ -243,8 +245,8 @@ def notes(made: costed_plan.Plan, points: Sequence[PlanRow], config: Config) -> 
         refused=sum(row.runs or 0 for row in points if row.is_refused),
         if_needed=sum(r.runs or 0 for r in made.runs if r.feasibility == costed_plan.IF_NEEDED),
         other_work=costed_plan.of_other_work(made.runs, config.recipes),
-        deadlines=costed_plan.deadline_problems(config, made),
-        beyond_budget=costed_plan.budget_problems(config, made),
+        deadlines=budget.deadline_problems(config, made),
+        beyond_budget=budget.budget_problems(config, made),
         has_budget=config.budget != Budget(),
         has_starts=any(row.starts for row in points),
         waits=waits_judged(points, config),
@@ -252,7 +254,7 @@ def notes(made: costed_plan.Plan, points: Sequence[PlanRow], config: Config) -> 
         enough=(AUTO_STEPS, step_estimates.ENOUGH_S, step_estimates.ENOUGH_ERROR),
         is_assumed=any(not row.is_sbatch for row in assumed),
         rerun_stale=RERUN_STALE,
-        time_limit=costed_plan.TIME_LIMIT,
+        time_limit=run_durations.TIME_LIMIT,
         jobs_min=queue_waits.JOBS_MIN,
         days=queue_waits.DAYS,
     )

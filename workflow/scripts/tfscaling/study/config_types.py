@@ -66,6 +66,11 @@ def text(pattern: str, form: str, max_length: int | None = None) -> Meta:
     return Meta(pattern=end, max_length=max_length, extra_json_schema={"form": form})
 
 
+def sbatch_option(name: str) -> Meta:
+    """Mark a key of a platform: its value becomes the option `--name` of sbatch of each job."""
+    return Meta(extra={"sbatch": name})
+
+
 _ONCE = Meta(min_length=1, extra_json_schema={"uniqueItems": True})
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 _IDENTIFIER = r"[A-Za-z_][A-Za-z0-9_]*"
@@ -487,7 +492,7 @@ class Measured(Keys, frozen=True, kw_only=True):
     gpu_bind: OptionValue | None = None
     """`srun` binds ranks to GPUs by this `--gpu-bind`, such as `closest`. null leaves it to
     Slurm."""
-    switches: OptionValue | None = None
+    switches: Annotated[OptionValue | None, sbatch_option("switches")] = None
     """Switches of the network that connect a job's nodes at most, and how long to wait for such
     nodes: `--switches`, such as `1@02:00:00`. null sets no limit."""
     host_suffix: HostSuffix | None = None
@@ -552,7 +557,7 @@ class Platform(Measured, frozen=True, kw_only=True):
     """Jobs run with this Slurm quality of service."""
     constraint: OptionValue | None = None
     """Nodes must have these Slurm features."""
-    reservation: SlurmName | None = None
+    reservation: Annotated[SlurmName | None, sbatch_option("reservation")] = None
     """Jobs use this Slurm reservation."""
     exclusive: bool = False
     """If true, jobs request whole nodes (`--exclusive`)."""
@@ -694,12 +699,20 @@ class Limit(Keys, frozen=True, kw_only=True):
 
 #: Ratios of a configuration to its baseline that may have a limit, at most 1.
 EFFICIENCIES = ("scaling_efficiency", "weak_scaling_efficiency")
-#: Metrics that may have a limit besides the recipes' quality.
-LIMITED = (
-    *("execution_time_s", "time_with_queue_s", "cost_usd", "node_hours", "core_hours", "gpu_hours"),
-    *EFFICIENCIES,
-    *("energy_kwh", "rank_memory_gb", "gpu_memory_gb"),
-)
+#: Metrics that may have a limit besides the recipes' quality → which values are better.
+LIMITED: dict[str, Literal["lower", "higher"]] = {
+    "execution_time_s": "lower",
+    "time_with_queue_s": "lower",
+    "cost_usd": "lower",
+    "node_hours": "lower",
+    "core_hours": "lower",
+    "gpu_hours": "lower",
+    "scaling_efficiency": "higher",
+    "weak_scaling_efficiency": "higher",
+    "energy_kwh": "lower",
+    "rank_memory_gb": "lower",
+    "gpu_memory_gb": "lower",
+}
 
 
 #: Complete runs from which a longer training is projected have at least this many epochs.

@@ -19,10 +19,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
+import yaml
 
 from tfscaling.files.descriptions import descriptions
 from tfscaling.files.program_errors import InputError
-from tfscaling.study import config_types, value_hints, yaml_lines
+from tfscaling.study import config_types, value_hints
 from tfscaling.study.config_types import Config
 
 Schema = dict[str, Any]
@@ -215,12 +216,45 @@ def known(names: Iterable[str], wanted: object) -> str:
 def problem(place: Place, value: object, allowed: str, sources: Sources = ()) -> str:
     """One line: file, key, value, what is allowed."""
     name = _origin(place, sources)
-    line = yaml_lines.line_of(name, place)
+    line = _line_of(name, place)
     where = f"{name}: {f'line {line}: ' if line else ''}{key_of(place)}"
     if value is SEVERAL:
         return f"{where}: not allowed; {allowed}"
     wrong = "missing" if value is _MISSING else f"{_short(value)} is not allowed"
     return f"{where}: {wrong}; {allowed}"
+
+
+def _line_of(name: str, place: Place) -> int | None:
+    """Return the line of the deepest key or item on the way to a place.
+
+    Args:
+        name: The file. It is read again: only errors need the lines of its keys.
+        place: Keys and indices from the top of the file to a value, which may be missing.
+
+    Returns:
+        The line, counted from 1; None if there is no such file, or if it has no key on the way.
+    """
+    try:
+        node = yaml.compose(Path(name).read_bytes(), Loader=yaml.SafeLoader)
+    except (OSError, yaml.YAMLError):
+        return None
+    line = None
+    for step in place:
+        found = _yaml_entry(node, step)
+        if found is None:
+            break
+        key, node = found
+        line = key.start_mark.line + 1
+    return line
+
+
+def _yaml_entry(node: yaml.Node | None, step: str | int) -> tuple[yaml.Node, yaml.Node] | None:
+    """Return the nodes of the key and of its value, or of an item twice; None without such one."""
+    if isinstance(node, yaml.MappingNode):
+        return next((entry for entry in node.value if entry[0].value == step), None)
+    if isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
+        return node.value[step], node.value[step]
+    return None
 
 
 def _origin(place: Place, sources: Sources) -> str:

@@ -5,6 +5,7 @@ Functions raise NotAllowed with the key, its value and what is allowed.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 
@@ -29,7 +30,8 @@ from tfscaling.study.run_spec import Point
 #: Characters of the values of all axes together: with separators and the hash of the parameters
 #: they are the name of the folder of a job's Slurm logs, and names have at most 255 bytes.
 NAMES_MAX = 238
-#: Most runs of a grid: Snakemake plans this many in minutes.
+#: Most runs of a grid, and most configurations, excluded ones included: Snakemake plans this many
+#: in minutes.
 RUNS_MAX = 100_000
 #: The largest seed of NumPy and Keras.
 SEED_MAX = 2**32 - 1
@@ -49,12 +51,10 @@ def check_blocks(
     for number, block in enumerate(config.grid):
         recipes.check_block(config, number, variants_of, registries)
         search = config.search_of(block)
-        repeats = block.repeats
-        if search:
-            repeats = search.repeats_max + (SHORT_RUNS_MAX if search.short else 0)
         if search and search.short:
             _check_short_runs(config, number, search, variants_of, registries)
-        _check_size(number, block, variants_of, count, repeats)
+        count += _configurations(block, variants_of)
+        _check_size(number, count, "configurations (with excluded ones)")
         points = [*grid.points(block, variants_of)]
         for index, entry in enumerate(block.exclude):
             if not any(grid.matches(point, entry) for point in points):  # a value is mistyped
@@ -64,11 +64,14 @@ def check_blocks(
         for point in left:
             recipe = variants_of[variants.base(point.recipe)][point.recipe]
             _check_devices(number, point, config.platforms[point.platform], recipe)
-        count += len(left) * repeats
 
 
 def check_configurations(config: Config, found: Sequence[Candidate]) -> None:
-    """Raise NotAllowed for duplicates, too long names, empty blocks, and impossible searches."""
+    """Raise NotAllowed for too many runs, duplicates, too long names and impossible searches.
+
+    A block without a configuration to run is not allowed either.
+    """
+    _check_runs(config, found)
     block_of: dict[Point, int] = {}
     for candidate in found:
         number, point, short = candidate.number, candidate.point, candidate.short
@@ -91,18 +94,29 @@ def check_configurations(config: Config, found: Sequence[Candidate]) -> None:
         _check_search(config, members)
 
 
-def _check_size(
-    number: int,
-    block: Block,
-    variants_of: Mapping[str, Mapping[str, Recipe]],
-    before: int,
-    repeats: int,
-) -> None:
-    """Refuse a grid beyond RUNS_MAX before it takes all memory; `before` are earlier runs."""
+def _configurations(block: Block, variants_of: Mapping[str, Mapping[str, Recipe]]) -> int:
+    """Return the number of a block's configurations, without making them."""
     lengths = {axis: len(block.values(axis)) for axis in POINT_AXES}
     lengths["recipe"] = sum(len(variants_of.get(name, (name,))) for name in block.values("recipe"))
-    if (count := before + math.prod(lengths.values()) * repeats) > RUNS_MAX:
-        rule = f"the grid has {count:,} runs up to this block; allowed: {RUNS_MAX:,}"
+    return math.prod(lengths.values())
+
+
+def _check_runs(config: Config, found: Sequence[Candidate]) -> None:
+    """Raise NotAllowed if configurations have more runs than RUNS_MAX; excluded ones have none."""
+    count = 0
+    for number, members in itertools.groupby(found, key=lambda each: each.number):
+        search = config.search_of(config.grid[number])
+        repeats = search.repeats_max if search else config.grid[number].repeats
+        count += sum(
+            repeats + (SHORT_RUNS_MAX if each.short else 0) for each in members if each.spec
+        )
+        _check_size(number, count, "runs")
+
+
+def _check_size(number: int, count: int, counted: str) -> None:
+    """Refuse a grid beyond RUNS_MAX before it takes all memory; `count` is up to this block."""
+    if count > RUNS_MAX:
+        rule = f"the grid has {count:,} {counted} up to this block; allowed: {RUNS_MAX:,}"
         raise NotAllowed(["grid", number], SEVERAL, rule)
 
 

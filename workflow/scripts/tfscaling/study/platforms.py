@@ -6,6 +6,7 @@ import datetime
 import functools
 import inspect
 import shlex
+import typing
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal, TypeVar
@@ -86,16 +87,28 @@ def check_cluster(config: Config) -> None:
         raise NotAllowed(["cluster"], chosen, rule)
 
 
+def _sbatch_options() -> dict[str, str]:
+    """Return key of a platform → the option of sbatch that has its value."""
+    hints = sorted(typing.get_type_hints(Platform, include_extras=True).items())
+    marks = [(key, mark) for key, hint in hints for mark in getattr(hint, "__metadata__", ())]
+    extras = [(key, mark.extra or {}) for key, mark in marks]
+    return {key: extra["sbatch"] for key, extra in extras if "sbatch" in extra}
+
+
+#: Keys of a platform that are options of sbatch with the same value.
+SBATCH_OPTIONS = _sbatch_options()
 _OPTIONS = (
     "nodes N ntasks n ntasks-per-node ntasks-per-gpu gres gpus G gpus-per-node gpus-per-socket",
     "gpus-per-task tres-per-task cpus-per-task c cpus-per-gpu mem mem-per-cpu mem-per-gpu time t",
-    "partition p account A qos q constraint C reservation clusters M export export-file wrap",
+    "partition p account A qos q constraint C clusters M export export-file wrap",
     "job-name J output o error e input i comment parsable chdir D array a wait W test-only help h",
-    "usage version V switches",
+    "usage version V",
 )
 #: Options of sbatch, long and short, that the grid, keys of the platform or the executor set. What
 #: begins like one is one: sbatch takes shortened options.
-MANAGED = frozenset(option for line in _OPTIONS for option in line.split())
+MANAGED = frozenset(option for line in _OPTIONS for option in line.split()).union(
+    SBATCH_OPTIONS.values()
+)
 #: Short options of sbatch without a value: others may follow in the same word.
 _SHORT_FLAGS = frozenset("HIkKOQsuvXhVW")
 #: What ends a command of the shell.
@@ -187,12 +200,9 @@ def slurm_resources(platform: Platform, geometry: Geometry) -> dict[str, Resourc
     """
     on_slurm = platform.launcher != "local"
     requested = geometry if on_slurm else Geometry(1, 1, geometry.gpus_per_node)
-    options = {
-        "--ntasks-per-node": requested.tasks_per_node_max,
-        "--reservation": platform.reservation,
-        "--switches": platform.switches,
-    }
-    extra = [f"{option}={value}" for option, value in options.items() if value is not None]
+    extra = [f"--ntasks-per-node={requested.tasks_per_node_max}"]
+    values = ((option, getattr(platform, key)) for key, option in SBATCH_OPTIONS.items())
+    extra += [f"--{option}={value}" for option, value in values if value is not None]
     extra += ["--exclusive"] if platform.exclusive else []
     extra += [platform.extra] if platform.extra else []
     gres = _gres(platform.gpu_gres, geometry.gpus_per_node)

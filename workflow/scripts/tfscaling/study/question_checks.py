@@ -171,8 +171,7 @@ def _check_limits_of_question(
                     raise wrong(f"{rule}; allowed: scaling_efficiency")
         if name in EFFICIENCIES and limit.at_least is not None and not 0 < limit.at_least <= 1:
             raise wrong("the baseline has 1; allowed: at_least more than 0, at most 1")
-        better = own[0].quality.better if own else "lower"
-        better = "higher" if name in EFFICIENCIES else better
+        better = own[0].quality.better if own else LIMITED[name]
         if (limit.at_most is None) == (better == "lower"):
             side = "at_most" if better == "lower" else "at_least"
             raise wrong(f"{better} values are better; allowed: {side}")

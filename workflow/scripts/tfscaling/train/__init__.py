@@ -1,6 +1,18 @@
 """What a rank does: devices, strategies, models, training loops, timing of all-reduces.
 
 TensorFlow is imported inside functions only: names are known without it.
+
+`rank.run` makes a strategy, data, and one of three trainings. All are a `loop.TrainingLoop`, which
+has the epochs, evaluations and checkpoints; each has its own way to feed and make a step:
+
+- `all_reduce.Trainer`: arrays on the devices; `steps_per_execution` steps in one call
+- `pipeline.PipelineTrainer`: a `tf.data` pipeline; one step in a call, the next batch on its way
+- `parameter_server.ParameterServerTrainer`: a coordinator deals out batches of arrays to workers
+
+The first two are an `all_reduce_loop.AllReduceLoop`. In each replica it calls `train_on` with a
+batch: a classifier's loss and gradients are computed by the loop itself (`_gradients`), those of a
+model with its own loss by `custom_train_step.CustomTrainStep`. `optimizers.sum_over_replicas` sums
+the gradients, and the optimizer applies them once.
 """
 
 #: Modules that other packages may import.

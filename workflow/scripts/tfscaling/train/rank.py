@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec.structs import asdict as fields_of
 from msgspec.structs import replace
@@ -125,82 +125,127 @@ def place_of(context: RankContext, spec: RunSpec, used: Sequence[str]) -> Rank:
     )
 
 
+class _Training(NamedTuple):
+    """A training that is ready to begin.
+
+    `devices` are those of this rank's replicas. A coordinator has the devices of its workers in
+    `worker_devices`.
+    """
+
+    trainer: AllReduceLoop | ParameterServerTrainer
+    data: Arrays | Datasets
+    data_sha256: str | None
+    devices: list[str]
+    worker_devices: tuple[tuple[str, ...], ...] | None
+
+
+class _Measured(NamedTuple):
+    """What a training measured after its last epoch, next to the `result` of the loop."""
+
+    result: Result
+    stopped: Stopped | None = None
+    compute_steps: tuple[float, ...] = ()
+    weights_sha256: str = ""
+
+
 def run(context: RankContext, spec: RunSpec, dataset_file: Path) -> RankReport:
     """Do this rank's part of a training run and return its report."""
     names, kind = prepare(context, spec), STRATEGIES[spec.point.strategy]
-    cluster, events = context.cluster, context.events
-    if kind.coordinated and not cluster.is_chief:
+    if kind.coordinated and not context.cluster.is_chief:
         if not parameter_server.serve(context):
             raise RuntimeError("the coordinator failed")
         return ServerReport(**fields_of(place_of(context, spec, names)))
+    training = _make_training(context, spec, names, dataset_file)
+    measured = _train(context, spec, training.trainer)
+    kind.end()
+    return _report(context, spec, training, measured)
+
+
+def _make_training(
+    context: RankContext, spec: RunSpec, names: list[str], dataset_file: Path
+) -> _Training:
+    """Make the strategy, load the data, and build the model; `names` are this rank's devices."""
     import keras
 
+    kind, events = STRATEGIES[spec.point.strategy], context.events
     # the variables stay float32
     keras.mixed_precision.set_dtype_policy(spec.recipe.precision)
     strategy = kind.build(names, spec.recipe.communication)
     # the number that TensorFlow has, which may differ from the setting
     worker_devices = strategies.worker_devices() if kind.coordinated else None
-    used = names if kind.coordinated else strategies.devices_in_use(strategy)
+    devices = names if kind.coordinated else strategies.devices_in_use(strategy)
     events.add(EventName.RENDEZVOUS, replicas=spec.replicas)
     data, data_sha256 = data_of(context.cluster.index, spec, dataset_file)
     build = models.get(spec.point.model, spec.recipe.constants).build
-    trainer: AllReduceLoop | ParameterServerTrainer
     if isinstance(data, Datasets):
         events.add(EventName.DATA, pipeline=True)
     else:
         events.add(
             EventName.DATA, train_examples=data.train_examples, test_examples=data.test_examples
         )
+    trainer: AllReduceLoop | ParameterServerTrainer
     if kind.coordinated and isinstance(data, Arrays):
         trainer = ParameterServerTrainer(strategy, build, data, spec, kind.synchronous)
     else:
         trainer = all_reduce_trainer(strategy, build, data, spec)
-    parameters = int(trainer.model.count_params())
-    events.add(EventName.BUILT, model_parameters=parameters)
-    is_first = cluster.rank == 0  # its log has the progress
+    events.add(EventName.BUILT, model_parameters=int(trainer.model.count_params()))
+    return _Training(trainer, data, data_sha256, devices, worker_devices)
+
+
+def _train(
+    context: RankContext, spec: RunSpec, trainer: AllReduceLoop | ParameterServerTrainer
+) -> _Measured:
+    """Train the model, evaluate it unless it diverged, and measure its computation alone."""
+    events, is_first = context.events, context.cluster.rank == 0  # its log has the progress
     report_line: Callable[[str], None] = partial(print, flush=True) if is_first else lambda _: None
     result = trainer.train(events, report_line, checkpoints_of(context, spec))
-    compute_steps: list[float] = []
-    stopped: Stopped | None = None
-    weights = ""
     if result.diverged:
         # the phase exists but is empty: nothing is left to evaluate
         events.add(EventName.EVALUATED)
+        measured = _Measured(result)
     else:
         report_line(trainer.evaluate(result, events, EventName.EVALUATED))
         weights = _weights_sha256(trainer.model)
+        stopped = None
         if result.is_short:
             stopped = Stopped(
                 steps_per_epoch=trainer.updates_per_epoch or 1,
                 evaluations=result.evaluations,
                 epoch_turn_s=trainer.epoch_turn_s(),
             )
-        compute_steps = trainer.compute_steps()
-    events.add(EventName.PROBED, steps=len(compute_steps))
-    kind.end()
+        measured = _Measured(result, stopped, tuple(trainer.compute_steps()), weights)
+    events.add(EventName.PROBED, steps=len(measured.compute_steps))
+    return measured
+
+
+def _report(
+    context: RankContext, spec: RunSpec, training: _Training, measured: _Measured
+) -> TrainingReport:
+    trainer, result, workers = training.trainer, measured.result, training.worker_devices
+    is_first = context.cluster.rank == 0
     return TrainingReport(
-        **fields_of(place_of(context, spec, used)),
-        replicas=trainer.replicas if worker_devices is None else len(worker_devices),
-        worker_devices=worker_devices,
+        **fields_of(place_of(context, spec, training.devices)),
+        replicas=trainer.replicas if workers is None else len(workers),
+        worker_devices=workers,
         global_batch_size=trainer.global_batch,
         per_replica_batch_size=trainer.batch,
         examples_per_step=trainer.examples_per_step,
-        model_parameters=parameters,
+        model_parameters=int(trainer.model.count_params()),
         flops_per_example=models.training_flops(trainer.model) if is_first else None,
-        data_sha256=data_sha256,
+        data_sha256=training.data_sha256,
         input_wait_s=result.input_wait_s,
         trained_by=user_model.trained_by(trainer.model, spec.recipe),
-        warnings=tuple(_warnings(trainer, spec, data, result)),
+        warnings=tuple(_warnings(trainer, spec, training.data, result)),
         train_examples=trainer.train_examples,
         test_examples=trainer.test_examples,
         examples_trained=result.examples_trained,
         diverged=result.diverged,
         went_on=result.went_on,
-        stopped=stopped,
+        stopped=measured.stopped,
         epochs=tuple(result.epochs),
         steps=tuple(result.steps),
-        compute_steps=tuple(compute_steps),
-        weights_sha256=weights,
+        compute_steps=measured.compute_steps,
+        weights_sha256=measured.weights_sha256,
         test_loss=result.test_loss,
         test_accuracy=result.test_accuracy,
     )

@@ -16,7 +16,7 @@ from tfscaling.conclusions.projection import Interval
 from tfscaling.estimation.intervals import CONFIDENCE
 from tfscaling.estimation.run_counts import KEPT_RUNS, missed_at_most
 from tfscaling.estimation.samples import NOT_MEASURED, Difference
-from tfscaling.search.interim import Reason
+from tfscaling.search.search_types import Reason
 from tfscaling.search.study_searches import StudySearch
 from tfscaling.study.config_types import Limit
 from tfscaling.study.run_spec import Point

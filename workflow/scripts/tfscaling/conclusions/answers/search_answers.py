@@ -10,7 +10,7 @@ from tfscaling.conclusions.answers.answer_types import BY_LINE, Answer, Candidat
 from tfscaling.conclusions.contest import ranked
 from tfscaling.conclusions.evidence import Study, Task
 from tfscaling.estimation.samples import INCONCLUSIVE, SUPPORTED, TOO_FEW
-from tfscaling.search.interim import Reason
+from tfscaling.search.search_types import Reason
 from tfscaling.search.study_searches import StudySearch
 from tfscaling.tables.comparison import OF_ALL_RUNS, OTHER_WORK
 from tfscaling.tables.row_values import point_of

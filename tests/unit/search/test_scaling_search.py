@@ -1,4 +1,4 @@
-"""What a search decides, and which runs it needs; how often it is right: test_interim_errors."""
+"""What a search decides, and which runs it needs; how often it is right: test_search_errors."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ import numpy as np
 import pytest
 from tfscaling.estimation.run_counts import KEPT_RUNS, LEADER_RUNS
 from tfscaling.record.metrics import QUALITY
-from tfscaling.search import interim
-from tfscaling.search.interim import (
+from tfscaling.search import scaling_search
+from tfscaling.search.interim import RISK_MAX
+from tfscaling.search.scaling_search import ScalingSearch
+from tfscaling.search.search_state import NewRuns, SearchProblem, SearchState
+from tfscaling.search.search_types import (
     PROJECTION_ERROR,
     Allowed,
     Candidate,
@@ -40,7 +43,7 @@ def decide(
     indifference: float = 0.05,
     **limits: Limit,
 ) -> Decision:
-    return interim.decide(candidates, search, goal, limits, indifference)
+    return scaling_search.decide(candidates, search, goal, limits, indifference)
 
 
 def candidate(name: str, *times_s: float | None) -> Candidate:
@@ -129,7 +132,7 @@ def test_the_best_is_named_after_a_run_of_each_and_more_of_those_near_it() -> No
     assert last.runs["c5"] == 2 < last.runs["c1"] <= last.runs["c0"]
     assert last.standings["c5"].behind == pytest.approx(2.0, rel=0.1)
     assert last.standings["c5"].reason is Reason.NOT_THE_BEST
-    assert sum(each.chance or 0 for each in last.standings.values()) <= interim.RISK_MAX
+    assert sum(each.chance or 0 for each in last.standings.values()) <= RISK_MAX
     assert last.beat_by is None
 
 
@@ -433,3 +436,38 @@ def test_what_is_not_shown_to_keep_a_limit_is_not_named() -> None:
     assert (found.best, found.bound) == (None, INFINITE)
     assert found.has_ended and not found.is_decided
     assert Reason.NOT_SHOWN in {each.reason for each in found.standings.values()}
+
+
+def test_a_state_is_a_value() -> None:
+    """Two searches that continue from one state see nothing of each other's runs."""
+    candidates = tuple(candidate(f"c{n}") for n in range(random.randint(2, 6)))
+    search = ScalingSearch(SearchProblem(candidates, USUAL, TIME, {}, math.log1p(0.05)))
+
+    def observed(state: SearchState, faster: str) -> SearchState:
+        new = {
+            name: NewRuns(
+                number,
+                tuple(
+                    {TIME: random.uniform(99, 101) * (0.5 if name == faster else 1)}
+                    for _ in range(number)
+                ),
+            )
+            for name, number in search.propose(state).items()
+        }
+        return search.observe(state, new)
+
+    start = SearchState.start(search.problem)
+    assert search.propose(start) == {each.name: 1 for each in candidates}
+    names = [each.name for each in candidates]
+    ends = []
+    for faster in random.sample(names, 2):
+        state = start
+        while search.propose(state):
+            before, runs = search.propose(state), len(state.observations)
+            after = observed(state, faster)
+            assert (search.propose(state), len(state.observations)) == (before, runs)
+            assert len(after.observations) == runs + sum(before.values())
+            state = after
+        ends.append(names[state.analysis.best or 0])
+        assert ends[-1] == faster
+    assert start.rounds == 0 and not start.observations and len({*ends}) == 2

@@ -1,0 +1,82 @@
+"""Whether the runs still to do keep the budget and the limits of time, by their costed plan."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+from tfscaling.plan import costed_plan
+from tfscaling.plan.costed_plan import Plan, total
+from tfscaling.study.config_types import Budget, Config
+from tfscaling.study.config_validation import Sources, problem
+from tfscaling.study.manifest import Manifest
+
+#: Limits that a run may miss by its start-up alone.
+TIME_LIMITS = {"execution_time_s", "time_with_queue_s"}
+
+
+def refusal(
+    config: Config,
+    planned: Manifest,
+    runs_dir: Path,
+    sources: Sources = (),
+    forced: frozenset[str] = frozenset(),
+) -> str | None:
+    """Return why the runs still to do may not be started: the first problem, or None.
+
+    Without budget and deadline no record is read. The arguments are as in `costed_plan.make`,
+    and the sources of the configuration.
+    """
+    if config.budget == Budget() and not TIME_LIMITS & config.question.given.keys():
+        return None
+    made = costed_plan.make(config, planned, runs_dir, forced)
+    problems = budget_problems(config, made, sources)
+    problems += deadline_problems(config, made, sources)
+    return next(iter(problems), None)
+
+
+def deadline_problems(config: Config, made: Plan, sources: Sources = ()) -> list[str]:
+    """One line for each limit of time that is over before any run still to do begins to train."""
+    rule = f"runs took at least {made.startup_s:.3g} s before they began to train; allowed: more"
+    return [
+        problem(["question", "limits", name, "at_most"], limit.at_most, rule, sources)
+        for name, limit in config.question.given.items()
+        if name in TIME_LIMITS and limit.value < made.startup_s
+    ]
+
+
+def budget_problems(config: Config, made: Plan, sources: Sources = ()) -> list[str]:
+    """Return one line for each key of the budget that the estimate exceeds or cannot meet.
+
+    Searches count with their expected runs, which may be exceeded.
+    """
+    sums, budget = total(made.runs), config.budget
+    searched = {point for each in made.searches for point in each.points}
+    others = total([row for row in made.runs if row.point not in searched])
+    parts = [others, *(each.to_do for each in made.searches)]
+    cost_usd = 0.0 if sums.unpriced else sum(part.cost_usd for part in parts)
+    node_hours = sum(part.node_hours for part in parts)
+    which = f"the {sums.runs} runs still to do are estimated at"
+    if made.searches:
+        which = "the runs still to do, with the expected runs of searches, are estimated at"
+    found = []
+    if budget.usd is not None and sums.unpriced:
+        name = sums.unpriced[0]
+        needed = f"needs the price of platform {name}, which has runs to do"
+        reason = f"budget.usd {budget.usd:g} {needed}"
+        found.append(problem(["platforms", name, "usd_per_node_hour"], None, reason, sources))
+    for key, limit, unit, value in (
+        ("usd", budget.usd, "US dollars", cost_usd),
+        ("node_hours", budget.node_hours, "node-hours", node_hours),
+    ):
+        if limit is None or round(value, 6) <= limit:
+            continue
+        estimated = math.ceil(round(100 * value, 6)) / 100
+        reason = (
+            f"{which} {estimated:.2f} {unit} "
+            f"(`snakemake plan` lists them); allowed: {estimated:.2f} or more, null for no "
+            "budget, or fewer runs in the grid"
+        )
+        shown = int(limit) if limit.is_integer() else limit
+        found.append(problem(["budget", key], shown, reason, sources))
+    return found

@@ -1,0 +1,88 @@
+"""How long a run takes: by the records of runs of the same configuration."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from tfscaling.record import run_record, step_estimates
+from tfscaling.record.run_record import RunRecord
+from tfscaling.study import variants
+from tfscaling.study.config_types import AUTO, Config
+from tfscaling.study.manifest import PlannedRun
+from tfscaling.study.run_spec import Point, RunSpec
+from tfscaling.tables.display import count
+
+#: Source of an estimate without a measured run.
+TIME_LIMIT = "time limit"
+
+
+class Estimate(NamedTuple):
+    """How long a run takes, and where that comes from."""
+
+    duration_s: float
+    source: str
+
+
+class RunDurations:
+    """The estimated durations of the runs of a study.
+
+    Args:
+        config: The configuration.
+        planned: All planned runs.
+        runs_dir: The folder of all runs.
+    """
+
+    def __init__(self, config: Config, planned: Sequence[PlannedRun], runs_dir: Path) -> None:
+        self._config, self._runs_dir = config, runs_dir
+        self._specs: dict[Point, RunSpec] = {}
+        for run in planned:
+            self._specs.setdefault(run.spec.point, run.spec)
+        short_of = variants.complete_runs_by_point(planned)
+        self._shorts = {spec.point: self._specs[short] for short, spec in short_of.items()}
+        self._estimates: dict[Point, Estimate] = {}
+
+    def estimate(self, point: Point) -> Estimate:
+        """Estimate how long a run of a point takes.
+
+        The median of the point's own valid runs, else a projection from its short runs, else the
+        time limit: an upper bound. Nothing is scaled from other points: the start and the
+        compilation do not shrink with the epochs, and the time of a step depends on nodes and
+        batch, as this workflow measures.
+        """
+        if point not in self._estimates:
+            self._estimates[point] = self._estimate(point)
+        return self._estimates[point]
+
+    def _estimate(self, point: Point) -> Estimate:
+        spec, short = self._specs[point], self._shorts.get(point)
+        if made := list(records_of(spec, self._runs_dir)):
+            source = f"measured, {count(len(made), 'run')}"
+            steps = [each.short_run.steps for each in made if each.short_run]
+            if spec.recipe.stop_after_steps == AUTO and steps:
+                source += f" of up to {max(steps):,} steps"
+            return Estimate(statistics.median(each.phases.wall_time_s for each in made), source)
+        records = records_of(short, self._runs_dir) if short else ()
+        shorts = (step_estimates.as_short_run(record, spec.recipe.epochs) for record in records)
+        projected = map(step_estimates.projected, shorts)
+        if times_s := [whole.phases.wall_time_s for whole in projected if whole is not None]:
+            number = count(len(times_s), "short run")
+            return Estimate(statistics.median(times_s), f"projected, {number}")
+        return Estimate(60.0 * self._config.platforms[point.platform].runtime_min, TIME_LIMIT)
+
+
+def records_of(spec: RunSpec, runs_dir: Path) -> Iterator[RunRecord]:
+    """Yield the valid records of a planned run's point, with any seed."""
+    requested = {**spec.parameters, "seed": None}
+    for path in sorted((runs_dir / spec.point.path).glob(f"repeat=*/*/{run_record.RECORD}")):
+        try:
+            record = run_record.read(path)
+        except run_record.RecordError:
+            continue
+        if record is None or not record.is_valid or record.axes.point != spec.point:
+            continue
+        # the last attempt of a resumed run trained only a part
+        if record.resumed is None and {**record.parameters, "seed": None} == requested:
+            yield record

@@ -1,0 +1,169 @@
+"""The runs of the next round of a search: which candidates, and whether short or complete."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from tfscaling.estimation.run_counts import CLOSE_LEADER_RUNS, KEPT_RUNS, LEADER_RUNS
+from tfscaling.search.interim import RISK_MAX, least_chance
+from tfscaling.search.scaling_model import Array, Fit
+from tfscaling.search.search_state import SearchProblem, SearchState
+from tfscaling.search.search_types import Allowed
+from tfscaling.study.config_types import SHORT_RUNS_MAX
+
+#: A search ends undecided after this many rounds.
+ROUNDS_MAX = 40
+#: A rival that is not further behind is close: CLOSE_LEADER_RUNS of the best are needed.
+CLOSE = math.log(1.08)
+#: A round has the share 1 / BATCH of the candidates, and no fewer runs than BATCH_MIN.
+BATCH, BATCH_MIN = 12, 3
+
+
+def batch_size(candidates: int) -> int:
+    """Return the number of runs in a round after the first."""
+    return max(BATCH_MIN, round(candidates / BATCH))
+
+
+def next_runs(problem: SearchProblem, state: SearchState) -> dict[str, int]:
+    """Return name → number of the runs that the next analysis needs; none if the search ends."""
+    if not state.rounds:
+        chosen, is_trial = _first(problem, state), False
+    elif state.analysis.fit is None or state.analysis.best is None:
+        unseen = [n for n in range(problem.count) if not state.seen[n]]
+        chosen, is_trial = _runnable(problem, state, unseen), False
+    elif is_settled(problem, state):
+        return {}
+    else:
+        best, fit = state.analysis.best, state.analysis.fit
+        chosen = _runnable(problem, state, _choose(problem, state, fit, best))
+        has_all_short = state.analysis.is_sure and state.seen[best] >= _needed(problem, state)
+        is_trial = bool(problem.limits or has_all_short)
+    return dict(Counter(problem.names[n] for n in _short_or_complete(state, chosen, is_trial)))
+
+
+def is_settled(problem: SearchProblem, state: SearchState) -> bool:
+    """Return whether the best may be named, and no other candidate may be better."""
+    best = state.analysis.best
+    if best is None or not state.analysis.is_sure:
+        return False
+    return _lacking(problem, state, best) <= 0 and state.allowed[best] is Allowed.IN
+
+
+def _first(problem: SearchProblem, state: SearchState) -> Sequence[int]:
+    """Return every candidate, or the smallest and the largest one of each line."""
+    if not state.is_smooth:
+        return range(problem.count)
+    lines: dict[str, list[int]] = {}
+    for n in np.argsort(problem.nodes, kind="stable"):
+        lines.setdefault(problem.lines[n], []).append(int(n))
+    return sorted({own[end] for own in lines.values() for end in (0, -1)})
+
+
+def _runnable(problem: SearchProblem, state: SearchState, chosen: Sequence[int]) -> list[int]:
+    """Return the chosen candidates that may run."""
+    runnable = [n for n in chosen if state.can_run(problem, n)]
+    return runnable if state.rounds < ROUNDS_MAX else []
+
+
+def open_series(problem: SearchProblem, state: SearchState) -> list[int]:
+    """Return the candidates that may run later, and then those whose short runs may."""
+    runnable = _runnable(problem, state, range(problem.count))
+    return runnable + [n + problem.count for n in runnable if state.is_projected[n]]
+
+
+def _short_or_complete(state: SearchState, chosen: Sequence[int], is_trial: bool) -> list[int]:
+    """Return the next runs of candidates: short ones while they help, then complete ones.
+
+    Short runs help as long as their mean scatters about as much as they err together, and until
+    only the final confirmation run is missing. With `is_trial`, all runs of the best are complete.
+    """
+    count = len(state.allowed)
+    most = np.rint(2 * state.analysis.scatter / state.projection_sd**2)
+    most = np.clip(most, LEADER_RUNS - 1, SHORT_RUNS_MAX)
+    series: list[int] = []
+    for n in chosen:
+        is_more = state.used[n + count] + series.count(n + count) < most[n]
+        is_confirmed = is_trial and n == state.analysis.best
+        is_short = state.is_projected[n] and is_more and not is_confirmed
+        series.append(n + count if is_short else n)
+    return series
+
+
+def _needed(problem: SearchProblem, state: SearchState) -> int:
+    """Return the runs of the best before it may be named."""
+    if problem.may_miss:
+        return KEPT_RUNS
+    others = enumerate(state.analysis.gaps)
+    out = {state.analysis.best, *state.eliminated}
+    is_close = min((gap for n, gap in others if n not in out), default=math.inf) <= CLOSE
+    return min(CLOSE_LEADER_RUNS if is_close else LEADER_RUNS, problem.settings.repeats_max)
+
+
+def _lacking(problem: SearchProblem, state: SearchState, best: int) -> int:
+    """Return the runs that the best lacks to be named; one of them is complete: its trial."""
+    runs = state.complete if problem.limits else state.seen
+    return max(_needed(problem, state) - int(runs[best]), 1 - int(state.complete[best]))
+
+
+def _choose(problem: SearchProblem, state: SearchState, fit: Fit, best: int) -> list[int]:
+    """Return the next round's runs: the best, and those most likely better for their cost.
+
+    If the others are surely behind, only the best lacks runs to be recommended.
+    """
+    batch = batch_size(problem.count)
+    is_new = (state.used[: problem.count] == 0) & (state.seen == 0)
+    if not state.is_smooth and (
+        unseen := _runnable(problem, state, np.flatnonzero(is_new).tolist())
+    ):
+        return unseen
+    gates = state.analysis.gates
+    ranked = _rank(problem, state, fit, best)
+    must_fall = gates | _exceed_risk(state.analysis.chances)
+    likely = [n for n in ranked if must_fall[n]]
+    order = [] if state.analysis.is_sure else _runnable(problem, state, likely)
+    # after a miss it leaves, and the other runs of its round would be in vain
+    most = max(1, int(state.complete[best])) if problem.may_miss else batch
+    lacks = min(_lacking(problem, state, best), most)
+    # it needs its runs for the limits anyway, and they may show that rivals are behind
+    if problem.limits and lacks > 0 and _runnable(problem, state, [best]):
+        order = [n for n in order if gates[n]]
+    is_unsure = not order or fit.variance[best] >= 0.8 * fit.variance[order[0]]
+    chosen = [best] if lacks > 0 or is_unsure else []
+    for n in order:
+        is_known_soon = any(_are_neighbours(problem, state, n, other) for other in chosen)
+        if len(chosen) < batch and (state.seen[n] or not is_known_soon):
+            chosen.append(n)
+    chosen += [best] * min(batch - len(chosen), lacks - chosen.count(best))
+    runnable = _runnable(problem, state, chosen) or _runnable(problem, state, [best])
+    return runnable or ranked[:batch]
+
+
+def _rank(problem: SearchProblem, state: SearchState, fit: Fit, best: int) -> list[int]:
+    """Return the rivals of the best, those with the highest chance for their cost first."""
+    chances = state.analysis.chances
+    takes = np.exp(fit.mean) * (1 if problem.is_cost else problem.nodes)
+    score = np.where(state.analysis.gates, np.maximum(chances, 0.02), chances)
+    score[best] = 0
+    rank = score / np.sqrt(takes / takes.mean())
+    least = least_chance(problem)
+    return [int(n) for n in np.argsort(-rank, kind="stable") if score[n] > least]
+
+
+def _exceed_risk(chances: Array) -> Array:
+    """Return the candidates that must become less likely.
+
+    The least likely may keep their chances, which are half of RISK_MAX together.
+    """
+    sums = np.array([chances[chances <= chance].sum() for chance in chances])
+    return np.asarray(sums > RISK_MAX / 2)
+
+
+def _are_neighbours(problem: SearchProblem, state: SearchState, n: int, other: int) -> bool:
+    """Return whether both are without runs, on the same line and within an octave."""
+    octaves = abs(math.log2(problem.nodes[n] / problem.nodes[other]))
+    is_near = problem.lines[n] == problem.lines[other] and octaves < 1.01
+    return is_near and not state.seen[n] and not state.seen[other]

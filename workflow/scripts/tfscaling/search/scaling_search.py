@@ -1,0 +1,163 @@
+"""A search: it proposes runs and observes them, round by round, until the question is decided."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from tfscaling.search.interim import (
+    RISK_MAX,
+    add_runs,
+    analyse,
+    chances_beyond,
+    judge_limits,
+    least_chance,
+)
+from tfscaling.search.proposals import is_settled, next_runs, open_series
+from tfscaling.search.search_state import NewRuns, SearchProblem, SearchState
+from tfscaling.search.search_types import Allowed, Candidate, Decision, Reason, Standing
+from tfscaling.study.config_types import Limit, Question, Search
+
+
+class ScalingSearch:
+    """The search by scaling curves. Its methods change nothing: a state is a value.
+
+    Args:
+        problem: The question.
+    """
+
+    def __init__(self, problem: SearchProblem) -> None:
+        self.problem = problem
+
+    def propose(self, state: SearchState) -> dict[str, int]:
+        """Return how many runs the next analysis needs of each candidate, by name.
+
+        Short runs have names of their own. Without any run, the search has ended.
+        """
+        return next_runs(self.problem, state)
+
+    def observe(self, state: SearchState, new: Mapping[str, NewRuns]) -> SearchState:
+        """Return the state after the analysis of all runs, those of a round included.
+
+        Args:
+            state: The state before.
+            new: What became of the runs that `propose` returned for it, by name.
+
+        Raises:
+            ValueError: The goal of a run is not above zero.
+        """
+        state = add_runs(self.problem, state, new)
+        return analyse(self.problem, judge_limits(self.problem, state))
+
+
+def decide(
+    candidates: Sequence[Candidate],
+    search: Search,
+    goal: str,
+    limits: Mapping[str, Limit] | None = None,
+    indifference: float = Question().indifference,
+) -> Decision:
+    """Decide what the runs show after the last interim analysis with all its runs.
+
+    The analyses are repeated from the first, each with the runs it had: the decision is a
+    function of the runs.
+
+    Args:
+        candidates: The configurations with their runs so far.
+        search: The settings of the search.
+        goal: The metric to minimise; runs have its value.
+        limits: Limits by metric; runs have their values.
+        indifference: Fraction by which the result may be worse than the best.
+    """
+    ordered = tuple(sorted(candidates, key=lambda each: each.name))
+    problem = SearchProblem(ordered, search, goal, limits or {}, math.log1p(indifference))
+    method, state = ScalingSearch(problem), SearchState.start(problem)
+    runs = {each.name: each for each in (*ordered, *(own.short for own in ordered if own.short))}
+    while proposed := method.propose(state):
+        new = {
+            name: _new_runs(runs[name], int(state.used[problem.numbers[name]]), number)
+            for name, number in proposed.items()
+        }
+        made = {name: each for name, each in new.items() if each is not None}
+        if len(made) < len(new):
+            break
+        state = method.observe(state, made)
+    return _decision(problem, state, proposed)
+
+
+def _new_runs(candidate: Candidate, used: int, number: int) -> NewRuns | None:
+    """Return the next runs of a candidate, after those `used`; None while one is missing."""
+    missing = {*candidate.lacks(used + number)}
+    if missing and not candidate.failed_blocks & missing:
+        return None
+    runs = candidate.made(used + number)[len(candidate.made(used)) :]
+    if not missing:
+        return NewRuns(number, tuple(runs))
+    # a failure of another kind may have hidden that it fits
+    is_unfit = candidate.failed_blocks <= candidate.unfit_blocks and not candidate.number
+    return NewRuns(number, tuple(runs), Reason.NO_MEMORY if is_unfit else Reason.DOES_NOT_RUN)
+
+
+def _decision(problem: SearchProblem, state: SearchState, wanted: Mapping[str, int]) -> Decision:
+    """Return the decision while the runs `wanted` are missing."""
+    names, best = problem.names, state.analysis.best
+    is_named = (
+        best is not None
+        and state.allowed[best] is Allowed.IN
+        and state.complete[best] > 0
+        and not state.missed[best]
+    )
+    is_compared = int((state.seen > 0).sum()) >= 2
+    eliminated, unresolved = state.eliminated, state.analysis.unresolved
+    unseen = [n for n in range(problem.count) if not state.seen[n] and n not in eliminated]
+    beat_by = None
+    if unseen and best is not None:
+        beat_by = -math.expm1(-float(state.analysis.gaps[unseen].min()) - problem.near)
+    return Decision(
+        best=names[best] if is_named and best is not None else None,
+        bound=_bound(problem, state) if is_named else math.inf,
+        is_decided=is_settled(problem, state) and not unresolved and is_compared,
+        has_ended=not wanted,
+        is_compared=is_compared,
+        rounds=state.rounds,
+        standings={names[n]: _standing(problem, state, n) for n in range(problem.count)},
+        unresolved=tuple(names[n] for n in unresolved),
+        beat_by=beat_by,
+        wanted={
+            name: int(state.used[problem.numbers[name]]) + number for name, number in wanted.items()
+        },
+        open=tuple(names[n] for n in open_series(problem, state)) if wanted else (),
+    )
+
+
+def _standing(problem: SearchProblem, state: SearchState, n: int) -> Standing:
+    """Return what is known about a candidate."""
+    analysis, reason = state.analysis, state.eliminated.get(n)
+    if reason is None and n != analysis.best and analysis.chances[n] <= least_chance(problem):
+        reason = Reason.NOT_THE_BEST if state.seen[n] else Reason.BY_ITS_LINE
+    is_analysed = not math.isnan(analysis.gaps[n])
+    return Standing(
+        runs=len(state.runs_of(n)),
+        behind=math.expm1(analysis.gaps[n]) if is_analysed else None,
+        chance=float(analysis.chances[n]) if is_analysed else None,
+        reason=reason,
+        allowed=state.allowed[n],
+        short_runs=len(state.runs_of(n, is_short=True)),
+        trial=analysis.trials.get(n),
+    )
+
+
+def _bound(problem: SearchProblem, state: SearchState) -> float:
+    """Return by which fraction no candidate may be better at most; infinite with open gates."""
+    unresolved = state.analysis.unresolved
+    if state.analysis.has_gates or not all(state.seen[n] for n in unresolved):
+        return math.inf
+    counted = [n for n in range(problem.count) if n not in state.eliminated or n in unresolved]
+    low, high = 0.0, 5.0
+    if chances_beyond(state, low)[counted].sum() <= RISK_MAX:
+        return low
+    for _ in range(30):
+        middle = (low + high) / 2
+        is_enough = chances_beyond(state, middle)[counted].sum() <= RISK_MAX
+        low, high = (low, middle) if is_enough else (middle, high)
+    return math.expm1(high)

@@ -1,0 +1,230 @@
+"""The problem of a search, and its state: what was observed and what the analyses concluded.
+
+All of them are values. Candidates are numbers, in the order of their names. Arrays have the shape
+(candidates,) unless they say otherwise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from tfscaling.search.scaling_model import SCATTER, Array, Fit, ScalingModel
+from tfscaling.search.search_types import PROJECTION_ERROR, Allowed, Candidate, Reason, Run, Trial
+from tfscaling.study.config_types import Limit, Search
+from tfscaling.tables.comparison import OF_ALL_RUNS
+
+#: Values projected from the short runs of a candidate have a common error. Its standard deviation
+#: is no less than PROJECTION, with the weight of this many trials next to the actual ones.
+PROJECTION, PROJECTION_FREEDOM = 0.02, 2.0
+
+
+@dataclass(frozen=True, eq=False)
+class SearchProblem:
+    """The question of a search. The runs of its candidates are not part of it.
+
+    Attributes:
+        candidates: The candidates, in the order of their names.
+        settings: The settings of the search.
+        goal: The metric to minimise.
+        limits: Limits by metric.
+        near: Differences of the goal's logarithm up to this one do not count.
+    """
+
+    candidates: tuple[Candidate, ...]
+    settings: Search
+    goal: str
+    limits: Mapping[str, Limit]
+    near: float
+
+    def __post_init__(self) -> None:
+        if len({each.name for each in self.candidates}) < self.count:
+            raise ValueError("two candidates have the same name")
+
+    @property
+    def count(self) -> int:
+        return len(self.candidates)
+
+    @cached_property
+    def names(self) -> list[str]:
+        """The names of the candidates, then of their short runs: (2 candidates,)."""
+        shorts = (each.short.name if each.short else "" for each in self.candidates)
+        return [*(each.name for each in self.candidates), *shorts]
+
+    @cached_property
+    def numbers(self) -> dict[str, int]:
+        """Name → its number in `names`."""
+        return {name: number for number, name in enumerate(self.names) if name}
+
+    @cached_property
+    def nodes(self) -> Array:
+        return np.array([each.nodes for each in self.candidates], float)
+
+    @cached_property
+    def lines(self) -> list[str]:
+        return [each.line for each in self.candidates]
+
+    @property
+    def is_cost(self) -> bool:
+        return self.goal.startswith("cost_")
+
+    @property
+    def has_target(self) -> bool:
+        return self.goal in OF_ALL_RUNS
+
+    @property
+    def may_miss(self) -> bool:
+        """Whether runs may miss a limit or the target."""
+        return bool(self.limits) or self.has_target
+
+    @cached_property
+    def model(self) -> ScalingModel:
+        return ScalingModel(self.nodes, self.lines, self.is_cost)
+
+
+class NewRuns(NamedTuple):
+    """The runs that were made of those `proposed` for a candidate, or for its short runs.
+
+    `failure` is why the candidate can have no further runs; None if it can.
+    """
+
+    proposed: int
+    runs: tuple[Run, ...]
+    failure: Reason | None = None
+
+
+class Observation(NamedTuple):
+    """A run in the analyses.
+
+    `value` is the goal: infinite if the run diverged or missed the target, NaN if it is not known.
+    """
+
+    candidate: int
+    round: int
+    value: float
+    is_short: bool
+    run: Run
+
+    @property
+    def is_known(self) -> bool:
+        return math.isfinite(self.value)
+
+
+@dataclass(frozen=True, eq=False)
+class Analysis:
+    """What an interim analysis concluded.
+
+    Attributes:
+        gaps: Difference of each candidate's estimate from the best one's, in logarithms.
+        chances: Probability that a candidate is better than the best by more than the indifference.
+        gates: Candidates with too few runs to be judged worse than the best.
+        has_gates: Whether a candidate that is not eliminated is one of them.
+        is_sure: Whether the best is better than all that are not eliminated.
+        best: The candidate with the best estimate; None without a candidate to choose.
+        unresolved: Candidates that were eliminated by failures and that may be better.
+        fit: The model's estimates; None before the first analysis.
+        projection: The variance of the errors of projections.
+        trials: Complete runs of candidates compared with projections from their short runs.
+    """
+
+    gaps: Array
+    chances: Array
+    gates: Array
+    has_gates: bool = True
+    is_sure: bool = False
+    best: int | None = None
+    unresolved: tuple[int, ...] = ()
+    fit: Fit | None = None
+    projection: float = PROJECTION**2
+    trials: Mapping[int, Trial] = field(default_factory=dict)
+
+    @property
+    def scatter(self) -> float:
+        """The pooled variance of runs."""
+        return self.fit.scatter if self.fit else SCATTER**2
+
+
+@dataclass(frozen=True, eq=False)
+class SearchState:
+    """All that a search has observed and concluded so far.
+
+    Attributes:
+        used: How many runs the analyses needed of each candidate, then of its short runs:
+            (2 candidates,).
+        observations: The runs, in the order in which they were added.
+        is_projected: Candidates with short runs, if all of these have a value and none fails.
+        eliminated: Candidates that get no more runs, and why.
+        allowed: Whether each candidate keeps all limits.
+        rounds: The number of analyses.
+        is_smooth: Whether the lines are taken to be smooth.
+        analysis: The conclusions of the last analysis.
+    """
+
+    used: Array
+    observations: tuple[Observation, ...]
+    is_projected: Array
+    eliminated: Mapping[int, Reason]
+    allowed: tuple[Allowed, ...]
+    rounds: int
+    is_smooth: bool
+    analysis: Analysis
+
+    @classmethod
+    def start(cls, problem: SearchProblem) -> SearchState:
+        """Return the state of a search without runs."""
+        count = problem.count
+        unknown = np.full(count, np.nan)
+        return cls(
+            used=np.zeros(2 * count, int),
+            observations=(),
+            is_projected=np.array([each.short is not None for each in problem.candidates]),
+            eliminated={},
+            allowed=(Allowed.OPEN if problem.limits else Allowed.IN,) * count,
+            rounds=0,
+            is_smooth=problem.settings.is_smooth,
+            analysis=Analysis(unknown, unknown, np.ones(count, bool)),
+        )
+
+    @cached_property
+    def seen(self) -> Array:
+        """The number of runs with a known value."""
+        return self._count(lambda each: each.is_known)
+
+    @cached_property
+    def complete(self) -> Array:
+        """The number of complete runs with a known value."""
+        return self._count(lambda each: each.is_known and not each.is_short)
+
+    @cached_property
+    def missed(self) -> Array:
+        """The number of runs that diverged or missed the target."""
+        return self._count(lambda each: math.isinf(each.value))
+
+    def _count(self, counts: Callable[[Observation], bool]) -> Array:
+        owners = [each.candidate for each in self.observations if counts(each)]
+        return np.bincount(np.array(owners, int), minlength=len(self.allowed))
+
+    def runs_of(self, candidate: int, is_short: bool = False) -> list[Run]:
+        """Return the complete runs of a candidate, or its short ones."""
+        own = (each for each in self.observations if each.candidate == candidate)
+        return [each.run for each in own if each.is_short == is_short]
+
+    @cached_property
+    def projection_sd(self) -> Array:
+        """Standard deviations of the errors that the short runs of a candidate have in common."""
+        errors: list[list[float]] = [[] for _ in self.allowed]
+        for each in self.observations:
+            if each.is_known and each.is_short:
+                errors[each.candidate].append(each.run.get(PROJECTION_ERROR, 0.0))
+        within = [np.mean(np.square(own)) if own else 0.0 for own in errors]
+        return np.sqrt(np.array(within) + self.analysis.projection)
+
+    def can_run(self, problem: SearchProblem, candidate: int) -> bool:
+        """Return whether a candidate may have further runs."""
+        has_runs_left = self.used[candidate] < problem.settings.repeats_max
+        return candidate not in self.eliminated and bool(has_runs_left)
