@@ -299,8 +299,15 @@ def _weak_scaling(lines: Sequence[Line], study: Study) -> Iterator[Finding]:
     for (line, row, base), found in zip(pairs, differences, strict=True):
         if found is not None and found.ratio is not None:
             own = _per_replica(found, ideal_share(row, base))
-            values = {"first": base, "share": times(own)}
-            yield line.finding("weak scaling", own.support, made, rows=[row], found=own, **values)
+            yield line.finding(
+                "weak scaling",
+                own.support,
+                made,
+                rows=[row],
+                found=own,
+                first=base,
+                share=times(own),
+            )
 
 
 def _per_replica(found: Difference, share: float) -> Difference:
