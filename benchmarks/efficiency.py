@@ -24,7 +24,7 @@ sys.path[:0] = [str(REPOSITORY / "workflow/scripts"), str(REPOSITORY / "benchmar
 from special_cases import ERROR, Array, Cell, Dice, Rates, is_missed, simulate  # noqa: E402
 from tfscaling.conclusions.answers.efficiency import keeps, misses  # noqa: E402
 from tfscaling.estimation.intervals import CONFIDENCE  # noqa: E402
-from tfscaling.estimation.run_counts import KEPT_RUNS, missed_at_most  # noqa: E402
+from tfscaling.estimation.run_counts import KEPT_RUNS, miss_rate_bound  # noqa: E402
 
 #: Name → times of runs with a scatter (a fraction): shape (configurations, runs).
 SHAPES: dict[str, Callable[[tuple[int, int], float, Dice], Array]] = {
@@ -60,7 +60,7 @@ def kept(
     middle = quantile(shape, scatter, 0.5)
     error = (1 - CONFIDENCE) / 2 / configurations
     # the harder of the two statements: the ratio of medians, and the share of runs that miss
-    most = quantile(shape, scatter, max(0.5, 1 - missed_at_most(runs))) / middle
+    most = quantile(shape, scatter, max(0.5, 1 - miss_rate_bound(runs))) / middle
     found = [keeps(each.tolist(), of_base, most, error) for each in own]
     easier = [keeps(each.tolist(), of_base, MARGIN * most, error) for each in own]
     return Rates(any(found), all(easier))
@@ -75,7 +75,7 @@ def missed(
     """
     own = SHAPES[shape]((configurations, runs), scatter, dice)
     of_base = SHAPES[shape]((1, base), scatter, dice)[0].tolist()
-    most = quantile(shape, scatter, 1 - missed_at_most(KEPT_RUNS)) / quantile(shape, scatter, 0.5)
+    most = quantile(shape, scatter, 1 - miss_rate_bound(KEPT_RUNS)) / quantile(shape, scatter, 0.5)
     error = (1 - CONFIDENCE) / 2 / configurations
     found = [misses(each.tolist(), of_base, most, runs, error) for each in own]
     harder = [misses(each.tolist(), of_base, 1 / MARGIN, runs, error) for each in own]

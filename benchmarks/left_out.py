@@ -21,10 +21,10 @@ from scipy.stats import beta
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "workflow/scripts"))
 
-from tfscaling.conclusions.answers.answer import answer
+from tfscaling.conclusions.answers.answer import answer_questions
 from tfscaling.conclusions.answers.answer_types import Answer
 from tfscaling.conclusions.evidence import Study
-from tfscaling.estimation.run_counts import is_closed, missed_at_most
+from tfscaling.estimation.run_counts import is_closed, miss_rate_bound
 from tfscaling.estimation.samples import SUPPORTED
 from tfscaling.record.run_states import RunState
 from tfscaling.study.config_types import Limit, Platform, Question
@@ -75,7 +75,7 @@ class Cell:
 
     def study(self, dice: Dice) -> Study:
         """Return one sweep."""
-        runs = table_files.frame(RunRow, list(self.rows(dice)))
+        runs = table_files.to_frame(RunRow, list(self.rows(dice)))
         limit = self.question.limits.get("test_accuracy")
         targets = {"test_accuracy": limit.value} if limit and "target" in self.name else {}
         names = ("near", "far")
@@ -95,10 +95,10 @@ class Cell:
         if found.support != SUPPORTED or taken is None:
             return False
         if taken.point.nodes == BEST and taken.point.platform == "near":
-            return self.missed > missed_at_most(taken.kept_runs or 0) + 1e-9
+            return self.missed > miss_rate_bound(taken.kept_runs or 0) + 1e-9
         shown = sum(e in (RunState.DIVERGED, RunState.DOES_NOT_FIT) for e in self.endings)
         # what misses in more runs than eleven runs show is no rival, nor what is shown not to run
-        is_rival = self.missed <= missed_at_most(11) and not is_closed(shown, self.runs)
+        is_rival = self.missed <= miss_rate_bound(11) and not is_closed(shown, self.runs)
         return is_rival or taken.point.nodes != 2 or taken.point.platform != "near"
 
 
@@ -160,7 +160,7 @@ def simulate(name: str, trials: int) -> int:
     """Return how many of the trials of a cell have a false answer."""
     cell = CELLS[name]
     dice = np.random.default_rng([1, *name.encode()])
-    return sum(any(map(cell.is_false, answer(cell.study(dice)))) for _ in range(trials))
+    return sum(any(map(cell.is_false, answer_questions(cell.study(dice)))) for _ in range(trials))
 
 
 def main() -> None:

@@ -22,7 +22,7 @@ sys.path += [
 ]
 
 from snakemake_executor_plugin_slurm_allocation.rotation import Rotation  # noqa: E402
-from tfscaling.tables.node_effects import node_effects, without_slow_nodes  # noqa: E402
+from tfscaling.tables.node_effects import node_effects, remove_slow_node_effects  # noqa: E402
 
 #: Nodes, sizes, repeats, scatter, number of slow nodes, how many times as slow.
 CELLS = (
@@ -71,7 +71,7 @@ def simulate(cell: tuple[int, tuple[int, ...], int, float, int, float], trials: 
         found = {each.node for each in effects if each.is_slow}
         named.append(slow <= found)
         false.append(bool(found - slow))
-        healthy = np.array(without_slow_nodes(parts, times_s, effects))
+        healthy = np.array(remove_slow_node_effects(parts, times_s, effects))
         for size in sizes:
             own = np.array(configurations) == size
             corrected.append((size, np.median(healthy[own]) * size / 100 - 1))

@@ -36,14 +36,14 @@ from scipy.stats import beta
 REPOSITORY = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPOSITORY / "workflow/scripts"))
 
-from tfscaling.conclusions.contest import contest  # noqa: E402
+from tfscaling.conclusions.contest import compare_by_goal  # noqa: E402
 from tfscaling.record.metrics import QUALITY  # noqa: E402
 from tfscaling.search.scaling_search import decide  # noqa: E402
 from tfscaling.search.search_types import Candidate, Decision, lacking  # noqa: E402
 from tfscaling.study.config_types import SHORT_RUNS_MAX, Limit, Search  # noqa: E402
 from tfscaling.tables.row_types import PointRow  # noqa: E402
 from tfscaling.tables.run_samples import read_samples  # noqa: E402
-from tfscaling.tables.table_files import typed  # noqa: E402
+from tfscaling.tables.table_files import to_rows  # noqa: E402
 
 Array = np.ndarray
 Dice = np.random.Generator
@@ -372,8 +372,8 @@ class Grid:
         if count not in self._runs:
             self._runs[count] = self._table(true.nodes)
         runs = self._runs[count].assign(execution_time_s=time_s[:, :FULL_REPEATS].ravel())
-        rows = typed(PointRow, runs[runs["repeat"] == 1])
-        found = contest(METRIC, rows, read_samples(runs), INDIFFERENCE)
+        rows = to_rows(PointRow, runs[runs["repeat"] == 1])
+        found = compare_by_goal(METRIC, rows, read_samples(runs), INDIFFERENCE)
         regret = true.regret(found.taken.nodes - 1)
         others = np.delete(true.time_s, found.taken.nodes - 1)
         has_false_claim = found.is_best and bool(regret > 0 or others.min() <= true.time_s.min())

@@ -24,7 +24,7 @@ import numpy as np
 REPOSITORY = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPOSITORY / "workflow/scripts"))
 
-from tfscaling.conclusions.two_sweeps import FASTER, SAME, SLOWER, judge  # noqa: E402
+from tfscaling.conclusions.two_sweeps import FASTER, SAME, SLOWER, judge_changes  # noqa: E402
 
 Array = np.ndarray
 Dice = np.random.Generator
@@ -111,15 +111,15 @@ def of_cell(noise: Noise, points: int, runs: int, trials: int, seed: int) -> tup
     counts = np.zeros(5)
     for _ in range(trials):
         before, after = (100 * np.exp(noise((points, runs), dice)) for _ in range(2))
-        verdicts = {each.verdict for each in judge(before, after, INDIFFERENCE)}
-        near = judge(before, NEAR * after, INDIFFERENCE)
+        verdicts = {each.verdict for each in judge_changes(before, after, INDIFFERENCE)}
+        near = judge_changes(before, NEAR * after, INDIFFERENCE)
         after[0] *= SLOWED
         counts += [
             SLOWER in verdicts,
             FASTER in verdicts,
             SAME in {each.verdict for each in near},
             all(each.low <= NEAR <= each.high for each in near),
-            judge(before, after, INDIFFERENCE)[0].verdict == SLOWER,
+            judge_changes(before, after, INDIFFERENCE)[0].verdict == SLOWER,
         ]
     return tuple((counts / trials).tolist())
 

@@ -29,7 +29,7 @@ from tfscaling.record.step_estimates import estimate_step_after_change  # noqa: 
 from tfscaling.study.run_spec import Point  # noqa: E402
 from tfscaling.tables.row_values import points_of  # noqa: E402
 from tfscaling.tables.run_samples import read_samples  # noqa: E402
-from tfscaling.tables.steady_epochs import steady_place  # noqa: E402
+from tfscaling.tables.steady_epochs import first_steady_block  # noqa: E402
 
 Array = np.ndarray
 Dice = np.random.Generator
@@ -85,7 +85,7 @@ def projected(epoch_times: Array, scatter: float, dice: Dice) -> tuple[Array, Ar
     times_s = epoch_times * np.exp(scatter * dice.standard_normal(epoch_times.shape))
     times_s *= np.exp(scatter * dice.standard_normal((len(times_s), 1)))
     runs = [[StepBlock(steps=1, duration_s=float(s)) for s in own[1:]] for own in times_s]
-    place, found = steady_place(runs), []
+    place, found = first_steady_block(runs), []
     for own, steady in zip(times_s, runs, strict=True):
         step_s, error_s, trend = estimate_step_after_change(steady, place)
         left = EPOCHS - len(own)
@@ -105,7 +105,7 @@ def falling_epochs(fall: str, epochs: int, repeats: int, scatter: float, dice: D
         return Rates(False, False)
     runs = runs_table({TIME: np.array(times), "projection_error_s": np.array(errors)})
     falls, flat = points(runs)
-    (found,) = read_samples(runs).differences(TIME, [(falls, flat)], 1)
+    (found,) = read_samples(runs).compare_pairs(TIME, [(falls, flat)], 1)
     assert found is not None
     assert found.ratio is not None
     is_sure = found.support == SUPPORTED
@@ -162,7 +162,9 @@ def bound_holds(jobs: Array) -> list[bool]:
         now_s, start_s, nodes, limit_min, _ = jobs[number]
         known = jobs[:number].copy()
         known[known[:, 1] > now_s, 1] = np.inf
-        bound_s = queue_waits.bound_s(queue_waits.similar(known, nodes, limit_min), now_s)
+        bound_s = queue_waits.wait_bound_s(
+            queue_waits.select_similar_jobs(known, nodes, limit_min), now_s
+        )
         if bound_s is not None:
             found.append(bool(start_s - now_s <= bound_s))
     return found
@@ -184,7 +186,7 @@ def queued_group(number: int, ago_s: float, dice: Dice) -> Rates:
     """
     jobs, wait_s = independent_waits(500, dice), 3600 * np.exp(0.8 * dice.standard_normal())
     group = np.tile([-ago_s, np.inf, 1.0, 60.0, np.inf], (number, 1))
-    bound_s = queue_waits.bound_s(np.concatenate([jobs, group]), 0.0)
+    bound_s = queue_waits.wait_bound_s(np.concatenate([jobs, group]), 0.0)
     assert bound_s is not None
     return Rates(wait_s > bound_s, wait_s <= bound_s)
 
@@ -195,7 +197,7 @@ def long_waits_cancelled(dice: Dice) -> Rates:
     is_cancelled = (jobs[:, 1] - jobs[:, 0] > 10_800) & (dice.random(500) < 0.5)
     jobs[is_cancelled, 4] = jobs[is_cancelled, 0] + 10_800
     jobs[is_cancelled, 1] = np.inf
-    bound_s = queue_waits.bound_s(jobs, 0.0)
+    bound_s = queue_waits.wait_bound_s(jobs, 0.0)
     assert bound_s is not None
     return Rates(wait_s > bound_s, wait_s <= bound_s)
 
@@ -217,9 +219,11 @@ def zero_prices(free: int, priced: int, repeats: int, scatter: float, dice: Dice
     price = np.where(np.arange(shape[0]) < free, 0.0, 0.01)[:, None]
     runs = runs_table({COST: times_s * price})
     own, samples = points(runs), read_samples(runs)
-    bounds = samples.estimates(COST, own).may_be_worse(0.05 / len(own), range(free))
+    bounds = samples.estimate_configurations(COST, own).disadvantage_bounds(
+        0.05 / len(own), range(free)
+    )
     pairs = [(own[0], other) for other in own[1:]]
-    found = samples.differences(COST, pairs, len(pairs))
+    found = samples.compare_pairs(COST, pairs, len(pairs))
     supports = [each is not None and each.support == SUPPORTED for each in found]
     is_false = bool(bounds.any()) or any(supports[: free - 1])
     return Rates(is_false, all(supports[free - 1 :]))

@@ -85,7 +85,7 @@ def went_on(
     """
     _, table, planned = made
     gone = table["nodes"].isin(nodes) & (table["repeat"] <= runs) & (table["status"] == "ok")
-    of_time = [name for name in table if name in (*runs_table.TIMES_OF_RUNS, *OF_TIME)]
+    of_time = [name for name in table if name in (*runs_table.TIME_METRICS, *OF_TIME)]
     table = table.assign(**{name: table[name].mask(gone) for name in of_time})
     return comparison_table(table, planned), table, planned
 

@@ -68,7 +68,7 @@ def results(made: Study, **changes: Any) -> Results:
         "manifest": made.planned,
         "runs": made.runs,
         "comparison": made.comparison,
-        "warnings": data_warnings.find(made.comparison, made.runs),
+        "warnings": data_warnings.find_warnings(made.comparison, made.runs),
         "conclusions": {
             "headline": headline(),
             "decision": decision(),

@@ -28,11 +28,11 @@ def config_of(budget: dict[str, Any] | None = None, repeats: int = 1, **platform
 
 
 def plan_of(config: Config, runs_dir: Path) -> costed_plan.Plan:
-    return costed_plan.make(config, manifest_of(config), runs_dir)
+    return costed_plan.make_plan(config, manifest_of(config), runs_dir)
 
 
 def refusal_of(config: Config, runs_dir: Path, sources: Sources = ()) -> str | None:
-    return budget.refusal(config, manifest_of(config), runs_dir, sources)
+    return budget.find_refusal(config, manifest_of(config), runs_dir, sources)
 
 
 def planned_runs(config: Config) -> tuple[PlannedRun, ...]:
@@ -56,4 +56,4 @@ def described(
         workdir_init=str(folder),
         deployment_settings=SimpleNamespace(deployment_method=set()),
     )
-    return submission.describe(workflow)
+    return submission.read_submission(workflow)

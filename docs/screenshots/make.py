@@ -89,7 +89,7 @@ def kept_runs(path: Path) -> Callable[[StudyFolder], pd.DataFrame]:
 def searched_runs(study: StudyFolder) -> pd.DataFrame:
     """Return the runs of the repeats study that a search makes, round after round."""
     manifest, runs = study.manifest, kept_runs(REPEATS)(study)
-    names = [(point_of(row), int(row.repeat)) for row in table_files.typed(RunRow, runs)]
+    names = [(point_of(row), int(row.repeat)) for row in table_files.to_rows(RunRow, runs)]
     wanted, made = {(run.spec.point, 1) for run in manifest.runs}, set()
     while wanted:
         made |= wanted

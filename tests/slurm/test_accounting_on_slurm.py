@@ -146,8 +146,8 @@ def test_the_plan_bounds_the_wait_by_past_jobs(project: Project, cloud: Cluster)
     project.overlay(content)
     project.snakemake("plan", profile="slurm", environ=cloud.environ)
     (row,) = project.table("results/main/details/plan.csv")
-    past = queue_waits.similar(queue_waits.read(past_jobs(cloud)), 1, RUNTIME_MIN)
-    bound_s = queue_waits.bound_s(past, time.time())  # no job waits that may start
+    past = queue_waits.select_similar_jobs(queue_waits.parse_jobs(past_jobs(cloud)), 1, RUNTIME_MIN)
+    bound_s = queue_waits.wait_bound_s(past, time.time())  # no job waits that may start
     assert float(row["wait_bound_s"]) == pytest.approx(bound_s, rel=1e-3)
     page = (project.folder / "results/main/details/plan.md").read_text()
     assert "cloud, nodes 1: kept" in page

@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import signal
+import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from fake_programs import program
-from project import Project
-from virtual_cluster import Cluster, start
+from project import BIN, REPOSITORY, Project
+from virtual_cluster import WAIT_S, Cluster, start, wait_for
 
 pytestmark = pytest.mark.full
 
@@ -70,26 +72,69 @@ def wrappers(folder: Path) -> Path:
     return folder
 
 
+def study(project: Project, runs: int) -> None:
+    """Write a study of short runs, whose program finds its folder and the platform's variable."""
+    program = ["sh", "-c", 'test "$MARK" = set && test -e overlay.yaml && sleep 6']
+    project.overlay({
+        "grid": [{"platform": "fine", "recipe": "short", "strategy": "own", "nodes": 1,
+                  "repeats": runs}],
+        "platforms": {"fine": {"launcher": "srun", "nodes_max": 2, "cpus_per_node": 1,
+                               "partition": "cpu", "runtime_min": 10, "env": {"MARK": "set"}}},
+        "recipes": {"short": {"program": program, "observe": "nothing",
+                              "per_replica_batch_size": 1, "epochs": 1}},
+    })  # fmt: skip
+
+
+def jobs_of(cluster: Cluster, project: Project) -> list[str]:
+    """Comment and state of each job of the project."""
+    lines = cluster.run("squeue", "--noheader", "--states=all", "--format=%k|%T|%Z").splitlines()
+    folder = f"|{project.folder}"
+    return [line.removesuffix(folder) for line in lines if line.endswith(folder)]
+
+
 def test_no_job_is_lost_or_submitted_twice(
     project: Project, cluster: Cluster, tmp_path: Path
 ) -> None:
     folder = wrappers(tmp_path / "site")
-    project.overlay({
-        "grid": [{"platform": "fine", "recipe": "short", "strategy": "own", "nodes": 1,
-                  "repeats": RUNS}],
-        "platforms": {"fine": {"launcher": "srun", "nodes_max": 2, "cpus_per_node": 1,
-                               "partition": "cpu", "runtime_min": 10, "env": {"MARK": "set"}}},
-        "recipes": {"short": {"program": ["sh", "-c", 'test "$MARK" = set && sleep 6'],
-                              "observe": "nothing", "per_replica_batch_size": 1, "epochs": 1}},
-    })  # fmt: skip
+    study(project, RUNS)
     environ = {**cluster.environ, **ENVIRONMENT, "PATH": f"{folder}:{os.environ['PATH']}"}
     done = project.snakemake(profile="slurm", environ=environ, check=False)
     assert done.returncode == 0, done.stdout[-5000:]
     rows = project.table("results/main/runs.csv")
     assert [(row["status"], row["failed_attempts"]) for row in rows] == [("ok", "0")] * RUNS
-    jobs = cluster.run("squeue", "--noheader", "--states=all", "--format=%k|%T").splitlines()
+    jobs = jobs_of(cluster, project)
     assert Counter(job.split("|")[1] for job in jobs) == {"COMPLETED": RUNS}
     assert len({*jobs}) == RUNS  # one job for each run
     assert (folder / "was-full").exists()
     words = ("Socket timed out", "Unexpected message", "QOSMaxSubmitJobPerUserLimit")
     assert all(done.stdout.count(each) == 1 for each in words)  # each is told once
+
+
+def test_sigterm_ends_a_sweep_whose_jobs_wait_for_the_sites_limit(
+    project: Project, cluster: Cluster, tmp_path: Path
+) -> None:
+    """Snakemake counts jobs as running that Slurm has not taken yet."""
+    folder = wrappers(tmp_path / "site")
+    (folder / "submissions").write_text("x\nx\n")  # the site's first two answers are past
+    study(project, RUNS)
+    environ = {**cluster.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
+    words = [str(BIN / "snakemake"), "--snakefile", str(REPOSITORY / "Snakefile")]
+    words += ["--configfile", "overlay.yaml", "--profile", str(REPOSITORY / "profiles/slurm")]
+    with (tmp_path / "driver.log").open("wb") as log:
+        driver = subprocess.Popen(
+            words, cwd=project.folder, env={**os.environ, **environ}, stdout=log, stderr=log
+        )
+    try:
+        wait_for((folder / "was-full").exists, "the site's limit")
+        driver.send_signal(signal.SIGTERM)
+        assert driver.wait(WAIT_S) == 1, (tmp_path / "driver.log").read_text()
+    finally:
+        driver.kill()
+        driver.wait()
+    jobs = jobs_of(cluster, project)
+    assert Counter(job.split("|")[1] for job in jobs) == {"COMPLETED": len(jobs)}
+    assert LIMIT <= len(jobs) < RUNS
+    assert len(project.records()) == len(jobs)
+    done = project.snakemake(profile="slurm", environ=cluster.environ, check=False)
+    assert done.returncode == 0, done.stdout[-5000:]
+    assert len({*jobs_of(cluster, project)}) == len(jobs_of(cluster, project)) == RUNS

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from project import QUICK, SMALL_MODEL, Project
 from sweep_drivers import Submit
-from tfscaling.plan.sweep_start import MISSING
+from tfscaling.plan.sweep_start import PLUGIN_ADVICE
 
 pytestmark = pytest.mark.full
 
@@ -112,7 +112,7 @@ def test_the_plain_executor_runs_a_sweep_and_retries_every_failure(
     plain = ("--executor", "slurm", "--slurm-init-seconds-before-status-checks", "3")
     code, output = submit(project, *plain, "--slurm-status-command", "squeue")
     assert code != 0
-    assert MISSING in " ".join(output.split())
+    assert PLUGIN_ADVICE in " ".join(output.split())
     (record,) = project.records()
     assert record["axes"]["recipe"] == "good"
     (failure,) = project.failures()

@@ -18,7 +18,7 @@ from tfscaling.study import config_validation
 from tfscaling.study.manifest import Manifest
 from tfscaling.tables import table_files
 from tfscaling.tables.comparison import COLUMNS, comparison_table
-from tfscaling.tables.runs_table import PROJECTED
+from tfscaling.tables.runs_table import PROJECTION_STEPS
 
 SCHEMA = yaml.safe_load((REPOSITORY / "workflow/schemas/comparison.schema.yaml").read_text())
 # JSON Schema's own types: in a column with an empty cell, pandas writes 2 as 2.0
@@ -107,7 +107,7 @@ def test_every_column_has_a_value_somewhere(tmp_path: Path) -> None:
     # no run is short, no program ran, arrays are in memory, no recipe asks for checkpoints
     assert list(table) == list(COLUMNS) and set(METRICS) <= set(COLUMNS)
     empty = [name for name in table if table[name].isna().all()]
-    never = [*PROJECTED, "program_time_s", "checkpoint_time_s", "input_wait_s"]
+    never = [*PROJECTION_STEPS, "program_time_s", "checkpoint_time_s", "input_wait_s"]
     assert empty == never
 
 

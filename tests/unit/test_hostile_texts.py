@@ -76,8 +76,8 @@ def test_the_page_has_no_element_of_theirs(study: Study) -> None:
 
 
 def test_the_comparison_as_markdown_has_no_element_of_theirs(study: Study) -> None:
-    shown = comparison.as_text(study.comparison, HOSTILE, ["execution_time_s"])
-    cells = [line for line in display.markdown(shown).splitlines() if line.startswith("|")]
+    shown = comparison.comparison_text_table(study.comparison, HOSTILE, ["execution_time_s"])
+    cells = [line for line in display.to_markdown(shown).splitlines() if line.startswith("|")]
     assert not re.search(r"(?<!\\)<(img|/?script)", "\n".join(cells))
     bars = {len(re.findall(r"(?<!\\)\|", line)) for line in cells}
     assert len(cells) == 4 and len(bars) == 1  # head, line and two rows of as many cells

@@ -240,7 +240,7 @@ def prepared_pipeline(text: str = PIPELINES, **parameters: Any) -> PreparedData:
     """What a run reads of the pipeline of this source."""
     Path("piped.py").write_text(text)
     sys.modules.pop("piped", None)
-    user_code._definition.cache_clear()
+    user_code._find_definition.cache_clear()
     output = Path("piped:data.npz")
     source = catalogue.fetch("piped:data", None, output, output.with_suffix(".json"), parameters)
     assert source.startswith("pipeline piped:data")

@@ -201,15 +201,15 @@ def test_clouds_are_compared_by_each_quality(made: Made) -> None:
 
 def test_tables_say_what_is_compared_where_it_differs(made: Made) -> None:
     columns = ["execution_time_s", "quality"]
-    shown = comparison.as_text(made.comparison, "Title", columns)
+    shown = comparison.comparison_text_table(made.comparison, "Title", columns)
     assert {"quality", "quality_metric", "quality_direction", "quality_unit"} <= set(shown.cells)
     assert any("not compared" in note for note in shown.notes)
     for recipe, heading in (("weak", "test_accuracy"), ("taxi", f"{ERROR} (min)")):
-        alone = comparison.as_text(made.of(recipe).comparison, "Title", columns).cells
+        alone = comparison.comparison_text_table(made.of(recipe).comparison, "Title", columns).cells
         assert heading in alone
         assert not any(name.startswith("quality") for name in alone.columns)
     both = ["test_accuracy", "quality"]
-    alone = comparison.as_text(made.of("weak").comparison, "Title", both).cells
+    alone = comparison.comparison_text_table(made.of("weak").comparison, "Title", both).cells
     assert list(alone).count("test_accuracy") == 1
 
 
@@ -270,7 +270,7 @@ def test_with_a_best_value_errors_are_compared(
         best or pytest.approx(math.nan, nan_ok=True)
     ] * 2
     pair = (point_of(rows[0]), point_of(rows[1]))
-    (found,) = read_samples(made.runs).differences("quality", [pair], 1)
+    (found,) = read_samples(made.runs).compare_pairs("quality", [pair], 1)
     assert found is not None and found.ratio == pytest.approx(times, rel=1e-4)
     (choice,) = [c for c in answers_by_goal(made.study) if c.goal == "quality"]
     assert choice.point is not None and choice.point.nodes == taken
@@ -289,7 +289,7 @@ def test_a_run_without_its_quality_counts_and_says_why(tmp_path: Path) -> None:
     assert set(lacking.runs["status"]) == {"ok"} and lacking.runs["quality"].isna().all()
     (text,) = set(lacking.runs["warnings"])
     assert "measured no test_rmse" in text and ERROR in text
-    texts = [w.text for w in data_warnings.find(lacking.comparison, lacking.runs)]
+    texts = [w.text for w in data_warnings.find_warnings(lacking.comparison, lacking.runs)]
     assert any("measured no test_rmse" in text for text in texts)
     (choice,) = [c for c in answers_by_goal(lacking.study) if c.goal == "quality"]
     assert choice.point is None and all("test rmse" in each.reason for each in choice.not_covered)

@@ -5,12 +5,16 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+from pathlib import Path
 from typing import Any
 
 import chromium
 import pytest
+from plotted import point, tables_of
 from report_inputs import COLUMNS, TITLE, results, study
-from tfscaling.page.html_page import render
+from tfscaling.page import plot_figure
+from tfscaling.page.html_page import Plot, render
+from tfscaling.page.plot_registry import PLOTS
 
 pytestmark = chromium.MARKS
 
@@ -46,6 +50,23 @@ const found = { hostile: window.hostile ?? 0, up, down, failed: times().length, 
   records: document.querySelectorAll("a[href$='run.json']").length };
 if (parent === window) document.title = JSON.stringify(found);
 else parent.postMessage(found, "*");
+</script>"""
+#: Whether a line is displayed: at first, after a click on its legend, on its box, and the summary.
+LINES_PROBE = """<script type="module">
+const root = document.documentElement;
+for (let i = 0; i < 100 && root.dataset.tables !== "active"; i++) {
+  await new Promise((done) => setTimeout(done, 50));
+}
+const figure = document.querySelector("figure.plot");
+const entry = figure.querySelector("[data-entry='b']");
+const isShown = () => [...figure.querySelectorAll("[data-line='b']")].every(
+  (part) => part.getAttribute("display") !== "none");
+const found = [isShown()];
+entry.dispatchEvent(new MouseEvent("click"));
+found.push(isShown(), entry.classList.contains("off"), figure.querySelector("summary").textContent);
+[...figure.querySelectorAll(".picker label")].find((l) => l.textContent === "b").click();
+found.push(isShown());
+document.title = JSON.stringify(found);
 </script>"""
 #: What the page does not know, and so does not allow.
 HOSTILE = "<script>window.hostile = 1;</script><img alt='' src='data:,' onerror='hostile = 2'>"
@@ -99,3 +120,14 @@ def test_a_page_links_records_only_in_the_folder_of_its_study(
     seen: dict[str, dict[str, Any]],
 ) -> None:
     assert (seen["report"]["records"], seen["sent"]["records"]) == (7, 0)
+
+
+def test_a_line_is_shown_and_hidden_by_its_legend_and_by_its_box(tmp_path: Path) -> None:
+    tables = tables_of(*(point(n, recipe=recipe) for recipe in ("a", "b", "c") for n in (1, 2)))
+    svg = plot_figure.svg(PLOTS["execution_time"].draw(tables, "T"))
+    made = results(study(tmp_path / "runs"), plots=[Plot("execution_time", "T", svg)])
+    text = render(made, TITLE, COLUMNS, tmp_path)
+    text = text.replace("script-src ", f"script-src 'sha256-{checksum(LINES_PROBE)}' ")
+    (tmp_path / "report.html").write_text(text.replace("</body>", LINES_PROBE + "</body>"))
+    found = chromium.read_title_json(tmp_path / "report.html", "--window-size=1280,900")
+    assert found == [True, False, True, "Lines: 2 of 3", True]

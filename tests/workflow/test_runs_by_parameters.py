@@ -282,6 +282,19 @@ def test_a_refused_start_leaves_nothing_behind(refused: dict[str, Any], swept: P
         assert contents(swept) == files
 
 
+def test_a_job_whose_configuration_was_changed_while_it_waited_ends_with_the_reason(
+    project: Project,
+) -> None:
+    study(project, 2)
+    path = random.choice(sorted(project.planned()))
+    study(project, 3)
+    job = f"train:{path.replace('/', ',')}"
+    words = ("--mode", "subprocess", "--cores", "1", "--allowed-rules", "train", "--target-jobs")
+    done = project.snakemake(*words, job, check=False)
+    assert done.returncode != 0 and f"{path} is not in the grid" in done.stdout
+    assert not (project.folder / "results/runs").exists()
+
+
 def test_a_start_without_hooks_writes_what_jobs_read(project: Project) -> None:
     study(project, 2)
     for words in (("--dry-run",), ("--summary",)):

@@ -76,7 +76,7 @@ try:
     if CONFIG.published.path:
         from tfscaling.tables import published_results
 
-        published_results.check(CONFIG.published.path, SOURCES)
+        published_results.check_file(CONFIG.published.path, SOURCES)
 except config_validation.ConfigError as error:
     raise WorkflowError(str(error)) from None
 

@@ -37,7 +37,7 @@ def limit_runs_on_this_machine():
 @functools.cache
 def runs_to_do():
     """Which runs are to do. To be called when Snakemake builds its graph of jobs."""
-    forced = JOBS.forced(START.rule)
+    forced = JOBS.forced_runs(START.rule)
     return RunsToDo(CONFIG, TO_MAKE, Path(ROOT, "runs"), forced)
 
 
@@ -53,10 +53,10 @@ def check_start_once():
     refuse_options()
     limit_runs_on_this_machine()
     refuse_beside_another()
-    if INVOCATION.is_dry_run and RUNS and (refusal := START.beyond_budget()):
+    if INVOCATION.is_dry_run and RUNS and (refusal := START.budget_problem()):
         raise WorkflowError(refusal)
     # what the user requests by `rerun: stale` or by name, and data of older code
-    JOBS.force(map(JOBS.record, runs_to_do().repeated))
+    JOBS.force(map(JOBS.record_file, runs_to_do().repeated))
     is_sweep = INVOCATION.executes and INVOCATION.takes_lock
     if is_sweep or INVOCATION.is_dry_run:  # ranks of another sweep may read the data
         JOBS.force(map(str, runs_to_do().outdated_data()))
@@ -85,14 +85,14 @@ def request_run(wildcards):
     elif IS_DELETING and INVOCATION.is_main_process and not INVOCATION.is_dry_run:
         if not KEPT_RECORDS:
             atexit.register(list_deleted_records)  # Snakemake runs no handler after it deletes
-        KEPT_RECORDS[JOBS.record(path)] = runs_to_do().keep_record(path)
+        KEPT_RECORDS[JOBS.record_file(path)] = runs_to_do().keep_record(path)
     return []
 
 
 @functools.cache
 def accept_without_handlers():
     """Accept a start whose `onstart` Snakemake does not run, unless it exceeds its budget."""
-    if refusal := START.beyond_budget():
+    if refusal := START.budget_problem():
         raise WorkflowError(refusal)
     REQUESTS.accept()
 
@@ -164,7 +164,7 @@ def record_of_run(path):
     record, file = f"results/runs/{path}/run.json", runs_to_do().file_of_record(path)
     if file is None:
         return record
-    if Path(JOBS.record(path)).exists():
+    if Path(JOBS.record_file(path)).exists():
         return before_update(record)
     return before_update(f"results/runs/{file.relative_to(Path(ROOT, 'runs'))}")
 
@@ -197,7 +197,7 @@ def conclusions_of_two_sweeps(wildcards):
 def preview(jobs):
     """The lines of a dry-run of these jobs."""
     runs_dir = Path(ROOT, "runs")
-    runs = {JOBS.record(path): run for path, run in RUNS.items()}
+    runs = {JOBS.record_file(path): run for path, run in RUNS.items()}
     change_of = functools.partial(run_states.nearest_change, runs_dir=runs_dir)
     why_repeated = runs_to_do().why_repeated
     lines = DryRun(CONFIG, MANIFEST, runs, runs_dir, why_repeated, change_of).lines(jobs)
@@ -228,7 +228,7 @@ def problems_again(wildcards):
 def clean_runs_without_study(log):
     """List runs that no study of this folder asks for, or remove them, as configured."""
     remove = CONFIG.clean == "remove"
-    lines = unrequested_runs.clean(Path(ROOT), CONFIG.study, MANIFEST, remove=remove)
+    lines = unrequested_runs.report_and_remove(Path(ROOT), CONFIG.study, MANIFEST, remove=remove)
     Path(log).write_text("\n".join(lines))
     say(lines)
 

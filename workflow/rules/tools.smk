@@ -12,7 +12,7 @@ rule plan:
         "../envs/environment.yaml"
     params:
         study=lambda w: STUDY,
-        submission=lambda w: msgspec.json.encode(START.how).decode(),
+        submission=lambda w: msgspec.json.encode(START.submission).decode(),
     shell:
         r"""
         python3 "$SCRIPTS/tfscaling" plan --study {params.study:q} \
@@ -31,7 +31,7 @@ onstart:
         restrict_umask()
         handle_sigterm_in_thread(START.stop_submissions)
     if INVOCATION.touches:
-        say([JOBS.touched()])
+        say([JOBS.touch_message()])
     else:
         if JOBS.starts_runs():
             START.begin(logger)

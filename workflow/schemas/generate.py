@@ -47,7 +47,7 @@ from tfscaling.tables.row_types import (  # noqa: E402
     PointRow,
     RunRow,
     field_columns,
-    ordered,
+    field_order,
 )
 from tfscaling.train.models import MODELS  # noqa: E402
 from tfscaling.train.strategies import STRATEGIES  # noqa: E402
@@ -220,7 +220,7 @@ def described(kind: type[msgspec.Struct]) -> dict[str, Column]:
     """
     texts = {**meanings(), **descriptions(kind, RunRow)}
     found = {}
-    for key in ordered(kind):
+    for key in field_order(kind):
         for name, column in field_columns(kind, key).items():
             text = column.description or texts[key].format(name)
             of_record = kind is RunRow and key in METRICS and METRICS[key].value

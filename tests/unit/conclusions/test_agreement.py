@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from builders import manifest_of, study_folder
 from random_studies import random_config, write_runs
-from tfscaling.conclusions.answers.answer import answer
+from tfscaling.conclusions.answers.answer import answer_questions
 from tfscaling.conclusions.answers.answer_types import Answer, State
 from tfscaling.conclusions.base import CONCLUSIONS
 from tfscaling.conclusions.decision import DecisionRow
@@ -26,20 +26,20 @@ from tfscaling.stages import write_tables
 from tfscaling.stages.study_folder import StudyFolder
 from tfscaling.stages.write_proposal import requests
 from tfscaling.tables import data_warnings
-from tfscaling.tables.row_values import columns_of, is_known
-from tfscaling.tables.table_files import typed
+from tfscaling.tables.row_values import axis_columns, is_known
+from tfscaling.tables.table_files import to_rows
 
 
 def read(study: StudyFolder, name: str, kind: Any) -> list[Any]:
     """The rows of a conclusion's file."""
     table = study.read(name)
-    return typed(kind, table) if len(table) else []
+    return to_rows(kind, table) if len(table) else []
 
 
 def check(study: StudyFolder) -> set[str]:
     """Compare all views of the study's answers; return the supports that it has."""
     evidence = write_tables.evidence_of(study)
-    found, config = answer(evidence), study.config
+    found, config = answer_questions(evidence), study.config
     headlines = {row.work: row for row in read(study, "headline", HeadlineRow)}
     decisions = {(row.work, row.goal): row for row in read(study, "decision", DecisionRow)}
     steps = read(study, "next_steps", Step)
@@ -75,7 +75,7 @@ def check(study: StudyFolder) -> set[str]:
     said = {step.text for step in steps if step.kind == "repeats"}
     assert all(any(f"repeats: {n}`" in text for n in wanted) for text in said)
     if not evidence.searches:
-        plan = costed_plan.make(config, study.manifest, study.runs_dir)
+        plan = costed_plan.make_plan(config, study.manifest, study.runs_dir)
         to_do = sum(row.runs or 0 for row in plan.runs)
         assert to_do == sum(step.runs for step in steps if step.kind == "unfinished")
     return supports
@@ -94,7 +94,7 @@ def check_decision(own: Answer, row: DecisionRow, page: str) -> None:
     taken = own.point
     assert (row.platform is None) == (taken is None)
     if taken:
-        axes = columns_of(taken)
+        axes = axis_columns(taken)
         assert {axis: getattr(row, axis) for axis in axes} == axes
     assert row.text.startswith("Use ") == (own.support == SUPPORTED)
     if own.support != "not measured" and page:
@@ -163,7 +163,7 @@ def disagreements(seeds: range, folder: Path) -> list[str]:
             planned,
             study.read("runs"),
             study.read("comparison"),
-            data_warnings.read(study.details / "warnings.json"),
+            data_warnings.read_warnings(study.details / "warnings.json"),
             {name: study.read(name) for name in CONCLUSIONS},
             (),
             config.question.goal,

@@ -42,5 +42,5 @@ def test_a_page_begins_with_a_heading_and_a_table_is_shown_from_its_file(
     conclusion = CONCLUSIONS[name]
     assert conclusion.page(table, study).startswith("# ") or name == "headline"
     table.to_csv(tmp_path / "table.csv", index=False)
-    shown = conclusion.shown(table_files.read_table(tmp_path / "table.csv"))
+    shown = conclusion.text_table(table_files.read_table(tmp_path / "table.csv"))
     assert isinstance(shown, TextTable) == (name not in WITHOUT_TABLE)

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from tfscaling.conclusions import decision, next_steps
 from tfscaling.conclusions.answers.answer import answers_by_goal
 from tfscaling.conclusions.answers.answer_types import Answer
-from tfscaling.conclusions.contest import Contest, contest, preferred
-from tfscaling.conclusions.evidence import NO_MEMORY, Study
+from tfscaling.conclusions.contest import GoalComparison, choose_preferred, compare_by_goal
+from tfscaling.conclusions.evidence import OUT_OF_MEMORY, Study
 from tfscaling.estimation.samples import (
     INCONCLUSIVE,
     NOT_COMPARED,
@@ -31,7 +31,7 @@ from tfscaling.tables import data_warnings
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.row_types import PointRow
 from tfscaling.tables.run_samples import read_samples
-from tfscaling.tables.table_files import typed
+from tfscaling.tables.table_files import to_rows
 
 TO_TARGET = "time_to_target_s"
 NO_PRICE = {"usd_per_node_hour": None}
@@ -319,10 +319,10 @@ def test_the_table_has_the_point_to_take_and_how_many_are_like_it() -> None:
 Times = dict[tuple[str, int], list[float]]
 
 
-def contested(times: Times, indifference: float = 0.05) -> Contest:
+def contested(times: Times, indifference: float = 0.05) -> GoalComparison:
     comparison, runs, _ = measured(times)
-    rows = typed(PointRow, comparison)
-    return contest("execution_time_s", rows, read_samples(runs), indifference)
+    rows = to_rows(PointRow, comparison)
+    return compare_by_goal("execution_time_s", rows, read_samples(runs), indifference)
 
 
 def test_a_larger_indifference_decides_more() -> None:
@@ -355,7 +355,7 @@ def test_a_point_that_does_not_fit_in_memory_is_no_candidate_and_needs_no_runs()
     runs.loc[runs["nodes"] == 4, "execution_time_s"] = None
     found = choice((comparison, runs))
     assert taken(found) == ("east", 2) and not found.is_open
-    assert uncovered(found) == [(4, f"{NO_MEMORY} (6 of 6 runs)", False)]
+    assert uncovered(found) == [(4, f"{OUT_OF_MEMORY} (6 of 6 runs)", False)]
     steps = next_steps.table(Study(comparison, runs, NOTHING_PLANNED))
     assert not {"unfinished", "repeats"} & set(steps.get("kind", ()))
 
@@ -396,7 +396,7 @@ def row(**changes: Any) -> PointRow:
 def test_of_points_that_are_as_good_the_cheapest_then_the_smallest_is_taken(
     near: list[PointRow], taken: int
 ) -> None:
-    assert preferred("execution_time_s", near)[0] is near[taken]
+    assert choose_preferred("execution_time_s", near)[0] is near[taken]
 
 
 # the page
@@ -427,7 +427,7 @@ def test_the_stage_writes_the_conclusions_into_the_study(tmp_path: Path) -> None
         comparison=comparison,
         runs=runs,
     )
-    data_warnings.write(study.details / "warnings.json", [])
+    data_warnings.write_warnings(study.details / "warnings.json", [])
     stages.analyse(study)
     assert (study.details / "conclusions/decision.md").read_text() == markdown(comparison, runs)
     table = study.read("decision")

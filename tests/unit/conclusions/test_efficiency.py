@@ -12,7 +12,7 @@ import pytest
 from measured import around, measured
 from special_cases import ERROR, is_missed, simulate
 from tfscaling.conclusions import findings
-from tfscaling.conclusions.answers.answer import answer
+from tfscaling.conclusions.answers.answer import answer_questions
 from tfscaling.conclusions.answers.answer_types import Answer, Candidate, State
 from tfscaling.conclusions.answers.efficiency import keeps, misses
 from tfscaling.conclusions.evidence import Study
@@ -38,7 +38,7 @@ def study(
 
 
 def candidates(made: Study) -> tuple[Answer, dict[int, Candidate]]:
-    (found,) = answer(made)
+    (found,) = answer_questions(made)
     return found, {each.row.nodes: each for each in found.candidates}
 
 

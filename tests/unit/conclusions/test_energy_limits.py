@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from measured import around, measured
-from tfscaling.conclusions.answers.answer import answer
+from tfscaling.conclusions.answers.answer import answer_questions
 from tfscaling.conclusions.answers.answer_types import State
 from tfscaling.conclusions.evidence import Study
 from tfscaling.study.config_types import Limit, Question
@@ -36,7 +36,7 @@ def test_a_limit_of_the_energy_is_kept_only_with_all_parts(
     question = Question(limits={"energy_kwh": Limit(at_most=limit_kwh)})
     table = comparison_table(runs, planned)
     study = Study(table, runs, planned, question=question)
-    (found,) = answer(study)
+    (found,) = answer_questions(study)
     states = {each.point.nodes: each.state for each in found.candidates}
     assert sorted(n for n, state in states.items() if state == State.COMPARED) == kept
     assert sorted(each.point.nodes for each in found.candidates if each.missed) == excluded

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from measured import NOTHING_PLANNED, around, measured
 from tfscaling.conclusions import evidence
-from tfscaling.conclusions.evidence import NO_MEMORY, Study
+from tfscaling.conclusions.evidence import OUT_OF_MEMORY, Study
 from tfscaling.tables.row_types import PointRow
 from tfscaling.tables.run_samples import read_samples
-from tfscaling.tables.table_files import typed
+from tfscaling.tables.table_files import to_rows
 
 DIFFERENT = "does not do the same work: its runs trained 576 to 1,024 examples"
 
@@ -21,7 +21,7 @@ def row(**changes: Any) -> PointRow:
 
 
 def why(changes: dict[str, Any], statuses: dict[str, int], examples: float = 0) -> Any:
-    found = evidence.exclusion(row(**changes), Counter(statuses), examples)
+    found = evidence.find_exclusion(row(**changes), Counter(statuses), examples)
     return found and tuple(found)
 
 
@@ -32,8 +32,8 @@ def why(changes: dict[str, Any], statuses: dict[str, int], examples: float = 0) 
         ({"examples_trained_min": 576, "examples_trained_max": 1024}, {"ok": 6}, (DIFFERENT, True)),
         ({}, {"ok": 4, "diverged": 2}, None),
         ({}, {"ok": 3, "diverged": 3}, ("3 of 6 runs diverged", False)),
-        ({}, {"ok": 3, "does_not_fit": 3}, (f"{NO_MEMORY} (3 of 6 runs)", False)),
-        ({}, {"diverged": 2, "does_not_fit": 1}, (f"{NO_MEMORY} (1 of 3 runs)", False)),
+        ({}, {"ok": 3, "does_not_fit": 3}, (f"{OUT_OF_MEMORY} (3 of 6 runs)", False)),
+        ({}, {"diverged": 2, "does_not_fit": 1}, (f"{OUT_OF_MEMORY} (1 of 3 runs)", False)),
         # half of all that is planned, not of those that ended
         ({}, {"ok": 2, "diverged": 2, "missing": 2}, None),
         ({"runs": 0}, {"diverged": 1, "failed": 5}, ("no valid run (1 diverged, 5 failed)", True)),
@@ -44,7 +44,7 @@ def why(changes: dict[str, Any], statuses: dict[str, int], examples: float = 0) 
         ),
         # a single run shows nothing
         ({"runs": 0}, {"diverged": 1}, ("no valid run (1 diverged)", True)),
-        ({"runs": 0}, {"does_not_fit": 2}, (f"{NO_MEMORY} (2 of 2 runs)", False)),
+        ({"runs": 0}, {"does_not_fit": 2}, (f"{OUT_OF_MEMORY} (2 of 2 runs)", False)),
         ({}, {"diverged": 6}, ("6 of 6 runs diverged", False)),
         ({}, {"ok": 1, "failed": 5}, None),
     ],
@@ -81,6 +81,6 @@ def test_runs_that_diverged_or_failed_are_told() -> None:
     comparison, runs, _ = measured({("east", 1): around(1.0), ("east", 2): around(1.0, runs=5)})
     runs.loc[(runs["nodes"] == 1) & (runs["repeat"] <= 2), "status"] = "diverged"
     samples = read_samples(runs)
-    one, two = typed(PointRow, comparison)
-    assert evidence.remark(one, samples) == "2 of 6 runs diverged"
-    assert evidence.remark(two, samples) == "1 of 6 runs failed"
+    one, two = to_rows(PointRow, comparison)
+    assert evidence.failure_remark(one, samples) == "2 of 6 runs diverged"
+    assert evidence.failure_remark(two, samples) == "1 of 6 runs failed"

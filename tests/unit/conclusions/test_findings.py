@@ -12,7 +12,7 @@ from tfscaling.conclusions import findings
 from tfscaling.conclusions.evidence import Study
 from tfscaling.conclusions.findings import Finding
 from tfscaling.study.manifest import Manifest
-from tfscaling.tables.table_files import typed
+from tfscaling.tables.table_files import to_rows
 
 
 def find(*arguments: Any, **settings: Any) -> pd.DataFrame:
@@ -27,7 +27,7 @@ def find_in(made: tuple[pd.DataFrame, pd.DataFrame, Manifest]) -> pd.DataFrame:
 
 def one(found: pd.DataFrame, kind: str) -> Finding:
     """The only finding of a kind."""
-    (row,) = (each for each in typed(Finding, found) if each.kind == kind)
+    (row,) = (each for each in to_rows(Finding, found) if each.kind == kind)
     return row
 
 

@@ -13,7 +13,7 @@ from builders import REPOSITORY
 from measured import around, measured, went_on
 from tfscaling.conclusions import forecast
 from tfscaling.conclusions.evidence import Study
-from tfscaling.conclusions.forecast import MODELS, RING, Line
+from tfscaling.conclusions.forecast import MODELS, RING, ReplicaLine
 from tfscaling.study.manifest import Manifest
 
 N = np.array([1.0, 2.0, 4.0, 8.0, 16.0])
@@ -28,7 +28,7 @@ def seconds_of(n: np.ndarray, model: str = RING, is_weak: bool = True) -> np.nda
 @pytest.mark.parametrize("is_weak", [True, False])
 @pytest.mark.parametrize("model", MODELS)
 def test_a_line_of_the_model_is_forecast_exactly(model: str, is_weak: bool) -> None:
-    line = Line(N, 3200 / (N if is_weak else N**0), seconds_of(N, model, is_weak), is_weak)
+    line = ReplicaLine(N, 3200 / (N if is_weak else N**0), seconds_of(N, model, is_weak), is_weak)
     best, errors = forecast.best_model(line)
     assert best == model and errors == pytest.approx(0, abs=1e-6)
     (far,) = seconds_of(np.array([64.0]), model, is_weak)
@@ -36,16 +36,16 @@ def test_a_line_of_the_model_is_forecast_exactly(model: str, is_weak: bool) -> N
 
 
 def test_a_line_that_bends_after_its_half_is_refused() -> None:
-    bent = Line(N, 3200 / N, seconds_of(N) * np.array([1, 1, 1, 1, 1.5]))
-    assert forecast.error(forecast.best_model(bent)[1]) > forecast.LEFT_OUT_ERROR_MAX
+    bent = ReplicaLine(N, 3200 / N, seconds_of(N) * np.array([1, 1, 1, 1, 1.5]))
+    assert forecast.rms_error(forecast.best_model(bent)[1]) > forecast.LEFT_OUT_ERROR_MAX
 
 
 def test_one_odd_point_of_eight_does_not_refuse_a_line() -> None:
     n = np.array([1.0, 2, 3, 4, 6, 8, 12, 16])
-    odd = Line(n, 1 / n, seconds_of(n) * np.where(n == 3, 1.3, 1))
+    odd = ReplicaLine(n, 1 / n, seconds_of(n) * np.where(n == 3, 1.3, 1))
     _, errors = forecast.best_model(odd)
     assert np.abs(np.expm1(errors)).max() > 0.2
-    assert forecast.error(errors) <= forecast.LEFT_OUT_ERROR_MAX
+    assert forecast.rms_error(errors) <= forecast.LEFT_OUT_ERROR_MAX
 
 
 def study(**columns: Any) -> Study:
@@ -122,9 +122,9 @@ def lines_of(name: str, value: str) -> dict[tuple[str, ...], list[tuple[float, f
     return found
 
 
-def line(points: list[tuple[float, float]]) -> Line:
+def line(points: list[tuple[float, float]]) -> ReplicaLine:
     n, seconds = (np.array(values) for values in zip(*sorted(points), strict=True))
-    return Line(n, 1 / n, seconds)
+    return ReplicaLine(n, 1 / n, seconds)
 
 
 def test_published_lines_are_refused_where_they_belong() -> None:
@@ -132,8 +132,8 @@ def test_published_lines_are_refused_where_they_belong() -> None:
     judged = {}
     for name, points in lines_of("resources/published_results.csv", "execution_time_s").items():
         own = line(points)
-        if not forecast.refusal(own):
-            error = forecast.error(forecast.best_model(own)[1])
+        if not forecast.refusal_reason(own):
+            error = forecast.rms_error(forecast.best_model(own)[1])
             judged[name] = error <= forecast.LEFT_OUT_ERROR_MAX
     assert judged == {
         ("gcp-n1-standard-2", "0"): True, ("aws-c4-2xlarge", "0"): True,
@@ -147,14 +147,14 @@ def test_public_series_up_to_32_gpus_are_forecast_for_64_as_the_page_says() -> N
     held: dict[float, list[bool]] = {64: [], 128: []}
     for points in lines_of("studies/forecast/throughput.csv", "images_per_s").values():
         whole = line([(n, 1 / rate) for n, rate in points])
-        known = whole.only(whole.n <= 32)
-        if forecast.refusal(known):
+        known = whole.subset(whole.n <= 32)
+        if forecast.refusal_reason(known):
             continue
         model, errors = forecast.best_model(known)
-        assert forecast.error(errors) <= forecast.LEFT_OUT_ERROR_MAX
+        assert forecast.rms_error(errors) <= forecast.LEFT_OUT_ERROR_MAX
         misses.append(abs(known.predict(model, 64) / whole.seconds[whole.n == 64][0] - 1))
         for number in held:
-            low, high = forecast.interval(model, known, number, errors)
+            low, high = forecast.forecast_interval(model, known, number, errors)
             held[number] += [bool(low <= s <= high) for s in whole.seconds[whole.n == number]]
     assert np.median(misses) < 0.1
     assert {n: (sum(each), len(each)) for n, each in held.items()} == {64: (5, 6), 128: (5, 6)}
@@ -164,11 +164,11 @@ def test_public_series_up_to_32_gpus_are_forecast_for_64_as_the_page_says() -> N
 def test_the_interval_holds_where_a_noisy_line_goes_on_as_it_is(beyond: float) -> None:
     numbers, n, held = np.random.default_rng(7), np.array([1.0, 2, 4, 8, 16]), []
     for _ in range(60):
-        own = Line(n, 1 / n, seconds_of(n) * np.exp(numbers.normal(0, 0.1, len(n))))
+        own = ReplicaLine(n, 1 / n, seconds_of(n) * np.exp(numbers.normal(0, 0.1, len(n))))
         model, errors = forecast.best_model(own)
-        if forecast.error(errors) > forecast.LEFT_OUT_ERROR_MAX:
+        if forecast.rms_error(errors) > forecast.LEFT_OUT_ERROR_MAX:
             continue
-        low, high = forecast.interval(model, own, 16 * beyond, errors)
+        low, high = forecast.forecast_interval(model, own, 16 * beyond, errors)
         held.append(low <= seconds_of(np.array([16 * beyond]))[0] <= high)
         assert low < own.predict(model, 16 * beyond) < high
     assert len(held) > 30 and np.mean(held) >= 0.95

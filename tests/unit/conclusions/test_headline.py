@@ -11,13 +11,13 @@ import msgspec
 import pytest
 from measured import NOTHING_PLANNED, around, measured, nothing_measured, went_on
 from tfscaling.conclusions import headline
-from tfscaling.conclusions.answers.answer import answer as answers
+from tfscaling.conclusions.answers.answer import answer_questions as answers
 from tfscaling.conclusions.answers.answer import answers_by_goal
 from tfscaling.conclusions.answers.answer_types import Answer, Candidate, State
 from tfscaling.conclusions.evidence import Study
 from tfscaling.conclusions.headline import HeadlineRow
 from tfscaling.estimation.intervals import CONFIDENCE
-from tfscaling.estimation.run_counts import KEPT_RUNS, missed_at_most
+from tfscaling.estimation.run_counts import KEPT_RUNS, miss_rate_bound
 from tfscaling.estimation.samples import (
     INCONCLUSIVE,
     NOT_COMPARED,
@@ -28,8 +28,8 @@ from tfscaling.estimation.samples import (
 from tfscaling.study.config_types import POINT_AXES, Limit, Question
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.data_warnings import LIMITED, SERIOUS, DataWarning
-from tfscaling.tables.display import value
-from tfscaling.tables.table_files import typed
+from tfscaling.tables.display import format_metric
+from tfscaling.tables.table_files import to_rows
 
 
 def study(*arguments: Any) -> Study:
@@ -39,7 +39,7 @@ def study(*arguments: Any) -> Study:
 
 def answer(made: Study) -> tuple[str, Answer]:
     """(badge, the answer) of the only question."""
-    (row,) = typed(HeadlineRow, headline.table(made))
+    (row,) = to_rows(HeadlineRow, headline.table(made))
     (found,) = answers(made)
     assert row.work == ""
     return row.badge, found
@@ -51,7 +51,7 @@ def nodes(*rows: Candidate | None) -> list[int]:
 
 
 def text(made: Study) -> str:
-    (row,) = typed(HeadlineRow, headline.table(made))
+    (row,) = to_rows(HeadlineRow, headline.table(made))
     return f"{row.text} {row.sure}".strip()
 
 
@@ -174,7 +174,7 @@ def test_each_recipe_is_a_question_of_its_own_unless_it_is_chosen() -> None:
     assert [found.work for found in answers(apart)] == [
         "mnist_cnn, weak", "mnist_cnn, large",
     ]  # fmt: skip
-    (row,) = typed(HeadlineRow, headline.table(apart))
+    (row,) = to_rows(HeadlineRow, headline.table(apart))
     assert (row.work, row.badge) == ("", NOT_COMPARED)
     together = of_two_recipes(choose=(*POINT_AXES,))
     badge, found = answer(together)
@@ -188,7 +188,7 @@ def test_a_question_without_a_choice_has_no_headline_next_to_one_that_has() -> N
     for each in (made.comparison, made.runs):
         each.loc[each["nodes"] == 4, "recipe"] = "large"
     assert len(answers(made)) == 2
-    assert [row.work for row in typed(HeadlineRow, headline.table(made))] == ["mnist_cnn, weak"]
+    assert [row.work for row in to_rows(HeadlineRow, headline.table(made))] == ["mnist_cnn, weak"]
 
 
 def test_recipes_are_compared_by_any_goal_among_those_that_keep_the_quality() -> None:
@@ -244,7 +244,9 @@ def test_only_configurations_within_the_limits_are_recommended() -> None:
     assert nodes(found.leader) == [1] and badge == SUPPORTED and found.is_only
     (limit,) = headline.limit_texts(found)
     assert (limit.missed, limit.undecided, limit.nearest.row.nodes) == (2, 0, 2)
-    assert found.leader and value("cost_usd", found.leader.row) in text(made_with(made, limits))
+    assert found.leader and format_metric("cost_usd", found.leader.row) in text(
+        made_with(made, limits)
+    )
 
 
 @pytest.mark.parametrize("third_s", [30.0, 70.0])
@@ -277,7 +279,7 @@ def test_fewer_runs_than_show_that_limits_are_kept_support_nothing(runs: int, go
     badge, found = answer(made)
     assert nodes(found.leader) == [2] and (badge == SUPPORTED) == (runs == KEPT_RUNS)
     assert found.leader and found.leader.kept_runs == runs
-    assert f"{missed_at_most(runs):.0%}" in text(made)
+    assert f"{miss_rate_bound(runs):.0%}" in text(made)
     assert found.repeats == (None if runs == KEPT_RUNS else KEPT_RUNS)
 
 
@@ -335,7 +337,9 @@ def test_the_headline_has_the_nodes_the_ratio_its_interval_and_the_confidence() 
     made = study({("east", 1): around(30.0), ("east", 2): around(10.0)})
     page = headline.page(headline.table(made), made)
     numbers = re.findall(r"\d[\d.]*\b", page)
-    fastest = re.findall(r"[\d.]+", value("execution_time_s", answer(made)[1].compared[0].row))
+    fastest = re.findall(
+        r"[\d.]+", format_metric("execution_time_s", answer(made)[1].compared[0].row)
+    )
     (confidence,) = re.findall(r"\d+", f"{CONFIDENCE:.0%}")
     assert numbers == ["2", *fastest, "1", "3.00", "2.96", "3.04", confidence]
 

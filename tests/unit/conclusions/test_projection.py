@@ -34,7 +34,7 @@ from tfscaling.tables import comparison, data_warnings, display, runs_table, ste
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.row_values import is_known, point_of
 from tfscaling.tables.run_samples import read_samples
-from tfscaling.tables.table_files import rows_of
+from tfscaling.tables.table_files import row_dicts
 
 #: Of the whole training: 1,000 steps of 0.1 s after 20 s of start-up.
 STEPS, STEP_S, STARTUP_S = 1000, 0.1, 20.0
@@ -105,7 +105,7 @@ def test_a_run_of_the_whole_checks_the_projection(
     study, _ = study_of(tmp_path, paces, whole_s)
     table = projection.table(study)
     assert list(table.columns) == list(projection.COLUMNS)
-    (row,) = rows_of(table)
+    (row,) = row_dicts(table)
     assert (row["recipe"], row["whole_recipe"], row["check"]) == ("short", "whole", check)
     assert (row["projected_from_steps"], row["projected_to_steps"]) == (100, STEPS)
     assert row["execution_time_s"] == pytest.approx(WHOLE_S, rel=0.01)
@@ -118,14 +118,14 @@ def test_a_run_of_the_whole_checks_the_projection(
     if whole_s:
         assert row["whole_execution_time_s"] == pytest.approx(whole_s)
     assert len(projection.as_text(table).cells) == 1
-    drawn = projection.with_intervals(study.comparison, table)
+    drawn = projection.add_intervals(study.comparison, table)
     is_short = (drawn["recipe"] == "short") & (drawn["nodes"] == row["nodes"])
     (high,) = drawn.loc[is_short, "execution_time_s_high"]
     assert high == row["execution_time_s_high"] or not is_known(row["execution_time_s_high"])
     pd.testing.assert_frame_equal(drawn[~is_short], study.comparison[~is_short])
     choice, *_ = (c for c in answers_by_goal(study) if c.work.endswith("short"))
-    answer, *_ = rows_of(headline.table(study))
-    decided = decision.DecisionRow.of(choice)
+    answer, *_ = row_dicts(headline.table(study))
+    decided = decision.DecisionRow.from_answer(choice)
     if len(paces) > 2:
         assert choice.whole_run == (row["execution_time_s_low"], row["execution_time_s_high"])
         assert str(choice.whole_run) in decided.text and str(choice.whole_run) in answer["sure"]
@@ -148,7 +148,7 @@ def test_the_plan_knows_how_long_the_whole_takes_from_short_runs(tmp_path: Path)
 
 def test_a_run_of_another_training_checks_nothing(tmp_path: Path) -> None:
     study, _ = study_of(tmp_path, [1.0, 1.0], WHOLE_S, learning_rate=0.2)
-    (row,) = rows_of(projection.table(study))
+    (row,) = row_dicts(projection.table(study))
     assert (row["whole_recipe"], row["check"]) == (None, NOT_CHECKED)
 
 
@@ -165,16 +165,19 @@ def test_short_and_whole_runs_are_points_of_their_own_and_the_short_ones_are_mar
     assert not any(is_known(short[n]) for n in ("loss", "test_accuracy", "quality", "target"))
     assert is_known(whole["test_accuracy"]) and is_known(whole["target"])
     assert set(epochs["recipe"]) == {"whole"}
-    found = {warning.kind: warning for warning in data_warnings.find(study.comparison, study.runs)}
+    found = {
+        warning.kind: warning
+        for warning in data_warnings.find_warnings(study.comparison, study.runs)
+    }
     assert [point.recipe for point in found["projected"].points] == ["short"]
-    shown = comparison.as_text(study.comparison, "T", ["execution_time_s"])
+    shown = comparison.comparison_text_table(study.comparison, "T", ["execution_time_s"])
     assert shown.cells[display.PROJECTED].tolist()[0] == "100 of 1,000"
     assert shown.cells[display.PROJECTED].tolist()[2] == display.MISSING
-    choices = {(c.work, c.goal): decision.sentence(c) for c in answers_by_goal(study)}
+    choices = {(c.work, c.goal): decision.answer_sentence(c) for c in answers_by_goal(study)}
     assert "projected" in choices["mnist_cnn, short", "execution_time_s"]
     assert ("mnist_cnn, short", "quality") not in choices  # the same training on any nodes
     of_quality = answers_by_goal(replace(study, question=Question(goal="quality")))
-    assert any("not projected" in decision.sentence(c) for c in of_quality)
+    assert any("not projected" in decision.answer_sentence(c) for c in of_quality)
     assert "projected" not in choices["mnist_cnn, whole", "execution_time_s"]
     assert ("mnist_cnn, short", "time_to_target_s") not in choices
     assert "projected" in headline.with_warnings("", list(found.values()))
@@ -263,14 +266,16 @@ def test_the_error_of_the_projection_is_in_decisions_and_limits(tmp_path: Path) 
     errors = {each: each.projection_error(point, metric) for each in (sure, unsure)}
     assert errors[sure] < 1e-6 and errors[unsure] == pytest.approx(0.2)
     assert unsure.projection_error(point, "rank_memory_gb") == 0
-    variances = [each.estimates(metric, [point]).variance[0] for each in (sure, unsure)]
+    variances = [
+        each.estimate_configurations(metric, [point]).variance[0] for each in (sure, unsure)
+    ]
     assert variances[0] < 0.01**2 and variances[1] == pytest.approx(0.2**2, rel=0.01)
     kept = [
-        keeps_limit(each.measured(point, metric), limit, 0.025, error)
+        keeps_limit(each.values_in_unit(point, metric), limit, 0.025, error)
         for each, error in errors.items()
     ]
     assert kept == [True, False]
-    values = 100 * unsure.measured(point, metric)
+    values = 100 * unsure.values_in_unit(point, metric)
     # no number of runs makes it smaller
     assert not keeps_limit(values, limit, 0.025, 0.2)
     assert not count_beyond_limit([1.2 * value for value in values], limit, 0.025, 0.2)
@@ -286,9 +291,11 @@ def test_the_interval_holds_a_run_of_the_whole_in_95_of_100(runs: int) -> None:
         # the steps within a short run scatter, too
         times_s = startup_s + STEPS * STEP_S * (pace + numbers.normal(0, 0.01, runs + 1))
         whole_s = startup_s[-1] + STEPS * STEP_S * pace[-1]
-        found = projection.interval(times_s[:-1].tolist(), [STEPS * STEP_S * 0.01] * runs)
+        found = projection.projection_interval(
+            times_s[:-1].tolist(), [STEPS * STEP_S * 0.01] * runs
+        )
         assert found is not None
-        held += found.holds(whole_s)
+        held += found.contains(whole_s)
     assert held / 600 >= 0.93
 
 
@@ -334,8 +341,12 @@ def test_steps_that_change_are_projected_as_the_page_says(
             if projected.trend.is_over:
                 found.append((projected.phases.execution_time_s - 500, projected.error_s))
         ended += len(found) == 4
-        if interval := projection.interval(*map(list, zip(*found, strict=True))) if found else None:
-            held.append(interval.holds(whole_s))
+        if (
+            interval := projection.projection_interval(*map(list, zip(*found, strict=True)))
+            if found
+            else None
+        ):
+            held.append(interval.contains(whole_s))
             middle = float(np.median([time_s for time_s, _ in found]))
             assert middle == pytest.approx(whole_s, rel=0.06)
     low, high = refused
@@ -344,8 +355,8 @@ def test_steps_that_change_are_projected_as_the_page_says(
 
 
 def test_two_short_runs_have_no_interval_and_runs_that_agree_have_that_of_their_steps() -> None:
-    assert projection.interval([100.0, 101.0], [1.0, 1.0]) is None
-    alike = projection.interval([100.0] * 4, [2.0] * 4)
+    assert projection.projection_interval([100.0, 101.0], [1.0, 1.0]) is None
+    alike = projection.projection_interval([100.0] * 4, [2.0] * 4)
     assert alike is not None
     assert alike.low_s < 95 and alike.high_s > 105
 
@@ -405,7 +416,7 @@ def test_epochs_that_fall_support_no_claim_of_the_whole(
     found_projected = is_known(study.points[0]["execution_time_s"])
     assert is_projected in (found_projected, None), seed
     assert is_known(study.points[1]["execution_time_s"])
-    (found,) = study.samples.differences("execution_time_s", [(two, one)], 1)
+    (found,) = study.samples.compare_pairs("execution_time_s", [(two, one)], 1)
     assert found is None or found.support != "supported" or found.ratio < 1, seed
     warned = study.runs.loc[study.runs["nodes"] == 1, "warnings"]
     assert warned.str.contains("step time of the short run changed").all(), seed
@@ -419,13 +430,13 @@ def test_epochs_that_only_scatter_are_projected(tmp_path: Path) -> None:
         runs, epochs = int(dice.integers(2, 21)), int(dice.integers(2, 12))
         times_s = 50 * np.exp(0.05 * dice.standard_normal((runs, epochs)))
         blocks = [[StepBlock(steps=1, duration_s=float(s)) for s in own] for own in times_s]
-        refused += steady_epochs.steady_place(blocks) > 0
+        refused += steady_epochs.first_steady_block(blocks) > 0
     assert refused <= 12, seed
     flat = [StepBlock(steps=1, duration_s=50.0)] * 2
-    assert steady_epochs.steady_place([flat]) == steady_epochs.steady_place([]) == 0
+    assert steady_epochs.first_steady_block([flat]) == steady_epochs.first_steady_block([]) == 0
     falls = [StepBlock(steps=1, duration_s=s) for s in (60.0, 50.0)]
-    assert steady_epochs.steady_place([falls] * 3) == 1
-    assert steady_epochs.steady_place([falls, flat[:1]]) == 0
+    assert steady_epochs.first_steady_block([falls] * 3) == 1
+    assert steady_epochs.first_steady_block([falls, flat[:1]]) == 0
 
 
 def test_a_projected_time_has_one_interval_in_every_table(tmp_path: Path) -> None:
@@ -448,7 +459,7 @@ def test_a_projected_time_has_one_interval_in_every_table(tmp_path: Path) -> Non
     study = study_folder(tmp_path / "study", config, planned, runs=runs, epochs=epochs)
     write_tables.compare(study)
     write_tables.analyse(study)
-    (point,), (short,) = rows_of(study.read("comparison")), rows_of(study.read("projection"))
+    (point,), (short,) = row_dicts(study.read("comparison")), row_dicts(study.read("projection"))
     for name in ("execution_time_s", "node_hours"):
         for end in ("low", "high"):
             assert point[f"{name}_{end}"] == pytest.approx(short[f"{name}_{end}"]), seed

@@ -45,7 +45,7 @@ def write_csv(path: Path, *rows: dict[str, Any], columns: tuple[str, ...] = ()) 
 
 def test_rows_are_read_with_numbers_as_numbers(tmp_path: Path) -> None:
     rows = [published_row(), published_row(nodes=2, tasks_per_node="2+1")]
-    assert published_results.read(write_csv(tmp_path / "p.csv", *rows)) == [
+    assert published_results.read_published(write_csv(tmp_path / "p.csv", *rows)) == [
         published_result(),
         published_result(nodes=2, tasks_per_node="2+1"),
     ]
@@ -54,15 +54,15 @@ def test_rows_are_read_with_numbers_as_numbers(tmp_path: Path) -> None:
 def test_a_file_saved_by_a_spreadsheet_is_read(tmp_path: Path) -> None:
     path = write_csv(tmp_path / "p.csv", published_row())
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
-    assert published_results.read(path) == [published_result()]
+    assert published_results.read_published(path) == [published_result()]
 
 
 def test_a_missing_file_is_named_with_the_configuration_that_names_it(tmp_path: Path) -> None:
     path = str(tmp_path / "nowhere.csv")
     sources = [("config.yaml", {}), ("overlay.yaml", {"published": {"path": path}})]
-    message = refused(published_results.check, path, sources)
+    message = refused(published_results.check_file, path, sources)
     assert message.startswith(f'overlay.yaml: published.path: "{path}" ')
-    assert refused(published_results.read, path).startswith(f"{path}: ")
+    assert refused(published_results.read_published, path).startswith(f"{path}: ")
 
 
 def test_a_file_is_sought_in_the_current_folder_and_a_folder_is_no_file(
@@ -71,9 +71,9 @@ def test_a_file_is_sought_in_the_current_folder_and_a_folder_is_no_file(
     (tmp_path / "folder").mkdir()
     (elsewhere := tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(elsewhere)
-    missing = refused(published_results.check, "folder")
+    missing = refused(published_results.check_file, "folder")
     monkeypatch.chdir(tmp_path)
-    folder = refused(published_results.check, "folder")
+    folder = refused(published_results.check_file, "folder")
     assert str(elsewhere) in missing and str(tmp_path) not in folder
 
 
@@ -81,7 +81,7 @@ def test_a_file_is_sought_in_the_current_folder_and_a_folder_is_no_file(
 def test_a_missing_column_is_named(tmp_path: Path, missing: str) -> None:
     columns = tuple(name for name in published_results.COLUMNS if name != missing)
     path = write_csv(tmp_path / "p.csv", published_row(), columns=columns)
-    assert missing in refused(published_results.check, str(path))
+    assert missing in refused(published_results.check_file, str(path))
 
 
 @pytest.mark.parametrize(
@@ -96,14 +96,14 @@ def test_a_word_where_a_number_belongs_is_named_with_line_and_column(
 ) -> None:
     rows = [published_row(), published_row(nodes=2) | {column: value}]
     path = write_csv(tmp_path / "p.csv", *rows)
-    message = refused(published_results.check, str(path))
+    message = refused(published_results.check_file, str(path))
     assert message.startswith(f"{path}: line 3: {column}: {value!r} ")
 
 
 def test_the_same_point_twice_is_named_with_its_line_and_values(tmp_path: Path) -> None:
     rows = [published_row(), published_row(nodes=2), published_row(execution_time_s=1.0)]
     path = write_csv(tmp_path / "p.csv", *rows)
-    assert refused(published_results.check, str(path)).startswith(f"{path}: line 4: ")
+    assert refused(published_results.check_file, str(path)).startswith(f"{path}: line 4: ")
 
 
 def planned_of(*blocks: dict[str, Any], **platform: Any) -> Manifest:
@@ -205,8 +205,8 @@ def test_every_key_of_a_recipe_tells_trainings_apart_or_leaves_the_model_as_it_i
 def test_what_gives_another_model_is_another_training(change: dict[str, Any]) -> None:
     spec = planned_of({}).runs[0].spec
     changed = replace(spec, recipe=replace(spec.recipe, **change))
-    assert published_results.same_training(published_result(), spec, SYNCHRONOUS)
-    assert not published_results.same_training(published_result(), changed, SYNCHRONOUS)
+    assert published_results.trains_same_model(published_result(), spec, SYNCHRONOUS)
+    assert not published_results.trains_same_model(published_result(), changed, SYNCHRONOUS)
 
 
 #: Three runs of the same training; the tolerance widens their range.
@@ -260,15 +260,15 @@ def study(name: str) -> Manifest:
 
 
 def by_point() -> dict[PublishedPoint, PublishedResult]:
-    return {result.point: result for result in published_results.read(STUDY)}
+    return {result.point: result for result in published_results.read_published(STUDY)}
 
 
 def points_of(planned: Manifest) -> list[PublishedPoint]:
-    return [PublishedPoint.of(run.spec.point, planned.platforms) for run in planned.runs]
+    return [PublishedPoint.from_point(run.spec.point, planned.platforms) for run in planned.runs]
 
 
 def test_the_published_study_is_read() -> None:
-    results = published_results.read(STUDY)
+    results = published_results.read_published(STUDY)
     assert len(results) == 41
     assert {result.cloud for result in results} == {"gcp", "aws"}
     slowest = max(results, key=lambda result: result.execution_time_s)
@@ -289,15 +289,18 @@ def test_the_published_study_trains_as_was_published_and_the_virtual_one_does_le
     for name, same in {"published": True, "virtual": False}.items():
         planned = study(name)
         for run, point in zip(planned.runs, points_of(planned), strict=True):
-            assert published_results.same_training(results[point], run.spec, SYNCHRONOUS) is same
+            assert (
+                published_results.trains_same_model(results[point], run.spec, SYNCHRONOUS) is same
+            )
             assert run.spec.global_batch_size == results[point].global_batch_size
 
 
 def test_the_accuracy_study_trains_all_published_global_batches() -> None:
     specs = [run.spec for run in study("accuracy").runs]
-    for result in published_results.read(STUDY):
+    for result in published_results.read_published(STUDY):
         assert (
-            sum(published_results.same_training(result, spec, SYNCHRONOUS) for spec in specs) == 6
+            sum(published_results.trains_same_model(result, spec, SYNCHRONOUS) for spec in specs)
+            == 6
         )
 
 

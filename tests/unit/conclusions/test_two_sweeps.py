@@ -17,10 +17,10 @@ from measured import Times, around, measured
 from msgspec import structs
 from tfscaling.conclusions import two_sweeps
 from tfscaling.conclusions.evidence import Reference, Study
-from tfscaling.conclusions.two_sweeps import judge
+from tfscaling.conclusions.two_sweeps import judge_changes
 from tfscaling.stages import write_tables as stages
 from tfscaling.study.config_validation import ConfigError
-from tfscaling.tables.comparison import OTHER_WORK, comparison_table
+from tfscaling.tables.comparison import DIFFERENT_WORK, comparison_table
 
 USUAL: Times = {("east", nodes): around(40 / nodes) for nodes in (1, 2, 4)}
 
@@ -68,7 +68,7 @@ def test_other_work_is_not_compared(tmp_path: Path) -> None:
     )
     rows = against(replace(now, comparison=comparison), study_of(USUAL), tmp_path)
     assert verdicts(rows) == ["not compared"] * 3
-    assert all(row["reason"].startswith(OTHER_WORK) for row in rows)
+    assert all(row["reason"].startswith(DIFFERENT_WORK) for row in rows)
 
 
 def test_points_of_one_study_alone_are_rows(tmp_path: Path) -> None:
@@ -215,6 +215,6 @@ def test_pairs_drawn_from_two_real_sweeps_of_the_same_have_no_regression() -> No
     alarms = 0
     for _ in range(200):
         drawn = np.array([dice.sample(times, 12) for times in points.values()])
-        changes = judge(drawn[:, :6], drawn[:, 6:], 0.05)
+        changes = judge_changes(drawn[:, :6], drawn[:, 6:], 0.05)
         alarms += any(change.verdict == "slower" for change in changes)
     assert len(points) == 4 and alarms <= 10

@@ -12,7 +12,7 @@ import pytest
 from builders import SCRIPTS, manifest_of, study_folder
 from random_studies import random_config, write_runs
 from tfscaling.conclusions import projection
-from tfscaling.conclusions.answers.answer import answer
+from tfscaling.conclusions.answers.answer import answer_questions
 from tfscaling.conclusions.evidence import Study
 from tfscaling.stages import write_tables
 
@@ -30,7 +30,7 @@ def ways(study: Study) -> list[set[tuple[str, str]]]:
     """
     assert study.tasks
     assert study.run_rows
-    projection.intervals(study)
+    projection.projection_intervals(study)
     library, found = f"{SCRIPTS / 'tfscaling'}/", [set[tuple[str, str]]()]
 
     def enter(frame: FrameType, event: str, _: Any) -> None:
@@ -46,7 +46,7 @@ def ways(study: Study) -> list[set[tuple[str, str]]]:
     before = sys.getprofile()
     sys.setprofile(enter)
     try:
-        answer(study)
+        answer_questions(study)
     finally:
         sys.setprofile(before)
     return found

@@ -12,7 +12,7 @@ from tfscaling.conclusions import what_holds_back
 from tfscaling.conclusions.evidence import Study
 from tfscaling.tables.row_types import RunRow
 from tfscaling.tables.row_values import points_of
-from tfscaling.tables.table_files import typed
+from tfscaling.tables.table_files import to_rows
 
 #: Milliseconds of a step: input, computation, stragglers, communication.
 Parts = tuple[float, float, float, float]
@@ -73,7 +73,7 @@ def runs_of(*slow: tuple[int, float], **columns: Any) -> pd.DataFrame:
 
 
 def slow_ranks(runs: pd.DataFrame) -> list[Any]:
-    return [*what_holds_back.slow_ranks(typed(RunRow, runs), {*points_of(runs)})]
+    return [*what_holds_back.find_slow_ranks(to_rows(RunRow, runs), {*points_of(runs)})]
 
 
 def test_the_same_slow_rank_in_all_runs_is_named_with_its_host() -> None:

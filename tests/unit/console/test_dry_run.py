@@ -107,7 +107,7 @@ def test_changed_and_forced_runs_have_rows_of_their_own(tmp_path: Path) -> None:
 def test_the_sums_are_the_plans(tmp_path: Path) -> None:
     price = {"usd_per_node_hour": 2.5, "price_date": "2026-01-01", "price_source": "a list"}
     shown = Preview(tmp_path, 4, 3, **price)
-    total = costed_plan.total(costed_plan.make(shown.config, shown.manifest, tmp_path).runs)
+    total = costed_plan.sum_rows(costed_plan.make_plan(shown.config, shown.manifest, tmp_path).runs)
     (line,) = (line for line in shown.lines() if line.startswith("Estimate: "))
     assert f"${total.cost_usd:,.2f}" in line
     assert f" {total.node_hours:.3g} node-hours" in line

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import special_cases
 from tfscaling.estimation import estimates, intervals
-from tfscaling.estimation.estimates import estimate
+from tfscaling.estimation.estimates import estimate_locations
 from tfscaling.estimation.run_counts import is_closed
 from tfscaling.study.config_types import Limit
 
@@ -22,7 +22,7 @@ def logs(points: int, scatter: float = 0.05, runs: int = 6, seed: int = 1) -> np
 
 def test_without_disturbed_runs_the_location_is_about_the_mean_of_the_logarithms() -> None:
     y = logs(3, 0.01)
-    found = estimate(np.exp(y))
+    found = estimate_locations(np.exp(y))
     assert found.is_log
     assert found.location == pytest.approx(y.mean(axis=1), abs=0.005)
 
@@ -31,9 +31,9 @@ def test_without_disturbed_runs_the_location_is_about_the_mean_of_the_logarithms
 @pytest.mark.parametrize("disturbed", [3.0, 100.0, math.inf])
 def test_one_disturbed_run_moves_a_point_little(points: int, disturbed: float) -> None:
     values = np.exp(logs(points, 0.02))
-    before = estimate(values).location
+    before = estimate_locations(values).location
     values[0, 2] *= disturbed
-    found = estimate(values)
+    found = estimate_locations(values)
     assert abs(found.location[0] - before[0]) < 0.05
     assert found.variance[0] > 2 * found.variance[1]
 
@@ -42,29 +42,29 @@ def test_one_disturbed_run_moves_a_point_little(points: int, disturbed: float) -
 def test_a_point_with_a_run_that_did_not_end_is_never_shown_to_be_near(lost: int) -> None:
     values = np.array([[100.0, 101, 99, 100, 102, 98]] * 2) * [[1.0], [0.5]]
     values[1, :lost] = math.inf
-    found = estimate(values)
-    assert found.best == 1 and found.may_be_worse(0.05, [0, 1])[1] == math.inf
-    assert not found.is_worse(1, 0.05)[0]
+    found = estimate_locations(values)
+    assert found.best == 1 and found.disadvantage_bounds(0.05, [0, 1])[1] == math.inf
+    assert not found.shown_worse_than(1, 0.05)[0]
     # its other runs are slower, and those that did not end are no better
     values[1] *= 4
-    assert estimate(values).is_worse(0, 0.05)[1]
+    assert estimate_locations(values).shown_worse_than(0, 0.05)[1]
 
 
 def test_what_drifts_falls_on_all_points_alike() -> None:
     """Block k takes longer for all: that is no scatter of the points."""
     y, drift = logs(8, 0.01), 0.3 * np.arange(6)
-    still, drifting = estimate(np.exp(y)), estimate(np.exp(y + drift))
+    still, drifting = estimate_locations(np.exp(y)), estimate_locations(np.exp(y + drift))
     assert np.diff(drifting.location) == pytest.approx(np.diff(still.location), abs=0.003)
     assert drifting.variance == pytest.approx(still.variance, rel=0.3)
     # of three points the effect of a block is not known
-    assert estimate(np.exp((y + drift)[:3])).variance.min() > 100 * still.variance.max()
+    assert estimate_locations(np.exp((y + drift)[:3])).variance.min() > 100 * still.variance.max()
 
 
 def test_effects_of_blocks_do_not_make_the_scatter_look_small() -> None:
     """Of four points they take a good part of it, which the variance has to make good."""
     ratios = []
     for seed in range(200):
-        found = estimate(np.exp(logs(4, 0.1, seed=seed)))
+        found = estimate_locations(np.exp(logs(4, 0.1, seed=seed)))
         ratios.append(float(np.mean(found.variance)) / (0.1**2 / 6))
     assert 0.95 < float(np.mean(ratios)) < 1.35
 
@@ -72,35 +72,35 @@ def test_effects_of_blocks_do_not_make_the_scatter_look_small() -> None:
 def test_a_point_that_scatters_more_has_a_larger_error() -> None:
     y = logs(8, 0.01)
     y[0] = np.log(300) + (y[0] - np.log(300)) * 20
-    found = estimate(np.exp(y))
+    found = estimate_locations(np.exp(y))
     assert found.variance[0] > 5 * np.median(found.variance)
 
 
 def test_missing_runs_are_no_values() -> None:
     values = np.exp(logs(5, 0.02))
     values[0, 1] = math.nan
-    found = estimate(values)
+    found = estimate_locations(values)
     assert np.isfinite(found.location).all() and np.isfinite(found.variance).all()
     assert found.freedom[0] < found.freedom[1]
 
 
 def test_a_value_of_zero_has_no_logarithm() -> None:
     values = np.array([[0.0] * 6, [0.1] * 6, [0.1, 0.0, 0.1, 0.1, 0.1, 0.1]])
-    found = estimate(values)
+    found = estimate_locations(values)
     assert (found.is_log, found.unit) == (False, pytest.approx(0.1))
     assert found.location == pytest.approx([0, 1, 1], abs=0.2)
-    assert found.is_worse(0, 0.05).tolist() == [False, True, True]
+    assert found.shown_worse_than(0, 0.05).tolist() == [False, True, True]
     # the best is zero: nothing is a fraction worse than it
-    assert found.may_be_worse(0.05, [0, 1]).tolist() == [0, math.inf]
+    assert found.disadvantage_bounds(0.05, [0, 1]).tolist() == [0, math.inf]
 
 
 def test_the_bound_of_the_best_is_smaller_than_that_of_others() -> None:
     y = logs(3, 0.02) + np.array([0.0, 0.1, 0.5])[:, None]
-    found = estimate(np.exp(y))
-    bounds = found.may_be_worse(0.025, [0, 1, 2])
+    found = estimate_locations(np.exp(y))
+    bounds = found.disadvantage_bounds(0.025, [0, 1, 2])
     assert found.best == 0 and bounds[0] == 0
     assert math.expm1(0.1) < bounds[1] < bounds[2]
-    assert found.near(0.05) == [0] and found.near(0.2) == [0, 1]
+    assert found.near_best(0.05) == [0] and found.near_best(0.2) == [0, 1]
 
 
 @pytest.mark.parametrize(
@@ -147,15 +147,15 @@ def test_costs_without_a_price_are_exactly_zero(free: int, priced: int) -> None:
 
 def test_only_where_all_runs_cost_nothing_is_zero_exact() -> None:
     values = np.array([[0.0] * 6, [0.0] * 5 + [1.0], [2.0, 2.1, 1.9, 2.0, 2.1, 1.9], [0.0] * 6])
-    found = estimate(values, zeros_are_exact=True)
+    found = estimate_locations(values, zeros_are_exact=True)
     assert (found.variance > 0).tolist() == [False, True, True, False]
     assert found.location[[0, 3]].tolist() == [0, 0] and found.location[1] > 0
-    assert found.may_be_worse(0.05, [0, 3, 2]).tolist() == [0, 0, math.inf]
+    assert found.disadvantage_bounds(0.05, [0, 3, 2]).tolist() == [0, 0, math.inf]
     values[0, 1] = math.inf  # a run that diverged
-    found = estimate(values, zeros_are_exact=True)
-    assert found.may_be_worse(0.05, [0, 3]).tolist() == [math.inf, 0]
-    alike = estimate(values[[3, 3]], zeros_are_exact=True)
-    assert alike.chance(0, 1) == 1 and alike.may_be_worse(0.05, [0, 1]).tolist() == [0, 0]
+    found = estimate_locations(values, zeros_are_exact=True)
+    assert found.disadvantage_bounds(0.05, [0, 3]).tolist() == [math.inf, 0]
+    alike = estimate_locations(values[[3, 3]], zeros_are_exact=True)
+    assert alike.p_value(0, 1) == 1 and alike.disadvantage_bounds(0.05, [0, 1]).tolist() == [0, 0]
 
 
 def test_values_of_which_none_is_known_have_no_effect() -> None:
@@ -185,5 +185,5 @@ def test_a_quarter_of_slow_runs_is_a_second_mode_and_so_is_a_fast_one(
     assert moved == pytest.approx(math.log(1.5) * (slow + fast) / runs, abs=0.01) or not has_mode
     assert moved < 0.02 or has_mode
     # a mode in few runs may be the usual one
-    found = estimate(np.exp(y))
+    found = estimate_locations(np.exp(y))
     assert (found.low < found.high).tolist() == [has_mode and runs <= 4, False, False]

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import math
+import random
+from statistics import median
 
 import pytest
 from measured import around, measured
-from tfscaling.estimation.intervals import ratio_interval
+from tfscaling.estimation.intervals import CONFIDENCE, ratio_interval
 from tfscaling.estimation.samples import (
     INCONCLUSIVE,
     NOT_MEASURED,
     SUPPORTED,
     TOO_FEW,
     Difference,
-    weakest,
+    weakest_support,
 )
 from tfscaling.page.plot_quality import pareto_set
 from tfscaling.tables.row_values import point_of
 from tfscaling.tables.run_samples import read_samples
+
+TIME = "execution_time_s"
 
 
 def compared(
@@ -29,7 +33,7 @@ def compared(
     """How much worse the second of two points is."""
     comparison, runs, _ = measured(times, accuracies)
     one, two = (point_of(row) for row in comparison.to_dict("records"))
-    (found,) = read_samples(runs).differences(metric, [(one, two)], comparisons)
+    (found,) = read_samples(runs).compare_pairs(metric, [(one, two)], comparisons)
     return found
 
 
@@ -88,11 +92,11 @@ def test_a_run_that_diverged_counts_as_one_that_never_ended() -> None:
     gone = (runs["nodes"] == 2) & (runs["repeat"] > 4)
     runs.loc[gone, ["status", "execution_time_s"]] = "diverged", None
     samples = read_samples(runs)
-    assert len(samples.values(two, "execution_time_s")) == 4
-    assert samples.has_enough("execution_time_s", two)
-    found = samples.estimates("execution_time_s", [one, two])
+    assert len(samples.cost_values(two, "execution_time_s")) == 4
+    assert samples.has_enough_runs("execution_time_s", two)
+    found = samples.estimate_configurations("execution_time_s", [one, two])
     assert found.high[1] == math.inf and found.variance[1] > found.variance[0]
-    (difference,) = samples.differences("execution_time_s", [(one, two)], 1)
+    (difference,) = samples.compare_pairs("execution_time_s", [(one, two)], 1)
     assert difference is not None and difference.support == INCONCLUSIVE
 
 
@@ -107,6 +111,30 @@ def test_what_the_table_shows_as_open_is_not_supported() -> None:
     assert found.interval[0] <= tables[0] and tables[1] <= found.interval[1]
 
 
+@pytest.mark.parametrize("comparisons", [1, 3, 20])
+def test_an_interval_spans_the_estimates_and_the_resampled_medians(
+    comparisons: int, dice: random.Random
+) -> None:
+    """Page and documents describe it as the union of both intervals and the ratio."""
+    own, other = (
+        [level * math.exp(dice.gauss(0, dice.uniform(0.01, 0.3))) for _ in range(runs)]
+        for level, runs in ((10.0, dice.randint(6, 12)), (dice.uniform(8, 14), 6))
+    )
+    comparison, runs, _ = measured({("east", 1): own, ("east", 2): other})
+    points = [point_of(row) for row in comparison.to_dict("records")]
+    samples = read_samples(runs)
+    tail = (1 - CONFIDENCE) / 2 / comparisons
+    low, high = samples.estimate_configurations(TIME, points).difference_interval(0, 1, tail)
+    resampled = ratio_interval(other, own)
+    assert resampled is not None
+    ends = [math.exp(low), math.exp(high), *resampled, median(other) / median(own)]
+    backwards = ratio_interval(own, other)
+    assert backwards is not None
+    ends += [1 / end for end in backwards]
+    (found,) = samples.compare_pairs(TIME, [(points[0], points[1])], comparisons)
+    assert found is not None and found.interval == pytest.approx((min(ends), max(ends)))
+
+
 @pytest.mark.parametrize(
     ("supports", "expected"),
     [
@@ -117,7 +145,7 @@ def test_what_the_table_shows_as_open_is_not_supported() -> None:
     ],
 )
 def test_a_chain_is_as_strong_as_its_weakest_link(supports: list[str], expected: str) -> None:
-    assert weakest(supports) == expected
+    assert weakest_support(supports) == expected
 
 
 @pytest.mark.parametrize(

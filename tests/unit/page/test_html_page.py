@@ -14,7 +14,7 @@ from tfscaling.conclusions.findings import TOPICS
 from tfscaling.page import html_page
 from tfscaling.page.html_page import Table
 from tfscaling.tables.data_warnings import LIMITED, SERIOUS, DataWarning
-from tfscaling.tables.display import Number, TextTable
+from tfscaling.tables.display import FormattedNumber, TextTable
 
 
 def test_choices_and_findings_are_grouped_by_task_and_topic() -> None:
@@ -99,8 +99,8 @@ def choices(table: Table) -> list[str]:
 
 
 def test_a_column_of_numbers_sorts_by_them_and_missing_ones_have_none() -> None:
-    numbers = [Number("9.5 (9–10)", 9.51), "–", Number("10.5", 10.5)]
-    alone = ["–", Number("0.5", 0.512), Number("-2", -2.0)]
+    numbers = [FormattedNumber("9.5 (9–10)", 9.51), "–", FormattedNumber("10.5", 10.5)]
+    alone = ["–", FormattedNumber("0.5", 0.512), FormattedNumber("-2", -2.0)]
     table = table_of(accuracy=numbers, loss=alone, hosts=["1node", "node2", "–"])
     assert [column.is_number for column in table.columns] == [True, True, False]
     assert [column.is_ordered for column in table.columns] == [True, False, False]
@@ -158,3 +158,11 @@ def test_published_values_stand_beside_the_measured_ones_with_verdicts() -> None
     assert table.cells["accuracy_verdict"].tolist() == ["outside", "not measured"]
     assert table.cells["runs"].tolist() == ["2", "0"]
     assert "source a paper" in table.above
+
+
+@pytest.mark.parametrize(("words", "is_in_badge"), [(5, True), (30, False)])
+def test_a_long_explanation_is_a_sentence_below_the_badge(words: int, is_in_badge: bool) -> None:
+    sure = f"Because {'so ' * words}few."
+    row = {"work": None, "text": "Use 1 node.", "sure": sure, "badge": "supported"}
+    (shown,) = html_page.headlines(pd.DataFrame([row]))
+    assert ("few" in shown.badge) == is_in_badge and (shown.more == sure) != is_in_badge

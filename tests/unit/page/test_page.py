@@ -28,7 +28,7 @@ from report_inputs import (
     results,
     study,
 )
-from tfscaling.conclusions.base import CONCLUSIONS, Conclusion, Parts
+from tfscaling.conclusions.base import CONCLUSIONS, Conclusion, ConclusionFunctions
 from tfscaling.page.html_page import BY_FORMULAE, Plot, render
 from tfscaling.page.plot_registry import PLOTS
 from tfscaling.record.metrics import METRICS, meanings
@@ -226,9 +226,9 @@ def test_a_new_conclusion_is_a_section_with_title_caption_and_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def as_text(table: pd.DataFrame) -> TextTable:
-        return TextTable.of("Another title", ["what"], [[text] for text in table["what"]])
+        return TextTable.from_rows("Another title", ["what"], [[text] for text in table["what"]])
 
-    parts = Parts(["what"], lambda _: pd.DataFrame(), as_text)
+    parts = ConclusionFunctions(["what"], lambda _: pd.DataFrame(), as_text)
     new = Conclusion("Queues & waits", "How long <runs> wait.", lambda: parts)
     monkeypatch.setitem(CONCLUSIONS, "queues", new)
     tables = {**CONCLUDED, "queues": pd.DataFrame({"what": ["an hour"]})}
@@ -274,7 +274,7 @@ def test_the_program_writes_the_page(tmp_path: Path) -> None:
     tables = {"runs": made.runs, "comparison": made.comparison, **shown.conclusions}
     tables["epochs"] = pd.DataFrame(columns=list(columns(EpochRow)))
     study_of_page = study_folder(tmp_path / "results", config, made.planned, **tables)
-    data_warnings.write(study_of_page.details / "warnings.json", shown.warnings)
+    data_warnings.write_warnings(study_of_page.details / "warnings.json", shown.warnings)
     (tmp_path / "results/partial").mkdir()
     write_page.page(study_of_page)
     output = tmp_path / "results" / "report.html"

@@ -35,7 +35,7 @@ def write_tables(folder: Path, times: dict[int, float], **block: Any) -> tuple[P
     paths = tuple(folder / name for name in FILES)
     table.to_csv(paths[0], index=False)
     epochs.to_csv(paths[1], index=False)
-    data_warnings.write(paths[2], data_warnings.find(table, runs))
+    data_warnings.write_warnings(paths[2], data_warnings.find_warnings(table, runs))
     return paths
 
 
@@ -44,7 +44,9 @@ def tables_in(paths: tuple[Path, ...]) -> Tables:
     published.write_text("\n")
     comparison, epochs, warnings = paths
     read = [table_files.read_table(path) for path in (comparison, epochs, published)]
-    return Tables(read[0], read[1], read[2], data_warnings.footnotes(data_warnings.read(warnings)))
+    return Tables(
+        read[0], read[1], read[2], data_warnings.footnotes(data_warnings.read_warnings(warnings))
+    )
 
 
 def draw(tables: Tables, shown: Mapping[Path, str]) -> None:
@@ -88,7 +90,10 @@ def test_the_stage_draws_the_plots_of_the_configuration_with_their_titles(tmp_pa
     comparison, epochs, warnings = write_tables(tmp_path, TIMES)
     shutil.copy(comparison, study.folder)
     shutil.copy(epochs, study.details)
-    drawn = {plot.name: plot.svg for plot in write_page.plots(study, data_warnings.read(warnings))}
+    drawn = {
+        plot.name: plot.svg
+        for plot in write_page.plots(study, data_warnings.read_warnings(warnings))
+    }
     assert sorted(drawn) == ["epochs", "speedup"]
     assert ">Mine &amp; yours</text>" in drawn["speedup"]
     draw(tables_in((comparison, epochs, warnings)), {tmp_path / "speedup.svg": "Mine & yours"})

@@ -124,7 +124,7 @@ def test_the_estimate_is_the_median_wall_time_of_the_points_valid_runs(tmp_path:
 
 
 def walls_s(spec: RunSpec, runs_dir: Path) -> list[float]:
-    return [each.phases.wall_time_s for each in run_durations.records_of(spec, runs_dir)]
+    return [each.phases.wall_time_s for each in run_durations.find_valid_records(spec, runs_dir)]
 
 
 def test_the_wall_time_is_every_phase_but_queue_boot_and_execution_time_which_overlaps(
@@ -214,7 +214,7 @@ def test_dollars_need_the_price_of_every_platform_with_runs_to_do(tmp_path: Path
 
 def page(config: Config, folder: Path, executor: str = "slurm") -> str:
     made = plan_of(config, folder)
-    rows = costed_plan.submitted(made.rows, config, described(executor))
+    rows = costed_plan.add_submission(made.rows, config, described(executor))
     return script.markdown(made, rows, config)
 
 
@@ -273,7 +273,7 @@ def test_an_allocation_has_the_nodes_of_the_largest_run_and_the_time_of_all(tmp_
 def test_what_slurm_refuses_comes_first_and_is_in_no_sum(tmp_path: Path) -> None:
     config = config_of(repeats=2, **PRICE)
     made = plan_of(config, tmp_path)
-    one, two, excluded = costed_plan.submitted(made.rows, config, described())
+    one, two, excluded = costed_plan.add_submission(made.rows, config, described())
     refused = replace(two, starts=costed_plan.REFUSED, slurm="no node has it")
     text = script.markdown(made, [one, refused, excluded], config)
     before, _, after = text.partition("# Plan of the runs")
@@ -327,9 +327,9 @@ def test_a_search_costs_less_than_the_full_grid_and_needs_no_runs_of_points_that
 ) -> None:
     config = searched.config_of({})
     planned = manifest_of(config)
-    before = costed_plan.make(config, planned, tmp_path)
+    before = costed_plan.make_plan(config, planned, tmp_path)
     needed = [row for row in before.runs if row.feasibility == costed_plan.IF_NEEDED]
-    runs = [costed_plan.total(rows).runs for rows in (before.runs, needed)]
+    runs = [costed_plan.sum_rows(rows).runs for rows in (before.runs, needed)]
     assert runs == [6 * 20, 6 * 19]
     cost = before.searches[0].costs
     runs = [cost[kind].runs for kind in ("made", "least", "most", "full grid")]
@@ -340,12 +340,12 @@ def test_a_search_costs_less_than_the_full_grid_and_needs_no_runs_of_points_that
     assert cost["full grid"].cost_usd == pytest.approx(6 * cost["least"].cost_usd)
 
     searched.runs_of(planned, tmp_path, lambda run: run.spec.repeat <= 1)
-    cost = costed_plan.make(config, planned, tmp_path).searches[0].costs
+    cost = costed_plan.make_plan(config, planned, tmp_path).searches[0].costs
     assert [cost["made"].runs, cost["least"].runs] == [6, 9]
     assert cost["least"].runs <= cost["expected"].runs < cost["most"].runs <= 120
 
     searched.runs_of(planned, tmp_path)
-    done = costed_plan.make(config, planned, tmp_path)
+    done = costed_plan.make_plan(config, planned, tmp_path)
     assert done.runs == [] and done.finished == 32
     cost = done.searches[0].costs
     assert cost["made"] == cost["least"] == cost["expected"] == cost["most"]
@@ -356,12 +356,12 @@ def test_a_search_costs_less_than_the_full_grid_and_needs_no_runs_of_points_that
 def test_a_budget_holds_the_expected_runs_of_a_search(tmp_path: Path) -> None:
     config = searched.config_of({})
     planned = manifest_of(config)
-    cost = costed_plan.make(config, planned, tmp_path).searches[0].costs
+    cost = costed_plan.make_plan(config, planned, tmp_path).searches[0].costs
     expected, most = cost["expected"].node_hours, cost["most"].node_hours
     assert expected < 0.9 * most
     for share, is_allowed in ((0.99, False), (1.01, True)):
         asked = replace(config, budget=Budget(node_hours=share * expected))
-        reason = budget.refusal(asked, planned, tmp_path)
+        reason = budget.find_refusal(asked, planned, tmp_path)
         assert (reason is None) == is_allowed
         assert is_allowed or "expected" in str(reason)
 
@@ -383,7 +383,7 @@ def test_a_budget_counts_what_a_search_still_needs_on_the_chosen_cluster(
     raw["recipes"]["alone"] = {**raw["recipes"]["weak"], "epochs": 3}
     config = config_validation.validate({**raw, "cluster": chosen})
     planned = manifest_of(config)
-    made = costed_plan.make(config, planned, tmp_path)
+    made = costed_plan.make_plan(config, planned, tmp_path)
     (search,) = made.searches
     platforms_chosen = 2 if chosen is None else 1
     alone_hours = platforms_chosen * 6.0
@@ -418,5 +418,5 @@ def test_recipes_that_train_more_on_more_nodes_are_named(
         costed_plan.PlanRow(**point, devices="CPU", feasibility="runs", reason="")
         for point in points
     ]
-    assert costed_plan.of_other_work(rows, recipes) == named
-    assert costed_plan.of_other_work(rows[:1], recipes) == []
+    assert costed_plan.recipes_with_different_work(rows, recipes) == named
+    assert costed_plan.recipes_with_different_work(rows[:1], recipes) == []

@@ -89,9 +89,9 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.chdir(tmp_path)
     Path("nets.py").write_text(MODELS)
     Path("parts.py").write_text(DATA)
-    user_code._definition.cache_clear()
+    user_code._find_definition.cache_clear()
     yield
-    user_code._definition.cache_clear()
+    user_code._find_definition.cache_clear()
 
 
 def specs(*models: str, **recipe: Any) -> list[RunSpec]:
@@ -124,7 +124,7 @@ def test_models_that_would_fail_in_every_run_are_named_with_the_cause(
     }
     for text, (model, cause) in zip(wrong, causes.items(), strict=True):
         assert text.startswith(f"  {model} with recipe weak: ") and cause in text
-    assert "Traceback" in (RESULTS / local_checks.LOG).read_text()
+    assert "Traceback" in (RESULTS / local_checks.MODEL_CHECK_LOG).read_text()
     (warning,) = [line for line in capsys.readouterr().err.splitlines() if "halves" in line]
     assert warning.startswith("warning: nets:weighed with recipe weak: ")
 

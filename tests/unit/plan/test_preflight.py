@@ -26,7 +26,9 @@ def point(**axes: Any) -> Point:
 
 
 def request_of(asked: Point | None = None, **platform: Any) -> Request:
-    (found,) = preflight.requests([asked or point()], config_of(**platform), described()).values()
+    (found,) = preflight.make_requests(
+        [asked or point()], config_of(**platform), described()
+    ).values()
     return found
 
 
@@ -42,7 +44,7 @@ def test_the_question_is_the_line_without_what_names_the_job() -> None:
 
 def test_points_that_ask_for_the_same_are_one_question() -> None:
     points = [point(model="a"), point(model="b"), point(nodes=1)]
-    assert len(set(preflight.requests(points, config_of(), described()).values())) == 2
+    assert len(set(preflight.make_requests(points, config_of(), described()).values())) == 2
 
 
 def test_a_start_is_told_as_a_person_would() -> None:
@@ -96,7 +98,7 @@ def test_limits_that_sbatch_accepts_and_no_job_meets(
     settings: dict[str, str], platform: dict[str, Any], reason: str, slurm: Path
 ) -> None:
     program(slurm, "sacctmgr", OLD_SLURM)
-    found = preflight.problem(request_of(**platform), [partition_of(**settings)])
+    found = preflight.find_limit_problem(request_of(**platform), [partition_of(**settings)])
     assert found.partition(":")[0] == reason
 
 
@@ -122,7 +124,7 @@ def test_an_account_has_the_rights_of_those_above_it(
     sacctmgr: str, settings: dict[str, str], is_refused: bool, slurm: Path
 ) -> None:
     program(slurm, "sacctmgr", sacctmgr)
-    found = preflight.problem(request_of(account="Laser"), [partition_of(**settings)])
+    found = preflight.find_limit_problem(request_of(account="Laser"), [partition_of(**settings)])
     assert found.startswith("AccountNotAllowed") == is_refused
 
 
@@ -137,9 +139,9 @@ def test_a_partition_that_is_down_starts_nothing_at_once() -> None:
 def test_one_of_several_partitions_is_enough() -> None:
     short, long = (partition_of(PartitionName=n, MaxTime=t) for n, t in
                    (("short", "00:10:00"), ("long", "UNLIMITED")))  # fmt: skip
-    assert preflight.problem(request_of(partition="short"), [short, long])
-    assert not preflight.problem(request_of(partition="short,long"), [short, long])
-    assert not preflight.problem(request_of(partition="unknown"), [short, long])
+    assert preflight.find_limit_problem(request_of(partition="short"), [short, long])
+    assert not preflight.find_limit_problem(request_of(partition="short,long"), [short, long])
+    assert not preflight.find_limit_problem(request_of(partition="unknown"), [short, long])
 
 
 # --- without Slurm ---
@@ -165,7 +167,7 @@ def test_without_a_controller_no_point_is_blamed(
     monkeypatch.setattr(preflight, "PAUSES_S", (0.01, 0.02))
     program(slurm, "sbatch", f"echo x >>{slurm}/asked; echo '{words}' >&2\nexit 1")
     (slurm / "said").touch()
-    refusal = preflight.refusal([point(), point(nodes=1)], config_of(), described())
+    refusal = preflight.find_refusal([point(), point(nodes=1)], config_of(), described())
     assert refusal.startswith("Slurm does not answer: ")
     assert words.rpartition(": ")[2] in refusal and "nodes" not in refusal
     assert (slurm / "asked").read_text().split().count("x") == 3  # asked again after a pause
@@ -178,15 +180,15 @@ def test_a_busy_controller_is_asked_again(slurm: Path, monkeypatch: pytest.Monke
         f"[ -e {slurm}/once ] && exit 0; : >{slurm}/once; echo Socket timed out >&2; exit 1",
     )  # fmt: skip
     (slurm / "said").touch()
-    assert preflight.refusal([point()], config_of(), described()) == ""
+    assert preflight.find_refusal([point()], config_of(), described()) == ""
 
 
 def test_the_sites_limit_of_jobs_is_no_refusal(slurm: Path, tmp_path: Path) -> None:
     program(slurm, "sbatch", f"echo 'sbatch: error: {SITE}' >&2\nexit 1")
     (slurm / "said").touch()
-    assert preflight.refusal([point()], config_of(), described()) == ""
+    assert preflight.find_refusal([point()], config_of(), described()) == ""
     rows = plan_of(config_of(), tmp_path / "runs").rows
-    rows = preflight.added(rows, config_of(), described())
+    rows = preflight.add_test_results(rows, config_of(), described())
     assert {row.starts for row in rows if row.runs} == {"waits"}
     assert all(SITE in (row.slurm or "") for row in rows if row.runs)
 
@@ -198,7 +200,7 @@ def test_a_refusal_names_options_from_the_environment(
     monkeypatch.setenv(variable, "x:1")
     program(slurm, "sbatch", "echo allocation failure: no such node >&2\nexit 1")
     (slurm / "said").touch()
-    assert f"{variable}=x:1" in preflight.refusal([point()], config_of(), described())
+    assert f"{variable}=x:1" in preflight.find_refusal([point()], config_of(), described())
 
 
 @pytest.mark.parametrize("value", ["relative", "%H:%M", "standard"])
@@ -212,7 +214,7 @@ def test_a_start_is_read_whatever_format_the_user_prefers(
         'echo "sbatch: Job 1 to start at $at using 4 processors" >&2',
     )  # fmt: skip
     (slurm / "said").touch()
-    (answer,) = preflight.ask([request_of()]).values()
+    (answer,) = preflight.test_requests([request_of()]).values()
     assert answer.start == datetime.datetime(2026, 11, 22, 12, 42, 23)
 
 
@@ -223,10 +225,10 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         program(tmp_path, name, f"echo {name} >>{tmp_path}/asked\n{script} <{tmp_path}/said")
     (tmp_path / "which").symlink_to(shutil.which("which") or "")  # which the plugin calls
     monkeypatch.setenv("PATH", str(tmp_path))
-    for answer in (preflight.silence, preflight.accounts_above):
+    for answer in (preflight.controller_problem, preflight.parent_accounts):
         answer.cache_clear()
     yield tmp_path
-    for answer in (preflight.silence, preflight.accounts_above):
+    for answer in (preflight.controller_problem, preflight.parent_accounts):
         answer.cache_clear()
 
 
@@ -234,9 +236,9 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def test_a_silent_controller_is_asked_once(backup: str, slurm: Path) -> None:
     lines = ["Slurmctld(primary) at one is DOWN", f"Slurmctld(backup) at two is {backup}"]
     (slurm / "said").write_text("\n".join([*lines, ""]))
-    refusal = preflight.refusal([point()], config_of(), described())
+    refusal = preflight.find_refusal([point()], config_of(), described())
     assert refusal.startswith("Slurm does not answer: ") is (backup == "DOWN")
     commands = (slurm / "asked").read_text().split()
     assert commands.count("scontrol") == 1 or backup == "UP"
     assert ("sbatch" in commands) is (backup == "UP")
-    assert preflight.refusal([], config_of(), described()) == ""
+    assert preflight.find_refusal([], config_of(), described()) == ""

@@ -60,14 +60,17 @@ def test_jobs_that_still_wait_raise_the_bound() -> None:
     now_s = jobs[-1, 0] + 86_400
     waiting = jobs.copy()
     waiting[-60:, 1] = np.inf
-    bounds_s = [queue_waits.bound_s(each, now_s) for each in (jobs, jobs[:-60], waiting)]
+    bounds_s = [queue_waits.wait_bound_s(each, now_s) for each in (jobs, jobs[:-60], waiting)]
     assert bounds_s[2] > 2 * max(bounds_s[:2])
 
 
 def test_too_few_similar_jobs_are_unknown() -> None:
     jobs = made(1, 0)
-    assert queue_waits.bound_s(queue_waits.similar(jobs, 1000, 60), jobs[-1, 0]) is None
-    assert queue_waits.bound_s(queue_waits.read([]), 0.0) is None
+    assert (
+        queue_waits.wait_bound_s(queue_waits.select_similar_jobs(jobs, 1000, 60), jobs[-1, 0])
+        is None
+    )
+    assert queue_waits.wait_bound_s(queue_waits.parse_jobs([]), 0.0) is None
 
 
 def test_held_jobs_are_no_waits_and_cancelled_ones_waited_until_their_end() -> None:
@@ -80,7 +83,7 @@ def test_held_jobs_are_no_waits_and_cancelled_ones_waited_until_their_end() -> N
         "Unknown|Unknown|1|30|PENDING|Unknown",
         "Unknown|None|1|30|CANCELLED by 0|Unknown",
     ]
-    jobs = queue_waits.read(line.split("|") for line in lines)
+    jobs = queue_waits.parse_jobs(line.split("|") for line in lines)
     assert (jobs[:, 1] - jobs[:, 0]).tolist() == [600, 60, np.inf, np.inf]
     assert (jobs[:, 4] - jobs[:, 0]).tolist() == [np.inf] * 3 + [1200]
     assert jobs[:, 2:4].tolist() == [[2, 30], [2, 30], [4, np.inf], [1, 30]]
@@ -107,7 +110,7 @@ def test_where_no_job_starts_any_more_those_that_wait_raise_the_bound() -> None:
     now_s = jobs[-1, 0] + 86_400
     stopped = jobs.copy()
     stopped[-40:, 1] = np.inf
-    assert queue_waits.bound_s(stopped, now_s) > 2 * queue_waits.bound_s(jobs, now_s)
+    assert queue_waits.wait_bound_s(stopped, now_s) > 2 * queue_waits.wait_bound_s(jobs, now_s)
 
 
 @pytest.mark.parametrize("partition", ["cpu", None])
@@ -137,7 +140,9 @@ def test_rows_with_runs_that_slurm_would_start_get_the_bound_of_their_partition(
     rows = {row.nodes: row for row in plan_of(config, tmp_path / "runs").rows}
     rows[4] = replace(rows[4], starts=costed_plan.REFUSED)
     assert {nodes for nodes, row in rows.items() if not row.runs} == {99}
-    found = {row.nodes: row for row in queue_waits.added(rows.values(), config, described())}
+    found = {
+        row.nodes: row for row in queue_waits.add_wait_bounds(rows.values(), config, described())
+    }
     assert {n: replace(row, wait_bound_s=None) for n, row in found.items()} == rows
     bounds_s = {nodes: row.wait_bound_s for nodes, row in found.items()}
     one_s, eight_s = bounds_s[1] or 0, bounds_s[8] or 0

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from builders import manifest_of, valid_config, write_failure
-from tfscaling.plan.retries import SlurmSweep, given_up, is_permanent
+from tfscaling.plan.retries import SlurmSweep, find_given_up_runs, is_permanent
 from tfscaling.record.attempts import ATTEMPTS_MAX, Cause, Kind, UserLine
 from tfscaling.record.run_record import FAILURE
 
@@ -117,6 +117,6 @@ def test_a_run_is_given_up_after_so_many_failures_of_its_own(
         shutil.copy(folder / FAILURE, folder / f"attempt={number}")
     search = SimpleNamespace(with_shorts=[RUN.spec.point])
     planned: Any = SimpleNamespace(searches=[search], runs=[RUN])
-    assert given_up(planned, tmp_path) == ({RUN.spec.path} if is_out else set())
+    assert find_given_up_runs(planned, tmp_path) == ({RUN.spec.path} if is_out else set())
     (folder / "run.json").touch()
-    assert given_up(planned, tmp_path) == set()
+    assert find_given_up_runs(planned, tmp_path) == set()

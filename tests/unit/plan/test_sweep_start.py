@@ -17,7 +17,7 @@ from snakemake_interface_common.exceptions import WorkflowError
 from submitted import DEFAULTS, config_of
 from tfscaling.plan import local_checks, preflight
 from tfscaling.plan.retries import SlurmSweep
-from tfscaling.plan.sweep_start import MISSING, SweepStart
+from tfscaling.plan.sweep_start import PLUGIN_ADVICE, SweepStart
 from tfscaling.snakemake_adapter.sweep_jobs import SweepJobs
 from tfscaling.study.config_types import Config
 
@@ -53,7 +53,7 @@ def begin(slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
     """Begins a sweep with this executor, as Snakemake describes it; Slurm takes all jobs."""
     monkeypatch.chdir(tmp_path)
     slurm.answer("sbatch", "exit 0")
-    for asked in (preflight.silence, preflight.accounts_above):
+    for asked in (preflight.controller_problem, preflight.parent_accounts):
         asked.cache_clear()
 
     def make(
@@ -85,7 +85,7 @@ def begin(slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
         return Outcome(SweepStart(config, manifest, (), swept, "train"), followed)
 
     yield make
-    for asked in (preflight.silence, preflight.accounts_above):
+    for asked in (preflight.controller_problem, preflight.parent_accounts):
         asked.cache_clear()
 
 
@@ -99,7 +99,7 @@ def test_the_projects_executors_follow_the_runs_to_do(
     assert isinstance(sweep, SlurmSweep) and workdir == str(tmp_path)
 
 
-@pytest.mark.parametrize(("executor", "warnings"), [("slurm", [MISSING]), ("local", [])])
+@pytest.mark.parametrize(("executor", "warnings"), [("slurm", [PLUGIN_ADVICE]), ("local", [])])
 def test_snakemakes_own_executor_of_slurm_is_a_warning(
     executor: str, warnings: list[str], begin: Begin
 ) -> None:

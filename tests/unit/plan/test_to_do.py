@@ -82,7 +82,7 @@ def planned_by(*changes: Any) -> set[str]:
     """The folders of the runs that the plan has, which are those to do."""
     config = valid_config(*CONFIG, *changes)
     manifest = manifest_of(config)
-    plan = costed_plan.make(config, manifest, RUNS)
+    plan = costed_plan.make_plan(config, manifest, RUNS)
     due = RunsToDo(config, manifest.runs, RUNS).paths
     assert sum(row.runs or 0 for row in plan.runs) == len(due)
     return {*due}
@@ -99,7 +99,7 @@ def test_changed_parameters_are_new_runs_and_changed_back_nothing_is_to_do(
     assert planned_by(other) == made
     assert to_do().paths == frozenset() == planned_by()
     config = valid_config(*CONFIG, other)
-    rows = costed_plan.make(config, manifest_of(config), RUNS).runs
+    rows = costed_plan.make_plan(config, manifest_of(config), RUNS).runs
     before = runs[0].spec.recipe.epochs
     assert all(row.reason.endswith(f"epochs: {before}, now {epochs}") for row in rows)
 
@@ -269,7 +269,7 @@ def test_a_broken_record_is_restored_from_its_attempt_or_named(
     (named,) = start.unreadable.values()
     assert str(record_path(other)) in named
     config = valid_config(*CONFIG)
-    assert costed_plan.make(config, manifest_of(config), RUNS).unreadable == (named,)
+    assert costed_plan.make_plan(config, manifest_of(config), RUNS).unreadable == (named,)
     start.restore_records()
     assert record_path(one).read_bytes() == content
     assert record_path(one).with_name("broken.run.json").exists()

@@ -35,7 +35,7 @@ def overridden(*words: str, defaults: Sequence[str] = (), **keys: Any) -> dict[s
         parse_overrides(*words) if words else {},
         Resources.parse([*defaults], allow_expressions=True),
     ):
-        raw = resource_overrides.merged(raw, change)
+        raw = resource_overrides.merge_platforms(raw, change)
     platform = config_validation.validate(raw).platforms["cluster"]
     return platforms.slurm_resources(platform, Geometry(2, 1, 0))
 
@@ -77,7 +77,7 @@ def test_an_override_of_the_memory_replaces_other_requests_of_memory() -> None:
 def test_two_requests_of_memory_are_refused() -> None:
     words = [f"mem_mb={MEMORY}", "mem_mb_per_cpu=10"]
     for order in (words, words[::-1]):
-        (refusal,) = resource_overrides.refusals("train", parse_overrides(*order))
+        (refusal,) = resource_overrides.find_refusals("train", parse_overrides(*order))
         assert f"mem_mb={MEMORY}" in refusal and "mem_mb_per_cpu=10" in refusal
 
 
@@ -100,16 +100,18 @@ def test_no_default_limits_memory_or_adds_gpus() -> None:
     assert overridden(defaults=limits) == overridden()
 
 
-@pytest.mark.parametrize("name", resource_overrides.REFUSED)
+@pytest.mark.parametrize("name", resource_overrides.REFUSED_RESOURCES)
 def test_what_the_grid_sets_is_refused_with_the_key_to_change(name: str) -> None:
-    refusals = [*resource_overrides.refusals("my_train", {name: 3})]
+    refusals = [*resource_overrides.find_refusals("my_train", {name: 3})]
     assert len(refusals) == 1
     assert f"my_train:{name}=3" in refusals[0]
-    assert refusals[0].endswith(resource_overrides.REFUSED[name])
+    assert refusals[0].endswith(resource_overrides.REFUSED_RESOURCES[name])
 
 
 def test_others_are_left_to_snakemake() -> None:
-    assert not [*resource_overrides.refusals("train", parse_overrides("licence=1", "runtime=2"))]
+    assert not [
+        *resource_overrides.find_refusals("train", parse_overrides("licence=1", "runtime=2"))
+    ]
 
 
 def settings_of(**changes: Any) -> list[Any]:
@@ -139,7 +141,7 @@ def settings_of(**changes: Any) -> list[Any]:
     ids=lambda changes: "-".join(changes),
 )
 def test_options_that_change_what_is_measured_are_refused(changes: dict[str, Any]) -> None:
-    assert len([*unsupported_options.refusals("train", *settings_of(**changes))]) == 1
+    assert len([*unsupported_options.find_refusals("train", *settings_of(**changes))]) == 1
 
 
 @pytest.mark.parametrize(
@@ -153,7 +155,7 @@ def test_options_that_change_what_is_measured_are_refused(changes: dict[str, Any
     ids=str,
 )
 def test_options_for_other_rules_are_not(changes: dict[str, Any]) -> None:
-    assert not [*unsupported_options.refusals("train", *settings_of(**changes))]
+    assert not [*unsupported_options.find_refusals("train", *settings_of(**changes))]
 
 
 @pytest.mark.parametrize(

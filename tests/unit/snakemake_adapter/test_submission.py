@@ -123,7 +123,7 @@ def test_in_a_module_the_line_has_the_name_of_the_modules_rule() -> None:
 
 def test_the_plans_line_has_a_placeholder_for_the_name_of_the_run(tmp_path: Path) -> None:
     config = config_of(repeats=2)
-    rows = costed_plan.submitted(plan_of(config, tmp_path).rows, config, described())
+    rows = costed_plan.add_submission(plan_of(config, tmp_path).rows, config, described())
     assert [row.is_sbatch for row in rows] == [True, True, False]
     assert "/rule_train/<run>/%j.log" in (rows[0].submission or "")
 
@@ -132,11 +132,11 @@ def test_without_the_slurm_executor_nothing_is_submitted(tmp_path: Path) -> None
     raw = raw_config((("grid", 0, "platform"), ["cluster", "laptop"]))
     config = config_validation.validate(raw)
     rows = plan_of(config, tmp_path).rows
-    local = costed_plan.submitted(rows, config, described("local"))
+    local = costed_plan.add_submission(rows, config, described("local"))
     assert {row.platform: row.submission for row in local} == {
         "laptop": submission.HERE, "cluster": submission.NO_SLURM,
     }  # fmt: skip
-    first, *_ = costed_plan.submitted(rows, config, described("lsf"))
+    first, *_ = costed_plan.add_submission(rows, config, described("lsf"))
     assert not first.is_sbatch and "lsf" in (first.submission or "").split()
 
 
@@ -146,7 +146,7 @@ def test_a_workflow_without_executor_settings_and_defaults_is_described() -> Non
         resource_settings=SimpleNamespace(default_resources=None), workdir_init="/p",
         deployment_settings=SimpleNamespace(deployment_method={"conda"}),
     )  # fmt: skip
-    assert submission.describe(workflow) == Submission(
+    assert submission.read_submission(workflow) == Submission(
         executor="local", settings={}, default_resources={}, workdir="/p", rule="train",
         deploys_software=True,
     )  # fmt: skip

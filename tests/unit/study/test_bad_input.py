@@ -60,7 +60,7 @@ def accepted(*names: str) -> tuple[Config, Manifest] | str:
     try:
         sources = [(name, config_files.read(name)) for name in names]
         found = acceptance.accept(config_files.merge(sources), REGISTRIES, sources)
-        published_results.check(found[0].published.path, sources)
+        published_results.check_file(found[0].published.path, sources)
     except ConfigError as error:
         return str(error)
     return found

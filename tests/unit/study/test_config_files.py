@@ -38,6 +38,9 @@ REFUSED = {
     "tab": ("a:\n\tb: 1\n", "line 2: "),
     "tag_of_python": ("a: !!python/name:os.system ''", "line 1: "),
     "list": ("- 1\n", "the whole file is not a mapping"),
+    "brackets": (f"a:\n {'[' * 100_000}", "line 2: not valid YAML: more than 100 "),
+    "braces": (f"a: 1\nb: {'{a: ' * 200}1{'}' * 200}", "line 2: not valid YAML: more than 100 "),
+    "megabytes": (f"a: [{'1,' * 3_000_000}]", "larger than allowed: 4,000,000 bytes"),
 }
 
 

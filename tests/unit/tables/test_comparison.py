@@ -20,7 +20,7 @@ from tfscaling.study.manifest import Manifest
 from tfscaling.tables import table_files
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.published_results import PublishedResult
-from tfscaling.tables.row_values import columns_of
+from tfscaling.tables.row_values import axis_columns
 
 
 def compare(
@@ -100,7 +100,7 @@ def test_every_point_of_the_grid_is_a_row_in_the_order_of_the_grid(tmp_path: Pat
     planned = planned_of({"nodes": 1}, strong, {"nodes": [4, 2]}, {"nodes": [8, 9]})
     table = compare(planned, tmp_path)
     points = [*(run.spec.point for run in planned.runs), *(out.point for out in planned.excluded)]
-    expected_rows = [[*columns_of(point).values()] for point in points]
+    expected_rows = [[*axis_columns(point).values()] for point in points]
     assert table[list(points[0].axes)].to_numpy().tolist() == expected_rows
     assert len(table) == 7
 

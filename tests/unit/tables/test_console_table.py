@@ -11,7 +11,7 @@ from rows import tables_of
 from tfscaling.study import config_validation
 from tfscaling.study.config_types import Comparison
 from tfscaling.tables.comparison import comparison_table
-from tfscaling.tables.console_table import WIDTH, console_table, without_common_parts
+from tfscaling.tables.console_table import WIDTH, console_table, strip_common_parts
 
 NAMES = ("university-cluster-accelerated-a100", "university-cluster-accelerated-h100-nvl")
 RECIPES = ("large-batch-with-warmup-and-decay", "small-batch-with-warmup-and-decay")
@@ -85,4 +85,4 @@ def test_brackets_are_named_interval_range_or_both(tmp_path: Path) -> None:
     ],
 )
 def test_parts_that_all_names_share_are_left_out(names: list[str], short: list[str]) -> None:
-    assert without_common_parts(names) == short
+    assert strip_common_parts(names) == short

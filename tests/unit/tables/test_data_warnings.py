@@ -87,7 +87,7 @@ def frames(planned: Manifest, runs_dir: Path) -> tuple[pd.DataFrame, pd.DataFram
 
 def found(planned: Manifest, runs_dir: Path) -> dict[str, DataWarning]:
     """Kind → warning."""
-    warnings = data_warnings.find(*frames(planned, runs_dir))
+    warnings = data_warnings.find_warnings(*frames(planned, runs_dir))
     assert len({warning.kind for warning in warnings}) == len(warnings)
     return {warning.kind: warning for warning in warnings}
 
@@ -134,14 +134,16 @@ def test_a_warning_concerns_the_runs_that_have_what_it_is_about(
 def test_nodes_with_a_core_each_share_none(cpus: int, is_warned_of: bool, tmp_path: Path) -> None:
     """Two nodes on a machine with three CPUs."""
     read = frames(written(config_of(), tmp_path, on_one_machine), tmp_path)
-    kinds = [w.kind for w in data_warnings.find(*read, dict.fromkeys(read[1]["platform"], cpus))]
+    kinds = [
+        w.kind for w in data_warnings.find_warnings(*read, dict.fromkeys(read[1]["platform"], cpus))
+    ]
     assert ("one_machine" in kinds) == is_warned_of
 
 
 def test_points_that_did_other_work_than_their_baseline_are_warned_of(tmp_path: Path) -> None:
     comparison, runs = frames(written(config_of(), tmp_path), tmp_path)
     comparison["same_work"] = [True, False]
-    (only,) = data_warnings.find(comparison, runs)
+    (only,) = data_warnings.find_warnings(comparison, runs)
     assert (only.kind, only.severity, only.runs) == ("other_work", SERIOUS, 6)
     assert nodes_of(only) == [2]
 
@@ -179,7 +181,7 @@ def test_points_with_few_runs_are_counted_once_for_all(tmp_path: Path) -> None:
 def test_what_runs_warn_of_themselves_is_said_once_for_all_of_them(tmp_path: Path) -> None:
     comparison, runs = frames(written(config_of(), tmp_path), tmp_path)
     runs["warnings"] = ["one thing; another"] * 6 + [None] * 6
-    first, second = data_warnings.find(comparison, runs)
+    first, second = data_warnings.find_warnings(comparison, runs)
     assert ("one thing" in first.text, "another" in second.text) == (True, True)
     assert [warning.runs for warning in (first, second)] == [6, 6]
 
@@ -194,7 +196,7 @@ def test_points_that_are_compared_must_be_of_the_same_data(
     runs["dataset_sha256"] = is_second.map({False: "a" * 64, True: "b" * 64})
     if recipes == "other":
         runs.loc[is_second, "recipe"] = "other"
-    found = {w.kind: w for w in data_warnings.find(comparison, runs)}
+    found = {w.kind: w for w in data_warnings.find_warnings(comparison, runs)}
     assert ("other_data" in found) == differ
     if differ:
         assert (found["other_data"].severity, found["other_data"].runs) == (SERIOUS, 12)
@@ -207,10 +209,10 @@ def test_serious_warnings_come_first_and_only_a_few_before_the_table(tmp_path: P
     ]
     texts = [warning.text for warning in made]
     before, after = texts[:4], texts[4:]
-    page = display.with_warnings("# Heading\n\nThe table.\n", texts)
+    page = display.insert_warnings("# Heading\n\nThe table.\n", texts)
     places = [page.index(text) for text in ("# Heading", *before, "The table.", *after)]
     assert places == sorted(places)
-    assert display.with_warnings("# Heading\n\nThe table.\n", []) == "# Heading\n\nThe table.\n"
+    assert display.insert_warnings("# Heading\n\nThe table.\n", []) == "# Heading\n\nThe table.\n"
 
 
 def test_the_list_is_the_same_after_it_went_through_its_file(tmp_path: Path) -> None:
@@ -220,17 +222,17 @@ def test_the_list_is_the_same_after_it_went_through_its_file(tmp_path: Path) -> 
     comparison.to_csv(tmp_path / "comparison.csv", index=False)
     runs.to_csv(tmp_path / "runs.csv", index=False)
     read = [table_files.read_table(tmp_path / f"{name}.csv") for name in ("comparison", "runs")]
-    warnings = data_warnings.find(comparison, runs)
-    assert data_warnings.find(read[0], read[1]) == warnings
-    data_warnings.write(tmp_path / "warnings.json", warnings)
-    assert data_warnings.read(tmp_path / "warnings.json") == warnings
+    warnings = data_warnings.find_warnings(comparison, runs)
+    assert data_warnings.find_warnings(read[0], read[1]) == warnings
+    data_warnings.write_warnings(tmp_path / "warnings.json", warnings)
+    assert data_warnings.read_warnings(tmp_path / "warnings.json") == warnings
 
 
 def test_warnings_of_another_version_are_named(tmp_path: Path) -> None:
     path = tmp_path / "warnings.json"
     path.write_text('{"schema_version": 1, "warnings": []}')
     with pytest.raises(ValueError, match=r"warnings\.json: .*schema_version"):
-        data_warnings.read(path)
+        data_warnings.read_warnings(path)
 
 
 def outputs(folder: Path) -> dict[str, str]:
@@ -272,7 +274,7 @@ def squeezed(text: str) -> str:
 
 def test_every_output_has_every_warning_about_its_data(warned: tuple[Path, dict[str, str]]) -> None:
     folder, texts = warned
-    warnings = data_warnings.read(folder / "details/warnings.json")
+    warnings = data_warnings.read_warnings(folder / "details/warnings.json")
     assert [warning.kind for warning in warnings] == [
         "logical_devices", "one_machine", "shared_machine", "of_runs", "few_runs",
     ]  # fmt: skip
@@ -295,15 +297,19 @@ def test_every_output_has_every_warning_about_its_data(warned: tuple[Path, dict[
 def test_the_order_of_a_few_runs_is_no_warning(tmp_path: Path) -> None:
     comparison, runs = frames(written(config_of(), tmp_path, in_order_of_nodes), tmp_path)
     few = runs[runs["repeat"] <= 3]
-    assert "ordered_starts" not in {each.kind for each in data_warnings.find(comparison, few)}
+    assert "ordered_starts" not in {
+        each.kind for each in data_warnings.find_warnings(comparison, few)
+    }
 
 
 def test_runs_that_diverged_are_a_serious_warning(tmp_path: Path) -> None:
     planned = written(config_of(), tmp_path)
     comparison, runs = frames(planned, tmp_path)
-    assert "diverged" not in {warning.kind for warning in data_warnings.find(comparison, runs)}
+    assert "diverged" not in {
+        warning.kind for warning in data_warnings.find_warnings(comparison, runs)
+    }
     runs.loc[(runs["nodes"] == 2) & (runs["repeat"] < 3), "status"] = "diverged"
-    found = data_warnings.find(comparison_table(runs, planned), runs)
+    found = data_warnings.find_warnings(comparison_table(runs, planned), runs)
     (warning,) = [warning for warning in found if warning.kind == "diverged"]
     assert "not_valid" not in {warning.kind for warning in found}
     assert (warning.severity, warning.runs) == (SERIOUS, 2)
@@ -316,14 +322,14 @@ def test_configurations_that_may_mislead_are_serious_warnings(tmp_path: Path) ->
     planned = written(config_of(), tmp_path)
     comparison, runs = frames(planned, tmp_path)
     kinds = ("missed_targets", "failed_attempts", "wide_scatter")
-    assert not {each.kind for each in data_warnings.find(comparison, runs)} & {*kinds}
+    assert not {each.kind for each in data_warnings.find_warnings(comparison, runs)} & {*kinds}
     two = runs["nodes"] == 2
     runs.loc[two, "failed_attempts"] = 1
     runs["execution_time_s"] /= 1000  # runs of milliseconds scatter as well
     runs.loc[two, "execution_time_s"] *= runs["repeat"]
     runs.loc[runs.index[~two][0], "execution_time_s"] = 0.0  # it has no logarithm
     comparison["runs_at_target"] = comparison["runs"] - 2 * (comparison["nodes"] == 2)
-    found = {each.kind: each for each in data_warnings.find(comparison, runs)}
+    found = {each.kind: each for each in data_warnings.find_warnings(comparison, runs)}
     for kind, number in zip(kinds, (2, 6, 6), strict=True):
         assert (found[kind].severity, found[kind].runs) == (SERIOUS, number)
         assert nodes_of(found[kind]) == [2]
@@ -356,7 +362,9 @@ def test_as_many_machines_as_nodes_are_no_warning(tmp_path: Path) -> None:
             rank["host_facts"]["machine"] = f"m{rank['rank'] % run.spec.point.nodes}"
 
     read = frames(written(config_of(), tmp_path, on_two), tmp_path)
-    runs = [run for run in table_files.typed(RunRow, read[1]) if run.nodes > 1]
+    runs = [run for run in table_files.to_rows(RunRow, read[1]) if run.nodes > 1]
     assert {len(str(run.machines).split()) for run in runs} == {2}
-    kinds = [w.kind for w in data_warnings.find(*read, dict.fromkeys(read[1]["platform"], 9))]
+    kinds = [
+        w.kind for w in data_warnings.find_warnings(*read, dict.fromkeys(read[1]["platform"], 9))
+    ]
     assert "one_machine" not in kinds

@@ -45,7 +45,7 @@ def table_of(
 
 
 def shown_of(table: pd.DataFrame, columns: Sequence[str] = COLUMNS) -> TextTable:
-    return comparison.as_text(table, "Title", columns)
+    return comparison.comparison_text_table(table, "Title", columns)
 
 
 def rows_of(shown: TextTable) -> list[dict[str, str]]:
@@ -62,7 +62,7 @@ ALL = {1: 60.0, 2: 40.0, 4: 20.0}
 
 
 def test_axes_that_are_the_same_everywhere_stand_above_the_table(tmp_path: Path) -> None:
-    shown = comparison.as_text(table_of(tmp_path, ALL), "My comparison", COLUMNS)
+    shown = comparison.comparison_text_table(table_of(tmp_path, ALL), "My comparison", COLUMNS)
     assert shown.title == "My comparison"
     assert all(text in shown.above for text in ("cluster", "mnist_cnn", "recipe weak", "CPU"))
     assert "platform" not in shown.cells
@@ -81,7 +81,7 @@ def test_a_value_without_an_interval_has_three_digits(value: float, text: str) -
 @pytest.mark.parametrize("is_for_many", [True, False])
 def test_costs_that_nobody_can_read_are_for_many_runs(cost_usd: float, is_for_many: bool) -> None:
     row: Any = {"cost_usd": cost_usd, "runs": 1, "runs_timed": 1, "projected_from_steps": None}
-    text = display.value("cost_usd", row, is_for_many)
+    text = display.format_metric("cost_usd", row, is_for_many)
     amount, unit = text.split(" ", 1)
     is_many = is_for_many and cost_usd < 0.001
     assert unit == "US dollars" + " per 1,000 runs" * is_many
@@ -102,7 +102,7 @@ def test_digits_tell_the_ends_of_an_interval_apart(
 ) -> None:
     value, low, high = ends
     row = {"cost_usd": value, "cost_usd_low": low, "cost_usd_high": high, "runs": 6}
-    assert display.cell("cost_usd", row) == text
+    assert display.format_cell("cost_usd", row) == text
 
 
 @pytest.mark.parametrize("repeats", [2, 3, 5])
@@ -155,9 +155,12 @@ def test_the_table_is_the_same_after_the_comparison_went_through_a_file(tmp_path
 def test_a_single_time_has_no_range_though_more_runs_count() -> None:
     ends = {"execution_time_s_min": 10.0, "execution_time_s_max": 10.0, "loss_min": 0.1}
     row = {"runs": 3, "runs_timed": 1, "execution_time_s": 10.0, "loss": 0.2, "loss_max": 0.3}
-    assert display.cell("execution_time_s", row | ends) == "10.0"
-    assert display.cell("loss", row | ends) == "0.2000 (0.1000–0.3000)"
-    assert display.cell("execution_time_s", row | ends | {"runs_timed": 2}) == "10.0 (10.0–10.0)"
+    assert display.format_cell("execution_time_s", row | ends) == "10.0"
+    assert display.format_cell("loss", row | ends) == "0.2000 (0.1000–0.3000)"
+    assert (
+        display.format_cell("execution_time_s", row | ends | {"runs_timed": 2})
+        == "10.0 (10.0–10.0)"
+    )
 
 
 @pytest.mark.parametrize("values", [1, 2, 3])
@@ -169,7 +172,7 @@ def test_columns_that_differ_are_shown_and_the_others_are_said_once(name: str, v
          name: f"one{n % values}"}
         for n in range(3)
     ]  # fmt: skip
-    shown, text = display.naming(pd.DataFrame(rows))
+    shown, text = display.naming_columns(pd.DataFrame(rows))
     assert (name in shown) == (values > 1) == ("one0" not in text)
     assert "nodes" in shown and not {*same} - {name} & {*shown}
     assert text.count("same") == len(same) - 1

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from tfscaling.tables import display
-from tfscaling.tables.display import Number, TextTable
+from tfscaling.tables.display import FormattedNumber, TextTable
 
 HEADER = ["platform", "nodes", "reason"]
 
 
 def shown(*rows: list[str], **parts: object) -> TextTable:
     usual: dict[str, object] = {"title": "A table", "notes": ("first note", "second note")}
-    cells = [[platform, Number(nodes, 2), reason] for platform, nodes, reason in rows]
-    return TextTable.of(columns=HEADER, rows=cells, **{**usual, **parts})  # type: ignore[arg-type]
+    cells = [[platform, FormattedNumber(nodes, 2), reason] for platform, nodes, reason in rows]
+    return TextTable.from_rows(columns=HEADER, rows=cells, **{**usual, **parts})  # type: ignore[arg-type]
 
 
 def test_markdown_has_heading_table_and_notes() -> None:
-    text = display.markdown(shown(["gcp", "2", "none"], above="All configurations: x."))
+    text = display.to_markdown(shown(["gcp", "2", "none"], above="All configurations: x."))
     heading, above, table, notes = text.strip().split("\n\n")
     assert heading == "# A table"
     assert above == "All configurations: x."
@@ -29,4 +29,4 @@ def test_markdown_has_heading_table_and_notes() -> None:
 
 
 def test_a_table_without_rows_says_none() -> None:
-    assert display.markdown(shown(notes=())) == "# A table\n\nNone.\n"
+    assert display.to_markdown(shown(notes=())) == "# A table\n\nNone.\n"

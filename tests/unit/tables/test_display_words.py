@@ -8,7 +8,14 @@ import pytest
 from tfscaling.estimation.samples import SUPPORTED, Difference
 from tfscaling.record.metrics import METRICS, Metric, quality_metric
 from tfscaling.study.config_types import Quality
-from tfscaling.tables.display import axis_text, listed, percent, point_name, value, worse
+from tfscaling.tables.display import (
+    axis_text,
+    format_disadvantage,
+    format_metric,
+    join_names,
+    percent_rounded_up,
+    point_name,
+)
 
 ROW: dict[str, Any] = {
     "nodes": 1, "gpus_per_node": 0, "devices": "GPU", "platform": "a-cluster",
@@ -48,26 +55,28 @@ def test_an_axis_of_a_point_is_said_in_words(axis: str, changes: Any, text: str)
     ("names", "text"), [("a", "a"), ("abc", "a; b; c"), ("abcde", "a; b; c and 2 more")]
 )
 def test_long_lists_end_with_a_count(names: str, text: str) -> None:
-    assert listed(list(names)) == text
+    assert join_names(list(names)) == text
 
 
 def test_values_have_their_unit_if_there_is_one() -> None:
-    assert value("execution_time_s", ROW) == "21.3 (20.9–22.2) s"
-    assert value("test_accuracy", ROW) == "0.980"
+    assert format_metric("execution_time_s", ROW) == "21.3 (20.9–22.2) s"
+    assert format_metric("test_accuracy", ROW) == "0.980"
 
 
 def test_without_a_ratio_the_difference_is_told() -> None:
     gap = Difference(None, (0.09, 0.11), SUPPORTED, 0.1)
-    assert worse(gap, METRICS["accuracy"]) == "0.1000 (0.0900–0.1100) more error"
-    assert worse(gap, METRICS["loss"]) == "0.1000 (0.0900–0.1100) more loss"
-    assert worse(gap, named("score", "higher")) == "0.1000 (0.0900–0.1100) less"
+    assert format_disadvantage(gap, METRICS["accuracy"]) == "0.1000 (0.0900–0.1100) more error"
+    assert format_disadvantage(gap, METRICS["loss"]) == "0.1000 (0.0900–0.1100) more loss"
+    assert format_disadvantage(gap, named("score", "higher")) == "0.1000 (0.0900–0.1100) less"
 
 
 def test_how_much_worse_a_value_is_depends_on_what_is_better() -> None:
     half_more = Difference(1.5, None, SUPPORTED)
-    assert worse(half_more, METRICS["accuracy"]) == "1.50 times the error"
-    assert worse(half_more, named("test_error", "lower")) == "1.50 times the test error"
-    assert worse(half_more, named("score", "higher")) == "1.50 times less"
+    assert format_disadvantage(half_more, METRICS["accuracy"]) == "1.50 times the error"
+    assert (
+        format_disadvantage(half_more, named("test_error", "lower")) == "1.50 times the test error"
+    )
+    assert format_disadvantage(half_more, named("score", "higher")) == "1.50 times less"
 
 
 def named(metric: str, direction: Literal["lower", "higher"]) -> Metric:
@@ -76,4 +85,4 @@ def named(metric: str, direction: Literal["lower", "higher"]) -> Metric:
 
 @pytest.mark.parametrize(("fraction", "text"), [(0.0, "0.0%"), (0.0201, "2.1%"), (0.05, "5.0%")])
 def test_bounds_are_rounded_up(fraction: float, text: str) -> None:
-    assert percent(fraction) == text
+    assert percent_rounded_up(fraction) == text

@@ -12,12 +12,12 @@ from measured import around, measured
 from tfscaling.estimation.intervals import CONFIDENCE
 from tfscaling.tables.node_effects import (
     PAIRS_MAX,
+    effects_by_platform,
     node_effects,
-    of_platforms,
-    without_slow_nodes,
+    remove_slow_node_effects,
 )
 from tfscaling.tables.row_types import RunRow
-from tfscaling.tables.table_files import typed
+from tfscaling.tables.table_files import to_rows
 
 SLOW_NODE = (6, (1, 2, 3, 4), 6, 0.02, 1, 2.0)
 
@@ -96,7 +96,7 @@ def test_two_nodes_that_hide_each_other_are_found_among_few_nodes(
     assert [each.runs for each in effects[:2]] == [16, 16]
     for each in effects[:2] if slow else ():
         assert each.low < 2.0 < each.high and each.factor == pytest.approx(2.0, rel=0.03)
-    healthy = without_slow_nodes(parts, times_s, effects)
+    healthy = remove_slow_node_effects(parts, times_s, effects)
     assert min(healthy) == pytest.approx(10.0, rel=0.05)
     assert max(healthy) == pytest.approx(10.0 if slow else 20.0, rel=0.05)
 
@@ -112,7 +112,7 @@ def test_effects_are_those_of_the_valid_runs_of_each_platform() -> None:
     table.loc[table.index[[0, 1]], "status"] = "failed"
     table.loc[table.index[2], "hosts"] = ""
     table.loc[table.index[3], "execution_time_s"] = 0.0
-    found = of_platforms(typed(RunRow, table))
+    found = effects_by_platform(to_rows(RunRow, table))
     slow = {
         name: [each.node for each in effects if each.is_slow] for name, effects in found.items()
     }

@@ -19,7 +19,7 @@ def found(
     if is_silent:  # as with `observe: nothing`
         runs[["train_time_s", "loss", "accuracy", "test_accuracy", "quality"]] = float("nan")
     table = comparison_table(runs, planned)
-    return {each.kind: each for each in data_warnings.find(table, runs)}
+    return {each.kind: each for each in data_warnings.find_warnings(table, runs)}
 
 
 def test_runs_that_resumed_from_the_first_one_are_named_with_the_cause() -> None:

@@ -235,6 +235,26 @@ def test_hours_of_cores_and_gpus_are_of_all_nodes_and_attempts(
     assert row["gpu_hours"] == pytest.approx(hours * nodes * gpus)
 
 
+@pytest.mark.parametrize(("nodes", "failed"), [(1, 0), (2, 1), (3, 2)])
+def test_the_cost_to_a_target_has_the_failed_attempts(
+    tmp_path: Path, nodes: int, failed: int
+) -> None:
+    planned = planned_of({"nodes": nodes}, usd_per_node_hour=3.6)
+    planned = replace(planned, targets={"test_accuracy": 0.5})
+    (run,) = planned.runs
+    with changed(write_record(tmp_path, run, 100.0)) as record:
+        record["attempt"] = failed + 1
+        record["metrics"]["epochs"] = [
+            {"epoch": 1, "loss": 1.0, "accuracy": 0.9, "duration_s": 2.0, "test_accuracy": 0.9}
+        ]
+    for number in range(1, failed + 1):
+        attempt_failed(run, tmp_path, number)
+    (row,) = rows_of(runs_of(planned, tmp_path))
+    assert row["lost_time_s"] == 1800.0 * failed and row["time_to_target_s"] > 0
+    paid_s = row["time_to_target_s"] + row["lost_time_s"]
+    assert row["cost_to_target_usd"] == pytest.approx(nodes * 3.6 * paid_s / 3600)
+
+
 @pytest.mark.parametrize("nodes", [1, 2])
 def test_node_hours_have_failed_attempts_without_a_price(tmp_path: Path, nodes: int) -> None:
     planned = planned_of({"nodes": nodes})

@@ -85,5 +85,5 @@ class Step(msgspec.Struct):
 
 def test_rows_of_plain_fields_come_back_from_their_file(tmp_path: Path) -> None:
     steps = [Step("a", 1, True, 5, "b", 0.25), Step("c", 2, False, share=1.0)]
-    table_files.write_csv(table_files.frame(Step, steps), tmp_path / "steps.csv")
-    assert table_files.typed(Step, table_files.read_table(tmp_path / "steps.csv")) == steps
+    table_files.write_csv(table_files.to_frame(Step, steps), tmp_path / "steps.csv")
+    assert table_files.to_rows(Step, table_files.read_table(tmp_path / "steps.csv")) == steps

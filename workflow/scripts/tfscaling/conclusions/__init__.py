@@ -1,8 +1,7 @@
-"""Conclusions of a study: decision, findings, clouds, other sweeps, published values and more.
+"""Conclusions of a study: headline, decision, findings, next steps, comparisons and forecasts.
 
-`base.CONCLUSIONS` is the list of them; `evidence.Study` is what they are drawn from. `answers` has
-the answer to each question, with every configuration's state: headline, decision and next steps
-are views of it.
+`base.CONCLUSIONS` lists them; `evidence.Study` has the data behind them. `answers` has the answer
+to each question, with the state of every configuration: headline, decision and next steps show it.
 """
 
 #: Modules that other packages may import.

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Parts:
-    """The functions that make a conclusion.
+class ConclusionFunctions:
+    """The functions and columns of a conclusion's module.
 
     Attributes:
         columns: Names of the table's columns.
-        table: Returns the table of a study, for its file.
-        as_text: Returns the table of the page; None: the page has none.
+        table: Returns the table of a study, for <name>.csv.
+        as_text: Returns the table for the page; None if the page has none.
         page: Returns <name>.md without the warnings, a heading first; by default from `as_text`.
         with_warnings: Adds the warnings to <name>.md; by default they follow the heading.
     """
@@ -39,15 +39,17 @@ class Parts:
 
 @dataclass(frozen=True)
 class Conclusion:
-    """A conclusion by its name in CONCLUSIONS: the file <name>.csv, on request <name>.md.
+    """A conclusion: the file <name>.csv, on request <name>.md, and a section of the page.
 
-    `title` heads its section of the page, `caption` is the text below it. `load` imports the module
-    and returns its functions.
+    Attributes:
+        title: Heading of the section.
+        caption: Text below the heading.
+        load: Imports the module of the conclusion and returns its functions.
     """
 
     title: str
     caption: str
-    load: Callable[[], Parts]
+    load: Callable[[], ConclusionFunctions]
 
     def table(self, study: Study) -> pd.DataFrame:
         """Return the table of the conclusion."""
@@ -58,8 +60,8 @@ class Conclusion:
         """The names of the table's columns."""
         return list(self.load().columns)
 
-    def shown(self, table: pd.DataFrame) -> TextTable | None:
-        """Return the table of the page, or None if the page has none."""
+    def text_table(self, table: pd.DataFrame) -> TextTable | None:
+        """Return the table for the page; None if the page has none."""
         as_text = self.load().as_text
         return as_text(table) if as_text else None
 
@@ -72,36 +74,36 @@ class Conclusion:
             text = parts.page(table, study)
         else:
             assert parts.as_text, "a conclusion has a page or a table"
-            text = display.markdown(parts.as_text(table))
+            text = display.to_markdown(parts.as_text(table))
         if parts.with_warnings:
             return parts.with_warnings(text, warnings)
-        return display.with_warnings(text, [warning.text for warning in warnings])
+        return display.insert_warnings(text, [warning.text for warning in warnings])
 
 
-def _headline() -> Parts:
+def _load_headline() -> ConclusionFunctions:
     from tfscaling.conclusions import headline
 
-    return Parts(
+    return ConclusionFunctions(
         headline.COLUMNS, headline.table, page=headline.page, with_warnings=headline.with_warnings
     )
 
 
-def _decision() -> Parts:
+def _load_decision() -> ConclusionFunctions:
     from tfscaling.conclusions import decision
 
-    return Parts(decision.COLUMNS, decision.table, page=decision.page)
+    return ConclusionFunctions(decision.COLUMNS, decision.table, page=decision.page)
 
 
-def _findings() -> Parts:
+def _load_findings() -> ConclusionFunctions:
     from tfscaling.conclusions import findings
 
-    return Parts(findings.COLUMNS, findings.table, page=findings.page)
+    return ConclusionFunctions(findings.COLUMNS, findings.table, page=findings.page)
 
 
-def _search() -> Parts:
+def _load_search() -> ConclusionFunctions:
     from tfscaling.conclusions import search_results
 
-    return Parts(
+    return ConclusionFunctions(
         search_results.COLUMNS,
         search_results.table,
         as_text=search_results.as_text,
@@ -109,122 +111,126 @@ def _search() -> Parts:
     )
 
 
-def _next_steps() -> Parts:
+def _load_next_steps() -> ConclusionFunctions:
     from tfscaling.conclusions import next_steps
 
-    return Parts(next_steps.COLUMNS, next_steps.table, page=next_steps.page)
+    return ConclusionFunctions(next_steps.COLUMNS, next_steps.table, page=next_steps.page)
 
 
-def _regressions() -> Parts:
+def _load_regressions() -> ConclusionFunctions:
     from tfscaling.conclusions import two_sweeps
 
-    return Parts(two_sweeps.COLUMNS, two_sweeps.table, as_text=two_sweeps.as_text)
+    return ConclusionFunctions(two_sweeps.COLUMNS, two_sweeps.table, as_text=two_sweeps.as_text)
 
 
-def _clouds() -> Parts:
+def _load_clouds() -> ConclusionFunctions:
     from tfscaling.conclusions import clouds
 
-    return Parts(clouds.COLUMNS, clouds.table, as_text=clouds.as_text)
+    return ConclusionFunctions(clouds.COLUMNS, clouds.table, as_text=clouds.as_text)
 
 
-def _published() -> Parts:
+def _load_published() -> ConclusionFunctions:
     from tfscaling.conclusions import published_values
 
-    return Parts(published_values.COLUMNS, published_values.table, as_text=published_values.as_text)
+    return ConclusionFunctions(
+        published_values.COLUMNS, published_values.table, as_text=published_values.as_text
+    )
 
 
-def _forecast() -> Parts:
+def _load_forecast() -> ConclusionFunctions:
     from tfscaling.conclusions import forecast
 
-    return Parts(forecast.COLUMNS, forecast.table, as_text=forecast.as_text)
+    return ConclusionFunctions(forecast.COLUMNS, forecast.table, as_text=forecast.as_text)
 
 
-def _projection() -> Parts:
+def _load_projection() -> ConclusionFunctions:
     from tfscaling.conclusions import projection
 
-    return Parts(projection.COLUMNS, projection.table, as_text=projection.as_text)
+    return ConclusionFunctions(projection.COLUMNS, projection.table, as_text=projection.as_text)
 
 
-def _attribution() -> Parts:
+def _load_attribution() -> ConclusionFunctions:
     from tfscaling.conclusions import what_holds_back
 
-    return Parts(what_holds_back.COLUMNS, what_holds_back.table, as_text=what_holds_back.as_text)
+    return ConclusionFunctions(
+        what_holds_back.COLUMNS, what_holds_back.table, as_text=what_holds_back.as_text
+    )
 
 
-def _nodes() -> Parts:
+def _load_nodes() -> ConclusionFunctions:
     from tfscaling.conclusions import nodes
 
-    return Parts(nodes.COLUMNS, nodes.table, as_text=nodes.as_text)
+    return ConclusionFunctions(nodes.COLUMNS, nodes.table, as_text=nodes.as_text)
 
 
-#: Every conclusion by its name, in the order of the report.
+#: Name → conclusion, in the order of the page.
 CONCLUSIONS: dict[str, Conclusion] = {
     "headline": Conclusion(
         "Headline",
         "The answer in one sentence, and how sure it is.",
-        _headline,
+        _load_headline,
     ),
     "decision": Conclusion(
         "Recommendation",
         "Which configuration to take for time, cost and quality, where it is shown to be within "
         "the indifference of the best; else the best estimate and how far it may be from the best.",
-        _decision,
+        _load_decision,
     ),
     "findings": Conclusion(
         "Findings",
         "What the comparison shows, sentence by sentence, and how far the runs support it.",
-        _findings,
+        _load_findings,
     ),
     "search": Conclusion(
         "The search",
         "Which configurations were eliminated in which round, by what margin and at what cost.",
-        _search,
+        _load_search,
     ),
     "next_steps": Conclusion(
         "What to do next",
         "What would make the answer surer or more complete, and what it takes.",
-        _next_steps,
+        _load_next_steps,
     ),
     "regressions": Conclusion(
         "Against another sweep",
         "Every configuration against the same one of the study that `compare_with` names: slower, "
         "faster, the same within the indifference, undecided, lost or failing.",
-        _regressions,
+        _load_regressions,
     ),
     "clouds": Conclusion(
         "Clouds: the same configuration on two clouds",
         "The cloud with the better median, how many times worse the other one is, and whether the "
         "interval supports that.",
-        _clouds,
+        _load_clouds,
     ),
     "published": Conclusion(
         "Published against measured",
         "Time of the same configuration with the same training; loss and accuracy of all runs of "
         "the same training, on any platform.",
-        _published,
+        _load_published,
     ),
     "forecast": Conclusion(
         "Forecast of configurations that were not run",
         "The time on the numbers of nodes that `forecast` names, with the error on configurations "
         "left out, refused where that is too large. Never part of a decision.",
-        _forecast,
+        _load_forecast,
     ),
     "projection": Conclusion(
         "Projected from short runs",
         "Time, node-hours and cost of whole trainings, projected from runs that `stop_after_steps` "
         "ended; and what a run of the whole took, where one was made.",
-        _projection,
+        _load_projection,
     ),
     "attribution": Conclusion(
         "Bottleneck analysis",
         "Input, computation, waiting for slower ranks and communication in a step.",
-        _attribution,
+        _load_attribution,
     ),
     "nodes": Conclusion(
         "Nodes",
         "How many times as long runs take with each node, where runs of a configuration had "
         "different nodes.",
-        _nodes,
+        _load_nodes,
     ),
 }
 

@@ -1,4 +1,4 @@
-"""Clouds against each other, point by point."""
+"""Comparison of clouds: the same configurations on platforms of two clouds."""
 
 from __future__ import annotations
 
@@ -16,10 +16,16 @@ from tfscaling.record import metrics
 from tfscaling.record.metrics import NAN, QUALITY
 from tfscaling.study.config_types import POINT_AXES
 from tfscaling.study.run_spec import Point
-from tfscaling.tables.display import MISSING, NAMING, Number, TextTable, rounded
+from tfscaling.tables.display import (
+    MISSING,
+    NAMING_COLUMNS,
+    FormattedNumber,
+    TextTable,
+    format_value,
+)
 from tfscaling.tables.row_types import AxesRow, PointRow, columns
-from tfscaling.tables.row_values import axes_of, grouped, is_known, metric_of, point_of
-from tfscaling.tables.table_files import frame
+from tfscaling.tables.row_values import axes_and_devices, group_by, is_known, metric_of, point_of
+from tfscaling.tables.table_files import to_frame
 
 METRICS_COMPARED = ("execution_time_s", "loss", QUALITY, "cost_usd")
 AXES = POINT_AXES[1:]
@@ -28,13 +34,17 @@ RATIO, GAP = "ratio", "difference"
 
 
 class CloudRow(AxesRow):
-    """A metric of one configuration on platforms of two clouds.
+    """One metric of one configuration, measured on platforms of two clouds.
 
-    `metric` is a name of METRICS, or the metric of the recipe's quality. `winner` is the cloud with
-    the better median, `margin` how many times worse the other one is (its error, for accuracy) with
-    the interval `low` to `high`; where one of the two is zero it is their difference
-    (`margin_kind`). `verdict` is the support, with CONFIDENCE for all `comparisons` of the table
-    together.
+    Attributes:
+        metric: A name of METRICS, or the metric of the recipe's quality.
+        winner: The cloud with the better median.
+        margin_kind: Whether `margin` is a ratio or, if a value is zero, a difference.
+        margin: The other cloud's value (its error, for accuracy) divided by the winner's value.
+        low: Lower end of the margin's interval.
+        high: Upper end of the margin's interval.
+        verdict: Support of the comparison.
+        comparisons: Number of comparisons for which all verdicts hold together with CONFIDENCE.
     """
 
     inherited_after: ClassVar[str] = "cloud_b"
@@ -60,34 +70,34 @@ COLUMNS = tuple(columns(CloudRow))
 
 def table(study: Study) -> pd.DataFrame:
     """Return one `CloudRow` for each comparison."""
-    return frame(CloudRow, compare_clouds(study))
+    return to_frame(CloudRow, compare_clouds(study))
 
 
 @functools.lru_cache(maxsize=1)  # findings count the same rows
 def compare_clouds(study: Study) -> Sequence[CloudRow]:
-    """Return a row for each metric of every configuration that platforms of two clouds have both.
+    """Return a row for each metric of every configuration that was measured on two clouds.
 
-    Configurations that do other work are excluded, and so are those with half of their runs
+    Configurations are excluded if they trained other numbers of examples, or if half of their runs
     diverged.
     """
-    pairs, samples = _pairs(study.eligible), study.samples
+    pairs, samples = _pair_rows(study.eligible), study.samples
     #: Estimated together: a metric of points of the same two platforms and of one quality, which
     #: are ordered by place: (the better point, the other).
     together: dict[tuple[str, ...], dict[int, tuple[Point, Point]]] = {}
     for metric, (place, (a, b)) in itertools.product(METRICS_COMPARED, enumerate(pairs)):
         is_twice = metric == QUALITY and a["quality_metric"] in METRICS_COMPARED
-        if not is_twice and (both := _ordered(a, b, metric)):
+        if not is_twice and (both := _sort_better_first(a, b, metric)):
             quality = a["quality_metric"] if metric == QUALITY else ""
             alike = together.setdefault((metric, a["platform"], b["platform"], quality), {})
             alike[place] = (point_of(both[0]), point_of(both[1]))
     comparisons = sum(
-        all(samples.has_enough(metric, point) for point in pair)
+        all(samples.has_enough_runs(metric, point) for point in pair)
         for (metric, *_), alike in together.items()
         for pair in alike.values()
     )
     found: dict[tuple[int, int], CloudRow] = {}
     for (metric, *_), alike in together.items():
-        differences = samples.differences(metric, [*alike.values()], max(1, comparisons))
+        differences = samples.compare_pairs(metric, [*alike.values()], max(1, comparisons))
         for place, one in zip(alike, differences, strict=True):
             if one is not None:
                 order = place, METRICS_COMPARED.index(metric)
@@ -95,10 +105,10 @@ def compare_clouds(study: Study) -> Sequence[CloudRow]:
     return [found[order] for order in sorted(found)]
 
 
-def _pairs(points: Sequence[PointRow]) -> list[tuple[PointRow, PointRow]]:
-    """Points of different clouds with the same axes otherwise, in the order of the platforms."""
+def _pair_rows(points: Sequence[PointRow]) -> list[tuple[PointRow, PointRow]]:
+    """Return pairs of rows that differ in nothing but platform and cloud, in platform order."""
     of_clouds = [row for row in points if isinstance(row["cloud"], str)]
-    alike = grouped(of_clouds, lambda row: tuple(str(row[axis]) for axis in AXES))
+    alike = group_by(of_clouds, lambda row: tuple(str(row[axis]) for axis in AXES))
     pairs = [
         (a, b)
         for group in alike.values()
@@ -109,8 +119,8 @@ def _pairs(points: Sequence[PointRow]) -> list[tuple[PointRow, PointRow]]:
     return sorted(pairs, key=lambda pair: order.index((pair[0]["platform"], pair[1]["platform"])))
 
 
-def _ordered(a: PointRow, b: PointRow, metric: str) -> tuple[PointRow, PointRow] | None:
-    """Return the points, the one with the better median first; None without both medians."""
+def _sort_better_first(a: PointRow, b: PointRow, metric: str) -> tuple[PointRow, PointRow] | None:
+    """Return the two rows, the better median first; None if a median is missing."""
     if not (is_known(a[metric]) and is_known(b[metric])):
         return None
     higher = metric_of(metric, a).is_higher_better
@@ -119,9 +129,9 @@ def _ordered(a: PointRow, b: PointRow, metric: str) -> tuple[PointRow, PointRow]
 
 def _row(a: PointRow, b: PointRow, metric: str, found: Difference, comparisons: int) -> CloudRow:
     low, high = found.interval or (NAN, NAN)
-    better, _ = _ordered(a, b, metric) or (a, b)
+    better, _ = _sort_better_first(a, b, metric) or (a, b)
     return CloudRow(
-        **axes_of(a, AXES),
+        **axes_and_devices(a, AXES),
         platform_a=a.platform,
         cloud_a=str(a.cloud),
         platform_b=b.platform,
@@ -140,16 +150,16 @@ def _row(a: PointRow, b: PointRow, metric: str, found: Difference, comparisons: 
 
 
 def as_text(table: pd.DataFrame) -> TextTable:
-    """One row per metric of every point that platforms of two clouds have both."""
+    """Return the table for the page: one row per metric and configuration."""
     comparisons = table["comparisons"].max()
     return shown.text_table(
         "Clouds: the same configuration on two clouds",
         table,
         CloudRow,
         _cells,
-        shown.notes("clouds", comparisons=int(comparisons) if is_known(comparisons) else 0),
+        shown.render_notes("clouds", comparisons=int(comparisons) if is_known(comparisons) else 0),
         "No two clouds to compare.",
-        names=["platform_a", "platform_b", "cloud_a", "cloud_b", *NAMING[1:]],
+        names=["platform_a", "platform_b", "cloud_a", "cloud_b", *NAMING_COLUMNS[1:]],
         each="rows",
     )
 
@@ -159,12 +169,12 @@ def _cells(row: CloudRow) -> dict[str, str]:
     margin = MISSING
     if is_known(row.margin):
         is_gap = row.margin_kind == GAP
-        text = rounded(row.margin, digits if is_gap else 2, row.low, row.high)
-        margin = Number(f"{'by ' * is_gap}{text}", row.margin)
+        text = format_value(row.margin, digits if is_gap else 2, row.low, row.high)
+        margin = FormattedNumber(f"{'by ' * is_gap}{text}", row.margin)
     return {
         "metric": row.metric,
-        "value_a": rounded(row.value_a, digits),
-        "value_b": rounded(row.value_b, digits),
+        "value_a": format_value(row.value_a, digits),
+        "value_b": format_value(row.value_b, digits),
         "winner": row.winner,
         "margin": margin,
         "verdict": row.verdict,

@@ -1,7 +1,7 @@
-"""Which of several configurations to take by a goal, as far as their runs show it.
+"""The choice among several configurations by a goal, as far as their runs show it.
 
 Configurations that are shown to be within an indifference of the best are equally good: the
-cheapest of them is taken, never one whose difference is only not significant. How often this is
+cheapest of them is chosen, never one whose difference is only not significant. How often this is
 right, with six runs of each configuration: benchmarks/race.py, "full grid".
 """
 
@@ -18,8 +18,8 @@ from tfscaling.study.run_spec import Point
 from tfscaling.tables.row_types import PointRow
 from tfscaling.tables.row_values import is_known, metric_of, point_of
 
-#: Metric → the cost that decides between configurations that are equally good by it.
-COSTS = {
+#: Goal metric → the cost that decides between configurations that are equally good by it.
+COST_OF_GOAL = {
     "execution_time_s": "cost_usd",
     "time_with_queue_s": "cost_usd",
     QUALITY: "cost_usd",
@@ -29,16 +29,19 @@ _FEWEST = {"nodes": "the fewest nodes", "gpus_per_node": "the fewest devices per
 
 
 @dataclass(frozen=True)
-class Contest:
-    """What the runs of several configurations show by a goal.
+class GoalComparison:
+    """The result of comparing several configurations by a goal.
 
-    `taken` is chosen, by `how`, from itself and the `equals`: all are shown to be within the
-    indifference of the best. `bound` is by what fraction it may be worse than the best,
-    None where the best may be zero. `is_best`: every other one is shown to be worse, which takes
-    more than a bound of 0, as two may be equally good. `against` is how much worse each other one
-    is; all intervals hold together, and `bound` and `is_best` follow them, with CONFIDENCE for that
-    many `comparisons`. `order` has the others by their estimates, the best first. `worse` has
-    the undecided rivals that are shown to be worse than the one taken.
+    Attributes:
+        taken: The chosen configuration.
+        how: Why it is chosen among `equals`.
+        equals: The others that are shown to be within the indifference of the best.
+        bound: Fraction by which `taken` may be worse than the best; None if the best may be zero.
+        is_best: Whether every other one is shown to be worse; a bound of 0 does not imply it.
+        comparisons: Number of comparisons for which all intervals hold together with CONFIDENCE.
+        against: Configuration → how much worse it is than `taken`.
+        order: The others by their estimates, the best first.
+        worse: Rivals with undecided limits that are shown to be worse than `taken`.
     """
 
     taken: PointRow
@@ -52,14 +55,14 @@ class Contest:
     worse: frozenset[Point] = frozenset()
 
 
-def contest(
+def compare_by_goal(
     goal: str,
     rows: Sequence[PointRow],
     samples: Samples,
     indifference: float,
     undecided: Sequence[Point] = (),
-) -> Contest:
-    """Return what the runs show of configurations that all have enough runs of the goal.
+) -> GoalComparison:
+    """Compare configurations by a goal and choose one; each must have enough runs.
 
     Args:
         goal: The metric.
@@ -71,24 +74,24 @@ def contest(
     points, rivals = [point_of(row) for row in rows], len(rows) - 1 + len(undecided)
     if not rows[1:]:
         worse = samples.find_worse(goal, points[0], undecided, rivals)
-        return Contest(rows[0], worse=worse)
-    found = samples.estimates(goal, points)
+        return GoalComparison(rows[0], worse=worse)
+    found = samples.estimate_configurations(goal, points)
     best, tail = found.best, (1 - CONFIDENCE) / 2 / rivals
     of_best = samples.compare_with(goal, found, points, points[best], rivals)
-    places = [best, *(n for n in found.near(indifference) if n != best)]
-    bounds = dict(zip(places, found.may_be_worse(tail, places).tolist(), strict=True))
-    bounds[best] = max(bounds[best], *(each.bound for each in of_best.values()))
+    places = [best, *(n for n in found.near_best(indifference) if n != best)]
+    bounds = dict(zip(places, found.disadvantage_bounds(tail, places).tolist(), strict=True))
+    bounds[best] = max(bounds[best], *(each.disadvantage_bound for each in of_best.values()))
     near = [n for n in places if bounds[n] <= indifference]
     taken, how = best, ""
     if near:
-        row, how = preferred(goal, [rows[n] for n in near])
+        row, how = choose_preferred(goal, [rows[n] for n in near])
         taken = next(n for n in near if rows[n] is row)
     of_taken = of_best
     if taken != best:
         of_taken = samples.compare_with(goal, found, points, points[taken], rivals)
-    bound = max(bounds[taken], *(each.bound for each in of_taken.values()))
+    bound = max(bounds[taken], *(each.disadvantage_bound for each in of_taken.values()))
     order = [int(n) for n in found.location.argsort(kind="stable") if n != taken]
-    return Contest(
+    return GoalComparison(
         rows[taken],
         how,
         tuple(rows[n] for n in near if n != taken),
@@ -101,9 +104,12 @@ def contest(
     )
 
 
-def preferred(goal: str, near: Sequence[PointRow]) -> tuple[PointRow, str]:
-    """Return the preferred one of the configurations near enough to the best, and why."""
-    left, cost = list(near), COSTS.get(goal)
+def choose_preferred(goal: str, near: Sequence[PointRow]) -> tuple[PointRow, str]:
+    """Return the preferred one of equally good configurations, and the reason.
+
+    It has the lowest cost, or else the fewest nodes and devices.
+    """
+    left, cost = list(near), COST_OF_GOAL.get(goal)
     if cost and all(is_known(row[cost]) for row in near):
         least = min(row[cost] for row in near)
         left = [row for row in near if row[cost] == least]
@@ -117,8 +123,8 @@ def preferred(goal: str, near: Sequence[PointRow]) -> tuple[PointRow, str]:
     return left[0], "the best estimate, as they have the same nodes and devices"
 
 
-def ranked(goal: str, rows: Sequence[PointRow]) -> list[PointRow]:
-    """Sort the rows that have the metric, the best median first; equal ones by fewest nodes."""
+def rank_by_metric(goal: str, rows: Sequence[PointRow]) -> list[PointRow]:
+    """Return the rows that have the metric, the best median first; equal ones by fewest nodes."""
     known = [row for row in rows if is_known(row[goal])]
     sign = -1 if known and metric_of(goal, known[0]).is_higher_better else 1
     return sorted(known, key=lambda row: (sign * row[goal], row.nodes))

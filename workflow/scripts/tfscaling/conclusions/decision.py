@@ -1,4 +1,4 @@
-"""The decision: the answers by every goal, as a table and a page."""
+"""The decision: the answers to all questions by every goal, as a table and a page."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import pandas as pd
 
 from tfscaling.conclusions.answers.answer import answers_by_goal
 from tfscaling.conclusions.answers.answer_types import Answer
-from tfscaling.conclusions.contest import COSTS
+from tfscaling.conclusions.contest import COST_OF_GOAL
 from tfscaling.conclusions.evidence import Study
 from tfscaling.conclusions.search_results import verdict_text
-from tfscaling.conclusions.shown import line, render
+from tfscaling.conclusions.shown import render, render_line
 from tfscaling.record.metrics import NAN
-from tfscaling.tables.display import value
+from tfscaling.tables.display import format_metric
 from tfscaling.tables.row_types import Column, columns
-from tfscaling.tables.row_values import columns_of, grouped, is_known, metric_of
-from tfscaling.tables.table_files import frame, typed
+from tfscaling.tables.row_values import axis_columns, group_by, is_known, metric_of
+from tfscaling.tables.table_files import to_frame, to_rows
 
 
 class DecisionRow(msgspec.Struct):
@@ -49,15 +49,15 @@ class DecisionRow(msgspec.Struct):
     whole_run_high_s: float = NAN
 
     @classmethod
-    def of(cls, found: Answer) -> DecisionRow:
+    def from_answer(cls, found: Answer) -> DecisionRow:
         """Return the row of an answer."""
         low, high = found.whole_run or (NAN, NAN)
         same = ("work", "goal", "title", "support", "indifference", "comparisons")
         values = {name: getattr(found, name) for name in (*same, "is_decided", "is_best")}
         return cls(
-            **(columns_of(found.point) if found.point else {}),  # type: ignore[arg-type]
+            **(axis_columns(found.point) if found.point else {}),  # type: ignore[arg-type]
             **values,
-            text=sentence(found),
+            text=answer_sentence(found),
             alike=len(found.alike),
             bound=NAN if found.bound is None else found.bound,
             not_covered=found.not_covered_text(),
@@ -71,18 +71,20 @@ COLUMNS = tuple(columns(DecisionRow))
 
 def table(study: Study) -> pd.DataFrame:
     """Return one `DecisionRow` for each answer."""
-    return frame(DecisionRow, [DecisionRow.of(found) for found in answers_by_goal(study)])
+    return to_frame(
+        DecisionRow, [DecisionRow.from_answer(found) for found in answers_by_goal(study)]
+    )
 
 
-def sentence(found: Answer) -> str:
-    """Return the answer in words."""
-    leader, cost = found.leader, COSTS.get(found.goal, found.goal)
+def answer_sentence(found: Answer) -> str:
+    """Return an answer as a sentence."""
+    leader, cost = found.leader, COST_OF_GOAL.get(found.goal, found.goal)
     has_cost = leader is not None and cost != found.goal and is_known(leader.row[cost])
     metric = metric_of(found.goal, leader.row) if leader else None
-    return line(
+    return render_line(
         "decision",
         answer=found,
-        cost=value(cost, leader.row) if leader and has_cost else "",
+        cost=format_metric(cost, leader.row) if leader and has_cost else "",
         verdict=verdict_text(found.search) if found.search else "",
         best="the least error" if metric and metric.best is not None else "the best",
     )
@@ -90,6 +92,6 @@ def sentence(found: Answer) -> str:
 
 def page(table: pd.DataFrame, study: Study) -> str:
     """Return the page decision.md: the answers to each question."""
-    rows = typed(DecisionRow, table)
-    works = grouped(rows, lambda row: row.work)
+    rows = to_rows(DecisionRow, table)
+    works = group_by(rows, lambda row: row.work)
     return render("decision_page", works=works, indifference=study.question.indifference) + "\n"

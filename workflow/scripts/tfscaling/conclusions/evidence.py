@@ -43,60 +43,67 @@ from tfscaling.study.manifest import Manifest
 from tfscaling.study.run_spec import Point
 from tfscaling.tables import row_values, table_files
 from tfscaling.tables.comparison import (
-    OTHER_WORK,
+    DIFFERENT_WORK,
     SAME_WORK_TOLERANCE,
-    all_at_target,
+    all_runs_reached_target,
     is_same_work,
-    runs_differ,
+    varying_work_reason,
 )
-from tfscaling.tables.display import axis_text, point_name, value, varying
+from tfscaling.tables.display import axis_text, format_metric, point_name, varying_axes
 from tfscaling.tables.published_results import PublishedResult
 from tfscaling.tables.row_types import PointRow, RunRow
 from tfscaling.tables.row_values import (
-    columns_of,
-    grouped,
+    axis_columns,
+    group_by,
     is_known,
-    lacking_energy_parts,
     metric_of,
+    missing_energy_parts,
     point_of,
 )
 from tfscaling.tables.run_samples import read_samples
 from tfscaling.tables.runs_table import NOT_RUN
 
-#: Why a configuration is not compared whose runs ran out of memory.
-NO_MEMORY = "does not fit in memory"
-#: The name of the only question where one is chosen among all configurations.
-ALL = "all configurations"
+#: Reason of a configuration that is not compared because its runs ran out of memory.
+OUT_OF_MEMORY = "does not fit in memory"
+#: Name of the only question of a study that chooses among all configurations.
+ALL_CONFIGURATIONS = "all configurations"
 
 
 class Exclusion(NamedTuple):
-    """Why a configuration is in no comparison; `is_open`: its runs may still change the answer."""
+    """Why a configuration is not compared.
+
+    Attributes:
+        reason: The reason in words.
+        is_open: Whether the configuration may still change the answer.
+    """
 
     reason: str
     is_open: bool
 
 
-def exclusion(row: PointRow, statuses: Counter[str], examples: float = 0.0) -> Exclusion | None:
+def find_exclusion(
+    row: PointRow, statuses: Counter[str], examples: float = 0.0
+) -> Exclusion | None:
     """Return why a configuration is excluded from comparisons, or None if it is included.
 
     Args:
         row: The configuration.
-        statuses: How many of its planned runs have which status.
+        statuses: Number of its planned runs with each status.
         examples: Number of examples that its task trains. A configuration that trained these or
             more is included, even if it has no speed-up because its baseline trained fewer.
     """
     trained = row.examples_trained
     if trained is not None and examples - trained > SAME_WORK_TOLERANCE * examples:
         made = f"trained {trained:,.0f} examples, another configuration {examples:,.0f}"
-        return Exclusion(f"{OTHER_WORK}: {made}", True)
+        return Exclusion(f"{DIFFERENT_WORK}: {made}", True)
     least, most = row.examples_trained_min, row.examples_trained_max
     if least is not None and most is not None and not is_same_work(least, most):
-        return Exclusion(runs_differ(least, most), True)
+        return Exclusion(varying_work_reason(least, most), True)
     planned = statuses.total()
     unfit, diverged = statuses[RunState.DOES_NOT_FIT], statuses[RunState.DIVERGED]
     if is_closed(unfit + diverged, planned):
         if unfit:
-            return Exclusion(f"{NO_MEMORY} ({unfit} of {planned} runs)", False)
+            return Exclusion(f"{OUT_OF_MEMORY} ({unfit} of {planned} runs)", False)
         return Exclusion(f"{diverged} of {planned} runs diverged", False)
     if row.runs == 0 and row.status != "excluded":
         made = ", ".join(f"{count} {words(status)}" for status, count in statuses.items() if count)
@@ -104,22 +111,26 @@ def exclusion(row: PointRow, statuses: Counter[str], examples: float = 0.0) -> E
     return None
 
 
-def examples_of_tasks(rows: Sequence[PointRow]) -> dict[tuple[str, str], float]:
-    """Return the number of examples of each task (model, recipe), as `work_of` defines it."""
+def examples_by_task(rows: Sequence[PointRow]) -> dict[tuple[str, str], float]:
+    """Return (model, recipe) → the number of examples that its configurations train (`work_of`)."""
     known = [row for row in rows if row.examples_trained is not None]
     return {
         task: work_of([row.examples_trained or 0 for row in own])
-        for task, own in grouped(known, _task_of).items()
+        for task, own in group_by(known, _model_and_recipe).items()
     }
 
 
-def _task_of(row: PointRow) -> tuple[str, str]:
+def _model_and_recipe(row: PointRow) -> tuple[str, str]:
+    """Return model and recipe of a row."""
     return row.model, row.recipe
 
 
-def remark(row: PointRow, samples: Samples) -> str:
-    """`2 of 6 runs diverged, 12 of 18 attempts failed`: what a recommendation must not hide."""
-    statuses = samples.statuses(point_of(row))
+def failure_remark(row: PointRow, samples: Samples) -> str:
+    """Return what a recommendation of a configuration must mention; "" if nothing is wrong.
+
+    Example: `2 of 6 runs diverged, 12 of 18 attempts failed`.
+    """
+    statuses = samples.status_counts(point_of(row))
     total = sum(statuses.values())
     counts = [
         f"{count} of {total} runs {words(status)}"
@@ -135,20 +146,20 @@ def remark(row: PointRow, samples: Samples) -> str:
     return ", ".join(counts)
 
 
-#: Values of the axes that separate tasks.
-Key = tuple[str, ...]
+#: Values of the axes that distinguish questions.
+TaskKey = tuple[str, ...]
 
 
 def group_by_task(
     rows: Iterable[PointRow], axes: Sequence[str] = WORK_AXES
-) -> dict[Key, list[PointRow]]:
-    """Group rows by the values of these axes, by default model and recipe."""
-    return grouped(rows, lambda row: tuple(str(row[axis]) for axis in axes))
+) -> dict[TaskKey, list[PointRow]]:
+    """Return values of these axes → their rows; by default model and recipe."""
+    return group_by(rows, lambda row: tuple(str(row[axis]) for axis in axes))
 
 
 def task_name(row: PointRow, axes: Sequence[str] = WORK_AXES) -> str:
-    """Return the values of these axes in words; a platform is named by its title."""
-    return ", ".join(axis_text(axis, row) for axis in axes) or ALL
+    """Return the values of these axes in words; a platform by its title."""
+    return ", ".join(axis_text(axis, row) for axis in axes) or ALL_CONFIGURATIONS
 
 
 @dataclass(frozen=True)
@@ -207,7 +218,7 @@ def _limit_text(column: str, row: PointRow, limit: Limit, lacking: str) -> str:
     """
     bound = "at least" if limit.at_most is None else "at most"
     without = f" without {lacking}" if column == ENERGY and lacking else ""
-    shown = value(column, row, is_for_many=False)
+    shown = format_metric(column, row, is_for_many=False)
     return f"{metric_of(column, row).title} {shown}{without}, {bound} {limit.value:g}"
 
 
@@ -217,9 +228,11 @@ Parameters = Mapping[str, object]
 
 @dataclass(frozen=True, eq=False)
 class Sweep:
-    """What was measured: `comparison` has one row per point and `runs` one per run.
+    """The tables of a measured sweep.
 
-    Both are as `table_files.read_table` gives them.
+    Attributes:
+        comparison: The table of configurations, from `table_files.read_table`.
+        runs: The table of runs, from `table_files.read_table`.
     """
 
     comparison: pd.DataFrame
@@ -228,27 +241,32 @@ class Sweep:
     @cached_property
     def run_rows(self) -> Sequence[RunRow]:
         """The rows of the table of runs."""
-        return table_files.typed(RunRow, self.runs)
+        return table_files.to_rows(RunRow, self.runs)
 
     @cached_property
     def points(self) -> Sequence[PointRow]:
         """The rows of the comparison."""
-        return table_files.typed(PointRow, self.comparison)
+        return table_files.to_rows(PointRow, self.comparison)
 
 
 @dataclass(frozen=True, eq=False)
 class Reference(Sweep):
-    """Another study, with which this one is compared; `parameters` belong to its points."""
+    """Another study, with which this one is compared.
+
+    Attributes:
+        folder: Its folder.
+        parameters: Configuration → parameters of its runs.
+    """
 
     folder: Path
     parameters: Mapping[Point, Parameters]
 
     @classmethod
     def read(cls, folder: Path) -> Reference:
-        """Read the study in a folder `results/<study>`, from this or another version.
+        """Read a study from its folder `results/<study>`, written by this or another version.
 
         Raises:
-            ConfigError: A file is missing or cannot be read; the message names it.
+            ConfigError: If a file is missing or cannot be read; the message names it.
         """
         manifest, comparison, runs = (folder / name for name in REFERENCE_FILES)
         try:
@@ -262,24 +280,24 @@ class Reference(Sweep):
             raise ConfigError(f"compare_with: {folder}: {error}") from error
 
 
-class _Spec(msgspec.Struct):
-    """Fields of a specification that the manifests of all versions share."""
+class _ReferenceSpec(msgspec.Struct):
+    """Fields of a run's specification that the manifests of all versions share."""
 
     point: Point
     recipe: dict[str, object]
     measured: dict[str, object]
 
 
-class _Run(msgspec.Struct):
-    spec: _Spec
+class _ReferenceRun(msgspec.Struct):
+    spec: _ReferenceSpec
 
 
-class _Manifest(msgspec.Struct):
-    runs: tuple[_Run, ...]
+class _ReferenceManifest(msgspec.Struct):
+    runs: tuple[_ReferenceRun, ...]
 
 
 def _parameters(manifest: Path) -> dict[Point, Parameters]:
-    runs = msgspec.json.decode(manifest.read_bytes(), type=_Manifest).runs
+    runs = msgspec.json.decode(manifest.read_bytes(), type=_ReferenceManifest).runs
     return {run.spec.point: run.spec.recipe | run.spec.measured for run in runs}
 
 
@@ -302,12 +320,12 @@ class Study(Sweep):
 
     @cached_property
     def samples(self) -> Samples:
-        """The values of the runs by point."""
+        """The values of each configuration's runs."""
         return read_samples(self.runs)
 
     @cached_property
     def tasks(self) -> list[Task]:
-        """One task for each question, in the order of the configurations."""
+        """The questions, in the order of the configurations."""
         synchronous = self.manifest.synchronous_strategies
         return [
             replace(
@@ -320,7 +338,7 @@ class Study(Sweep):
 
     def _read_facts(self, task: Task) -> dict[Point, Facts]:
         """Return what the tables have about the configurations of a question."""
-        vary = varying(task.named)
+        vary = varying_axes(task.named)
         compared = [
             row
             for row in task.rows
@@ -333,20 +351,20 @@ class Study(Sweep):
             point = point_of(row)
             if point in found:  # the name alone of one that was run
                 continue
-            lacking = lacking_energy_parts(row, compared) if ENERGY in limits else ""
+            lacking = missing_energy_parts(row, compared) if ENERGY in limits else ""
             found[point] = Facts(
                 name=point_name(row, vary),
-                remark=remark(row, self.samples),
+                remark=failure_remark(row, self.samples),
                 excluded=self.excluded.get(point),
-                is_begun=bool(self.samples.statuses(point).keys() - {RunState.MISSING}),
-                values={goal: value(goal, row) for goal in GOALS if is_known(row[goal])},
+                is_begun=bool(self.samples.status_counts(point).keys() - {RunState.MISSING}),
+                values={goal: format_metric(goal, row) for goal in GOALS if is_known(row[goal])},
                 limited={
                     name: _limit_text(name, row, limit, lacking)
                     for name, limit in limits.items()
                     if point in may_be_compared and (name != QUALITY or row.quality_metric)
                 },
                 lacking_energy=lacking,
-                is_at_target=row.runs_at_target is not None and all_at_target(row),
+                is_at_target=row.runs_at_target is not None and all_runs_reached_target(row),
                 efficiencies={
                     name: self._judge_efficiency(row, name, limit, len(compared))
                     for name, limit in limits.items()
@@ -378,29 +396,35 @@ class Study(Sweep):
         rows = [row for row in self.points if not shorts or point_of(row) not in shorts]
         axes = self.question.separate
         searches = {
-            self._key(search.planned.points[0].point): search
+            self._task_key(search.planned.points[0].point): search
             for search in study_searches.of_study(self.manifest, self.runs)
         }
         found = group_by_task(rows, axes)
         tasks = []
         for key in dict.fromkeys([*found, *searches]):
             own, search = found.get(key, []), searches.get(key)
-            named = [*own, *map(self.shown, search.points.values() if search else ())]
+            named = [*own, *map(self.axes_row, search.points.values() if search else ())]
             tasks.append(Task(task_name(named[0], axes), own, named, search))
         return tasks
 
-    def _key(self, point: Point) -> Key:
-        return tuple(str(columns_of(point)[axis]) for axis in self.question.separate)
+    def _task_key(self, point: Point) -> TaskKey:
+        """Return the values of the axes that distinguish the question of a configuration."""
+        return tuple(str(axis_columns(point)[axis]) for axis in self.question.separate)
 
     @property
     def searches(self) -> list[tuple[Task, StudySearch]]:
-        """The tasks that have a search, each with it."""
+        """Pairs of a question and its search, for questions that have one."""
         return [(task, task.search) for task in self.tasks if task.search]
 
-    def _exclusion(self, row: PointRow, examples: float) -> Exclusion | None:
-        """Return why a configuration is in no comparison, or None if it is included."""
-        statuses = self.samples.statuses(point_of(row))
-        found = exclusion(row, statuses, examples)
+    def _find_exclusion(self, row: PointRow, examples: float) -> Exclusion | None:
+        """Return why a configuration is not compared, or None if it is included.
+
+        Args:
+            row: The configuration.
+            examples: Number of examples that its task trains.
+        """
+        statuses = self.samples.status_counts(point_of(row))
+        found = find_exclusion(row, statuses, examples)
         if found and statuses and statuses.keys() <= {RunState.MISSING}:
             reasons = {run.reason for run in self.runs_of[point_of(row)]}
             why = next((each for each in reasons if each.startswith(f"{NOT_RUN}:")), "not run yet")
@@ -408,53 +432,53 @@ class Study(Sweep):
         return found
 
     def _is_too_large(self, folder: str) -> bool:
-        """Return whether all runs of a smaller batch, two or more, ran out of memory."""
+        """Return whether a smaller batch of a run's doublings is shown not to fit in memory."""
         smaller = {run.spec.point.path: run.smaller for run in self.manifest.runs if run.smaller}
         statuses = {run.spec.point.path: run.spec.point for run in self.manifest.runs}
         while folder := smaller.get(folder) or "":
-            counts = self.samples.statuses(statuses[folder])
+            counts = self.samples.status_counts(statuses[folder])
             if counts.keys() != {RunState.MISSING}:
                 return counts.keys() == {RunState.DOES_NOT_FIT} and is_closed(*[counts.total()] * 2)
         return False
 
     @cached_property
     def excluded(self) -> dict[Point, Exclusion]:
-        """Configurations that are in no comparison, with the reason."""
+        """Configuration → why it is not compared."""
         groups = [task.rows for task in self._tasks_of_rows]
         of_tasks = {point_of(row) for rows in groups for row in rows}
         groups.append([row for row in self.points if point_of(row) not in of_tasks])
         found = {}
         for rows in groups:
-            examples = examples_of_tasks(rows)
+            examples = examples_by_task(rows)
             for row in rows:
-                if why := self._exclusion(row, examples.get(_task_of(row), 0.0)):
+                if why := self._find_exclusion(row, examples.get(_model_and_recipe(row), 0.0)):
                     found[point_of(row)] = why
         return found
 
     @cached_property
     def runs_of(self) -> Mapping[Point, Sequence[RunRow]]:
-        """The rows of the runs of each configuration."""
-        return row_values.by_point(self.run_rows)
+        """Configuration → the rows of its runs."""
+        return row_values.group_by_point(self.run_rows)
 
     @cached_property
     def eligible(self) -> list[PointRow]:
-        """The measured configurations that are included in comparisons."""
+        """The measured configurations that are compared."""
         return [row for row in self.points if row.runs > 0 and point_of(row) not in self.excluded]
 
     @cached_property
     def prices(self) -> dict[Point, float | None]:
-        """Point → US dollars per node and hour."""
+        """Configuration → US dollars per node and hour; None without a price."""
         return {run.spec.point: run.usd_per_node_hour for run in self.manifest.runs}
 
-    def shown(self, point: Point) -> PointRow:
-        """Return a row with what names a configuration, whether it was run or not."""
+    def axes_row(self, point: Point) -> PointRow:
+        """Return a row that has only axes, devices and platform title of a configuration."""
         named = self.manifest.platforms
         devices = platforms.device_kind(point.gpus_per_node, named[point.platform].devices)
         title = platforms.titles(named)[point.platform]
-        axes = columns_of(point)
+        axes = axis_columns(point)
         return PointRow(**axes, devices=devices, platform_title=title)  # type: ignore[arg-type]
 
     @cached_property
     def searched(self) -> set[Point]:
-        """The configurations of all searches, also of short runs."""
+        """The configurations of all searches, short runs included."""
         return {point for _, search in self.searches for point in search.all_points.values()}

@@ -1,7 +1,7 @@
-"""Findings, each with what supports it: where nodes stop paying, what they cost.
+"""Findings with their support: up to how many nodes speed rises, what it costs, slow ranks.
 
 A finding claims no more than the intervals of the runs allow; `support` says how far it can be
-trusted. Supported findings hold with CONFIDENCE for all comparisons that findings of their kind
+trusted. What is supported is right with CONFIDENCE for all comparisons that findings of its kind
 make in this sweep together (Bonferroni); `comparisons` is their number.
 """
 
@@ -19,8 +19,8 @@ import pandas as pd
 from tfscaling.conclusions import clouds, what_holds_back
 from tfscaling.conclusions.answers.efficiency import OF_TRAINING
 from tfscaling.conclusions.clouds import CloudRow
-from tfscaling.conclusions.evidence import Exclusion, Study, remark
-from tfscaling.conclusions.shown import render, sentence
+from tfscaling.conclusions.evidence import Exclusion, Study, failure_remark
+from tfscaling.conclusions.shown import render, render_sentence
 from tfscaling.estimation.estimates import Estimates
 from tfscaling.estimation.intervals import CONFIDENCE
 from tfscaling.estimation.samples import (
@@ -30,29 +30,37 @@ from tfscaling.estimation.samples import (
     TOO_FEW,
     Difference,
     Samples,
-    weakest,
+    weakest_support,
 )
 from tfscaling.record import metrics
 from tfscaling.record.metrics import METRICS, NAN, QUALITY
 from tfscaling.study.config_types import LINE_AXES
 from tfscaling.study.run_spec import Point
 from tfscaling.tables import row_values
-from tfscaling.tables.comparison import OTHER_WORK, ideal_share
-from tfscaling.tables.display import axis_text, listed, point_name, times, varying
+from tfscaling.tables.comparison import DIFFERENT_WORK, ideal_share
+from tfscaling.tables.display import axis_text, format_ratio, join_names, point_name, varying_axes
 from tfscaling.tables.row_types import PointRow, columns
 from tfscaling.tables.row_values import is_known, metric_of, point_of
-from tfscaling.tables.table_files import frame, typed
+from tfscaling.tables.table_files import to_frame, to_rows
 
 TIME = "execution_time_s"
 TOPICS = (QUALITY, "scaling", "stragglers", "clouds")
 
 
 class Finding(msgspec.Struct):
-    """`subject` is a line of points, a point, or two clouds.
+    """A row of findings.csv: one statement with its support.
 
-    `kind` says what was found; `nodes` at which numbers of nodes, separated by "; "; `ratio` how
-    many times as fast, or as large an error, as at the fewest nodes, with its interval. If the
-    finding is supported, it is so together with all `comparisons` of its kind.
+    Attributes:
+        topic: One of TOPICS.
+        subject: What it is about: a line of configurations, a configuration, or two clouds.
+        text: The statement in words.
+        support: How sure it is.
+        comparisons: Number of comparisons of its kind that hold together.
+        kind: What was found, such as `slower`.
+        nodes: The numbers of nodes that it concerns, separated by "; ".
+        ratio: Speed or error relative to the fewest nodes.
+        low: Lower end of the ratio's interval.
+        high: Upper end of the ratio's interval.
     """
 
     topic: str
@@ -71,19 +79,26 @@ COLUMNS = tuple(columns(Finding))
 
 
 @dataclass(frozen=True)
-class Line:
-    """Points that differ in the number of nodes only, fewest first; `ineligible` are excluded."""
+class NodeLine:
+    """Configurations that differ only in their number of nodes.
+
+    Attributes:
+        subject: Name of the line.
+        points: The compared configurations, fewest nodes first.
+        ineligible: Excluded configurations with the reason.
+        study: The evidence.
+    """
 
     subject: str
     points: tuple[PointRow, ...]
     ineligible: tuple[tuple[PointRow, Exclusion], ...]
     study: Study
 
-    def having(self, metric: str) -> list[PointRow]:
-        """Its points that have the metric."""
+    def rows_with(self, metric: str) -> list[PointRow]:
+        """Return the rows that have a value of the metric."""
         return [row for row in self.points if is_known(row[metric])]
 
-    def finding(
+    def make_finding(
         self,
         kind: str,
         support: str,
@@ -93,9 +108,19 @@ class Line:
         found: Difference | None = None,
         **values: Any,
     ) -> Finding:
-        """Make a finding about `rows`; its sentence names the first row as `row`."""
+        """Return a finding about this line.
+
+        Args:
+            kind: What was found; selects the sentence of the template.
+            support: How sure it is.
+            comparisons: Number of comparisons that hold together.
+            topic: One of TOPICS.
+            rows: The configurations that it concerns; the sentence names the first.
+            found: The comparison with the fewest nodes, for ratio and interval.
+            **values: Further values of the template.
+        """
         low, high = (found and found.interval) or (NAN, NAN)
-        text = sentence(
+        text = render_sentence(
             "finding",
             self.study.points,
             self.study.samples,
@@ -119,171 +144,193 @@ class Line:
         )
 
 
-#: For each line the points after its first, and how much longer they take than the first.
-Against = list[list[tuple[PointRow, Difference]]]
+#: For each line its configurations after the first, and how much worse they are than the first.
+ComparisonsWithFirst = list[list[tuple[PointRow, Difference]]]
 
 
 def table(study: Study) -> pd.DataFrame:
-    """Return one `Finding` per row. Which configuration to take: `decision`."""
-    lines = list(_lines(study))
+    """Return one `Finding` per row."""
+    lines = list(_node_lines(study))
     points = {point_of(row) for line in lines for row in line.points}
-    found = [*_scaling(lines, study), *_quality(lines, study.samples)]
-    found += [*_weak_scaling(lines, study), *_stragglers(study, points)]
-    found += _clouds(clouds.compare_clouds(study), study)
-    return frame(Finding, found)
+    found = [*_scaling_findings(lines, study), *_quality_findings(lines, study.samples)]
+    found += _weak_scaling_findings(lines, study)
+    found += _straggler_findings(study, points)
+    found += _cloud_findings(clouds.compare_clouds(study), study)
+    return to_frame(Finding, found)
 
 
 def page(table: pd.DataFrame, _: Study) -> str:
     """Return the page findings.md, with a list for each topic."""
-    rows = typed(Finding, table)
+    rows = to_rows(Finding, table)
     topics = {topic: [row for row in rows if row.topic == topic] for topic in TOPICS}
     return f"{render('findings_page', topics=topics, supported=SUPPORTED)}\n"
 
 
-def _lines(study: Study) -> Iterator[Line]:
-    """Yield the lines: points that differ in nothing but their number of nodes."""
+def _node_lines(study: Study) -> Iterator[NodeLine]:
+    """Yield the lines: configurations that differ only in their number of nodes."""
     vary = [axis for axis in LINE_AXES if len({str(row[axis]) for row in study.points}) > 1]
-    for rows in row_values.grouped(study.points, row_values.line_of).values():
+    for rows in row_values.group_by(study.points, row_values.axes_without_nodes).values():
         subject = ", ".join(axis_text(axis, rows[0]) for axis in vary or ("platform",))
         out = study.excluded
         ineligible = [(row, out[point_of(row)]) for row in rows if point_of(row) in out]
         fit = [row for row in rows if row.runs > 0 and point_of(row) not in out]
         points = sorted(fit, key=lambda row: row.nodes)
-        yield Line(subject, tuple(points), tuple(ineligible), study)
+        yield NodeLine(subject, tuple(points), tuple(ineligible), study)
 
 
-def _stragglers(study: Study, points: Collection[Point]) -> Iterator[Finding]:
-    """Yield findings about ranks that were slow in every run of a point."""
+def _straggler_findings(study: Study, points: Collection[Point]) -> Iterator[Finding]:
+    """Yield findings about ranks that were slow in every run of a configuration."""
     rows = {point_of(row): row for row in study.points}
-    vary = varying(study.points)
-    for point, text, support, comparisons in what_holds_back.slow_ranks(study.run_rows, points):
+    vary = varying_axes(study.points)
+    for point, text, support, comparisons in what_holds_back.find_slow_ranks(
+        study.run_rows, points
+    ):
         yield Finding("stragglers", point_name(rows[point], vary), text, support, comparisons)
 
 
-def _scaling(lines: Sequence[Line], study: Study) -> Iterator[Finding]:
-    """Where more nodes help, and where they stop to; which points are excluded."""
+def _scaling_findings(lines: Sequence[NodeLine], study: Study) -> Iterator[Finding]:
+    """Yield findings about the number of nodes up to which each line becomes faster."""
     samples = study.samples
-    against, comparisons = _against_first(lines, samples, TIME)
+    against, comparisons = _compare_with_first(lines, samples, TIME)
     enough = [
-        [row for row in line.points if samples.has_enough(TIME, point_of(row))] for line in lines
+        [row for row in line.points if samples.has_enough_runs(TIME, point_of(row))]
+        for line in lines
     ]
     together = sum(len(rows) for rows in enough if len(rows) > 1)
     for line, own, rows in zip(lines, against, enough, strict=True):
-        yield from _slower(line, own, comparisons)
+        yield from _slower_findings(line, own, comparisons)
         # what a search decides by few runs, medians alone must not seem to leave open
         is_searched = len(rows) < 2 and any(point_of(row) in study.searched for row in line.points)
-        if len(line.having(TIME)) > 1 and not is_searched:
-            yield _last_that_pays(line, own, rows, together)
+        if len(line.rows_with(TIME)) > 1 and not is_searched:
+            yield _useful_nodes_finding(line, own, rows, together)
         if line.ineligible:
             names = [f"{point_name(row)}, {why.reason}" for row, why in line.ineligible]
-            text = f"Not compared: {listed(names)}."
+            text = f"Not compared: {join_names(names)}."
             yield Finding("scaling", line.subject, text, NOT_COMPARED, kind=NOT_COMPARED)
 
 
-def _against_first(lines: Sequence[Line], samples: Samples, metric: str) -> tuple[Against, int]:
-    """(how much worse the points of each line are than its first, number of comparisons).
+def _compare_with_first(
+    lines: Sequence[NodeLine], samples: Samples, metric: str
+) -> tuple[ComparisonsWithFirst, int]:
+    """Compare the configurations of each line with the line's fewest nodes.
 
-    Only points that have the metric are compared.
+    Returns:
+        For each line its other configurations that have the metric, with their comparison; and the
+        number of comparisons that have enough runs.
     """
-    known = [line.having(metric) for line in lines]
+    known = [line.rows_with(metric) for line in lines]
     pairs = [[(point_of(rows[0]), point_of(row)) for row in rows[1:]] for rows in known]
     every = [pair for own in pairs for pair in own]
-    made = sum(all(samples.has_enough(metric, point) for point in pair) for pair in every)
-    found: Against = []
+    made = sum(all(samples.has_enough_runs(metric, point) for point in pair) for pair in every)
+    found: ComparisonsWithFirst = []
     for rows, own in zip(known, pairs, strict=True):
-        differences = samples.differences(metric, own, max(1, made))
+        differences = samples.compare_pairs(metric, own, max(1, made))
         found.append([(r, found) for r, found in zip(rows[1:], differences, strict=True) if found])
     return found, made
 
 
-def _slower(
-    line: Line, against: Sequence[tuple[PointRow, Difference]], comparisons: int
+def _slower_findings(
+    line: NodeLine, against: Sequence[tuple[PointRow, Difference]], comparisons: int
 ) -> Iterator[Finding]:
     """Yield findings about node counts that take longer than the fewest nodes.
 
     Significant differences and differences of medians are separate findings.
+
+    Args:
+        line: The line.
+        against: The comparisons with its fewest nodes.
+        comparisons: Number of comparisons that hold together.
     """
     worse = [(row, found) for row, found in against if found.is_worse]
-    for support, own in row_values.grouped(worse, lambda pair: pair[1].support).items():
-        yield line.finding(
+    for support, own in row_values.group_by(worse, lambda pair: pair[1].support).items():
+        yield line.make_finding(
             "slower",
             support,
             comparisons,
             rows=[row for row, _ in own],
             found=own[0][1],
-            first=line.having(TIME)[0],
+            first=line.rows_with(TIME)[0],
             slower=own,
             metric=METRICS[TIME],
         )
 
 
-def _last_that_pays(
-    line: Line,
+def _useful_nodes_finding(
+    line: NodeLine,
     against: Sequence[tuple[PointRow, Difference]],
     rows: Sequence[PointRow],
     comparisons: int,
 ) -> Finding:
-    """Return the finding about the fewest nodes beyond which no measured node count is faster.
+    """Return the finding about the number of nodes beyond which more nodes are not faster.
 
-    `rows` are the points with enough runs. With fewer than two of them, only medians are compared.
+    Args:
+        line: The line.
+        against: The comparisons with its fewest nodes.
+        rows: Its configurations with enough runs; below two of them only medians are compared.
+        comparisons: Number of comparisons that hold together.
     """
     kind, support, bound = "medians", TOO_FEW, None
-    knee = min(line.having(TIME), key=lambda row: (row[TIME], row["nodes"]))
+    knee = min(line.rows_with(TIME), key=lambda row: (row[TIME], row["nodes"]))
     if len(rows) > 1:
-        kind, support, knee, bound = _by_estimates(line, rows, comparisons)
-    gain = next((_gain(found) for row, found in against if row is knee), None)
-    return line.finding(
+        kind, support, knee, bound = _judge_more_nodes(line, rows, comparisons)
+    gain = next((_speedup(found) for row, found in against if row is knee), None)
+    return line.make_finding(
         kind,
         support,
         comparisons if len(rows) > 1 else 0,
         rows=[knee],
         found=gain,
         gain=gain,
-        first=line.having(TIME)[0],
+        first=line.rows_with(TIME)[0],
         is_last=knee is line.points[-1],
         bound=bound,
         few=[r for r in line.points if not any(r is e for e in rows)] if len(rows) > 1 else [],
-        not_counting=[row for row in line.points if remark(row, line.study.samples)],
+        not_counting=[row for row in line.points if failure_remark(row, line.study.samples)],
     )
 
 
-def _by_estimates(
-    line: Line, rows: Sequence[PointRow], comparisons: int
+def _judge_more_nodes(
+    line: NodeLine, rows: Sequence[PointRow], comparisons: int
 ) -> tuple[str, str, PointRow, float | None]:
-    """(kind, support, the point, by what fraction more nodes may be faster)."""
-    together = line.study.samples.estimates(TIME, [point_of(row) for row in rows])
+    """Judge by estimates up to which number of nodes a line becomes faster.
+
+    Returns:
+        Kind and support of the finding, the configuration with this number of nodes, and the
+        fraction by which more nodes may be faster (None: not known).
+    """
+    together = line.study.samples.estimate_configurations(TIME, [point_of(row) for row in rows])
     tail = (1 - CONFIDENCE) / comparisons
     last = len(rows) - 1
-    bounds = together.may_be_worse(tail, range(len(rows)))
+    bounds = together.disadvantage_bounds(tail, range(len(rows)))
     near = [n for n in range(last) if bounds[n] <= line.study.question.indifference]
     if near:
         return "stops paying", SUPPORTED, rows[near[0]], bounds[near[0]]
-    if np.delete(together.is_worse(last, tail), last).all():
+    if np.delete(together.shown_worse_than(last, tail), last).all():
         return "pays", SUPPORTED, rows[last], None
     # the fewest nodes than which no more are shown to be faster
-    knee = next(n for n in range(last + 1) if not _is_beaten(together, n, tail))
+    knee = next(n for n in range(last + 1) if not _is_slower_than_more_nodes(together, n, tail))
     if knee == last:
         return "may pay", INCONCLUSIVE, rows[last], None
     bound = bounds[knee] if np.isfinite(bounds[knee]) else None
     return "not shown to pay", INCONCLUSIVE, rows[knee], bound
 
 
-def _is_beaten(together: Estimates, index: int, tail: float) -> bool:
-    """Whether a point of the line with more nodes is shown to be faster."""
+def _is_slower_than_more_nodes(together: Estimates, index: int, tail: float) -> bool:
+    """Return whether a configuration with more nodes than number `index` is shown to be faster."""
     later = np.arange(index + 1, len(together.location))
     ahead = together.location[index] - together.location[later]
     return bool((ahead > together.half_width(later, index, tail)).any())
 
 
-def _weak_scaling(lines: Sequence[Line], study: Study) -> Iterator[Finding]:
+def _weak_scaling_findings(lines: Sequence[NodeLine], study: Study) -> Iterator[Finding]:
     """Yield findings about the throughput per replica on the most nodes of each line.
 
     Only lines whose work grows with the nodes have one, or all with a limit of the efficiency.
     """
     rows_of = {point_of(row).path: row for row in study.points}
-    pairs: list[tuple[Line, PointRow, PointRow]] = []
+    pairs: list[tuple[NodeLine, PointRow, PointRow]] = []
     for line in lines:
-        grown = [row for row, why in line.ineligible if why.reason.startswith(OTHER_WORK)]
+        grown = [row for row, why in line.ineligible if why.reason.startswith(DIFFERENT_WORK)]
         rows = [
             row
             for row in (*line.points, *grown)
@@ -294,19 +341,19 @@ def _weak_scaling(lines: Sequence[Line], study: Study) -> Iterator[Finding]:
             pairs.append((line, row, rows_of[str(row.baseline_point)]))
     points = [(point_of(base), point_of(row)) for _, row, base in pairs]
     metric = "throughput_examples_per_s"
-    made = sum(all(study.samples.has_enough(metric, p) for p in pair) for pair in points)
-    differences = study.samples.differences(metric, points, max(1, made))
+    made = sum(all(study.samples.has_enough_runs(metric, p) for p in pair) for pair in points)
+    differences = study.samples.compare_pairs(metric, points, max(1, made))
     for (line, row, base), found in zip(pairs, differences, strict=True):
         if found is not None and found.ratio is not None:
             own = _per_replica(found, ideal_share(row, base))
-            yield line.finding(
+            yield line.make_finding(
                 "weak scaling",
                 own.support,
                 made,
                 rows=[row],
                 found=own,
                 first=base,
-                share=times(own),
+                share=format_ratio(own),
             )
 
 
@@ -326,8 +373,8 @@ def _per_replica(found: Difference, share: float) -> Difference:
     )
 
 
-def _gain(found: Difference) -> Difference | None:
-    """How many times as fast as the first of its line a point is; None where it is not."""
+def _speedup(found: Difference) -> Difference | None:
+    """Return the speed relative to the fewest nodes; None if it is not faster."""
     if found.ratio is None or found.ratio >= 1:
         return None
     low, high = found.interval or (0.0, 0.0)
@@ -335,14 +382,14 @@ def _gain(found: Difference) -> Difference | None:
     return Difference(1 / found.ratio, ends, found.support)
 
 
-def _quality(lines: Sequence[Line], samples: Samples) -> Iterator[Finding]:
-    """Yield findings about the quality that the fastest point of a line loses."""
-    against, comparisons = _against_first(lines, samples, QUALITY)
+def _quality_findings(lines: Sequence[NodeLine], samples: Samples) -> Iterator[Finding]:
+    """Yield findings about lines whose fastest configuration has a worse quality."""
+    against, comparisons = _compare_with_first(lines, samples, QUALITY)
     for line, own in zip(lines, against, strict=True):
-        fastest = min(line.having(TIME), key=lambda row: row[TIME], default=None)
+        fastest = min(line.rows_with(TIME), key=lambda row: row[TIME], default=None)
         for row, lost in own:
             if row is fastest and lost.is_worse:
-                yield line.finding(
+                yield line.make_finding(
                     "quality lost",
                     lost.support,
                     comparisons,
@@ -351,21 +398,21 @@ def _quality(lines: Sequence[Line], samples: Samples) -> Iterator[Finding]:
                     lost,
                     lost=lost,
                     metric=metric_of(QUALITY, row),
-                    first=line.having(QUALITY)[0],
+                    first=line.rows_with(QUALITY)[0],
                 )
 
 
-def _clouds(between: Sequence[CloudRow], study: Study) -> Iterator[Finding]:
-    """Yield for two platforms of two clouds which one wins how many configurations, by what."""
+def _cloud_findings(between: Sequence[CloudRow], study: Study) -> Iterator[Finding]:
+    """Yield a finding for two platforms of two clouds: how many configurations each wins."""
     comparisons = sum(row.verdict != TOO_FEW for row in between)
-    pairs = row_values.grouped(between, lambda row: (row.platform_a, row.platform_b, row.metric))
+    pairs = row_values.group_by(between, lambda row: (row.platform_a, row.platform_b, row.metric))
     for (first, second, metric), group in pairs.items():
         margins: dict[str, list[float]] = {}
         for row in group:
             margins.setdefault(row.winner, []).append(row.margin)
-        yield Line(f"{first} against {second}", (), (), study).finding(
+        yield NodeLine(f"{first} against {second}", (), (), study).make_finding(
             "better cloud",
-            weakest([row.verdict for row in group]),
+            weakest_support([row.verdict for row in group]),
             comparisons,
             "clouds",
             metric=metrics.named(metric),

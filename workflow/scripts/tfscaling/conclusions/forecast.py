@@ -1,14 +1,14 @@
-"""Forecasts: the time on numbers of nodes that were not run, or why there is none.
+"""Forecasts of the time on numbers of nodes that were not run, or the reason for none.
 
-Forecasts are never part of a decision. A run on n replicas is start-up, computation that n share,
-and an all-reduce in each step: around a ring each rank sends 2 (n - 1) / n of the gradient, up and
-down a tree the complete gradient 2 log2(n) times (Thakur, Rabenseifner and Gropp, "Optimization of
-Collective Communication Operations in MPICH", 2005).
+Forecasts are never part of a decision. A run on n replicas has start-up, computation that n
+replicas share, and an all-reduce in each step: around a ring each rank sends 2 (n - 1) / n of the
+gradient, up and down a tree the complete gradient 2 log2(n) times (Thakur, Rabenseifner and Gropp,
+"Optimization of Collective Communication Operations in MPICH", 2005).
 
-All weights are at least 0. A model is judged by the points that its fit has not seen: each but the
-smallest left out alone, and those beyond half of the largest left out together. That tests a factor
-of two beyond the range; it cannot show a network that saturates further out. The model with the
-lowest root mean square of these errors forecasts the line. docs/evidence.md has the rates.
+All weights are at least 0. A model is judged by its errors on configurations that its fit has not
+seen (`validation_errors`). That tests a factor of two beyond the range; it cannot show a network
+that saturates further out. The model with the lowest root mean square of these errors makes the
+forecast. docs/evidence.md has the rates.
 """
 
 from __future__ import annotations
@@ -26,17 +26,29 @@ from tfscaling.estimation.intervals import CONFIDENCE, Array
 from tfscaling.record.metrics import NAN
 from tfscaling.study import platforms
 from tfscaling.study.config_types import LINE_AXES
-from tfscaling.tables.display import MISSING, NAMING, Number, TextTable, three_digits
+from tfscaling.tables.display import (
+    MISSING,
+    NAMING_COLUMNS,
+    FormattedNumber,
+    TextTable,
+    three_digits,
+)
 from tfscaling.tables.row_types import ConfigurationRow, PointRow, Text, columns
-from tfscaling.tables.row_values import axes_of, grouped, is_known, line_of, point_of
-from tfscaling.tables.table_files import frame, typed
+from tfscaling.tables.row_values import (
+    axes_and_devices,
+    axes_without_nodes,
+    group_by,
+    is_known,
+    point_of,
+)
+from tfscaling.tables.table_files import to_frame, to_rows
 
-#: A model forecasts nothing if the root mean square of its errors on points left out is larger.
+#: Largest root mean square of a model's validation errors with which it makes a forecast.
 LEFT_OUT_ERROR_MAX = 0.15
-#: With fewer points, a model has hardly more of them than unknowns.
+#: Minimum number of configurations: fewer hardly exceed the three unknowns of a model.
 POINTS_MIN = 5
-#: By how much the logarithm of a time may leave the trend for each doubling beyond the range: with
-#: it the intervals hold the times of other people's sweeps on twice the nodes.
+#: Standard error of the log time for each doubling beyond the measured range. With it the intervals
+#: cover the times of other people's sweeps on twice the nodes.
 ERROR_PER_DOUBLING = 0.25
 RING, TREE = "ring", "tree"
 TIME = "execution_time_s"
@@ -44,10 +56,14 @@ MODELS = (RING, TREE)
 
 
 @dataclass(frozen=True)
-class Line:
-    """Points that differ in the number of replicas `n`, which rises; arrays of shape (points,).
+class ReplicaLine:
+    """Measured times of configurations that differ in their number of replicas.
 
-    `steps` of a run, `seconds` of the whole run. `is_weak`: more replicas make fewer steps.
+    Attributes:
+        n: Number of replicas, rising, (configurations,).
+        steps: Training steps of a run.
+        seconds: Execution time of a run.
+        is_weak: Whether more replicas make fewer steps.
     """
 
     n: Array
@@ -56,8 +72,8 @@ class Line:
     is_weak: bool = True
 
     @classmethod
-    def of(cls, points: Sequence[PointRow]) -> Line:
-        """Make the line of these points; all have a number of trained examples, or none has."""
+    def from_rows(cls, points: Sequence[PointRow]) -> ReplicaLine:
+        """Return the line of these rows; all have a number of trained examples, or none has."""
         n, batch, whole, seconds = (
             np.array([row[name] for row in points], float)
             for name in ("replicas", "per_replica_batch_size", "global_batch_size", TIME)
@@ -66,30 +82,33 @@ class Line:
         examples = [float(e) if is_known(e := row["examples_trained"]) else 1.0 for row in points]
         return cls(n, np.array(examples) / whole, seconds, np.allclose(batch, batch[0], rtol=0.02))
 
-    def only(self, keep: Array) -> Line:
-        """Return the line with only the points that the boolean array `keep` marks."""
-        return Line(self.n[keep], self.steps[keep], self.seconds[keep], self.is_weak)
+    def subset(self, keep: Array) -> ReplicaLine:
+        """Return the line with the configurations that the boolean array `keep` marks."""
+        return ReplicaLine(self.n[keep], self.steps[keep], self.seconds[keep], self.is_weak)
 
     def predict(self, model: str, n: float) -> float:
-        """Seconds on `n` replicas by the model fitted to the line, by its relative errors."""
-        steps = self.steps[-1] * (self.n[-1] / n if self.is_weak else 1.0)
-        design = self._columns(model, self.n, self.steps) / self.seconds[:, None]
-        weights = scipy.optimize.nnls(design, np.ones(len(self.n)))[0]
-        return float((self._columns(model, np.array([n]), np.array([steps])) @ weights)[0])
+        """Fit a model to the line and return its time on `n` replicas, in seconds.
 
-    def _columns(self, model: str, n: Array, steps: Array) -> Array:
-        """Start-up, computation and communication by their weights: (points, 3)."""
+        The fit minimizes relative errors.
+        """
+        steps = self.steps[-1] * (self.n[-1] / n if self.is_weak else 1.0)
+        design = self._model_terms(model, self.n, self.steps) / self.seconds[:, None]
+        weights = scipy.optimize.nnls(design, np.ones(len(self.n)))[0]
+        return float((self._model_terms(model, np.array([n]), np.array([steps])) @ weights)[0])
+
+    def _model_terms(self, model: str, n: Array, steps: Array) -> Array:
+        """Return the terms start-up, computation and communication: (configurations, 3)."""
         # of a ring with few messages the bandwidth alone; its latency is like start-up in each step
         exchange = np.log2(n) if model == TREE else (n - 1) / n
         return np.stack([np.ones_like(n), 1 / n, steps / self.steps.max() * exchange], axis=1)
 
     def log_predict(self, model: str, n: float) -> float:
-        """Return the logarithm of `predict`, also where `predict` is 0."""
+        """Return the logarithm of `predict`; a very small number if `predict` is 0."""
         return float(np.log(max(self.predict(model, n), np.finfo(float).tiny)))
 
 
-def refusal(line: Line) -> str:
-    """Why no model is fitted to the line, or an empty text."""
+def refusal_reason(line: ReplicaLine) -> str:
+    """Return why no model is fitted to the line; "" if one is."""
     if len(line.n) < POINTS_MIN:
         return f"{len(line.n)} numbers of replicas measured, {POINTS_MIN} are needed"
     if np.count_nonzero(line.n <= line.n[-1] / 2) < POINTS_MIN - 2:
@@ -97,42 +116,51 @@ def refusal(line: Line) -> str:
     return ""
 
 
-def left_out(model: str, line: Line) -> Array:
-    """Errors of the model on points that its fit has not seen: log of expected / measured time.
+def validation_errors(model: str, line: ReplicaLine) -> Array:
+    """Return the errors of a model on configurations that its fit has not seen.
 
-    Each point but the smallest is left out alone, and those beyond half of the largest n together.
+    Each configuration but the smallest is left out alone; those beyond half of the largest number
+    of replicas are also left out together. An error is log(predicted / measured time).
     """
     places = np.arange(len(line.n))
 
     def errors(out: Array) -> Array:
-        logs = [line.only(~out).log_predict(model, n) for n in line.n[out]]
+        logs = [line.subset(~out).log_predict(model, n) for n in line.n[out]]
         return np.array(logs) - np.log(line.seconds[out])
 
     alone = [errors(places == place) for place in places[1:]]
     return np.concatenate([*alone, errors(line.n > line.n[-1] / 2)])
 
 
-def error(errors: Array) -> float:
-    """Return the root mean square of `left_out` errors, as a fraction of the measured time."""
+def rms_error(errors: Array) -> float:
+    """Return the root mean square of validation errors, as a fraction of the measured time."""
     return float(np.sqrt(np.mean(np.expm1(errors) ** 2)))
 
 
-def best_model(line: Line) -> tuple[str, Array]:
-    """Return the model with the lowest error on points left out, and these errors.
+def best_model(line: ReplicaLine) -> tuple[str, Array]:
+    """Return the model with the lowest validation error, and its errors.
 
-    Equal models are possible: without communication, or with a ring and a fixed batch, both are the
-    same line. The first one is returned.
+    Models may be equal: without communication, or with a ring and a fixed batch. Then the first one
+    is returned.
     """
-    errors = {model: left_out(model, line) for model in MODELS}
-    model = min(MODELS, key=lambda name: round(error(errors[name]), 9))
+    errors = {model: validation_errors(model, line) for model in MODELS}
+    model = min(MODELS, key=lambda name: round(rms_error(errors[name]), 9))
     return model, errors[model]
 
 
-def interval(model: str, line: Line, n: float, errors: Array) -> tuple[float, float]:
-    """Return the interval of the seconds on `n` replicas, if the line continues as measured.
+def forecast_interval(
+    model: str, line: ReplicaLine, n: float, errors: Array
+) -> tuple[float, float]:
+    """Return the interval of the time on `n` replicas in seconds, if the trend continues.
 
     Its half width in logarithms has two parts, added in squares: Student's t times the root mean
     square of `errors`, and ERROR_PER_DOUBLING beyond the measured range.
+
+    Args:
+        model: RING or TREE.
+        line: The measured line.
+        n: Number of replicas.
+        errors: Validation errors of the model.
     """
     quantile = scipy.special.stdtrit(len(line.n) - 2, (1 + CONFIDENCE) / 2)
     missed = quantile * np.sqrt(np.mean(errors**2))
@@ -148,9 +176,9 @@ class ForecastRow(ConfigurationRow):
     """Forecast of a configuration's execution time on a number of nodes that was not measured.
 
     Attributes:
-        nodes: Number of nodes that the interval is for.
-    times_beyond: `nodes` divided by the largest measured number of nodes.
-        left_out_error: Error of the model on points that were left out, as a fraction; see `error`.
+        nodes: Number of nodes that the forecast is for.
+        times_beyond: `nodes` divided by the largest measured number of nodes.
+        left_out_error: Validation error of the model as a fraction; see `rms_error`.
     """
 
     batch_scaling: str | None
@@ -173,23 +201,23 @@ COLUMNS = tuple(columns(ForecastRow))
 
 
 def table(study: Study) -> pd.DataFrame:
-    """Return one `ForecastRow` per line of configurations and number of nodes to forecast."""
+    """Return one `ForecastRow` for each line of configurations and number of nodes to forecast."""
     timed = [row for row in study.eligible if row.runs_timed > 0]
     rows: list[ForecastRow] = []
-    for points in grouped(timed, line_of).values() if study.forecast_nodes else ():
+    for points in group_by(timed, axes_without_nodes).values() if study.forecast_nodes else ():
         # points without a number of examples are left out where others of the line have one
         telling = [row for row in points if is_known(row.examples_trained)]
         rows += _forecast_line(sorted(telling or points, key=lambda row: row.nodes), study)
-    return frame(ForecastRow, rows)
+    return to_frame(ForecastRow, rows)
 
 
 def _forecast_line(points: Sequence[PointRow], study: Study) -> Iterator[ForecastRow]:
-    """Yield a row for each number of nodes that was not measured, by the points of a line."""
-    line, last = Line.of(points), points[-1]
-    reason, model, missed, errors = refusal(line), None, NAN, np.zeros(0)
+    """Yield a row for each number of nodes to forecast that a line has not measured."""
+    line, last = ReplicaLine.from_rows(points), points[-1]
+    reason, model, missed, errors = refusal_reason(line), None, NAN, np.zeros(0)
     if not reason:
         model, errors = best_model(line)
-        missed = error(errors)
+        missed = rms_error(errors)
         if missed > LEFT_OUT_ERROR_MAX:
             reason = f"misses configurations that were left out by {missed:.0%}"
     measured = {row.nodes for row in points}
@@ -198,7 +226,7 @@ def _forecast_line(points: Sequence[PointRow], study: Study) -> Iterator[Forecas
             continue
         replicas = (last.replicas or 0) * nodes / last.nodes
         row = ForecastRow(
-            **axes_of(last) | {"nodes": nodes},
+            **axes_and_devices(last) | {"nodes": nodes},
             batch_scaling=last.batch_scaling,
             replicas=round(replicas),
             model_of_time=model,
@@ -211,7 +239,7 @@ def _forecast_line(points: Sequence[PointRow], study: Study) -> Iterator[Forecas
         )
         if model and not reason:
             row.forecast_time_s = time_s = line.predict(model, replicas)
-            row.forecast_time_s_low, row.forecast_time_s_high = interval(
+            row.forecast_time_s_low, row.forecast_time_s_high = forecast_interval(
                 model, line, replicas, errors
             )
             row.node_hours = nodes * time_s / 3600
@@ -221,19 +249,21 @@ def _forecast_line(points: Sequence[PointRow], study: Study) -> Iterator[Forecas
 
 
 def as_text(found: pd.DataFrame) -> TextTable:
-    """Return the table of the page: one row per line, one column per number of nodes."""
-    rows = typed(ForecastRow, found)
-    lines = grouped(rows, line_of)
+    """Return the table for the page: one row per line, one column per number of nodes."""
+    rows = to_rows(ForecastRow, found)
+    lines = group_by(rows, axes_without_nodes)
     has_reasons = any(row.status == REFUSED for row in rows)
 
     def cells(row: ForecastRow) -> dict[str, str]:
-        by_nodes = {each.nodes: each for each in lines[line_of(row)]}
+        by_nodes = {each.nodes: each for each in lines[axes_without_nodes(row)]}
         missed = row.left_out_error
         return {
             "model": row.model_of_time or MISSING,
             "measured to": f"{row.nodes_measured_max} nodes",
             "points": str(row.points),
-            "error left out": Number(f"{missed:.1%}", missed) if is_known(missed) else MISSING,
+            "error left out": FormattedNumber(f"{missed:.1%}", missed)
+            if is_known(missed)
+            else MISSING,
             **{f"{n} nodes": _time(by_nodes.get(n)) for n in sorted({row.nodes for row in rows})},
             **({"reason": row.reason} if has_reasons else {}),
         }
@@ -243,9 +273,9 @@ def as_text(found: pd.DataFrame) -> TextTable:
         found.drop_duplicates(list(LINE_AXES)),
         ForecastRow,
         cells,
-        shown.notes("forecast", error_max=LEFT_OUT_ERROR_MAX),
+        shown.render_notes("forecast", error_max=LEFT_OUT_ERROR_MAX),
         "No forecast: `forecast.nodes` names no number of nodes that was not measured.",
-        names=[name for name in NAMING if name != "nodes"],
+        names=[name for name in NAMING_COLUMNS if name != "nodes"],
         each="lines",
     )
 
@@ -257,4 +287,4 @@ def _time(row: ForecastRow | None) -> str:
         return REFUSED
     time_s = row.forecast_time_s
     ends = f"{three_digits(row.forecast_time_s_low)}–{three_digits(row.forecast_time_s_high)}"
-    return Number(f"{three_digits(time_s)} s ({ends}; {row.times_beyond:.3g}×)", time_s)
+    return FormattedNumber(f"{three_digits(time_s)} s ({ends}; {row.times_beyond:.3g}×)", time_s)

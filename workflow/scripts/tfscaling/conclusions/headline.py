@@ -1,7 +1,6 @@
-"""The headline: the answer of a study in one sentence, and a badge that says how sure it is.
+"""The headline: the answer of a study in one sentence, with a badge for its support.
 
-One row per question that has a choice, from the answer by its goal. The console prints it, the
-page begins with it.
+It has one row for each question that has a choice. The console prints it, the page begins with it.
 """
 
 from __future__ import annotations
@@ -14,43 +13,44 @@ import msgspec
 import pandas as pd
 
 from tfscaling.conclusions import search_results
-from tfscaling.conclusions.answers.answer import answer
+from tfscaling.conclusions.answers.answer import answer_questions
 from tfscaling.conclusions.answers.answer_types import Answer, Candidate
 from tfscaling.conclusions.answers.details import report_leader
 from tfscaling.conclusions.answers.goals import TIME, WITH_QUEUE
-from tfscaling.conclusions.contest import ranked
+from tfscaling.conclusions.contest import rank_by_metric
 from tfscaling.conclusions.evidence import Study
-from tfscaling.conclusions.shown import TEMPLATES, line
-from tfscaling.estimation.samples import NOT_MEASURED, weakest
+from tfscaling.conclusions.shown import TEMPLATES, render_line
+from tfscaling.estimation.samples import NOT_MEASURED, weakest_support
 from tfscaling.record.metrics import METRICS, QUALITY
-from tfscaling.tables.comparison import OF_ALL_RUNS
+from tfscaling.tables.comparison import ALL_RUNS_METRICS
 from tfscaling.tables.data_warnings import SERIOUS, DataWarning
-from tfscaling.tables.display import GPUS, axis_text, value, varying
+from tfscaling.tables.display import GPUS, axis_text, format_metric, varying_axes
 from tfscaling.tables.row_types import columns
-from tfscaling.tables.row_values import line_of, metric_of
-from tfscaling.tables.table_files import frame, typed
+from tfscaling.tables.row_values import axes_without_nodes, metric_of
+from tfscaling.tables.table_files import to_frame, to_rows
 
 #: Goal → the words of its headlines; other goals use the words of time.
 WORDS = tomllib.loads((TEMPLATES / "headline_words.toml").read_text(encoding="utf-8"))
 
 
-def _words(found: Answer) -> dict[str, str]:
-    """Return the words of an answer's goal, with its target or quality and its limits."""
+def _headline_words(found: Answer) -> dict[str, str]:
+    """Return the words for an answer's goal, with its target or quality and its limits."""
     goal = "cost_usd" if found.goal.startswith("cost_") else found.goal
     words = WORDS[TIME] | WORDS.get(goal, {})
     best = found.title if found.goal == QUALITY else words["best"]
-    if found.goal in OF_ALL_RUNS:
+    if found.goal in ALL_RUNS_METRICS:
         best += f" to {found.title.partition(' to ')[2]}"
     return words | {"best": best + " within the limits" * bool(found.limits)}
 
 
 class HeadlineRow(msgspec.Struct):
-    """Headline with the answer to one question, or to several without a choice.
+    """A headline: the answer to one question, or to several questions without a choice.
 
     Attributes:
         work: Name of the question; empty if the study has a single one.
+        text: The sentence.
         sure: Explanation of the support; may be empty.
-        badge: Level of support, one of estimates.WEAKEST_FIRST.
+        badge: Level of support, one of samples.WEAKEST_FIRST.
     """
 
     work: str = ""
@@ -64,7 +64,15 @@ COLUMNS = tuple(columns(HeadlineRow))
 
 @dataclass(frozen=True)
 class LimitText:
-    """A limit in words, how many configurations it excludes or may exclude, and the nearest one."""
+    """A limit that excludes configurations, or may exclude them.
+
+    Attributes:
+        text: The limit in words.
+        missed: Number of configurations that miss it.
+        undecided: Number of configurations that may miss it.
+        nearest: The best of these configurations.
+        value: The limited metric of `nearest` in words.
+    """
 
     text: str
     missed: int
@@ -74,50 +82,51 @@ class LimitText:
 
 
 def table(study: Study) -> pd.DataFrame:
-    """Return one `HeadlineRow` per question with a choice; a single one where none has any."""
-    found = answer(study)
-    with_choice = [each for each in found if len(_planned(each)) > 1]
+    """Return one `HeadlineRow` for each question with a choice; a single one if none has any."""
+    found = answer_questions(study)
+    with_choice = [each for each in found if len(_planned_candidates(each)) > 1]
     if not with_choice and len(found) > 1:
-        return frame(HeadlineRow, [_without_choice(found)])
+        return to_frame(HeadlineRow, [_headline_without_choice(found)])
     rows = [_row(study, each) for each in with_choice or found]
-    return frame(HeadlineRow, rows or [HeadlineRow()])
+    return to_frame(HeadlineRow, rows or [HeadlineRow()])
 
 
-def _planned(found: Answer) -> list[Candidate]:
+def _planned_candidates(found: Answer) -> list[Candidate]:
+    """Return the candidates that the grid does not exclude."""
     return [each for each in found.candidates if each.row.status != "excluded"]
 
 
-def _without_choice(found: Sequence[Answer]) -> HeadlineRow:
-    """Return the headline of several questions, each with a single configuration."""
+def _headline_without_choice(found: Sequence[Answer]) -> HeadlineRow:
+    """Return one headline for several questions that each have a single configuration."""
     measured = [each for each in found if each.leader is not None]
-    text = line("headline_alone", found=found, measured=measured)
+    text = render_line("headline_alone", found=found, measured=measured)
     badges = [each.support for each in measured]
-    return HeadlineRow(text=text, badge=weakest(badges) if badges else NOT_MEASURED)
+    return HeadlineRow(text=text, badge=weakest_support(badges) if badges else NOT_MEASURED)
 
 
 def _row(study: Study, found: Answer) -> HeadlineRow:
     """Return the headline of an answer."""
-    row = HeadlineRow(found.work if len(answer(study)) > 1 else "", badge=found.support)
+    row = HeadlineRow(found.work if len(answer_questions(study)) > 1 else "", badge=found.support)
     if not found.is_measured:
         title = METRICS[found.goal].title
-        row.text = line("headline", answer=found, statuses=found.statuses, goal=title)
+        row.text = render_line("headline", answer=found, statuses=found.statuses, goal=title)
         return row
-    vary = varying([each.row for each in found.candidates])
+    vary = varying_axes([each.row for each in found.candidates])
     values = {
         "answer": found,
         "reported": report_leader(study.samples, found),
         "search": _search_words(study, found),
-        "words": _words(found),
+        "words": _headline_words(found),
         "limits": limit_texts(found),
         "with_queue": found.goal == WITH_QUEUE,
-        "rival": _name_beside(found.leader, found.rival, vary),
-        "cheaper": _name_beside(
+        "rival": _name_relative_to(found.leader, found.rival, vary),
+        "cheaper": _name_relative_to(
             found.leader, found.trade_off.cheaper if found.trade_off else None, vary
         ),
     }
     others = [each for each in found.not_covered if not each.missed + each.undecided]
-    row.text = line("headline", **values)
-    row.sure = line(
+    row.text = render_line("headline", **values)
+    row.sure = render_line(
         "headline_sure",
         runs=[each.runs for each in found.compared],
         lacks_times=any(each.row.runs_timed < each.row.runs for each in found.compared),
@@ -129,53 +138,55 @@ def _row(study: Study, found: Answer) -> HeadlineRow:
 
 
 def limit_texts(found: Answer) -> list[LimitText]:
-    """Return each limit that excludes configurations, or may.
+    """Return each limit that excludes configurations, or may exclude them.
 
-    If only this limit excludes configurations, the nearest is the one with the best median.
+    `nearest` is preferably a configuration that only this limit excludes.
     """
     texts = []
     others = [each for each in found.not_covered if each.missed + each.undecided]
     for name, limit in (found.limits or {}).items():
         own = [each for each in others if name in each.missed + each.undecided]
         only = [each for each in own if {*each.missed, *each.undecided} == {name}]
-        near = ranked(name, [each.row for each in only or own])
+        near = rank_by_metric(name, [each.row for each in only or own])
         if near:
             metric = metric_of(name, near[0])
             side = "at least" if limit.at_most is None else "at most"
             text = f"{metric.title} {side} {limit.value:g} {metric.unit}".rstrip()
             missed = sum(name in each.missed for each in own)
             undecided = sum(name in each.undecided for each in own)
-            shown = f"{metric.title} {value(name, near[0], is_for_many=False)}"
+            shown = f"{metric.title} {format_metric(name, near[0], is_for_many=False)}"
             (nearest,) = (each for each in own if each.row is near[0])
             texts.append(LimitText(text, missed, undecided, nearest, shown))
     return texts
 
 
-def _name_beside(leader: Candidate | None, other: Candidate | None, vary: Sequence[str]) -> str:
-    """Return the other one's nodes if only they differ from the leader's, else its name."""
+def _name_relative_to(
+    leader: Candidate | None, other: Candidate | None, vary: Sequence[str]
+) -> str:
+    """Return the name of `other`, shortened to its nodes if only they differ from the leader."""
     if leader is None or other is None:
         return ""
-    is_of_line = line_of(leader.row) == line_of(other.row)
+    is_of_line = axes_without_nodes(leader.row) == axes_without_nodes(other.row)
     return axis_text("nodes", other.row) if is_of_line and GPUS not in vary else other.name
 
 
 def _search_words(study: Study, found: Answer) -> dict[str, object] | None:
     if found.search is None:
         return None
-    spent = search_results.spent(study, found.search).values()
-    saving = search_results.saving(spent, found.goal)
+    spent = search_results.search_costs(study, found.search).values()
+    saving = search_results.saving_text(spent, found.goal)
     rounds, verdict = found.search.decision.rounds, search_results.verdict_text(found.search)
     return {"verdict": verdict, "rounds": rounds, "saving": saving}
 
 
 def page(table: pd.DataFrame, study: Study) -> str:
-    """Return plain text, a line for each question."""
-    rows = typed(HeadlineRow, table)
+    """Return the headlines as plain text, a line for each question."""
+    rows = to_rows(HeadlineRow, table)
     texts = (f"{row.work}: {row.text} {row.sure}".removeprefix(": ").strip() for row in rows)
     return "".join(f"{text}\n" for text in texts)
 
 
 def with_warnings(text: str, warnings: Sequence[DataWarning]) -> str:
-    """Return the text with a line of what makes the numbers mean something else."""
+    """Return the headline's text with a line of warnings that change what its numbers mean."""
     serious = [warning.short for warning in warnings if warning.severity == SERIOUS]
     return text + f"Warning: {'; '.join(serious)}.\n" * bool(serious)

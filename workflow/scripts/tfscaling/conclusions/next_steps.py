@@ -1,6 +1,6 @@
-"""What to do next, and what it takes: runs, time, node-hours, US dollars.
+"""Next steps: what to do, and what it takes in runs, time, node-hours and US dollars.
 
-A run is taken to last as long as the median of its point's valid runs, as in the costed plan.
+A run is assumed to take the median time of its configuration's valid runs, as in the costed plan.
 """
 
 from __future__ import annotations
@@ -14,29 +14,38 @@ from typing import Any
 import msgspec
 import pandas as pd
 
-from tfscaling.conclusions.answers.answer import answer
+from tfscaling.conclusions.answers.answer import answer_questions
 from tfscaling.conclusions.answers.answer_types import Answer, State
 from tfscaling.conclusions.evidence import Study
-from tfscaling.conclusions.shown import sentence
+from tfscaling.conclusions.shown import render_sentence
 from tfscaling.estimation.samples import SUPPORTED
 from tfscaling.record.metrics import NAN, number
 from tfscaling.record.run_states import RERUN_STALE, RunState
 from tfscaling.study import platforms
 from tfscaling.study.run_spec import Point
 from tfscaling.tables import timings
-from tfscaling.tables.comparison import OTHER_WORK
+from tfscaling.tables.comparison import DIFFERENT_WORK
 from tfscaling.tables.display import duration_text
 from tfscaling.tables.row_types import columns
-from tfscaling.tables.row_values import by_point, is_known, is_projected, point_of
+from tfscaling.tables.row_values import group_by_point, is_known, is_projected, point_of
 from tfscaling.tables.runs_table import NOT_RUN
-from tfscaling.tables.table_files import frame, typed
+from tfscaling.tables.table_files import to_frame, to_rows
 
-#: Statuses of runs that another start of the sweep makes.
-_TO_MAKE = (RunState.FAILED, RunState.UNFINISHED, RunState.MISSING)
+#: Statuses of runs that the next start of the sweep runs.
+_STATUSES_TO_RUN = (RunState.FAILED, RunState.UNFINISHED, RunState.MISSING)
 
 
 class Step(msgspec.Struct):
-    """`kind` and `text` say what to do and what for; `cost_usd` is NaN without a price."""
+    """A suggested next step.
+
+    Attributes:
+        kind: What to do; selects the sentence of the template.
+        text: The sentence.
+        runs: Number of runs that it takes.
+        duration_s: Their total time in seconds.
+        node_hours: Their node-hours.
+        cost_usd: Their cost; NaN without a price.
+    """
 
     kind: str
     text: str = ""
@@ -49,35 +58,42 @@ class Step(msgspec.Struct):
 COLUMNS = tuple(columns(Step))
 
 
-#: A step, and what its sentence names.
-Found = tuple[Step, dict[str, Any]]
+#: A step without its text, and the values of its sentence.
+StepWithValues = tuple[Step, dict[str, Any]]
 
 
 def table(study: Study) -> pd.DataFrame:
-    """Return one `Step` per row, what helps most first."""
-    found = [*_unfinished(study), *_searches(study), *_open(study), *_not_compared(study)]
-    found += [*_repeats(study), *_startup(study), *_prices(study)]
-    if not found and any(each.support != SUPPORTED and _has_choice(each) for each in answer(study)):
+    """Return one `Step` per row, the most useful first."""
+    found = [
+        *_steps_for_missing_runs(study),
+        *_steps_for_searches(study),
+        *_steps_for_open_candidates(study),
+        *_steps_for_excluded(study),
+    ]
+    found += [*_steps_for_repeats(study), *_steps_for_startup(study), *_steps_for_prices(study)]
+    if not found and any(
+        each.support != SUPPORTED and _has_choice(each) for each in answer_questions(study)
+    ):
         found = [(Step("none"), {})]
     for step, named in found:
         values = msgspec.structs.asdict(step) | named
-        step.text = sentence("next_step", study.points, **values)
-    return frame(Step, [step for step, _ in found])
+        step.text = render_sentence("next_step", study.points, **values)
+    return to_frame(Step, [step for step, _ in found])
 
 
 def _has_choice(asked: Answer) -> bool:
-    """Whether the question has several configurations."""
+    """Return whether a question has several configurations to choose from."""
     return len(asked.candidates) > 1
 
 
-def _unfinished(study: Study) -> Iterator[Found]:
-    """Yield steps about runs that are unfinished, given up, or of other parameters."""
+def _steps_for_missing_runs(study: Study) -> Iterator[StepWithValues]:
+    """Yield steps about runs that are unfinished, given up, or have other parameters."""
     failed_often = (run for run in study.run_rows if run.failed_too_often)
     given_up = [run for run in failed_often if point_of(run) in study.searched]
     ruled_out = [run for run in study.run_rows if run.reason.startswith(f"{NOT_RUN}:")]
     counts = Counter(run.status for run in study.run_rows)
     counts.subtract(run.status for run in (*given_up, *ruled_out))
-    to_make = {status: counts[status] for status in _TO_MAKE if counts[status]}
+    to_make = {status: counts[status] for status in _STATUSES_TO_RUN if counts[status]}
     if to_make:
         named = {"counts": to_make, "is_imported": _is_imported(study)}
         yield Step("unfinished", runs=sum(to_make.values())), named
@@ -89,10 +105,10 @@ def _unfinished(study: Study) -> Iterator[Found]:
         yield Step("failing", runs=len(given_up)), {"points": rows}
 
 
-def _searches(study: Study) -> Iterator[Found]:
+def _steps_for_searches(study: Study) -> Iterator[StepWithValues]:
     """Yield steps about searches that need more runs, and about undecided ones."""
     extra = {(run.spec.point, run.spec.repeat) for run in study.manifest.runs if run.extra_repeat}
-    for asked in answer(study):
+    for asked in answer_questions(study):
         if (search := asked.search) is None:
             continue
         wanted = list(search.wanted())
@@ -106,33 +122,34 @@ def _searches(study: Study) -> Iterator[Found]:
                 yield Step("undecided search"), named
 
 
-def _open(study: Study) -> Iterator[Found]:
-    """Yield a step about configurations that keep the answer open and have no other step."""
+def _steps_for_open_candidates(study: Study) -> Iterator[StepWithValues]:
+    """Yield a step about configurations that keep an answer open and have no other step."""
     made_again = {
         point_of(run)
         for run in study.run_rows
-        if run.status in (*_TO_MAKE, RunState.STALE) and not run.reason.startswith(f"{NOT_RUN}:")
+        if run.status in (*_STATUSES_TO_RUN, RunState.STALE)
+        and not run.reason.startswith(f"{NOT_RUN}:")
     }
-    for asked in answer(study):
+    for asked in answer_questions(study):
         others = [
             each
             for each in asked.not_covered
             if each.is_open
             and each.state != State.UNDECIDED
             and each.point not in made_again
-            and not each.reason.startswith((OTHER_WORK, "no price", "no time that counts"))
+            and not each.reason.startswith((DIFFERENT_WORK, "no price", "no time that counts"))
         ]
         if others and asked.support != SUPPORTED:
             texts = [f"{each.name}: {each.reason}" for each in others]
             yield Step("open"), {"open": texts, "several": len(others) > 1}
 
 
-def _not_compared(study: Study) -> Iterator[Found]:
-    """Yield steps about configurations and runs that are excluded by their examples or times."""
+def _steps_for_excluded(study: Study) -> Iterator[StepWithValues]:
+    """Yield steps about configurations and runs that are not compared for examples or times."""
     others = [
         row
         for row in study.points
-        if (why := study.excluded.get(point_of(row))) and why.reason.startswith(OTHER_WORK)
+        if (why := study.excluded.get(point_of(row))) and why.reason.startswith(DIFFERENT_WORK)
     ]
     if others:
         yield Step("work"), {"points": others}
@@ -144,18 +161,18 @@ def _not_compared(study: Study) -> Iterator[Found]:
         yield Step("resumed"), {"resumed": resumed}
 
 
-def _repeats(study: Study) -> Iterator[Found]:
-    """Repeats that may settle what is open, by the goal that is asked.
+def _steps_for_repeats(study: Study) -> Iterator[StepWithValues]:
+    """Yield steps about repeats that may settle an open answer by the study's goal.
 
-    Where some times are projected from short runs, these alone are repeated.
+    If some times are projected from short runs, only these runs are repeated.
     """
     planned = Counter(run.spec.point for run in study.manifest.runs if not run.extra_repeat)
     durations_s = _durations_s(study)
     is_short = any(map(is_projected, study.points))
     wanted: dict[int, list[Point]] = {}
-    for asked in answer(study):
+    for asked in answer_questions(study):
         if asked.repeats is not None:
-            wanted.setdefault(asked.repeats, []).extend(_repeated(asked, is_short))
+            wanted.setdefault(asked.repeats, []).extend(_candidates_to_repeat(asked, is_short))
     for repeats, points in sorted(wanted.items()):
         more = {
             point: repeats - planned[point]
@@ -173,14 +190,13 @@ def _repeats(study: Study) -> Iterator[Found]:
 
 
 def _durations_s(study: Study) -> dict[Point, float]:
-    """Return the median wall time of each configuration's valid runs, in seconds.
+    """Return configuration → median wall time of its valid runs, in seconds.
 
-    Runs that resumed from a checkpoint are left out: their wall time is of the last attempt. A file
-    of timings has execution times alone.
+    Runs that resumed from a checkpoint are left out: their wall time is of the last attempt.
     """
     valid = (run for run in study.run_rows if run.status == RunState.OK)
     wall = "execution_time_s" if _is_imported(study) else "wall_time_s"
-    timed = by_point(run for run in valid if is_known(run[wall] + run.execution_time_s))
+    timed = group_by_point(run for run in valid if is_known(run[wall] + run.execution_time_s))
     return {point: median(run[wall] for run in runs) for point, runs in timed.items()}
 
 
@@ -189,8 +205,13 @@ def _is_imported(study: Study) -> bool:
     return any(map(timings.is_imported, study.run_rows))
 
 
-def _repeated(asked: Answer, is_short: bool) -> Iterator[Point]:
-    """Yield the configurations whose further runs may decide an open answer."""
+def _candidates_to_repeat(asked: Answer, is_short: bool) -> Iterator[Point]:
+    """Yield the configurations whose further runs may decide an open answer.
+
+    Args:
+        asked: The open answer.
+        is_short: Whether to yield configurations with projected times only.
+    """
     for each in asked.candidates:
         if (each.has_value or each.state == State.UNDECIDED) and (
             is_projected(each.row) or not is_short
@@ -198,14 +219,15 @@ def _repeated(asked: Answer, is_short: bool) -> Iterator[Point]:
             yield each.point
 
 
-def _startup(study: Study) -> Iterator[Found]:
-    """How to ask about longer trainings, where start-up is most of the time."""
-    for asked in answer(study):
+def _steps_for_startup(study: Study) -> Iterator[StepWithValues]:
+    """Yield a step about longer trainings if start-up takes most of the time."""
+    for asked in answer_questions(study):
         if asked.startup is not None:
             yield Step("startup"), {"share": asked.startup.share, "work": asked.work}
 
 
-def _prices(study: Study) -> Iterator[Found]:
+def _steps_for_prices(study: Study) -> Iterator[StepWithValues]:
+    """Yield a step about platforms without a price."""
     unpriced = {run.spec.point for run in study.manifest.runs if run.usd_per_node_hour is None}
     measured = [row for row in study.points if row.runs > 0]
     names = dict.fromkeys(f"`{row.platform}`" for row in measured if point_of(row) in unpriced)
@@ -215,5 +237,5 @@ def _prices(study: Study) -> Iterator[Found]:
 
 def page(table: pd.DataFrame, _: Study) -> str:
     """Return the page next_steps.md."""
-    steps = [f"- {step.text}" for step in typed(Step, table)]
+    steps = [f"- {step.text}" for step in to_rows(Step, table)]
     return "\n".join(["# What to do next\n", *(steps or ["Nothing: all planned runs count."]), ""])

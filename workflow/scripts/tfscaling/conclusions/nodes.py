@@ -1,4 +1,4 @@
-"""How many times as long runs take with each node, where runs had different sets of nodes."""
+"""Effects of single nodes: the factor by which runs take longer with each node."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import pandas as pd
 
 from tfscaling.conclusions import shown
 from tfscaling.conclusions.evidence import Study
-from tfscaling.tables.display import Number, TextTable
-from tfscaling.tables.node_effects import of_platforms
+from tfscaling.tables.display import FormattedNumber, TextTable
+from tfscaling.tables.node_effects import effects_by_platform
 from tfscaling.tables.row_types import TableRow, columns
-from tfscaling.tables.table_files import frame, typed
+from tfscaling.tables.table_files import to_frame, to_rows
 
 
 class NodeRow(TableRow):
-    """How many times as long runs take with a node, with the interval of the factor."""
+    """The factor by which runs take longer with a node, with its interval."""
 
     platform: str
     node: str
@@ -28,26 +28,26 @@ COLUMNS = tuple(columns(NodeRow))
 
 
 def table(study: Study) -> pd.DataFrame:
-    """Return one `NodeRow` per node of a platform whose effect the runs show."""
-    effects = of_platforms(study.run_rows)
+    """Return one `NodeRow` for each node whose effect the runs determine."""
+    effects = effects_by_platform(study.run_rows)
     rows = [NodeRow(platform, *each) for platform, found in effects.items() for each in found]
-    return frame(NodeRow, rows)
+    return to_frame(NodeRow, rows)
 
 
 def as_text(found: pd.DataFrame) -> TextTable:
-    """Return the table of the page, the slowest node first."""
+    """Return the table for the page, the slowest node first."""
     if found.empty:
         none = "No node can be compared: runs of a configuration need different nodes."
         return TextTable("Nodes", pd.DataFrame(), (none,))
-    rows = [_cells(row) for row in sorted(typed(NodeRow, found), key=lambda row: -row.factor)]
-    return TextTable("Nodes", pd.DataFrame(rows, dtype=object), shown.notes("nodes"))
+    rows = [_cells(row) for row in sorted(to_rows(NodeRow, found), key=lambda row: -row.factor)]
+    return TextTable("Nodes", pd.DataFrame(rows, dtype=object), shown.render_notes("nodes"))
 
 
 def _cells(row: NodeRow) -> dict[str, str]:
     return {
         "platform": row.platform,
         "node": row.node,
-        "runs": Number(str(row.runs), row.runs),
-        "times as long": Number(shown.with_spread(row, "factor", 2), row.factor),
+        "runs": FormattedNumber(str(row.runs), row.runs),
+        "times as long": FormattedNumber(shown.format_with_interval(row, "factor", 2), row.factor),
         "verdict": "slow" if row.is_slow else "not significantly different",
     }

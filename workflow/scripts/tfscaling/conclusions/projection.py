@@ -1,9 +1,9 @@
-"""Whole trainings from short runs: time and cost with an interval, checked by runs of the whole.
+"""Time and cost of complete trainings, projected from short runs and checked by complete ones.
 
-Each short run gives a time of the whole (`record.short_runs`). The interval is one for a run of
-the whole that is made as the short runs were, by Student's t of the logarithms of their projected
-times: it has what differs from run to run, start-up and pace alike, and the scatter of the steps
-within the runs where that is more. It knows nothing of what begins after the short runs end.
+Each short run gives a time of the complete training (`record.step_estimates`). The interval is for
+one complete run under the same conditions, by Student's t of the logarithms of the projected times.
+It includes differences from run to run, and the scatter of steps within the runs if that is larger.
+It cannot include effects that begin after the short runs end.
 """
 
 from __future__ import annotations
@@ -26,21 +26,36 @@ from tfscaling.record.run_states import RunState
 from tfscaling.study import platforms, variants
 from tfscaling.study.config_types import POINT_AXES
 from tfscaling.study.run_spec import Point
-from tfscaling.tables.display import PROJECTED, Number, TextTable, cell, rounded, three_digits
+from tfscaling.tables.display import (
+    PROJECTED,
+    FormattedNumber,
+    TextTable,
+    format_cell,
+    format_value,
+    three_digits,
+)
 from tfscaling.tables.row_types import Column, ConfigurationRow, PointRow, RunRow, Steps, columns
-from tfscaling.tables.row_values import axes_of, by_point, is_known, is_projected, point_of
-from tfscaling.tables.table_files import frame, typed
+from tfscaling.tables.row_values import (
+    axes_and_devices,
+    group_by_point,
+    is_known,
+    is_projected,
+    point_of,
+)
+from tfscaling.tables.table_files import to_frame, to_rows
 
 WITHIN, OUTSIDE, NOT_CHECKED, NO_INTERVAL = "within", "outside", "not checked", "no interval"
-#: Short runs that an interval needs: two that differ a little make it hundreds of times as wide.
+#: Minimum number of short runs for an interval: from two it may be hundreds of times as wide.
 RUNS_MIN = 3
 
 
 class ProjectionRow(ConfigurationRow):
-    """A configuration with short runs: times and costs of the complete training.
+    """Times and costs of the complete training of a configuration that has short runs.
 
-    `whole_recipe` is the recipe of the same training to its end, whose runs at the same
-    configuration are the check: `runs_within` of its `whole_runs` took a time within the interval.
+    Attributes:
+        whole_recipe: Recipe of the complete training, whose runs are the check.
+        whole_runs: Number of complete runs of the same configuration.
+        runs_within: How many of them took a time within the projected interval.
     """
 
     runs: int
@@ -70,12 +85,13 @@ COLUMNS = tuple(columns(ProjectionRow))
 
 
 class Interval(NamedTuple):
-    """In seconds."""
+    """An interval of times, in seconds."""
 
     low_s: float
     high_s: float
 
-    def holds(self, seconds: float) -> bool:
+    def contains(self, seconds: float) -> bool:
+        """Return whether a time is in the interval."""
         return self.low_s <= seconds <= self.high_s
 
     def __str__(self) -> str:
@@ -83,7 +99,7 @@ class Interval(NamedTuple):
         return f"One run of the whole training takes {low}–{high} s ({CONFIDENCE:.0%})."
 
 
-def interval(times_s: Sequence[float], errors_s: Sequence[float]) -> Interval | None:
+def projection_interval(times_s: Sequence[float], errors_s: Sequence[float]) -> Interval | None:
     """Return the interval of one complete run's time, or None for fewer than RUNS_MIN times.
 
     Args:
@@ -104,23 +120,24 @@ def interval(times_s: Sequence[float], errors_s: Sequence[float]) -> Interval | 
 
 
 @functools.lru_cache(maxsize=1)  # the answers to all questions need the same intervals
-def intervals(study: Study) -> dict[Point, Interval]:
-    """Point of short runs → the interval of one run of the whole training."""
+def projection_intervals(study: Study) -> dict[Point, Interval]:
+    """Return configuration with short runs → interval of the time of one complete run."""
     projected = {point_of(row) for row in study.points if is_projected(row)}
     runs = _valid_runs(study) if projected else {}
-    found = {point: _of_runs(runs[point]) for point in projected & runs.keys()}
+    found = {point: _interval_of_runs(runs[point]) for point in projected & runs.keys()}
     return {point: each for point, each in found.items() if each is not None}
 
 
-def _of_runs(runs: Sequence[RunRow]) -> Interval | None:
+def _interval_of_runs(runs: Sequence[RunRow]) -> Interval | None:
+    """Return the interval of the complete run's time from the rows of short runs."""
     times_s = [float(run.execution_time_s) for run in runs]
-    return interval(times_s, [float(run.projection_error_s) for run in runs])
+    return projection_interval(times_s, [float(run.projection_error_s) for run in runs])
 
 
 def _valid_runs(study: Study) -> dict[Point, list[RunRow]]:
-    """Point → the rows of its runs that count."""
+    """Return configuration → the rows of its valid runs."""
     valid = (run for run in study.run_rows if run.status == RunState.OK)
-    return by_point(run for run in valid if is_known(run.execution_time_s))
+    return group_by_point(run for run in valid if is_known(run.execution_time_s))
 
 
 def table(study: Study) -> pd.DataFrame:
@@ -133,9 +150,9 @@ def table(study: Study) -> pd.DataFrame:
         if is_projected(each) and point in valid:
             whole = wholes[point].point if point in wholes else None
             row = _row(each, valid[point], study.prices.get(point), whole)
-            _check(row, valid.get(whole, []) if whole else [])
+            _add_check(row, valid.get(whole, []) if whole else [])
             rows.append(row)
-    return frame(ProjectionRow, rows)
+    return to_frame(ProjectionRow, rows)
 
 
 def _row(
@@ -147,16 +164,16 @@ def _row(
         each: Its row of the comparison.
         runs: Its valid runs.
         price: US dollars per node and hour.
-        whole: The configuration with the same training to its end.
+        whole: The configuration of the complete training.
     """
-    found = _of_runs(runs)
+    found = _interval_of_runs(runs)
     middle_s = median(float(run.execution_time_s) for run in runs)
     times_s = (middle_s, *(found or (NAN, NAN)))
     hours = [each.nodes * seconds / 3600 for seconds in times_s]
     costs = [platforms.run_cost_usd(price, each.nodes, seconds) for seconds in times_s]
     usd = [NAN if cost is None else cost for cost in costs]
     return ProjectionRow(
-        **axes_of(each),
+        **axes_and_devices(each),
         runs=len(runs),
         projected_from_steps=each.projected_from_steps,
         projected_to_steps=each.projected_to_steps,
@@ -176,8 +193,8 @@ def _row(
     )
 
 
-def with_intervals(comparison: pd.DataFrame, found: pd.DataFrame) -> pd.DataFrame:
-    """Add the intervals in `found` to the projected times and costs of a comparison."""
+def add_intervals(comparison: pd.DataFrame, found: pd.DataFrame) -> pd.DataFrame:
+    """Return the comparison with the intervals of projected times and costs."""
     made, known = comparison.copy(), found.set_index(list(POINT_AXES))
     keys = pd.MultiIndex.from_frame(made[[*POINT_AXES]])
     for name in ("execution_time_s", "cost_usd", "node_hours"):
@@ -192,10 +209,10 @@ def with_intervals(comparison: pd.DataFrame, found: pd.DataFrame) -> pd.DataFram
     return made
 
 
-def _check(row: ProjectionRow, runs: Sequence[RunRow]) -> None:
-    """Add the complete runs' median times to a projection row.
+def _add_check(row: ProjectionRow, runs: Sequence[RunRow]) -> None:
+    """Add to a row whether complete runs took a time within the projected interval.
 
-    Add whether their times lie in the projected interval, too. Do nothing without runs.
+    Nothing is changed without complete runs.
     """
     if not runs:
         return
@@ -205,24 +222,24 @@ def _check(row: ProjectionRow, runs: Sequence[RunRow]) -> None:
     row.check = NO_INTERVAL
     if is_known(row.execution_time_s_low):
         found = Interval(row.execution_time_s_low, row.execution_time_s_high)
-        row.runs_within = sum(map(found.holds, times_s))
+        row.runs_within = sum(map(found.contains, times_s))
         row.check = WITHIN if row.runs_within == len(runs) else OUTSIDE
 
 
 def as_text(found: pd.DataFrame) -> TextTable:
-    """Return the table of the page."""
-    rows = typed(ProjectionRow, found)
+    """Return the table for the page."""
+    rows = to_rows(ProjectionRow, found)
     has_costs = any(is_known(row.cost_usd) for row in rows)
     is_checked = any(row.whole_runs for row in rows)
 
     def cells(row: ProjectionRow) -> dict[str, str]:
         def with_ends(name: str) -> str:
             low, high = f"{name}_low", f"{name}_high"
-            return rounded(row[name], None, *((row[low], row[high]) if low in row else ()))
+            return format_value(row[name], None, *((row[low], row[high]) if low in row else ()))
 
         texts = {
-            "short runs": Number(str(row.runs), row.runs),
-            "steps": cell(PROJECTED, row),
+            "short runs": FormattedNumber(str(row.runs), row.runs),
+            "steps": format_cell(PROJECTED, row),
             "projected time (s)": with_ends("execution_time_s"),
             "of it start-up (s)": with_ends("startup_s"),
             "node-hours": with_ends("node_hours"),
@@ -236,7 +253,7 @@ def as_text(found: pd.DataFrame) -> TextTable:
             texts["check"] = row.check if within is None else f"{within} of {row.whole_runs} within"
         return texts
 
-    notes = shown.notes("projection", runs_min=RUNS_MIN)
+    notes = shown.render_notes("projection", runs_min=RUNS_MIN)
     none = "No projection: no recipe with `stop_after_steps` has a run that counts."
     title = "Projected from short runs"
     return shown.text_table(title, found, ProjectionRow, cells, notes, none)

@@ -1,8 +1,8 @@
-"""Published results, and what was measured at the same points.
+"""Published results compared with measured ones.
 
-A measured time is compared with a published one only if the point is the same *and* the training
-is the same; loss and accuracy do not depend on the platform and are compared with all runs of the
-same training.
+A measured time is compared with a published one only if configuration and training are the same.
+Loss and accuracy do not depend on the platform: they are compared with all runs of the same
+training.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from tfscaling.record.metrics import NAN
 from tfscaling.record.run_states import FINISHED, RunState
 from tfscaling.study.platforms import GPU
 from tfscaling.study.run_spec import RunSpec
-from tfscaling.tables.display import TextTable, cell
+from tfscaling.tables.display import TextTable, format_cell
 from tfscaling.tables.published_results import (
     POINT_COLUMNS,
     PublishedPoint,
     PublishedResult,
     Training,
-    same_training,
+    trains_same_model,
 )
 from tfscaling.tables.row_types import PointRow, RunRow, TableRow, columns
 from tfscaling.tables.row_values import is_known, point_of
-from tfscaling.tables.table_files import frame, typed
+from tfscaling.tables.table_files import to_frame, to_rows
 
 OUTSIDE = "outside"
 _SPREAD = ("median", "min", "max", "low", "high")
@@ -40,14 +40,16 @@ _OF_RESULT = ("cloud", "global_batch_size", "source")
 
 
 class PublishedRow(TableRow):
-    """A published configuration, with the measured values in the same row.
+    """A published result with the measured values of the same configuration and training.
 
-    Time: of the same configuration with the same training; `status` says if there is none. Loss and
-    accuracy: median, range and interval over all valid runs of the same training, anywhere;
-    `training_runs_diverged` counts runs without values because they diverged.
-    `loss_verdict` and `accuracy_verdict`: whether the published value is within the range of the
-    runs widened by the tolerance, a fraction of the loss, or of the error 1 - accuracy. A run that
-    diverged is outside any range: where all did, the verdict is "outside".
+    The time is from the same configuration; `status` gives the reason if there is none. Loss and
+    accuracy are from all valid runs of the same training on any configuration.
+
+    Attributes:
+        training_runs: Number of valid runs of the same training.
+        training_runs_diverged: Number of its runs that diverged and have no values.
+        loss_verdict: Whether the published loss is in the measured range, widened by the tolerance.
+        accuracy_verdict: The same for the error 1 - accuracy; "outside" if all runs diverged.
     """
 
     platform: str
@@ -84,15 +86,15 @@ class PublishedRow(TableRow):
 
     @property
     def devices(self) -> str:
-        """What its nodes train on: nothing published uses logical devices."""
+        """Kind of device of its nodes; published results never use logical devices."""
         return GPU
 
     @property
     def runs_asked(self) -> None:
-        """Return None: the runs of the same training may be of several configurations."""
+        """None: the runs of the same training may be of several configurations."""
 
-    def spread(self, metric: str) -> dict[str, float]:
-        """Return the columns of loss or accuracy, as rows of the comparison."""
+    def comparison_columns(self, metric: str) -> dict[str, float]:
+        """Return the columns of loss or accuracy under their names in the comparison."""
         ends = {f"{metric}_{end}": self[f"{metric}_{end}"] for end in _SPREAD[1:]}
         return {"runs": self.training_runs, metric: self[f"{metric}_median"], **ends}
 
@@ -109,24 +111,26 @@ def table(study: Study) -> pd.DataFrame:
     trained: dict[tuple[str, Training], tuple[RunSpec, list[RunRow]]] = {}
     for spec in (run.spec for run in manifest.runs):
         if (done := row_of.get((spec.point, spec.repeat))) is not None:
-            key = (spec.point.strategy, Training.of(spec))
+            key = (spec.point.strategy, Training.from_spec(spec))
             trained.setdefault(key, (spec, []))[1].append(done)
     spec_at = {run.spec.point: run.spec for run in manifest.runs}
     measured_at: dict[PublishedPoint, list[tuple[RunSpec, PointRow]]] = {}
     for row in study.points:
         if row.status != "excluded":
             spec = spec_at[point_of(row)]
-            point = PublishedPoint.of(spec.point, manifest.platforms)
+            point = PublishedPoint.from_point(spec.point, manifest.platforms)
             measured_at.setdefault(point, []).append((spec, row))
     rows = []
     for result in study.published_results:
         at_point = measured_at.get(result.point, [])
-        here = [row for spec, row in at_point if same_training(result, spec, synchronous)]
+        here = [row for spec, row in at_point if trains_same_model(result, spec, synchronous)]
         measured = max(here, key=lambda row: row.runs, default=PointRow())
-        alike = [own for spec, own in trained.values() if same_training(result, spec, synchronous)]
+        alike = [
+            own for spec, own in trained.values() if trains_same_model(result, spec, synchronous)
+        ]
         same = [run for own in alike for run in own]
         rows.append(_row(result, measured, same, study.published_tolerance))
-    return frame(PublishedRow, rows)
+    return to_frame(PublishedRow, rows)
 
 
 def _row(
@@ -161,18 +165,18 @@ def _row(
         training_runs=len(valid),
         training_runs_diverged=diverged,
         published_loss=result.loss,
-        **_spread("loss", losses),
-        loss_verdict=verdict(_has_loss(result.loss, losses, tolerance)),
+        **_spread_columns("loss", losses),
+        loss_verdict=verdict(_is_loss_in_range(result.loss, losses, tolerance)),
         published_accuracy=result.accuracy,
-        **_spread("accuracy", accuracies),
-        accuracy_verdict=verdict(_has_accuracy(result.accuracy, accuracies, tolerance)),
+        **_spread_columns("accuracy", accuracies),
+        accuracy_verdict=verdict(_is_accuracy_in_range(result.accuracy, accuracies, tolerance)),
         remark=f"{diverged} of {len(runs)} runs of this training diverged" if diverged else None,
     )
 
 
 def as_text(table: pd.DataFrame) -> TextTable:
-    """One row per published point, with what was measured and the verdicts."""
-    rows = typed(PublishedRow, table)
+    """Return the table for the page: one row per published configuration."""
+    rows = to_rows(PublishedRow, table)
     names = ["global_batch_size", "status", "runs", "published_execution_time_s"]
     names += ["execution_time_s", "execution_time_ratio", "training_runs"]
     for metric in ("loss", "accuracy"):
@@ -182,11 +186,13 @@ def as_text(table: pd.DataFrame) -> TextTable:
     def cells(row: PublishedRow) -> dict[str, str]:
         # loss and accuracy are over all runs of the same training
         return {
-            name: cell(name, row.spread(name) if name in ("loss", "accuracy") else row)
+            name: format_cell(
+                name, row.comparison_columns(name) if name in ("loss", "accuracy") else row
+            )
             for name in names
         }
 
-    notes = shown.notes(
+    notes = shown.render_notes(
         "published",
         number=len(rows),
         measured=sum(row.status == "measured" for row in rows),
@@ -200,7 +206,7 @@ def as_text(table: pd.DataFrame) -> TextTable:
     return shown.text_table(title, table, PublishedRow, cells, notes, none, names=[*axes, "source"])
 
 
-def _spread(metric: str, values: Sequence[float]) -> dict[str, Any]:
+def _spread_columns(metric: str, values: Sequence[float]) -> dict[str, Any]:
     """Return the columns of a metric over runs: its median, range and interval."""
     low, high = median_interval(values) or (NAN, NAN)
     middle = median(values) if values else NAN
@@ -208,12 +214,12 @@ def _spread(metric: str, values: Sequence[float]) -> dict[str, Any]:
     return {f"{metric}_{end}": value for end, value in zip(_SPREAD, found, strict=True)}
 
 
-def _has_loss(value: float, measured: Sequence[float], tolerance: float) -> bool:
+def _is_loss_in_range(value: float, measured: Sequence[float], tolerance: float) -> bool:
     """Return whether a loss is in the measured range, widened by a fraction of its ends."""
     low, high = min(measured, default=NAN), max(measured, default=NAN)
     return low * (1 - tolerance) <= value <= high * (1 + tolerance)
 
 
-def _has_accuracy(value: float, measured: Sequence[float], tolerance: float) -> bool:
-    """Return whether the error 1 - accuracy is in the measured range, widened by `tolerance`."""
-    return _has_loss(1 - value, [1 - each for each in measured], tolerance)
+def _is_accuracy_in_range(value: float, measured: Sequence[float], tolerance: float) -> bool:
+    """Return whether 1 - accuracy is in the measured range, widened by a fraction of its ends."""
+    return _is_loss_in_range(1 - value, [1 - each for each in measured], tolerance)

@@ -1,4 +1,4 @@
-"""The searches of a study: what each configuration needed, how far it is behind, at what cost."""
+"""Results of searches: the state of each configuration, and the cost compared with the grid."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import ClassVar, NamedTuple
 import pandas as pd
 
 from tfscaling.conclusions.evidence import Study
-from tfscaling.conclusions.shown import line, with_spread
-from tfscaling.estimation.run_counts import KEPT_RUNS, missed_at_most
+from tfscaling.conclusions.shown import format_with_interval, render_line
+from tfscaling.estimation.run_counts import KEPT_RUNS, miss_rate_bound
 from tfscaling.record.metrics import METRICS, NAN
 from tfscaling.record.run_states import RunState
 from tfscaling.search.search_state import PROJECTION
@@ -22,20 +22,27 @@ from tfscaling.study import platforms
 from tfscaling.study.run_spec import Point
 from tfscaling.tables import display
 from tfscaling.tables.display import (
-    NAMING,
+    NAMING_COLUMNS,
     TextTable,
-    cell,
     count,
-    listed,
-    naming,
+    format_cell,
+    format_value,
+    join_names,
+    naming_columns,
     point_name,
-    rounded,
     three_digits,
-    varying,
+    varying_axes,
 )
 from tfscaling.tables.row_types import ConfigurationRow, columns
-from tfscaling.tables.row_values import axes_of, by_point, grouped, is_known, line_of, point_of
-from tfscaling.tables.table_files import frame, typed
+from tfscaling.tables.row_values import (
+    axes_and_devices,
+    axes_without_nodes,
+    group_by,
+    group_by_point,
+    is_known,
+    point_of,
+)
+from tfscaling.tables.table_files import to_frame, to_rows
 
 #: Whether measured values lie in the projected interval.
 WITHIN, OUTSIDE = "within", "outside"
@@ -53,12 +60,20 @@ _DIGITS = {"short_runs": 0, "runs": 0, "node_hours": 4, "cost_usd": 4}
 
 
 class SearchRow(ConfigurationRow):
-    """A point of a search.
+    """One configuration of a search.
 
-    `behind` is by what fraction it is behind the answer by estimate, `chance` the probability that
-    it is better by more than the indifference. `projected` is the goal by its `short_runs`, with
-    the interval of the mean of its complete runs, `measured`. `full_…` is what the runs of the full
-    grid would have taken. What follows is the same for all points of a search.
+    Attributes:
+        place: Its state in the search, such as eliminated.
+        limits: The search's limits in words.
+        why: Why it was eliminated.
+        behind: Estimated fraction by which it is worse than the answer.
+        chance: Probability that it is better than the answer by more than the indifference.
+        short_runs: Number of its short runs.
+        projected: The goal, projected from short runs, with the interval of the mean.
+        measured: Mean of the goal over its complete runs.
+        full_runs: Number of runs in the full grid; `full_node_hours` and `full_cost_usd` are their
+            cost.
+        rounds: Rounds of the search; this and the further fields are equal in all rows of a search.
     """
 
     inherited_after: ClassVar[str] = "goal"
@@ -89,27 +104,36 @@ class SearchRow(ConfigurationRow):
     kept: str | None = None
 
     @property
-    def spent(self) -> tuple[Spent, Spent]:
-        """What its runs took, what the runs of the full grid would have taken."""
+    def run_costs(self) -> tuple[RunCosts, RunCosts]:
+        """Cost of its runs, and cost of its runs in the full grid."""
         return (
-            Spent(self.runs + self.short_runs, self.node_hours, self.cost_usd),
-            Spent(self.full_runs, self.full_node_hours, self.full_cost_usd),
+            RunCosts(self.runs + self.short_runs, self.node_hours, self.cost_usd),
+            RunCosts(self.full_runs, self.full_node_hours, self.full_cost_usd),
         )
 
 
 COLUMNS = tuple(columns(SearchRow))
 
 
-class Spent(NamedTuple):
-    """Runs, node-hours and US dollars; NaN where one is not known."""
+class RunCosts(NamedTuple):
+    """Number of runs, their node-hours and US dollars; NaN if unknown."""
 
     runs: int
     node_hours: float
     cost_usd: float
 
     @classmethod
-    def of(cls, nodes: int, price: float | None, seconds: Sequence[float], repeats: int) -> Spent:
-        """Return the cost of `repeats` runs on these nodes that take the mean of `seconds` each."""
+    def from_times(
+        cls, nodes: int, price: float | None, seconds: Sequence[float], repeats: int
+    ) -> RunCosts:
+        """Return the cost of runs that take the mean of some measured times.
+
+        Args:
+            nodes: Nodes of a run.
+            price: US dollars per node and hour; None if unknown.
+            seconds: Measured times.
+            repeats: Number of runs.
+        """
         if not repeats:
             return cls(0, 0.0, 0.0)
         if not seconds:
@@ -119,14 +143,14 @@ class Spent(NamedTuple):
         return cls(repeats, nodes * total_s / 3600, NAN if usd is None else usd)
 
 
-def spent(study: Study, search: StudySearch) -> dict[Point, tuple[Spent, Spent]]:
-    """Point → (what its runs took, what the runs of the full grid would have taken).
+def search_costs(study: Study, search: StudySearch) -> dict[Point, tuple[RunCosts, RunCosts]]:
+    """Return configuration → cost of its runs, and cost of its runs in the full grid.
 
-    Points without runs are counted as at linear speed-up, the least. A run that resumed from a
-    checkpoint has the wall time of its last attempt: no measure of other runs. Complete runs take
-    what short ones project, if none was made.
+    A configuration without runs is assumed to have a linear speed-up, the lowest cost. Resumed runs
+    are left out: they have the wall time of their last attempt only. Without complete runs, the
+    projection from short ones is used.
     """
-    made = by_point(run for run in study.run_rows if is_known(run.wall_time_s))
+    made = group_by_point(run for run in study.run_rows if is_known(run.wall_time_s))
     seconds = {point: [run.wall_time_s for run in runs] for point, runs in made.items()}
     whole: dict[Point, list[float]] = {}
     for point, runs in made.items():
@@ -143,38 +167,43 @@ def spent(study: Study, search: StudySearch) -> dict[Point, tuple[Spent, Spent]]
             own = own + seconds.get(each.short, [])
             takes = takes or whole.get(each.short, [])
         if not takes and search.planned.search.is_smooth:  # linear speed-up on the same line
-            alike = [p for p in whole if line_of(p.axes) == line_of(point.axes)]
+            alike = [
+                p for p in whole if axes_without_nodes(p.axes) == axes_without_nodes(point.axes)
+            ]
             least = min(alike, key=lambda p: p.nodes, default=point)
             takes = [least.nodes / point.nodes * value for value in whole.get(least, [])]
         price = study.prices.get(point)
-        had = Spent.of(point.nodes, price, own, len(own))
-        found[point] = had, Spent.of(point.nodes, price, takes, each.repeats)
+        had = RunCosts.from_times(point.nodes, price, own, len(own))
+        found[point] = had, RunCosts.from_times(point.nodes, price, takes, each.repeats)
     return found
 
 
 def table(study: Study) -> pd.DataFrame:
-    """One `SearchRow` for each point of each search, the answer first."""
-    rows = [row for task, search in study.searches for row in _rows(study, task.name, search)]
-    return frame(SearchRow, rows)
+    """Return one `SearchRow` for each configuration of each search, the answer first."""
+    rows = [
+        row for task, search in study.searches for row in _search_rows(study, task.name, search)
+    ]
+    return to_frame(SearchRow, rows)
 
 
-def _rows(study: Study, work: str, search: StudySearch) -> Iterator[SearchRow]:
-    costs_of = spent(study, search)
+def _search_rows(study: Study, work: str, search: StudySearch) -> Iterator[SearchRow]:
+    """Yield the rows of one search."""
+    costs_of = search_costs(study, search)
     shorts = {each.point: each.short for each in search.planned.points if each.short}
     made = Counter(point_of(run) for run in study.run_rows if is_known(run.wall_time_s))
     points = {**search.points, **{point.path: point for point in search.other_work}}
-    shown = {point: study.shown(point) for point in points.values()}
+    shown = {point: study.axes_row(point) for point in points.values()}
     limits, decision = limits_text(search), search.decision
     trials = [own.trial for own in decision.standings.values() if own.trial]
     missed = sum(not trial.holds for trial in trials)
     says = [f"{verdict_text(search)}, in {count(decision.rounds, 'round')}"]
-    says.append(left_text(study, search))
-    says.append(line("search", part="missed", missed=missed, tried=len(trials)))
-    order = sorted(search.points, key=lambda name: _order(name, decision))
+    says.append(failed_text(study, search))
+    says.append(render_line("search", part="missed", missed=missed, tried=len(trials)))
+    order = sorted(search.points, key=lambda name: _sort_key(name, decision))
     for name in [*order, *(point.path for point in search.other_work)]:
         had, full = costs_of[points[name]]
         row = SearchRow(
-            **axes_of(shown[points[name]]),
+            **axes_and_devices(shown[points[name]]),
             work=work,
             goal=search.planned.goal,
             place=TAKEN if name == decision.best else IN,
@@ -204,10 +233,10 @@ def _rows(study: Study, work: str, search: StudySearch) -> Iterator[SearchRow]:
         yield row
 
 
-def _order(name: str, decision: Decision) -> tuple[bool, bool, float, str]:
+def _sort_key(name: str, decision: Decision) -> tuple[bool, bool, float, str]:
     """Return a key that sorts the answer first and excluded configurations last.
 
-    Other configurations are sorted by how far they are behind the answer.
+    The others are sorted by how far they are behind the answer.
     """
     each = decision.standings[name]
     behind = math.inf if each.behind is None else each.behind
@@ -215,33 +244,36 @@ def _order(name: str, decision: Decision) -> tuple[bool, bool, float, str]:
 
 
 def limits_text(search: StudySearch) -> str | None:
-    """`quality of at least 0.98, cost_usd of at most 40: 11 runs or more, …`, or None."""
+    """Return a search's limits and the runs that they need; None without limits.
+
+    Example: `quality of at least 0.98, cost_usd of at most 40: 11 runs or more`.
+    """
     words = [
         f"{METRICS[name].title} of at {'least' if each.at_most is None else 'most'} {each.value:g}"
         for name, each in search.planned.limits.items()
     ]
-    misses = f"{missed_at_most(KEPT_RUNS):.0%}"
+    misses = f"{miss_rate_bound(KEPT_RUNS):.0%}"
     kept = f"{KEPT_RUNS} runs or more, so with 95% fewer than {misses} miss any of them"
-    return f"{listed(words)}: {kept}" if words else None
+    return f"{join_names(words)}: {kept}" if words else None
 
 
-def saving(pairs: Iterable[tuple[Spent, Spent]], goal: str) -> str:
-    """Describe what a search took compared with the full grid.
+def saving_text(pairs: Iterable[tuple[RunCosts, RunCosts]], goal: str) -> str:
+    """Return what a search cost compared with the full grid, as a sentence.
 
     Args:
-        pairs: For each point, the cost of its runs and the cost in the full grid.
+        pairs: For each configuration, the cost of its runs and the cost in the full grid.
         goal: The search's goal. The saving is in dollars if it is a cost, else in node-hours.
     """
     each = list(pairs)
-    had, full = (Spent(*map(sum, zip(*own, strict=True))) for own in zip(*each, strict=True))
+    had, full = (RunCosts(*map(sum, zip(*own, strict=True))) for own in zip(*each, strict=True))
     never = sum(not runs.runs for runs, _ in each)
     is_cost = goal.startswith("cost_")
-    return line("search", part="saving", had=had, full=full, never=never, is_cost=is_cost)
+    return render_line("search", part="saving", had=had, full=full, never=never, is_cost=is_cost)
 
 
 def verdict_text(search: StudySearch) -> str:
-    """`decided: within 5% of the best`, or `undecided: within 7.2% of the best`."""
-    return line(
+    """Return `decided: within 5% of the best`, or `undecided: within 7.2% of the best`."""
+    return render_line(
         "search",
         part="verdict",
         verdict=search.decision,
@@ -254,46 +286,49 @@ def verdict_text(search: StudySearch) -> str:
     )
 
 
-def left_text(study: Study, search: StudySearch) -> str:
-    """Which points left as in FAILED, with their valid runs' median.
+def failed_text(study: Study, search: StudySearch) -> str:
+    """Return which configurations were eliminated as failed, with their valid runs' median.
 
-    Empty if none did.
+    Empty if none was.
     """
-    vary = varying([study.shown(point) for point in search.points.values()])
+    vary = varying_axes([study.axes_row(point) for point in search.points.values()])
     names, goal = [], search.planned.goal
     for name, reason in search.decision.failed.items():
         point = search.points[name]
-        values, metric = study.samples.values(point, goal), METRICS[goal]
+        values, metric = study.samples.cost_values(point, goal), METRICS[goal]
         took = ""
         if values:
-            middle = f"{rounded(median(values), metric.digits)} {metric.unit}".rstrip()
+            middle = f"{format_value(median(values), metric.digits)} {metric.unit}".rstrip()
             took = f"; its {count(len(values), 'valid run')}: {middle}"
-        names.append(f"{point_name(study.shown(point), vary)} {reason}{took}")
-    return listed(names)
+        names.append(f"{point_name(study.axes_row(point), vary)} {reason}{took}")
+    return join_names(names)
 
 
 def as_text(table: pd.DataFrame) -> TextTable:
-    """Return the page's table of all searches, with their results, costs and promises as notes."""
-    axes, fixed = naming(table)
-    found = typed(SearchRow, table)
+    """Return the table for the page, with results, costs and guarantees as notes."""
+    axes, fixed = naming_columns(table)
+    found = to_rows(SearchRow, table)
     known = {name for name in _OPTIONAL for row in found if row[name] and is_known(row[name])}
     empty = {*_OPTIONAL} - known
     names = [*axes, *(name for name in _SHOWN if name not in empty)]
     rows = [[_cell(name, row) for name in names] for row in found]
     words = _HEADS | (_SHORT_HEADS if "short_runs" not in empty else {})
     heads = [words.get(name, name) for name in names]
-    return TextTable.of("The search", heads, rows, _notes(found), display.all_share(fixed))
+    return TextTable.from_rows(
+        "The search", heads, rows, _search_notes(found), display.shared_values_sentence(fixed)
+    )
 
 
-def _notes(rows: Sequence[SearchRow]) -> Iterator[str]:
-    works = grouped(rows, lambda row: row.work)
+def _search_notes(rows: Sequence[SearchRow]) -> Iterator[str]:
+    """Yield the notes below the table of searches."""
+    works = group_by(rows, lambda row: row.work)
     for work, own in works.items():
         named = f"{work}: " * (len(works) > 1)
         yield f"{named}{METRICS[own[0].goal].title}: {own[0].verdict}."
-        yield named + saving((row.spent for row in own), own[0].goal)
+        yield named + saving_text((row.run_costs for row in own), own[0].goal)
     about = {"is_short": any(row.short_runs for row in rows), "projection": PROJECTION}
     for indifference, kept in dict.fromkeys((row.indifference, row.kept) for row in rows):
-        yield line("search", part="promise", indifference=indifference, limit=kept, **about)
+        yield render_line("search", part="promise", indifference=indifference, limit=kept, **about)
 
 
 def _cell(name: str, row: SearchRow) -> str:
@@ -302,17 +337,17 @@ def _cell(name: str, row: SearchRow) -> str:
     if name in ("behind", "chance"):
         return f"{row[name]:.1%}"
     if name == "projected":
-        return str(with_spread(row, name, None))
+        return str(format_with_interval(row, name, None))
     if name == "measured":
         is_within = row.projected_low <= row.measured <= row.projected_high
         return f"{three_digits(row.measured)}, {WITHIN if is_within else OUTSIDE}"
     if name in _DIGITS:
-        return rounded(row[name], _DIGITS[name])
-    return cell(name, row) if name in NAMING else str(row[name])
+        return format_value(row[name], _DIGITS[name])
+    return format_cell(name, row) if name in NAMING_COLUMNS else str(row[name])
 
 
 def page(table: pd.DataFrame, _: Study) -> str:
     """Return the page search.md."""
     if table.empty:
         return "# The search\n\nNo block of the grid has a `search`.\n"
-    return display.markdown(as_text(table))
+    return display.to_markdown(as_text(table))

@@ -9,31 +9,31 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pandas as pd
 
-from tfscaling.conclusions.evidence import remark
+from tfscaling.conclusions.evidence import failure_remark
 from tfscaling.estimation.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
 from tfscaling.estimation.run_counts import RULE
 from tfscaling.estimation.samples import Samples
 from tfscaling.tables.display import (
-    NAMING,
+    NAMING_COLUMNS,
     TextTable,
-    all_share,
-    cell,
-    listed,
-    naming,
-    paragraphs,
-    percent,
+    format_bound,
+    format_cell,
+    format_disadvantage,
+    format_metric,
+    format_ratio,
+    format_value,
+    join_names,
+    load_templates,
+    naming_columns,
+    percent_rounded_up,
     point_name,
-    rounded,
-    templates,
-    times,
-    value,
-    varying,
-    within,
-    worse,
+    shared_values_sentence,
+    split_paragraphs,
+    varying_axes,
 )
 from tfscaling.tables.row_types import PointRow, TableRow
 from tfscaling.tables.row_values import is_known
-from tfscaling.tables.table_files import typed
+from tfscaling.tables.table_files import to_rows
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -45,38 +45,52 @@ TEMPLATES = Path(__file__).with_name("templates")
 
 
 def render(template: str, **values: Any) -> str:
-    """Render a template, without space at the end of the text."""
+    """Render a template of conclusions, without white space at its end."""
     return str(_environment().get_template(f"{template}.j2").render(values)).rstrip()
 
 
-def line(template: str, **values: Any) -> str:
-    """Render a template as one line."""
+def render_line(template: str, **values: Any) -> str:
+    """Render a template and return it as one line."""
     return " ".join(render(template, **values).split())
 
 
-def sentence(
+def render_sentence(
     template: str, rows: Sequence[PointRow], samples: Samples | None = None, **values: Any
 ) -> str:
-    """Return the text of a template about configurations, as one line.
+    """Render a template about configurations and return it as one line.
 
-    In the template `names(few)` names some of `rows` by what differs between them, and
-    `remark(row)` is `evidence.remark` in brackets.
+    The template may call `names(few)`, which names some of the rows by what differs between all,
+    and `remark(row)`, which returns `evidence.failure_remark` in brackets.
+
+    Args:
+        template: Name of the template.
+        rows: All configurations of the study.
+        samples: The values of their runs; None without remarks.
+        **values: Values of the template.
     """
 
     def names(few: Sequence[PointRow]) -> str:
-        return listed([point_name(row, varying(rows)) for row in few])
+        return join_names([point_name(row, varying_axes(rows)) for row in few])
 
     def remarked(row: PointRow) -> str:
-        text = remark(row, samples) if samples else ""
+        text = failure_remark(row, samples) if samples else ""
         return f" ({text})" if text else ""
 
-    return line(template, names=names, remark=remarked, **values)
+    return render_line(template, names=names, remark=remarked, **values)
 
 
 @functools.cache
 def _environment() -> Environment:
-    environment = templates(TEMPLATES)
-    functions = (is_known, listed, percent, times, value, within, worse)
+    environment = load_templates(TEMPLATES)
+    functions = (
+        is_known,
+        join_names,
+        percent_rounded_up,
+        format_ratio,
+        format_metric,
+        format_bound,
+        format_disadvantage,
+    )
     environment.globals.update({function.__name__: function for function in functions})
     environment.globals |= {
         "confidence": f"{CONFIDENCE:.0%}",
@@ -87,9 +101,9 @@ def _environment() -> Environment:
     return environment
 
 
-def notes(name: str, **values: object) -> tuple[str, ...]:
-    """Render templates/<name>_notes.j2, each paragraph as one line."""
-    return paragraphs(render(f"{name}_notes", **values))
+def render_notes(name: str, **values: object) -> tuple[str, ...]:
+    """Render templates/<name>_notes.j2 and return its paragraphs, each as one line."""
+    return split_paragraphs(render(f"{name}_notes", **values))
 
 
 def text_table(
@@ -100,13 +114,14 @@ def text_table(
     notes: Sequence[str],
     if_empty: str,
     *,
-    names: Sequence[str] = NAMING,
+    names: Sequence[str] = NAMING_COLUMNS,
     each: str = "configurations",
     above: str = "",
 ) -> TextTable:
-    """Return a table with a row per row of `table`: the columns of `names` that differ, and cells.
+    """Return the table of a conclusion for the page.
 
-    What is the same in all rows is named above.
+    Its columns are the ones of `names` that differ between rows, and the cells. Values that all
+    rows share are named in a sentence above.
 
     Args:
         title: Heading of the table.
@@ -121,12 +136,14 @@ def text_table(
     """
     if table.empty:
         return TextTable(title, pd.DataFrame(), (if_empty,))
-    axes, fixed = naming(table, names)
-    rows = [{axis: cell(axis, row) for axis in axes} | cells(row) for row in typed(kind, table)]
-    before = " ".join(filter(None, (above, all_share(fixed, each))))
+    axes, fixed = naming_columns(table, names)
+    rows = [
+        {axis: format_cell(axis, row) for axis in axes} | cells(row) for row in to_rows(kind, table)
+    ]
+    before = " ".join(filter(None, (above, shared_values_sentence(fixed, each))))
     return TextTable(title, pd.DataFrame(rows, dtype=object), tuple(notes), before)
 
 
-def with_spread(row: TableRow, name: str, digits: int | None) -> str:
-    """Format the value of a column, rounded, with its interval in brackets."""
-    return rounded(row[name], digits, row[f"{name}_low"], row[f"{name}_high"])
+def format_with_interval(row: TableRow, name: str, digits: int | None) -> str:
+    """Format the value of a row's column with its interval in brackets."""
+    return format_value(row[name], digits, row[f"{name}_low"], row[f"{name}_high"])

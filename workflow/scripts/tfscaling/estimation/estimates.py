@@ -45,32 +45,39 @@ import scipy
 
 from tfscaling.estimation.intervals import Array
 
-#: Which of several points.
-Places = Array | int | slice
-#: Degrees of freedom of the pooled variance, added to a point's own.
+#: Selects some of the estimated configurations.
+Indices = Array | int | slice
+#: Degrees of freedom of the pooled variance, which are added to each configuration's degrees.
 PRIOR_FREEDOM = 3.0
 #: Runs beyond FAR pooled standard deviations from their point's median are far; isolated ones count
 #: as CLIP deviations.
 FAR, CLIP = 4.0, 2.5
-#: This share of far runs is a second mode.
+#: If this share of a configuration's runs is far from the median, it has a second mode.
 MODE_SHARE = 0.25
-#: Points with a second mode and at most this many runs count as the range of their runs.
+#: Configurations with a second mode and at most this many runs count as the range of their runs.
 RANGE_RUNS = 4
-#: Runs are never taken to scatter less than this: a fraction of the value.
+#: Smallest standard deviation that runs are assumed to have, as a fraction of the value.
 SCATTER_MIN = 0.005
-#: Metrics with a price or a number of GPUs as a factor, which may be zero.
+#: Metrics that are multiplied by a price or a number of GPUs, which may be zero.
 COSTS_BY_PRICE = {"cost_usd", "cost_to_target_usd", "gpu_hours", "energy_usd", "energy_kg_co2"}
-#: The effect of a block is known if at least this many points ran in it.
+#: The effect of a block is estimated if at least this many configurations ran in it.
 BLOCK_POINTS_MIN = 4
 
 
 @dataclass(frozen=True)
 class Estimates:
-    """Locations of points, each with its squared standard error and degrees of freedom: (points,).
+    """Joint estimates of configurations: arrays with one element for each configuration.
 
-    Locations are logarithms if `is_log`, else values over `unit`. The smaller the better. `low` and
-    `high` are the range that each counts as, its location where that is known; `high` is infinite
-    where a run did not reach its end. Only costs that are exactly zero have no variance.
+    Attributes:
+        location: Mean of the runs' costs, smaller is better: logarithms if `is_log`, else divided
+            by `unit`.
+        variance: Squared standard error of the location; zero only for costs that are exactly zero.
+        freedom: Degrees of freedom of the variance.
+        freedom_max: Degrees of freedom of the pooled variance, which no comparison exceeds.
+        is_log: Whether locations are logarithms.
+        unit: Cost of a location of 1 if locations are no logarithms.
+        low: Lower end of the range that a configuration counts as; mostly its location.
+        high: Upper end of this range; infinite if a run did not reach its end.
     """
 
     location: Array
@@ -82,28 +89,39 @@ class Estimates:
     low: Array
     high: Array
 
-    def half_width(self, first: Places, other: Places, tail: float | Array) -> Array:
-        """By how much two locations differ by chance, but for a probability `tail` on one side."""
-        error, freedom = self._error(first, other)
+    def half_width(self, first: Indices, other: Indices, tail: float | Array) -> Array:
+        """Return the margin of error of the difference of two locations.
+
+        Chance alone exceeds it with the probability `tail`, one-sided.
+        """
+        error, freedom = self._standard_error(first, other)
         return np.asarray(-scipy.special.stdtrit(freedom, tail) * error)
 
-    def between(self, first: Places, other: Places, tail: float | Array) -> tuple[Array, Array]:
-        """Return the interval by which `other` is behind `first`, with error `tail` per side."""
+    def difference_interval(
+        self, first: Indices, other: Indices, tail: float | Array
+    ) -> tuple[Array, Array]:
+        """Return the confidence interval of a difference: location of `other` minus `first`.
+
+        Args:
+            first: Index of a configuration, or several.
+            other: Index of another configuration, or several.
+            tail: Error probability on each side.
+        """
         half = self.half_width(first, other, tail)
         low, high = self.low[other] - self.high[first], self.high[other] - self.low[first]
         return np.asarray(low - half), np.asarray(high + half)
 
-    def chance(self, first: Places, other: Places) -> Array:
-        """Return the chance that two equal locations are estimated as far apart, to either side."""
-        error, freedom = self._error(first, other)
+    def p_value(self, first: Indices, other: Indices) -> Array:
+        """Return the two-sided p-value of the hypothesis that two locations are equal."""
+        error, freedom = self._standard_error(first, other)
         ahead = np.maximum(self.low[other] - self.high[first], self.low[first] - self.high[other])
         distance = np.maximum(ahead, 0.0)
         # two exact values that are equal differ by no more than chance
         ratio = np.where(distance > 0, distance / np.maximum(error, 1e-300), 0.0)
         return np.asarray(2 * scipy.special.stdtr(freedom, -ratio))
 
-    def _error(self, first: Places, other: Places) -> tuple[Array, Array]:
-        """Return the standard error of a difference of locations, and its degrees of freedom."""
+    def _standard_error(self, first: Indices, other: Indices) -> tuple[Array, Array]:
+        """Return the standard error of the difference of two locations, and its freedom."""
         a, b = self.variance[first], self.variance[other]
         both = a + b
         parts = a**2 / self.freedom[first] + b**2 / self.freedom[other]
@@ -113,12 +131,18 @@ class Estimates:
 
     @property
     def best(self) -> int:
+        """Index of the configuration with the lowest location."""
         return int(self.location.argmin())
 
-    def may_be_worse(self, tail: float, points: Sequence[int]) -> Array:
-        """By how much each of `points` may be worse than the best of all, 0 if it is the best.
+    def disadvantage_bounds(self, tail: float, points: Sequence[int]) -> Array:
+        """Return upper bounds of how much worse than the best of all each of `points` may be.
 
-        A fraction (0.05: 5 % worse than the best); infinite where the best may be zero.
+        A bound is a fraction (0.05: 5 % worse), 0 if the configuration is shown to be the best, and
+        infinite if the best cost may be zero.
+
+        Args:
+            tail: Error probability of a bound.
+            points: Indices of configurations.
         """
         found = []
         for point in points:
@@ -131,38 +155,44 @@ class Estimates:
         return self._as_fraction(np.array(found))
 
     def _as_fraction(self, distance: Array) -> Array:
+        """Convert distances between locations to fractions of the lowest cost."""
         if self.is_log:
             return np.asarray(np.expm1(distance))
         least = self.location.min()
         return np.where(distance <= 0, 0.0, distance / least if least > 0 else math.inf)
 
-    def near(self, limit: float) -> list[int]:
-        """Return the points estimated no worse than the best by the fraction `limit`: no claim."""
+    def near_best(self, limit: float) -> list[int]:
+        """Return the configurations whose estimates are at most a fraction above the lowest.
+
+        This is a selection by estimates, without a bound on its error.
+        """
         distance = self._as_fraction(self.location - self.location.min())
         return [int(point) for point in np.flatnonzero(distance <= limit)]
 
-    def is_worse(self, than: int, tail: float) -> Array:
-        """Return which points are shown to be worse than one: (points,)."""
+    def shown_worse_than(self, than: int, tail: float) -> Array:
+        """Return for each configuration whether it is shown to be worse than `than`."""
         distance = self.low - self.high[than]
         return np.asarray(distance > self.half_width(slice(None), than, tail))
 
 
-def estimate(values: Array, zeros_are_exact: bool = False) -> Estimates:
-    """Return estimates of values by point and block: (points, blocks), NaN where there was no run.
+def estimate_locations(values: Array, zeros_are_exact: bool = False) -> Estimates:
+    """Estimate the location of each configuration from its runs in each block.
 
-    Infinite: a run that did not reach its end. Each point needs a run that did. With
-    `zeros_are_exact`, a point whose values are all zero has this value without an error.
+    Args:
+        values: Costs, (configurations, blocks): NaN without a run, infinite for a run that did not
+            reach its end. Each configuration needs one finite value.
+        zeros_are_exact: Whether a configuration whose costs are all zero has exactly this cost.
     """
     is_exact = np.full(len(values), False)
     if zeros_are_exact:
         is_exact = ((values == 0) | ~np.isfinite(values)).all(axis=1)
     if not is_exact.any():
-        return _estimate(values, bool((values[np.isfinite(values)] > 0).all()))
+        return _estimate_scattering(values, bool((values[np.isfinite(values)] > 0).all()))
     high = np.where(np.isinf(values).any(axis=1), np.inf, 0.0)
     zeros = np.zeros(len(values))
     if is_exact.all():
         return Estimates(zeros, zeros, zeros + 1, 1.0, False, 1.0, zeros, high)
-    found = _estimate(values[~is_exact], is_log=False)
+    found = _estimate_scattering(values[~is_exact], is_log=False)
     places = np.cumsum(~is_exact) - 1
     return replace(
         found,
@@ -174,14 +204,14 @@ def estimate(values: Array, zeros_are_exact: bool = False) -> Estimates:
     )
 
 
-def _estimate(values: Array, is_log: bool) -> Estimates:
-    """Return estimates without exact values, of logarithms if `is_log`."""
+def _estimate_scattering(values: Array, is_log: bool) -> Estimates:
+    """Estimate locations from values that scatter; as logarithms if `is_log`."""
     known = np.isfinite(values)
     finite, unit = values[known], 1.0
     if not is_log:
         unit = float(np.median(np.abs(finite[finite != 0]))) if finite.any() else 1.0
     y = np.where(known, values, 1.0)
-    y, lost = without_blocks(np.where(known, np.log(y) if is_log else y / unit, 0.0), known)
+    y, lost = remove_block_effects(np.where(known, np.log(y) if is_log else y / unit, 0.0), known)
     found = clipped_means(y, known, lost)
     runs = known.sum(axis=1)
     own = np.maximum(runs - 1.0, 0)
@@ -210,27 +240,37 @@ def _estimate(values: Array, is_log: bool) -> Estimates:
     )
 
 
-def without_blocks(y: Array, known: Array) -> tuple[Array, int]:
-    """Return (values without the effects of blocks, degrees of freedom that this takes).
+def remove_block_effects(y: Array, known: Array) -> tuple[Array, int]:
+    """Subtract the effect of each block from values.
 
-    Values by point and block, and which of them there are: (points, blocks).
+    Args:
+        y: Values, (configurations, blocks).
+        known: Whether a value exists, (configurations, blocks).
+
+    Returns:
+        The values without effects of blocks, and the degrees of freedom that this uses.
     """
     shared = known.sum(axis=0) >= BLOCK_POINTS_MIN
     if not shared.any():
         return y, 0
     for _ in range(2):
-        residuals = y - _median(y, known, axis=1)[:, None]
-        effects = np.where(shared, _median(residuals, known, axis=0), 0.0)
+        residuals = y - _known_median(y, known, axis=1)[:, None]
+        effects = np.where(shared, _known_median(residuals, known, axis=0), 0.0)
         y = y - effects
     return y, max(0, int(shared.sum()) - 1)
 
 
 @dataclass(frozen=True)
-class Clipped:
-    """Means of clipped values and their variances, (points,), and what all points share.
+class ClippedMeans:
+    """Means of each configuration's values, in which isolated outliers are clipped.
 
-    Points with a second mode (`has_mode`) have their plain mean; `plain_variance` is without
-    clipping. `scatter` is the pooled standard deviation, `freedom` its degrees of freedom.
+    Attributes:
+        location: The mean of each configuration; not clipped if it has a second mode.
+        variance: The variance of each configuration's clipped values.
+        has_mode: Whether each configuration has a second mode.
+        plain_variance: The variance of each configuration's values without clipping.
+        scatter: The pooled standard deviation.
+        freedom: Degrees of freedom of the pooled standard deviation.
     """
 
     location: Array
@@ -241,22 +281,22 @@ class Clipped:
     freedom: float
 
 
-def clipped_means(y: Array, known: Array, lost: int) -> Clipped:
-    """Return each point's mean with outliers clipped, and its variance.
+def clipped_means(y: Array, known: Array, lost: int) -> ClippedMeans:
+    """Compute each configuration's mean and variance with clipped outliers.
 
     Args:
-        y: Values, (points, blocks).
-        known: Whether a value exists, (points, blocks); each point needs one.
+        y: Values, (configurations, blocks).
+        known: Whether a value exists, (configurations, blocks); each configuration needs one.
         lost: Degrees of freedom that block effects have used.
     """
     runs = known.sum(axis=1)
     own = runs - 1.0
     freedom = max(float(own.sum()) - lost, 1.0)
-    middle = _median(y, known, axis=1)[:, None]
+    middle = _known_median(y, known, axis=1)[:, None]
     plain = y.sum(axis=1, where=known) / runs
-    plain_variance = _variance(y, plain, known)
+    plain_variance = _known_variance(y, plain, known)
     several = runs > 1
-    usual = np.array([_usual(int(n) - 1) for n in runs[several]])
+    usual = np.array([_median_of_std(int(n) - 1) for n in runs[several]])
     s = float(np.median(np.sqrt(plain_variance[several]) / usual)) if several.any() else 0.0
     for _ in range(4):
         unit = (max(s, SCATTER_MIN) * np.sqrt(own / runs))[:, None]
@@ -264,16 +304,16 @@ def clipped_means(y: Array, known: Array, lost: int) -> Clipped:
         is_far = known & (abs(distance) > FAR)
         inside = np.where(is_far, middle + CLIP * np.sign(distance) * unit, y)
         location = inside.sum(axis=1, where=known) / runs
-        variance = _variance(inside, location, known)
+        variance = _known_variance(inside, location, known)
         s = math.sqrt(float((variance * own).sum()) / freedom)
     slow = (is_far & (distance > 0)).sum(axis=1)
     has_mode = (slow < is_far.sum(axis=1)) | (slow > 0) & (slow >= MODE_SHARE * runs)
     location = np.where(has_mode, plain, location)
-    return Clipped(location, variance, has_mode, plain_variance, s, freedom)
+    return ClippedMeans(location, variance, has_mode, plain_variance, s, freedom)
 
 
-def _median(values: Array, known: Array, axis: int) -> Array:
-    """Return medians along `axis` of the values that are known; 0 where none is."""
+def _known_median(values: Array, known: Array, axis: int) -> Array:
+    """Return medians along `axis` of the values that are known; 0 if none is known."""
     ordered = np.sort(np.where(known, values, np.inf), axis=axis)
     count = known.sum(axis=axis, keepdims=True)
     low = np.take_along_axis(ordered, np.maximum((count - 1) // 2, 0), axis)
@@ -281,13 +321,14 @@ def _median(values: Array, known: Array, axis: int) -> Array:
     return np.asarray(np.where(count > 0, (low + high) / 2, 0.0).squeeze(axis))
 
 
-def _variance(values: Array, mean: Array, known: Array) -> Array:
+def _known_variance(values: Array, mean: Array, known: Array) -> Array:
+    """Return the variance of each configuration's known values around its mean."""
     squares = ((values - mean[:, None]) ** 2).sum(axis=1, where=known)
     return np.asarray(squares / np.maximum(known.sum(axis=1) - 1, 1))
 
 
 @functools.cache
-def _usual(freedom: int) -> float:
-    """Return median of a standard deviation of normal values over the true one."""
+def _median_of_std(freedom: int) -> float:
+    """Return the median of the standard deviation of normal samples, relative to the true one."""
     exact = {1: 0.67449, 2: 0.83255, 3: 0.88796}
     return exact.get(freedom) or math.sqrt((1 - 2 / (9 * freedom)) ** 3)

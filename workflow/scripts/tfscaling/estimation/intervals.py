@@ -30,15 +30,15 @@ def keeps_limit(
 ) -> bool:
     """Return whether the runs show that a configuration keeps a limit.
 
-    They do if every run keeps it and the interval of their mean, by Student's t, is inside.
-    `run_counts.misses_limit` returns whether runs show the opposite; often they show neither.
+    They do if every run keeps it and the confidence interval of their mean, by Student's t, keeps
+    it, too. A false result does not show that the limit is missed: see `count_beyond_limit`.
 
     Args:
         values: The limited metric of the runs; fewer than RUNS_FOR_INTERVAL show nothing.
         limit: The limit.
         error: Error rate of the interval, one-sided.
-        shared_error: Standard error of all values together, as a fraction: more runs do not
-            reduce it.
+        shared_error: Standard error that all values share, as a fraction: more runs do not reduce
+            it.
     """
     if len(values) < RUNS_FOR_INTERVAL:
         return False
@@ -52,23 +52,27 @@ def keeps_limit(
 def count_beyond_limit(
     values: Sequence[float], limit: Limit, error: float = 0.5, shared_error: float = 0.0
 ) -> int:
-    """Return how many runs are beyond a limit.
+    """Return how many runs miss a limit.
 
     Args:
         values: The limited metric of the runs.
         limit: The limit.
-        error: Error rate, one-sided, with which a value that has a `shared_error` is beyond.
-        shared_error: Standard error of all values together, as a fraction.
+        error: Probability, one-sided, that a counted run would keep the limit without its
+            `shared_error`.
+        shared_error: Standard error that all values share, as a fraction.
     """
     found, most = as_costs_with_limit(np.asarray(values, float), limit)
     return int((found - scipy.special.ndtri(1 - error) * shared_error > most).sum())
 
 
 def as_costs_with_limit(values: Array, limit: Limit) -> tuple[Array, float]:
-    """Return (values that are better the lower, the most that keeps the limit); NaN stays NaN.
+    """Convert values and their limit so that smaller is better.
 
-    Of values above zero with an upper limit they are logarithms, as times and costs scatter in
+    Values above zero with an upper limit become logarithms, as times and costs scatter in
     proportion.
+
+    Returns:
+        The converted values, NaN for NaN; and the largest of them that keeps the limit.
     """
     sign, most = (-1, -limit.value) if limit.at_most is None else (1, limit.value)
     if sign > 0 and most > 0 and not (values <= 0).any():
@@ -78,11 +82,11 @@ def as_costs_with_limit(values: Array, limit: Limit) -> tuple[Array, float]:
 
 @functools.cache
 def median_rank(runs: int, confidence: float = CONFIDENCE) -> int | None:
-    """Return the rank k whose order statistics bound a confidence interval of the median.
+    """Return the rank k of the order statistics that bound a confidence interval of the median.
 
-    The interval goes from the k-th smallest to the k-th largest of `runs` values. It holds the
-    median with at least `confidence`, whatever the distribution. None if even the whole range does
-    not.
+    The interval goes from the k-th smallest to the k-th largest of `runs` values. It covers the
+    median with at least `confidence`, whatever the distribution. None if even the complete range
+    does not.
     """
     # of 2**runs equally likely ways to lie below or above the median, those with at most k below;
     # equals the binomial distribution of scipy.stats, which takes most of a second to load
@@ -93,7 +97,7 @@ def median_rank(runs: int, confidence: float = CONFIDENCE) -> int | None:
 
 
 def median_interval(values: Sequence[float]) -> Interval | None:
-    """Nonparametric interval of the median by order statistics; None if there are too few."""
+    """Return the nonparametric interval of the median; None if there are too few values."""
     rank = median_rank(len(values)) if len(values) else None
     if rank is None:
         return None
@@ -102,10 +106,16 @@ def median_interval(values: Sequence[float]) -> Interval | None:
 
 
 @functools.cache
-def _middles(*sizes: int) -> tuple[tuple[np.ndarray, np.ndarray], ...]:
-    """For each sample the ranks of its resamples' two middle values, each of shape (RESAMPLES,).
+def _resampled_middle_ranks(*sizes: int) -> tuple[tuple[np.ndarray, np.ndarray], ...]:
+    """Draw bootstrap resamples and return the ranks of the values in their middle.
 
-    Always the same. With an odd number of values both are the one in the middle.
+    The result is the same in each call. With an odd number of values both ranks are equal.
+
+    Args:
+        *sizes: Number of values of each sample.
+
+    Returns:
+        For each sample the lower and the upper middle rank in each resample, (RESAMPLES,).
     """
     random = np.random.default_rng(0)
     draws = (np.sort(random.integers(0, size, (RESAMPLES, size)), axis=1) for size in sizes)
@@ -118,25 +128,24 @@ def ratio_interval(
     """Return the percentile bootstrap interval of the ratio of two medians.
 
     The resampling is seeded: the same samples, in any order, give the same interval. The result
-    equals `scipy.stats.bootstrap` for ordered samples. The ranks drawn serve thousands of ratios.
+    equals `scipy.stats.bootstrap` for sorted samples.
 
     Returns:
-        The interval; None if either sample has too few values, or if a denominator is not above
-        zero: a resample's ratio would be no number.
+        The interval; None if either sample has too few values or a denominator is not above zero.
     """
     if min(len(numerators), len(denominators)) < RUNS_FOR_INTERVAL or min(denominators) <= 0:
         return None
     samples = [np.sort(np.asarray(values, float)) for values in (numerators, denominators)]
-    middles = _middles(*map(len, samples))
+    middles = _resampled_middle_ranks(*map(len, samples))
     above, below = ((v[i] + v[j]) / 2 for v, (i, j) in zip(samples, middles, strict=True))
     ratios, tail = np.sort(above / below), (1 - confidence) / 2
     return _quantile(ratios, tail), _quantile(ratios, 1 - tail)
 
 
 def _quantile(ordered: Array, share: float) -> float:
-    """Return what `np.quantile` returns for sorted values, to the last bit; `share` is below 1.
+    """Return the quantile of sorted values exactly as `np.quantile` does; `share` is below 1.
 
-    With NumPy's function a ratio's interval takes 90 µs of CPU time instead of 40 µs.
+    It is faster: a ratio's interval takes 40 µs of CPU time instead of 90 µs.
     """
     place, part = divmod((len(ordered) - 1) * share, 1)
     low, high = ordered[int(place) : int(place) + 2].tolist()

@@ -1,4 +1,4 @@
-"""Values of runs by configuration, how much worse one is than another, and how sure that is."""
+"""Comparisons of configurations by the values of their runs, with their support."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from statistics import median
 
 import numpy as np
 
-from tfscaling.estimation.estimates import COSTS_BY_PRICE, Estimates, estimate
+from tfscaling.estimation.estimates import COSTS_BY_PRICE, Estimates, estimate_locations
 from tfscaling.estimation.intervals import (
     CONFIDENCE,
     RUNS_FOR_INTERVAL,
@@ -21,29 +21,32 @@ from tfscaling.estimation.intervals import (
 from tfscaling.record.metrics import Metric
 from tfscaling.study.run_spec import Point
 
-#: What of short runs is projected to the whole training, besides what is made of these.
-OF_WHOLE = (
+#: Metrics of a short run that are projected to the complete training.
+PROJECTED_METRICS = (
     *("execution_time_s", "time_with_queue_s", "train_time_s", "evaluation_time_s"),
     *("cost_usd", "node_hours", "core_hours", "gpu_hours"),
 )
-#: Status of a point, or support of a statement about it, where the point has no valid run.
+#: Status of a configuration without a valid run, and support of a statement about it.
 NOT_MEASURED = "not measured"
 SUPPORTED, INCONCLUSIVE, TOO_FEW = "supported", "inconclusive", "too few runs"
-#: The support of a sentence about points that are excluded from comparisons.
+#: Support of a statement about configurations that are excluded from comparisons.
 NOT_COMPARED = "not compared"
-#: What supports a statement that rests on several comparisons is the weakest of them.
+#: All kinds of support. A statement with several comparisons has the weakest of them.
 WEAKEST_FIRST = (NOT_COMPARED, NOT_MEASURED, TOO_FEW, INCONCLUSIVE, SUPPORTED)
 
 
 @dataclass(frozen=True)
 class Difference:
-    """How much worse `other` is, the interval of that, and what it supports.
+    """The comparison of a configuration `other` with a configuration `better`.
 
-    `ratio` is of medians, above 1 where `other` is worse; of metrics with a best possible value, it
-    is the ratio of the distances from it, such as 1 - accuracy, of other metrics that are better
-    the higher, the median of `better` divided by the median of `other`. Where a value is zero there
-    is no ratio: it is None, and `gap` is the difference of the medians, above 0 where `other` is
-    worse. `interval` is of the ratio, or else of the gap.
+    Attributes:
+        ratio: Median of `other` divided by the median of `better`, above 1 if `other` is worse. For
+            a metric with a best possible value, the ratio of distances from it, such as 1 -
+            accuracy; for other metrics that are better the higher, the inverse ratio. None if a
+            value is zero.
+        interval: Confidence interval of the ratio, or of the gap without a ratio.
+        support: SUPPORTED, INCONCLUSIVE or TOO_FEW.
+        gap: Difference of the medians, above 0 if `other` is worse.
     """
 
     ratio: float | None
@@ -53,16 +56,17 @@ class Difference:
 
     @property
     def is_worse(self) -> bool:
+        """Whether the median of `other` is worse than the median of `better`."""
         return self.gap > 0 if self.ratio is None else self.ratio > 1
 
     @property
     def shows_worse(self) -> bool:
-        """Return whether the runs show that `other` is worse."""
+        """Whether the runs show that `other` is worse."""
         return self.support == SUPPORTED and self.is_worse
 
     @property
-    def bound(self) -> float:
-        """Return the fraction by which `better` may be worse than `other`, by the interval."""
+    def disadvantage_bound(self) -> float:
+        """Upper bound of the fraction by which `better` may in truth be worse than `other`."""
         if self.interval is None or self.ratio is None:
             return 0.0
         low = self.interval[0]
@@ -71,17 +75,22 @@ class Difference:
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """The values of every metric of the runs that count, by point; `tables.run_samples` reads them.
+    """Values of each configuration's runs to compare them; `tables.run_samples` reads them.
+
+    Runs count if they are valid, diverged, or did not fit in memory; the last two as infinite
+    costs.
 
     Attributes:
-        measured_values: Metric → its value of each run, as it was measured; NaN if it is unknown.
-        costs: Metric → the same values by `as_costs`; infinite for runs that never ended.
+        measured_values: Metric → its value of each run in the metric's unit; NaN if it is unknown.
+        costs: Metric → the same values by `as_costs`; infinite for runs that did not reach their
+            end.
         projection_errors: Standard error of each run's projected time, as a fraction of the time.
-        is_endless: Whether a run diverged or ran out of memory: it never got to its end.
-        blocks: Which block a run belongs to, from 0: repeat k of all points is one block.
-        places: Point → the positions of its runs.
-        point_statuses: Point → how many of its planned runs have which status.
-        failed_attempts: Point → how many attempts at its runs failed or were cancelled.
+        is_endless: Whether each run diverged or ran out of memory, and did not reach its end.
+        blocks: Block of each run, from 0: repeat k of all configurations is one block.
+        places: Configuration → the positions of its runs.
+        point_statuses: Configuration → number of its planned runs with each status.
+        failed_attempts: Configuration → number of attempts at its runs that failed or were
+            cancelled.
     """
 
     measured_values: Mapping[str, Array]
@@ -93,62 +102,72 @@ class Samples:
     point_statuses: Mapping[Point, Counter[str]]
     failed_attempts: Counter[Point]
 
-    def statuses(self, point: Point) -> Counter[str]:
-        """Return status → how many of the point's runs have it."""
+    def status_counts(self, point: Point) -> Counter[str]:
+        """Return how many runs of a configuration have each status."""
         return self.point_statuses.get(point, Counter())
 
-    def values(self, point: Point, metric: str) -> list[float]:
-        """Return the metric's values as costs, smaller ones are better: `as_costs`."""
-        return [v for _, v in self._known(point, metric) if math.isfinite(v)]
+    def cost_values(self, point: Point, metric: str) -> list[float]:
+        """Return a metric of a configuration's finished runs as costs: smaller is better."""
+        return [v for _, v in self._costs_in_blocks(point, metric) if math.isfinite(v)]
 
-    def measured(self, point: Point, metric: str) -> list[float]:
-        """Return the metric's values of the runs that count, as they were measured."""
+    def values_in_unit(self, point: Point, metric: str) -> list[float]:
+        """Return a metric of a configuration's finished runs in the metric's unit."""
         values = self.measured_values[metric]
         places = [p for p in self.places.get(point, ()) if not self.is_endless[p]]
         return [float(values[p]) for p in places if not math.isnan(values[p])]
 
-    def _known(self, point: Point, metric: str) -> list[tuple[int, float]]:
-        """Return (block, cost) of each run whose value is known."""
+    def _costs_in_blocks(self, point: Point, metric: str) -> list[tuple[int, float]]:
+        """Return (block, cost) of each run that counts; infinite for a run that did not end."""
         costs, blocks = self.costs[metric], self.blocks
         places = self.places.get(point, ())
         return [(blocks[p], costs[p]) for p in places if costs[p] == costs[p]]
 
     def projection_error(self, point: Point, metric: str) -> float:
-        """Return the error of a projection that all runs of the point share, as a fraction.
+        """Return the standard error that all projected runs of a configuration share.
 
-        It is the root mean square of their errors by the steps within each run: the runs have the
-        same warm-up, and train the same few epochs.
+        It is a fraction: the root mean square of the errors that each run's steps show. All runs
+        have the same warm-up and train the same few epochs. It is 0 if the metric was measured.
         """
         errors = self.projection_errors[list(self.places.get(point, ()))]
-        is_projected = metric in OF_WHOLE and len(errors) > 0
+        is_projected = metric in PROJECTED_METRICS and len(errors) > 0
         return float(np.sqrt(np.mean(errors**2))) if is_projected else 0.0
 
-    def has_enough(self, metric: str, point: Point) -> bool:
-        """Return whether the runs suffice for an interval; runs that never ended count."""
-        known = self._known(point, metric)
+    def has_enough_runs(self, metric: str, point: Point) -> bool:
+        """Return whether a configuration has enough runs for an interval.
+
+        Runs that did not reach their end count, but not if no run did.
+        """
+        known = self._costs_in_blocks(point, metric)
         return len(known) >= RUNS_FOR_INTERVAL and any(math.isfinite(v) for _, v in known)
 
-    def estimates(self, metric: str, points: Sequence[Point]) -> Estimates:
-        """Return estimates of these points together; all of them must have enough runs."""
-        known = [self._known(point, metric) for point in points]
+    def estimate_configurations(self, metric: str, points: Sequence[Point]) -> Estimates:
+        """Estimate these configurations together; all of them must have enough runs."""
+        known = [self._costs_in_blocks(point, metric) for point in points]
         values = np.full((len(points), max(self.blocks, default=-1) + 1), np.nan)
         for number, own in enumerate(known):
             for block, value in own:
                 values[number, block] = value
         zeros_are_exact = metric in COSTS_BY_PRICE
-        found = estimate(values[:, ~np.isnan(values).all(axis=0)], zeros_are_exact)
+        found = estimate_locations(values[:, ~np.isnan(values).all(axis=0)], zeros_are_exact)
         # what the steps of short runs do not show, no number of such runs shows either
         errors = np.array([self.projection_error(point, metric) for point in points])
         return replace(found, variance=found.variance + errors**2 * found.is_log)
 
-    def differences(
+    def compare_pairs(
         self, metric: str, pairs: Sequence[tuple[Point, Point]], comparisons: int
     ) -> list[Difference | None]:
-        """How much worse the second of each pair is; None where one of the two was not measured.
+        """Compare configurations in pairs.
 
-        The intervals hold together, with CONFIDENCE for as many `comparisons`.
+        Args:
+            metric: The metric to compare.
+            pairs: Pairs (better, other).
+            comparisons: Number of comparisons for which all intervals hold together with
+                CONFIDENCE.
+
+        Returns:
+            How much worse the second of each pair is; None if one of the two was not measured.
         """
-        plain = [self._plain(metric, *pair) for pair in pairs]
+        plain = [self._compare_medians(metric, *pair) for pair in pairs]
         found = {n: each for n, each in enumerate(plain) if each is not None}
         compared = [n for n, each in found.items() if each.support != TOO_FEW]
         for is_ratio in (True, False):
@@ -157,13 +176,13 @@ class Samples:
             points = {point: None for n in chosen for point in pairs[n]}
             if not points:
                 continue
-            together = self.estimates(metric, list(points))
+            together = self.estimate_configurations(metric, list(points))
             own = [pairs[n] for n in chosen]
-            judged = self.judged(metric, together, list(points), own, comparisons)
+            judged = self.compare_by_estimates(metric, together, list(points), own, comparisons)
             found.update(zip(chosen, judged, strict=True))
         return [found.get(n) for n in range(len(pairs))]
 
-    def judged(
+    def compare_by_estimates(
         self,
         metric: str,
         together: Estimates,
@@ -171,16 +190,23 @@ class Samples:
         pairs: Sequence[tuple[Point, Point]],
         comparisons: int,
     ) -> list[Difference]:
-        """How much worse the second of each pair is by estimates of `points`, with intervals.
+        """Compare configurations in pairs by their joint estimates, with intervals.
 
-        An interval holds the ratio, or gap, of the medians and the interval of the tables: so no
-        table has an interval with 1 in it next to a difference that is supported. It is None where
-        a run of one of the two never ended.
+        An interval includes the ratio (or gap) of the medians and the intervals of the tables. So
+        no supported difference is next to a table's interval that includes 1. The interval is None
+        if a run of one of the two did not reach its end.
+
+        Args:
+            metric: The metric to compare.
+            together: Estimates of `points`.
+            points: The configurations that were estimated.
+            pairs: Pairs (better, other) of them.
+            comparisons: Number of comparisons for which all intervals hold together.
         """
         places = {point: number for number, point in enumerate(points)}
         better, other = (np.array([places[pair[n]] for pair in pairs]) for n in (0, 1))
-        low, high = together.between(better, other, (1 - CONFIDENCE) / 2 / comparisons)
-        values_of = {point: self.values(point, metric) for pair in pairs for point in pair}
+        low, high = together.difference_interval(better, other, (1 - CONFIDENCE) / 2 / comparisons)
+        values_of = {point: self.cost_values(point, metric) for pair in pairs for point in pair}
         found = []
         for pair, *ends in zip(pairs, low.tolist(), high.tolist(), strict=True):
             values, others = (values_of[point] for point in pair)
@@ -209,40 +235,54 @@ class Samples:
         taken: Point,
         comparisons: int,
     ) -> dict[Point, Difference]:
-        """Return how much worse each other point is than `taken`; see `judged`."""
+        """Compare `taken` with each other configuration, by joint estimates.
+
+        Args:
+            metric: The metric to compare.
+            together: Estimates of `points`.
+            points: The configurations that were estimated.
+            taken: One of them.
+            comparisons: Number of comparisons for which all intervals hold together.
+
+        Returns:
+            Other configuration → how much worse it is than `taken`.
+        """
         others = [point for point in points if point != taken]
         pairs = [(taken, other) for other in others]
-        found = self.judged(metric, together, points, pairs, comparisons)
+        found = self.compare_by_estimates(metric, together, points, pairs, comparisons)
         return dict(zip(others, found, strict=True))
 
     def find_worse(
         self, metric: str, taken: Point, others: Sequence[Point], comparisons: int
     ) -> frozenset[Point]:
-        """Return which of the other points are shown to be worse than `taken`.
+        """Return which of the other configurations are shown to be worse than `taken`.
 
-        Points that were not measured, or with too few runs, are not.
+        Configurations that were not measured, or with too few runs, are not.
         """
-        found = self.differences(metric, [(taken, other) for other in others], comparisons)
+        found = self.compare_pairs(metric, [(taken, other) for other in others], comparisons)
         known = zip(others, found, strict=True)
         return frozenset(point for point, each in known if each and each.shows_worse)
 
-    def _plain(self, metric: str, better: Point, other: Point) -> Difference | None:
-        """Return the difference of the medians, without an interval."""
-        values, others = self.values(better, metric), self.values(other, metric)
+    def _compare_medians(self, metric: str, better: Point, other: Point) -> Difference | None:
+        """Return the difference of two configurations' medians without an interval.
+
+        None if one of the two was not measured.
+        """
+        values, others = self.cost_values(better, metric), self.cost_values(other, metric)
         if not values or not others:
             return None
         base, value = median(values), median(others)
         ratio = value / base if min(*values, *others) > 0 else None
-        is_enough = self.has_enough(metric, better) and self.has_enough(metric, other)
+        is_enough = self.has_enough_runs(metric, better) and self.has_enough_runs(metric, other)
         return Difference(ratio, None, INCONCLUSIVE if is_enough else TOO_FEW, value - base)
 
 
 def as_costs(values: np.ndarray, metric: Metric) -> np.ndarray:
-    """Return values of a metric as costs, the smaller the better: (runs,).
+    """Convert values of a metric to costs: smaller is better.
 
-    Of a metric with a best possible value how far they are from it, such as the error 1 - accuracy;
-    of another metric that is better the higher the reciprocal, or where a value is not above zero
-    the negative.
+    A metric with a best possible value becomes the distance from it, such as the error 1 -
+    accuracy. Another metric that is better the higher becomes its reciprocal, or its negative if a
+    value is not above zero.
     """
     if metric.best is not None:
         return metric.best - values if metric.is_higher_better else values - metric.best
@@ -251,6 +291,6 @@ def as_costs(values: np.ndarray, metric: Metric) -> np.ndarray:
     return 1 / values if (values[~np.isnan(values)] > 0).all() else -values
 
 
-def weakest(supports: Sequence[str]) -> str:
-    """Return the weakest of several supports; supported if there is nothing to compare with."""
+def weakest_support(supports: Sequence[str]) -> str:
+    """Return the weakest of several kinds of support; SUPPORTED if there are none."""
     return min(supports, key=WEAKEST_FIRST.index, default=SUPPORTED)

@@ -1,4 +1,4 @@
-"""Files that are whole or not there."""
+"""Files that are written completely or not at all."""
 
 from __future__ import annotations
 
@@ -17,12 +17,11 @@ _HOST = re.sub(r"[^A-Za-z0-9-]", "-", socket.gethostname())[:32]
 
 @contextlib.contextmanager
 def whole(path: Path) -> Iterator[Path]:
-    """Give a temporary file that takes the place of `path` when the block ends.
+    """Provide a temporary file that replaces `path` when the `with` block ends.
 
-    Readers see the old file or the new one, never half of it, after a power cut too: its content
-    is on the disk before its name. An exception leaves the old one; an OSError names `path`.
-    The temporary file's name belongs to this call alone: processes of the same number on two hosts
-    may write into a folder that they share.
+    Readers see the old file or the new one, never half of it, also after a power cut: its content
+    is on the disk before its name. An exception keeps the old file; an OSError names `path`. The
+    temporary file's name is unique, even for processes of two hosts in a shared folder.
     """
     unique = f"{_HOST}.{os.getpid()}.{secrets.token_hex(6)}"
     temporary = path.with_name(f".{path.name[:128]}.{unique}")
@@ -40,7 +39,7 @@ def whole(path: Path) -> Iterator[Path]:
 
 
 def store(path: Path) -> None:
-    """Write a file or folder to the disk: a full disk or quota raises here at the latest."""
+    """Flush a file or folder to the disk; raises OSError if the disk or quota is full."""
     number = os.open(path, os.O_RDONLY)
     try:
         os.fsync(number)
@@ -49,9 +48,12 @@ def store(path: Path) -> None:
 
 
 def link(source: Path, path: Path) -> None:
-    """Give the file a second name, whole or not at all; its time of change is the same.
+    """Give a file a second name, completely or not at all; its modification time stays the same.
 
-    A copy where the file system has no hard links. Raises FileNotFoundError if there is no file.
+    It is copied if the file system has no hard links.
+
+    Raises:
+        FileNotFoundError: If the file does not exist.
     """
     with whole(path) as temporary:
         try:
@@ -63,9 +65,10 @@ def link(source: Path, path: Path) -> None:
 
 
 def restrict_folder(path: Path, withheld: int) -> None:
-    """Make the folder if it is missing, and take the rights in `withheld` from it.
+    """Create a folder if it is missing, and remove the rights in `withheld` from it.
 
-    Raises PermissionError if it has them and belongs to another user.
+    Raises:
+        PermissionError: If the folder has these rights and belongs to another user.
     """
     path.mkdir(exist_ok=True)
     mode = path.stat().st_mode & 0o7777
@@ -74,7 +77,7 @@ def restrict_folder(path: Path, withheld: int) -> None:
 
 
 def write_private_text(path: Path, text: str) -> None:
-    """Write the complete text file or nothing; no other user can read it, whatever the umask is."""
+    """Write a complete text file or nothing; no other user can read it, whatever the umask is."""
     with whole(path) as temporary:
         number = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(number, "w", encoding="utf-8") as file:
@@ -82,6 +85,6 @@ def write_private_text(path: Path, text: str) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write the whole text file or nothing."""
+    """Write a complete text file or nothing."""
     with whole(path) as temporary:
         temporary.write_text(text, encoding="utf-8")

@@ -15,7 +15,7 @@ from pathlib import Path
 
 @functools.cache
 def descriptions(*kinds: type) -> Mapping[str, str]:
-    """Field → the text below it, of classes and their bases; the first that has one counts."""
+    """Return field → the text below it, for classes and their bases; the first text is taken."""
     found: dict[str, str] = {}
     for each in (each for kind in kinds for each in kind.__mro__):
         found = {**_in_module(each.__module__).get(each.__name__, {}), **found}

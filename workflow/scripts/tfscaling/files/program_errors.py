@@ -1,4 +1,4 @@
-"""Errors of files, printed in one line with the remedy."""
+"""Errors of input files, printed in one line with the remedy."""
 
 from __future__ import annotations
 
@@ -31,14 +31,19 @@ REMEDIES = {
 
 
 class InputError(ValueError):
-    """A file that the program was given is not what it should be; names the file and what is wrong.
+    """An input file is missing or wrong; the message names the file and the problem.
 
-    The programs of the workflow end with this one line.
+    The programs of the workflow print this message as their only line.
     """
 
 
 def read_json(path: Path, kind: type[_T]) -> _T:
-    """Read a file as a type that msgspec supports. Raises InputError and OSError."""
+    """Read a JSON file as a type that msgspec supports.
+
+    Raises:
+        InputError: If it does not have this type.
+        OSError: If it cannot be read.
+    """
     try:
         return msgspec.json.decode(path.read_bytes(), type=kind)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -46,7 +51,7 @@ def read_json(path: Path, kind: type[_T]) -> _T:
 
 
 def remedy(error: OSError) -> str | None:
-    """Return `FILE: what is wrong; what to do`, or None for an error that no file causes."""
+    """Return `FILE: what is wrong; what to do`; None for an error that no file causes."""
     if error.errno not in REMEDIES:
         return None
     file = f"{error.filename}: " if error.filename else ""
@@ -54,7 +59,7 @@ def remedy(error: OSError) -> str | None:
 
 
 def exit_on_input_error(main: Callable[[], None]) -> None:
-    """Run a program; an InputError or an error of files ends it by one line and exit status 1."""
+    """Run a program; for an InputError or an error of files print one line and exit with 1."""
     try:
         main()
     except InputError as error:

@@ -15,25 +15,38 @@ import msgspec
 
 
 class NotFiniteError(ValueError):
-    """NaN or infinity where JSON has no such number."""
+    """A number is NaN or infinite, which JSON does not allow."""
 
 
 def dumps(content: Any, **options: Any) -> str:
-    """Return the content as JSON. Raises ValueError if a number in it is NaN or infinite."""
+    """Return the content as JSON.
+
+    Raises:
+        ValueError: If a number is NaN or infinite.
+    """
     return json.dumps(content, allow_nan=False, **options)
 
 
 def encode(content: object) -> bytes:
-    """Encode an object of types that msgspec supports as JSON. Raises NotFiniteError."""
+    """Encode an object of types that msgspec supports as JSON.
+
+    Raises:
+        NotFiniteError: If a number is NaN or infinite.
+    """
     written = msgspec.json.encode(content)
     check(written, content)
     return written
 
 
 def check(written: bytes, content: object) -> None:
-    """Raise NotFiniteError if a number of `content` is NaN or infinite.
+    """Check that no number of `content` is NaN or infinite; msgspec writes such numbers as null.
 
-    In `written`, its JSON by msgspec, such a number is null.
+    Args:
+        written: The content as JSON by msgspec.
+        content: The content.
+
+    Raises:
+        NotFiniteError: If one is.
     """
     # to read it back is several times faster than to look at every number
     with contextlib.suppress(msgspec.ValidationError):
@@ -44,7 +57,11 @@ def check(written: bytes, content: object) -> None:
 
 
 def loads(text: str) -> Any:
-    """Decode JSON. Raises ValueError for anything else: NotFiniteError for NaN."""
+    """Decode JSON.
+
+    Raises:
+        ValueError: If it is not valid; NotFiniteError for NaN.
+    """
     try:
         return json.loads(text, parse_constant=_refuse, parse_float=_finite)
     except RecursionError:

@@ -44,19 +44,19 @@ from tfscaling.tables import comparison, display
 from tfscaling.tables.data_warnings import LIMITED, SERIOUS, DataWarning
 from tfscaling.tables.display import (
     MISSING,
-    Number,
+    FormattedNumber,
     TextTable,
-    all_share,
-    cell,
+    column_headings,
     count,
-    headed,
-    listed,
-    naming,
-    rounded,
+    format_cell,
+    format_value,
+    join_names,
+    naming_columns,
+    shared_values_sentence,
 )
 from tfscaling.tables.row_types import RunRow
-from tfscaling.tables.row_values import grouped, qualities_in
-from tfscaling.tables.table_files import typed
+from tfscaling.tables.row_values import group_by, qualities_in_table
+from tfscaling.tables.table_files import to_rows
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -81,14 +81,14 @@ class Column:
         texts = shown.cells[name]
         few = 1 < len(set(texts)) <= min(CHOICES_MAX, len(texts) - 1)
         self.name, self.is_long, self.is_choice = name, name in _LONG, few and name in _CHOICES
-        self.is_number = shown.is_number(name)
+        self.is_number = shown.is_number_column(name)
         self.is_ordered = self.is_number and any(
-            isinstance(text, Number) and not _NUMBER.fullmatch(text) for text in texts
+            isinstance(text, FormattedNumber) and not _NUMBER.fullmatch(text) for text in texts
         )
 
     def order(self, cell: str) -> str:
         """Return what a cell of a column of numbers sorts by; empty for a missing number."""
-        return f"{cell.value:.9g}" if isinstance(cell, Number) else ""
+        return f"{cell.value:.9g}" if isinstance(cell, FormattedNumber) else ""
 
     def tone(self, cell: str) -> str | None:
         """Return how a cell is coloured."""
@@ -115,20 +115,23 @@ class Table:
 
 def all_runs(frame: pd.DataFrame, metrics: Sequence[str], folder: Path) -> Table:
     """Make the table with one row per run; record paths are relative to `folder`."""
-    axes, fixed = naming(frame)
-    rows = typed(RunRow, frame)
+    axes, fixed = naming_columns(frame)
+    rows = to_rows(RunRow, frame)
     for row in rows:  # as Slurm writes them
         row.hosts = row.hosts and hostlist.collect_hostlist(row.hosts.split())
     names = [*axes, "repeat", *(m for m in metrics if m in frame and frame[m].notna().any())]
     names += ["status", "replicas", "global_batch_size"]
     names += ["reason"] * any(row.reason for row in rows)
     names += ["attempt", "hosts", "started"]
-    heads = headed(frame, names)
-    cells = ([*(cell(name, row) for name in heads), _record(row, folder)] for row in rows)
+    heads = column_headings(frame, names)
+    cells = ([*(format_cell(name, row) for name in heads), _record(row, folder)] for row in rows)
     note = "A record has everything a run measured; the paths are relative to this page."
     columns = [*heads.values(), "record"]
     title = "Runs: one row per run"
-    return Table("runs", TextTable.of(title, columns, cells, [note], all_share(fixed, "runs")))
+    return Table(
+        "runs",
+        TextTable.from_rows(title, columns, cells, [note], shared_values_sentence(fixed, "runs")),
+    )
 
 
 def _record(row: RunRow, folder: Path) -> str:
@@ -191,7 +194,7 @@ def warning_lines(found: Sequence[DataWarning]) -> list[tuple[str, str]]:
     leads = {SERIOUS: "Warning", LIMITED: "Note"}
     return [
         (severity, f"{leads[severity]}: {'; '.join(warning.short for warning in own)}.")
-        for severity, own in grouped(found, lambda warning: warning.severity).items()
+        for severity, own in group_by(found, lambda warning: warning.severity).items()
     ]
 
 
@@ -201,22 +204,30 @@ class ShownHeadline(NamedTuple):
     Attributes:
         support: Level of support.
         badge: Displayed text: the support explained, or for too few runs the explanation alone.
+        more: An explanation that is too long for the badge, as a sentence; empty without one.
     """
 
     work: str
     text: str
     support: str
     badge: str
+    more: str = ""
+
+
+#: Characters of the longest explanation in a badge.
+_BADGE_MAX = 60
 
 
 def headlines(table: pd.DataFrame) -> list[ShownHeadline]:
     """Return the headlines of the page."""
     found = []
-    for row in typed(HeadlineRow, table):
-        badge = row.badge
-        if sure := row.sure.removesuffix("."):
+    for row in to_rows(HeadlineRow, table):
+        badge, more = row.badge, ""
+        if len(row.sure) > _BADGE_MAX:
+            more = row.sure
+        elif sure := row.sure.removesuffix("."):
             badge = sure if row.badge == TOO_FEW else f"{row.badge}: {sure[0].lower()}{sure[1:]}"
-        found.append(ShownHeadline(row.work, row.text, row.badge, badge))
+        found.append(ShownHeadline(row.work, row.text, row.badge, badge, more))
     return found
 
 
@@ -235,7 +246,7 @@ def choices(decision: pd.DataFrame, asked: str | None = None) -> dict[str, list[
     The answer by the goal that was `asked` is shown in any case.
     """
     works: dict[str, list[ShownChoice]] = {}
-    for row in typed(DecisionRow, decision):
+    for row in to_rows(DecisionRow, decision):
         if row.goal == asked or row.support != NOT_MEASURED:
             is_other = asked is not None and row.goal != asked
             shown = ShownChoice(row.title, row.text, row.support, is_other)
@@ -245,7 +256,7 @@ def choices(decision: pd.DataFrame, asked: str | None = None) -> dict[str, list[
 
 def topics(findings: pd.DataFrame, quality: str) -> dict[str, list[Finding]]:
     """Heading of a topic → its findings; `quality` is what the points are compared by, in words."""
-    found = grouped(typed(Finding, findings), lambda row: row.topic)
+    found = group_by(to_rows(Finding, findings), lambda row: row.topic)
     return {
         title + quality * (topic == QUALITY): found[topic]
         for topic, title in TOPICS.items()
@@ -258,9 +269,9 @@ def statuses(runs: pd.DataFrame, comparison: pd.DataFrame) -> Table:
     counts = Counter(str(status) for status in runs["status"])
     counts["excluded"] = int((comparison["status"] == "excluded").sum())
     names = dict.fromkeys([*STATUSES, *counts])
-    rows = [[name, rounded(counts[name], 0), STATUSES.get(name, "")] for name in names]
+    rows = [[name, format_value(counts[name], 0), STATUSES.get(name, "")] for name in names]
     header = ["status", "runs", "what it means"]
-    return Table("statuses", TextTable.of("Runs by status", header, rows, spent(runs)))
+    return Table("statuses", TextTable.from_rows("Runs by status", header, rows, spent(runs)))
 
 
 def spent(runs: pd.DataFrame) -> list[str]:
@@ -283,7 +294,7 @@ def metrics_table(qualities: Mapping[str, Quality]) -> Table:
         for name, m in {**METRICS, **own}.items()
     ]
     header = ["metric", "title", "unit", "better", "meaning"]
-    return Table("metrics", TextTable.of("Metrics", header, rows))
+    return Table("metrics", TextTable.from_rows("Metrics", header, rows))
 
 
 def environment(
@@ -302,7 +313,7 @@ def environment(
         "versions": _counted(valid["tensorflow"]),
         "commits": _counted(valid["git_commit"]),
         "hosts": list(dict.fromkeys(" ".join(valid["hosts"].dropna()).split())),
-        "platforms": Table("platforms", TextTable.of("Platforms and prices", header, rows)),
+        "platforms": Table("platforms", TextTable.from_rows("Platforms and prices", header, rows)),
         "example": min(paths, default=None),
     }
 
@@ -310,7 +321,7 @@ def environment(
 def _text(value: object) -> str:
     if value is None:
         return MISSING
-    return Number(str(value), value) if isinstance(value, int | float) else str(value)
+    return FormattedNumber(str(value), value) if isinstance(value, int | float) else str(value)
 
 
 def _counted(values: pd.Series) -> list[str]:
@@ -406,7 +417,7 @@ def render(
         "tables": list(_tables(results, metrics, folder)),
         "checks": {name: check.description for name, check in checks.CHECKS.items()},
         "statuses": statuses(runs, comparison),
-        "metrics": metrics_table(qualities_in(comparison)),
+        "metrics": metrics_table(qualities_in_table(comparison)),
         "runs_for_interval": RUNS_FOR_INTERVAL,
         "rule": RULE,
         "confidence": f"{CONFIDENCE:.0%}",
@@ -424,16 +435,18 @@ def _trains(runs: pd.DataFrame) -> str:
     """Describe what the study trains: models, data and recipes."""
     named = {"model": "model", "data": "dataset", "recipe": "recipe"}
     found = {noun: runs[column].dropna().unique() for noun, column in named.items()}
-    return "; ".join(f"{noun} {listed(list(names))}" for noun, names in found.items() if len(names))
+    return "; ".join(
+        f"{noun} {join_names(list(names))}" for noun, names in found.items() if len(names)
+    )
 
 
 def _tables(results: Results, metrics: Sequence[str], folder: Path) -> Iterator[Table]:
     """Yield the tables to sort and filter, in the page's order; none of an empty conclusion."""
     title = "Comparison: one row per configuration"
-    yield Table("comparison", comparison.as_text(results.comparison, title, metrics))
+    yield Table("comparison", comparison.comparison_text_table(results.comparison, title, metrics))
     for name, conclusion in CONCLUSIONS.items():
         frame = results.conclusions.get(name)
-        if frame is not None and len(frame) and (shown := conclusion.shown(frame)):
+        if frame is not None and len(frame) and (shown := conclusion.text_table(frame)):
             yield Table(name, replace(shown, title=conclusion.title), conclusion.caption)
     yield all_runs(results.runs, metrics, folder)
 
@@ -476,7 +489,7 @@ def _base64(content: bytes) -> str:
 
 
 def _template() -> Template:
-    environment = display.templates(PAGE_DIR, autoescape=True)
+    environment = display.load_templates(PAGE_DIR, autoescape=True)
     # long names of columns may break after an underscore
     environment.filters |= {
         "breakable": lambda t: escape(t).replace("_", Markup("_<wbr>")) if len(t) > 9 else t,

@@ -21,10 +21,10 @@ from tfscaling.estimation.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
 from tfscaling.record.metrics import METRICS
 from tfscaling.study.config_types import LINE_AXES, POINT_AXES
 from tfscaling.study.run_spec import Point
-from tfscaling.tables.display import axis_text, count, value
+from tfscaling.tables.display import axis_text, count, format_metric
 from tfscaling.tables.row_types import PointRow
-from tfscaling.tables.row_values import counted_by, metric_of
-from tfscaling.tables.table_files import typed
+from tfscaling.tables.row_values import metric_of, run_count_column
+from tfscaling.tables.table_files import to_rows
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -214,20 +214,22 @@ def tips(rows: pd.DataFrame, label: str, *names: str) -> list[str]:
 
     Where not all runs have times, it says how many have, if one of the metrics depends on them.
     """
-    columns = {counted_by(name) for name in names}
+    columns = {run_count_column(name) for name in names}
     texts = []
-    for row in typed(PointRow, rows):
+    for row in to_rows(PointRow, rows):
         runs = count(row.runs, "run")
         if "runs_timed" in columns and row.runs_timed < row.runs:
             runs += f", {row.runs_timed} with times"
-        values = ", ".join(f"{metric_of(name, row).title} {value(name, row)}" for name in names)
+        values = ", ".join(
+            f"{metric_of(name, row).title} {format_metric(name, row)}" for name in names
+        )
         texts.append(f"{axis_text('nodes', row)}, {label}: {values} ({runs})")
     return texts
 
 
 def spread(rows: pd.DataFrame, name: str) -> np.ndarray:
     """Lengths of the error bars, below and above: the interval, else the range of several runs."""
-    middle, several = values(rows, name), values(rows, counted_by(name)) > 1
+    middle, several = values(rows, name), values(rows, run_count_column(name)) > 1
     ends = []
     for end, whole in (("low", "min"), ("high", "max")):
         interval, whole_range = values(rows, f"{name}_{end}"), values(rows, f"{name}_{whole}")
@@ -306,7 +308,7 @@ def bars_note(table: pd.DataFrame, *names: str) -> list[str]:
     if projected.any() and {*names} & {"execution_time_s", "cost_usd"}:
         rest = bars_note(table[~projected], *names)
         return [*rest, f"bars of projected values: {CONFIDENCE:.0%} interval of one full run"]
-    runs = np.stack([values(table, counted_by(name)) for name in names])
+    runs = np.stack([values(table, run_count_column(name)) for name in names])
     has_intervals = (runs >= RUNS_FOR_INTERVAL).any()
     has_ranges = ((runs > 1) & (runs < RUNS_FOR_INTERVAL)).any()
     if has_intervals:

@@ -10,17 +10,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from tfscaling.conclusions.evidence import examples_of_tasks, exclusion, group_by_task
+from tfscaling.conclusions.evidence import examples_by_task, find_exclusion, group_by_task
 from tfscaling.page import plot_figure
 from tfscaling.page.plot_figure import FONT_SIZE, Style, Tables, values
 from tfscaling.record.metrics import METRICS, QUALITY, Metric, quality_metric
 from tfscaling.record.run_states import RunState
 from tfscaling.study.config_types import POINT_AXES, Quality
 from tfscaling.study.platforms import GPU, LOGICAL
-from tfscaling.tables.display import with_unit
+from tfscaling.tables.display import name_with_unit
 from tfscaling.tables.row_types import Cells, PointRow
-from tfscaling.tables.row_values import metric_of, point_of, points_of, qualities_in, qualities_of
-from tfscaling.tables.table_files import typed
+from tfscaling.tables.row_values import (
+    metric_of,
+    point_of,
+    points_of,
+    qualities_by_metric,
+    qualities_in_table,
+)
+from tfscaling.tables.table_files import to_rows
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -45,10 +51,10 @@ def quality_time(tables: Tables, title: str) -> Figure:
     """Plot the quality over execution time, with the Pareto sets: a panel for each metric."""
     table = tables.comparison
     panels = []
-    for quality in [*qualities_in(table).values()] or [Quality()]:
+    for quality in [*qualities_in_table(table).values()] or [Quality()]:
         metric = quality_metric(quality)
         rows = table[table["quality_metric"] == quality.metric]
-        label = with_unit(metric.title, metric.unit)
+        label = name_with_unit(metric.title, metric.unit)
         panels.append(_Panel(QUALITY, metric, label, rows))
     return _against_time(tables, title, panels)
 
@@ -120,8 +126,10 @@ def pareto_set(rows: Sequence[Cells], metrics: Sequence[str]) -> list[int]:
     equal values beat each other in nothing and are all kept. Every row has a value of every metric.
     Raises ValueError if rows are of different qualities, which nothing compares.
     """
-    if QUALITY in metrics and len(qualities_of(rows)) > 1:
-        raise ValueError(f"configurations of different qualities: {', '.join(qualities_of(rows))}")
+    if QUALITY in metrics and len(qualities_by_metric(rows)) > 1:
+        raise ValueError(
+            f"configurations of different qualities: {', '.join(qualities_by_metric(rows))}"
+        )
     better = {name: metric_of(name, rows[0]).is_higher_better for name in metrics if rows}
     losses = np.array([[row[n] * (-1 if better[n] else 1) for n in metrics] for row in rows], float)
     is_beaten = [((losses <= own).all(1) & (losses < own).any(1)).any() for own in losses]
@@ -135,7 +143,7 @@ def _pareto_lines(
     """Draw a line through the Pareto set of each task, whose points have labels."""
     metric, names, drawn = panel.metric, [_TIME, panel.name], set(points_of(shown))
     # for each task, the points that no other comparable point beats
-    tasks = group_by_task(typed(PointRow, panel.table))
+    tasks = group_by_task(to_rows(PointRow, panel.table))
     works = [[row for row in _eligible(rows) if point_of(row) in drawn] for rows in tasks.values()]
     sets = [[rows[place] for place in pareto_set(rows, names)] for rows in works if rows]
     noun = metric.title if named_by_metric else metric.title.removeprefix("test ")
@@ -153,12 +161,12 @@ def _pareto_lines(
 
 def _eligible(rows: Sequence[PointRow]) -> Iterator[PointRow]:
     """Yield the configurations of one task that are compared."""
-    examples = max(examples_of_tasks(rows).values(), default=0.0)
+    examples = max(examples_by_task(rows).values(), default=0.0)
     for row in rows:
         diverged = row.runs_diverged or 0
         others = max(0, (row.runs_asked or 0) - row.runs - diverged)
         counts = {RunState.OK: row.runs, RunState.DIVERGED: diverged, RunState.FAILED: others}
-        if row.runs > 0 and exclusion(row, Counter(counts), examples) is None:
+        if row.runs > 0 and find_exclusion(row, Counter(counts), examples) is None:
             yield row
 
 
@@ -188,13 +196,13 @@ class _Learned:
 
 def _learned(table: pd.DataFrame) -> list[_Learned]:
     """Return panels for the loss, a known accuracy, and the qualities to compare points by."""
-    found = [*qualities_in(table).values()]
+    found = [*qualities_in_table(table).values()]
     panels = [_Learned("loss", "loss", "loss", "test_loss")]
     if np.isfinite(values(table, "accuracy")).any() or any(q.is_accuracy for q in found):
         panels.append(_Learned("accuracy", "accuracy", "accuracy", "test_accuracy"))
     for quality in found:
         if quality.in_training not in ("loss", "accuracy"):
-            label, metric = with_unit(quality.title, quality.unit), quality.metric
+            label, metric = name_with_unit(quality.title, quality.unit), quality.metric
             panels.append(_Learned(label, QUALITY, quality.in_training, metric, metric))
     return panels
 

@@ -15,11 +15,11 @@ from tfscaling.page.plot_figure import Series, Tables, values
 from tfscaling.record.metrics import METRICS
 from tfscaling.record.phases import PHASES
 from tfscaling.study.config_types import POINT_AXES
-from tfscaling.tables.display import axis_text, count, one_line, with_unit
+from tfscaling.tables.display import axis_text, count, join_lines, name_with_unit
 from tfscaling.tables.row_types import PointRow
 from tfscaling.tables.row_values import is_known, points_of
 from tfscaling.tables.runs_table import SERIES_AXES
-from tfscaling.tables.table_files import typed
+from tfscaling.tables.table_files import to_rows
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -89,7 +89,7 @@ def execution_time(tables: Tables, title: str) -> Figure:
                 axes.plot(xs, ys, **{**line.style, **hollow})
                 texts = [
                     f"{axis_text('nodes', row)}, {line.label}: published {seconds:.4g} s"
-                    for row, seconds in zip(typed(PointRow, known), ys, strict=True)
+                    for row, seconds in zip(to_rows(PointRow, known), ys, strict=True)
                 ]
                 plot_figure.tips_at(axes, xs, ys, texts)
     if any(len(rows) > 1 for _, rows in lines):
@@ -124,7 +124,7 @@ def _ideal_s(rows: pd.DataFrame) -> np.ndarray:
 def over_nodes(tables: Tables, title: str, name: str) -> Figure:
     """Plot a metric of the comparison over nodes, with the status of points without a value."""
     table, metric = tables.comparison, METRICS[name]
-    label = with_unit(metric.title, metric.unit)
+    label = name_with_unit(metric.title, metric.unit)
     figure, axes, lines, _ = _over_nodes(tables, title, label, name)
     if not lines:
         nothing = not len(plot_figure.measured(table))
@@ -192,7 +192,7 @@ def _baselines(table: pd.DataFrame) -> list[str]:
     """Every baseline with its absolute time: "baseline 1 node, CPU: cluster 60.0 s"."""
     titles, vary = plot_figure.platform_titles(table), plot_figure.varying(table)
     named = [axis for axis in SERIES_AXES if axis in vary]
-    rows = [row for row in typed(PointRow, table) if row.baseline is not None]
+    rows = [row for row in to_rows(PointRow, table) if row.baseline is not None]
     found: dict[str, dict[str, None]] = {str(row.baseline): {} for row in rows if row.runs}
     for row in rows:
         if row.baseline in found:
@@ -257,7 +257,7 @@ def _bar_axes(rows: pd.DataFrame) -> list[str]:
 def _bar_names(rows: pd.DataFrame) -> list[str]:
     """Return the names of the bars of a panel, in lines that leave room for the bars."""
     axes = _bar_axes(rows)
-    texts = [", ".join(axis_text(axis, row) for axis in axes) for row in typed(PointRow, rows)]
+    texts = [", ".join(axis_text(axis, row) for axis in axes) for row in to_rows(PointRow, rows)]
     return [plot_figure.wrapped(text, _BAR_COLUMNS) for text in texts]
 
 
@@ -279,7 +279,7 @@ def _bars(axes: Any, rows: pd.DataFrame, texts: Sequence[str], phases: Sequence[
         label = PHASES[column].label
         drawn = axes.barh(position, width, left=left, height=0.75, label=label, **style)
         for bar, seconds, name in zip(drawn, width, texts, strict=True):
-            plot_figure.tip(bar, f"{one_line(name)}: {label} {seconds:.3g} s")
+            plot_figure.tip(bar, f"{join_lines(name)}: {label} {seconds:.3g} s")
         left += width
     axes.set_yticks(position, texts)
     axes.set_ylim(len(rows) - 0.4, -0.6)

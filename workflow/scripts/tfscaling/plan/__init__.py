@@ -1,4 +1,4 @@
-"""What to run next: plan with cost, budget, extra repeats, reruns."""
+"""Before the runs: which are to do, what they cost, whether they may start, and retries."""
 
 #: Modules that other packages may import.
 __all__ = [

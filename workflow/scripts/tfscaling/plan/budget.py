@@ -6,37 +6,33 @@ import math
 from pathlib import Path
 
 from tfscaling.plan import costed_plan
-from tfscaling.plan.costed_plan import Plan, total
+from tfscaling.plan.costed_plan import Plan, sum_rows
 from tfscaling.study.config_types import Budget, Config
 from tfscaling.study.config_validation import Sources, problem
 from tfscaling.study.manifest import Manifest
 
-#: Limits that a run may miss by its start-up alone.
+#: Metrics whose limit a run may miss by its start-up alone.
 TIME_LIMITS = {"execution_time_s", "time_with_queue_s"}
 
 
-def refusal(
+def find_refusal(
     config: Config,
     planned: Manifest,
     runs_dir: Path,
     sources: Sources = (),
     forced: frozenset[str] = frozenset(),
 ) -> str | None:
-    """Return why the runs still to do may not be started: the first problem, or None.
-
-    Without budget and deadline no record is read. The arguments are as in `costed_plan.make`,
-    and the sources of the configuration.
-    """
+    """Return why Slurm would refuse jobs of these configurations; "" if it accepts all."""
     if config.budget == Budget() and not TIME_LIMITS & config.question.given.keys():
         return None
-    made = costed_plan.make(config, planned, runs_dir, forced)
+    made = costed_plan.make_plan(config, planned, runs_dir, forced)
     problems = budget_problems(config, made, sources)
     problems += deadline_problems(config, made, sources)
     return next(iter(problems), None)
 
 
 def deadline_problems(config: Config, made: Plan, sources: Sources = ()) -> list[str]:
-    """One line for each limit of time that is over before any run still to do begins to train."""
+    """Return a line for each limit of time that start-up alone exceeds for all runs to do."""
     rule = f"runs took at least {made.startup_s:.3g} s before they began to train; allowed: more"
     return [
         problem(["question", "limits", name, "at_most"], limit.at_most, rule, sources)
@@ -46,13 +42,13 @@ def deadline_problems(config: Config, made: Plan, sources: Sources = ()) -> list
 
 
 def budget_problems(config: Config, made: Plan, sources: Sources = ()) -> list[str]:
-    """Return one line for each key of the budget that the estimate exceeds or cannot meet.
+    """Return a line for each key of the budget that the plan exceeds or that has no estimate.
 
-    Searches count with their expected runs, which may be exceeded.
+    Searches count with their expected number of runs, which may be exceeded.
     """
-    sums, budget = total(made.runs), config.budget
+    sums, budget = sum_rows(made.runs), config.budget
     searched = {point for each in made.searches for point in each.points}
-    others = total([row for row in made.runs if row.point not in searched])
+    others = sum_rows([row for row in made.runs if row.point not in searched])
     parts = [others, *(each.to_do for each in made.searches)]
     cost_usd = 0.0 if sums.unpriced else sum(part.cost_usd for part in parts)
     node_hours = sum(part.node_hours for part in parts)

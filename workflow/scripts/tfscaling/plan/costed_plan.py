@@ -1,6 +1,6 @@
-"""The costed plan: what a sweep would still do, for how long, and at what price.
+"""The costed plan: the runs that a sweep still has to do, their time, price and budget.
 
-Reads the run records that exist; submits nothing and asks Slurm nothing.
+It is made from the records of finished runs. Slurm is not asked.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 import pandas as pd
 from msgspec.structs import replace
 
-from tfscaling.plan.run_durations import Estimate, RunDurations
+from tfscaling.plan.run_durations import DurationEstimate, RunDurations
 from tfscaling.plan.to_do import RunsToDo
 from tfscaling.record import attempts
 from tfscaling.record.attempts import Spent
@@ -27,24 +27,30 @@ from tfscaling.study.config_types import POINT_AXES, Config, Recipe
 from tfscaling.study.manifest import Manifest, PlannedRun
 from tfscaling.study.run_spec import Point
 from tfscaling.tables import row_values, runs_table
-from tfscaling.tables.display import one_line
+from tfscaling.tables.display import join_lines
 
 if TYPE_CHECKING:
     from tfscaling.search.study_searches import StudySearch
 
 #: A run that is still to do, an extra repeat that may have to be done, a point that is not run.
 RUNS, IF_NEEDED, EXCLUDED = "runs", "runs if needed", "excluded"
-#: `starts` of a point that Slurm can never start, or whose libraries are missing.
+#: `starts` of runs that Slurm can never start, or whose libraries are missing.
 REFUSED = "refused"
 
 
 class PlanRow(Point, frozen=True, kw_only=True):
-    """Runs of a point that are still to do for the same reason, or an excluded point.
+    """Runs of one configuration that are to do for the same reason, or an excluded configuration.
 
-    `duration_s` is for one run; `node_hours` and `cost_usd` are for all runs of the row. An
-    excluded point has neither runs nor sizes. `submission` says how a run is submitted, `starts`
-    when Slurm would start one, and `slurm` why it would start none. `wait_bound_s` holds for 95 %
-    of similar jobs by the partition's history; None if that is unknown.
+    Attributes:
+        duration_s: Expected time of one run, in seconds.
+        duration_from: Where the duration comes from.
+        node_hours: Node-hours of all runs of the row.
+        cost_usd: Cost of all runs of the row; None without a price.
+        runs: Number of runs; None for an excluded configuration.
+        submission: How a run is submitted.
+        starts: When Slurm would start a run.
+        slurm: Why Slurm would start none.
+        wait_bound_s: Time in the queue that 95 % of similar jobs did not exceed; None if unknown.
     """
 
     devices: str
@@ -65,21 +71,26 @@ class PlanRow(Point, frozen=True, kw_only=True):
 
     @property
     def point(self) -> Point:
+        """The configuration."""
         return msgspec.convert(self.axes, Point)
 
     @property
     def is_refused(self) -> bool:
+        """Whether the runs can never start."""
         return self.starts == REFUSED
 
     @property
     def is_sbatch(self) -> bool:
+        """Whether the runs are submitted with sbatch."""
         return (self.submission or "").startswith("sbatch ")
 
 
-def of_other_work(rows: Iterable[PlanRow], recipes: Mapping[str, Recipe]) -> list[str]:
-    """Recipes whose configurations train different numbers of examples by what the recipe says."""
+def recipes_with_different_work(
+    rows: Iterable[PlanRow], recipes: Mapping[str, Recipe]
+) -> list[str]:
+    """Return the recipes whose configurations would train different numbers of examples."""
     found = []
-    for name, own in row_values.grouped(rows, lambda row: row.recipe).items():
+    for name, own in row_values.group_by(rows, lambda row: row.recipe).items():
         recipe = recipes[variants.base(name)]
         shapes = {(row.nodes, row.gpus_per_node, row.tasks_per_node) for row in own}
         if recipe.steps_per_epoch and recipe.per_replica_batch_size and len(shapes) > 1:
@@ -87,13 +98,21 @@ def of_other_work(rows: Iterable[PlanRow], recipes: Mapping[str, Recipe]) -> lis
     return found
 
 
-#: Columns of the plan's CSV file, which lists outstanding work first.
+#: Columns of the plan's CSV file.
 COLUMNS = tuple(dict.fromkeys((*POINT_AXES, "runs", *PlanRow.__struct_fields__)))
 
 
 @dataclass(frozen=True)
 class Total:
-    """Sums over runs; `cost_usd` is of those with a price, `unpriced` are the other platforms."""
+    """Sums over the runs of several rows.
+
+    Attributes:
+        runs: Number of runs.
+        node_hours: Their node-hours.
+        cost_usd: Cost of runs on platforms with a price.
+        duration_s: Time of all runs one after the other, in seconds.
+        unpriced: Platforms without a price.
+    """
 
     runs: float
     node_hours: float
@@ -104,16 +123,15 @@ class Total:
 
 @dataclass(frozen=True)
 class SearchCost:
-    """Costs of a whole search, finished runs included, and of the "full grid".
-
-    What is "made"; the "least" if it is decided after its next round; what is "expected"; the
-    "most" if all further rounds run the most expensive points.
+    """Costs of a complete search, finished runs included, and of the full grid.
 
     Attributes:
-        work: What the search is called.
-        costs: Sums by the names above, over all clusters.
+        work: Name of the search.
+        costs: Sums over all clusters: "made" for finished runs, "least" if the search ends after
+            its next round, "expected", "most" if all further rounds run the most expensive
+            configurations, and "full grid".
         points: The configurations that the search may run.
-        to_do: Expected further runs on the chosen clusters, and runs that are repeated.
+        to_do: Expected further runs on the chosen clusters, reruns included.
     """
 
     work: str
@@ -124,15 +142,20 @@ class SearchCost:
 
 @dataclass(frozen=True)
 class Plan:
-    """`rows`: the runs still to do, extra repeats included, and then the excluded points.
+    """What a sweep still has to do, and what it has cost so far.
 
-    `finished` runs have a valid record, those `elsewhere` are on clusters that were not chosen.
-    Runs that a search no longer needs, or that a smaller batch rules out, are no rows of the plan.
-    `stale` runs of other code or data are rerun only with `rerun: stale`. `unreadable` has why a
-    record cannot be read: these runs are rerun when the record is deleted. `spent` is what was paid
-    for so far, failed attempts at any of the runs included. `startup_s` is the shortest time from
-    start to training that runs with the platforms, strategies and recipes of the runs still to do
-    took; 0 if one has no valid run.
+    Runs that a search no longer needs, or that a smaller batch rules out, are not in the plan.
+
+    Attributes:
+        rows: The runs to do, extra repeats included, then the excluded configurations.
+        finished: Number of runs with a valid record.
+        elsewhere: Number of runs on clusters that were not chosen.
+        stale: Number of runs of other code or data, which only `rerun: stale` repeats.
+        unreadable: Why records cannot be read; these runs are rerun when the record is deleted.
+        spent: Cost so far, failed attempts included.
+        searches: Costs of the searches.
+        startup_s: Shortest measured time from start to training among the platforms, strategies and
+            recipes to run, in seconds; 0 if one of them has no valid run.
     """
 
     rows: list[PlanRow]
@@ -146,11 +169,12 @@ class Plan:
 
     @property
     def runs(self) -> list[PlanRow]:
-        """The rows of runs that are still to do, or may have to be."""
+        """The rows without the excluded configurations."""
         return [row for row in self.rows if row.feasibility != EXCLUDED]
 
 
-def total(rows: Sequence[PlanRow]) -> Total:
+def sum_rows(rows: Sequence[PlanRow]) -> Total:
+    """Return the sums over the runs of these rows."""
     return Total(
         sum(row.runs or 0 for row in rows),
         sum(row.node_hours or 0.0 for row in rows),
@@ -160,19 +184,19 @@ def total(rows: Sequence[PlanRow]) -> Total:
     )
 
 
-def make(
+def make_plan(
     config: Config, planned: Manifest, runs_dir: Path, forced: frozenset[str] = frozenset()
 ) -> Plan:
-    """Plan the runs to do of a validated configuration, as the sweep does.
+    """Plan the runs that a sweep with this configuration would do.
 
     Args:
-        config: The configuration.
+        config: The validated configuration.
         planned: Its manifest.
         runs_dir: The folder of all runs.
         forced: Folders of runs that are repeated although they have a record.
 
     Raises:
-        ConfigError: If no platform is on the cluster that was chosen.
+        ConfigError: If no platform is on the chosen cluster.
     """
     platforms.check_cluster(config)
     # an extra repeat, too, has a row although it was not run
@@ -185,7 +209,7 @@ def make(
     durations = RunDurations(config, planned.runs, runs_dir)
     sorted_runs = _sort_runs(selected, table, to_do, searches)
     rows = [
-        _row(own[0], len(own), feasibility, reason, durations.estimate(point))
+        _plan_row(own[0], len(own), feasibility, reason, durations.estimate(point))
         for (point, feasibility, reason), own in sorted_runs.due.items()
     ]
     startup_s = _shortest_startup_s(table, rows)
@@ -200,7 +224,7 @@ def make(
         stale=sorted_runs.stale,
         unreadable=sorted_runs.unreadable,
         spent=attempts.spent(table.to_dict("records")),
-        searches=[_cost_of(each, first, durations, repeated, chosen) for each in searches],
+        searches=[_cost_search(each, first, durations, repeated, chosen) for each in searches],
         startup_s=startup_s,
     )
 
@@ -222,8 +246,8 @@ def _sort_runs(
 ) -> _SortedRuns:
     """Sort the runs of the chosen clusters, which are the rows of `table`.
 
-    Runs that nobody needs any more are left out: those of a batch whose smaller one did not fit in
-    memory, and those that their search does not need.
+    Runs that nobody needs any more are left out: runs of a batch whose smaller one did not fit in
+    memory, and runs that their search does not need.
     """
     searched = {point: search for search in searches for point in search.all_points.values()}
     due: dict[tuple[Point, str, str], list[PlannedRun]] = {}
@@ -239,7 +263,7 @@ def _sort_runs(
             continue  # a smaller batch did not fit
         elif point not in searched or searched[point].may_be_wanted(point):
             feasibility = IF_NEEDED if run.is_conditional else RUNS
-            key = point, feasibility, f"{status}: {one_line(reason)}"
+            key = point, feasibility, f"{status}: {join_lines(reason)}"
             due.setdefault(key, []).append(run)
     return _SortedRuns(due, finished, stale, tuple(unreadable))
 
@@ -277,18 +301,26 @@ def _excluded_rows(config: Config, planned: Manifest) -> list[PlanRow]:
 def cost_runs(
     config: Config, planned: Manifest, runs: Sequence[PlannedRun], runs_dir: Path
 ) -> list[PlanRow]:
-    """Return a row for the runs of each configuration, with the estimates of `make`."""
+    """Return one row for the given runs of each configuration, with their estimated cost."""
     durations = RunDurations(config, planned.runs, runs_dir)
     return [
-        _row(own[0], len(own), RUNS, "", durations.estimate(point))
-        for point, own in row_values.grouped(runs, lambda run: run.spec.point).items()
+        _plan_row(own[0], len(own), RUNS, "", durations.estimate(point))
+        for point, own in row_values.group_by(runs, lambda run: run.spec.point).items()
     ]
 
 
-def _row(
-    run: PlannedRun, number: float, feasibility: str, reason: str, estimated: Estimate
+def _plan_row(
+    run: PlannedRun, number: float, feasibility: str, reason: str, estimated: DurationEstimate
 ) -> PlanRow:
-    """Return a plan row of `number` runs of the point of `run`."""
+    """Return the plan's row for several runs of a configuration.
+
+    Args:
+        run: One of the runs.
+        number: How many runs; it may be an expected value.
+        feasibility: Whether they are to do.
+        reason: Why.
+        estimated: The expected time of a run.
+    """
     spec, shape, duration_s = run.spec, run.spec.point.geometry, estimated.duration_s
     price, all_s = run.usd_per_node_hour, number * duration_s
     return PlanRow(
@@ -307,21 +339,21 @@ def _row(
     )
 
 
-def _cost_of(
+def _cost_search(
     search: StudySearch,
     first: Mapping[Point, PlannedRun],
     durations: RunDurations,
     repeated: Mapping[Point, int],
     chosen: Set[Point],
 ) -> SearchCost:
-    """Return what a search costs.
+    """Return the cost of a search.
 
     Args:
         search: The search, with its finished runs.
-        first: A planned run of each point.
-        durations: How long a run of each point takes.
-        repeated: How many finished runs of each point are rerun.
-        chosen: The points on the chosen clusters.
+        first: Configuration → one of its planned runs.
+        durations: The expected times of runs.
+        repeated: Configuration → number of finished runs that are rerun.
+        chosen: The configurations on the chosen clusters.
     """
     from tfscaling.search import study_searches
 
@@ -346,14 +378,16 @@ def _cost_of(
 
     def total_of(runs: Mapping[Point, float]) -> Total:
         rows = ((first[p], number, durations.estimate(p)) for p, number in runs.items())
-        return total([_row(run, number, RUNS, "", estimate) for run, number, estimate in rows])
+        return sum_rows(
+            [_plan_row(run, number, RUNS, "", estimate) for run, number, estimate in rows]
+        )
 
     costs = {kind: total_of(runs) for kind, runs in wanted.items()}
     return SearchCost(search.planned.work, costs, frozenset(made), total_of(further))
 
 
-def submitted(rows: Iterable[PlanRow], config: Config, how: Submission) -> list[PlanRow]:
-    """Return the rows with the `submission` of their runs."""
+def add_submission(rows: Iterable[PlanRow], config: Config, how: Submission) -> list[PlanRow]:
+    """Return the rows with the way in which their runs are submitted."""
     return [
         row
         if row.runs is None

@@ -1,7 +1,7 @@
-"""Runs in rounds: for searches without a result, and larger batches.
+"""Conditional runs, made in rounds: runs of a search, and larger batches of doublings.
 
-All runs of a round end before the next round is decided. A search asks for the runs of its next
-analysis. A batch of doublings is run if most runs of the next smaller batch fit in memory.
+All runs of a round end before the next round is decided. A search requests the runs of its next
+analysis. A larger batch is run if most runs of the next smaller batch fit in memory.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tfscaling.tables.row_values import point_of
 
 
 class Round(msgspec.Struct, frozen=True, kw_only=True):
-    """round=<n>.json: the conditional runs to make."""
+    """The file round=<n>.json: the conditional runs to make."""
 
     round: int
     runs: Annotated[
@@ -33,8 +33,8 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
     added: Annotated[int, Meta(description="How many of them are new.")]
 
 
-def read(path: Path) -> Round | None:
-    """Read a round from a file, or return None if the file does not exist.
+def read_round(path: Path) -> Round | None:
+    """Read a round from a file; None if the file does not exist.
 
     Raises:
         RecordError: The file is not a round.
@@ -45,10 +45,17 @@ def read(path: Path) -> Round | None:
 def next_round(
     planned: Manifest, runs_dir: Path, before: Collection[str], number: int
 ) -> tuple[Round, list[StudySearch]]:
-    """Round `number`, with the runs of the rounds `before` and what searches need; the searches."""
+    """Return the next round of conditional runs, and the searches that it was decided from.
+
+    Args:
+        planned: The manifest.
+        runs_dir: The folder of all runs.
+        before: Folders of the runs of earlier rounds.
+        number: Number of the round, from 1.
+    """
     table, _ = runs_table.run_tables(planned.runs, runs_dir, planned.targets)
     done = table[table["status"].isin([*RESULTS])]
-    rows = {(point_of(row), row.repeat): row for row in table_files.typed(RunRow, done)}
+    rows = {(point_of(row), row.repeat): row for row in table_files.to_rows(RunRow, done)}
     due_at: dict[str, list[RunRow | None]] = {}
     for run in planned.runs:
         if not run.is_conditional or run.spec.path in before:

@@ -1,4 +1,4 @@
-"""What this machine shows before runs start: libraries of CUDA and MPI, and the user's models.
+"""Checks on this machine before runs start: libraries of CUDA and MPI, and custom models.
 
 A model that cannot be built would fail in every run.
 """
@@ -22,15 +22,15 @@ from tfscaling.study import user_code
 from tfscaling.study.config_types import Config
 from tfscaling.study.run_spec import CheckedModel, ModelToCheck, RunSpec
 
-#: TensorFlow does without GPUs if this library cannot be loaded.
-_LIBRARY = "cudnn"
+#: TensorFlow uses no GPU if this library cannot be loaded.
+_CUDA_LIBRARY = "cudnn"
 
 
 def runs_without_cuda(specs: Iterable[RunSpec], config: Config) -> list[RunSpec]:
-    """Return the runs whose GPUs would not be used, because CUDA's libraries are missing.
+    """Return the runs whose GPUs would not be used because CUDA's libraries are missing.
 
-    Platforms with a `setup`, which may load a module, or with LD_LIBRARY_PATH or PATH are excluded.
-    So are programs, which bring their own environment.
+    Platforms with a `setup`, which may load a module, or with LD_LIBRARY_PATH or PATH are excluded,
+    and so are programs, which bring their own environment.
     """
     found = []
     for spec in specs:
@@ -43,7 +43,7 @@ def runs_without_cuda(specs: Iterable[RunSpec], config: Config) -> list[RunSpec]
 
 
 def cuda_problem(specs: Iterable[RunSpec], config: Config) -> str:
-    """Why the GPUs of these runs would not be used, or ""."""
+    """Return why the GPUs of these runs would not be used; "" if they would."""
     platforms = Counter(spec.point.platform for spec in runs_without_cuda(specs, config))
     if not platforms:
         return ""
@@ -60,33 +60,33 @@ def cuda_problem(specs: Iterable[RunSpec], config: Config) -> str:
 
 
 def has_cuda_libraries() -> bool:
-    """Whether this environment has the library, as a package or where the system looks for it."""
+    """Return whether CUDA's library is installed as a package or found by the system's loader."""
     names = (each.metadata["Name"] or "" for each in metadata.distributions())
-    if any(name.startswith(f"nvidia-{_LIBRARY}") for name in names):
+    if any(name.startswith(f"nvidia-{_CUDA_LIBRARY}") for name in names):
         return True
     folders = filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep))
-    found = any(any(Path(folder).glob(f"lib{_LIBRARY}.so*")) for folder in folders)
-    return found or ctypes.util.find_library(_LIBRARY) is not None
+    found = any(any(Path(folder).glob(f"lib{_CUDA_LIBRARY}.so*")) for folder in folders)
+    return found or ctypes.util.find_library(_CUDA_LIBRARY) is not None
 
 
-#: Loads what a rank loads, without meeting other ranks. In a separate process: a library that
-#: does not fit may end it.
-_LOAD = "import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI"
+#: Code that loads the libraries of a rank without connecting to other ranks. It runs in a separate
+#: process: an incompatible library may end it.
+_LOAD_MPI = "import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI"
 _TIMEOUT_S = 60.0
 
 
 def mpi_problem(specs: Iterable[RunSpec], config: Config) -> str:
-    """Why the ranks of these jobs could not use MPI, or "".
+    """Return why the ranks of these runs could not use MPI; "" if they could.
 
-    Nothing is said of platforms that have a `setup`, which may load a module, or an `env`, which
-    may name the library.
+    Platforms with a `setup`, which may load a module, or an `env`, which may name the library, are
+    not checked.
     """
     of_mpi = (spec.point.platform for spec in specs if spec.by_mpi)
     platforms = config.platforms
     wanting = [name for name in of_mpi if not platforms[name].setup and not platforms[name].env]
     if not wanting:
         return ""
-    load = [sys.executable, "-c", _LOAD]
+    load = [sys.executable, "-c", _LOAD_MPI]
     done = subprocess.run(load, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S)
     if not done.returncode:
         return ""
@@ -101,25 +101,32 @@ def mpi_problem(specs: Iterable[RunSpec], config: Config) -> str:
     )
 
 
-#: Longest time for all of them.
-LIMIT_S = 120.0
-#: Below the folder of results: what the builds printed.
-LOG = "logs/check_models.log"
+#: Longest time for building all models, in seconds.
+MODEL_CHECK_LIMIT_S = 120.0
+#: File below the folder of results with the output of building models.
+MODEL_CHECK_LOG = "logs/check_models.log"
 _SCRIPT = Path(__file__).resolve().parents[2] / "check_models.py"
 _SWITCH = "`check_models: false` starts runs without this check"
 
 
-def model_problem(specs: Iterable[RunSpec], results: Path, limit_s: float = LIMIT_S) -> str:
-    """Why models of these runs that are the user's cannot be built, or "".
+def model_problem(
+    specs: Iterable[RunSpec], results: Path, limit_s: float = MODEL_CHECK_LIMIT_S
+) -> str:
+    """Return why custom models of these runs cannot be built; "" if they can.
 
     They are built in one process of this environment. Runs on platforms with a `setup` have another
-    environment, and are left out. A check without a result is reported as a warning.
+    environment and are left out. A check without a result is reported as a warning.
+
+    Args:
+        specs: The runs.
+        results: The folder of results, for the log.
+        limit_s: Longest time for all models, in seconds.
     """
     due = select_models_to_check(specs)
     if not due or util.find_spec("tensorflow") is None:
         return ""
-    print(f"building {_names(due)} once, before runs start", file=sys.stderr, flush=True)
-    found, ended = _built(due, results, limit_s)
+    print(f"building {_model_names(due)} once, before runs start", file=sys.stderr, flush=True)
+    found, ended = _build_models(due, results, limit_s)
     names = [f"{m.spec.point.model} with recipe {m.spec.point.recipe}" for m in due]
     problems = []
     for name, checked in zip(names, found, strict=False):
@@ -129,20 +136,24 @@ def model_problem(specs: Iterable[RunSpec], results: Path, limit_s: float = LIMI
             problems.append(f"{name}: {checked.problem}")
     if problems:
         lines = "".join(f"  {line}\n" for line in problems)
-        traceback = f"The traceback: {results / LOG}. {_SWITCH}."
+        traceback = f"The traceback: {results / MODEL_CHECK_LOG}. {_SWITCH}."
         return f"No run was started: runs of these would fail.\n{lines}{traceback}"
     if ended:
-        left = _names(due[len(found) :])
-        print(f"{left}: not checked, {ended}; log: {results / LOG}. {_SWITCH}.", file=sys.stderr)
+        left = _model_names(due[len(found) :])
+        print(
+            f"{left}: not checked, {ended}; log: {results / MODEL_CHECK_LOG}. {_SWITCH}.",
+            file=sys.stderr,
+        )
     return ""
 
 
-def _names(models: list[ModelToCheck]) -> str:
+def _model_names(models: list[ModelToCheck]) -> str:
+    """Return the names of models, each once, separated by commas."""
     return ", ".join(dict.fromkeys(model.spec.point.model for model in models))
 
 
 def select_models_to_check(specs: Iterable[RunSpec]) -> list[ModelToCheck]:
-    """Return the models to check: an entry for each custom model or dataset and recipe.
+    """Return one entry for each combination of custom model or dataset with a recipe.
 
     An entry has the run with the fewest tasks and the run with the most workers. Programs and runs
     with a platform's `setup` are left out.
@@ -162,11 +173,11 @@ def select_models_to_check(specs: Iterable[RunSpec]) -> list[ModelToCheck]:
     return [*found.values()]
 
 
-def _built(
+def _build_models(
     models: list[ModelToCheck], results: Path, limit_s: float
 ) -> tuple[list[CheckedModel], str]:
-    """Build each model; return the results in order, and why the last are missing, or ""."""
-    log = results / LOG
+    """Build each model; return the results in order, and why the last ones are missing, or ""."""
+    log = results / MODEL_CHECK_LOG
     log.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, log.open("wb") as output:
         asked, problems = Path(folder, "models.json"), Path(folder, "problems.jsonl")

@@ -1,8 +1,8 @@
-"""What Slurm answers to the requests of a sweep before anything is submitted: `sbatch --test-only`.
+"""Test of the jobs' requests before a sweep submits anything: `sbatch --test-only`.
 
-Without this question Slurm queues some jobs forever that no node can run. The answer refuses them,
-and estimates when the others would start. sbatch accepts jobs beyond the limits of a partition:
-these limits are compared here. Jobs beyond the limits of a QOS wait; the console prints the reason.
+Slurm queues some jobs that no node can ever run. The test refuses them, and estimates when the
+others would start. sbatch accepts jobs beyond the limits of a partition, so these limits are
+compared here. Jobs beyond the limits of a QOS wait; the console prints the reason.
 """
 
 from __future__ import annotations
@@ -34,30 +34,32 @@ from tfscaling.snakemake_adapter.submission import Submission
 from tfscaling.study import platforms
 from tfscaling.study.config_types import Config
 from tfscaling.study.run_spec import Point
-from tfscaling.tables.row_values import grouped
+from tfscaling.tables.row_values import group_by
 
 NO_SBATCH = (
     "this machine has no sbatch: start the sweep on a login node of the cluster, or on this "
     "machine alone with --profile profiles/local"
 )
-#: What to do about points that Slurm refuses.
+#: What to do about runs that Slurm refuses.
 ADVICE = (
     "Change the platform (partition, cpus_per_node, gpu_gres, runtime_min, account, …), or leave "
     "the configurations out (`exclude`)."
 )
-#: Requests asked at the same time.
-_AT_ONCE = 4
-#: What of a submission does not change whether and when Slurm starts it; those with a value.
-_LEFT_OUT = ("--parsable", "--export=ALL", "/dev/stdin")
+#: Number of requests that are tested at the same time.
+_PARALLEL_REQUESTS = 4
+#: Options of a submission that do not change whether and when Slurm starts it; the second constant
+#: has options with a value.
+_OPTIONS_WITHOUT_EFFECT = ("--parsable", "--export=ALL", "/dev/stdin")
 _LEFT_OUT_PAIRS = ("--job-name", "--output", "--comment", "-D")
-#: Slurm's words where the nodes of a partition are too few or too small, or out of service now.
+#: Slurm's message if the nodes of a partition are too few, too small, or out of service now.
 _NOT_AVAILABLE = "Requested node configuration is not available"
-#: Longest wait for an answer of Slurm's programs.
+#: Time limit of a call of Slurm's programs, in seconds.
 TIMEOUT_S = 15.0
-#: Pauses before a question is repeated that Slurm does not answer for now.
+#: Pauses before a request is repeated that Slurm refused to answer for now, in seconds.
 PAUSES_S = (5.0, 10.0)
-#: In the states of a node on which Slurm starts nothing now, though perhaps later. A node with `*`
-#: does not respond. Idle nodes are unknown while the controller starts, which then offers no node.
+#: Words in the states of nodes on which Slurm starts nothing now, though perhaps later. A node with
+#: `*` does not respond. Idle nodes are unknown while the controller starts, which then offers no
+#: node.
 _OUT_OF_SERVICE = ("down", "drain", "fail", "error", "unk", "maint", "reboot", "*")
 
 SLURM = SlurmClient(TIMEOUT_S)
@@ -66,7 +68,16 @@ _PointT = TypeVar("_PointT", bound=Point)
 
 
 class Request(NamedTuple):
-    """What a job requests of Slurm: the question to sbatch, and what is compared with limits."""
+    """What a job requests of Slurm.
+
+    Attributes:
+        question: The sbatch line with `--test-only`.
+        nodes: Number of nodes.
+        runtime_min: Time limit in minutes.
+        partition: Partition, or several separated by commas; None for the default partition.
+        account: Account, if the platform names one.
+        qos: Quality of service, if the platform names one.
+    """
 
     question: str
     nodes: int
@@ -77,8 +88,14 @@ class Request(NamedTuple):
     qos: str | None
 
 
-class Answer(NamedTuple):
-    """The local time at which Slurm would start it, a refusal, or what it would wait for."""
+class TestResult(NamedTuple):
+    """Slurm's answer to a test of a request.
+
+    Attributes:
+        start: Local time at which Slurm would start the job.
+        refusal: Why Slurm can never start it; "" if it can.
+        waits_for: What the job would wait for, such as nodes out of service.
+    """
 
     start: datetime.datetime | None = None
     refusal: str = ""
@@ -86,58 +103,60 @@ class Answer(NamedTuple):
 
 
 class NoSlurmError(RuntimeError):
-    """sbatch is not on this machine, or Slurm does not answer."""
+    """This machine has no sbatch, or Slurm does not answer."""
 
 
-def requests(points: Iterable[Point], config: Config, how: Submission) -> dict[Point, Request]:
-    """Return the request to Slurm for a job of each point; equal jobs have equal requests."""
+def make_requests(points: Iterable[Point], config: Config, how: Submission) -> dict[Point, Request]:
+    """Return configuration → the request of its jobs; equal jobs have equal requests."""
     found = {}
     for point in points:
         platform = config.platforms[point.platform]
         asked = platforms.slurm_resources(platform, point.geometry)
         line = submission.sbatch_line(asked, submission.RUN, how)
-        said = question(line) if line.startswith("sbatch ") else line
+        said = test_only_line(line) if line.startswith("sbatch ") else line
         of_platform = platform.runtime_min, platform.partition, platform.account, platform.qos
         found[point] = Request(said, int(asked["nodes"]), *of_platform)
     return found
 
 
-def question(line: str) -> str:
-    """Return a job's sbatch line with `--test-only`, and without the job's names."""
+def test_only_line(line: str) -> str:
+    """Return a job's sbatch line with `--test-only`, without options that have no effect."""
     words, asked = iter(shlex.split(line)[1:]), []
     for word in words:
         if word in _LEFT_OUT_PAIRS:
             next(words)
-        elif word not in _LEFT_OUT and not word.startswith("--wrap="):
+        elif word not in _OPTIONS_WITHOUT_EFFECT and not word.startswith("--wrap="):
             asked.append(word)
     return shlex.join(["sbatch", "--test-only", *asked, "--wrap=true"])
 
 
-def ask(asked: Iterable[Request]) -> dict[Request, Answer]:
-    """Slurm's answers to one or more requests, each distinct one asked once.
+def test_requests(asked: Iterable[Request]) -> dict[Request, TestResult]:
+    """Test each distinct request with Slurm and return request → result.
 
-    Raises NoSlurmError.
+    Raises:
+        NoSlurmError: If Slurm does not answer.
     """
     first, *others = dict.fromkeys(asked)
     if shutil.which("sbatch") is None:
         raise NoSlurmError(NO_SBATCH)
-    if silent := silence():
+    if silent := controller_problem():
         raise NoSlurmError(silent)
-    answers = {first: _answer(first)}  # alone: if it gets no answer, the others will not
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        answers |= zip(others, pool.map(_answer, others), strict=True)
-    limits = partitions()
+    answers = {first: _test_request(first)}  # alone: if it gets no answer, the others will not
+    with ThreadPoolExecutor(_PARALLEL_REQUESTS) as pool:
+        answers |= zip(others, pool.map(_test_request, others), strict=True)
+    limits = read_partitions()
     for request, answer in answers.items():
-        if not answer.refusal and (limit := problem(request, limits)):
-            answers[request] = Answer(refusal=limit)
+        if not answer.refusal and (limit := find_limit_problem(request, limits)):
+            answers[request] = TestResult(refusal=limit)
         elif answer.start and (stopped := stopped_partitions(request, limits)):
-            answers[request] = Answer(waits_for=stopped)
+            answers[request] = TestResult(waits_for=stopped)
     return answers
 
 
-def _answer(request: Request, sleep: Callable[[float], None] = time.sleep) -> Answer:
+def _test_request(request: Request, sleep: Callable[[float], None] = time.sleep) -> TestResult:
+    """Test one request; repeat it after a pause while Slurm refuses to answer for now."""
     if not request.question.startswith("sbatch "):  # the plugin refuses it
-        return Answer(refusal=request.question)
+        return TestResult(refusal=request.question)
     answer = SLURM.test(shlex.split(request.question))
     for pause_s in PAUSES_S:
         if not isinstance(answer, Refusal) or answer.kind is not RefusalKind.FOR_NOW:
@@ -145,26 +164,26 @@ def _answer(request: Request, sleep: Callable[[float], None] = time.sleep) -> An
         sleep(pause_s)
         answer = SLURM.test(shlex.split(request.question))
     if not isinstance(answer, Refusal):
-        return Answer(answer.start)
+        return TestResult(answer.start)
     if answer.kind is RefusalKind.FOR_NOW:
         raise NoSlurmError(f"Slurm does not answer: {answer.words}")
     if answer.kind is RefusalKind.QUEUE_LIMIT:
-        return Answer(waits_for=f"the site takes no more of your jobs now: {answer.words}")
-    if _NOT_AVAILABLE in answer.words and (waits_for := out_of_service(request)):
-        return Answer(waits_for=waits_for)
-    return Answer(refusal=answer.words)
+        return TestResult(waits_for=f"the site takes no more of your jobs now: {answer.words}")
+    if _NOT_AVAILABLE in answer.words and (waits_for := nodes_out_of_service(request)):
+        return TestResult(waits_for=waits_for)
+    return TestResult(refusal=answer.words)
 
 
-def refusal(points: Iterable[Point], config: Config, how: Submission) -> str:
-    """Why Slurm would refuse the jobs of these points, as they are to be submitted, or ""."""
-    asked = requests(points, config, how)
+def find_refusal(points: Iterable[Point], config: Config, how: Submission) -> str:
+    """Return why Slurm would refuse jobs of these configurations; "" if it accepts all."""
+    asked = make_requests(points, config, how)
     try:
-        answers = ask(asked.values()) if asked else {}
+        answers = test_requests(asked.values()) if asked else {}
     except NoSlurmError as error:
         return str(error)
     said = ((point, answers[request].refusal) for point, request in asked.items())
     lines = []
-    for line, point in by_words((point, words) for point, words in said if words):
+    for line, point in group_by_message((point, words) for point, words in said if words):
         lines += [f"  {line}", f"    {asked[point].question}"]  # to be tried by hand
     if lines and (options := submission_options(os.environ)):
         lines.append(f"  The environment adds options to each request: {', '.join(options)}")
@@ -172,29 +191,35 @@ def refusal(points: Iterable[Point], config: Config, how: Submission) -> str:
     return "\n".join([title, *lines, ADVICE]) if lines else ""
 
 
-def by_words(said: Iterable[tuple[_PointT, str]]) -> list[tuple[str, _PointT]]:
-    """`platform, nodes 1, 2: words` and its first point, for each platform and Slurm's words."""
+def group_by_message(said: Iterable[tuple[_PointT, str]]) -> list[tuple[str, _PointT]]:
+    """Group configurations by platform and Slurm's message.
+
+    Returns:
+        Pairs of a text, `platform, nodes 1, 2: message`, and the first of its configurations.
+    """
     found = []
-    for (platform, words), own in grouped(said, lambda both: (both[0].platform, both[1])).items():
+    for (platform, words), own in group_by(said, lambda both: (both[0].platform, both[1])).items():
         points = [point for point, _ in own]
-        found.append((f"{platform}, {_shapes(points)}: {words}", points[0]))
+        found.append((f"{platform}, {_shapes_text(points)}: {words}", points[0]))
     return found
 
 
-def added(rows: Iterable[PlanRow], config: Config, how: Submission) -> list[PlanRow]:
-    """Add Slurm's answers to the rows: the expected start of a run, or the refusal.
+def add_test_results(rows: Iterable[PlanRow], config: Config, how: Submission) -> list[PlanRow]:
+    """Return the rows with the expected start of a run, or why Slurm refuses it.
 
     Raises:
         NoSlurmError: Slurm does not answer.
     """
     rows, now = list(rows), datetime.datetime.now()
-    asked = requests((row.point for row in rows if row.runs), config, how)
-    answers = ask(asked.values()) if asked else {}
-    return [answered(row, answers[asked[row.point]], now) if row.runs else row for row in rows]
+    asked = make_requests((row.point for row in rows if row.runs), config, how)
+    answers = test_requests(asked.values()) if asked else {}
+    return [
+        add_test_result(row, answers[asked[row.point]], now) if row.runs else row for row in rows
+    ]
 
 
-def answered(row: PlanRow, answer: Answer, now: datetime.datetime) -> PlanRow:
-    """Add Slurm's answer to a row; `now` is the local time of this machine and of the answer."""
+def add_test_result(row: PlanRow, answer: TestResult, now: datetime.datetime) -> PlanRow:
+    """Return a row with Slurm's result; `now` is the local time of the result."""
     if answer.refusal:
         return replace(row, starts=REFUSED, slurm=answer.refusal)
     if answer.waits_for:
@@ -202,10 +227,10 @@ def answered(row: PlanRow, answer: Answer, now: datetime.datetime) -> PlanRow:
     return replace(row, starts=start_text(answer.start, now)) if answer.start else row
 
 
-def _shapes(points: Iterable[Point]) -> str:
-    """`nodes 2, 4 with gpus_per_node 1` of points, whatever else they are."""
+def _shapes_text(points: Iterable[Point]) -> str:
+    """Return the sizes of configurations in words: `nodes 2, 4 with gpus_per_node 1`."""
     texts = []
-    alike = grouped(points, lambda point: (point.gpus_per_node, str(point.tasks_per_node)))
+    alike = group_by(points, lambda point: (point.gpus_per_node, str(point.tasks_per_node)))
     for (gpus, tasks), own in alike.items():
         text = f"nodes {', '.join(dict.fromkeys(str(point.nodes) for point in own))}"
         text += f" with gpus_per_node {gpus}" if gpus else ""
@@ -214,21 +239,24 @@ def _shapes(points: Iterable[Point]) -> str:
 
 
 def start_text(start: datetime.datetime, now: datetime.datetime) -> str:
-    """`at once`, or the local time, with the day unless it is today."""
+    """Return a start as `at once` or local time, with the day unless it is today."""
     if start - now < datetime.timedelta(minutes=1):
         return "at once"
     return f"at {start:%H:%M}" if start.date() == now.date() else f"at {start:%Y-%m-%d %H:%M}"
 
 
 @functools.cache
-def silence() -> str:
-    """Return that Slurm's controller does not answer a ping, or ""; it is asked once."""
+def controller_problem() -> str:
+    """Return a message if Slurm's controller does not answer a ping; "" if it does.
+
+    The result of the first call is kept.
+    """
     answer = SLURM.ping()
     return "" if answer is None else f"Slurm does not answer: {answer.why}"
 
 
-def out_of_service(request: Request) -> str:
-    """Which nodes of the partition are out of service, for which the request may wait; or ""."""
+def nodes_out_of_service(request: Request) -> str:
+    """Return which nodes are out of service that a request may wait for; "" if none is."""
     states = SLURM.nodes(request.partition)
     if isinstance(states, NoAnswer):
         return ""
@@ -237,16 +265,20 @@ def out_of_service(request: Request) -> str:
     return f"{len(out)} of {len(states)} nodes are out of service: {shown}" if out else ""
 
 
-def exceeded(request: Request, partition: Mapping[str, str]) -> str:
-    """Return the partition limit that no such job meets, by Slurm's name of the reason, or "".
+def exceeded_limit(request: Request, partition: Mapping[str, str]) -> str:
+    """Return the limit of a partition that a request exceeds, by Slurm's name; "" if none.
 
-    With `EnforcePartLimits=NO`, Slurm's default, sbatch accepts such a job, which waits for ever. A
-    QOS may replace the limits for time and nodes.
+    With `EnforcePartLimits=NO`, Slurm's default, sbatch accepts such a job, which then waits for
+    ever. A QOS may replace the limits for time and nodes.
+
+    Args:
+        request: The request.
+        partition: Setting → value, as from scontrol.
     """
     at = f"partition {partition.get('PartitionName', '')} has"
     max_time, *nodes = (partition.get(key, "") for key in ("MaxTime", "MinNodes", "MaxNodes"))
     min_nodes, max_nodes = (int(text) if text.isdecimal() else None for text in nodes)
-    if not request.qos and request.runtime_min > minutes(max_time):
+    if not request.qos and request.runtime_min > parse_minutes(max_time):
         return f"PartitionTimeLimit: {at} MaxTime={max_time}, runtime_min is {request.runtime_min}"
     if not request.qos and max_nodes is not None and request.nodes > max_nodes:
         return f"PartitionNodeLimit: {at} MaxNodes={max_nodes}"
@@ -255,8 +287,8 @@ def exceeded(request: Request, partition: Mapping[str, str]) -> str:
     accounts = (request.account or "").replace(",", " ").split()
     account = accounts[0] if accounts else ""
     for key, reason, name, is_listed in (
-        ("Accounts", "AccountNotAllowed", account, _has_account),
-        ("Qos", "QosNotAllowed", request.qos or "", _has_name),
+        ("Accounts", "AccountNotAllowed", account, _lists_account),
+        ("Qos", "QosNotAllowed", request.qos or "", _lists_name),
     ):
         allowed, denied = (partition.get(f"{verb}{key}", "") for verb in ("Allow", "Deny"))
         is_limited = allowed not in ("", "ALL")  # Slurm then ignores what is denied
@@ -267,27 +299,27 @@ def exceeded(request: Request, partition: Mapping[str, str]) -> str:
     return ""
 
 
-def _has_name(listed: str, name: str) -> bool:
+def _lists_name(listed: str, name: str) -> bool:
     """Return whether a partition's list has a name. Slurm writes names in lower case."""
     return name.lower() in listed.lower().split(",")
 
 
-def _has_account(listed: str, account: str) -> bool | None:
-    """Return whether a partition's list has an account or, since Slurm 23.11, one above it.
+def _lists_account(listed: str, account: str) -> bool | None:
+    """Return whether a partition's list has an account or, since Slurm 23.11, a parent of it.
 
     None if that is unknown.
     """
-    if not listed or _has_name(listed, account):
+    if not listed or _lists_name(listed, account):
         return bool(listed)
-    above = accounts_above(account)
-    return None if above is None else any(_has_name(listed, name) for name in above)
+    above = parent_accounts(account)
+    return None if above is None else any(_lists_name(listed, name) for name in above)
 
 
 @functools.cache
-def accounts_above(account: str) -> tuple[str, ...] | None:
-    """Return the accounts above an account, whose rights in a partition it has, too.
+def parent_accounts(account: str) -> tuple[str, ...] | None:
+    """Return the parents of an account, whose rights in a partition it has.
 
-    Before Slurm 23.11, and without accounting, there are none. None if Slurm does not answer now.
+    Empty before Slurm 23.11 and without accounting; None if Slurm does not answer now.
     """
     lineages = SLURM.account_lineages(account.lower())
     if isinstance(lineages, NoAnswer):
@@ -295,42 +327,47 @@ def accounts_above(account: str) -> tuple[str, ...] | None:
     return tuple(name for lineage in lineages for name in lineage.split("/") if name)
 
 
-def minutes(text: str) -> float:
-    """Convert Slurm's `days-hours:minutes:seconds` to minutes; NaN if there is no limit."""
+def parse_minutes(text: str) -> float:
+    """Convert Slurm's `days-hours:minutes:seconds` to minutes; NaN for no limit."""
     return pd.to_timedelta(text.replace("-", " days "), errors="coerce") / pd.Timedelta(minutes=1)
 
 
 def has_accounting() -> bool:
-    """Whether Slurm stores its jobs, as far as it shows: sacct reports nothing without that."""
+    """Return whether Slurm stores finished jobs, as far as sacct shows it."""
     settings = SLURM.configuration()
     kind = "" if isinstance(settings, NoAnswer) else settings.get("AccountingStorageType", "")
     return kind != "(null)" and not kind.endswith("/none")
 
 
-def problem(request: Request, partitions: Iterable[Mapping[str, str]]) -> str:
-    """Why Slurm would queue the request and never start it in any of its partitions, or ""."""
-    problems = [exceeded(request, each) for each in partitions_of(request, partitions)]
+def find_limit_problem(request: Request, partitions: Iterable[Mapping[str, str]]) -> str:
+    """Return why no partition of a request would ever start it; "" if one may.
+
+    Args:
+        request: The request.
+        partitions: The settings of all partitions.
+    """
+    problems = [exceeded_limit(request, each) for each in select_partitions(request, partitions)]
     return problems[0] if problems and all(problems) else ""
 
 
 def stopped_partitions(request: Request, partitions: Iterable[Mapping[str, str]]) -> str:
-    """Return that all partitions of a request are down and queue its jobs, or ""."""
-    own = partitions_of(request, partitions)
+    """Return a message if all partitions of a request are down, so that it waits; else ""."""
+    own = select_partitions(request, partitions)
     if not own or any(each.get("State") != "DOWN" for each in own):
         return ""
     return f"PartitionDown: {', '.join(each['PartitionName'] for each in own)}"
 
 
-def partitions_of(
+def select_partitions(
     request: Request, partitions: Iterable[Mapping[str, str]]
 ) -> list[Mapping[str, str]]:
-    """Return the partitions that a request names, or the default one."""
+    """Return the settings of the partitions that a request names, or of the default one."""
     names = request.partition.split(",") if request.partition else []
     key, wanted = ("PartitionName", names) if names else ("Default", ["YES"])
     return [each for each in partitions if each.get(key) in wanted]
 
 
-def partitions() -> list[dict[str, str]]:
-    """Return the settings of all partitions, such as MaxTime → 00:30:00; none without an answer."""
+def read_partitions() -> list[dict[str, str]]:
+    """Return the settings of all partitions, such as MaxTime: 00:30:00; [] without an answer."""
     found = SLURM.partitions()
     return [] if isinstance(found, NoAnswer) else found

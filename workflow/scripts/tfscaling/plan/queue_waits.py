@@ -1,12 +1,12 @@
-"""A 95 % bound of a job's wait, by order statistics of similar past jobs of the partition.
+"""Upper bounds of the time in the queue, from similar past jobs of the partition.
 
 QBETS (Nurmi, Brevik and Wolski, 2007) takes an order statistic of the waits of similar jobs. Waits
 of the same hours resemble each other, so such a bound alone holds too seldom. Here it comes from
-the most recent jobs, and is multiplied by the factor with which it would have held for 95 % of the
+the most recent jobs and is multiplied by the factor with which it would have held for 95 % of the
 past jobs. Jobs that still wait, or were cancelled while they waited, are included with their wait
-so far (Kaplan and Meier, 1958). A group of jobs that were submitted together a minute ago shows
-nothing yet, and a partition that starts no job for hours shows it by the jobs that wait. So the
-bound is the larger one of two: by the last jobs, and by as many as include enough started ones.
+so far (Kaplan and Meier, 1958). Jobs that were submitted together a minute ago show nothing yet,
+and a partition that starts no job for hours shows it by its waiting jobs. So the larger of two
+bounds is taken: from the last jobs, and from as many jobs as include enough started ones.
 docs/evidence.md has the simulated rates.
 """
 
@@ -29,39 +29,42 @@ from tfscaling.study.config_types import Config
 
 #: Days of past jobs that are read, and the most similar jobs that are used, latest first.
 DAYS, JOBS_MAX = 14, 1000
-#: With fewer similar jobs the bound is unknown: the number with which QBETS begins.
+#: With fewer similar jobs the bound is unknown; QBETS begins with the same number.
 JOBS_MIN = 59
 #: The bound follows this quantile of this many recent jobs.
 RECENT, RECENT_QUANTILE = 30, 0.8
-#: Waits below this are alike.
+#: Waits below this are treated as equal, in seconds.
 WAIT_MIN_S = 60.0
 #: Similar jobs have at most this many times more or fewer nodes, and minutes of time limit.
 TIMES_NODES, TIMES_LIMIT = 2.0, 4.0
 
 
-def history(partition: str | None) -> Array:
-    """Return a partition's past jobs by the time from which Slurm could start them: (jobs, 5).
+def read_past_jobs(partition: str | None) -> Array:
+    """Return a partition's past jobs, sorted by the time from which Slurm could start them.
 
-    The columns are this time and the start in seconds, nodes, the time limit in minutes, and the
-    time at which a job was cancelled that had not started. The start of a job that waits or was
-    cancelled is infinite, as is the last column of all others. No partition is the default one.
-    Without accounting, or if sacct fails, the result is empty.
+    Args:
+        partition: The partition; None for the default one.
+
+    Returns:
+        An array (jobs, 5): the time from which Slurm could start the job and its start in seconds,
+        nodes, time limit in minutes, and the time of cancellation before a start. A start that did
+        not happen, and no cancellation, are infinite. Empty without accounting or if sacct fails.
     """
     if partition is None:
-        defaults = (p for p in preflight.partitions() if p.get("Default") == "YES")
+        defaults = (p for p in preflight.read_partitions() if p.get("Default") == "YES")
         partition = ",".join(each["PartitionName"] for each in defaults)
     rows = preflight.SLURM.accounted_waits(partition, DAYS)
-    return read([] if isinstance(rows, NoAnswer) else rows)
+    return parse_jobs([] if isinstance(rows, NoAnswer) else rows)
 
 
-def read(rows: Iterable[Sequence[str]]) -> Array:
-    """Return `history` from the rows of sacct, without jobs that were held."""
+def parse_jobs(rows: Iterable[Sequence[str]]) -> Array:
+    """Return the array of `read_past_jobs` from the rows of sacct, without held jobs."""
     jobs = []
     for eligible, start, nodes, limit_min, state, end in rows:
         has_started = state != "PENDING" and start not in ("None", "Unknown")
         try:
-            times_s = [_seconds(eligible), _seconds(start) if has_started else np.inf]
-            left_s = np.inf if has_started or state == "PENDING" else _seconds(end)
+            times_s = [_parse_seconds(eligible), _parse_seconds(start) if has_started else np.inf]
+            left_s = np.inf if has_started or state == "PENDING" else _parse_seconds(end)
         except ValueError:
             continue
         limit = float(limit_min) if limit_min.isdecimal() else np.inf
@@ -69,12 +72,19 @@ def read(rows: Iterable[Sequence[str]]) -> Array:
     return np.array(sorted(jobs)).reshape(-1, 5)
 
 
-def _seconds(time_utc: str) -> float:
+def _parse_seconds(time_utc: str) -> float:
+    """Return a time of sacct in UTC as seconds since 1970."""
     return datetime.datetime.fromisoformat(f"{time_utc}+00:00").timestamp()
 
 
-def similar(jobs: Array, nodes: int, limit_min: float) -> Array:
-    """Return the latest jobs of similar size and time limit; if too few, only of similar size."""
+def select_similar_jobs(jobs: Array, nodes: int, limit_min: float) -> Array:
+    """Return the latest jobs of similar size and time limit; if too few, only of similar size.
+
+    Args:
+        jobs: The array of `read_past_jobs`.
+        nodes: Nodes of the job to submit.
+        limit_min: Its time limit in minutes.
+    """
 
     def is_near(values: Array, value: float, times: float) -> Array:
         return (values <= times * value) & (values >= value / times)
@@ -84,10 +94,14 @@ def similar(jobs: Array, nodes: int, limit_min: float) -> Array:
     return (of_both if len(of_both) >= JOBS_MIN else of_size)[-JOBS_MAX:]
 
 
-def bound_s(jobs: Array, now_s: float) -> float | None:
-    """Return the bound of the wait of a job like `jobs`, in seconds from now on.
+def wait_bound_s(jobs: Array, now_s: float) -> float | None:
+    """Return the upper bound of the wait of a job like `jobs`, in seconds from now.
 
-    None if too few of them could start by now: jobs that may begin later show no wait.
+    None if too few of them could start by now: jobs that may only begin later show no wait.
+
+    Args:
+        jobs: Similar jobs, from `select_similar_jobs`.
+        now_s: The present time in seconds since 1970.
     """
     jobs = jobs[jobs[:, 0] <= now_s]
     if len(jobs) < JOBS_MIN:
@@ -98,7 +112,7 @@ def bound_s(jobs: Array, now_s: float) -> float | None:
         """Return RECENT_QUANTILE of the waits of these jobs as they were known at this time."""
         own = slice(begin, number)
         waits = np.minimum(np.minimum(start[own], left[own]), now_s) - eligible[own] + WAIT_MIN_S
-        return _quantile(waits, start[own] <= now_s, RECENT_QUANTILE)
+        return _censored_quantile(waits, start[own] <= now_s, RECENT_QUANTILE)
 
     def recent(number: int, now_s: float) -> float:
         """Return the larger quantile by the jobs before this one, as known when it came."""
@@ -111,14 +125,19 @@ def bound_s(jobs: Array, now_s: float) -> float | None:
     numbers = range(RECENT, len(jobs))
     expected = np.array([recent(n, eligible[n]) for n in numbers])
     waited = np.minimum(np.minimum(start, left), now_s)[RECENT:] - eligible[RECENT:] + WAIT_MIN_S
-    factor = _quantile(waited / expected, start[RECENT:] <= now_s, CONFIDENCE)
+    factor = _censored_quantile(waited / expected, start[RECENT:] <= now_s, CONFIDENCE)
     return max(0.0, recent(len(jobs), now_s) * factor - WAIT_MIN_S)
 
 
-def _quantile(values: Array, is_complete: Array, level: float) -> float:
-    """Return the order statistic that one more value exceeds with 1 - `level`.
+def _censored_quantile(values: Array, is_complete: Array, level: float) -> float:
+    """Return the order statistic that one more value exceeds with probability 1 - `level`.
 
-    If no value is that large, the result is the largest one. Incomplete values are lower bounds.
+    If no value is that large, the largest one is returned.
+
+    Args:
+        values: The values.
+        is_complete: Whether each value is exact; others are lower bounds.
+        level: The level, such as 0.95.
     """
     order = np.lexsort((~is_complete, values))
     at_risk = np.arange(len(values), 0, -1) + 1  # with the one more
@@ -127,16 +146,16 @@ def _quantile(values: Array, is_complete: Array, level: float) -> float:
     return float(values[order][enough[0] if len(enough) else -1])
 
 
-def added(rows: Iterable[PlanRow], config: Config, how: Submission) -> list[PlanRow]:
-    """Add the bound of a run's queue wait to the rows, as far as accounting covers it."""
+def add_wait_bounds(rows: Iterable[PlanRow], config: Config, how: Submission) -> list[PlanRow]:
+    """Return the rows with the bound of a run's wait, as far as accounting has similar jobs."""
     rows, now_s = list(rows), datetime.datetime.now().timestamp()
-    asked = preflight.requests((row.point for row in rows if row.runs), config, how)
-    of_partition = functools.cache(history)
+    asked = preflight.make_requests((row.point for row in rows if row.runs), config, how)
+    of_partition = functools.cache(read_past_jobs)
 
     @functools.cache
     def of_request(request: Request) -> float | None:
         jobs = of_partition(request.partition)
-        return bound_s(similar(jobs, request.nodes, request.runtime_min), now_s)
+        return wait_bound_s(select_similar_jobs(jobs, request.nodes, request.runtime_min), now_s)
 
     def bounded(row: PlanRow) -> PlanRow:
         return replace(row, wait_bound_s=of_request(asked[row.point]))

@@ -1,8 +1,8 @@
-"""Which failed runs are tried again, and what the executor plugin slurm-sweep asks about jobs.
+"""Which failed runs are retried, and what the executor plugin slurm-sweep requests about jobs.
 
-Another attempt is for what may not be there next time: a lost node, a preemption, a time limit, a
-connection, a process that somebody killed. What it would only repeat is reported at once. How often
-a run is tried again is the profile's `retries`.
+A retry is for causes that may not occur again: a lost node, a preemption, a time limit, a
+connection, a killed process. Causes that a retry would meet again are reported at once. The
+profile's `retries` is the number of retries.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from tfscaling.record.run_record import DoesNotFit, Environment, SlurmJob
 from tfscaling.study.manifest import Manifest
 from tfscaling.study.run_spec import RunSpec
 
-#: Exceptions that another attempt may not meet, also in a user's code.
-_MAY_PASS = {
+#: Exceptions that a retry may not meet, also in custom code.
+_TRANSIENT_EXCEPTIONS = {
     *("OSError", "IOError", "PermissionError", "FileNotFoundError", "BlockingIOError"),
     *("ConnectionError", "ConnectionResetError", "ConnectionRefusedError", "BrokenPipeError"),
     *("ConnectionAbortedError", "TimeoutError", "DistBackendError", "DistNetworkError"),
     *("InterruptedError", "MemoryError", "ResourceExhaustedError", "NotFoundError"),
     "DataLossError",
 }
-#: How a program ends that crashes of itself; other signals come from outside, or from a file system
-#: or memory that failed (SIGBUS).
-_CRASHES = ("SIGSEGV", "SIGFPE", "SIGILL")
-#: Libraries of communication raise errors of all names, in these words. The last two are SIGBUS, as
-#: Python and shells have it.
-_MAY_PASS_WORDS = re.compile(
+#: Signals by which a program ends itself; other signals come from outside, or from a file system or
+#: memory that failed (SIGBUS).
+_CRASH_SIGNALS = ("SIGSEGV", "SIGFPE", "SIGILL")
+#: Communication libraries raise errors of many names with these words. The last two are SIGBUS, as
+#: Python and shells report it.
+_TRANSIENT_MESSAGES = re.compile(
     r"connection (?:was )?(?:closed|reset|refused|aborted|timed out)|socket closed|timed? ?out"
     r"|\bnccl|\bgloo|\bbus error\b|exit code 135\b",
     re.IGNORECASE,
@@ -44,29 +44,29 @@ _MAY_PASS_WORDS = re.compile(
 
 
 def is_permanent(cause: Cause) -> bool:
-    """Whether another attempt would meet this cause again."""
+    """Return whether a retry would meet this cause of a failure again."""
     if cause.kind == "missing_gpus":  # of one host
         return False
     if cause.kind == "program_failed":
-        return _is_a_crash(cause)
+        return _is_permanent_crash(cause)
     if cause.kind == "invalid" or cause.error in ("DeviceError", "CpuError"):
         return True
     # a user's function that raises does so again; not so for what a file or a connection may do
-    return cause.place is not None and cause.error not in _MAY_PASS
+    return cause.place is not None and cause.error not in _TRANSIENT_EXCEPTIONS
 
 
-def _is_a_crash(cause: Cause) -> bool:
-    """Whether a user's program ended of itself, and of nothing that may pass."""
+def _is_permanent_crash(cause: Cause) -> bool:
+    """Return whether a program crashed by itself, for no cause that may pass."""
     error = cause.error or ""
     if crashes.is_abort(error):
         return not crashes.has_lost_connection((cause.message, *cause.last_lines))
     if error.startswith("killed by"):
-        return any(name in error for name in _CRASHES)
-    return error not in _MAY_PASS and not _MAY_PASS_WORDS.search(cause.message)
+        return any(name in error for name in _CRASH_SIGNALS)
+    return error not in _TRANSIENT_EXCEPTIONS and not _TRANSIENT_MESSAGES.search(cause.message)
 
 
-def given_up(planned: Manifest, runs_dir: Path) -> frozenset[str]:
-    """Return the run folders of search points that failed too often and are eliminated."""
+def find_given_up_runs(planned: Manifest, runs_dir: Path) -> frozenset[str]:
+    """Return the folders of a search's runs that failed too often: it eliminated them."""
     searched = {point for search in planned.searches for point in search.with_shorts}
     found = set()
     for spec in (run.spec for run in planned.runs if run.spec.point in searched):
@@ -78,7 +78,8 @@ def given_up(planned: Manifest, runs_dir: Path) -> frozenset[str]:
     return frozenset(found)
 
 
-_KINDS: dict[str, Kind] = {
+#: Slurm's state of a job → kind of failure.
+_KIND_OF_STATE: dict[str, Kind] = {
     "BOOT_FAIL": "node_failed",
     "CANCELLED": "cancelled",
     "DEADLINE": "time_limit",
@@ -89,28 +90,29 @@ _KINDS: dict[str, Kind] = {
 }
 
 
-#: Longest wait for Slurm's answer about a job that has ended.
-_ANSWER_S = 15.0
-#: Snakemake prints the kind of an error, and the message on the next line.
-_TITLE_OF_ERROR = re.compile(r"\w*(?:Error|Exception)\b.*:")
+#: Longest wait for Slurm's answer about a job that has ended, in seconds.
+_SLURM_TIMEOUT_S = 15.0
+#: Snakemake prints the type of an error, and the message on the next line.
+_ERROR_TITLE = re.compile(r"\w*(?:Error|Exception)\b.*:")
 _LOG_LINES, _ERROR_CHARACTERS = 200, 500
 
 
 @dataclass(frozen=True)
 class SlurmSweep:
-    """Records, failures and attempts of a study: as the plugin's `Sweep`.
+    """Interface of a study for the executor plugin slurm-sweep: records, failures, retries.
 
-    `specs` are runs by the files of their records. `warn` prints what no file can have, as on a
-    full disk.
+    Attributes:
+        specs: File of a run's record → the run.
+        warn: Prints a message that cannot be written to a file, as on a full disk.
     """
 
     specs: Mapping[str, RunSpec]
     warn: Callable[[str], object] = print
 
     def is_finished(self, output: Path, number: str) -> bool:
-        """Whether the record was made by Slurm's job of this number.
+        """Return whether a Slurm job wrote the record `output`.
 
-        Slurm may report a failure later: a lost node or a time limit while the job ended.
+        Slurm may report a failure later, such as a lost node or a time limit while the job ended.
         """
         try:
             record = run_record.outcome(output) if output.name == run_record.RECORD else None
@@ -120,38 +122,44 @@ class SlurmSweep:
         return job is not None and job.id == number
 
     def failed(self, output: Path, number: str, state: str, log: Path | None = None) -> None:
-        """Write a failure report with Slurm's state, unless the launcher has left its own.
+        """Write a failure report with Slurm's state, unless the launcher has written its own.
 
-        A job that fails before its launcher starts has the reason in its `log`, as when the
-        configuration files were changed meanwhile. A run that had too little memory gets a record.
+        The error of a job that failed before its launcher started is read from its log. A run that
+        ran out of memory gets a record with the status does_not_fit.
+
+        Args:
+            output: The file of the run's record.
+            number: Number of the Slurm job.
+            state: Slurm's state of the job.
+            log: The job's log.
         """
         spec, folder = self.specs.get(str(output)), output.parent
-        last = _last_attempt(folder)
+        last = _find_last_attempt(folder)
         if spec is None or ((last or folder) / run_record.FAILURE).exists():
             return
         text = f"Slurm's job {number} ended as {state}, and its launcher left no report"
         try:
             if state == "OUT_OF_MEMORY":
                 folder.mkdir(parents=True, exist_ok=True)
-                run_record.write_json(output, _unfit(spec, last, number, text))
+                run_record.write_json(output, _out_of_memory_record(spec, last, number, text))
                 return
         except OSError as error:
             self.warn(f"{text}: {error}")
-        cause = Cause(kind=_KINDS.get(state, "launcher_failed"), message=text)
+        cause = Cause(kind=_KIND_OF_STATE.get(state, "launcher_failed"), message=text)
         if cause.kind == "launcher_failed" and log is not None:
-            cause = _add_error(cause, log, folder / run_record.LAUNCH_LOG)
-        wall_time_s = _run_time_s(number)
-        wall_time_s = _age_s(last) if wall_time_s is None else wall_time_s
-        self._write(cause, spec, wall_time_s, *filter(None, (last, folder)))
+            cause = _add_log_error(cause, log, folder / run_record.LAUNCH_LOG)
+        wall_time_s = _job_time_s(number)
+        wall_time_s = _attempt_time_s(last) if wall_time_s is None else wall_time_s
+        self._write_failure(cause, spec, wall_time_s, *filter(None, (last, folder)))
 
     def refused(self, output: Path, words: str) -> None:
-        """Write a failure report with sbatch's words."""
+        """Write a failure report for a job that sbatch refused with these words."""
         if spec := self.specs.get(str(output)):
             cause = Cause(kind="launch_failed", message=f"sbatch refused it: {words}")
-            self._write(cause, spec, None, output.parent)
+            self._write_failure(cause, spec, None, output.parent)
 
     def fails_again(self, output: Path) -> bool:
-        """Return whether a run failed for a cause that a retry would meet again."""
+        """Return whether the last attempt of a run failed for a permanent cause."""
         cause = attempts.cause_of(output.parent) if output.name == run_record.RECORD else None
         if cause is None:
             return False
@@ -159,16 +167,23 @@ class SlurmSweep:
         return (cause.kind == "time_limit" and not has_checkpoint) or is_permanent(cause)
 
     def unfit_nodes(self, output: Path) -> list[str]:
-        """Return the hosts that lacked GPUs in an attempt at this run."""
+        """Return the hosts that lacked GPUs in an attempt at this run, to exclude them."""
         folder = output.parent
         numbers = attempts.numbers(folder) if output.name == run_record.RECORD else ()
         causes = (attempts.cause_of(attempts.path(folder, number)) for number in numbers)
         return sorted({c.host for c in causes if c and c.kind == "missing_gpus" and c.host})
 
-    def _write(
+    def _write_failure(
         self, cause: Cause, spec: RunSpec, wall_time_s: float | None, *folders: Path
     ) -> None:
-        """Write a failure report to the run's folder, the last one, and to others."""
+        """Write a failure report to the run's folder, the last one, and to others.
+
+        Args:
+            cause: The cause.
+            spec: The run.
+            wall_time_s: Wall time of the job in seconds; None if unknown.
+            *folders: The folders.
+        """
         failure = FailureReport(
             axes=spec.axes,
             attempt=max(attempts.numbers(folders[-1]), default=1),
@@ -183,13 +198,13 @@ class SlurmSweep:
             self.warn(f"{cause.message}: {error}")
 
 
-def _run_time_s(number: str) -> float | None:
-    """Return for how long Slurm ran a job; None if unknown, as for a step of an allocation."""
-    return SlurmClient(_ANSWER_S).run_time_s(number) if number.isdecimal() else None
+def _job_time_s(number: str) -> float | None:
+    """Return for how long Slurm ran a job, in seconds; None if unknown."""
+    return SlurmClient(_SLURM_TIMEOUT_S).run_time_s(number) if number.isdecimal() else None
 
 
 def _last_lines(log: Path) -> list[str]:
-    """Return the last lines of a log that are not blank; none if it cannot be read."""
+    """Return the last lines of a log that are not blank; [] if it cannot be read."""
     try:
         lines = log.read_text(errors="replace").splitlines()
     except OSError:
@@ -197,14 +212,14 @@ def _last_lines(log: Path) -> list[str]:
     return [line for line in lines[-_LOG_LINES:] if line.strip()]
 
 
-def _add_error(cause: Cause, log: Path, launch_log: Path) -> Cause:
-    """Return the cause with the error that ended a job, from the job's log or its launcher's."""
+def _add_log_error(cause: Cause, log: Path, launch_log: Path) -> Cause:
+    """Return the cause with the error that ended a job, from its log or its launcher's log."""
     lines = _last_lines(log)
     if any(line.startswith("Error in rule ") for line in lines):  # the launcher was started
         lines = _last_lines(launch_log)
     if not lines:
         return cause
-    titles = [n for n, line in enumerate(lines) if _TITLE_OF_ERROR.fullmatch(line.strip())]
+    titles = [n for n, line in enumerate(lines) if _ERROR_TITLE.fullmatch(line.strip())]
     texts = [line for n, line in enumerate(lines) if n - 1 in titles and n not in titles]
     errors = [line for line in lines if re.search("error", line, re.IGNORECASE)]
     text = texts[0] if texts else (errors or lines)[-1]
@@ -212,8 +227,8 @@ def _add_error(cause: Cause, log: Path, launch_log: Path) -> Cause:
     return replace(cause, message=message, last_lines=lines[-30:])
 
 
-def _age_s(attempt: Path | None) -> float | None:
-    """Return for how long an attempt whose job has just ended ran; None if it began no rank."""
+def _attempt_time_s(attempt: Path | None) -> float | None:
+    """Return for how long an attempt that has just ended ran; None if it started no rank."""
     try:
         began_s = (attempt / attempts.SPEC).stat().st_mtime if attempt else None
     except OSError:
@@ -221,8 +236,15 @@ def _age_s(attempt: Path | None) -> float | None:
     return None if began_s is None else round(max(0.0, time.time() - began_s), 3)
 
 
-def _unfit(spec: RunSpec, last: Path | None, number: str, text: str) -> DoesNotFit:
-    """Return the record of a run that Slurm ended for its memory: the launcher's, if any."""
+def _out_of_memory_record(spec: RunSpec, last: Path | None, number: str, text: str) -> DoesNotFit:
+    """Return the record of a run that Slurm ended for its memory; the launcher's if it wrote one.
+
+    Args:
+        spec: The run.
+        last: Folder of the last attempt.
+        number: Number of the Slurm job.
+        text: Why the run ended.
+    """
     with contextlib.suppress(run_record.RecordError):
         left = run_record.outcome(last / attempts.RECORD) if last else None
         if isinstance(left, DoesNotFit):
@@ -239,6 +261,7 @@ def _unfit(spec: RunSpec, last: Path | None, number: str, text: str) -> DoesNotF
     return DoesNotFit.of(spec, attempt, f"out_of_memory: {text}", environment)
 
 
-def _last_attempt(folder: Path) -> Path | None:
+def _find_last_attempt(folder: Path) -> Path | None:
+    """Return the folder of a run's last attempt; None without one."""
     begun = attempts.numbers(folder)
     return attempts.path(folder, begun[-1]) if begun else None

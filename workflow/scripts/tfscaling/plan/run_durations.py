@@ -15,12 +15,12 @@ from tfscaling.study.manifest import PlannedRun
 from tfscaling.study.run_spec import Point, RunSpec
 from tfscaling.tables.display import count
 
-#: Source of an estimate without a measured run.
+#: `duration_from` of runs whose configuration has no measured run: the time limit is taken.
 TIME_LIMIT = "time limit"
 
 
-class Estimate(NamedTuple):
-    """How long a run takes, and where that comes from."""
+class DurationEstimate(NamedTuple):
+    """The expected time of a run in seconds, and its source in words."""
 
     duration_s: float
     source: str
@@ -42,9 +42,9 @@ class RunDurations:
             self._specs.setdefault(run.spec.point, run.spec)
         short_of = variants.complete_runs_by_point(planned)
         self._shorts = {spec.point: self._specs[short] for short, spec in short_of.items()}
-        self._estimates: dict[Point, Estimate] = {}
+        self._estimates: dict[Point, DurationEstimate] = {}
 
-    def estimate(self, point: Point) -> Estimate:
+    def estimate(self, point: Point) -> DurationEstimate:
         """Estimate how long a run of a point takes.
 
         The median of the point's own valid runs, else a projection from its short runs, else the
@@ -56,25 +56,29 @@ class RunDurations:
             self._estimates[point] = self._estimate(point)
         return self._estimates[point]
 
-    def _estimate(self, point: Point) -> Estimate:
+    def _estimate(self, point: Point) -> DurationEstimate:
         spec, short = self._specs[point], self._shorts.get(point)
-        if made := list(records_of(spec, self._runs_dir)):
+        if made := list(find_valid_records(spec, self._runs_dir)):
             source = f"measured, {count(len(made), 'run')}"
             steps = [each.short_run.steps for each in made if each.short_run]
             if spec.recipe.stop_after_steps == AUTO and steps:
                 source += f" of up to {max(steps):,} steps"
-            return Estimate(statistics.median(each.phases.wall_time_s for each in made), source)
-        records = records_of(short, self._runs_dir) if short else ()
+            return DurationEstimate(
+                statistics.median(each.phases.wall_time_s for each in made), source
+            )
+        records = find_valid_records(short, self._runs_dir) if short else ()
         shorts = (step_estimates.as_short_run(record, spec.recipe.epochs) for record in records)
         projected = map(step_estimates.projected, shorts)
         if times_s := [whole.phases.wall_time_s for whole in projected if whole is not None]:
             number = count(len(times_s), "short run")
-            return Estimate(statistics.median(times_s), f"projected, {number}")
-        return Estimate(60.0 * self._config.platforms[point.platform].runtime_min, TIME_LIMIT)
+            return DurationEstimate(statistics.median(times_s), f"projected, {number}")
+        return DurationEstimate(
+            60.0 * self._config.platforms[point.platform].runtime_min, TIME_LIMIT
+        )
 
 
-def records_of(spec: RunSpec, runs_dir: Path) -> Iterator[RunRecord]:
-    """Yield the valid records of a planned run's point, with any seed."""
+def find_valid_records(spec: RunSpec, runs_dir: Path) -> Iterator[RunRecord]:
+    """Yield the valid records of a planned run's configuration, with any seed."""
     requested = {**spec.parameters, "seed": None}
     for path in sorted((runs_dir / spec.point.path).glob(f"repeat=*/*/{run_record.RECORD}")):
         try:

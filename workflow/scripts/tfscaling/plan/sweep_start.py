@@ -1,4 +1,4 @@
-"""The start of a sweep: what ends it before anything is submitted, and what watches it then."""
+"""The start of a sweep: checks before anything is submitted, and what watches it afterwards."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tfscaling.study.config_types import Config
 from tfscaling.study.config_validation import Sources
 from tfscaling.study.manifest import Manifest
 
-#: What a sweep on Slurm lacks without the project's executor plugin.
-MISSING = (
+#: Why a sweep on Slurm should use the project's executor plugin.
+PLUGIN_ADVICE = (
     "--executor slurm submits jobs of a killed snakemake again, retries every failed run, excludes "
     "no broken nodes and gives no reason why jobs wait; --executor slurm-sweep, which make setup "
     "installs, does better"
@@ -27,10 +27,10 @@ MISSING = (
 
 
 def handle_sigterm_in_thread(then: Callable[[], object] = lambda: None) -> None:
-    """Run the present handler of SIGTERM, and `then`, in a separate thread.
+    """Make the present handler of SIGTERM run in a separate thread.
 
-    Snakemake's takes a lock. If the interrupted thread holds it, the handler in the same thread
-    would wait for ever.
+    Snakemake's handler takes a lock. If the interrupted thread holds it, a handler in the same
+    thread would wait for ever.
     """
     handler = signal.getsignal(signal.SIGTERM)
     if not callable(handler):
@@ -48,10 +48,17 @@ def handle_sigterm_in_thread(then: Callable[[], object] = lambda: None) -> None:
 
 @dataclass(frozen=True)
 class SweepStart:
-    """What a study's sweep is checked by; `rule` is what the rule train is called.
+    """Checks a study's sweep and starts its monitoring.
 
-    Modules that load pandas, or that know Slurm, are loaded when they are asked: each dry-run and
-    each job makes one of these.
+    Modules that load pandas or call Slurm are imported only when needed: each dry-run and each job
+    creates an object of this class.
+
+    Attributes:
+        config: The configuration.
+        manifest: Its manifest.
+        sources: Where the configuration's keys were set.
+        jobs: The jobs of the runs.
+        rule: Name of rule train, which a module may change.
     """
 
     config: Config
@@ -61,17 +68,22 @@ class SweepStart:
     rule: str
 
     @functools.cached_property
-    def how(self) -> Submission:
-        return submission.describe(self.jobs.workflow, self.rule)
+    def submission(self) -> Submission:
+        """How Snakemake submits the jobs of runs."""
+        return submission.read_submission(self.jobs.workflow, self.rule)
 
     @property
     def follows_jobs(self) -> bool:
-        """Whether the executor asks the sweep about its jobs, as `slurm-sweep` does."""
-        return self.how.executor in FOLLOWING
+        """Whether the executor plugin reports its jobs to the sweep, as `slurm-sweep` does."""
+        return self.submission.executor in FOLLOWING
 
     def begin(self, logger: logging.Logger) -> None:
-        """Watch the sweep by Snakemake's log, or raise SystemExit with why it may not begin."""
-        refusals = [self.beyond_budget(), *self._local_problems(), *self._slurm_problems()]
+        """Check the sweep and start its monitoring with Snakemake's log.
+
+        Raises:
+            SystemExit: With the reason if the sweep may not begin.
+        """
+        refusals = [self.budget_problem(), *self._local_problems(), *self._slurm_problems()]
         if any(refusals):
             raise SystemExit("\n".join([*filter(None, refusals), "Nothing is submitted."]))
         if self.follows_jobs:
@@ -80,31 +92,33 @@ class SweepStart:
             from tfscaling.plan.retries import SlurmSweep
 
             try:
-                self.jobs.follow(SlurmSweep(self.jobs.specs, logger.warning), logger.warning)
+                self.jobs.register_sweep(
+                    SlurmSweep(self.jobs.specs, logger.warning), logger.warning
+                )
             except WorkflowError as error:
                 raise SystemExit(str(error)) from error
-        elif self.how.executor in SLURM:
-            logger.warning(MISSING)
+        elif self.submission.executor in SLURM:
+            logger.warning(PLUGIN_ADVICE)
 
     def stop_submissions(self) -> None:
         """Leave jobs that the executor has not submitted yet for the next start."""
         if self.follows_jobs:
             self.jobs.stop_submissions()
 
-    def beyond_budget(self) -> str:
-        """Why the runs still to do exceed the budget or a deadline, or ""."""
+    def budget_problem(self) -> str:
+        """Return why the runs to do exceed the budget or a deadline; "" if they do not."""
         from tfscaling.plan import budget  # loads pandas
 
         runs_dir = Path(self.jobs.results, "runs")
-        forced = self.jobs.forced(self.rule)
+        forced = self.jobs.forced_runs(self.rule)
         planned = self.manifest
-        return budget.refusal(self.config, planned, runs_dir, self.sources, forced) or ""
+        return budget.find_refusal(self.config, planned, runs_dir, self.sources, forced) or ""
 
     def _local_problems(self) -> Iterator[str]:
-        """Why GPUs would not be used, ranks could not use MPI, or models cannot be built."""
+        """Yield why GPUs would not be used, ranks could not use MPI, or models cannot be built."""
         from tfscaling.plan import local_checks
 
-        if self.how.deploys_software:
+        if self.submission.deploys_software:
             return
         runs = self.jobs.records_to_do().values()
         yield local_checks.cuda_problem(runs, self.config)
@@ -113,20 +127,23 @@ class SweepStart:
             yield local_checks.model_problem(runs, Path(self.jobs.results))
 
     def _slurm_problems(self) -> Iterator[str]:
-        """Why Slurm can never start a job, or nobody would see its end."""
-        if self.how.executor not in SLURM:
+        """Yield why Slurm can never start a job, or nothing would notice its end."""
+        if self.submission.executor not in SLURM:
             return
         from tfscaling.plan import preflight
 
-        if self.how.settings["status_command"] != "squeue" and not preflight.has_accounting():
+        if (
+            self.submission.settings["status_command"] != "squeue"
+            and not preflight.has_accounting()
+        ):
             yield (
                 "this cluster has no accounting, so sacct reports no job's end; use "
-                f"--profile profiles/slurm, or --{self.how.executor}-status-command squeue"
+                f"--profile profiles/slurm, or --{self.submission.executor}-status-command squeue"
             )
-        if rules := self.how.settings["array_jobs"]:
+        if rules := self.submission.settings["array_jobs"]:
             yield (
                 f"array-jobs {rules}: not allowed, because all jobs of an array have the nodes "
                 "of the first one; leave it out"
             )
         points = dict.fromkeys(spec.point for spec in self.jobs.records_to_do().values())
-        yield preflight.refusal(points, self.config, self.how)
+        yield preflight.find_refusal(points, self.config, self.submission)

@@ -1,7 +1,7 @@
-"""Which runs a study has still to make: one answer for plan, budget, dry-run and sweep.
+"""Which runs of a study are to do: one answer for plan, budget, dry-run and sweep.
 
 A run is to do if no record of its parameters exists, if it is stale and `rerun: stale` is given, or
-if its user forces it. Snakemake's memory of earlier jobs decides nothing.
+if the user forces it. Snakemake's memory of earlier jobs decides nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tfscaling.study.run_spec import RunRequest
 
 
 class KeptRecord(NamedTuple):
-    """A record that an attempt keeps, and the node-hours of that attempt."""
+    """A record that an attempt's folder keeps, and the node-hours of that attempt."""
 
     file: Path
     node_hours: float
@@ -31,7 +31,7 @@ class KeptRecord(NamedTuple):
 class RunsToDo:
     """The runs of a study, and which of them are to do.
 
-    Records are read once, when they are first needed: what a sweep makes meanwhile changes nothing.
+    Records are read once, when they are first needed; later ones change nothing.
 
     Args:
         config: The configuration.
@@ -47,13 +47,15 @@ class RunsToDo:
     _requests: dict[str, RunRequest] = field(default_factory=dict)
 
     @functools.cached_property
-    def _runs(self) -> dict[str, PlannedRun]:
+    def _run_by_folder(self) -> dict[str, PlannedRun]:
+        """Folder → planned run."""
         return {run.spec.path: run for run in self.planned}
 
     @functools.cached_property
-    def _read(self) -> tuple[dict[str, FoundRecord], dict[str, str]]:
+    def _records_and_errors(self) -> tuple[dict[str, FoundRecord], dict[str, str]]:
+        """The records by folder, and the reasons why others cannot be read."""
         records, unreadable = {}, {}
-        for path, run in self._runs.items():
+        for path, run in self._run_by_folder.items():
             try:
                 if found := run_states.find_record(run.spec, self.runs_dir / path):
                     records[path] = found
@@ -63,19 +65,19 @@ class RunsToDo:
 
     @property
     def records(self) -> dict[str, FoundRecord]:
-        """The record that counts for each run that has one, by the runs' folders."""
-        return self._read[0]
+        """Folder of a run → its record that counts."""
+        return self._records_and_errors[0]
 
     @property
     def unreadable(self) -> dict[str, str]:
-        """Why a record that exists cannot be read, by the runs' folders; they are not to do."""
-        return self._read[1]
+        """Folder of a run → why its record cannot be read; such runs are not to do."""
+        return self._records_and_errors[1]
 
     @functools.cached_property
     def paths(self) -> frozenset[str]:
-        """The folders of the runs that are to do, conditional ones included."""
+        """The folders of the runs to do, conditional ones included."""
         finished = self.records.keys() | self.unreadable.keys()
-        return frozenset(self._runs.keys() - finished | self.repeated)
+        return frozenset(self._run_by_folder.keys() - finished | self.repeated)
 
     @functools.cached_property
     def repeated(self) -> frozenset[str]:
@@ -87,7 +89,7 @@ class RunsToDo:
         return self.forced | run_states.stale(self.records, specs, data)
 
     def file_of_record(self, path: str) -> Path | None:
-        """Return the file of the record of a finished run, also if its attempt alone has it.
+        """Return the file of a finished run's record, also if only an attempt's folder has it.
 
         None if the run is to do.
         """
@@ -98,54 +100,63 @@ class RunsToDo:
         return self.records[path].file
 
     def why_repeated(self, path: str) -> str:
-        """Return why a run that has a record is repeated: `forced` or `stale`; "" if it is not."""
+        """Return why a run with a record is repeated: `forced` or `stale`; "" if it is not."""
         if path not in self.repeated or path not in self.records:
             return ""
         return "forced" if path in self.forced else "stale"
 
     def request(self, path: str) -> RunRequest:
-        """Return what the next job of a run is to make; during a sweep always the same."""
+        """Return the request that the next job of a run reads; equal during a sweep."""
         if path not in self._requests:
             is_repeated = path in self.repeated
             numbers = attempts.numbers(self.runs_dir / path) if is_repeated else ()
-            spec = self._runs[path].spec
+            spec = self._run_by_folder[path].spec
             self._requests[path] = RunRequest(spec=spec, replaces=max(numbers, default=0))
         return self._requests[path]
 
     def restore_records(self) -> None:
-        """Put records of finished runs in their places which only attempts have. Raises OSError."""
+        """Copy records of finished runs that only attempts have to the runs' folders.
+
+        Raises:
+            OSError: If a file cannot be written.
+        """
         for path, found in self.records.items():
             folder = self.runs_dir / path
             if path in self.paths or found.file.parent == folder:
                 continue
             attempts.restore_record(found.file, folder / run_record.RECORD)
             # a job of an earlier start that was to repeat the run finds it finished
-            run_spec.write_request(folder, RunRequest(spec=self._runs[path].spec))
+            run_spec.write_request(folder, RunRequest(spec=self._run_by_folder[path].spec))
 
     def replaced_records(self, paths: Iterable[str]) -> list[KeptRecord]:
         """Return the records, among runs with these folders, that will be repeated."""
-        return [self._kept(path) for path in paths if path in self.repeated & self.records.keys()]
+        return [
+            self._kept_record(path) for path in paths if path in self.repeated & self.records.keys()
+        ]
 
     def keep_record(self, path: str) -> list[KeptRecord]:
-        """Let an attempt keep the record of a run, and return it; [] without a record.
+        """Save a run's record in the folder of its attempt and return it; [] without a record.
 
-        To be called before Snakemake deletes the record, as it does before a job that makes it.
-        Raises OSError.
+        Call this before Snakemake deletes the record, as it does before a job that makes it.
+
+        Raises:
+            OSError: If the file cannot be written.
         """
         if path not in self.records:
             return []
         file, record = self.records[path]
         if file.parent == self.runs_dir / path:
             attempts.keep_record(file, record.attempt)
-        return [self._kept(path)]
+        return [self._kept_record(path)]
 
-    def _kept(self, path: str) -> KeptRecord:
+    def _kept_record(self, path: str) -> KeptRecord:
+        """Return the record that the attempt's folder of a run keeps."""
         record = self.records[path].record
         file = attempts.path(self.runs_dir / path, record.attempt) / attempts.RECORD
         return KeptRecord(file, run_record.node_hours(record))
 
     def outdated_data(self) -> list[Path]:
-        """Return the prepared data of older user code that runs to do would read."""
+        """Return the prepared data of older custom code that runs to do would read."""
         found = []
         for data, dataset in dict.fromkeys(self._data_to_read()):
             code = user_code.of_names(dataset)
@@ -156,9 +167,9 @@ class RunsToDo:
         return found
 
     def _data_to_read(self) -> Iterable[tuple[str, str]]:
-        """Yield prepared data and dataset of each run to do that no other run decides about."""
+        """Yield prepared data and dataset of each run that is certain to be done."""
         for path in self.paths:
-            run = self._runs[path]
+            run = self._run_by_folder[path]
             data, dataset = variants.data_of(run.spec), run.spec.dataset
             is_selected = self.config.is_selected(run.spec.point.platform)
             if data and dataset and is_selected and not run.is_conditional:
@@ -166,9 +177,9 @@ class RunsToDo:
 
 
 class RunRequests:
-    """Requests of runs, which their jobs read; none is written before the start is accepted.
+    """Files that jobs read to know their runs; none is written before the sweep is accepted.
 
-    A start that is refused, as by its budget, changes no folder of a run.
+    So a refused start, as by its budget, leaves no folder of a run behind.
     """
 
     def __init__(self) -> None:
@@ -176,18 +187,20 @@ class RunRequests:
         self._waiting: list[tuple[RunsToDo, str]] = []
 
     def add(self, runs: RunsToDo, path: str) -> None:
-        """Keep the record of the run in this folder, and write its request.
+        """Write a request to a run's folder, now or when the start is accepted.
 
-        Both happen now or when the start is accepted. Raises OSError.
+        Raises:
+            OSError: If the file cannot be written.
         """
         self._waiting.append((runs, path))
         if self._is_accepted:
             self.accept()
 
     def accept(self) -> None:
-        """Keep records and write requests of all runs so far, and of further ones at once.
+        """Write all requests so far; write further ones at once.
 
-        Raises OSError.
+        Raises:
+            OSError: If a file cannot be written.
         """
         self._is_accepted = True
         while self._waiting:

@@ -1,4 +1,4 @@
-"""Runs that no study of a folder asks for, as after an edit of a recipe: list or remove them."""
+"""Runs that no study of a folder requests, as after an edit of a recipe: list or remove them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,14 @@ from tfscaling.study.manifest import Manifest
 
 
 class UnrequestedRun(NamedTuple):
-    """A run that no study asks for; `path` is its folder below results/runs."""
+    """A run that no study requests.
+
+    Attributes:
+        path: Its folder below results/runs.
+        node_hours: Node-hours that it took.
+        has_record: Whether it has a record.
+        is_unfinished: Whether it has begun and left neither record nor failure: it may still run.
+    """
 
     path: str
     node_hours: float
@@ -23,8 +30,8 @@ class UnrequestedRun(NamedTuple):
     """Whether it has begun and left neither a record nor a failure: it may still run."""
 
 
-def find(results: Path, study: str, planned: Manifest) -> list[UnrequestedRun]:
-    """Return the runs that neither this study nor any other study below `results` asks for.
+def find_unrequested(results: Path, study: str, planned: Manifest) -> list[UnrequestedRun]:
+    """Return the runs that neither this study nor any other study below `results` requests.
 
     Args:
         results: The folder of studies and runs.
@@ -38,10 +45,11 @@ def find(results: Path, study: str, planned: Manifest) -> list[UnrequestedRun]:
     for file in sorted(results.glob("*/details/manifest.json")):
         if file.parts[-3] != study:
             requested |= {run.spec.path for run in Manifest.read(file).runs}
-    return [*_others(results / "runs", requested)]
+    return [*_list_other_runs(results / "runs", requested)]
 
 
-def _others(runs_dir: Path, requested: Set[str]) -> Iterator[UnrequestedRun]:
+def _list_other_runs(runs_dir: Path, requested: Set[str]) -> Iterator[UnrequestedRun]:
+    """Yield the runs in a folder that are not requested."""
     for folder in sorted(runs_dir.glob("/".join(["*"] * (len(AXES) + 1)))):
         path = folder.relative_to(runs_dir).as_posix()
         if path in requested:
@@ -62,13 +70,20 @@ def _others(runs_dir: Path, requested: Set[str]) -> Iterator[UnrequestedRun]:
         )
 
 
-def clean(results: Path, study: str, planned: Manifest, *, remove: bool) -> list[str]:
-    """Return a line for each run that no study asks for, and the sum; remove the runs if asked to.
+def report_and_remove(results: Path, study: str, planned: Manifest, *, remove: bool) -> list[str]:
+    """Return a line for each run that no study requests, and their sum.
 
-    Runs that may still run are kept. The arguments are as in `find`. Raises ManifestError and
-    OSError.
+    Args:
+        results: The folder of studies and runs.
+        study: The name of this study.
+        planned: Its manifest.
+        remove: Whether to remove these runs, except runs that may still be running.
+
+    Raises:
+        ManifestError: If the manifest of another study cannot be read.
+        OSError: If a run cannot be removed.
     """
-    found = find(results, study, planned)
+    found = find_unrequested(results, study, planned)
     lines = []
     for run in found:
         kind = "record" if run.has_record else "unfinished" if run.is_unfinished else "no record"
@@ -77,7 +92,7 @@ def clean(results: Path, study: str, planned: Manifest, *, remove: bool) -> list
     ended = [run for run in found if not run.is_unfinished]
     if remove:
         for run in ended:
-            _remove(results / "runs", run.path)
+            _remove_run(results / "runs", run.path)
     number = "1 run" if len(ended) == 1 else f"{len(ended)} runs"
     node_hours = sum(run.node_hours for run in ended)
     verb = "removed" if remove else "no study of this folder asks for"
@@ -85,8 +100,8 @@ def clean(results: Path, study: str, planned: Manifest, *, remove: bool) -> list
     return [*lines, f"{verb} {number} with {node_hours:.3g} node-hours{advice}"]
 
 
-def _remove(runs_dir: Path, path: str) -> None:
-    """Remove the folder of a run, and the folders above it that are empty then."""
+def _remove_run(runs_dir: Path, path: str) -> None:
+    """Remove the folder of a run, and empty folders above it."""
     shutil.rmtree(runs_dir / path)
     for folder in (runs_dir / path).parents:
         if folder == runs_dir:

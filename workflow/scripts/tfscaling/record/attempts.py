@@ -55,18 +55,19 @@ class SupersededError(FileNotFoundError):
 
 
 def begin(folder: Path, number: int) -> None:
-    """Make the folder of an attempt; earlier attempts can publish nothing from then on.
+    """Create the folder of an attempt; earlier attempts cannot publish results from then on.
 
-    Raises FileExistsError if the attempt exists.
+    Raises:
+        FileExistsError: If the attempt exists.
     """
     path(folder, number).mkdir()
     (path(folder, number) / _OUTBOX).mkdir()
     *earlier, newest = numbers(folder) or [number]
-    _close(folder, earlier, newest)
+    _block_attempts(folder, earlier, newest)
 
 
-def _close(folder: Path, attempts: Iterable[int], newest: int) -> None:
-    """Let these attempts publish nothing any more, as the attempt `newest` counts."""
+def _block_attempts(folder: Path, attempts: Iterable[int], newest: int) -> None:
+    """Prevent these attempts from publishing results, because a newer one counts."""
     for each in attempts:
         with contextlib.suppress(FileNotFoundError):
             old = path(folder, each)
@@ -74,14 +75,18 @@ def _close(folder: Path, attempts: Iterable[int], newest: int) -> None:
 
 
 def restore_record(kept: Path, record: Path) -> None:
-    """Put the record that an attempt has kept in its place; no other attempt can publish one then.
+    """Copy the record that an attempt keeps to the run's folder; block all other attempts.
 
-    A present record stays with its attempt; a broken one, or the record of another run, is renamed.
-    Raises OSError and RecordError.
+    A present record is saved in its attempt's folder; a broken one, or the record of another run,
+    is renamed.
+
+    Raises:
+        OSError: If a file cannot be written.
+        RecordError: If the kept record cannot be read.
     """
     folder, attempt = record.parent, kept.parent
     number = int(attempt.name.partition("=")[2])
-    _close(folder, (each for each in numbers(folder) if each != number), number)
+    _block_attempts(folder, (each for each in numbers(folder) if each != number), number)
     counts, present = run_record.outcome(kept), None
     with contextlib.suppress(RecordError):
         present = run_record.outcome(record)
@@ -100,7 +105,11 @@ def restore_record(kept: Path, record: Path) -> None:
 
 
 def keep_record(record: Path, number: int) -> None:
-    """Let the attempt of this number keep the record, if its folder was deleted. Raises OSError."""
+    """Save a run's record in the folder of its attempt if it is missing there.
+
+    Raises:
+        OSError: If it cannot be written.
+    """
     kept = path(record.parent, number) / RECORD
     if not kept.exists():
         kept.parent.mkdir(exist_ok=True)
@@ -108,9 +117,10 @@ def keep_record(record: Path, number: int) -> None:
 
 
 def publish(source: Path, place: Path) -> None:
-    """Give a file of an attempt a second name in the job's folder.
+    """Make a file of an attempt available in the job's folder under a second name.
 
-    Raises SupersededError, and changes nothing there, if a newer attempt has begun.
+    Raises:
+        SupersededError: If a newer attempt has begun; nothing is changed.
     """
     outbox = source.parent / _OUTBOX
     try:
@@ -123,10 +133,10 @@ def publish(source: Path, place: Path) -> None:
 
 
 def tidy(attempt: Path) -> None:
-    """Delete the files of a finished attempt that its record has or that only its launcher needed.
+    """Delete files of a finished attempt that its record contains or that only its launcher needed.
 
-    The first rank's log, a program's files, and the record itself stay; the other ranks' logs are
-    in one archive.
+    The first rank's log, a program's files, and the record itself remain; the other ranks' logs are
+    put into one archive.
     """
     with os.scandir(attempt) as entries:  # which knows the kind of each without a further call
         found = {entry.name: entry.is_dir(follow_symlinks=False) for entry in entries}
@@ -142,12 +152,12 @@ def tidy(attempt: Path) -> None:
 
 
 def path(folder: Path, number: int) -> Path:
-    """Return the folder of an attempt at the job of `folder`."""
+    """Return the folder of an attempt at a job."""
     return folder / f"attempt={number}"
 
 
 def numbers(folder: Path) -> list[int]:
-    """Return the numbers of the attempts that began, ascending; empty without the folder."""
+    """Return the numbers of the attempts at a job, ascending; [] without its folder."""
     try:
         names = [re.fullmatch(r"attempt=(\d+)", each.name) for each in folder.iterdir()]
     except FileNotFoundError:
@@ -208,7 +218,7 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def sentence(self) -> str:
-        """The cause as tables and the console have it."""
+        """The cause as a sentence for tables and the console."""
         host = f" on {self.host}" if self.host else ""
         where = "" if self.rank is None else f"rank {self.rank}{host}: "
         line = "" if self.place is None else f"{self.place}: "
@@ -217,7 +227,7 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class FailureReport(msgspec.Struct, frozen=True, kw_only=True):
-    """Which job failed, at which attempt, and why."""
+    """The file failure.json: the job, its attempt, and the cause."""
 
     axes: dict[str, str | int]
     attempt: int
@@ -241,16 +251,19 @@ def read_failure(folder: Path) -> FailureReport | None:
 
 
 def cause_of(folder: Path) -> Cause | None:
-    """Why the job or attempt failed; None without a report that can be read."""
+    """Return why a job or attempt failed; None without a readable failure report."""
     with contextlib.suppress(RecordError):
         return failure.cause if (failure := read_failure(folder)) else None
     return None
 
 
 class FailedAttempts(NamedTuple):
-    """How many attempts at a job have failed, and how long they took together, as far as known.
+    """The failed attempts at a job.
 
-    `own_time_s` is the part of attempts that nobody cancelled.
+    Attributes:
+        number: How many attempts failed.
+        time_s: Their total time as far as it is known, in seconds.
+        own_time_s: The part of this time from attempts that nobody cancelled.
     """
 
     number: int
@@ -258,8 +271,8 @@ class FailedAttempts(NamedTuple):
     own_time_s: float = 0.0
 
 
-def _failures(folder: Path) -> Iterator[FailureReport | None]:
-    """Yield the failures of a job's attempts; None for a broken report."""
+def _read_failures(folder: Path) -> Iterator[FailureReport | None]:
+    """Yield the failure reports of a job's attempts; None for a broken report."""
     for attempt in numbers(folder):
         try:
             failure = read_failure(path(folder, attempt))
@@ -271,8 +284,8 @@ def _failures(folder: Path) -> Iterator[FailureReport | None]:
 
 
 def failed_attempts(folder: Path) -> FailedAttempts:
-    """Return a job's attempts that left a failure; a broken report counts no time."""
-    found = list(_failures(folder))
+    """Return the number and time of a job's failed attempts; a broken report has no time."""
+    found = list(_read_failures(folder))
     known = [each for each in found if each is not None]
     own = [each for each in known if each.cause.kind != "cancelled"]
     all_s, own_s = (sum(each.wall_time_s or 0.0 for each in some) for some in (known, own))
@@ -280,13 +293,13 @@ def failed_attempts(folder: Path) -> FailedAttempts:
 
 
 def failed_too_often(folder: Path) -> bool:
-    """Whether ATTEMPTS_MAX attempts at the job failed; cancelled ones do not count."""
-    known = [failure for failure in _failures(folder) if failure is not None]
+    """Return whether ATTEMPTS_MAX attempts at a job failed; cancelled ones do not count."""
+    known = [failure for failure in _read_failures(folder) if failure is not None]
     return sum(failure.cause.kind != "cancelled" for failure in known) >= ATTEMPTS_MAX
 
 
 class Spent(NamedTuple):
-    """Node-hours of all attempts at runs, and what failed ones took of them.
+    """Node-hours of all attempts at some runs, and the part that failed attempts took.
 
     `lost_cost_usd` is None if a failed attempt has no price.
     """
@@ -298,10 +311,7 @@ class Spent(NamedTuple):
 
 
 def spent(runs: Iterable[Mapping[Any, Any]]) -> Spent:
-    """Sum attempts, times and costs of rows of runs.csv, with numbers or their texts.
-
-    Unknown times count as 0.
-    """
+    """Return the sums over rows of runs.csv, with numbers or texts; unknown times are 0."""
     failed, hours, lost_hours, lost_usd = 0, 0.0, 0.0, 0.0
     for run in runs:
         nodes, lost_s = _amount(run, "nodes"), _amount(run, "lost_time_s")
@@ -319,7 +329,7 @@ def _amount(run: Mapping[Any, Any], name: str, unknown: float = 0.0) -> float:
 
 
 class Beginning(msgspec.Struct, frozen=True, kw_only=True):
-    """Where an attempt began; `folder` is the folder of the run's checkpoints."""
+    """Where an attempt's training began; `folder` is the folder of the run's checkpoints."""
 
     folder: str
     attempt: int
@@ -332,7 +342,7 @@ class Beginning(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_beginning(attempt: Path) -> Beginning | None:
-    """Read how an attempt began, from its folder, or None.
+    """Return where an attempt's training began, from its folder; None if it did not begin.
 
     Raises:
         RecordError: The file is damaged.
@@ -341,7 +351,7 @@ def read_beginning(attempt: Path) -> Beginning | None:
 
 
 def with_resumption(record: RunRecord, run: Path, reports: Sequence[RankReport]) -> RunRecord:
-    """Add its resumption to the record of an attempt in the folder `run`, if it resumed."""
+    """Return the record with facts about its resumption, if its attempt resumed a training."""
     beginning = read_beginning(path(run, record.attempt))
     if beginning is None or beginning.checkpoint is None:
         return record
@@ -349,7 +359,7 @@ def with_resumption(record: RunRecord, run: Path, reports: Sequence[RankReport])
         EarlierAttempt(
             attempt=number,
             duration_s=_duration_s(folder),
-            steps=_steps(folder),
+            steps=_trained_steps(folder),
             cause=cause.sentence if (cause := cause_of(folder)) else "ended without a word",
         )
         for number in range(beginning.first_attempt, beginning.attempt)
@@ -370,12 +380,12 @@ def with_resumption(record: RunRecord, run: Path, reports: Sequence[RankReport])
 
 
 def remove_checkpoints(run: Path) -> None:
-    """Delete the run's checkpoints: it has its record, or none of them counts."""
+    """Delete a run's checkpoints, after it has its record or if none of them is valid."""
     shutil.rmtree(run / CHECKPOINTS, ignore_errors=True)
 
 
-def _steps(attempt: Path) -> int | None:
-    """Return the steps that the attempt trained; None if that is not known."""
+def _trained_steps(attempt: Path) -> int | None:
+    """Return the number of steps that an attempt trained; None if unknown."""
     try:
         beginning = read_beginning(attempt)
         reached = int((attempt / POSITION).read_text())
@@ -387,6 +397,6 @@ def _steps(attempt: Path) -> int | None:
 
 
 def _duration_s(attempt: Path) -> float | None:
-    """From the first event of its ranks to the last; None if there is none."""
+    """Return the time from the first to the last event of an attempt's ranks; None without any."""
     found = [event.time_s for lines in events.read_by_rank(attempt).values() for event in lines]
     return max(found) - min(found) if found else None

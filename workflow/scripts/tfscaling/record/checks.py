@@ -27,10 +27,13 @@ from tfscaling.study.run_spec import RunSpec
 
 
 class Check(NamedTuple):
-    """`description` says what holds where `problem` finds nothing wrong with the ranks of a job.
+    """A check that each rank got what the run requested.
 
-    `problem` gets the specification and the reports; a training check also gets the data.
-    `of_programs`: whether it applies to user programs, whose devices are unknown to the ranks.
+    Attributes:
+        description: What is guaranteed if `problem` returns nothing.
+        problem: Returns what is wrong, or None, for the specification and the ranks' reports; a
+            check of the training also gets the data.
+        of_programs: Whether it applies to programs, whose devices the ranks do not know.
     """
 
     description: str
@@ -38,44 +41,48 @@ class Check(NamedTuple):
     of_programs: bool = True
 
 
-def _differing(name: str, requested: object, got: dict[int, Any]) -> str | None:
-    """Describe which ranks have another value than requested; None if none has."""
+def _differing_ranks(name: str, requested: object, got: dict[int, Any]) -> str | None:
+    """Return which ranks have another value than requested; None if none has."""
     wrong = {rank: value for rank, value in got.items() if value != requested}
     return f"requested {name} {requested}, got {wrong}" if wrong else None
 
 
-def _disagreement(name: str, values: dict[int, Any]) -> str | None:
-    """Describe different or missing values of the ranks; None if all report the same."""
+def _differing_values(name: str, values: dict[int, Any]) -> str | None:
+    """Return different or missing values of the ranks; None if all report the same."""
     if len(set(map(str, values.values()))) <= 1 and None not in values.values():
         return None
     return f"ranks disagree on {name}: {values}"
 
 
-def _agree(name: str, value: str | Callable[[Any], object]) -> Callable[..., str | None]:
-    """Make a check that all ranks report one value, which may be the name of a field."""
+def _check_agreement(name: str, value: str | Callable[[Any], object]) -> Callable[..., str | None]:
+    """Return a check that all ranks report the same value: a field's name, or a function."""
     of = operator.attrgetter(value) if isinstance(value, str) else value
-    return lambda _, reports, *__: _disagreement(name, {r.rank: of(r) for r in reports})
+    return lambda _, reports, *__: _differing_values(name, {r.rank: of(r) for r in reports})
 
 
-def _as_planned(
+def _check_as_planned(
     field: str, planned: Callable[[RunSpec, PreparedData], object], name: str = ""
 ) -> Callable[..., str | None]:
-    """Make a check that all ranks report the planned value; that they agree if none was planned."""
+    """Return a check that all ranks report the planned value, or agree if none was planned."""
 
     def problem(spec: RunSpec, reports: Sequence[Rank], data: PreparedData) -> str | None:
         got = {report.rank: getattr(report, field) for report in reports}
         asked, called = planned(spec, data), name or field
-        return _disagreement(called, got) if asked is None else _differing(called, asked, got)
+        return (
+            _differing_values(called, got)
+            if asked is None
+            else _differing_ranks(called, asked, got)
+        )
 
     return problem
 
 
-def _tasks(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
+def _check_tasks(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
     ranks, expected = sorted(r.rank for r in reports), list(range(spec.geometry.tasks))
     return None if ranks == expected else f"requested ranks {expected}, got {ranks}"
 
 
-def _nodes(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
+def _check_nodes(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
     if spec.measured.launcher == "local":
         return None  # all "nodes" are this machine, as the record shows
     geometry, on_host = spec.geometry, Counter(report.host for report in reports)
@@ -86,13 +93,13 @@ def _nodes(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
     return None
 
 
-def _jobs(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
+def _check_jobs(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
     jobs = Counter(r.job for r in reports)
     return None if jobs == spec.jobs else f"requested jobs {spec.jobs}, got {dict(jobs)}"
 
 
-def _devices(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
-    """Check what TensorFlow computes on; workers of a coordinator are judged by its report."""
+def _check_devices(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
+    """Check the devices that TensorFlow uses; a coordinator reports its workers' devices."""
     kind = "GPU" if spec.on_gpus else "CPU"
     expected = tuple(f"{kind}:{index}" for index in range(max(1, spec.geometry.gpus_per_task)))
     devices = {r.rank: r.devices for r in reports if r.job == "worker"}
@@ -107,7 +114,7 @@ def _devices(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
     return f"requested devices {list(expected)} on each worker, got {wrong}" if wrong else None
 
 
-def _gpu_type(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
+def _check_gpu_type(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
     gpu_type = spec.measured.gpu_type
     if not spec.on_gpus or not gpu_type:
         return None
@@ -123,7 +130,7 @@ def _gpu_type(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
 
 
 def _gpu_models(reports: Sequence[Rank]) -> dict[int, list[str]]:
-    """Rank → the driver's names of its GPUs; the host's GPUs if these are all alike."""
+    """Return rank → names of its GPUs; all GPUs of its host if these have the same name."""
     models = {}
     for report in reports:
         if report.job == "worker":
@@ -133,20 +140,20 @@ def _gpu_models(reports: Sequence[Rank]) -> dict[int, list[str]]:
     return models
 
 
-def _gpu_sharing(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
-    """Each physical GPU is used by one rank only, wherever its ranks run."""
+def _check_gpu_sharing(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
+    """Check that each physical GPU is used by a single rank."""
     if not spec.on_gpus:
         return None
     users: dict[str, list[int]] = {}
     for report in reports:
-        for gpu in _gpus_of(report) if report.job == "worker" else ():
+        for gpu in _gpu_uuids(report) if report.job == "worker" else ():
             users.setdefault(gpu, []).append(report.rank)
     shared = {gpu: ranks for gpu, ranks in users.items() if len(ranks) > 1}
     return f"ranks share GPUs: {shared}" if shared else None
 
 
-def _gpus_of(report: Rank) -> list[str]:
-    """Return the UUIDs of a rank's GPUs, where nvidia-smi lists them."""
+def _gpu_uuids(report: Rank) -> list[str]:
+    """Return the UUIDs of a rank's GPUs, if nvidia-smi lists them."""
     uuids = report.host_facts.gpu_uuids
     if report.gpus_visible is None:
         return list(uuids)
@@ -159,8 +166,11 @@ def _gpus_of(report: Rank) -> list[str]:
     return gpus
 
 
-def _gpus(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
-    """Also with logical devices: a rank without its GPUs would go unnoticed there."""
+def _check_gpus(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
+    """Check the number of GPUs of each rank.
+
+    It applies to logical devices, too, where a missing GPU would not be noticed.
+    """
     if spec.measured.launcher == "local":
         return None  # inside a Slurm job its processes share all the job's GPUs
     given = {r.rank: r.gpus_given for r in reports if r.job == "worker"}
@@ -175,7 +185,7 @@ def _gpus(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
     )
 
 
-def _cpus(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
+def _check_cpus(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
     if spec.measured.launcher == "local":
         return None  # processes on one machine share its CPUs
     least = spec.cpus_per_task
@@ -187,7 +197,7 @@ def _cpus(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
     return text if quotas else None
 
 
-def _threads(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
+def _check_threads(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
     wrong = [r for r in reports if r.intra_op_threads != spec.threads(r.cpus)]
     if not wrong:
         return None
@@ -195,15 +205,15 @@ def _threads(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
     return f"planned threads {planned}, got { ({r.rank: r.intra_op_threads for r in wrong}) }"
 
 
-def _replicas(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
-    """As the ranks that made a strategy have it."""
+def _check_replicas(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
+    """Check the number of replicas that the ranks' strategies report."""
     replicas = {r.rank: r.replicas for r in reports if isinstance(r, TrainedRank)}
     if not replicas:
         return f"requested replicas {spec.replicas}, no rank made a strategy"
-    return _differing("replicas", spec.replicas, replicas)
+    return _differing_ranks("replicas", spec.replicas, replicas)
 
 
-def _packages(_: RunSpec, reports: Sequence[Rank]) -> str | None:
+def _check_packages(_: RunSpec, reports: Sequence[Rank]) -> str | None:
     versions = {r.rank: r.host_facts.packages for r in reports}
     for name in dict.fromkeys(name for packages in versions.values() for name in packages):
         of_ranks = {rank: packages.get(name) for rank, packages in versions.items()}
@@ -212,20 +222,20 @@ def _packages(_: RunSpec, reports: Sequence[Rank]) -> str | None:
     return None
 
 
-def _examples_trained(
+def _check_examples(
     spec: RunSpec, reports: Sequence[TrainingReport], data: PreparedData
 ) -> str | None:
     """Check that every epoch trained each example once, also if it ended early.
 
-    Only a pipeline knows how many examples its epochs have: there the ranks have to agree.
+    Only a pipeline knows how many examples its epochs have: its ranks must agree.
     """
     if data.train_examples is None:
-        return _disagreement("examples_trained", {r.rank: r.examples_trained for r in reports})
+        return _differing_values("examples_trained", {r.rank: r.examples_trained for r in reports})
     of_epoch = data.train_examples
     wrong = {}
     for report in reports:
         asked = of_epoch * len(report.epochs)
-        if (stop := _stop(spec, report)) is not None:
+        if (stop := _planned_stop(spec, report)) is not None:
             whole, steps = divmod(stop, -(-of_epoch // report.examples_per_step))
             last = min(steps * report.examples_per_step, of_epoch)
             asked = min(asked, of_epoch * whole + last)
@@ -235,26 +245,26 @@ def _examples_trained(
     return f"{text}, trained in all {wrong}" if wrong else None
 
 
-def _stop(spec: RunSpec, report: TrainingReport) -> int | None:
+def _planned_stop(spec: RunSpec, report: TrainingReport) -> int | None:
     """Return the step after which the run was to end; None if it ends after its epochs."""
     stop = spec.recipe.stop_after_steps
     return sum(each.steps for each in report.steps) if isinstance(stop, str) else stop
 
 
-def _epochs(spec: RunSpec, reports: Sequence[TrainingReport], _: PreparedData) -> str | None:
+def _check_epochs(spec: RunSpec, reports: Sequence[TrainingReport], _: PreparedData) -> str | None:
     if not reports:
         return "no rank trained"
-    if _finite(spec, reports):
+    if _check_finite(spec, reports):
         return None  # the training ends with the epoch that diverged, on all ranks: see "learning"
     epochs = spec.recipe.epochs
-    if (stop := _stop(spec, reports[0])) is not None:
+    if (stop := _planned_stop(spec, reports[0])) is not None:
         by_data = -(-reports[0].train_examples // reports[0].examples_per_step)
         epochs = min(epochs, -(-stop // (spec.recipe.steps_per_epoch or by_data)))
     few = {r.rank: len(r.epochs) for r in reports if len(r.epochs) != epochs}
     return f"requested {epochs} epochs, finished {few}" if few else None
 
 
-def _finite(_: RunSpec, reports: Sequence[TrainingReport], *__: PreparedData) -> str | None:
+def _check_finite(_: RunSpec, reports: Sequence[TrainingReport], *__: PreparedData) -> str | None:
     """Check that all losses are finite: a report has None for NaN and infinity."""
     for report in reports:
         if report.diverged:
@@ -265,16 +275,16 @@ def _finite(_: RunSpec, reports: Sequence[TrainingReport], *__: PreparedData) ->
     return None
 
 
-def _reported(spec: RunSpec, reports: Sequence[ProgramReport]) -> str | None:
+def _check_reported(spec: RunSpec, reports: Sequence[ProgramReport]) -> str | None:
     way = spec.recipe.observe
     if way == "nothing" or any(report.seen.has_training for report in reports):
         return None
     return f"observe: {way}, but the program ended without a report of steps or epochs"
 
 
-def _reported_epochs(spec: RunSpec, reports: Sequence[ProgramReport]) -> str | None:
-    epochs = {rank: len(found) for rank, found in _observed(reports, "epochs").items()}
-    if wrong := _disagreement("their epochs", epochs):
+def _check_reported_epochs(spec: RunSpec, reports: Sequence[ProgramReport]) -> str | None:
+    epochs = {rank: len(found) for rank, found in _reported_values(reports, "epochs").items()}
+    if wrong := _differing_values("their epochs", epochs):
         return wrong
     recipe = spec.recipe
     if max(epochs.values(), default=0) <= recipe.epochs:
@@ -284,10 +294,10 @@ def _reported_epochs(spec: RunSpec, reports: Sequence[ProgramReport]) -> str | N
     return observers.explain_extra_epochs(recipe.observe, recipe.patterns, recipe.epochs, counts)
 
 
-def _reported_examples(spec: RunSpec, reports: Sequence[ProgramReport]) -> str | None:
+def _check_reported_examples(spec: RunSpec, reports: Sequence[ProgramReport]) -> str | None:
     """Check the examples that a program reports for its epochs, if the recipe gives their number.
 
-    An epoch may end with a batch that is filled up: its examples are counted as complete batches.
+    An epoch may end with a batch that is filled up: its examples count as complete batches.
     """
     of_epoch, reported = spec.recipe.train_examples, run_results.program_examples(reports)
     if of_epoch is None or reported is None:
@@ -299,15 +309,15 @@ def _reported_examples(spec: RunSpec, reports: Sequence[ProgramReport]) -> str |
     return f"the program reported {reported} examples trained, {asked}"
 
 
-def _program_finite(_: RunSpec, reports: Sequence[ProgramReport]) -> str | None:
+def _check_program_finite(_: RunSpec, reports: Sequence[ProgramReport]) -> str | None:
     for epoch in run_results.first_observed(reports).epochs:
         if epoch.metrics.get("loss", 0.0) is None:
             return f"diverged: loss is not finite from epoch {epoch.epoch}"
     return None
 
 
-def _observed(reports: Sequence[ProgramReport], name: str) -> dict[int, Any]:
-    """Rank → the value that it reports under this name; only ranks that report one."""
+def _reported_values(reports: Sequence[ProgramReport], name: str) -> dict[int, Any]:
+    """Return rank → the value that it reports under a name; only ranks that report one."""
     found = {report.rank: getattr(report.seen, name) for report in reports}
     return {rank: value for rank, value in found.items() if value}
 
@@ -316,95 +326,105 @@ def _observed(reports: Sequence[ProgramReport], name: str) -> dict[int, Any]:
 FINITE = "finite"
 #: What any job of ranks must pass, by name.
 PLACE_CHECKS = {
-    "tasks": Check("Every planned task reported, exactly once.", _tasks),
+    "tasks": Check("Every planned task reported, exactly once.", _check_tasks),
     "nodes": Check(
         "The tasks ran on as many different hosts as planned, with the planned number on each.",
-        _nodes,
+        _check_nodes,
     ),
     "jobs": Check(
-        "There were as many workers, parameter servers and coordinators as planned.", _jobs
+        "There were as many workers, parameter servers and coordinators as planned.", _check_jobs
     ),
     "devices": Check(
-        "TensorFlow had exactly the planned devices on every worker.", _devices, of_programs=False
+        "TensorFlow had exactly the planned devices on every worker.",
+        _check_devices,
+        of_programs=False,
     ),
-    "gpus": Check("Slurm let every worker see the planned GPUs, with logical devices too.", _gpus),
+    "gpus": Check(
+        "Slurm let every worker see the planned GPUs, with logical devices too.", _check_gpus
+    ),
     "gpu_type": Check(
-        "The driver names every GPU as the platform does, if the platform names one.", _gpu_type
+        "The driver names every GPU as the platform does, if the platform names one.",
+        _check_gpu_type,
     ),
-    "gpu_sharing": Check("No two ranks shared a GPU.", _gpu_sharing),
+    "gpu_sharing": Check("No two ranks shared a GPU.", _check_gpu_sharing),
     "cpus": Check(
-        "Every task had at least the planned CPUs, and no limit of CPU time below them.", _cpus
+        "Every task had at least the planned CPUs, and no limit of CPU time below them.",
+        _check_cpus,
     ),
     "threads": Check(
         "TensorFlow used as many threads for an operation as CPUs are assigned to the rank.",
-        _threads,
+        _check_threads,
         of_programs=False,
     ),
     "replicas": Check(
-        "The strategy had the planned number of replicas.", _replicas, of_programs=False
+        "The strategy had the planned number of replicas.", _check_replicas, of_programs=False
     ),
-    "cluster": Check("All ranks agree on the cluster.", _agree("the cluster", "cluster_hash")),
+    "cluster": Check(
+        "All ranks agree on the cluster.", _check_agreement("the cluster", "cluster_hash")
+    ),
     "cluster_source": Check(
         "All ranks found the cluster in the same source.",
-        _agree("the source of the cluster", "cluster_source"),
+        _check_agreement("the source of the cluster", "cluster_source"),
     ),
     "tensorflow_version": Check(
         "All ranks ran the same version of TensorFlow.",
-        _agree("the TensorFlow version", "tensorflow_version"),
+        _check_agreement("the TensorFlow version", "tensorflow_version"),
         of_programs=False,
     ),
-    "packages": Check("All ranks ran the same versions of TensorFlow, Keras and NumPy.", _packages),
+    "packages": Check(
+        "All ranks ran the same versions of TensorFlow, Keras and NumPy.", _check_packages
+    ),
 }
 #: What the ranks that train must pass as well, by name.
 TRAINING_CHECKS = {
     "per_replica_batch_size": Check(
         "Every replica trained batches of the planned size.",
-        _as_planned("per_replica_batch_size", lambda spec, _: spec.per_replica_batch_size),
+        _check_as_planned("per_replica_batch_size", lambda spec, _: spec.per_replica_batch_size),
     ),
     "global_batch_size": Check(
         "All replicas together trained batches of the planned size.",
-        _as_planned("global_batch_size", lambda spec, _: spec.global_batch_size),
+        _check_as_planned("global_batch_size", lambda spec, _: spec.global_batch_size),
     ),
     "examples_per_step": Check(
         "All ranks that train agree on the number of examples of a step.",
-        _agree("the examples of a step", "examples_per_step"),
+        _check_agreement("the examples of a step", "examples_per_step"),
     ),
     "data": Check(
         "Every rank that trains had the prepared data, by its checksum.",
-        _as_planned("data_sha256", lambda _, data: data.sha256, "data with the checksum"),
+        _check_as_planned("data_sha256", lambda _, data: data.sha256, "data with the checksum"),
     ),
     "train_examples": Check(
         "Every rank that trains had the planned number of training examples.",
-        _as_planned("train_examples", lambda _, data: data.train_examples),
+        _check_as_planned("train_examples", lambda _, data: data.train_examples),
     ),
     "test_examples": Check(
         "Every rank that trains had the planned number of held-out examples.",
-        _as_planned("test_examples", lambda _, data: data.test_examples),
+        _check_as_planned("test_examples", lambda _, data: data.test_examples),
     ),
     "examples_trained": Check(
         "Every example was trained once in each epoch; of a pipeline the ranks agree how many.",
-        _examples_trained,
+        _check_examples,
     ),
     "model": Check(
         "All ranks that train agree on the number of the model's parameters.",
-        _agree("the model's size", "model_parameters"),
+        _check_agreement("the model's size", "model_parameters"),
     ),
     # loss and accuracy are sums over all ranks: they would not show that models drift apart
     "weights": Check(
         "All ranks that train have the same weights after the last epoch, bit by bit.",
-        _agree("the trained weights", "weights_sha256"),
+        _check_agreement("the trained weights", "weights_sha256"),
     ),
     "epochs": Check(
         "All epochs finished on every rank that trains; of a short run all that were asked.",
-        _epochs,
+        _check_epochs,
     ),
     "learning": Check(
         "All ranks that train have the same loss and accuracy in every epoch.",
-        _agree("loss and accuracy", lambda r: [(e.loss, e.accuracy) for e in r.epochs]),
+        _check_agreement("loss and accuracy", lambda r: [(e.loss, e.accuracy) for e in r.epochs]),
     ),
     "test_accuracy": Check(
         "All ranks agree on the accuracy on held-out examples.",
-        _agree(
+        _check_agreement(
             "the accuracy on held-out examples",
             lambda r: [
                 *(e.test_accuracy for e in r.epochs if e.test_accuracy is not None),
@@ -414,39 +434,39 @@ TRAINING_CHECKS = {
     ),
     "test_loss": Check(
         "All ranks agree on the loss on held-out examples.",
-        _agree(
+        _check_agreement(
             "the loss on held-out examples",
             lambda r: [*(e.test_loss for e in r.epochs if e.test_loss is not UNSET), r.test_loss],
         ),
     ),
     FINITE: Check(
         "The loss is a number in every epoch and on held-out examples; otherwise the run diverged.",
-        _finite,
+        _check_finite,
     ),
 }
 #: What a user program must pass besides the checks of its place, by name.
 PROGRAM_CHECKS = {
-    "report": Check("The program reported in the way that `observe` names.", _reported),
+    "report": Check("The program reported in the way that `observe` names.", _check_reported),
     "reported_steps": Check(
         "All ranks that report steps made as many.",
-        lambda _, reports: _disagreement("their steps", _observed(reports, "steps")),
+        lambda _, reports: _differing_values("their steps", _reported_values(reports, "steps")),
     ),
     "reported_epochs": Check(
         "All ranks that report epochs finished as many, and none more than the recipe's.",
-        _reported_epochs,
+        _check_reported_epochs,
     ),
     "reported_examples": Check(
         "No more examples were reported than the recipe's epochs have, if it says how many.",
-        _reported_examples,
+        _check_reported_examples,
     ),
-    FINITE: Check(TRAINING_CHECKS[FINITE].description, _program_finite),
+    FINITE: Check(TRAINING_CHECKS[FINITE].description, _check_program_finite),
 }
 #: Every check of a training run.
 CHECKS = PLACE_CHECKS | TRAINING_CHECKS | PROGRAM_CHECKS
 
 
 def names_of(spec: RunSpec) -> tuple[str, ...]:
-    """Return the checks that a run of this specification must pass."""
+    """Return the names of the checks that a run of this specification must pass."""
     return (*_place_checks(spec), *(PROGRAM_CHECKS if spec.recipe.program else TRAINING_CHECKS))
 
 
@@ -458,9 +478,12 @@ def _place_checks(spec: RunSpec) -> dict[str, Check]:
 def problems(
     spec: RunSpec, data: PreparedData | None, reports: Sequence[RankReport]
 ) -> dict[str, str]:
-    """Each check that a training run fails, and what is wrong; FINITE if it diverged.
+    """Return check → what is wrong, for each check that a run fails; FINITE if it diverged.
 
-    `data` is what the ranks were to read; None for a user program that has its own.
+    Args:
+        spec: The specification of the run.
+        data: The data that the ranks should have read; None for a program with its own data.
+        reports: The reports of all ranks.
     """
     found = _problems(_place_checks(spec), spec, reports)
     if spec.recipe.program or data is None:
@@ -486,7 +509,7 @@ def unchecked(spec: RunSpec, reports: Sequence[Rank]) -> tuple[str, ...]:
             text = f"{gpu_type!r} cannot be compared with the GPUs' names {[*names]}"
             texts.append(f"gpu_type: {text}")
     workers = [report for report in reports if report.job == "worker"]
-    if spec.on_gpus and len(workers) > 1 and not all(map(_gpus_of, workers)):
+    if spec.on_gpus and len(workers) > 1 and not all(map(_gpu_uuids, workers)):
         texts.append("gpu_sharing: nvidia-smi lists no UUIDs of GPUs")
     return tuple(texts)
 
@@ -509,11 +532,15 @@ _LETTER = re.compile(r"(?<=\d)[a-fh-rt-z]$")
 
 
 def is_gpu_model(asked: str, name: str) -> bool | None:
-    """Return whether the driver's `name` is the model `asked`; None without a comparison.
+    """Return whether a GPU is of the requested model; None if the names cannot be compared.
 
-    It is if every word of `asked` is a word of the name, or several that follow each other
-    ("2080ti"). It is not if the number of the model, a word of a variant or the size of the memory
+    It is if every word of `asked` is a word of the driver's name, or several successive words
+    ("2080ti"). It is not if the number of the model, a variant's word or the size of the memory
     differs.
+
+    Args:
+        asked: The requested model.
+        name: The driver's name of the GPU.
     """
     wanted, found = _words(asked), _words(name)
     joined = {"".join(found[i:j]) for i in range(len(found)) for j in range(i + 1, len(found) + 1)}
@@ -525,8 +552,8 @@ def is_gpu_model(asked: str, name: str) -> bool | None:
     memory_gb, on_gpu_gb = _memory_gb(wanted), _memory_gb(found)
     if (
         _LETTER.sub("", core) not in {_LETTER.sub("", word) for word in joined}
-        or _has_variant(wanted, found)
-        or _has_variant(found, wanted)
+        or _has_other_variant(wanted, found)
+        or _has_other_variant(found, wanted)
         # of Grace Hopper ("GH200 480GB") the name has the memory of the processor
         or (on_gpu_gb and not memory_gb <= on_gpu_gb and "gh200" not in found)
     ):
@@ -536,8 +563,8 @@ def is_gpu_model(asked: str, name: str) -> bool | None:
     return True if set(wanted) <= joined | written else None
 
 
-def _has_variant(words: list[str], others: list[str]) -> bool:
-    """Return whether a word names a variant that the other name has not."""
+def _has_other_variant(words: list[str], others: list[str]) -> bool:
+    """Return whether one name has a variant's word, such as `ti`, that the other name lacks."""
     text = "".join(others)
     return any(_VARIANT.fullmatch(word) and word not in text for word in words)
 

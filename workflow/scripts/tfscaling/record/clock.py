@@ -22,10 +22,10 @@ _READINGS = 8
 
 
 def _origin_s() -> float:
-    """Return what is added to the monotonic clock to give this process's time.
+    """Return the difference of wall clock and monotonic clock when this process began.
 
-    The quickest of several pairs of readings counts: during a slower pair the process may have lost
-    its processor.
+    The quickest of several pairs of readings is used: during a slower pair the process may have
+    lost its processor.
     """
     readings = []
     for _ in range(_READINGS):
@@ -48,13 +48,16 @@ def at(monotonic_s: float) -> float:
 
 
 class Offset(NamedTuple):
-    """`offset_s` added to this process's time gives the launcher's, within `uncertainty_s`."""
+    """Difference of the launcher's clock and this process's clock, in seconds.
+
+    `offset_s` added to this process's time gives the launcher's time, within `uncertainty_s`.
+    """
 
     offset_s: float
     uncertainty_s: float
 
     def over(self, later: Offset | None) -> Offset:
-        """Return this offset with an uncertainty that holds until `later` was measured.
+        """Return this offset with an uncertainty that holds until the offset `later` was measured.
 
         Monotonic clocks of two hosts drift, and a clock that is slewed to the right time drifts by
         as much as it was wrong.

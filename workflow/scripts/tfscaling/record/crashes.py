@@ -1,8 +1,8 @@
-"""Why a program crashed, from an exception or the end of its output.
+"""Causes of crashes of programs, from an exception or the end of the output.
 
 A traceback names the line of user code. Communication libraries end the process when an operation
 fails in one of their threads: Python raises nothing, and faulthandler's dump, which has no reason,
-comes after their words.
+comes after their message.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ _WORDS_MAX = 500
 
 
 class Blame(NamedTuple):
-    """What failed: the exception's class, its words in one line, and where it was raised."""
+    """The exception of a crash: its class, its message in one line, and where it was raised."""
 
     name: str
     error: str
@@ -78,7 +78,7 @@ class Blame(NamedTuple):
 
 
 def last_traceback(lines: Sequence[str], folder: Path) -> Blame | None:
-    """Return the last traceback among the lines, or None.
+    """Return the exception of the last traceback in some lines; None without a traceback.
 
     Its place is the innermost frame in the user's files: files below `folder`, or else files that
     no package installed, except `observe.py`, which passes on what a data set raises. Paths are
@@ -102,15 +102,15 @@ def last_traceback(lines: Sequence[str], folder: Path) -> Blame | None:
     if not inner_first or not error:
         return None
     name = error.removeprefix(_FATAL).partition(":")[0].rpartition(".")[2]
-    place = _place(_of_user(inner_first, folder) or inner_first[0], folder)
+    place = _place(_find_user_frame(inner_first, folder) or inner_first[0], folder)
     return Blame(name.strip(), error[:_WORDS_MAX], place)
 
 
 def ending_traceback(lines: Sequence[str], folder: Path) -> Blame | None:
-    """Return the traceback with which the output ends; None if the program continued after it.
+    """Return the exception that ended the output; None if the program continued after it.
 
-    Python itself does not end with an error after exceptions in destructors, threads and functions
-    called at its exit: these are no end.
+    Exceptions in destructors, in threads, and in functions called at the program's exit do not end
+    it with an error.
     """
     plain = [_PREFIX.sub("", line).rstrip() for line in lines]
     while plain and not plain[-1]:
@@ -140,23 +140,23 @@ def find_user_line(error: BaseException, folder: Path) -> Blame | None:
     blocks = text.split(_BEGIN)  # of chained tracebacks, the last is the one raised
     for block in reversed(blocks[1:]):
         frames = list(filter(None, map(_FRAME.search, block.splitlines())))
-        if found := _of_user(list(reversed(frames)), folder):
+        if found := _find_user_frame(list(reversed(frames)), folder):
             name = type(error).__name__
-            words = _in_one_line(str(error)).removeprefix(f"{name}: ")
+            words = _strip_message(str(error)).removeprefix(f"{name}: ")
             return Blame(name, f"{name}: {words}".removesuffix(": "), _place(found, folder))
     return None
 
 
 def sentence(error: BaseException, folder: Path) -> str:
-    """Return the exception in one line, with the line of user code if it was raised there."""
+    """Return an exception in one line, with the line of user code if it was raised there."""
     blamed = find_user_line(error, folder)
     if blamed is None:
         return f"{type(error).__name__}: {error}"
     return f"{blamed.place}: {blamed.error}"
 
 
-def _in_one_line(message: str) -> str:
-    """Return an exception's own words, without the frames and arguments that libraries add."""
+def _strip_message(message: str) -> str:
+    """Return an exception's message in one line, without frames and arguments of libraries."""
     plain = _APPENDIX.split(_COLOUR.sub("", message).strip())[0]
     plain = plain.rpartition(_INFERRED)[2]
     if any(map(_FRAME.search, plain.splitlines())):
@@ -164,7 +164,7 @@ def _in_one_line(message: str) -> str:
     return " ".join(plain.split())[:_WORDS_MAX]
 
 
-def _of_user(inner_first: Sequence[re.Match[str]], folder: Path) -> re.Match[str] | None:
+def _find_user_frame(inner_first: Sequence[re.Match[str]], folder: Path) -> re.Match[str] | None:
     library = sysconfig.get_path("stdlib")
     own = [
         frame
@@ -180,7 +180,7 @@ def _of_user(inner_first: Sequence[re.Match[str]], folder: Path) -> re.Match[str
 
 
 def _is_observer(file: Path) -> bool:
-    """Whether it is `workflow/observe/observe.py` or a copy: what it passes on is not its fault."""
+    """Return whether a file is `observe.py` or a copy of it: it only passes exceptions on."""
     try:
         return file.name == _OBSERVER and _IN_OBSERVER in file.read_text(errors="replace")
     except OSError:
@@ -207,9 +207,11 @@ def has_lost_connection(lines: Iterable[str]) -> bool:
 
 
 def abort_reason(ended: str, lines: Sequence[str]) -> str:
-    """Return why a program or its child process aborted, by the end of its output; "" if unknown.
+    """Return why a program or its child process aborted, from the end of its output; "" if unknown.
 
-    `ended` is how the program itself ended.
+    Args:
+        ended: How the program itself ended.
+        lines: The last lines of its output.
     """
     if not is_abort(ended) and not any(sign in line for line in lines for sign in _SIGNS):
         return ""

@@ -1,4 +1,4 @@
-"""Energy and utilisation of a run from what its ranks used: each counter counts once."""
+"""Energy and utilisation of a run, summed over its ranks without counting a meter twice."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from tfscaling.study.geometry import Geometry
 
 
 def use_of_run(reports: Sequence[Rank], geometry: Geometry, cpus_per_task: int) -> Use:
-    """Sum up the energy of a run, and the shares of time that its GPUs and CPUs were busy.
+    """Return the energy of a run, and the shares of time that its GPUs and CPUs were busy.
 
-    Ranks of a node read the same counters of its processors, and may share GPUs: each counter
-    counts once. Unless all ranks report what they used, all values are unknown.
+    Ranks of a node read the same counters of its processors, and may share GPUs: each counter is
+    added once. Unless all ranks report what they used, all values are unknown.
     """
     uses = [report.use for report in reports if report.use is not None]
     if not uses or len(uses) < len(reports):
@@ -29,13 +29,13 @@ def use_of_run(reports: Sequence[Rank], geometry: Geometry, cpus_per_task: int) 
         for gpu in use.gpus:
             known = gpus.get(gpu.uuid, gpu)
             gpus[gpu.uuid] = max(known, gpu, key=lambda each: each.energy_j or 0.0)
-    energies_j = {"processors": _sum([node.processors_energy_j for node in nodes.values()])}
+    energies_j = {"processors": _sum_known([node.processors_energy_j for node in nodes.values()])}
     if geometry.gpus_per_task:
         of_workers = [
             use for report, use in zip(reports, uses, strict=True) if report.job == "worker"
         ]
         has_all = all(len(use.gpus) >= geometry.gpus_per_task for use in of_workers)
-        gpus_j = _sum([gpu.energy_j for gpu in gpus.values()]) if has_all else None
+        gpus_j = _sum_known([gpu.energy_j for gpu in gpus.values()]) if has_all else None
         # processors alone would be a small part of the energy
         energies_j = {"GPUs": gpus_j, **(energies_j if gpus_j is not None else {})}
     known_j = {name: energy_j for name, energy_j in energies_j.items() if energy_j is not None}
@@ -43,7 +43,7 @@ def use_of_run(reports: Sequence[Rank], geometry: Geometry, cpus_per_task: int) 
     if all(cpus_online.values()):  # processes as nodes share the CPUs of their machine
         cpus = min(cpus, sum(filter(None, cpus_online.values())))
     duration_s = max(use.duration_s for use in uses)
-    busy = _sum([gpu.busy_share for gpu in gpus.values()])
+    busy = _sum_known([gpu.busy_share for gpu in gpus.values()])
     return Use(
         energy_kwh=sum(known_j.values()) / JOULES_PER_KWH if known_j else None,
         energy_of=" and ".join(known_j),
@@ -55,7 +55,7 @@ def use_of_run(reports: Sequence[Rank], geometry: Geometry, cpus_per_task: int) 
     )
 
 
-def _sum(values: Sequence[float | None]) -> float | None:
-    """None if one is unknown, or there are none."""
+def _sum_known(values: Sequence[float | None]) -> float | None:
+    """Return the sum of values; None if one is unknown or there are none."""
     known = [value for value in values if value is not None]
     return sum(known) if known and len(known) == len(values) else None

@@ -1,7 +1,7 @@
-"""Time-stamped phases of ranks, one JSON object a line.
+"""Events of ranks with their times, one JSON object per line.
 
-Ranks post them to their launcher as they pass, which writes one file of all ranks; a rank without
-a connection writes a file. So a rank that dies leaves what it reached.
+Ranks send events to their launcher, which writes one file for all ranks; a rank without a
+connection writes a file itself. So events of a rank that dies are kept.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ OF_RANKS = "ranks.events.jsonl"
 
 
 class RankActivity(enum.Enum):
-    """What a running rank does, as far as its events show it."""
+    """The present activity of a running rank, as its events show it."""
 
     #: It imports, loads data or builds a model: that may wait, and may stop the heartbeats.
     LOADING = enum.auto()
@@ -39,7 +39,7 @@ class RankActivity(enum.Enum):
 
 
 class EventName(enum.StrEnum):
-    """The events of a rank, in the order in which the workflow's own trainer passes them.
+    """The events of a rank, in the order of the built-in trainer.
 
     Attributes:
         activity: What a rank of the trainer does after the event.
@@ -84,8 +84,8 @@ class EventName(enum.StrEnum):
     BEAT = "beat"
 
 
-class _Head(msgspec.Struct):
-    """The keys that any event has in a file."""
+class _EventKeys(msgspec.Struct):
+    """The keys that every event has in a file."""
 
     event: EventName
     time_s: float
@@ -93,7 +93,7 @@ class _Head(msgspec.Struct):
     host_time_s: float | None = None
 
 
-_HEAD_KEYS = frozenset(_Head.__struct_fields__)
+_HEAD_KEYS = frozenset(_EventKeys.__struct_fields__)
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,16 +109,16 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def line(self) -> str:
-        """Encode the event as a line of a file."""
+        """The event as a line of a file."""
         head = {"time_s": self.time_s, "host_time_s": self.host_time_s, "rank": self.rank}
         known = {key: value for key, value in head.items() if value is not None}
         return strict_json.dumps({**known, "event": self.name, **self.details}) + "\n"
 
 
 class EventLog:
-    """Posts a rank's events by `post`, or else appends them to its file; threads may share it.
+    """Sends a rank's events to the launcher, or else appends them to a file; thread-safe.
 
-    `post` returns False once it has lost the connection: the file then has all events.
+    `post` sends a line and returns False once the connection is lost: the file then has all events.
     """
 
     def __init__(self, path: Path, rank: int, post: Callable[[str], bool] | None = None) -> None:
@@ -154,14 +154,14 @@ class EventLog:
 
 
 def parse(line: bytes) -> Event | None:
-    """Return the event in a line; None if it has none, as a half-written last line.
+    """Return the event in a line; None if it has none, such as a half-written last line.
 
     Raises:
         NotFiniteError: A number is NaN or infinite.
     """
     try:
         content = strict_json.loads(line.decode())
-        head = msgspec.convert(content, _Head)
+        head = msgspec.convert(content, _EventKeys)
     except strict_json.NotFiniteError:
         raise
     except ValueError:
@@ -177,7 +177,7 @@ def parse(line: bytes) -> Event | None:
 
 
 def read(path: Path) -> list[Event]:
-    """Return all events of a file but heartbeats; lines without an event are left out.
+    """Return all events of a file except heartbeats; lines without an event are skipped.
 
     Raises:
         NotFiniteError: A number in it is NaN or infinite.
@@ -191,7 +191,7 @@ def read(path: Path) -> list[Event]:
 
 
 def read_by_rank(folder: Path) -> dict[int, list[Event]]:
-    """Return the events of each rank, by the launcher's clock, from an attempt's folder."""
+    """Return rank → its events with times of the launcher's clock, from an attempt's folder."""
     by_rank: dict[int, list[Event]] = {}
     for event in read(folder / OF_RANKS):
         by_rank.setdefault(event.rank, []).append(event)
@@ -203,7 +203,7 @@ def read_by_rank(folder: Path) -> dict[int, list[Event]]:
 
 
 def rank_of_file(path: Path) -> int:
-    """Return the rank that has written a file, from the file's name."""
+    """Return the rank that wrote a file, from the file's name."""
     return int(path.name.split(".")[0].removeprefix("rank-"))
 
 
@@ -224,9 +224,9 @@ def read_new(path: Path, offset: int) -> tuple[list[Event], int]:
 
 
 def on_launcher_clock(events: Iterable[Event]) -> list[Event]:
-    """Return a rank's events with times by the launcher's clock.
+    """Convert the times of a rank's events to the launcher's clock.
 
-    The offset is in the rank's first event. Without an offset, the host's clock counts.
+    The offset is in the rank's first event. Without an offset the times are not changed.
     """
     events = list(events)
     offset_s = next((e.details["offset_s"] for e in events if "offset_s" in e.details), 0.0)
@@ -241,10 +241,10 @@ def on_launcher_clock(events: Iterable[Event]) -> list[Event]:
 
 
 def first_times(events: Iterable[Event]) -> dict[str, float]:
-    """Return when each event occurred first, in seconds since the epoch."""
+    """Return event → time of its first occurrence, in seconds since the epoch."""
     return {event.name: event.time_s for event in reversed([*events])}
 
 
 def write(path: Path, events: Iterable[Event]) -> None:
-    """Write events as one file, or nothing."""
+    """Write events to a complete file or nothing."""
     atomic.write_text(path, "".join(event.line for event in events))

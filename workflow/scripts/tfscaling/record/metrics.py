@@ -1,4 +1,4 @@
-"""Metrics of a run: name, unit, direction and function of the record, and its recipe's quality."""
+"""Metrics of runs and configurations: name, unit, direction, and how to read them from a record."""
 
 from __future__ import annotations
 
@@ -22,13 +22,15 @@ from tfscaling.study.config_types import HELD_OUT, OF_CLASSIFIERS, Quality
 
 @dataclass(frozen=True)
 class Metric:
-    """A column: `direction` is the better one; `value` reads it from a run record.
+    """A metric, which is a column of the tables.
 
-    A metric without `value` needs other points, prices, the recipe's quality or a target and is
-    computed with the tables. Values of a metric with a `best` possible one are compared by how far
-    they are from it: an accuracy by its error, 1 - accuracy.
-
-    `ends` are the columns of its spread over the runs of a point, without the name of the metric.
+    Attributes:
+        direction: Whether higher or lower is better.
+        value: Reads it from a run record. Without it the metric needs other configurations, prices,
+            the recipe's quality or a target, and is computed with the tables.
+        best: Best possible value; values are then compared by their distance from it, such as 1 -
+            accuracy.
+        ends: Columns of its spread over a configuration's runs, without the name of the metric.
     """
 
     title: str
@@ -54,7 +56,7 @@ _INTERVAL = ("low", "high")
 
 
 def _time_with_queue_s(record: RunRecord) -> float | None:
-    """None without Slurm, or where it does not report the waiting time."""
+    """Return execution time and wait in the queue; None if Slurm does not report the wait."""
     phases = record.phases
     if phases.queue_time_s is None:
         return None
@@ -74,14 +76,14 @@ NAN = float("nan")
 
 
 def number(value: float | None) -> float:
-    """Return the value as a number of a row: NaN for None."""
+    """Return the value of a row's column of numbers: NaN for None."""
     return NAN if value is None else value
 
 
 class RunMetrics(msgspec.Struct):
-    """The metrics that a run has by itself, in the order of the tables; NaN where it has none.
+    """The metrics that are measured in a single run, in the order of the tables; NaN if missing.
 
-    `Phases` and `run_record.Metrics` describe the fields of theirs.
+    Fields of `Phases` and `run_record.Metrics` are described there.
     """
 
     execution_time_s: Above0 = NAN
@@ -133,7 +135,7 @@ class RunMetrics(msgspec.Struct):
 
 
 class PointMetrics(RunMetrics):
-    """The metrics of a point over its runs, including metrics that need other points or prices."""
+    """The metrics of a configuration over its runs, also ones that need other configurations."""
 
     quality: Annotated[float, Metric("quality", "", "as the recipe says", 4, ends=_RANGE)] = NAN
     """The metric by which runs of a recipe are compared (quality_metric, with its unit and
@@ -207,7 +209,7 @@ class PointMetrics(RunMetrics):
 
 
 def meanings() -> Mapping[str, str]:
-    """Every metric → what it is, for readers."""
+    """Return metric → its meaning, for readers."""
     return descriptions(PointMetrics, run_record.Metrics, run_record.Use, Phases)
 
 
@@ -239,7 +241,7 @@ def named(name: str) -> Metric:
 
 
 def quality_metric(quality: Quality) -> Metric:
-    """Return the metric that a recipe names as its quality; METRICS may give meaning and digits."""
+    """Return the metric of a recipe's quality; METRICS may have its meaning and digits."""
     known = METRICS.get(quality.metric)
     return Metric(
         known.title if known else quality.title,
@@ -257,27 +259,27 @@ _NO_MOMENTS = f"{_UNKNOWN}its record has no moments of epochs and checkpoints"
 
 
 class QualityFound(NamedTuple):
-    """The value, or None and the reason."""
+    """A value of quality; or None, and why it is missing."""
 
     value: float | None
     reason: str = ""
 
 
 def quality_of_epoch(epoch: Epoch, metric: str) -> float | None:
-    """Return the metric after an epoch; None if it was not measured then, or is not finite."""
+    """Return a metric after an epoch; None if it was not measured then or is not finite."""
     if metric in OF_CLASSIFIERS:
         value = getattr(epoch, metric)
         return None if value is UNSET else value
-    return _as_reported(epoch, metric)
+    return _reported_value(epoch, metric)
 
 
 def quality_of_run(record: RunRecord, quality: Quality) -> QualityFound:
-    """Return the quality after the last epoch; on held-out examples, after the last evaluation."""
+    """Return the quality of a run after its last epoch, or after its last evaluation."""
     metric, epochs = quality.metric, record.metrics.epochs
     is_of_record = metric in OF_CLASSIFIERS
     if is_of_record and (value := getattr(record.metrics, metric)) is not None:
         return QualityFound(value)
-    measured = [epoch for epoch in epochs if metric in _names(epoch)]
+    measured = [epoch for epoch in epochs if metric in _measured_names(epoch)]
     if measured and not is_of_record:
         last = measured[-1]
         if not quality.is_held_out and last is not epochs[-1]:
@@ -286,32 +288,38 @@ def quality_of_run(record: RunRecord, quality: Quality) -> QualityFound:
         if (value := quality_of_epoch(last, metric)) is not None:
             return QualityFound(value)
     if measured:
-        value = _as_reported(measured[-1], metric)
+        value = _reported_value(measured[-1], metric)
         if value is not None:  # an accuracy in percent: another warning has the way out
             return QualityFound(None, f"{metric} {value:g} is no fraction from 0 to 1")
         return QualityFound(None, f"{metric} is not finite")
-    known = dict.fromkeys(name for epoch in epochs for name in _names(epoch))
+    known = dict.fromkeys(name for epoch in epochs for name in _measured_names(epoch))
     only = f", only {', '.join(known)}" if known else ""
     return QualityFound(None, f"the run measured no {metric}{only}")
 
 
-def _as_reported(epoch: Epoch, metric: str) -> float | None:
-    """Return the value that a program reported by this name; None if it was not finite."""
+def _reported_value(epoch: Epoch, metric: str) -> float | None:
+    """Return the value that a program reported under a metric's name; None if it is not finite."""
     if metric.startswith(HELD_OUT):
         name = metric.removeprefix(HELD_OUT)
         return epoch.test_metrics.get(name, epoch.metrics.get(metric))
     return epoch.metrics.get(metric)
 
 
-def _names(epoch: Epoch) -> list[str]:
-    """Return the metrics that were measured after an epoch."""
+def _measured_names(epoch: Epoch) -> list[str]:
+    """Return the names of the metrics that were measured after an epoch."""
     of_classifiers = [n for n in OF_CLASSIFIERS if quality_of_epoch(epoch, n) is not None]
     own = [*epoch.metrics, *(HELD_OUT + name for name in epoch.test_metrics)]
     return list(dict.fromkeys([*of_classifiers, *own]))
 
 
 class Reached(NamedTuple):
-    """Whether a run reached a target, and after how many seconds; if that is not known, why."""
+    """Whether a run reached a target, and after how many seconds.
+
+    Attributes:
+        is_reached: Whether an epoch or evaluation reached it.
+        time_s: Seconds until then; None if unknown.
+        reason: Why the time is unknown.
+    """
 
     is_reached: bool
     time_s: float | None = None
@@ -319,11 +327,15 @@ class Reached(NamedTuple):
 
 
 def reached(record: RunRecord, quality: Quality, target: float) -> Reached:
-    """Whether an epoch or evaluation found the target, and when the first one that did ended.
+    """Return whether a run reached a target, and when the first epoch or evaluation that did ended.
 
-    The clock begins with execution_time_s, the trainer's first line, initialisation included, and
-    ends with the evaluation, as MLPerf's clock does. In a resumed run, the training before it
-    counts, too.
+    The time begins with execution_time_s, at the trainer's first line, initialisation included, and
+    ends with the evaluation, as in MLPerf. In a resumed run the training before is included.
+
+    Args:
+        record: The record of the run.
+        quality: The metric that has the target.
+        target: The value to reach.
     """
     sign = 1.0 if quality.better == "higher" else -1.0
 
@@ -336,16 +348,16 @@ def reached(record: RunRecord, quality: Quality, target: float) -> Reached:
             if each.epoch == epoch.epoch and quality.is_held_out and is_reached(found):
                 return Reached(True, each.ended_s, "" if each.ended_s is not None else _NO_TIMES)
         if is_reached(quality_of_epoch(epoch, quality.metric)):
-            return _reached_with(record, number)
+            return _target_at_epoch(record, number)
     return Reached(False)
 
 
-def _reached_with(record: RunRecord, number: int) -> Reached:
-    """Return the time up to the end of the epoch with this number (from 1).
+def _target_at_epoch(record: RunRecord, number: int) -> Reached:
+    """Return the result for a target that was reached with this epoch (from 1).
 
-    Where the record has no end of the epoch (epochs before a resumption), the later epochs are
-    subtracted from execution_time_s and the evaluations so far are added. What checkpoints took
-    after the epoch is then unknown, and the time with it.
+    If the record has no end of the epoch (epochs before a resumption), the later epochs are
+    subtracted from execution_time_s and the evaluations so far are added. The time is unknown if
+    checkpoints were written after the epoch.
     """
     epochs, resumed = record.metrics.epochs, record.resumed
     evaluations_s = [epoch.evaluation_time_s or 0.0 for epoch in epochs[:number]]

@@ -1,4 +1,4 @@
-"""Observers: readers of what a program left about its training, one for each way to observe.
+"""Readers of what a program reported about its training, one for each way to observe it.
 
 docs/programs.md has the ways and their formats.
 """
@@ -31,7 +31,7 @@ from tfscaling.record.rank_report import (
 
 
 class ObservationError(ValueError):
-    """A program's report cannot be read: the file, the line (from 1) and what is wrong."""
+    """A program's report cannot be read; the message has file, line (from 1) and problem."""
 
     def __init__(self, path: Path, message: object, line: int | None = None) -> None:
         place = str(path) if line is None else f"{path}, line {line}"
@@ -41,16 +41,22 @@ class ObservationError(ValueError):
 class Observer(NamedTuple):
     """A way to observe a program.
 
-    `reader` reads the report of one rank's program by the recipe's patterns; it raises
-    ObservationError, or ValueError for a report that is wrong as a whole. `source` is what the
-    report is: a file of events that every rank's program writes, or a copy of its output.
+    Attributes:
+        reader: Reads the report of one rank's program by the recipe's patterns; it raises
+            ObservationError, or ValueError for a report that is completely wrong.
+        source: The report: a file of events that every rank's program writes, or a copy of its
+            output.
     """
 
     reader: Callable[[Path, Mapping[str, str]], Observed]
     source: Literal["events", "output"]
 
     def read(self, path: Path, patterns: Mapping[str, str] | None = None) -> Observed:
-        """Read what one rank's program reported. Raises ObservationError."""
+        """Read what one rank's program reported.
+
+        Raises:
+            ObservationError: If the report cannot be read.
+        """
         try:
             return self.reader(path, patterns or {})
         except ObservationError:
@@ -97,7 +103,7 @@ _EVENTS = msgspec.json.Decoder(_Imported | _Steps | _Epoch | _Evaluation)
 
 
 def _read_events(path: Path, _: Mapping[str, str]) -> Observed:
-    """Read events. A half-written last line is left out: the program was killed."""
+    """Read a file of events. A half-written last line of a killed program is ignored."""
     try:
         content = path.read_bytes()
     except FileNotFoundError:
@@ -208,14 +214,14 @@ _REST_OF_WHOLE = re.compile(
 _BEFORE = re.compile(rf"\d\.?$|(?<![\w){_SIGNS}])[{_SIGNS}]$")
 
 
-class _Match(NamedTuple):
-    """A value, None if not finite, and its line from 1."""
+class _NumberFound(NamedTuple):
+    """A number in a log, None if it is not finite, and its line from 1."""
 
     line: int
     value: float | None
 
 
-class _Together(NamedTuple):
+class _ValuesOfEpoch(NamedTuple):
     """The values of an epoch or an evaluation, and the first line that has one of them."""
 
     line: int
@@ -223,16 +229,16 @@ class _Together(NamedTuple):
 
 
 def _read_output(path: Path, patterns: Mapping[str, str]) -> Observed:
-    """Search each line of a log for the pattern of each metric.
+    """Read a log by the pattern of each metric.
 
     Successive matches are the values of successive epochs. `test_loss` and the like are from
     evaluations on held-out examples; `steps` and `examples` are totals of the rank.
     """
     lines = path.read_text(errors="replace").splitlines()
-    found = {name: _matches(path, lines, name, pattern) for name, pattern in patterns.items()}
-    steps, examples = (_total(patterns, found, name) for name in ("steps", "examples"))
-    epochs = _successive({n: v for n, v in found.items() if held_out_name(n) is None})
-    evaluations = _successive({n: v for n, v in found.items() if held_out_name(n) is not None})
+    found = {name: _find_matches(path, lines, name, pattern) for name, pattern in patterns.items()}
+    steps, examples = (_pop_total(patterns, found, name) for name in ("steps", "examples"))
+    epochs = _values_by_epoch({n: v for n, v in found.items() if held_out_name(n) is None})
+    evaluations = _values_by_epoch({n: v for n, v in found.items() if held_out_name(n) is not None})
     # one evaluation after each epoch, or else after the epochs whose values are printed before it
     numbers = list(range(1, len(evaluations) + 1))
     if epochs and len(evaluations) != len(epochs):
@@ -261,10 +267,11 @@ def _read_output(path: Path, patterns: Mapping[str, str]) -> Observed:
     )
 
 
-def _matches(path: Path, lines: list[str], name: str, pattern: str) -> list[_Match]:
-    """Return the numbers that a pattern gives, in the order of the lines.
+def _find_matches(path: Path, lines: list[str], name: str, pattern: str) -> list[_NumberFound]:
+    """Return the numbers that a pattern finds, in the order of the lines.
 
-    Raises ValueError after _PATTERN_S seconds: nested repetitions can take for ever.
+    Raises:
+        ValueError: After _PATTERN_S seconds: nested repetitions can take for ever.
     """
     try:
         compiled = re.compile(pattern)
@@ -280,31 +287,37 @@ def _matches(path: Path, lines: list[str], name: str, pattern: str) -> list[_Mat
     before = signal.signal(signal.SIGALRM, stop)
     signal.setitimer(signal.ITIMER_REAL, _PATTERN_S)
     try:
-        return _found(path, lines, name, compiled)
+        return _search_lines(path, lines, name, compiled)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0.0)
         signal.signal(signal.SIGALRM, before)
 
 
-def _found(path: Path, lines: list[str], name: str, compiled: re.Pattern[str]) -> list[_Match]:
+def _search_lines(
+    path: Path, lines: list[str], name: str, compiled: re.Pattern[str]
+) -> list[_NumberFound]:
     pattern, found = compiled.pattern, []
     for number, line in enumerate(lines, 1):
         # a pattern of digits would not see that the value became NaN
         filled = _NOT_FINITE.sub(lambda lost: "0.0".ljust(len(lost[0]), "0"), line)
         for match in list(compiled.finditer(filled)) or compiled.finditer(line):
             try:
-                value = _value(line, match)
+                value = _number_in_group(line, match)
             except ValueError as error:
                 message = f"{name}: pattern {pattern!r} gives {error}"
                 raise ObservationError(path, message, number) from None
-            found.append(_Match(number, value if math.isfinite(value) else None))
+            found.append(_NumberFound(number, value if math.isfinite(value) else None))
     if not found:
         raise ValueError(f"{name}: pattern {pattern!r} never matched in {len(lines)} lines")
     return found
 
 
-def _value(line: str, match: re.Match[str]) -> float:
-    """Return the number in the group. Raises ValueError if it is none, or part of a longer one."""
+def _number_in_group(line: str, match: re.Match[str]) -> float:
+    """Return the number in a match's group.
+
+    Raises:
+        ValueError: If it is no number, or a part of a longer one.
+    """
     begin, end = match.span(1)
     if any(lost.start() < end and begin < lost.end() for lost in _NOT_FINITE.finditer(line)):
         return math.nan
@@ -319,8 +332,10 @@ def _value(line: str, match: re.Match[str]) -> float:
     return value
 
 
-def _total(patterns: Mapping[str, str], found: dict[str, list[_Match]], name: str) -> int | None:
-    """Remove a total from `found` and return its last value; None if no pattern gives it."""
+def _pop_total(
+    patterns: Mapping[str, str], found: dict[str, list[_NumberFound]], name: str
+) -> int | None:
+    """Remove a total from the matches and return its last value; None if no pattern gives it."""
     if name not in found:
         return None
     value = found.pop(name)[-1].value
@@ -329,10 +344,13 @@ def _total(patterns: Mapping[str, str], found: dict[str, list[_Match]], name: st
     return int(value)
 
 
-def _successive(found: Mapping[str, list[_Match]]) -> list[_Together]:
-    """Return the n-th values of all metrics together; a metric printed once belongs to the last.
+def _values_by_epoch(found: Mapping[str, list[_NumberFound]]) -> list[_ValuesOfEpoch]:
+    """Return the n-th values of all metrics together.
 
-    Raises ValueError if metrics match differently often otherwise.
+    A metric that occurs once belongs to the last epoch.
+
+    Raises:
+        ValueError: If the metrics otherwise have different numbers of matches.
     """
     longest = max(found.values(), key=len, default=[])
     count = len(longest)
@@ -349,16 +367,20 @@ def _successive(found: Mapping[str, list[_Match]]) -> list[_Together]:
         have = {name: v for name, v in found.items() if is_last or len(v) == count}
         of_n = {name: v[-1 if is_last else n] for name, v in have.items()}
         metrics = {name: match.value for name, match in of_n.items()}
-        together.append(_Together(min(match.line for match in of_n.values()), metrics))
+        together.append(_ValuesOfEpoch(min(match.line for match in of_n.values()), metrics))
     return together
 
 
 def explain_extra_epochs(
     way: str, patterns: Mapping[str, str], requested: int, counts: Mapping[str, int]
 ) -> str:
-    """Return why a program reported more epochs than requested, with what helps.
+    """Return why a program reported more epochs than requested, and what to do.
 
-    `counts` are the epochs by what reported them: the name of each pattern, or anything else.
+    Args:
+        way: The way to observe.
+        patterns: The recipe's patterns.
+        requested: Number of requested epochs.
+        counts: Name of a pattern, or another source → number of epochs that it reported.
     """
     name, count = max(counts.items(), key=lambda each: each[1])
     text = f"requested {requested} epochs, reported {count} or more"
@@ -372,7 +394,7 @@ def explain_extra_epochs(
 
 
 def epochs_so_far(way: str, path: Path, patterns: Mapping[str, str]) -> dict[str, int]:
-    """Return how many epochs a program that still runs has reported: by pattern, or `events`.
+    """Return how many epochs a running program has reported: by pattern, or by `events`.
 
     Empty before its first report.
     """
@@ -385,7 +407,7 @@ def epochs_so_far(way: str, path: Path, patterns: Mapping[str, str]) -> dict[str
     for name, pattern in patterns.items():
         if held_out_name(name) is None and name not in ("steps", "examples"):
             with contextlib.suppress(ValueError):  # it never matched, or gives no number
-                counts[name] = len(_matches(path, lines, name, pattern))
+                counts[name] = len(_find_matches(path, lines, name, pattern))
     return counts
 
 

@@ -1,7 +1,7 @@
-"""The phases of a run: one list, from which schema, metrics, tables and plots derive theirs.
+"""The phases of a run: one list, from which schema, metrics, tables and plots are derived.
 
 A phase begins where the one before it ends, when the last rank has passed the event; so the phases
-of the wall time follow one another without gap and sum to it.
+of the wall time follow one another without a gap and add up to it.
 """
 
 from __future__ import annotations
@@ -17,11 +17,15 @@ from tfscaling.record.rank_report import Amount, Part
 
 @dataclass(frozen=True)
 class Phase:
-    """A duration in seconds: `label` in legends, `digits` in tables.
+    """A phase of a run, which is a duration in seconds.
 
-    `event` of a rank ends the phase; None if no event of a rank does. `of_wall_time`: part of
-    the run's wall time. `of_execution_time`: part of the execution time. `of_all_runs`:
-    false if only users' programs, or runs that write checkpoints, have it.
+    Attributes:
+        label: Its name in legends.
+        digits: Decimals in tables.
+        event: The event of a rank that ends it; None if no event does.
+        of_wall_time: Whether it is part of the run's wall time.
+        of_execution_time: Whether it is part of the execution time.
+        of_all_runs: False if only programs, or runs that write checkpoints, have it.
     """
 
     label: str
@@ -35,7 +39,7 @@ class Phase:
 
     @property
     def title(self) -> str:
-        """Its name in headings: "launch time"."""
+        """Its name in headings: `launch time`."""
         return f"{self.label} time"
 
 
@@ -43,9 +47,9 @@ _work = functools.partial(Phase, of_execution_time=True)
 
 
 class Phases(Part, frozen=True, kw_only=True):
-    """Durations of a run in seconds, each over all ranks: to the last rank that ends the phase.
+    """Durations of a run's phases in seconds, each until the last rank ends the phase.
 
-    For user programs, phases that were not observed are null.
+    Phases of programs that were not observed are null.
     """
 
     queue_time_s: Annotated[Amount | None, Phase("queue", digits=1, of_wall_time=False)]
@@ -88,11 +92,11 @@ class Phases(Part, frozen=True, kw_only=True):
 
     @property
     def wall_time_s(self) -> float:
-        """From the start of the launcher to all but the record written."""
+        """Time from the launcher's start until all but the record is written, in seconds."""
         return sum(getattr(self, name) or 0.0 for name in WALL_PHASES)
 
     def unknown(self) -> list[str]:
-        """Return the phases of the workflow's own trainer that have no duration."""
+        """Return the phases of the built-in trainer that have no duration."""
         return [name for name in TRAINER_PHASES if getattr(self, name) is None]
 
 

@@ -1,9 +1,9 @@
-"""What the ranks of a run read: the prepared dataset, by the checksum of its arrays.
+"""The data that the ranks of a run read: the prepared dataset, identified by a checksum.
 
-`datasets.fetch` writes the checksum into the prepared file and into the JSON file next to it. Every
-rank reports the checksum of the file that it read. So a run whose ranks read other data than the
-launcher does not count, and runs of other data are distinguished wherever results are merged.
-A pipeline has a checksum as well, of its code and its files: see `pipeline_sha256`.
+`datasets.catalogue` writes the checksum into the prepared file and into the JSON file next to it.
+Every rank reports the checksum of the file that it read. So a run whose ranks read other data than
+the launcher does not count, and runs of other data are distinguished wherever results are merged. A
+pipeline has a checksum of its code and its files, see `pipeline_sha256`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SHA256 = "sha256"
 
 
 class Examples(msgspec.Struct, frozen=True, kw_only=True):
-    """How many examples the arrays of a prepared file have."""
+    """Numbers of examples in the arrays of a prepared file."""
 
     x_train: Positive
     y_train: Positive
@@ -34,7 +34,7 @@ class Examples(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DatasetFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """The JSON file next to a prepared file: what it holds, and where the data came from."""
+    """The JSON file next to a prepared file: its content, and the origin of the data."""
 
     dataset: str
     source: str
@@ -51,7 +51,11 @@ class PreparedDataError(RuntimeError):
 
 
 def describe(dataset_file: Path, recipe: Recipe) -> PreparedData:
-    """Return what a run of this recipe reads of the file. Raises PreparedDataError."""
+    """Return which data of a prepared file a run of this recipe reads.
+
+    Raises:
+        PreparedDataError: If the file or its description is missing or broken.
+    """
     found = facts(dataset_file)
     if found is None or not dataset_file.exists():
         raise PreparedDataError(
@@ -84,9 +88,9 @@ def facts(dataset_file: Path) -> DatasetFacts | None:
 
 
 def pipeline_sha256(function: str, folder: Path) -> str:
-    """Return SHA-256 of the code of the function, and of the names and sizes of its files.
+    """Return SHA-256 of a function's code, and of the names and sizes of its files.
 
-    Contents are not read: files may be large. The folder may be missing: then it has no files.
+    Contents are not read: files may be large. A missing folder has no files.
     """
     digest = hashlib.sha256()
     for name, checksum in sorted(user_code.of_names(function).checksums().items()):
@@ -97,12 +101,12 @@ def pipeline_sha256(function: str, folder: Path) -> str:
 
 
 def files_folder(dataset_file: Path) -> Path:
-    """Return the folder of the files that a pipeline's `prepare` has made."""
+    """Return the folder of the files that a pipeline's `prepare` has written."""
     return dataset_file.with_suffix(".files")
 
 
 def checksum_here(dataset_file: Path) -> str | None:
-    """Return the checksum of the data prepared here; for a pipeline, of its code and files now."""
+    """Return the checksum of the data prepared here; of a pipeline's code and files now."""
     found = facts(dataset_file)
     if found is None:
         return None
@@ -116,5 +120,5 @@ def checksum_here(dataset_file: Path) -> str | None:
 
 
 def folder_beside(runs_dir: Path) -> Path:
-    """Return the folder of the prepared datasets next to the folder of the runs."""
+    """Return the folder of the prepared datasets, which is next to the folder of the runs."""
     return runs_dir.with_name("datasets")

@@ -1,7 +1,7 @@
-"""What the ranks of a run report, each in a separate file.
+"""The reports of a run's ranks, each in a separate file.
 
-`Rank` is what any rank got; the classes below it add what its kind of work gave. Records keep the
-ranks without their raw measurements (`summary`), which are in separate files.
+`Rank` has the resources that any rank got; its subclasses add the results of their kind of work.
+Records have the ranks without their raw measurements (`summary`), which are in separate files.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ PROGRAM_PACKAGES = (*PACKAGES, "tf_keras", "torch", "jax", "jaxlib")
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A part of a record: no other keys than these."""
+    """Base of parts of a record: other keys are an error."""
 
 
 class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """A rank's host; facts that the system does not give are None, never guessed."""
+    """Facts about a rank's host; None if the system does not report one."""
 
     machine: str | None
     """The same for all hosts on one kernel."""
@@ -64,7 +64,7 @@ COMPARED = (
 
 
 class RankClock(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How far the clock of a rank is off, as far as that is known."""
+    """Offset of a rank's clock from the launcher's clock, as far as it is known."""
 
     offset_s: float | UnsetType = UNSET
     """Added to the rank's time it gives the launcher's."""
@@ -73,7 +73,7 @@ class RankClock(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class GpuUse(Part, frozen=True, kw_only=True):
-    """What a GPU used while a rank worked; None is unknown."""
+    """Energy and utilisation of a GPU while a rank worked; None is unknown."""
 
     uuid: str
     energy_j: Amount | None = None
@@ -85,7 +85,7 @@ class GpuUse(Part, frozen=True, kw_only=True):
 
 
 class ResourceUse(Part, frozen=True, kw_only=True):
-    """What a rank used from the start of its work to the end."""
+    """Resources that a rank used from the start of its work to the end."""
 
     duration_s: Amount
     gpus: tuple[GpuUse, ...] = ()
@@ -104,7 +104,10 @@ class ResourceUse(Part, frozen=True, kw_only=True):
 
 
 class Rank(msgspec.Struct, frozen=True, kw_only=True):
-    """What a rank got. A server or worker of a coordinator reports no more."""
+    """The resources that a rank got: host, devices, packages.
+
+    Parameter servers, and workers of a coordinator, report nothing else.
+    """
 
     rank: FromZero
     job: str
@@ -178,7 +181,7 @@ class TrainedRank(Rank, frozen=True, kw_only=True):
 
 
 class Epoch(Part, frozen=True, kw_only=True, omit_defaults=True):
-    """One epoch of a training; held-out values only where the model was evaluated after it."""
+    """One epoch of a training; held-out values only if the model was evaluated after it."""
 
     epoch: Positive
     loss: float | None
@@ -222,7 +225,7 @@ class Execution(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ResumePoint(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a training was when a rank resumed it."""
+    """The position at which a rank resumed a training."""
 
     epoch: Positive
     step: FromZero
@@ -236,7 +239,7 @@ class ResumePoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Stopped(msgspec.Struct, frozen=True, kw_only=True):
-    """How a training was ended by `stop_after_steps`."""
+    """The end of a training by `stop_after_steps`."""
 
     steps_per_epoch: Positive
     """Steps in an epoch of the complete training."""
@@ -269,7 +272,7 @@ class ServerReport(Rank, frozen=True, kw_only=True, tag="server", tag_field="kin
 
 
 class Totals(msgspec.Struct, frozen=True, kw_only=True):
-    """What a rank had done at `time_s`, since its start."""
+    """Totals of a rank from its start until `time_s`."""
 
     time_s: float
     steps: int
@@ -305,14 +308,14 @@ class ObservedEvaluation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def span_s(self) -> tuple[float, float] | None:
-        """Begin and end; None if one is unknown."""
+        """Begin and end in seconds since the epoch; None if one is unknown."""
         if self.begin_s is None or self.time_s is None:
             return None
         return self.begin_s, self.time_s
 
 
 class Observed(msgspec.Struct, frozen=True, kw_only=True):
-    """What a rank's program reported of its training; None or nothing where it did not.
+    """What a rank's program reported about its training; None or empty if it did not.
 
     Times are seconds since the epoch by the clock of the rank's host; counts are totals since the
     program's start.
@@ -351,13 +354,16 @@ _HELD_OUT = ("test_", "val_", "validation_", "eval_")
 
 
 def held_out_name(metric: str) -> str | None:
-    """Return `accuracy` for `val_accuracy`; None if the metric is not of held-out examples."""
+    """Return the metric's name without `val_`: `accuracy` for `val_accuracy`.
+
+    None if the metric is not of held-out examples.
+    """
     prefix = next((prefix for prefix in _HELD_OUT if metric.startswith(prefix)), None)
     return None if prefix is None else metric.removeprefix(prefix)
 
 
 class ProgramRank(Rank, frozen=True, kw_only=True):
-    """A rank on which a user's program ran; it ended with exit status 0."""
+    """A rank whose program ended with exit status 0."""
 
     program: tuple[str, ...]
     """Its words, with all values."""
@@ -366,13 +372,13 @@ class ProgramRank(Rank, frozen=True, kw_only=True):
 
 
 class ProgramReport(ProgramRank, frozen=True, kw_only=True, tag="program", tag_field="kind"):
-    """The report of such a rank, with what was observed of the program; None: nothing."""
+    """The report of a rank that ran a program, with what was observed; None: nothing."""
 
     observed: Observed | None = None
 
     @property
     def seen(self) -> Observed:
-        """What was observed, also if it is nothing."""
+        """What was observed; an empty report if nothing was."""
         return self.observed or Observed()
 
 
@@ -381,5 +387,5 @@ RankReport = TrainingReport | ServerReport | ProgramReport
 
 
 def summary(whole: msgspec.Struct, kind: type[_S]) -> _S:
-    """Copy the fields of `kind` from `whole`, which must have them."""
+    """Return an object of type `kind` with its fields copied from `whole`, which must have them."""
     return kind(**{name: getattr(whole, name) for name in kind.__struct_fields__})

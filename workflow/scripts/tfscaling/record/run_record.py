@@ -1,6 +1,6 @@
-"""Run records: their types, read and checked, written at once.
+"""Run records: their types, and how they are read, checked and written.
 
-The types are the one source of `workflow/schemas/run_record.schema.yaml`.
+The types are the source of `workflow/schemas/run_record.schema.yaml`.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ _PARTS_OF_RANK = ("host_facts", "use")
 
 
 class RecordError(InputError):
-    """A file is no record of this version."""
+    """The file is no record of this version."""
 
 
 class RunAxes(Point, frozen=True, kw_only=True):
-    """The run's place in the grid."""
+    """The axes of a run: its configuration and its repeat."""
 
     repeat: Positive
 
     @property
     def axes(self) -> dict[str, str | int]:
-        """Axis → value, in the order of the result folders; the last is the repeat."""
+        """Axis → value, in the order of the result folders; the last one is the repeat."""
         return {**super().axes, "repeat": self.repeat}
 
     @property
@@ -63,7 +63,7 @@ class RunAxes(Point, frozen=True, kw_only=True):
 
 
 class Derived(Part, frozen=True, kw_only=True):
-    """What follows from axes and parameters."""
+    """Values derived from axes and parameters."""
 
     tasks: Positive
     gpus_per_task: FromZero
@@ -97,7 +97,7 @@ class Use(Part, frozen=True, kw_only=True):
 
 
 class Computation(Part, frozen=True, kw_only=True):
-    """A step's computation and the rest of it, and the slowest rank."""
+    """Time of a step's computation and of the rest of a step, and the slowest rank."""
 
     compute_time_s: float | None
     """Median time of forward and backward pass alone, of the median rank (of an even number, the
@@ -123,7 +123,7 @@ class HeldOut(Part, frozen=True, kw_only=True):
 
 
 class Metrics(Computation, frozen=True, kw_only=True):
-    """What the run measured besides its phases."""
+    """Measurements of the run besides its phases."""
 
     loss: float | None
     """Mean over the last epoch's examples while they are trained - the total loss with the model's
@@ -159,7 +159,7 @@ UserCode = dict[str, str]
 
 
 class PreparedData(Part, frozen=True, kw_only=True):
-    """What the ranks read."""
+    """The data that the ranks read."""
 
     # the name of a file: a foreign record must not lead to another folder
     name: Annotated[str, Meta(pattern="^[^/]+$")]
@@ -209,7 +209,7 @@ class SlurmJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Environment(msgspec.Struct, frozen=True, kw_only=True):
-    """On which host, when and from which code and data the run was made."""
+    """Host, time, code and data of the run."""
 
     launcher_host: str
     git_commit: str | None
@@ -232,8 +232,8 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
 class Validity(Part, frozen=True, kw_only=True):
     """Whether the run counts.
 
-    Records are written only for runs that passed every check, and for diverged runs that passed
-    all others.
+    Records are written only for runs that passed every check, and for diverged runs that passed all
+    others.
     """
 
     valid: bool
@@ -254,7 +254,7 @@ class Validity(Part, frozen=True, kw_only=True):
 
 
 class StepBlock(Part, frozen=True, kw_only=True):
-    """Consecutive steps and how long they took together, with the wait for input."""
+    """Consecutive steps: their number, their total time, and the wait for input."""
 
     steps: Positive
     """Their number."""
@@ -263,7 +263,7 @@ class StepBlock(Part, frozen=True, kw_only=True):
 
 
 class EarlierAttempt(Part, frozen=True, kw_only=True):
-    """An attempt that was interrupted, and with which the training had begun."""
+    """An interrupted attempt whose training the run continued."""
 
     attempt: Positive
     duration_s: float | None
@@ -293,7 +293,7 @@ class Resumed(Part, frozen=True, kw_only=True):
 
     @property
     def sentence(self) -> str:
-        """It in words, for the tables."""
+        """The resumption in words, for tables."""
         numbers = ", ".join(str(each.attempt) for each in self.attempts)
         place = f" of epoch {self.epoch}, step {self.step}" if self.epoch is not None else ""
         known = self.steps_repeated is not None
@@ -303,10 +303,10 @@ class Resumed(Part, frozen=True, kw_only=True):
 
 
 class ShortRun(Part, frozen=True, kw_only=True):
-    """What a run did that `stop_after_steps` ended, and what the whole training has.
+    """Steps of a run that ended early, and steps of the complete training.
 
     Phases and metrics of the record are measured values of the short run; the tables project the
-    whole training from them.
+    complete training from them.
     """
 
     steps: Positive
@@ -332,7 +332,7 @@ class ShortRun(Part, frozen=True, kw_only=True):
 class RunRecord(Part, frozen=True, kw_only=True):
     """run.json of one training run: how it was made, what it measured, whether it counts.
 
-    A run whose loss is not finite diverged: it has a record, but counts in no median.
+    A run whose loss is not finite diverged: it has a record, but is in no median.
     """
 
     schema_version: Literal[3]
@@ -386,12 +386,12 @@ class RunRecord(Part, frozen=True, kw_only=True):
 
     @property
     def is_of_program(self) -> bool:
-        """Whether a user's program trained, not the workflow's own trainer."""
+        """Whether a program trained, not the built-in trainer."""
         return bool(self.parameters.get("program"))
 
     @property
     def is_valid(self) -> bool:
-        """Whether the run counts; else it diverged."""
+        """Whether the run counts; otherwise it diverged."""
         return self.validity.valid
 
 
@@ -420,12 +420,12 @@ class DoesNotFit(Part, frozen=True, kw_only=True):
     def of(
         cls, spec: RunSpec, attempt: int, reason: str, environment: Environment, **memory: Any
     ) -> DoesNotFit:
-        """Make the record of a run that ran out of memory.
+        """Return the record of a run that ran out of memory.
 
         Args:
             spec: What was run.
             attempt: Number of the attempt.
-            reason: Which rank ran out of memory, and in which words.
+            reason: Which rank ran out of memory, with its message.
             environment: Host, job and code of the run.
             **memory: The other keys: peaks of memory, the limit and the wall time.
         """
@@ -441,16 +441,21 @@ class DoesNotFit(Part, frozen=True, kw_only=True):
 
 
 def write_json(path: Path, content: object) -> None:
-    """Write a complete file or nothing: readers never see half of it.
+    """Write content as JSON to a complete file or nothing.
 
-    Raises strict_json.NotFiniteError if a number is NaN or infinite: that is no JSON.
+    Raises:
+        strict_json.NotFiniteError: If a number is NaN or infinite.
     """
     text = msgspec.json.format(strict_json.encode(content), indent=1).decode()
     atomic.write_text(path, text + "\n")
 
 
 def write(path: Path, record: RunRecord) -> None:
-    """Write a record with abbreviated ranks (`RunRecord.ranks`). Raises as `write_json`."""
+    """Write a record; its ranks are abbreviated, see `RunRecord.ranks`.
+
+    Raises:
+        strict_json.NotFiniteError: If a number is NaN or infinite.
+    """
     plain = msgspec.json.decode(strict_json.encode(record))
     first, *_ = ranks = plain["ranks"]
     plain["ranks"] = [first, *(_abbreviated(*both) for both in itertools.pairwise(ranks))]
@@ -468,7 +473,7 @@ def _abbreviated(before: dict[str, Any], rank: dict[str, Any]) -> dict[str, Any]
 
 
 def completed(ranks: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield the ranks of a record's file, each with the keys that `write` left out."""
+    """Yield the ranks of a record's file with the keys that `write` omitted."""
     before: dict[str, Any] = {}
     for rank in ranks:
         if "cluster_hash" in rank:
@@ -480,13 +485,21 @@ def completed(ranks: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 
 def read(path: Path) -> RunRecord | None:
-    """Read the record of a run that ended; None if there is none. Raises RecordError."""
+    """Read the record of a run that ended with a training; None without one.
+
+    Raises:
+        RecordError: If it cannot be read.
+    """
     found = outcome(path)
     return found if isinstance(found, RunRecord) else None
 
 
 def outcome(path: Path) -> RunRecord | DoesNotFit | None:
-    """Read the file that the run left as its record; None without a file. Raises RecordError."""
+    """Read the record of a run, also of one that ran out of memory; None without a file.
+
+    Raises:
+        RecordError: If it cannot be read.
+    """
     try:
         return decoded(path, RunRecord, SCHEMA_VERSION)
     except RecordError:
@@ -502,9 +515,10 @@ def node_hours(record: RunRecord | DoesNotFit) -> float:
 
 
 def decoded(path: Path, kind: type[_T], version: int = 0) -> _T | None:
-    """Read a file as this kind of record; None if the file does not exist.
+    """Read a file as a type of record; None if the file does not exist.
 
-    Raises RecordError with the file, the key and the problem.
+    Raises:
+        RecordError: With the file, the key and the problem.
     """
     try:
         content = path.read_bytes()
@@ -516,26 +530,36 @@ def decoded(path: Path, kind: type[_T], version: int = 0) -> _T | None:
 
 
 def parse(content: bytes, where: object, kind: type[_T], version: int = 0) -> _T:
-    """Decode the content of a file, which errors call `where`. Raises RecordError."""
+    """Decode the content of a record's file.
+
+    Args:
+        content: The content.
+        where: Name of the file for messages.
+        kind: Type of the record.
+        version: Schema version that it must have; 0 for any.
+
+    Raises:
+        RecordError: With the key and the problem.
+    """
     try:
         try:
             return msgspec.json.decode(content, type=kind)
         except msgspec.ValidationError:
-            return msgspec.convert(_with_complete_ranks(content), kind)
+            return msgspec.convert(_decode_complete(content), kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise RecordError(f"{where}: {_problem(content, version, error)}") from error
+        raise RecordError(f"{where}: {_decode_problem(content, version, error)}") from error
 
 
-def _with_complete_ranks(content: bytes) -> Any:
-    """Decode a record and restore the keys that `write` left out of its ranks."""
+def _decode_complete(content: bytes) -> Any:
+    """Decode a record and restore the keys that `write` omitted from its ranks."""
     plain = msgspec.json.decode(content)
     with contextlib.suppress(AttributeError, KeyError, TypeError):  # no record
         plain["ranks"] = [*completed(plain["ranks"])]
     return plain
 
 
-def _problem(content: bytes, version: int, error: Exception) -> str:
-    """`key: what is wrong`, from the message of msgspec; or that it is no JSON, or of a version."""
+def _decode_problem(content: bytes, version: int, error: Exception) -> str:
+    """Return `key: what is wrong`, or that the content is no JSON or has another version."""
     try:
         plain = strict_json.loads(content.decode())
     except strict_json.NotFiniteError as not_finite:
@@ -551,11 +575,11 @@ def _problem(content: bytes, version: int, error: Exception) -> str:
             f"schema_version {found}, where {version} is read: made by {age} version of this "
             "workflow; run it again, or tabulate it with that version (docs/reference-record.md)"
         )
-    return _place(error)
+    return _msgspec_problem(error)
 
 
-def _place(error: Exception) -> str:
-    """Return `key: what is wrong`, from the message of msgspec."""
+def _msgspec_problem(error: Exception) -> str:
+    """Return `key: what is wrong` from a message of msgspec."""
     text, _, place = str(error).partition(" - at `$")
     place = place.rstrip("`").removeprefix(".")
     if named := re.fullmatch(r"Object (missing required|contains unknown) field `(.+)`", text):
@@ -565,9 +589,13 @@ def _place(error: Exception) -> str:
 
 
 def checked(record: _R, where: str) -> _R:
-    """Return the record, if `read` would take it. Raises RecordError with the key."""
+    """Return the record if its file could be read again.
+
+    Raises:
+        RecordError: If not, with the key.
+    """
     try:
         msgspec.json.decode(msgspec.json.encode(record), type=type(record))
     except msgspec.ValidationError as error:
-        raise RecordError(f"{where}: {_place(error)}") from error
+        raise RecordError(f"{where}: {_msgspec_problem(error)}") from error
     return record

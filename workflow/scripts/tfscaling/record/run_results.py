@@ -1,7 +1,7 @@
-"""The record of a run from what its ranks left: their events and their reports.
+"""The record of a run, built from the events and reports of its ranks.
 
-The ranks ran the workflow's own trainer or a user program. Of a program, start and end are always
-known; the rest is what was observed. Observed times are by the clock of the rank's host and are
+The ranks ran the built-in trainer or a program. For a program, start and end are always known;
+other values only if they were observed. Observed times are by the clock of the rank's host and are
 converted to the launcher's clock here.
 """
 
@@ -90,7 +90,7 @@ def program_reports(reports: Sequence[RankReport]) -> list[ProgramReport]:
 
 
 def first_observed(reports: Sequence[RankReport]) -> Observed:
-    """Return what the first rank with steps or epochs reported; an empty report if no rank did."""
+    """Return what the first rank with steps or epochs reported; an empty report without one."""
     seen = (report.seen for report in program_reports(reports) if report.seen.has_training)
     return next(seen, Observed())
 
@@ -102,9 +102,9 @@ def measured_phases(
     end_s: float,
     slurm_job: SlurmJob | None,
 ) -> Phases:
-    """Measure the phases of a run by the events of all ranks, on the launcher's clock.
+    """Compute the phases of a run from the events of all ranks, on the launcher's clock.
 
-    Phases of a program that nobody observed are None, and are part of `program_time_s`.
+    Phases of a program that were not observed are None, and are part of `program_time_s`.
     Evaluations between epochs belong to `evaluation_time_s` and not to the training. Clocks that
     were wrong give impossible durations: see `impossible`.
 
@@ -112,10 +112,10 @@ def measured_phases(
         rank_events: Events of each rank.
         reports: Reports of the same ranks.
         launch_s: When the launcher began.
-        end_s: When all but the record was checked and written.
+        end_s: When everything but the record was checked and written.
         slurm_job: Slurm's facts about the job; None without Slurm.
     """
-    passed = [_passed(*pair) for pair in zip(rank_events, reports, strict=True)]
+    passed = [_event_times(*pair) for pair in zip(rank_events, reports, strict=True)]
     last = {name: max(p[name] for p in passed if name in p) for rank in passed for name in rank}
     durations: dict[str, Any] = {}
     begin_s: float | None = launch_s
@@ -126,7 +126,7 @@ def measured_phases(
         begin_s = passed_s
     first_line_s = min(p[EventName.START] for p in passed)
     if program_reports(reports):
-        durations |= _of_program(durations, rank_events, reports, last)
+        durations |= _program_phases(durations, rank_events, reports, last)
         durations["teardown_time_s"] = end_s - last[EventName.PROGRAM_ENDED]
         durations["execution_time_s"] = last[EventName.PROGRAM_ENDED] - first_line_s
         durations["execution_time_s"] -= durations["evaluation_time_s"] or 0.0
@@ -136,7 +136,7 @@ def measured_phases(
         between_s = sum(evaluated_s[epoch] - trained_s[epoch] for epoch in evaluated_s)
         durations["train_time_s"] -= between_s
         durations["evaluation_time_s"] += between_s
-        every = [event.details for event in _named(rank_events, EventName.CHECKPOINTED)]
+        every = [event.details for event in _events_named(rank_events, EventName.CHECKPOINTED)]
         if every:
             read_s, written_s = (max(e[key] for e in every) for key in ("read_s", "written_s"))
             durations["first_step_time_s"] -= read_s
@@ -147,8 +147,8 @@ def measured_phases(
     return Phases(queue_time_s=job.queue_time_s, boot_time_s=job.boot_time_s, **durations)
 
 
-def _passed(events: Sequence[Event], report: RankReport) -> dict[str, float]:
-    """Return when a rank passed each event, on the launcher's clock; for a program, as observed."""
+def _event_times(events: Sequence[Event], report: RankReport) -> dict[str, float]:
+    """Return event → when a rank passed it, on the launcher's clock; for a program as observed."""
     passed = first_times(events)
     if not isinstance(report, ProgramReport):
         return passed
@@ -159,29 +159,31 @@ def _passed(events: Sequence[Event], report: RankReport) -> dict[str, float]:
     return {
         EventName.START: passed[EventName.PROGRAM_STARTED],
         EventName.PROGRAM_ENDED: passed[EventName.PROGRAM_ENDED],
-        **{name: at_s + _shift_s(events) for name, at_s in observed if at_s is not None},
+        **{name: at_s + _clock_shift_s(events) for name, at_s in observed if at_s is not None},
     }
 
 
-def _shift_s(events: Sequence[Event]) -> float:
-    """Return what is added to a program's times, which are by its host's clock."""
+def _clock_shift_s(events: Sequence[Event]) -> float:
+    """Return the seconds to add to a program's times, which are by its host's clock."""
     started = next(event for event in events if event.name is EventName.PROGRAM_STARTED)
     return 0.0 if started.host_time_s is None else started.time_s - started.host_time_s
 
 
-def _first_shift_s(rank_events: Sequence[Sequence[Event]], reports: Sequence[RankReport]) -> float:
+def _first_clock_shift_s(
+    rank_events: Sequence[Sequence[Event]], reports: Sequence[RankReport]
+) -> float:
     pairs = zip(rank_events, program_reports(reports), strict=True)
-    return next((_shift_s(events) for events, r in pairs if r.seen.has_training), 0.0)
+    return next((_clock_shift_s(events) for events, r in pairs if r.seen.has_training), 0.0)
 
 
-def _of_program(
+def _program_phases(
     durations: dict[str, Any],
     rank_events: Sequence[Sequence[Event]],
     reports: Sequence[RankReport],
     last: dict[str, float],
 ) -> dict[str, float | None]:
     """Return training, evaluations and the rest of a program as far as they were observed."""
-    shift_s = _first_shift_s(rank_events, reports)
+    shift_s = _first_clock_shift_s(rank_events, reports)
     spans_s = first_observed(reports).evaluation_spans_s
     train_time_s = durations["train_time_s"]
     if train_time_s is not None:
@@ -204,18 +206,18 @@ def _of_program(
 def add_end_times(
     measured: Metrics, rank_events: Sequence[Sequence[Event]], reports: Sequence[RankReport]
 ) -> Metrics:
-    """Add to the metrics when epochs and evaluations ended.
+    """Return the metrics with the times at which epochs and evaluations ended.
 
     Times are seconds since the first line of the first rank, or the start of its program, on the
     launcher's clock.
     """
     pairs = zip(rank_events, reports, strict=True)
-    begin_s = min(_passed(*pair)[EventName.START] for pair in pairs)
+    begin_s = min(_event_times(*pair)[EventName.START] for pair in pairs)
     trained_s, evaluated_s = (_last_by_epoch(rank_events, e) for e in _OF_EPOCHS)
     ends_s = trained_s | _last_by_epoch(rank_events, EventName.EVALUATED) | evaluated_s
     within: list[HeldOut] = []
     if program_reports(reports):
-        seen, shift_s = first_observed(reports), _first_shift_s(rank_events, reports)
+        seen, shift_s = first_observed(reports), _first_clock_shift_s(rank_events, reports)
         evaluated = {each.epoch: each for each in seen.evaluations}
         observed: list[ObservedEpoch | ObservedEvaluation] = [*seen.epochs, *evaluated.values()]
         times_s = {each.epoch: each.time_s for each in observed}
@@ -234,9 +236,9 @@ def on_one_clock(
 ) -> tuple[list[Sequence[Event]], list[RankReport]]:
     """Return events and reports of the ranks that determine the times of the run.
 
-    A rank without an answer from the launcher's clock has the times of its host, which may be
-    seconds off and give impossible durations: it is left out. If it is the first rank, which runs
-    next to the launcher and reports the training, no rank is left out.
+    A rank without an offset to the launcher's clock has the times of its host, which may be seconds
+    off and give impossible durations: it is left out. If it is the first rank, which runs next to
+    the launcher and reports the training, no rank is left out.
     """
     pairs = list(zip(rank_events, reports, strict=True))
     known = [pair for pair in pairs if pair[1].clock.offset_s is not UNSET]
@@ -246,13 +248,13 @@ def on_one_clock(
     return list(events), list(of_ranks)
 
 
-def _named(rank_events: Sequence[Sequence[Event]], name: EventName) -> list[Event]:
+def _events_named(rank_events: Sequence[Sequence[Event]], name: EventName) -> list[Event]:
     return [event for events in rank_events for event in events if event.name is name]
 
 
 def _last_by_epoch(rank_events: Sequence[Sequence[Event]], name: EventName) -> dict[int, float]:
-    """Return, for each epoch, when the last rank passed its event with this name."""
-    passed = [event for event in _named(rank_events, name) if "epoch" in event.details]
+    """Return epoch → when the last rank passed its event with this name."""
+    passed = [event for event in _events_named(rank_events, name) if "epoch" in event.details]
     passed.sort(key=lambda event: event.time_s)
     return {event.details["epoch"]: event.time_s for event in passed}
 
@@ -260,7 +262,7 @@ def _last_by_epoch(rank_events: Sequence[Sequence[Event]], name: EventName) -> d
 def missing_phases(
     rank_events: Sequence[Sequence[Event]], reports: Sequence[RankReport]
 ) -> list[str]:
-    """Name the ranks whose events do not have all their phases; arguments in the order of ranks."""
+    """Return messages about ranks whose events lack some phases."""
     found = []
     for events, report in zip(rank_events, reports, strict=True):
         passed = first_times(events)
@@ -274,7 +276,7 @@ def impossible(
     rank_events: Sequence[Sequence[Event]],
     reports: Sequence[RankReport],
 ) -> list[str]:
-    """Name durations that cannot be: a clock was wrong, or files are from different runs."""
+    """Return messages about impossible durations, from a wrong clock or files of other runs."""
     wrong = [
         f"{name} is {value:.6f} s"
         for name in (*phases.WALL_PHASES, "execution_time_s")
@@ -299,7 +301,7 @@ def impossible(
 
 
 def waits(reports: Sequence[RankReport]) -> list[float]:
-    """Return, for each execution, the longest wait of a rank for its pipeline, in seconds a step.
+    """Return for each execution the longest wait of a rank for its pipeline, in seconds per step.
 
     Ranks begin a step together, when the all-reduce of the step before has ended: so this is what
     input adds to the step.
@@ -312,7 +314,7 @@ def computation(reports: Sequence[RankReport], fed_step_time_s: float | None) ->
     """Split a step into computation and the rest, and find the slowest rank.
 
     Args:
-        reports: Reports of all ranks, with their own steps of computation alone.
+        reports: Reports of all ranks, with separately measured steps of computation alone.
         fed_step_time_s: Seconds of a step without the wait for input; None if unknown.
     """
     medians = {
@@ -337,10 +339,14 @@ def computation(reports: Sequence[RankReport], fed_step_time_s: float | None) ->
 
 
 def metrics(reports: Sequence[RankReport], train_time_s: float | None = None) -> Metrics:
-    """Compute the metrics of a run: the chief's, and computation, examples and rates of all ranks.
+    """Compute the metrics of a run: from the chief, and for computation and rates from all ranks.
 
     The chief is rank 0, or the first rank whose program was observed. Rates are totals divided by
     total time.
+
+    Args:
+        reports: Reports of all ranks.
+        train_time_s: Time of the training in seconds; None if unknown.
     """
     if program_reports(reports):
         return _program_metrics(reports)
@@ -373,7 +379,7 @@ def metrics(reports: Sequence[RankReport], train_time_s: float | None = None) ->
 
 def _program_metrics(reports: Sequence[RankReport]) -> Metrics:
     seen = first_observed(reports)
-    epochs = tuple(_epochs(seen))
+    epochs = tuple(_program_epochs(seen))
     final = epochs[-1] if epochs else Epoch(epoch=1, loss=None, accuracy=None, duration_s=None)
     last = seen.evaluations[-1] if seen.evaluations else None
     held_out = last.metrics if last else {}
@@ -389,7 +395,7 @@ def _program_metrics(reports: Sequence[RankReport]) -> Metrics:
         accuracy=_fraction(final.accuracy),
         test_loss=held_out.get("loss"),
         test_accuracy=_fraction(_accuracy(held_out)),
-        step_time_s=_step_time_s(seen),
+        step_time_s=_median_step_time_s(seen),
         input_wait_s=max(waits_s, default=None),
         throughput_examples_per_s=_examples_per_s(reports),
         flops_per_example=next(filter(None, flops), None),
@@ -400,11 +406,11 @@ def _program_metrics(reports: Sequence[RankReport]) -> Metrics:
 
 
 def program_examples(reports: Sequence[RankReport]) -> int | None:
-    """Return examples that the programs of all ranks together report; None if none reports any."""
+    """Return the examples that the programs of all ranks together report; None without any."""
     return sum(report.seen.examples or 0 for report in program_reports(reports)) or None
 
 
-def _epochs(seen: Observed) -> Iterator[Epoch]:
+def _program_epochs(seen: Observed) -> Iterator[Epoch]:
     """Yield the epochs with the evaluation after each; a program may report evaluations only."""
     evaluated = {each.epoch: each for each in seen.evaluations if each.epoch > 0}
     # an epoch that did not end, because its evaluation ended the training, is known by that
@@ -446,7 +452,7 @@ def _fraction(value: float | None) -> float | None:
     return value if value is not None and 0.0 <= value <= 1.0 else None
 
 
-def _step_time_s(seen: Observed) -> float | None:
+def _median_step_time_s(seen: Observed) -> float | None:
     """Return the median time of a step over the windows, without evaluations in between."""
     per_step = [
         (later.time_s - before.time_s) / (later.steps - before.steps)
@@ -460,7 +466,7 @@ def _step_time_s(seen: Observed) -> float | None:
 
 
 def _examples_per_s(reports: Sequence[RankReport]) -> float | None:
-    """Examples of all ranks after their first step over the time of the chief's further steps."""
+    """Return the examples of all ranks per second, after the chief's first step."""
     total, chief = 0, first_observed(reports)
     for report in program_reports(reports):
         windows = report.seen.windows
@@ -477,9 +483,9 @@ def _examples_per_s(reports: Sequence[RankReport]) -> float | None:
 
 
 def counted(data: PreparedData, reports: Sequence[RankReport]) -> PreparedData:
-    """Return the data with the numbers of examples that are missing filled in.
+    """Return the data with missing numbers of examples filled in from the ranks' reports.
 
-    They are from the report of the first rank that trained, and None if it has none.
+    They are from the first rank that trained; None without one.
     """
     chief = trained(reports)[0]
     return replace(
@@ -498,9 +504,9 @@ def build(
     checks: Sequence[str],
     divergence: str,
 ) -> RunRecord:
-    """Make the record of a run from the reports of its ranks.
+    """Build the record of a run from the reports of its ranks.
 
-    Whether the run resumed from a checkpoint is added by the caller.
+    The caller adds whether the run resumed from a checkpoint.
 
     Args:
         spec: What was run.
@@ -549,7 +555,7 @@ def build(
 
 
 def steps_per_epoch(reports: Sequence[RankReport]) -> int | None:
-    """Return the steps of the first epoch; None for a program whose epochs differ."""
+    """Return the number of steps of an epoch; None for a program whose epochs differ."""
     if program_reports(reports):
         seen = first_observed(reports)
         if not seen.steps or not seen.epochs or seen.steps % len(seen.epochs):
@@ -581,7 +587,7 @@ def warnings(spec: RunSpec, reports: Sequence[RankReport]) -> tuple[str, ...]:
 
 
 def spanning_sockets(reports: Sequence[RankReport]) -> str | None:
-    """Return a warning of ranks on several sockets whose CPUs would fit into one; else None."""
+    """Return a warning if ranks run on several sockets but would fit into one; else None."""
     found = [
         f"rank {report.rank} (CPUs {report.cpu_list})"
         for report in reports

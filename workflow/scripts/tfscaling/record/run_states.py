@@ -2,7 +2,7 @@
 
 Parameters are part of a run's folder: changed ones are another run. A run is stale if its record
 was made by other user code or from other data than planned now; it is in no median. A change of
-user code reruns nothing by itself.
+user code alone reruns nothing.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class RunState(enum.StrEnum):
 
 
 def words(status: str) -> str:
-    """Write the status of runs for a sentence."""
+    """Return a status in words for a sentence."""
     return "not fitting in memory" if status == RunState.DOES_NOT_FIT else status
 
 
@@ -66,8 +66,8 @@ class FoundRecord(NamedTuple):
 def find_record(spec: RunSpec, folder: Path, replaces: int = 0) -> FoundRecord | None:
     """Return the record that counts for a planned run, or None.
 
-    It is the record in the run's folder, else the newest one that an attempt has kept; one by the
-    present user code precedes others.
+    It is the record in the run's folder, else the newest one that an attempt has kept. A record by
+    the present user code is preferred.
 
     Args:
         spec: The planned run.
@@ -80,7 +80,7 @@ def find_record(spec: RunSpec, folder: Path, replaces: int = 0) -> FoundRecord |
     """
     file, problem, candidates = folder / run_record.RECORD, None, []
     try:
-        record = _record_of(spec, file)
+        record = _read_record_of(spec, file)
         if record is not None and record.attempt > replaces:
             candidates.append(FoundRecord(file, record))
             if not other_code(spec, record):
@@ -94,8 +94,12 @@ def find_record(spec: RunSpec, folder: Path, replaces: int = 0) -> FoundRecord |
     return next(current, candidates[0] if candidates else None)
 
 
-def _record_of(spec: RunSpec, file: Path) -> RunRecord | DoesNotFit | None:
-    """Return the record in a file. Raises RecordError, also if it is of another run."""
+def _read_record_of(spec: RunSpec, file: Path) -> RunRecord | DoesNotFit | None:
+    """Read the record in a file.
+
+    Raises:
+        RecordError: If it cannot be read, or is of another run.
+    """
     record = run_record.outcome(file)
     if record is not None and record.parameters_hash != spec.parameters_hash:
         raise RecordError(
@@ -111,7 +115,7 @@ def _kept_records(spec: RunSpec, folder: Path, replaces: int) -> list[FoundRecor
     for number in reversed(attempts.numbers(folder)):
         file = attempts.path(folder, number) / attempts.RECORD
         try:
-            record = _record_of(spec, file) if number > replaces else None
+            record = _read_record_of(spec, file) if number > replaces else None
         except RecordError:
             continue
         if record is not None:
@@ -140,9 +144,9 @@ def nearest_change(spec: RunSpec, runs_dir: Path) -> str:
 
 
 def other_code(spec: RunSpec, record: RunRecord | DoesNotFit) -> str:
-    """Return which user files have changed since the record was made, or an empty text.
+    """Return which user files have changed since the record was made; "" if none has.
 
-    Records without checksums, made before there were any, are not compared.
+    Records without checksums are not compared.
     """
     environment = record.environment
     prepared_by = environment.dataset.user_code if environment.dataset else {}
@@ -169,7 +173,7 @@ def stale(found: Mapping[str, FoundRecord], specs: Iterable[RunSpec], datasets: 
     """Return the folders of the runs whose record was made by other code or from other data.
 
     Args:
-        found: The records of runs, by the runs' folders.
+        found: Folder of a run → its record.
         specs: The planned runs.
         datasets: The folder of the prepared datasets.
     """
@@ -182,10 +186,14 @@ def stale(found: Mapping[str, FoundRecord], specs: Iterable[RunSpec], datasets: 
 
 
 def other_data(used: Sequence[PreparedData | None], datasets_dir: Path) -> list[str]:
-    """For the data of each run (None: no record) why it differs from the planned data, or "".
+    """Return for each run why it read other data than planned; "" if it did not.
 
-    The planned data of a dataset is prepared in `datasets_dir`; if it is missing, the data of most
-    runs counts.
+    The planned data of a dataset is in `datasets_dir`; if it is missing there, it is the data that
+    most runs read.
+
+    Args:
+        used: The data that each run read; None without a record.
+        datasets_dir: The folder of the prepared datasets.
     """
     reasons = {}
     for name in dict.fromkeys(data.name for data in used if data):

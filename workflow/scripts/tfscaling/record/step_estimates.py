@@ -1,11 +1,12 @@
-"""Estimates from the steps of a run: the whole training of a short run.
+"""Projection of the complete training from the steps of a short run.
 
-A short run has `stop_after_steps`, or fewer epochs than `question.whole_training`. The whole
-training takes what the short run took, the remaining steps at the mean of those after the first
-execution, and the remaining turns of epochs and evaluations. Where the steps change along the short
-run (a warm-up, a cache that fills), those after the change are projected, and the effect of the
-change on the mean is an error of the time. Where they still change after it, nothing is projected.
-One run shows this by many steps. A few epochs show it by all runs of a configuration together.
+A short run has `stop_after_steps`, or fewer epochs than `question.whole_training`. The complete
+training takes the time of the short run, the remaining steps at the mean of the steady ones after
+the first execution, and the remaining turns of epochs and evaluations. If the steps change along
+the short run (a warm-up, a cache that fills), only steps after the change are projected, and the
+effect of the change on the mean is an error of the time. If they still change after it, nothing is
+projected. One run shows this by many steps; a few epochs show it by all runs of a configuration
+together.
 """
 
 from __future__ import annotations
@@ -41,8 +42,11 @@ ENOUGH_S, ENOUGH_ERROR = 30.0, 0.01
 class Trend(NamedTuple):
     """How the time of a step changed along the steady steps of a short run.
 
-    `change` is by what fraction the steps before block `place` are slower than those from it on, 0
-    where scatter explains it; `is_over`: those from it on do not change any more.
+    Attributes:
+        change: Fraction by which steps before block `place` are slower than later ones; 0 if
+            scatter explains it.
+        place: Index of the first block after the change.
+        is_over: Whether the blocks from `place` on change no more.
     """
 
     change: float
@@ -58,7 +62,7 @@ class Trend(NamedTuple):
 
 
 class Projected(NamedTuple):
-    """The durations of the whole training, projected from a short run.
+    """The durations of the complete training, projected from a short run.
 
     `error_s` is the standard error of its time by the scatter of the steps within this run, and by
     their `trend`.
@@ -70,7 +74,7 @@ class Projected(NamedTuple):
 
 
 def short_run(spec: RunSpec, reports: Sequence[TrainingReport]) -> ShortRun | None:
-    """Describe a short run as part of a complete training; None for complete and diverged runs."""
+    """Return a short run's part of the complete training; None for complete and diverged runs."""
     if not reports or (stopped := reports[0].stopped) is None:
         return None
     chief, epochs = reports[0], spec.recipe.epochs
@@ -94,7 +98,7 @@ def short_run(spec: RunSpec, reports: Sequence[TrainingReport]) -> ShortRun | No
 
 
 def blocks(executions: Sequence[Execution]) -> tuple[StepBlock, ...]:
-    """Put the executions in order into at most BLOCKS_MAX blocks with about as many steps each."""
+    """Join executions in order to at most BLOCKS_MAX blocks with about as many steps each."""
     number = min(BLOCKS_MAX, len(executions))
     ends = [len(executions) * place // number for place in range(number + 1)]
     parts = [executions[a:b] for a, b in itertools.pairwise(ends)]
@@ -108,10 +112,10 @@ def blocks(executions: Sequence[Execution]) -> tuple[StepBlock, ...]:
 
 
 def as_short_run(record: RunRecord, epochs: int) -> RunRecord:
-    """Return a complete run's record as part of a training with this many `epochs`.
+    """Return a complete run's record as the beginning of a training with this many epochs.
 
-    Its steady steps are the steps after the first epoch. The record stays unchanged if an end of an
-    epoch, or the steps and examples, are unknown.
+    Its steady steps are the steps after the first epoch. The record is returned unchanged if an end
+    of an epoch, or the steps and examples, are unknown.
     """
     done, per_epoch = record.metrics.epochs, record.derived.steps_per_epoch
     ends_s = [epoch.ended_s for epoch in done if epoch.ended_s is not None]
@@ -189,28 +193,29 @@ def estimate_step_after_change(
         blocks are used.
     """
     values = [block.duration_s / block.steps for block in steady]
-    change, place = _change(values)
+    change, place = _find_change(values)
     later = values[place:]
-    is_over = not change or (len(later) > _BLOCKS_MIN and not _change(later)[0])
+    is_over = not change or (len(later) > _BLOCKS_MIN and not _find_change(later)[0])
     if steady_from > place:
         place, later = steady_from, values[steady_from:]
         change = statistics.fmean(values[:place]) / statistics.fmean(later) - 1
         is_over = is_over and len(later) > 1
-    step_s = _step_s(steady[place:])
+    step_s = _seconds_per_step(steady[place:])
     scatter_s = statistics.stdev(later) / math.sqrt(len(later)) if len(later) > 1 else 0.0
-    error_s = math.hypot(scatter_s, _step_s(steady) - step_s)
+    error_s = math.hypot(scatter_s, _seconds_per_step(steady) - step_s)
     return step_s, error_s, Trend(change, place, is_over)
 
 
-def _step_s(blocks: Sequence[StepBlock]) -> float:
+def _seconds_per_step(blocks: Sequence[StepBlock]) -> float:
     return sum(block.duration_s for block in blocks) / sum(block.steps for block in blocks)
 
 
-def _change(values: Sequence[float]) -> tuple[float, int]:
-    """Return by what fraction values are larger before a place than after it, and the place.
+def _find_change(values: Sequence[float]) -> tuple[float, int]:
+    """Return the fraction by which values before a place are larger than values after it.
 
-    The place is where this is surest. Without a change beyond scatter, which is estimated from
-    successive values, the result is (0, 0).
+    Returns:
+        The fraction and the place where it is most certain; (0, 0) without a change beyond scatter,
+        which is estimated from successive values.
     """
     count = len(values)
     if count < 2 * _BLOCKS_MIN:

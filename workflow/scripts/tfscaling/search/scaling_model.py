@@ -1,4 +1,4 @@
-"""A Gaussian process for the logarithm of a time or cost over nodes, fitted to runs.
+"""A Gaussian process over nodes for the logarithm of a run's time or cost.
 
 The logarithm of a run is the sum of these parts, each normally distributed:
 
@@ -6,10 +6,10 @@ The logarithm of a run is the sum of these parts, each normally distributed:
   configurations that differ in their nodes alone
 - a step from one node to several, where the network begins
 - a smooth curve, of all lines and of each line
-- a deviation of the configuration, which its neighbours do not show
+- a deviation of the configuration from its neighbours
 - an effect of the round, which all its runs share
 - of a short run: the error of the projection, which all short runs of its configuration share
-- the run's own scatter
+- the run's scatter
 
 The sizes of the curves, deviations and effects of rounds are not fitted. They are averaged over
 SIZES by marginal likelihood.
@@ -27,7 +27,7 @@ import scipy
 
 Array = np.ndarray
 
-#: Standard deviations of a configuration's deviation, the curves, the lines' slopes, the rounds.
+#: Standard deviations to average over: of deviations, curves, lines' slopes and rounds.
 SIZES = np.array(
     [
         (own, curve, slope, round_)
@@ -36,9 +36,9 @@ SIZES = np.array(
         for round_ in (0.01, 0.06)
     ]
 )
-#: Sizes with a smaller weight are left out.
+#: Sizes with a smaller weight are ignored.
 WEIGHT_MIN = 0.02
-#: Octaves of nodes over which a curve bends.
+#: Length scale of the curves, in octaves of nodes.
 BEND = 1.5
 #: Standard deviations of levels and of steps from one node to several; the slope of all lines.
 LEVEL, LINE_LEVEL, STEP, LINE_STEP = 3.0, 1.2, 1.0, 0.7
@@ -46,9 +46,9 @@ SLOPE, SLOPE_SPREAD = -0.7, 0.4
 
 #: Before there are repeats, runs are taken to scatter by SCATTER, with the weight of this many.
 SCATTER, SCATTER_FREEDOM = 0.06, 2.0
-#: Weight of the pooled variance next to a configuration's own, in degrees of freedom.
+#: Weight of the pooled variance next to a configuration's variance, in degrees of freedom.
 POOLED_FREEDOM = 4.0
-#: A run beyond this many pooled standard deviations from its configuration's median is odd.
+#: A run is an outlier beyond this many pooled standard deviations from its configuration's median.
 FAR = 3.0
 #: One odd run in this many, off by this factor or more, is disturbed and hardly counts. All other
 #: odd runs are a second mode: the configuration has the larger of the two variances.
@@ -58,8 +58,11 @@ DISTURBED_ONE_IN, DISTURBED_FACTOR = 6, 2.0
 class Runs(NamedTuple):
     """Runs as arrays of shape (runs,).
 
-    They hold the number of the configuration, the round from 0, the logarithm of the value, and
-    whether the value is projected from a short run.
+    Attributes:
+        owners: Number of the configuration.
+        rounds: Round, from 0.
+        logs: Logarithm of the value.
+        is_short: Whether the value is projected from a short run.
     """
 
     owners: Array
@@ -70,12 +73,18 @@ class Runs(NamedTuple):
 
 @dataclass(frozen=True)
 class Fit:
-    """The estimates of each configuration: (configurations,), in logarithms.
+    """Estimates of all configurations in logarithms: arrays of shape (configurations,).
 
-    `misses` is by how much the model's own errors exceed its intervals, at least 1.
-    `left_out` and `left_out_sd` are the prediction of a configuration by the runs of the others,
-    `errors` how many such deviations its runs are off; NaN for one without runs. `scatter` is the
-    pooled variance of runs with its `freedom`. `effects` are the rounds' effects.
+    Attributes:
+        mean: Estimated logarithm of the value.
+        variance: Variance of the estimate.
+        misses: Factor, at least 1, by which the model's errors exceed its intervals.
+        left_out: Prediction of a configuration by the runs of the others.
+        left_out_sd: Standard deviation of this prediction.
+        errors: Distance of its runs from the prediction, in standard deviations; NaN without runs.
+        scatter: Pooled variance of runs.
+        freedom: Degrees of freedom of the pooled variance.
+        effects: Effects of the rounds.
     """
 
     mean: Array
@@ -104,9 +113,12 @@ class Fit:
 
 
 class ScalingModel:
-    """The model of some configurations with these numbers of nodes, on these lines.
+    """The model of configurations with these numbers of nodes, on these lines.
 
-    Values are times or, with `is_cost`, costs: times on all nodes.
+    Args:
+        nodes: Number of nodes of each configuration.
+        lines: Line of each configuration.
+        is_cost: Whether values are costs, which are times on all nodes; else times.
     """
 
     def __init__(self, nodes: Array, lines: Sequence[str], is_cost: bool) -> None:
@@ -129,9 +141,12 @@ class ScalingModel:
         self._mean = SLOPE * logs + offset
 
     def fit(self, runs: Runs, effects: Array, projection: Array) -> Fit:
-        """Fit all runs; `effects` of the rounds as far as they were known before: (rounds,).
+        """Fit all runs.
 
-        `projection` are standard deviations of the projections' errors: (configurations,).
+        Args:
+            runs: The runs.
+            effects: Effects of the rounds from the last analysis, (rounds,).
+            projection: Standard deviation of the projection's error, (configurations,).
         """
         owners, rounds, logs, is_short = runs
         known = np.zeros(rounds.max() + 1)
@@ -145,23 +160,23 @@ class ScalingModel:
         error = projection[owners] * is_short
         between += error[:, None] * error * (owners[:, None] == owners)
         root = np.linalg.cholesky(between + np.diag(variance))
-        white = np.array([_solved(each, rest) for each in root])
+        white = np.array([_solve_triangular(each, rest) for each in root])
         likelihood = -(white**2).sum(axis=1) / 2
         likelihood -= np.log(np.diagonal(root, axis1=1, axis2=2)).sum(axis=1)
         weights = np.exp(likelihood - likelihood.max())
         kept = np.flatnonzero(weights > WEIGHT_MIN * weights.sum())
         weights = weights[kept] / weights[kept].sum()
         prior = self._prior[kept]
-        explained = np.array([_solved(root[n], self._prior[n][owners]).T for n in kept])
+        explained = np.array([_solve_triangular(root[n], self._prior[n][owners]).T for n in kept])
         means = (explained @ white[kept][:, :, None])[..., 0] + self._mean + level
         mean = weights @ means
         variances = np.diagonal(prior, axis1=1, axis2=2) - (explained**2).sum(axis=2)
         top = kept[int(weights.argmax())]
-        inverse = _solved(root[top], np.eye(len(logs)))
+        inverse = _solve_triangular(root[top], np.eye(len(logs)))
         precision = inverse.T @ inverse
         pulls = precision @ rest
         sums = np.bincount(rounds, weights=pulls, minlength=len(known))
-        left_out, left_out_sd, errors = _left_out(owners, logs, precision, pulls, len(mean))
+        left_out, left_out_sd, errors = _predict_left_out(owners, logs, precision, pulls, len(mean))
         squares = np.minimum(errors[np.unique(owners)] ** 2, 25.0)
         misses = math.sqrt((squares.sum() + 4) / (len(squares) + 4))
         return Fit(
@@ -181,15 +196,19 @@ class ScalingModel:
         )
 
 
-def _solved(root: Array, values: Array) -> Array:
+def _solve_triangular(root: Array, values: Array) -> Array:
     """Return values times the inverse of a lower triangular matrix."""
     return np.asarray(scipy.linalg.solve_triangular(root, values, lower=True, check_finite=False))
 
 
-def _left_out(owners: Array, logs: Array, precision: Array, pulls: Array, count: int) -> Array:
-    """Predictions of each configuration by the others, their standard deviations, and errors.
+def _predict_left_out(
+    owners: Array, logs: Array, precision: Array, pulls: Array, count: int
+) -> Array:
+    """Predict each configuration by the runs of the others.
 
-    Shape (3, configurations); NaN for a configuration without runs.
+    Returns:
+        Predictions, their standard deviations, and errors in these, (3, configurations); NaN for a
+        configuration without runs.
     """
     found = np.full((3, count), np.nan)
     for owner in np.unique(owners):
@@ -202,13 +221,13 @@ def _left_out(owners: Array, logs: Array, precision: Array, pulls: Array, count:
 
 
 def scatter(owners: Array, logs: Array) -> tuple[Array, float, float]:
-    """Return (variance of each run, pooled variance, its degrees of freedom)."""
+    """Return the variance of each run, the pooled variance, and its degrees of freedom."""
     groups = [np.flatnonzero(owners == owner) for owner in np.unique(owners)]
     groups = [own for own in groups if len(own) > 1]
     if not groups:
         return np.full(len(logs), SCATTER**2), SCATTER**2, SCATTER_FREEDOM
     own_freedom = np.array([len(own) - 1 for own in groups])
-    pooled = _usual_variance(np.array([logs[own].var(ddof=1) for own in groups]), own_freedom)
+    pooled = _median_variance(np.array([logs[own].var(ddof=1) for own in groups]), own_freedom)
     freedom = SCATTER_FREEDOM + float(own_freedom.sum())
     disturbed: Array = np.zeros(len(logs))
     own_variance: list[tuple[float, bool]] = []
@@ -236,8 +255,8 @@ def scatter(owners: Array, logs: Array) -> tuple[Array, float, float]:
     return variance + disturbed, pooled, freedom
 
 
-def _usual_variance(variances: Array, freedoms: Array) -> float:
-    """Return the median of variances with these degrees of freedom, with SCATTER before them."""
+def _median_variance(variances: Array, freedoms: Array) -> float:
+    """Return the median of variances with these degrees of freedom; SCATTER is included."""
     order = np.argsort(variances * freedoms / (freedoms - 2 / 3 + 0.1))
     reached = np.cumsum(freedoms[order])
     middle = order[np.searchsorted(reached, reached[-1] / 2)]

@@ -17,7 +17,7 @@ import numpy as np
 from tfscaling.search.scaling_model import SCATTER, Array, Fit, ScalingModel
 from tfscaling.search.search_types import PROJECTION_ERROR, Allowed, Candidate, Reason, Run, Trial
 from tfscaling.study.config_types import Limit, Search
-from tfscaling.tables.comparison import OF_ALL_RUNS
+from tfscaling.tables.comparison import ALL_RUNS_METRICS
 
 #: Values projected from the short runs of a candidate have a common error. Its standard deviation
 #: is no less than PROJECTION, with the weight of this many trials next to the actual ones.
@@ -75,7 +75,7 @@ class SearchProblem:
 
     @property
     def has_target(self) -> bool:
-        return self.goal in OF_ALL_RUNS
+        return self.goal in ALL_RUNS_METRICS
 
     @property
     def may_miss(self) -> bool:

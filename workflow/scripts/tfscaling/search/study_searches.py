@@ -1,8 +1,8 @@
-"""The searches of a study: candidates from the table of runs, what these show, expected runs.
+"""The searches of a study: candidates from the table of runs, decisions, expected runs.
 
 The expected number of runs is the mean of simulated searches: candidates without runs get times
-from random scaling curves, the others their own median; all runs scatter by SCATTER. A candidate
-without runs keeps the limits.
+from random scaling curves, the others their median; all runs scatter by SCATTER. A candidate
+without runs is assumed to keep the limits.
 """
 
 from __future__ import annotations
@@ -32,24 +32,29 @@ from tfscaling.study.config_types import LINE_AXES, SHORT_RUNS_MAX
 from tfscaling.study.manifest import Manifest, PlannedSearch
 from tfscaling.study.run_spec import Point
 from tfscaling.tables import row_values, table_files
-from tfscaling.tables.comparison import OF_ALL_RUNS, is_same_work
+from tfscaling.tables.comparison import ALL_RUNS_METRICS, is_same_work
 from tfscaling.tables.row_types import RunRow
-from tfscaling.tables.row_values import is_known, line_of
+from tfscaling.tables.row_values import axes_without_nodes, is_known
 
-#: Causes of failures that do not depend on the configuration: the next run replaces such a run.
-_INFRASTRUCTURE: frozenset[Kind] = frozenset(
+#: Kinds of failures that do not depend on the configuration: the next run replaces such a run.
+_INFRASTRUCTURE_KINDS: frozenset[Kind] = frozenset(
     {"launch_failed", "launcher_failed", "missing_gpus", "node_failed", "preempted", "requeued"}
 )
-#: Most runs of a configuration that are replaced; with more it does not run.
+#: Maximum number of runs of a configuration that are replaced; after more it counts as failed.
 _REPLACED_MAX = 2
 
 
 @dataclass(frozen=True)
 class StudySearch:
-    """The state of a search.
+    """A search of a study, with its runs and its decision.
 
-    `points` are the candidates' configurations by name, `all_points` also of their short runs. The
-    runs of `other_work` trained fewer examples than others, so they are no candidates.
+    Attributes:
+        planned: The search in the manifest.
+        points: Name of a candidate → its configuration.
+        all_points: `points`, and names of short runs → their configurations.
+        other_work: Configurations that are no candidates because they trained fewer examples.
+        candidates: The candidates with their runs.
+        decision: What the runs show.
     """
 
     planned: PlannedSearch
@@ -60,22 +65,29 @@ class StudySearch:
     decision: Decision
 
     def wanted(self) -> Iterator[tuple[Point, int]]:
-        """Return (point, repeat) of the runs that the next analysis lacks, block by block."""
+        """Yield (configuration, repeat) of each run that the next analysis needs.
+
+        Runs are in the order of blocks.
+        """
         for block, name in lacking(self.decision, self.candidates):
             yield self.all_points[name], block + 1
 
     @property
     def made(self) -> dict[Point, int]:
-        """Point → runs that were made."""
+        """Configuration → number of its finished runs."""
         each = [*self.candidates, *(own.short for own in self.candidates if own.short)]
         return {self.all_points[own.name]: own.number for own in each}
 
     def may_be_wanted(self, point: Point) -> bool:
-        """Return whether a later analysis may need further runs of the point."""
+        """Return whether a later analysis may need further runs of the configuration."""
         return any(self.all_points[name] == point for name in self.decision.open)
 
     def most_runs(self, costs: Mapping[Point, float]) -> dict[Point, int]:
-        """Return point → runs, if all further rounds run the points with the highest `costs`."""
+        """Return configuration → number of runs, if all further rounds run the most expensive ones.
+
+        Args:
+            costs: Configuration → cost of a run.
+        """
         found, points = self.made, self.all_points
         wanted = self.decision.wanted
         found |= {points[name]: max(found[points[name]], n) for name, n in wanted.items()}
@@ -89,12 +101,13 @@ class StudySearch:
 
 
 def of_study(planned: Manifest, runs: pd.DataFrame) -> list[StudySearch]:
-    """Make the searches of a manifest from its table of runs."""
-    rows = row_values.by_point(table_files.typed(RunRow, runs) if planned.searches else ())
-    return [_search(each, rows) for each in planned.searches]
+    """Return the searches of a manifest, with the decisions that the table of runs gives."""
+    rows = row_values.group_by_point(table_files.to_rows(RunRow, runs) if planned.searches else ())
+    return [_make_search(each, rows) for each in planned.searches]
 
 
-def _search(planned: PlannedSearch, by_point: Mapping[Point, Sequence[RunRow]]) -> StudySearch:
+def _make_search(planned: PlannedSearch, by_point: Mapping[Point, Sequence[RunRow]]) -> StudySearch:
+    """Return one search with its decision."""
     short_of = {each.point: each.short for each in planned.points if each.short}
     rows = {point: by_point.get(point, ()) for point in planned.with_shorts}
     trained: dict[Point, float] = {}
@@ -113,16 +126,17 @@ def _search(planned: PlannedSearch, by_point: Mapping[Point, Sequence[RunRow]]) 
     ]
     points = {each.point.path: each.point for each in planned.points if each.point not in other}
     shorts = {short.path: short for point, short in short_of.items() if point not in other}
-    candidates = tuple(_candidate(point, rows, planned, short_of) for point in points.values())
+    candidates = tuple(_make_candidate(point, rows, planned, short_of) for point in points.values())
     asked = planned.search, planned.goal, planned.limits, planned.indifference
     decision = decide(candidates, *asked)
     return StudySearch(planned, points, points | shorts, tuple(other), candidates, decision)
 
 
 def work_of(examples: Iterable[float]) -> float:
-    """Return the most frequent number of trained examples among points; 0 without any.
+    """Return the most frequent number of trained examples of configurations; 0 without any.
 
-    Numbers within the tolerance of one task count together; of equally frequent ones, the largest.
+    Numbers within SAME_WORK_TOLERANCE count together; of equally frequent ones the largest is
+    taken.
     """
     counts = Counter(examples)
     alike = {
@@ -132,12 +146,13 @@ def work_of(examples: Iterable[float]) -> float:
     return max(counts, key=lambda own: (alike[own], own), default=0.0)
 
 
-def _candidate(
+def _make_candidate(
     point: Point,
     rows: Mapping[Point, Sequence[RunRow]],
     planned: PlannedSearch,
     short_of: Mapping[Point, Point],
 ) -> Candidate:
+    """Return a candidate from the rows of its runs."""
     is_short, short = point in short_of.values(), short_of.get(point)
     runs: list[Run | None] = [None] * (SHORT_RUNS_MAX if is_short else planned.search.repeats_max)
     failed: set[int] = set()
@@ -153,12 +168,12 @@ def _candidate(
             known = {name: float(value) for name, value in limited.items() if is_known(value)}
             if is_known(row.projection_error_s) and is_known(row.execution_time_s):
                 known[PROJECTION_ERROR] = row.projection_error_s / row.execution_time_s
-            runs[block] = {**known, planned.goal: _value(row, planned.goal)}
+            runs[block] = {**known, planned.goal: _goal_value(row, planned.goal)}
         elif row.status == RunState.DOES_NOT_FIT:
             unfit.add(block)
         elif row.failed_too_often:
             kind = str(row.reason).partition(":")[0]
-            (replaced if kind in _INFRASTRUCTURE else failed).add(block)
+            (replaced if kind in _INFRASTRUCTURE_KINDS else failed).add(block)
     if len(replaced) > _REPLACED_MAX:
         failed, replaced = failed | replaced, set()
     # another process may have taken the memory: one such run is replaced
@@ -174,21 +189,21 @@ def _candidate(
         len(runs),
         str([getattr(point, axis) for axis in LINE_AXES]),
         point.nodes,
-        _candidate(short, rows, planned, short_of) if short else None,
+        _make_candidate(short, rows, planned, short_of) if short else None,
         frozenset(unfit),
     )
 
 
-def _value(row: RunRow, goal: str) -> float:
-    """Infinite if a run diverged or missed its target; NaN if the value is not known.
+def _goal_value(row: RunRow, goal: str) -> float:
+    """Return the goal of a run: infinite if it diverged or missed the target, NaN if unknown.
 
-    A run that resumed from a checkpoint has no times, so they are not known.
+    Times of a run that resumed from a checkpoint are unknown.
     """
     if row.status != RunState.OK:
         return math.inf
     if is_known(getattr(row, goal)):
         return float(getattr(row, goal))
-    if goal in OF_ALL_RUNS and is_known(row.target_reached):
+    if goal in ALL_RUNS_METRICS and is_known(row.target_reached):
         return math.nan if row.target_reached else math.inf
     return math.inf if is_known(row.execution_time_s) else math.nan
 
@@ -201,9 +216,15 @@ TRIALS = 5
 
 
 def scaling_times(devices: Array, lines: Array, dice: Dice) -> Array:
-    """Simulate times by Amdahl's law and the universal scalability law, with wiggles of 2 %.
+    """Simulate times by Amdahl's law and the universal scalability law, with deviations of 2 %.
 
-    Returns times of shape (points,). `lines` are the numbers of the points' curves, from 0.
+    Args:
+        devices: Number of devices of each configuration.
+        lines: Number of each configuration's curve, from 0.
+        dice: Random generator.
+
+    Returns:
+        Times of shape (configurations,).
     """
     count = int(lines.max()) + 1
     one = np.exp(dice.normal(np.log(600), 0.5, count))[lines]
@@ -217,14 +238,19 @@ def scaling_times(devices: Array, lines: Array, dice: Dice) -> Array:
 def expected_runs(
     search: StudySearch, prices: Mapping[Point, float | None], trials: int = TRIALS
 ) -> dict[Point, float]:
-    """Return point → mean number of runs when the search has ended, including the runs made.
+    """Return configuration → expected number of runs at the end of the search, made ones included.
 
-    Complete runs of a simulated search are as its short runs projected.
+    Complete runs of a simulated search take the time that its short runs project.
+
+    Args:
+        search: The search.
+        prices: Configuration → US dollars per node and hour.
+        trials: Number of simulations.
     """
     points = [search.points[each.name] for each in search.candidates]
     if not points:
         return {}
-    names = [line_of(point.axes) for point in points]
+    names = [axes_without_nodes(point.axes) for point in points]
     own = {name: number for number, name in enumerate(dict.fromkeys(names))}
     lines = np.array([own[name] for name in names])
     devices = np.array([point.nodes * max(1, point.gpus_per_node) for point in points], float)
@@ -239,7 +265,7 @@ def expected_runs(
     for _ in range(trials):
         time_s = scaling_times(devices, lines, dice)
         filled = [
-            _filled(each, goal, time * point.nodes * rate, kept, dice)
+            _fill_missing_runs(each, goal, time * point.nodes * rate, kept, dice)
             for each, point, time, rate in zip(
                 search.candidates, points, time_s.tolist(), rates, strict=True
             )
@@ -253,22 +279,26 @@ def expected_runs(
     return sums
 
 
-def _filled(
+def _fill_missing_runs(
     candidate: Candidate, goal: str, usual: float, kept: Mapping[str, float], dice: Dice
 ) -> Candidate:
-    """Return the candidate with a simulated run in each block without one.
+    """Return the candidate with a simulated run in each block that has none.
 
-    Without any run its goal is `usual`, and it keeps the limits by the values `kept`, which do not
-    scatter.
+    Args:
+        candidate: The candidate.
+        goal: The goal.
+        usual: Value of the goal for a candidate without any run.
+        kept: Metric → value within its limit, for a candidate without any run.
+        dice: Random generator.
     """
     if candidate.short:
-        short = _filled(candidate.short, goal, usual, {}, dice)
+        short = _fill_missing_runs(candidate.short, goal, usual, {}, dice)
         candidate = replace(candidate, short=short)
-        usual = _middle([run[goal] for run in short.runs if run], usual)
+        usual = _median_or([run[goal] for run in short.runs if run], usual)
     made = [run for run in candidate.runs if run is not None]
-    value = _middle([run[goal] for run in made], usual)
+    value = _median_or([run[goal] for run in made], usual)
     limited = {
-        name: _middle([run[name] for run in made if name in run], otherwise)
+        name: _median_or([run[name] for run in made if name in run], otherwise)
         for name, otherwise in kept.items()
     }
     factors = np.exp(SCATTER * dice.standard_normal(len(candidate.runs))).tolist()
@@ -279,6 +309,7 @@ def _filled(
     return replace(candidate, runs=tuple(runs))
 
 
-def _middle(values: Sequence[float], otherwise: float) -> float:
+def _median_or(values: Sequence[float], otherwise: float) -> float:
+    """Return the median of values; `otherwise` without any."""
     finite = [value for value in values if math.isfinite(value)]
     return float(np.median(finite)) if finite else otherwise

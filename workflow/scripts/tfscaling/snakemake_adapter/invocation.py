@@ -67,7 +67,7 @@ class Invocation:
         defaults = self.workflow.resource_settings.default_resources or {}
         changes = resource_overrides.override_platforms(merged, self._overrides, defaults)
         for change in changes:
-            merged = resource_overrides.merged(merged, change)
+            merged = resource_overrides.merge_platforms(merged, change)
         named = zip(("--set-resources", "--default-resources"), changes, strict=True)
         return merged, [(option, change) for option, change in named if change]
 
@@ -80,7 +80,7 @@ class Invocation:
         if not self.is_main_process:
             return []
         return [
-            *unsupported_options.refusals(
+            *unsupported_options.find_refusals(
                 self.train,
                 self.workflow.resource_settings,
                 self.workflow.storage_settings,

@@ -1,9 +1,9 @@
-"""Resources of rule train that Snakemake's options override: honoured as configuration, or refused.
+"""Overrides of rule train's resources by Snakemake's options: used as configuration, or refused.
 
 `--set-resources` and `set-resources` of profiles change keys of the platforms before the
 configuration is validated. Plan, budget, sbatch line, records and tables then have the same values.
-Defaults of `--default-resources` fill keys that a platform leaves open. An override of what the
-grid sets, as of nodes, is refused.
+Defaults of `--default-resources` fill keys that a platform leaves open. An override of a value that
+the grid sets, such as nodes, is refused.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 
 from tfscaling.study.config_validation import RawConfig
 
-#: Snakemake resource → the platforms' key of the same meaning.
-KEYS = {
+#: Snakemake resource → the key of a platform with the same meaning.
+PLATFORM_KEYS = {
     "runtime": "runtime_min",
     "slurm_partition": "partition",
     "slurm_account": "account",
@@ -31,12 +31,12 @@ KEYS = {
 _MEMORY = ("mem_mb", "mem_mb_per_cpu", "mem_mb_per_gpu")
 #: Keys whose values are texts.
 _TEXTS = ("partition", "account", "qos", "constraint")
-#: Defaults that fill open keys: rule train sets all other resources itself, and no memory default
-#: may limit a measurement.
-DEFAULTS = ("slurm_partition", "slurm_account", "qos", "constraint")
+#: Resources whose defaults fill open keys: rule train sets all other resources itself, and no
+#: default memory may limit a measurement.
+DEFAULT_RESOURCES = ("slurm_partition", "slurm_account", "qos", "constraint")
 _CLUSTERS = "one sweep per cluster: --config cluster=NAME"
 #: Resource → what to change instead.
-REFUSED = {
+REFUSED_RESOURCES = {
     "nodes": "nodes of the grid",
     "tasks": "tasks_per_node of the grid",
     "tasks_per_node": "tasks_per_node of the grid",
@@ -58,13 +58,17 @@ REFUSED = {
 
 
 def platform_keys(overrides: Mapping[str, Any]) -> dict[str, object]:
-    """Return key of a platform → value, for the overrides that are honoured.
+    """Return key of a platform → value, for the overrides that are allowed.
 
     Args:
         overrides: Resource → its value as Snakemake gives it, a number, a text, or an object whose
             attribute `raw` is one of these.
     """
-    values = {KEYS[name]: _plain(given) for name, given in overrides.items() if name in KEYS}
+    values = {
+        PLATFORM_KEYS[name]: _plain_value(given)
+        for name, given in overrides.items()
+        if name in PLATFORM_KEYS
+    }
     # a request for memory replaces all requests of the platform
     replaced = () if values.keys().isdisjoint(_MEMORY) else _MEMORY
     memory: dict[str, object] = dict.fromkeys(replaced)
@@ -76,8 +80,8 @@ def _is_int(value: object) -> bool:
     return isinstance(value, int)
 
 
-def _plain(given: Any) -> Any:
-    """Return a number or a text without its quotes; other expressions remain texts."""
+def _plain_value(given: Any) -> Any:
+    """Return a number, or a text without its quotes; other expressions remain texts."""
     value = getattr(given, "raw", given)
     if isinstance(value, str):
         with contextlib.suppress(ValueError, SyntaxError):
@@ -88,10 +92,10 @@ def _plain(given: Any) -> Any:
 def override_platforms(
     merged: RawConfig, overrides: Mapping[str, Any], defaults: Mapping[str, Any]
 ) -> tuple[RawConfig, RawConfig]:
-    """Return what the overrides and the defaults change of a configuration's platforms.
+    """Return the changes that overrides and defaults make to a configuration's platforms.
 
     Args:
-        merged: The configuration that all files and the command line give.
+        merged: The configuration from all files and the command line.
         overrides: Resources of rule train by `--set-resources`.
         defaults: Resources of all rules by `--default-resources`.
 
@@ -102,7 +106,9 @@ def override_platforms(
     if not isinstance(platforms, dict):
         return {}, {}
     forced = platform_keys(overrides)
-    open_keys = platform_keys({name: defaults[name] for name in DEFAULTS if name in defaults})
+    open_keys = platform_keys(
+        {name: defaults[name] for name in DEFAULT_RESOURCES if name in defaults}
+    )
     filled = {
         name: {key: value for key, value in open_keys.items() if platform.get(key) is None}
         for name, platform in platforms.items()
@@ -113,8 +119,8 @@ def override_platforms(
     return {"platforms": given} if given else {}, {"platforms": filled} if filled else {}
 
 
-def merged(configuration: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the configuration with the change of its platforms; neither is changed itself."""
+def merge_platforms(configuration: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the configuration with changed platforms; the arguments are not modified."""
     if not change:
         return {**configuration}
     changed = change["platforms"]
@@ -125,17 +131,19 @@ def merged(configuration: Mapping[str, Any], change: Mapping[str, Any]) -> dict[
     return {**configuration, "platforms": platforms}
 
 
-def refusals(rule: str, overrides: Mapping[str, Any]) -> Iterator[str]:
+def find_refusals(rule: str, overrides: Mapping[str, Any]) -> Iterator[str]:
     """Yield why overrides of the rule's resources are not possible, with what to change instead."""
-    memory = [f"{rule}:{name}={_plain(overrides[name])}" for name in _MEMORY if name in overrides]
+    memory = [
+        f"{rule}:{name}={_plain_value(overrides[name])}" for name in _MEMORY if name in overrides
+    ]
     if len(memory) > 1:
         yield (
             f"--set-resources {' '.join(memory)}: not allowed, because a job requests memory in "
             "one way; keep one of them"
         )
     for name, value in overrides.items():
-        if name in REFUSED:
+        if name in REFUSED_RESOURCES:
             yield (
-                f"--set-resources {rule}:{name}={_plain(value)}: not allowed, because the "
-                f"configuration decides what is measured; change {REFUSED[name]}"
+                f"--set-resources {rule}:{name}={_plain_value(value)}: not allowed, because the "
+                f"configuration decides what is measured; change {REFUSED_RESOURCES[name]}"
             )

@@ -1,6 +1,6 @@
-"""How Snakemake submits the jobs of runs.
+"""How Snakemake submits the jobs of runs: the sbatch line of a job, without submitting it.
 
-The Slurm executor plugin makes the sbatch line; nothing is submitted, and Slurm is not asked.
+The Slurm executor plugin makes the line; Slurm is not called.
 """
 
 from __future__ import annotations
@@ -30,7 +30,16 @@ _UUID, _RUN = "RUN-UUID", "RUN-NAME"  # the same as words that no shell quotes
 
 
 class Submission(msgspec.Struct, frozen=True, kw_only=True):
-    """How jobs leave this machine, as Snakemake knows it."""
+    """How Snakemake is set to submit jobs.
+
+    Attributes:
+        executor: Name of the executor.
+        settings: The executor's settings.
+        default_resources: Resources of all rules by `--default-resources`.
+        workdir: The folder in which jobs run.
+        rule: The name of rule train, which a module may change.
+        deploys_software: Whether Snakemake gives the jobs a separate environment.
+    """
 
     executor: str
     settings: dict[str, bool | int | float | str | list[str] | None]
@@ -41,7 +50,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     deploys_software: bool
 
 
-def describe(workflow: Any, rule: str = "train") -> Submission:
+def read_submission(workflow: Any, rule: str = "train") -> Submission:
     """Return how Snakemake submits jobs.
 
     Args:
@@ -63,7 +72,7 @@ def describe(workflow: Any, rule: str = "train") -> Submission:
 
 
 def submission_line(platform: Platform, geometry: Geometry, how: Submission) -> str:
-    """Return how a run leaves this machine: its sbatch line, or that there is none."""
+    """Return how a run is submitted: its sbatch line, or that there is none."""
     if how.executor in SLURM:
         return sbatch_line(platforms.slurm_resources(platform, geometry), RUN, how)
     if how.executor == "local":
@@ -71,8 +80,8 @@ def submission_line(platform: Platform, geometry: Geometry, how: Submission) -> 
     return f"by Snakemake's executor {how.executor}"
 
 
-class _Resources(dict[str, Resource | float | None]):
-    """Resources of a job, as attributes: Snakemake's jobs have them so."""
+class _AttributeResources(dict[str, Resource | float | None]):
+    """Resources of a job that can be read as attributes, as from Snakemake's jobs."""
 
     def __getattr__(self, name: str) -> Resource | float | None:
         try:
@@ -82,10 +91,15 @@ class _Resources(dict[str, Resource | float | None]):
 
 
 def sbatch_line(resources: Mapping[str, Resource], run: str, how: Submission) -> str:
-    """Return the line of the Slurm executor plugin for a job of rule train, made by the plugin.
+    """Return the sbatch line of a job of rule train, made by the Slurm executor plugin.
 
-    UUID and COMMAND replace what is known at submission. Account and partition are written here, as
-    the plugin does, which leaves to Slurm what the platform does not name.
+    UUID and COMMAND replace values that are known at submission. Account and partition are written
+    here as in the plugin, which leaves them to Slurm if the platform names none.
+
+    Args:
+        resources: The job's resources.
+        run: Folder of the run.
+        how: How Snakemake is set to submit jobs.
     """
     try:
         from snakemake_executor_plugin_slurm import submit_string, utils
@@ -94,7 +108,7 @@ def sbatch_line(resources: Mapping[str, Resource], run: str, how: Submission) ->
         return NO_PLUGIN
 
     settings = SimpleNamespace(**how.settings)
-    asked = _Resources({**how.default_resources, **resources})
+    asked = _AttributeResources({**how.default_resources, **resources})
     job = SimpleNamespace(name=how.rule, threads=1, resources=asked)
     name = _RUN if run == RUN else run
     logs = Path(how.workdir, settings.logdir or ".snakemake/slurm_logs")

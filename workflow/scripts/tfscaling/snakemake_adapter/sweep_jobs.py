@@ -16,10 +16,15 @@ from tfscaling.study.run_spec import RunSpec
 
 @dataclass(frozen=True)
 class SweepJobs:
-    """The jobs of a study's runs, which are given by their folders.
+    """The Snakemake jobs that make the runs of a study.
 
-    `workflow` is Snakemake's, `results` the folder of results as its jobs name it. What jobs there
-    are is known when all rules are read; the snakemake of a job knows that job alone.
+    The jobs are known when all rules are read. The snakemake process of a single job knows only
+    that job.
+
+    Attributes:
+        workflow: Snakemake's object.
+        runs: Folder of a run → the planned run.
+        results: The folder of results in the names of the jobs' files.
     """
 
     workflow: Any
@@ -28,15 +33,15 @@ class SweepJobs:
 
     @functools.cached_property
     def specs(self) -> dict[str, RunSpec]:
-        """Specifications of all runs by the files of their records."""
-        return {self.record(path): run.spec for path, run in self.runs.items()}
+        """File of a run's record → the run's specification."""
+        return {self.record_file(path): run.spec for path, run in self.runs.items()}
 
-    def record(self, path: str) -> str:
-        """Return the file of the record of the run with this folder."""
+    def record_file(self, path: str) -> str:
+        """Return the file of the record of a run, from the run's folder."""
         return f"{self.results}/runs/{path}/{run_record.RECORD}"
 
-    def follow(self, sweep: Any, log: Callable[[str], None]) -> None:
-        """Let the executor know the sweep, and adopt the jobs of a start that was killed."""
+    def register_sweep(self, sweep: Any, log: Callable[[str], None]) -> None:
+        """Register the sweep with the executor and adopt jobs of an earlier, killed driver."""
         workdir = str(self.workflow.workdir_init)
         self.workflow.executor_plugin.executor.follow(sweep, workdir, log)
 
@@ -44,45 +49,47 @@ class SweepJobs:
         """Have the executor submit nothing more."""
         self.workflow.executor_plugin.executor.stop_submissions()
 
-    def to_do(self) -> list[Any]:
+    def jobs_to_do(self) -> list[Any]:
         """Return the jobs that have not finished; a plan and partial tables have none."""
         return list(self.workflow.dag.needrun_jobs())
 
     def force(self, files: Iterable[str]) -> None:
         """Force the jobs that make these files, as --forcerun does.
 
-        To be called while Snakemake builds its graph of jobs, by its main process.
+        Call this in Snakemake's main process while it builds its graph of jobs.
         """
         self.workflow.dag.forcefiles.update(files)
 
-    def forced(self, rule: str) -> frozenset[str]:
-        """Return the folders of the runs that the user forces by name.
+    def forced_runs(self, rule: str) -> frozenset[str]:
+        """Return the folders of the runs that the user forces: after --forcerun, or with --force.
 
-        The user names a record after --forcerun, or as target with --force.
+        Call this when Snakemake builds its graph of jobs.
 
-        `rule` is what the rule train is called. To be called when Snakemake builds its graph.
+        Args:
+            rule: Name of rule train, which a module may change.
         """
         settings = self.workflow.dag_settings
         targets = settings.targets if settings.forcetargets else ()
         names = {os.path.normpath(name) for name in (*settings.forcerun, *targets)}
         if settings.forceall or rule in names:
             return frozenset(self.runs)
-        return frozenset(path for path in self.runs if self.record(path) in names)
+        return frozenset(path for path in self.runs if self.record_file(path) in names)
 
     def outputs_to_do(self) -> list[str]:
-        return [str(path) for job in self.to_do() for path in job.output]
+        """Return the output files of jobs that have not finished."""
+        return [str(path) for job in self.jobs_to_do() for path in job.output]
 
     def records_to_do(self) -> dict[str, RunSpec]:
-        """Return runs to do, and extra repeats that may follow, by their records' files."""
+        """Return file of the record → specification, for runs to do and possible extra repeats."""
         found = {path: self.specs[path] for path in self.outputs_to_do() if path in self.specs}
         if self.may_repeat():
             for path, run in self.runs.items():
-                if run.is_conditional and not Path(self.record(path)).exists():
-                    found[self.record(path)] = run.spec
+                if run.is_conditional and not Path(self.record_file(path)).exists():
+                    found[self.record_file(path)] = run.spec
         return found
 
-    def touched(self) -> str:
-        """Return what --touch does: it makes no run, and needs no finished one."""
+    def touch_message(self) -> str:
+        """Return the message about --touch: how many files it touched, and which are missing."""
         files = self.outputs_to_do()
         number = sum(map(os.path.exists, files))
         missing = [file for file in files if file in self.specs and not os.path.exists(file)]
@@ -91,14 +98,17 @@ class SweepJobs:
         return f"touched {number} files" + (missed if missing else "")
 
     def may_repeat(self) -> bool:
-        """Whether rounds to do may ask for extra repeats."""
-        return any(job.is_checkpoint for job in self.to_do())
+        """Return whether jobs to do may request extra repeats."""
+        return any(job.is_checkpoint for job in self.jobs_to_do())
 
     def starts_runs(self) -> bool:
-        """Whether jobs to do are, or may lead to, runs; never so in a job itself."""
+        """Return whether jobs to do are runs, or may lead to runs.
+
+        It is False in the snakemake process of a single job.
+        """
         if not self.workflow.is_main_process:
             return False
         return any(
             job.is_checkpoint or not self.specs.keys().isdisjoint(map(str, job.output))
-            for job in self.to_do()
+            for job in self.jobs_to_do()
         )

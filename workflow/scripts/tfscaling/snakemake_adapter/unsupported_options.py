@@ -1,4 +1,4 @@
-"""Options of Snakemake under which runs would not be what the configuration describes.
+"""Options of Snakemake that would make runs differ from their configuration.
 
 A sweep with one of them is refused before its first run. docs/command-line.md lists all options.
 """
@@ -14,7 +14,7 @@ from tfscaling.snakemake_adapter import resource_overrides
 _SHARED = frozenset(("input-output", "persistence", "sources"))
 
 
-def refusals(
+def find_refusals(
     rule: str, resources: Any, storage: Any, groups: Any = None, remote: Any = None
 ) -> Iterator[str]:
     """Yield what is wrong with the options, one line each, with what to do instead.
@@ -26,11 +26,11 @@ def refusals(
         groups: Its settings of groups; None before they are known.
         remote: Its settings of remote jobs.
     """
-    yield from resource_overrides.refusals(rule, resources.overwrite_resources.get(rule) or {})
+    yield from resource_overrides.find_refusals(rule, resources.overwrite_resources.get(rule) or {})
     if rule in resources.overwrite_threads:
         yield (
             f"--set-threads {rule}=…: not allowed, because threads follow from the CPUs of a rank; "
-            f"change {resource_overrides.REFUSED['threads']}"
+            f"change {resource_overrides.REFUSED_RESOURCES['threads']}"
         )
     group = groups.overwrite_groups.get(rule) if groups else None
     if group:
@@ -58,12 +58,12 @@ def refusals(
 def overridden_resources(
     rule: Any, planned: Mapping[str, object], overrides: Container[str]
 ) -> str:
-    """Return why resources of rule train differ by `use rule … with:`, or "".
+    """Return why `use rule … with:` must not change resources of rule train; "" if it does not.
 
     Args:
         rule: Snakemake's rule.
         planned: The resources that the workflow gives to it: values, and functions of wildcards.
-        overrides: Resources that `--set-resources` changes, which the configuration has.
+        overrides: Resources that `--set-resources` changes; the configuration has their values.
     """
     changed = [
         name

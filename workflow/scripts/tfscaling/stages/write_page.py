@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Sequence
 from itertools import chain
 
-from tfscaling.conclusions.answers.answer import answer
+from tfscaling.conclusions.answers.answer import answer_questions
 from tfscaling.conclusions.base import CONCLUSIONS
 from tfscaling.files import atomic
 from tfscaling.page import plot_figure
@@ -24,7 +24,7 @@ from tfscaling.study.config_types import Question
 from tfscaling.study.run_spec import Point
 from tfscaling.tables import data_warnings
 from tfscaling.tables.data_warnings import DataWarning
-from tfscaling.tables.row_values import line_of, point_of
+from tfscaling.tables.row_values import axes_without_nodes, point_of
 
 
 def plots(study: StudyFolder, warnings: Sequence[DataWarning] = ()) -> list[Plot]:
@@ -49,18 +49,20 @@ def lines_first(study: StudyFolder) -> list[Point]:
     if len(study.read("comparison")) <= plot_figure.LINES_MAX:
         return []
     evidence = write_tables.evidence_of(study)
-    answers = answer(evidence)
+    answers = answer_questions(evidence)
     taken = [found.point for found in answers if found.point]
     by_rank = [[each.point for each in found.compared] for found in answers]
-    lines = {line_of(point.axes) for point in taken}
-    next_best = (next((p for p in own if line_of(p.axes) not in lines), None) for own in by_rank)
+    lines = {axes_without_nodes(point.axes) for point in taken}
+    next_best = (
+        next((p for p in own if axes_without_nodes(p.axes) not in lines), None) for own in by_rank
+    )
     baselines = (point_of(row) for row in evidence.points if row.speedup == 1)
     return [*taken, *filter(None, next_best), *baselines, *chain(*by_rank)]
 
 
 def page(study: StudyFolder) -> None:
     """Write the page, on request its plots as files, and remove the folder `partial`."""
-    warnings = data_warnings.read(study.details / "warnings.json")
+    warnings = data_warnings.read_warnings(study.details / "warnings.json")
     results = Results(
         study.manifest,
         study.read("runs"),

@@ -43,7 +43,13 @@ from tfscaling.study import variants
 from tfscaling.study.config_types import AUTO, AUTO_STEPS, Budget, Config
 from tfscaling.study.platforms import LOGICAL
 from tfscaling.tables import display, runs_table, table_files
-from tfscaling.tables.display import MISSING, NAMING, Number, TextTable, rounded
+from tfscaling.tables.display import (
+    MISSING,
+    NAMING_COLUMNS,
+    FormattedNumber,
+    TextTable,
+    format_value,
+)
 
 #: The folder in `details` with the configuration and the manifest of the plan.
 PLANNED = "planned"
@@ -65,7 +71,7 @@ def run(study: StudyFolder) -> None:
     # not the files of the study: a sweep with another configuration may be running
     apart = StudyFolder(study.details / PLANNED)
     config, planned = apart.config, apart.manifest
-    made = costed_plan.make(config, planned, study.runs_dir)
+    made = costed_plan.make_plan(config, planned, study.runs_dir)
     points, warnings = answered(made, config, how)
     problem = ""
     if not how.deploys_software:
@@ -93,12 +99,14 @@ def answered(
 
     Slurm is only asked with an executor that submits to it; jobs are tested and not started.
     """
-    rows = costed_plan.submitted(made.rows, config, how)
+    rows = costed_plan.add_submission(made.rows, config, how)
     if how.executor not in submission.SLURM:
         return rows, []
     held = [*allocations(rows, config)] if how.executor == ALLOCATION else []
     try:
-        rows = queue_waits.added(preflight.added(rows, config, how), config, how)
+        rows = queue_waits.add_wait_bounds(
+            preflight.add_test_results(rows, config, how), config, how
+        )
     except preflight.NoSlurmError as error:
         return rows, [*held, f"Without Slurm's answer: {error}."]
     waiting = [row for row in rows if not row.is_refused]
@@ -119,7 +127,7 @@ def allocations(rows: Iterable[PlanRow], config: Config) -> Iterator[str]:
             (row.runs or 0) * row.nodes * config.platforms[row.platform].runtime_min for row in own
         )
         where = f"One allocation of partition {partition}" if partition else "One allocation"
-        hours = rounded(used_min / 60, 3)
+        hours = format_value(used_min / 60, 3)
         yield (
             f"{where}: {nodes} nodes for at most {math.ceil(used_min / nodes)} min, {hours} "
             "node-hours if none is idle, and more where runs leave nodes idle"
@@ -128,7 +136,10 @@ def allocations(rows: Iterable[PlanRow], config: Config) -> Iterator[str]:
 
 def said_by_slurm(rows: Iterable[PlanRow]) -> list[str]:
     """Slurm's words about points, one line for all points of a platform with the same words."""
-    return [line for line, _ in preflight.by_words((row, row.slurm) for row in rows if row.slurm)]
+    return [
+        line
+        for line, _ in preflight.group_by_message((row, row.slurm) for row in rows if row.slurm)
+    ]
 
 
 def markdown(
@@ -144,23 +155,25 @@ def markdown(
         refused=said_by_slurm(row for row in points if row.is_refused),
         advice=preflight.ADVICE,
         lines=lines,
-        points=display.markdown(points_shown(points, lines)),
-        totals=display.markdown(totals_shown(made, points, config, warnings), level=2),
-        searches=made.searches and display.markdown(searches_shown(made.searches), level=2),
+        points=display.to_markdown(points_shown(points, lines)),
+        totals=display.to_markdown(totals_shown(made, points, config, warnings), level=2),
+        searches=made.searches and display.to_markdown(searches_shown(made.searches), level=2),
     )
 
 
 def points_shown(rows: Sequence[PlanRow], lines: Mapping[str, int]) -> TextTable:
     """One row per point; axes that are the same everywhere stand above."""
-    values = {axis: {getattr(row, axis) for row in rows} for axis in NAMING if axis != "nodes"}
+    values = {
+        axis: {getattr(row, axis) for row in rows} for axis in NAMING_COLUMNS if axis != "nodes"
+    }
     fixed = {axis: found.pop() for axis, found in values.items() if len(found) == 1}
     has_starts = any(row.starts for row in rows)
     columns = [name for name in SHOWN if has_starts or name not in ("starts", "wait_bound")]
-    names = [*(axis for axis in NAMING if axis not in fixed), *columns]
+    names = [*(axis for axis in NAMING_COLUMNS if axis not in fixed), *columns]
     cells = ([cell(name, row, lines) for name in names] for row in rows)
     above = f"All: {', '.join(f'{axis} {value}' for axis, value in fixed.items())}."
     title = "Plan of the runs that are still to do"
-    return TextTable.of(title, names, cells, (), above if fixed else "")
+    return TextTable.from_rows(title, names, cells, (), above if fixed else "")
 
 
 def cell(name: str, row: PlanRow, lines: Mapping[str, int]) -> str:
@@ -181,15 +194,15 @@ def cell(name: str, row: PlanRow, lines: Mapping[str, int]) -> str:
         return f"sbatch {lines[value]}"
     if name == "gpus" and row.devices == LOGICAL:
         # what Slurm may give out as GPUs trains on parts of a CPU
-        return Number(f"{value} logical", value)
+        return FormattedNumber(f"{value} logical", value)
     if isinstance(value, str):
         return value
-    return clock(value) if is_time else rounded(value, DIGITS.get(name, 0))
+    return clock(value) if is_time else format_value(value, DIGITS.get(name, 0))
 
 
-def clock(duration_s: float) -> Number:
+def clock(duration_s: float) -> FormattedNumber:
     """Seconds as h:mm:ss, with the days where there are any."""
-    return Number(str(datetime.timedelta(seconds=round(duration_s))), duration_s)
+    return FormattedNumber(str(datetime.timedelta(seconds=round(duration_s))), duration_s)
 
 
 def totals_shown(
@@ -202,10 +215,10 @@ def totals_shown(
     wanted = [row for row in points if row.runs and not row.is_refused]
     platforms = dict.fromkeys(row.platform for row in wanted)
     groups = {p: [row for row in wanted if row.platform == p] for p in platforms}
-    rows = [[name, *sums(costed_plan.total(runs))] for name, runs in groups.items()]
-    rows.append(["all", *sums(costed_plan.total(wanted))])
+    rows = [[name, *sums(costed_plan.sum_rows(runs))] for name, runs in groups.items()]
+    rows.append(["all", *sums(costed_plan.sum_rows(wanted))])
     names = ["platform", "runs", "node_hours", "cost_usd", "one after the other"]
-    return TextTable.of("Totals", names, rows, [*warnings, *notes(made, points, config)])
+    return TextTable.from_rows("Totals", names, rows, [*warnings, *notes(made, points, config)])
 
 
 def searches_shown(searches: Sequence[costed_plan.SearchCost]) -> TextTable:
@@ -216,17 +229,22 @@ def searches_shown(searches: Sequence[costed_plan.SearchCost]) -> TextTable:
         for kind, cost in search.costs.items()
     ]
     trials, scatter = study_searches.TRIALS, study_searches.SCATTER
-    notes = shown.notes("plan_searches", trials=trials, scatter=scatter)
+    notes = shown.render_notes("plan_searches", trials=trials, scatter=scatter)
     names = ["search", "", "runs", "node_hours", "cost_usd"]
-    return TextTable.of("The search and the full grid", names, rows, notes)
+    return TextTable.from_rows("The search and the full grid", names, rows, notes)
 
 
 def sums(total: costed_plan.Total) -> list[str]:
     """Format a total: runs, node-hours, US dollars, and the time of all runs in sequence."""
-    known = rounded(total.cost_usd, 2)
-    usd = Number(f"{known} + unknown", total.cost_usd) if total.cost_usd else "unknown"
+    known = format_value(total.cost_usd, 2)
+    usd = FormattedNumber(f"{known} + unknown", total.cost_usd) if total.cost_usd else "unknown"
     cost = usd if total.unpriced else known
-    return [rounded(total.runs, 0), rounded(total.node_hours, 3), cost, clock(total.duration_s)]
+    return [
+        format_value(total.runs, 0),
+        format_value(total.node_hours, 3),
+        cost,
+        clock(total.duration_s),
+    ]
 
 
 def notes(made: costed_plan.Plan, points: Sequence[PlanRow], config: Config) -> tuple[str, ...]:
@@ -235,16 +253,16 @@ def notes(made: costed_plan.Plan, points: Sequence[PlanRow], config: Config) -> 
     autos = {name for name, each in config.recipes.items() if each.stop_after_steps == AUTO}
     used = {name for row in points for name in (row.recipe, variants.base(row.recipe))}
     ends_itself = used & autos or any(f"stop_after_steps={AUTO}" in name for name in used)
-    return shown.notes(
+    return shown.render_notes(
         "plan",
         made=made,
         config=config,
-        to_do=costed_plan.total(made.runs),
+        to_do=costed_plan.sum_rows(made.runs),
         changed=changed_parameters(made.runs),
         excluded=len(made.rows) - len(made.runs),
         refused=sum(row.runs or 0 for row in points if row.is_refused),
         if_needed=sum(r.runs or 0 for r in made.runs if r.feasibility == costed_plan.IF_NEEDED),
-        other_work=costed_plan.of_other_work(made.runs, config.recipes),
+        other_work=costed_plan.recipes_with_different_work(made.runs, config.recipes),
         deadlines=budget.deadline_problems(config, made),
         beyond_budget=budget.budget_problems(config, made),
         has_budget=config.budget != Budget(),
@@ -264,7 +282,7 @@ def changed_parameters(rows: Sequence[PlanRow]) -> dict[str, float]:
     """Return how runs to do differ from the nearest records, with the number of runs."""
     found: dict[str, float] = {}
     for row in rows:
-        change = row.reason.partition(f"{runs_table.NEAREST}: ")[2]
+        change = row.reason.partition(f"{runs_table.NEAREST_RECORD}: ")[2]
         if change:
             found[change] = found.get(change, 0) + (row.runs or 0)
     return found
@@ -284,7 +302,7 @@ def waits_judged(points: Sequence[PlanRow], config: Config) -> list[str]:
 
     due = [row for row in points if row.runs and not row.is_refused]
     new = [row for row in due if not (row.duration_from or "").startswith("measured")]
-    found = preflight.by_words((row, expected(row)) for row in new)
+    found = preflight.group_by_message((row, expected(row)) for row in new)
     head = f"question.limits.{name}, at most {limit.value:g} s, by duration and wait_bound"
     return [f"{head}: {line}." for line, _ in found]
 
@@ -292,7 +310,7 @@ def waits_judged(points: Sequence[PlanRow], config: Config) -> list[str]:
 def assess_repeats(study: StudyFolder) -> None:
     """Write the file of the round and print what it decides."""
     number = study.round
-    previous = extra_repeats.read(file_of_round(study, number - 1)) if number > 1 else None
+    previous = extra_repeats.read_round(file_of_round(study, number - 1)) if number > 1 else None
     before = previous.runs if previous else ()
     made, searches = extra_repeats.next_round(study.manifest, study.runs_dir, before, number)
     for search in searches:

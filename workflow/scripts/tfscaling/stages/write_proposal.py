@@ -18,7 +18,7 @@ from statistics import median
 import pandas as pd
 
 from tfscaling.conclusions import shown
-from tfscaling.conclusions.answers.answer import answer
+from tfscaling.conclusions.answers.answer import answer_questions
 from tfscaling.conclusions.evidence import Study, group_by_task, task_name
 from tfscaling.conclusions.headline import WORDS
 from tfscaling.estimation.samples import SUPPORTED
@@ -31,7 +31,14 @@ from tfscaling.stages.study_folder import StudyFolder
 from tfscaling.study.config_types import OWN_STRATEGY, WORK_AXES, Comparison, Config
 from tfscaling.study.run_spec import Point
 from tfscaling.tables import display
-from tfscaling.tables.display import TextTable, cell, count, point_name, rounded, varying
+from tfscaling.tables.display import (
+    TextTable,
+    count,
+    format_cell,
+    format_value,
+    point_name,
+    varying_axes,
+)
 from tfscaling.tables.row_types import PointRow
 from tfscaling.tables.row_values import is_known, is_projected, point_of
 
@@ -169,14 +176,14 @@ def _series(rows: Sequence[PointRow]) -> Iterator[str]:
         names = [n for n in COLUMNS if n not in IF_KNOWN or any(row[n] > 0 for row in points)]
         cells = [[*(_cell(name, row) for name in names), _link(point_of(row))] for row in ordered]
         columns = [*map(COLUMNS.__getitem__, names), "records"]
-        yield display.markdown(TextTable.of(title, columns, cells), level=3)
+        yield display.to_markdown(TextTable.from_rows(title, columns, cells), level=3)
 
 
 def _cell(name: str, row: PointRow) -> str:
     """Format a value; hours are of one run, without failed attempts."""
     if not name.endswith("_hours"):
-        return cell(name, row)
-    return rounded(row.nodes * row.execution_time_s / 3600 * _each_node_hour(row, name), None)
+        return format_cell(name, row)
+    return format_value(row.nodes * row.execution_time_s / 3600 * _each_node_hour(row, name), None)
 
 
 def _each_node_hour(row: PointRow, name: str) -> float:
@@ -190,8 +197,8 @@ def _link(point: Point) -> str:
 
 def requests(study: Study, config: Config) -> Iterator[Request]:
     """Yield one request per question: for what its answer names, if it names anything."""
-    vary = [axis for axis in varying(study.points) if axis not in WORK_AXES]
-    for found in answer(study):
+    vary = [axis for axis in varying_axes(study.points) if axis not in WORK_AXES]
+    for found in answer_questions(study):
         if found.leader is None:
             continue
         row, goal = found.leader.row, found.goal

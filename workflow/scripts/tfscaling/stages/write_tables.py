@@ -34,7 +34,7 @@ from tfscaling.tables import (
     table_files,
     timings,
 )
-from tfscaling.tables.table_files import rows_of
+from tfscaling.tables.table_files import row_dicts
 
 
 def collect(study: StudyFolder) -> None:
@@ -61,9 +61,9 @@ def summary_lines(runs: pd.DataFrame) -> list[str]:
     """
     counts = runs["status"].value_counts()
     lines = ["runs: " + ", ".join(f"{number} {status}" for status, number in counts.items())]
-    shown = text_lines.shown_axes(rows_of(runs, AXES))
+    shown = text_lines.shown_axes(row_dicts(runs, AXES))
     alike: dict[str, int] = {}
-    for row in rows_of(runs[runs["status"] != RunState.OK]):
+    for row in row_dicts(runs[runs["status"] != RunState.OK]):
         was_stopped = str(row["reason"]).startswith("cancelled: ")
         if row["status"] in (RunState.FAILED, *RESULTS) and not was_stopped:
             lines.append(f"{row['status']}: {text_lines.name(row, shown)}: {row['reason']}")
@@ -77,24 +77,24 @@ def summary_lines(runs: pd.DataFrame) -> list[str]:
 def compare(study: StudyFolder) -> None:
     """Write the comparison and the warnings."""
     shown, runs = study.config.comparison, study.read("runs")
-    published = published_results.read(study.config.published.path)
+    published = published_results.read_published(study.config.published.path)
     table = comparison.comparison_table(runs, study.manifest, shown.baseline.axes, published)
     # projected values have one interval everywhere
     found = projection.table(Study(table, runs, study.manifest))
-    table = projection.with_intervals(table, found) if len(found) else table
+    table = projection.add_intervals(table, found) if len(found) else table
     table_files.write_csv(table, study.table("comparison"))
     cpus = {name: platform.cpus_per_node for name, platform in study.config.platforms.items()}
-    warnings = data_warnings.find(table, runs, cpus)
-    data_warnings.write(study.details / "warnings.json", warnings)
-    points = comparison.as_text(table, shown.title, shown.columns)
+    warnings = data_warnings.find_warnings(table, runs, cpus)
+    data_warnings.write_warnings(study.details / "warnings.json", warnings)
+    points = comparison.comparison_text_table(table, shown.title, shown.columns)
     texts = [warning.text for warning in warnings]
-    page = display.with_warnings(display.markdown(points), texts)
+    page = display.insert_warnings(display.to_markdown(points), texts)
     atomic.write_text(study.details / "comparison.md", page)
 
 
 def analyse(study: StudyFolder) -> None:
     """Write the table of each conclusion with rows; on request its page, after the warnings."""
-    warnings = data_warnings.read(study.details / "warnings.json")
+    warnings = data_warnings.read_warnings(study.details / "warnings.json")
     evidence = evidence_of(study)
     columns, goal = study.config.comparison.columns, study.config.question.goal
     lines = console_table.console_table(evidence.comparison, columns, goal)
@@ -116,7 +116,7 @@ def evidence_of(study: StudyFolder) -> Study:
         study.read("comparison"),
         study.read("runs"),
         study.manifest,
-        published_results.read(config.published.path),
+        published_results.read_published(config.published.path),
         config.published.tolerance,
         Reference.read(Path(config.compare_with)) if config.compare_with else None,
         config.forecast.nodes,
@@ -127,7 +127,7 @@ def evidence_of(study: StudyFolder) -> Study:
 def regressions(study: StudyFolder) -> None:
     """Print what is slower than in another study. Raises SystemExit with the reasons."""
     found = study.read("regressions")
-    print(display.markdown(two_sweeps.as_text(found)))
+    print(display.to_markdown(two_sweeps.as_text(found)))
     if reason := refusal(found):
         sys.exit(reason)
 

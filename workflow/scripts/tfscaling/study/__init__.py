@@ -1,6 +1,7 @@
-"""What a study runs: configuration, grid, runs, geometry, order, platforms, prices, manifest.
+"""What a study runs: configuration, grid, runs, platforms, prices, and the manifest of them.
 
-What is known before anything runs belongs here. Nothing here imports TensorFlow or pandas.
+Everything that is known before a run starts belongs here. Nothing here imports TensorFlow or
+pandas.
 """
 
 #: Modules that other packages may import.

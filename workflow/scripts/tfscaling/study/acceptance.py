@@ -1,4 +1,4 @@
-"""Acceptance of a configuration: everything is validated, then the grid is expanded."""
+"""Validation of a configuration, followed by the expansion of its grid."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from tfscaling.study.registries import Registries
 def accept(
     merged: RawConfig, registries: Registries, sources: Sources = ()
 ) -> tuple[Config, Manifest]:
-    """Return the merged configuration with its types, and the manifest of its grid.
+    """Validate a configuration and return it with its types, and the manifest of its grid.
 
     Args:
-        merged: The configuration as it was read.
+        merged: The configuration, merged from its files.
         registries: The models, strategies, datasets and further names that exist.
         sources: The files that it was merged from.
 
     Raises:
-        ConfigError: For the first thing that is not allowed: one line with file, key, value and
+        ConfigError: For the first value that is not allowed: one line with file, key, value and
             what is allowed.
     """
     config = config_validation.validate(merged, sources)
@@ -46,7 +46,8 @@ def accept(
 def plan(config: Config, registries: Registries) -> Manifest:
     """Return the manifest of the grid.
 
-    Raises NotAllowed for what its recipes and blocks cannot have.
+    Raises:
+        NotAllowed: If a recipe or a block of the grid is not possible.
     """
     recipes.check(config)
     variants_of = variants.variants_by_recipe(config.recipes)

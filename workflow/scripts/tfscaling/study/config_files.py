@@ -1,7 +1,7 @@
-"""Configuration files, read by YAML 1.2: every value is what it looks like.
+"""Configuration files, read by YAML 1.2.
 
 By YAML 1.1, 064 is 52, 1:30 is 90, the key `on` is true, and the first of two equal keys is
-dropped. Here 064 is 64, 1:30 and `on` are texts, and a duplicate key is an error.
+ignored. Here 064 is 64, 1:30 and `on` are texts, and a duplicate key is an error.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ from yaml.constructor import ConstructorError
 from tfscaling.study.config_validation import ConfigError, RawConfig, Sources, plain
 
 _TAG = "tag:yaml.org,2002:"
+#: The largest file in bytes, and most lists and mappings in each other: libyaml's composer would
+#: take all memory, or overflow its stack and end Python.
+BYTES_MAX, DEPTH_MAX = 4_000_000, 100
 #: Kind of a plain value → its form, and the characters with which it begins.
 _FORMS = {
     "null": (r"~|null|Null|NULL|", ["~", "n", "N", ""]),
@@ -56,9 +59,12 @@ _Loader.add_constructor(_TAG + "float", _Loader.number)
 
 
 def _check_keys(node: yaml.Node, seen: set[int], above: tuple[int, ...] = ()) -> None:
-    """Raise ConstructorError for the first key that is no text, or that its mapping has twice.
+    """Raise ConstructorError for a key that is no text or is duplicate, and for a recursive alias.
 
-    And for an alias of a value that it is part of. `above` are the nodes around this node.
+    Args:
+        node: The node to check, with all nodes inside.
+        seen: Nodes that were checked already.
+        above: The nodes around this node.
     """
     if id(node) in above:
         raise ConstructorError(None, None, "an alias in the value that it repeats", node.start_mark)
@@ -81,10 +87,24 @@ def _check_keys(node: yaml.Node, seen: set[int], above: tuple[int, ...] = ()) ->
         _check_keys(value, seen, (*above, id(node)))
 
 
-def merge(sources: Sources) -> dict[str, Any]:
-    """Merge configurations: mappings key by key; of all other values the last one counts.
+def _check_depth(text: str) -> None:
+    """Raise ConstructorError for the first value that more than DEPTH_MAX others contain."""
+    depth = 0
+    event: Any  # libyaml's marks have a type of their own
+    for event in yaml.parse(text, Loader=_Loader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if depth > DEPTH_MAX:
+            rule = f"more than {DEPTH_MAX} lists or mappings in each other"
+            raise ConstructorError(None, None, rule, event.start_mark)
 
-    A platform with a `launcher` is a complete entry: earlier entries with its name do not count.
+
+def merge(sources: Sources) -> dict[str, Any]:
+    """Merge configurations: mappings key by key; of other values the last one is taken.
+
+    A platform with a `launcher` is a complete entry: earlier entries with its name are ignored.
     """
     merged: dict[str, Any] = {}
     for _, content in sources:
@@ -98,7 +118,7 @@ def merge(sources: Sources) -> dict[str, Any]:
 
 
 def _update(merged: dict[str, Any], content: RawConfig) -> None:
-    """Update `merged` by `content`, nested mappings key by key; values are copied."""
+    """Update `merged` with `content` in place, nested mappings key by key; values are copied."""
     for key, value in content.items():
         if not isinstance(value, Mapping):
             merged[key] = copy.deepcopy(value)
@@ -112,25 +132,31 @@ def read(name: str | Path) -> RawConfig:
     """Return the content of a configuration file.
 
     Raises:
-        ConfigError: The file cannot be read, is not UTF-8 or no YAML, with the line, or is empty.
+        ConfigError: If the file cannot be read, is empty, not UTF-8, or no YAML; with the line.
     """
     try:
-        text = Path(name).read_bytes().decode("utf-8-sig")
-        content = _Loader(text).get_single_data()
+        with Path(name).open("rb") as file:
+            encoded = file.read(BYTES_MAX + 1)
     except OSError as error:
         raise ConfigError(f"{name}: cannot be read: {error.strerror}") from None
+    if len(encoded) > BYTES_MAX:
+        raise ConfigError(f"{name}: larger than allowed: {BYTES_MAX:,} bytes")
+    try:
+        text = encoded.decode("utf-8-sig")
+        _check_depth(text)
+        content = _Loader(text).get_single_data()
     except UnicodeDecodeError as error:
         line, byte = error.object.count(b"\n", 0, error.start) + 1, error.object[error.start]
         rule = f"not UTF-8: byte {byte:#04x}; save the file in the encoding UTF-8"
         raise ConfigError(f"{name}: line {line}: {rule}") from None
-    except RecursionError:
-        raise ConfigError(f"{name}: not valid YAML: too many lists in each other") from None
     except (ValueError, yaml.YAMLError) as error:
         mark = getattr(error, "problem_mark", None)
         where = f"line {mark.line + 1}: " if mark else ""
         reason = " ".join((getattr(error, "problem", None) or str(error)).split())
         hint = (
-            _hint(reason, text.splitlines()[mark.line : mark.line + 1], mark.column) if mark else ""
+            _syntax_hint(reason, text.splitlines()[mark.line : mark.line + 1], mark.column)
+            if mark
+            else ""
         )
         raise ConfigError(f"{name}: {where}not valid YAML: {plain(reason, 300)}{hint}") from None
     if content is None:
@@ -140,8 +166,8 @@ def read(name: str | Path) -> RawConfig:
     return content
 
 
-def _hint(reason: str, lines: list[str], column: int) -> str:
-    """Return what to change in the line of an error, after a semicolon, or an empty text."""
+def _syntax_hint(reason: str, lines: list[str], column: int) -> str:
+    """Return how to correct the line of a syntax error, after a semicolon; "" if unknown."""
     line = lines[0] if lines else ""
     if "\t" in line[: len(line) - len(line.lstrip())]:
         return "; indent with spaces, not with tabs"

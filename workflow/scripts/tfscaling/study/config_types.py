@@ -56,12 +56,18 @@ class Keys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 def number(unit: str, **bounds: Any) -> Meta:
-    """Bounds of a number (`ge`, `gt`, `le`, `lt`), and its unit."""
+    """Return metadata of a number: its bounds (`ge`, `gt`, `le`, `lt`) and its unit."""
     return Meta(extra_json_schema={"unit": unit}, **bounds)
 
 
 def text(pattern: str, form: str, max_length: int | None = None) -> Meta:
-    """Text of this pattern, in which `$` is the end; `form` says it in words."""
+    """Return metadata of a text.
+
+    Args:
+        pattern: Regular expression that it matches, in which `$` is the end.
+        form: The pattern in words, for messages.
+        max_length: Maximum length.
+    """
     end = pattern.removesuffix("$") + r"\Z"  # Python's own `$` is also before a last newline
     return Meta(pattern=end, max_length=max_length, extra_json_schema={"form": form})
 
@@ -183,7 +189,7 @@ class Search(Keys, frozen=True, kw_only=True):
 
     @property
     def short(self) -> dict[str, int | str]:
-        """What short runs have instead of the recipe's keys; empty without short runs."""
+        """Keys of a recipe that short runs replace, with their values; empty without short runs."""
         keys = {"stop_after_steps": self.stop_after_steps, "epochs": self.stop_after_epochs}
         return {key: value for key, value in keys.items() if value is not None}
 
@@ -247,12 +253,13 @@ class Block(Keys, frozen=True, kw_only=True):
     have a reason."""
 
     def values(self, axis: str) -> tuple[Any, ...]:
-        """Return the values of an axis; a program also has a model name."""
+        """Return the values of an axis in this block; a program also has a model name."""
         value = getattr(self, axis)
         return values_of(PROGRAM if value is None else value)
 
 
 def values_of(value: Any) -> tuple[Any, ...]:
+    """Return the values of an axis: the value itself, or all values of a list."""
     return tuple(value) if isinstance(value, list | tuple) else (value,)
 
 
@@ -273,12 +280,12 @@ class Quality(Keys, frozen=True, kw_only=True):
 
     @property
     def best_value(self) -> float | None:
-        """The best that is possible, from which values are compared by their distance."""
+        """Best possible value, from which values are compared by distance; None if unknown."""
         return 1.0 if self.best is None and self.is_accuracy else self.best
 
     @property
     def better(self) -> Literal["higher", "lower"] | None:
-        """The given direction, else the direction that the name implies; None if unknown."""
+        """Whether higher or lower is better, as configured or by the name; None if unknown."""
         if self.direction != "auto":
             return self.direction
         if self.is_accuracy:
@@ -287,21 +294,22 @@ class Quality(Keys, frozen=True, kw_only=True):
 
     @property
     def is_accuracy(self) -> bool:
-        """Whether it is an accuracy, by its name."""
+        """Whether the metric is an accuracy, by its name."""
         return self.metric.endswith("accuracy")
 
     @property
     def in_training(self) -> str:
-        """The same metric of the examples that are trained."""
+        """Name of the same metric on the training data."""
         return self.metric.removeprefix(HELD_OUT)
 
     @property
     def is_held_out(self) -> bool:
+        """Whether the metric is measured on held-out data."""
         return self.metric.startswith(HELD_OUT)
 
     @property
     def title(self) -> str:
-        """The metric as people read it: `test mean absolute error`."""
+        """The metric's name in words: `test mean absolute error`."""
         return self.metric.replace("_", " ")
 
 
@@ -315,7 +323,7 @@ class Doublings(Keys, frozen=True, kw_only=True):
 
     @property
     def values(self) -> tuple[int, ...]:
-        """The sizes, rising; none if `to` is less than `from`."""
+        """The batch sizes, rising; none if `to` is less than `from`."""
         return tuple(self.from_ << n for n in range((self.to // self.from_).bit_length()))
 
 
@@ -423,7 +431,7 @@ class Recipe(Keys, frozen=True, kw_only=True):
 
     @property
     def doublings(self) -> tuple[int, ...]:
-        """The batch sizes that are an axis; none for a single size."""
+        """The batch sizes if they are an axis of doublings; none for a single size."""
         size = self.per_replica_batch_size
         return size.values if isinstance(size, Doublings) else ()
 
@@ -433,24 +441,24 @@ class Recipe(Keys, frozen=True, kw_only=True):
 
     @property
     def constants(self) -> dict[str, ParameterValue]:
-        """The parameters that have one value: all parameters of a variant."""
+        """The parameters that have a single value: in a variant all of them."""
         return {
             key: value for key, value in self.parameters.items() if not isinstance(value, tuple)
         }
 
     @property
     def batch_scaling(self) -> Literal["strong", "weak"]:
-        """`strong` if the global batch is fixed, else `weak`."""
+        """`strong` if the recipe sets the global batch size, else `weak`."""
         return "weak" if self.global_batch_size is None else "strong"
 
     @property
     def writes_checkpoints(self) -> bool:
-        """Whether the workflow's own trainer writes checkpoints."""
+        """Whether the built-in trainer writes checkpoints for this recipe."""
         return self.checkpoint_every_epochs is not None or self.checkpoint_every_s is not None
 
     @property
     def has_schedule(self) -> bool:
-        """Whether the learning rate changes during the training, as the recipe says."""
+        """Whether the recipe changes the learning rate during the training."""
         return self.warmup_epochs > 0 or self.decay != "none"
 
 
@@ -590,20 +598,20 @@ class Platform(Measured, frozen=True, kw_only=True):
 
     @property
     def measured(self) -> Measured:
-        """Its keys that can change a measurement."""
+        """The keys that can change a measurement."""
         return Measured(**{key: getattr(self, key) for key in Measured.__struct_fields__})
 
     def peak_of(self, recipe: Recipe) -> float | None:
-        """Return the peak TFLOP/s at the recipe's precision, or None if it is unknown.
+        """Return the peak TFLOP/s at the recipe's precision; None if it is unknown.
 
-        A program's precision is its parameter of this name.
+        The precision of a program is its parameter of this name.
         """
         own = recipe.parameters.get("precision")
         precision = own if recipe.program else recipe.precision.removeprefix("mixed_")
         return next((peak for name, peak in self.peak_tflops.items() if name == precision), None)
 
     def price_usd(self, gpus_per_node: int) -> float | None:
-        """Return the price of one node with this many GPUs in US dollars per hour, if known."""
+        """Return the price of a node with these GPUs in US dollars per hour; None if unknown."""
         if self.usd_per_node_hour is None or self.usd_per_gpu_hour is None:
             return self.usd_per_node_hour
         return self.usd_per_node_hour + self.usd_per_gpu_hour * gpus_per_node
@@ -688,7 +696,7 @@ class Limit(Keys, frozen=True, kw_only=True):
 
     @property
     def value(self) -> float:
-        """The limit in the metric's unit."""
+        """The limit's number, in the metric's unit."""
         given = self.at_least if self.at_most is None else self.at_most
         if isinstance(given, str):
             number, unit = given.split()
@@ -756,7 +764,7 @@ class Question(Keys, frozen=True, kw_only=True):
     """Short runs are judged by this whole training; null takes each recipe's own `epochs`."""
 
     def whole_epochs(self, recipe: Recipe) -> int | None:
-        """Return the number of epochs to project from a short run; None if a run trains all."""
+        """Return the number of epochs to project short runs to; None if runs train all epochs."""
         whole = self.whole_training
         if whole is None or recipe.stop_after_steps or recipe.epochs == whole.epochs:
             return None
@@ -764,30 +772,35 @@ class Question(Keys, frozen=True, kw_only=True):
 
     @property
     def separate(self) -> tuple[str, ...]:
-        """The axes that separate questions: each combination is one."""
+        """The axes whose combinations are separate questions."""
         return tuple(axis for axis in POINT_AXES if axis not in self.choose)
 
     @property
     def equal(self) -> set[str]:
-        """The qualities that are not compared, as their limit is null."""
+        """Metrics of quality that are not compared, because their limit is null."""
         return self.limits.keys() - self.given.keys()
 
     @property
     def given(self) -> dict[str, Limit]:
-        """The limits without null."""
+        """The limits of the configuration, without nulls."""
         return {name: each for name, each in self.limits.items() if each is not None}
 
     @property
     def targets(self) -> dict[str, float]:
-        """Metric of a quality → its limit, to which time and cost to a target are measured."""
+        """Metric of quality → its limit, which is the target of time and cost to a target."""
         limits = self.given.items()
         # a limit without a value is refused later, with its place
         return {n: each.value for n, each in limits if n not in LIMITED and each != Limit()}
 
     def limits_for(self, goal: str, quality: str | None) -> dict[str, Limit]:
-        """Column → limit for configurations with this quality.
+        """Return column → limit, for configurations with this quality.
 
-        For time and cost to a target, the limit of the quality is the target instead.
+        For the goals time and cost to a target, the limit of the quality is their target and no
+        limit.
+
+        Args:
+            goal: The metric that is to be best.
+            quality: The metric of quality; None without one.
         """
         own = {name: each for name, each in self.given.items() if name in LIMITED}
         if quality in self.given and "_to_target" not in goal:
@@ -886,8 +899,9 @@ class Config(Keys, frozen=True, kw_only=True):
     """More files in `details/`: tables as Markdown, `runs.parquet`, the plots."""
 
     def search_of(self, block: Block) -> Search | None:
+        """Return the search of a block, or of the complete grid; None without one."""
         return self.search if block.search is UNSET else block.search
 
     def is_selected(self, platform: str) -> bool:
-        """Whether the platform is on the cluster that was chosen with --config cluster=NAME."""
+        """Return whether a platform is on the cluster of --config cluster=NAME; True without it."""
         return self.cluster in (None, self.platforms[platform].cluster)

@@ -50,24 +50,24 @@ _REFERENCE = "#/$defs/"
 
 
 class ConfigError(InputError):
-    """The configuration is wrong: names the file, the key, the value and what is allowed."""
+    """The configuration is wrong; the message names file, key, value and what is allowed."""
 
 
 class NotAllowed(ConfigError):
-    """The value at a place is not allowed; `naming_files` adds the file that it is from."""
+    """A value is not allowed at its place; `naming_files` adds the file to the message."""
 
     def __init__(self, place: Place, value: object, allowed: str) -> None:
         super().__init__(problem(place, value, allowed))
         self.place, self.value, self.allowed = place, value, allowed
 
     def below(self, *place: str | int) -> NotAllowed:
-        """Return the problem with its place prefixed by `place`."""
+        """Return the same error for a place inside the place `place`."""
         return NotAllowed([*place, *self.place], self.value, self.allowed)
 
 
 @contextlib.contextmanager
 def naming_files(sources: Sources) -> Iterator[None]:
-    """Name the file in the errors of the block: a NotAllowed becomes a ConfigError."""
+    """Add the file to errors of the `with` block: a NotAllowed becomes a ConfigError."""
     try:
         yield
     except NotAllowed as error:
@@ -76,7 +76,7 @@ def naming_files(sources: Sources) -> Iterator[None]:
 
 
 def validate(raw: RawConfig, sources: Sources = ()) -> Config:
-    """Return the configuration as types, with every default filled in.
+    """Convert a configuration to types and return it with all defaults.
 
     Args:
         raw: The merged configuration.
@@ -89,32 +89,40 @@ def validate(raw: RawConfig, sources: Sources = ()) -> Config:
         try:
             found = msgspec.convert(raw, Config)
         except msgspec.ValidationError as error:
-            raise _refusal(raw, str(error).rpartition(" - at ")[2], sources) from None
+            raise _msgspec_error(raw, str(error).rpartition(" - at ")[2], sources) from None
         _check_values(raw, of(Config, described=False), ())
     return found
 
 
 def _check_values(value: Any, schema: Schema, place: tuple[Any, ...]) -> None:
-    """Raise NotAllowed for what msgspec takes: NaN, infinity, equal values of some lists."""
+    """Check what msgspec does not: no NaN, no infinity, no equal values in some lists.
+
+    Raises:
+        NotAllowed: For the first such value.
+    """
     if isinstance(value, float) and not math.isfinite(value):
         raise NotAllowed(place, value, f"allowed: {value_hints.FINITE}")
     is_list = isinstance(value, list | tuple)
-    if is_list and any("uniqueItems" in each for each in _options(schema)):
+    if is_list and any("uniqueItems" in each for each in _alternatives(schema)):
         kinds = [(isinstance(each, bool), each) for each in value]  # true and 1 are two values
         if len(set(kinds)) < len(kinds):
             raise NotAllowed(place, value, "allowed: each value once")
     items = value.items() if isinstance(value, Mapping) else enumerate(value) if is_list else ()
     for step, inner in items:
-        _check_values(inner, _inside(schema, step), (*place, step))
+        _check_values(inner, _item_schema(schema, step), (*place, step))
 
 
-def _refusal(raw: RawConfig, path: str, sources: Sources) -> NotAllowed:
-    """Return the problem that msgspec found, with its place and value.
+def _msgspec_error(raw: RawConfig, path: str, sources: Sources) -> NotAllowed:
+    """Return the error that msgspec found, with its place and value.
 
-    msgspec's message has the place, but neither the value nor the names of entries. `path` is the
-    place as msgspec writes it, such as `$.recipes[...].epochs`. Only complete configurations are
-    converted: msgspec 0.21 frees memory twice when it discards other types that are unions with
-    patterns.
+    msgspec's message has the place, but neither the value nor the names of entries. Only complete
+    configurations are converted: msgspec 0.21 frees memory twice when it discards other types that
+    are unions with patterns.
+
+    Args:
+        raw: The merged configuration.
+        path: The place as msgspec writes it, such as `$.recipes[...].epochs`.
+        sources: The files from which it was merged.
     """
     place: tuple[Any, ...] = ()
     value: Any = raw
@@ -122,8 +130,8 @@ def _refusal(raw: RawConfig, path: str, sources: Sources) -> NotAllowed:
     for name, number in re.findall(r"\.(\w+)|\[(\d+|\.\.\.)\]", path):
         unnamed = number == "..."
         step = name or (_refused_entry(raw, place, path) if unnamed else int(number))
-        place, value, schema = (*place, step), value[step], _inside(schema, step)
-    for option in _options(schema) if isinstance(value, Mapping) else ():
+        place, value, schema = (*place, step), value[step], _item_schema(schema, step)
+    for option in _alternatives(schema) if isinstance(value, Mapping) else ():
         fields = option.get("properties", {})
         for key in (key for key in value if fields and key not in fields):
             return NotAllowed([*place, key], value[key], f"unknown key; {known(fields, key)}")
@@ -132,12 +140,14 @@ def _refusal(raw: RawConfig, path: str, sources: Sources) -> NotAllowed:
             return NotAllowed([*place, key], _MISSING, f"it has no default{looked}")
         if path.startswith("`key`"):
             value, schema = _refused_entry(raw, place, path), option.get("propertyNames", {})
-    hint = value_hints.hint(value, kinds_of(schema), place, _origin(place, sources) == COMMAND_LINE)
+    hint = value_hints.hint(
+        value, kinds_of(schema), place, _find_source(place, sources) == COMMAND_LINE
+    )
     return NotAllowed(place, value, f"allowed: {words(schema, value)}{f'; {hint}' if hint else ''}")
 
 
 def _files_without_key(sources: Sources) -> str:
-    """Explain for a missing top-level key which files were read, after a semicolon."""
+    """Return which files were read without finding a missing top-level key, after a semicolon."""
     if any(name not in (*CONFIG_FILES, COMMAND_LINE) for name, _ in sources):
         return (
             f"; a study given by --configfile takes nothing from {STUDY_FILE}: to add to that "
@@ -148,7 +158,7 @@ def _files_without_key(sources: Sources) -> str:
 
 
 def _refused_entry(raw: RawConfig, place: tuple[Any, ...], path: str) -> Any:
-    """Return the key of the entry below `place` that causes msgspec's message on its own."""
+    """Return the key of the entry below `place` that causes msgspec's error."""
     for key in functools.reduce(operator.getitem, place, typing.cast(Any, raw)):
         alone = copy.deepcopy(raw)
         entries: dict[str, Any] = functools.reduce(operator.getitem, place, typing.cast(Any, alone))
@@ -162,17 +172,17 @@ def _refused_entry(raw: RawConfig, place: tuple[Any, ...], path: str) -> Any:
     raise AssertionError(f"no entry of {key_of(place)} is refused")
 
 
-def _options(schema: Schema) -> list[Schema]:
-    """Return the alternative schemas of a value."""
+def _alternatives(schema: Schema) -> list[Schema]:
+    """Return the alternative schemas that a schema allows."""
     if "$ref" in schema:
         schema = of(Config, described=False)["$defs"][schema["$ref"].removeprefix(_REFERENCE)]
     options = schema.get("anyOf")
-    return [each for option in options for each in _options(option)] if options else [schema]
+    return [each for option in options for each in _alternatives(option)] if options else [schema]
 
 
-def _inside(schema: Schema, step: str | int) -> Schema:
-    """Return the schema of an item: `step` is its key or its index in the value."""
-    for option in _options(schema):
+def _item_schema(schema: Schema, step: str | int) -> Schema:
+    """Return the schema of an item of a mapping or list: `step` is its key or index."""
+    for option in _alternatives(schema):
         found = option.get("properties", {}).get(step, option.get("additionalProperties"))
         if isinstance(step, int):
             found = option.get("items")
@@ -182,7 +192,11 @@ def _inside(schema: Schema, step: str | int) -> Schema:
 
 
 def check_folders(config: Config) -> None:
-    """Raise NotAllowed unless `study` is a new folder, and `compare_with` another study's."""
+    """Check that `study` is a new folder's name, and that `compare_with` names another study.
+
+    Raises:
+        NotAllowed: If not.
+    """
     # in any case of letters: file systems may take upper and lower case as the same
     if config.study.lower() in SHARED_FOLDERS:
         names = ", ".join(SHARED_FOLDERS)
@@ -199,13 +213,13 @@ def check_folders(config: Config) -> None:
 
 
 def reference_files(config: Config) -> list[str]:
-    """Return the files of the study that `compare_with` names, or an empty list."""
+    """Return the files of the study that `compare_with` names; [] without the key."""
     folder = config.compare_with
     return [f"{folder}/{name}" for name in REFERENCE_FILES] if folder else []
 
 
 def known(names: Iterable[str], wanted: object) -> str:
-    """Return the end of a message about an unknown name: the allowed names, nearest first."""
+    """Return the end of a message about an unknown name: the allowed names, most similar first."""
     names = list(names)
     near = difflib.get_close_matches(str(wanted), names, n=1)
     near = near or [name for name in names if name.startswith(f"{wanted}_")]
@@ -214,8 +228,8 @@ def known(names: Iterable[str], wanted: object) -> str:
 
 
 def problem(place: Place, value: object, allowed: str, sources: Sources = ()) -> str:
-    """One line: file, key, value, what is allowed."""
-    name = _origin(place, sources)
+    """Return an error as one line: file, key, value, what is allowed."""
+    name = _find_source(place, sources)
     line = _line_of(name, place)
     where = f"{name}: {f'line {line}: ' if line else ''}{key_of(place)}"
     if value is SEVERAL:
@@ -257,10 +271,10 @@ def _yaml_entry(node: yaml.Node | None, step: str | int) -> tuple[yaml.Node, yam
     return None
 
 
-def _origin(place: Place, sources: Sources) -> str:
-    """Return the last source that sets the longest known part of `place`, else the study's.
+def _find_source(place: Place, sources: Sources) -> str:
+    """Return the last source that sets a place, or else its deepest existing parent.
 
-    A list replaces the lists of earlier sources: only the last one counts.
+    A list replaces the lists of earlier sources: only the last one is considered.
     """
     origin, inside = "", [(name, typing.cast(Any, content)) for name, content in sources]
     for step in place:
@@ -285,7 +299,7 @@ def key_of(place: Place) -> str:
 
 
 def plain(text: str, width: int = 100) -> str:
-    """Return a text for a one-line message, quoted if it has special characters, cut if long."""
+    """Return a text for a one-line message: quoted if it has special characters, cut if long."""
     return text if text.isprintable() and len(text) <= width else _short(text, width)
 
 
@@ -295,16 +309,16 @@ def _short(value: object, width: int = 200) -> str:
 
 
 def kinds_of(schema: Schema) -> set[str]:
-    """Return the types of JSON that a schema allows."""
+    """Return the JSON types that a schema allows."""
     return {kind for each in schema.get("anyOf", [schema]) for kind in _kinds(each)}
 
 
 @functools.cache
 def of(kind: type[msgspec.Struct], described: bool = True) -> Schema:
-    """Return the JSON schema of a type, with the types inside it as its `$defs`.
+    """Return the JSON schema of a type, with inner types as its `$defs`.
 
     "A value or null" becomes one schema with a list of types, so that a table shows both. Choices
-    keep the order of the type.
+    are in the order of the type.
     """
     _, found = msgspec.json.schema_components((kind,), ref_template=_REFERENCE + "{name}")
     for struct in structs(kind):
@@ -321,7 +335,7 @@ def of(kind: type[msgspec.Struct], described: bool = True) -> Schema:
                 # msgspec leaves out the rules of a key that has further words, such as a form
                 names = msgspec.json.schema(typing.get_args(plain_type)[0])
                 option |= {"propertyNames": names} if "form" in names else {}
-    parts = {name: _tidy(part, found) for name, part in found.items()}
+    parts = {name: _simplify_schema(part, found) for name, part in found.items()}
     if config_types.Platform.__name__ in parts:
         for key in config_types.Measured.__struct_fields__:
             parts[config_types.Platform.__name__]["properties"][key]["measured"] = True
@@ -339,10 +353,10 @@ def structs(kind: Any) -> Iterator[type[msgspec.Struct]]:
         yield from structs(part)
 
 
-def _tidy(schema: Any, parts: dict[str, Schema]) -> Any:
+def _simplify_schema(schema: Any, parts: dict[str, Schema]) -> Any:
     """Return the schema with "value or null" as a list of types, and `$` as the end of patterns."""
     if isinstance(schema, list | tuple):
-        return [_tidy(item, parts) for item in schema]
+        return [_simplify_schema(item, parts) for item in schema]
     if not isinstance(schema, dict):
         return schema
     null = {"type": "null"}
@@ -353,14 +367,14 @@ def _tidy(schema: Any, parts: dict[str, Schema]) -> Any:
         if isinstance(other.get("type"), str):
             rest = {key: value for key, value in schema.items() if key != "anyOf"}
             schema = {**other, **rest, "type": [other["type"], "null"]}
-    tidy = {key: _tidy(value, parts) for key, value in schema.items()}
+    tidy = {key: _simplify_schema(value, parts) for key, value in schema.items()}
     if isinstance(pattern := tidy.get("pattern"), str):
         tidy["pattern"] = pattern.replace(r"\Z", "$")
     return tidy
 
 
 def words(schema: Schema, value: object = None) -> str:
-    """Describe in words what a schema allows; `value` is the rejected value."""
+    """Return in words what a schema allows; `value` is the rejected value."""
     found = ["" if "enum" in schema else words_of_type(schema), words_of_rules(schema)]
     longest = max(each.get("maxLength", 0) for each in schema.get("anyOf", [schema]))
     if isinstance(value, str) and 0 < longest < len(value):
@@ -370,7 +384,7 @@ def words(schema: Schema, value: object = None) -> str:
 
 
 def words_of_type(schema: Schema) -> str:
-    """`integer`, `string or null`, `list of integers`, `integer, string or list`."""
+    """Return the types of a schema in words: `integer, string or list of integers`."""
     if "anyOf" in schema:
         kinds = [words_of_type(option).split(" of ")[0] for option in schema["anyOf"]]
         return f"{', '.join(kinds[:-1])} or {kinds[-1]}"
@@ -388,7 +402,7 @@ def _kinds(schema: Schema) -> Collection[str]:
 
 
 def words_of_rules(schema: Schema) -> str:
-    """Bounds, choices or the form of the text; for a list the rules of its items."""
+    """Return the bounds, choices or pattern of a schema in words; for a list its items' rules."""
     if "anyOf" in schema:
         options = (option for option in schema["anyOf"] if option.get("type") != "array")
         return "; or ".join(filter(None, map(words_of_rules, options)))

@@ -9,11 +9,13 @@ from tfscaling.study.config_types import Recipe
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """What Slurm is asked for: `gpus_per_node` GPUs on each node, shared by its tasks.
+    """Nodes, tasks and GPUs of a run's job.
 
-    `tasks_per_node` is a number, or for uneven tasks their numbers on the nodes: "2+1" puts two on
-    the first node and one on the second. (Slurm writes "2,1", but Snakemake passes a job's
-    wildcards in a list with commas.)
+    Attributes:
+        gpus_per_node: GPUs on each node, shared by its tasks.
+        tasks_per_node: A number, or the numbers on each node: "2+1" puts two tasks on the first
+            node and one on the second. (Slurm writes "2,1", but Snakemake passes wildcards in a
+            list with commas.)
     """
 
     nodes: int
@@ -29,6 +31,7 @@ class Geometry:
 
     @property
     def tasks(self) -> int:
+        """Number of all tasks."""
         even = isinstance(self.tasks_per_node, int)
         return self.nodes * self.tasks_per_node_max if even else sum(self.tasks_on_nodes)
 
@@ -47,7 +50,7 @@ class Geometry:
         return self.gpus_per_node // self.tasks_per_node_max
 
     def uneven_problem(self) -> str | None:
-        """Why uneven tasks cannot be had, or None.
+        """Return why Slurm cannot place uneven tasks; None if it can.
 
         Slurm fills node after node, so only the last node can have fewer tasks.
         """
@@ -64,7 +67,11 @@ class Geometry:
 
 
 def batch_sizes(recipe: Recipe, geometry: Geometry, replicas: int) -> tuple[int, int]:
-    """(per-replica, global) batch size in examples. Raises ValueError if no even split exists."""
+    """Return the batch size per replica and the global batch size, in examples.
+
+    Raises:
+        ValueError: If the global batch cannot be split evenly.
+    """
     workers = replicas // max(1, geometry.gpus_per_task)
     if isinstance(per_replica := recipe.per_replica_batch_size, int):
         return per_replica, per_replica * replicas

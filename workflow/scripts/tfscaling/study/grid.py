@@ -39,7 +39,7 @@ from tfscaling.study.run_spec import Point, RunSpec
 
 
 def wildcards_of(runs: Sequence[PlannedRun]) -> dict[str, str]:
-    """Return for each axis the value that all runs have, else the axis in braces, a wildcard."""
+    """Return axis → the value that all runs share, or the axis in braces as a wildcard."""
     values = {axis: {str(run.spec.axes[axis]) for run in runs} for axis in AXES}
     return {
         axis: found.pop() if len(found) == 1 else f"{{{axis}}}" for axis, found in values.items()
@@ -47,9 +47,9 @@ def wildcards_of(runs: Sequence[PlannedRun]) -> dict[str, str]:
 
 
 def randomised(runs: Sequence[PlannedRun], seed: int) -> list[PlannedRun]:
-    """Return the runs repeat by repeat, each repeat shuffled by `seed`.
+    """Return the runs in their order of starts: repeat by repeat, each repeat shuffled by `seed`.
 
-    The order of `runs` does not matter.
+    The order of the argument does not matter.
     """
     ordered: list[PlannedRun] = []
     for repeat in sorted({run.spec.repeat for run in runs}):
@@ -89,28 +89,24 @@ def candidates(
 ) -> tuple[Candidate, ...]:
     """Return all configurations of the grid, block by block, excluded ones included.
 
-    Those beyond a platform's limits are excluded with the reason, as are those whose global batch
+    A configuration is excluded, with the reason, beyond a platform's limits or if its global batch
     is larger than the dataset.
-
-    Args:
-        config: The configuration.
-        variants_of: Name of a recipe → its variants by their names.
-        registries: The models, strategies, datasets and further names that exist.
     """
     return tuple(
-        _candidate(number, point, variants_of, config, registries)
+        _make_candidate(number, point, variants_of, config, registries)
         for number, block in enumerate(config.grid)
         for point in points(block, variants_of)
     )
 
 
-def _candidate(
+def _make_candidate(
     number: int,
     point: Point,
     variants_of: Mapping[str, Mapping[str, Recipe]],
     config: Config,
     registries: Registries,
 ) -> Candidate:
+    """Return one configuration of the grid with its first run, or the reason for its exclusion."""
     recipe = recipes.filled(point.model, variants_of[variants.base(point.recipe)][point.recipe])
     if reason := exclusion(point, config.grid[number].exclude):
         return Candidate(number, point, recipe, reason=reason)
@@ -120,18 +116,18 @@ def _candidate(
     except _ImpossibleError as error:
         return Candidate(number, point, recipe, reason=str(error))
     search = config.search_of(config.grid[number])
-    short = _short_run(spec, search) if search and search.short else None
+    short = _first_short_run(spec, search) if search and search.short else None
     return Candidate(number, point, recipe, spec, short)
 
 
-def _short_run(spec: RunSpec, search: Search) -> RunSpec:
-    """Return the first of the short runs with which a search begins."""
+def _first_short_run(spec: RunSpec, search: Search) -> RunSpec:
+    """Return the first short run of a configuration, for a search that begins with short runs."""
     point = replace(spec.point, recipe=variants.named(spec.point.recipe, search.short))
     return replace(spec, point=point, recipe=replace(spec.recipe, **search.short))
 
 
 def points(block: Block, variants_of: Mapping[str, Mapping[str, Recipe]]) -> Iterator[Point]:
-    """Yield the product of a block's axes; the name of a recipe means all of its variants."""
+    """Yield the product of a block's axes; a recipe's name means all of its variants."""
     chosen = {axis: block.values(axis) for axis in POINT_AXES}
     named = (variants_of.get(name, (name,)) for name in chosen["recipe"])
     chosen["recipe"] = tuple(dict.fromkeys(itertools.chain.from_iterable(named)))
@@ -140,7 +136,7 @@ def points(block: Block, variants_of: Mapping[str, Mapping[str, Recipe]]) -> Ite
 
 
 def matches(point: Point, entry: Exclusion) -> bool:
-    """Return whether an entry of `exclude` leaves the configuration out."""
+    """Return whether an entry of `exclude` matches a configuration."""
     return all(
         getattr(point, axis) in values
         or (axis == "recipe" and variants.base(point.recipe) in values)
@@ -149,7 +145,7 @@ def matches(point: Point, entry: Exclusion) -> bool:
 
 
 def exclusion(point: Point, entries: Sequence[Exclusion]) -> str:
-    """Return why the grid leaves a configuration out, or cannot have it; "" if it does not."""
+    """Return why the grid excludes a configuration; "" if it does not."""
     if matching := [entry for entry in entries if matches(point, entry)]:
         reasons = [entry.reason for entry in matching if isinstance(entry.reason, str)]
         return "; ".join(reasons) or "excluded by the grid"
@@ -161,8 +157,9 @@ def _first_run(
 ) -> RunSpec:
     """Return the first run of a configuration.
 
-    Raises _ImpossibleError beyond the limits of the platform, and where the strategy or the batch
-    size do not fit the geometry.
+    Raises:
+        _ImpossibleError: Beyond the limits of the platform, or if strategy or batch size do not fit
+            the geometry.
     """
     geometry = point.geometry
     if point.nodes > platform.nodes_max:
@@ -200,7 +197,7 @@ def _first_run(
 
 
 def _check_examples(global_batch: int, dataset: str, recipe: Recipe, examples: int | None) -> None:
-    """Raise _ImpossibleError for a global batch of more than the examples, None if not known."""
+    """Raise _ImpossibleError if a global batch has more examples than the dataset."""
     available: dict[str, int] = {}
     if examples is not None:
         held_out, less = recipe.validation_examples or 0, ""
@@ -218,9 +215,12 @@ def _check_examples(global_batch: int, dataset: str, recipe: Recipe, examples: i
 def manifest_of(config: Config, found: Sequence[Candidate], registries: Registries) -> Manifest:
     """Return the manifest with the runs of these candidates."""
     searches = _searches(config, found)
-    runs = [run for each in found for run in _runs(config, each)]
+    runs = [run for each in found for run in _runs_of_candidate(config, each)]
     doubled = {name: recipe for name, recipe in config.recipes.items() if recipe.doublings}
-    smaller, later = variants.smaller((run.spec for run in runs), doubled), _later(searches)
+    smaller, later = (
+        variants.smaller((run.spec for run in runs), doubled),
+        _postponed_points(searches),
+    )
     excluded = [Excluded(point=each.point, reason=each.reason) for each in found if each.reason]
     used = [*(each.point for each in found if each.spec), *(each.point for each in excluded)]
     shown = {point.platform: config.platforms[point.platform] for point in used}
@@ -242,10 +242,10 @@ def manifest_of(config: Config, found: Sequence[Candidate], registries: Registri
     )
 
 
-def _runs(config: Config, candidate: Candidate) -> Iterator[PlannedRun]:
-    """Yield the runs of a candidate; in a search its short runs are first.
+def _runs_of_candidate(config: Config, candidate: Candidate) -> Iterator[PlannedRun]:
+    """Yield the runs of a candidate, short ones first.
 
-    Those after the first ones are made if a search needs them.
+    In a search, runs after the first ones are made only if they are needed.
     """
     spec, short, block = candidate.spec, candidate.short, config.grid[candidate.number]
     platform, search = config.platforms[candidate.point.platform], config.search_of(block)
@@ -273,9 +273,9 @@ def _runs(config: Config, candidate: Candidate) -> Iterator[PlannedRun]:
 
 
 def searched(config: Config, found: Iterable[Candidate]) -> dict[str, list[Candidate]]:
-    """Return the candidates of each search, by the name of the task that is searched for.
+    """Return name of a search → its candidates.
 
-    There is one search for each question, among the configurations of all blocks with a search.
+    There is one search for each question, with the configurations of all blocks that have a search.
     """
     members: dict[str, list[Candidate]] = {}
     for each in found:
@@ -312,8 +312,8 @@ def _searches(config: Config, found: Iterable[Candidate]) -> tuple[PlannedSearch
     return tuple(planned)
 
 
-def _later(searches: Iterable[PlannedSearch]) -> set[Point | None]:
-    """Return the points between the ends of smooth lines: all their runs are extra repeats."""
+def _postponed_points(searches: Iterable[PlannedSearch]) -> set[Point | None]:
+    """Return the configurations of smooth lines that are not run in a search's first round."""
     later: set[Point | None] = set()
     for planned in searches:
         lines: dict[tuple[object, ...], list[SearchedPoint]] = {}

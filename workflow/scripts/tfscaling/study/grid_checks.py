@@ -1,4 +1,4 @@
-"""Checks of the grid: its blocks before they are expanded, and the configurations that they have.
+"""Checks of the grid's blocks before they are expanded, and of the resulting configurations.
 
 Functions raise NotAllowed with the key, its value and what is allowed.
 """
@@ -40,12 +40,10 @@ SEED_MAX = 2**32 - 1
 def check_blocks(
     config: Config, variants_of: Mapping[str, Mapping[str, Recipe]], registries: Registries
 ) -> None:
-    """Raise NotAllowed for unknown names, too large blocks, and geometry that no platform has.
+    """Check the blocks of the grid before they are expanded.
 
-    Args:
-        config: The configuration.
-        variants_of: Name of a recipe → its variants by their names.
-        registries: The models, strategies, datasets and further names that exist.
+    Raises:
+        NotAllowed: For unknown names, too large blocks, and geometries that no platform has.
     """
     count = 0
     for number, block in enumerate(config.grid):
@@ -67,9 +65,10 @@ def check_blocks(
 
 
 def check_configurations(config: Config, found: Sequence[Candidate]) -> None:
-    """Raise NotAllowed for too many runs, duplicates, too long names and impossible searches.
+    """Check the configurations of the expanded grid.
 
-    A block without a configuration to run is not allowed either.
+    Raises:
+        NotAllowed: For duplicates, too long names, empty blocks, and impossible searches.
     """
     _check_runs(config, found)
     block_of: dict[Point, int] = {}
@@ -89,7 +88,7 @@ def check_configurations(config: Config, found: Sequence[Candidate]) -> None:
     for number, block in enumerate(config.grid):
         if number not in with_runs:
             reasons = [each.reason for each in found if each.number == number]
-            raise _nothing_left(number, block, config, reasons)
+            raise _empty_block_error(number, block, config, reasons)
     for members in grid.searched(config, found).values():
         _check_search(config, members)
 
@@ -114,14 +113,22 @@ def _check_runs(config: Config, found: Sequence[Candidate]) -> None:
 
 
 def _check_size(number: int, count: int, counted: str) -> None:
-    """Refuse a grid beyond RUNS_MAX before it takes all memory; `count` is up to this block."""
+    """Raise NotAllowed for a grid of more than RUNS_MAX runs, before it fills the memory.
+
+    Args:
+        number: Number of the block.
+        count: Number of runs.
+        counted: How the runs are counted, in words.
+    """
     if count > RUNS_MAX:
         rule = f"the grid has {count:,} {counted} up to this block; allowed: {RUNS_MAX:,}"
         raise NotAllowed(["grid", number], SEVERAL, rule)
 
 
-def _nothing_left(number: int, block: Block, config: Config, reasons: Sequence[str]) -> NotAllowed:
-    """For a block without a point to run: the limit that its nodes exceed, or the last reason."""
+def _empty_block_error(
+    number: int, block: Block, config: Config, reasons: Sequence[str]
+) -> NotAllowed:
+    """Return the error of a block without runs: the exceeded limit, or the last reason."""
     nodes = block.values("nodes")
     limits = {name: config.platforms[name].nodes_max for name in block.values("platform")}
     if nodes and min(nodes) > max(limits.values()):
@@ -134,10 +141,10 @@ def _nothing_left(number: int, block: Block, config: Config, reasons: Sequence[s
 
 
 def _check_devices(number: int, point: Point, platform: Platform, recipe: Recipe) -> None:
-    """Check that a node of the platform can provide the point's tasks and GPUs.
+    """Check that a node of the platform has enough CPUs and GPUs for a configuration.
 
     Raises:
-        NotAllowed: It cannot; the message has the key and its limit.
+        NotAllowed: With the key and its limit, if not.
     """
     geometry, key, rule = point.geometry, "gpus_per_node", ""
     named = f"platform {point.platform} has"
@@ -157,7 +164,7 @@ def _check_devices(number: int, point: Point, platform: Platform, recipe: Recipe
 
 
 def _check_lengths(number: int, point: Point, seed: int, repeats: int) -> None:
-    """Refuse names too long for one folder's name, and seeds that NumPy or Keras cannot take."""
+    """Raise NotAllowed for too long folder names, and for seeds that NumPy or Keras reject."""
     joined = "_".join([*map(str, point.axes.values()), str(repeats)])
     if len(joined) > NAMES_MAX:
         reason = (
@@ -171,18 +178,18 @@ def _check_lengths(number: int, point: Point, seed: int, repeats: int) -> None:
 
 
 def _check_search(config: Config, members: Sequence[Candidate]) -> None:
-    """Raise NotAllowed where configurations of one question cannot be searched together."""
+    """Raise NotAllowed if the configurations of one question cannot be searched together."""
     question, first = config.question, members[0]
     if len(members) < 2:
         rule = "the only configuration of its question; allowed: two or more"
-        raise _in_search(config, first.number, "", first.point.axes, rule)
+        raise _search_error(config, first.number, "", first.point.axes, rule)
     searches = [config.search_of(config.grid[each.number]) for each in members]
     for candidate, search in zip(members, searches, strict=True):
         number, point = candidate.number, candidate.point
         if search != searches[0]:
             rule = f"grid[{first.number}] searches among configurations of the same "
             rule += "question: the same `search`, best for the whole grid"
-            raise _in_search(config, number, "", point.axes, rule)
+            raise _search_error(config, number, "", point.axes, rule)
         price = config.platforms[point.platform].price_usd(point.gpus_per_node)
         if question.goal.startswith("cost_") and not price:
             rule = f"a search needs a usd_per_node_hour above 0 of platform {point.platform}"
@@ -192,11 +199,11 @@ def _check_search(config: Config, members: Sequence[Candidate]) -> None:
         if search and may_miss and search.repeats_max < LIMITED_RUNS_MIN:
             rule = "fewer runs do not show whether limits and targets are kept; allowed: "
             rule += f"{LIMITED_RUNS_MIN} to 20"
-            raise _in_search(config, number, "repeats_max", search.repeats_max, rule)
+            raise _search_error(config, number, "repeats_max", search.repeats_max, rule)
 
 
-def _in_search(config: Config, number: int, key: str, value: object, rule: str) -> NotAllowed:
-    """Return the problem in the search of block `number`, or in the search of the whole grid."""
+def _search_error(config: Config, number: int, key: str, value: object, rule: str) -> NotAllowed:
+    """Return an error about a key of block `number`'s search, or of the complete grid's search."""
     has_own = isinstance(config.grid[number].search, Search)
     own: list[str | int] = ["grid", number] if has_own else []
     return NotAllowed([*own, "search", *([key] if key else [])], value, rule)
@@ -209,26 +216,18 @@ def _check_short_runs(
     variants_of: Mapping[str, Mapping[str, Recipe]],
     registries: Registries,
 ) -> None:
-    """Raise NotAllowed where a recipe of block `number` cannot have short runs.
-
-    Args:
-        config: The configuration.
-        number: The block's place in the grid.
-        search: The block's search.
-        variants_of: Name of a recipe → its variants by their names, which short runs share.
-        registries: The models, strategies, datasets and further names that exist.
-    """
+    """Raise NotAllowed if a recipe of block `number` cannot have short runs."""
     key = "stop_after_epochs" if search.stop_after_epochs else "stop_after_steps"
     value = getattr(search, key)
     if len(search.short) > 1:
-        raise _in_search(config, number, key, value, "allowed: no stop_after_steps next to it")
+        raise _search_error(config, number, key, value, "allowed: no stop_after_steps next to it")
     names = dict.fromkeys(map(variants.base, config.grid[number].values("recipe")))
     if has_own := [name for name in names if config.recipes[name].stop_after_steps is not None]:
         rule = f"recipe {has_own[0]} has stop_after_steps already; allowed: null in one of the two"
-        raise _in_search(config, number, key, value, rule)
+        raise _search_error(config, number, key, value, rule)
     for name in names:
         if rule := recipes.without_fewer_epochs(config.recipes[name], search.stop_after_epochs):
-            raise _in_search(config, number, key, value, f"recipe {name}: {rule}")
+            raise _search_error(config, number, key, value, f"recipe {name}: {rule}")
     short = {name: replace(config.recipes[name], **search.short) for name in names}
     changed = replace(config, recipes={**config.recipes, **short})
     try:
@@ -237,4 +236,4 @@ def _check_short_runs(
     except NotAllowed as error:
         where = "" if error.place[-1] == key else f"{error.place[-1]} {error.value}: "
         rule = f"recipe {error.place[1]}: {where}{error.allowed}"
-        raise _in_search(config, number, key, value, rule) from None
+        raise _search_error(config, number, key, value, rule) from None

@@ -1,6 +1,6 @@
-"""The run manifest: every planned run with its parameters, every excluded point with its reason.
+"""The manifest: every planned run with its parameters, every exclusion with its reason.
 
-It is made once from the configuration. Jobs take their run from it, and the tables compare it with
+It is made once from the configuration. Jobs read their run from it, and the tables compare it with
 the existing records.
 """
 
@@ -20,11 +20,11 @@ SCHEMA_VERSION = 4
 
 
 class ManifestError(InputError):
-    """The file is not a manifest, or is one of another version of the workflow."""
+    """The file is no manifest, or a manifest of another version of the workflow."""
 
 
 class PlannedRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A run of the grid, and what does not change it."""
+    """A run of the grid, with facts that do not change the run itself, such as its price."""
 
     spec: RunSpec
     extra_repeat: bool = False
@@ -44,24 +44,24 @@ class PlannedRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     @property
     def is_short(self) -> bool:
-        """Whether a longer training is projected from it."""
+        """Whether a longer training is projected from the run."""
         return self.whole_epochs is not None or self.spec.recipe.stop_after_steps is not None
 
     @property
     def is_conditional(self) -> bool:
-        """Whether runs before it decide whether it is made."""
+        """Whether results of other runs decide whether it is made."""
         return self.extra_repeat or self.smaller is not None
 
 
 class Excluded(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A point of the grid that is not run, and why; shown in every table."""
+    """A configuration of the grid that is not run, with the reason that tables show."""
 
     point: Point
     reason: str
 
 
 class SearchedPoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A point that may be the best, the runs that the full grid makes, the point of short runs."""
+    """A configuration of a search: its repeats in the full grid, and its short runs."""
 
     point: Point
     repeats: int
@@ -69,7 +69,7 @@ class SearchedPoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class PlannedSearch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A search for the best configuration of a question; `limits` are by column."""
+    """A search for the best configuration of a question; `limits` maps columns to limits."""
 
     work: str
     goal: str
@@ -80,7 +80,7 @@ class PlannedSearch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     @property
     def with_shorts(self) -> Iterator[Point]:
-        """All points that have runs for the search."""
+        """All configurations of the search, also the ones of short runs."""
         for each in self.points:
             yield each.point
             if each.short is not None:
@@ -88,7 +88,7 @@ class PlannedSearch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """All that is planned."""
+    """All planned runs, exclusions and searches of a study, and what their tables need."""
 
     schema_version: int = SCHEMA_VERSION
     order_seed: int
@@ -105,7 +105,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def qualities(self) -> dict[str, Quality]:
-        """Recipe → what its runs are compared by."""
+        """Recipe → the quality by which its runs are compared."""
         return {run.spec.point.recipe: run.spec.recipe.quality for run in self.runs}
 
     def encode(self) -> bytes:
@@ -117,7 +117,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return strict_json.encode(self)
 
     def write(self, path: Path) -> None:
-        """Write the whole file or nothing; raises as `encode` does."""
+        """Write the complete file or nothing; raises the errors of `encode`."""
         atomic.write_text(path, self.encode().decode())
 
     @classmethod

@@ -18,9 +18,15 @@ from tfscaling.study.run_spec import Point
 
 
 def run_cost_usd(usd_per_node_hour: float | None, nodes: int, duration_s: float) -> float | None:
-    """Price of `nodes` nodes for `duration_s` seconds in US dollars; None without a price.
+    """Return the cost of a run in US dollars; None without a price.
 
-    Per-second proration without minimum charges: what the training itself costs, not the bill.
+    The price is prorated to seconds without a minimum charge: the cost of the training, not the
+    bill.
+
+    Args:
+        usd_per_node_hour: Price of a node and hour; None if unknown.
+        nodes: Number of nodes.
+        duration_s: Time in seconds.
     """
     if usd_per_node_hour is None:
         return None
@@ -28,7 +34,11 @@ def run_cost_usd(usd_per_node_hour: float | None, nodes: int, duration_s: float)
 
 
 def check(platforms: Mapping[str, Platform]) -> None:
-    """Raise NotAllowed for the first key that means nothing alone or with the other keys."""
+    """Check that the keys of each platform are possible, alone and together.
+
+    Raises:
+        NotAllowed: For the first key that is not.
+    """
     for name, platform in platforms.items():
         container = platform.container
         if container and container.engine == "pyxis" and platform.launcher == "local":
@@ -70,9 +80,12 @@ def _is_date(text: str) -> bool:
 
 
 def check_cluster(config: Config) -> None:
-    """Raise NotAllowed unless `cluster` is the cluster of a platform in the grid.
+    """Check that a platform of the grid is on the cluster of --config cluster=NAME.
 
-    With another name no run would be selected, and a sweep of none would look like a success.
+    With another name no run would be selected, and the empty sweep would look like a success.
+
+    Raises:
+        NotAllowed: If none is.
     """
     chosen, platforms = config.cluster, config.platforms
     if chosen is None:
@@ -130,15 +143,15 @@ def extra_problem(extra: str) -> str | None:
     for word in words:
         if set(word) <= _SHELL or word.startswith("#") or "`" in word or "$(" in extra:
             return f"allowed: options of sbatch; the shell would interpret {word}"
-        if _is_managed(word):
+        if _is_managed_option(word):
             return f"allowed: options that the workflow does not set by the grid or keys; {word}"
     if not words[0].startswith("-"):
         return f"allowed: options of sbatch, such as --nice=5; {words[0]} is no option"
     return None
 
 
-def _is_managed(word: str) -> bool:
-    """Whether this word of a command line is an option of MANAGED."""
+def _is_managed_option(word: str) -> bool:
+    """Return whether this word of a command line is one of the options in MANAGED."""
     if word.startswith("--"):
         name = word[2:].partition("=")[0]
         return bool(name) and any(option.startswith(name) for option in MANAGED)
@@ -166,7 +179,7 @@ LOGICAL: DeviceKind = "logical"
 
 
 def titles(named: Mapping[str, Platform]) -> dict[str, str]:
-    """Return what each platform is called: its title, with its name if another has the same."""
+    """Return platform → its title; with its name if another platform has the same title."""
     found = {name: platform.title or name for name, platform in named.items()}
     while len({*found.values()}) < len(found):  # a title with a name may equal another title
         counts = Counter(found.values())
@@ -175,7 +188,7 @@ def titles(named: Mapping[str, Platform]) -> dict[str, str]:
 
 
 def device_kind(gpus_per_node: int, devices: str) -> DeviceKind:
-    """CPU, GPU or LOGICAL, from the axis `gpus_per_node` and the platform's key `devices`."""
+    """Return CPU, GPU or LOGICAL for a number of GPUs and the platform's key `devices`."""
     if not gpus_per_node:
         return CPU
     return LOGICAL if devices == "logical" else GPU
@@ -189,14 +202,14 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 def slurm_resources(platform: Platform, geometry: Geometry) -> dict[str, Resource]:
-    """Snakemake resources with which the Slurm executor plugin asks for exactly this geometry.
+    """Return the Snakemake resources with which the Slurm executor plugin requests a geometry.
 
-    A run by the local launcher is one task on one node: its ranks are processes there. `tasks` is
+    A run with the local launcher is one task on one node: its ranks are processes there. `tasks` is
     the job's total, `gres` is per node; `tasks_per_gpu` 0 keeps the plugin from deriving tasks from
-    GPUs; an empty `mpi` lets the shell run in the batch step, so that train.py's own srun can use
-    the whole allocation. Memory and GPUs that the platform does not request are 0 or "", which the
-    plugin leaves out: no default of Snakemake's may limit a measurement. Other settings that the
-    platform leaves open are left out.
+    GPUs; an empty `mpi` lets the shell run in the batch step, so that srun in train.py can use the
+    complete allocation. Memory and GPUs that the platform does not request are 0 or "", which the
+    plugin omits: no default of Snakemake may limit a measurement. Other settings that the platform
+    leaves open are omitted.
     """
     on_slurm = platform.launcher != "local"
     requested = geometry if on_slurm else Geometry(1, 1, geometry.gpus_per_node)
@@ -240,7 +253,7 @@ def _gres(gpu_gres: str | None, gpus: int) -> str | None:
 
 
 def with_signature(function: _F) -> _F:
-    """Cache a function's signature, which Snakemake inspects once per job and resource."""
+    """Store a function's signature, which Snakemake reads once per job and resource."""
     function.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
     return function
 

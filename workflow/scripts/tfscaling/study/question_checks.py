@@ -1,4 +1,4 @@
-"""Checks of what a study compares: its baseline and its question, against the runs of the grid."""
+"""Checks of the configured baseline and question against the runs of the grid."""
 
 from __future__ import annotations
 
@@ -23,10 +23,13 @@ NOT_PROJECTED = "quality is not projected"
 
 
 def check_baseline(config: Config, planned: Manifest) -> None:
-    """Raise NotAllowed if no run of the grid is at the baseline that the comparison names.
+    """Check that the grid has a run of the baseline that the comparison names.
 
-    The name of a recipe with variants means each point's own variant, so that all points must be
-    of that recipe.
+    The name of a recipe with variants means the variant of each configuration; all configurations
+    must then have this recipe.
+
+    Raises:
+        NotAllowed: If not.
     """
     place = ["comparison", "baseline"]
     baseline = config.comparison.baseline.axes
@@ -43,18 +46,22 @@ def check_baseline(config: Config, planned: Manifest) -> None:
 
 
 def check_question(config: Config, planned: Manifest) -> None:
-    """Raise NotAllowed where the question cannot be answered."""
+    """Check that the runs of the grid can answer the question.
+
+    Raises:
+        NotAllowed: If not.
+    """
     found = {run.spec.point.recipe: run for run in planned.runs}
     _check_whole_training(config, planned, found)
     _check_goal(config, planned, found)
-    _check_limits_of_question(config, planned, found)
+    _check_limits(config, planned, found)
     _check_choice(config, planned, found)
 
 
 def _check_whole_training(
     config: Config, planned: Manifest, found: Mapping[str, PlannedRun]
 ) -> None:
-    """Raise NotAllowed where the whole training cannot be projected from a recipe's runs."""
+    """Raise NotAllowed if the complete training cannot be projected from a recipe's runs."""
     if (whole := config.question.whole_training) is None:
         return
     shorts = {each.short.recipe for s in planned.searches for each in s.points if each.short}
@@ -86,7 +93,7 @@ def _check_whole_training(
 
 
 def _check_goal(config: Config, planned: Manifest, found: Mapping[str, PlannedRun]) -> None:
-    """Raise NotAllowed where runs cannot have the metric that the question asks for."""
+    """Raise NotAllowed if runs cannot have the metric of the question's goal."""
     goal = config.question.goal
 
     def wrong(rule: str) -> NotAllowed:
@@ -98,7 +105,7 @@ def _check_goal(config: Config, planned: Manifest, found: Mapping[str, PlannedRu
                 raise wrong(f"needs usd_per_node_hour of platform {run.spec.point.platform}")
     if planned.searches and goal not in SEARCH_GOALS:
         raise wrong(f"no goal of a search; allowed: {', '.join(SEARCH_GOALS)}, or `search: null`")
-    if goal in LIMITED and (why := _unreported(goal, planned)):
+    if goal in LIMITED and (why := _unreported_reason(goal, planned)):
         raise wrong(f"{why}; allowed: execution_time_s, cost_usd, node_hours, core_hours")
     if goal == "quality" and not any(
         recipes.may_report_quality(r.spec.recipe) for r in found.values()
@@ -121,8 +128,8 @@ def _check_goal(config: Config, planned: Manifest, found: Mapping[str, PlannedRu
             raise wrong(f"needs a target of recipe {name}, a limit of {metric} in question.limits")
 
 
-def _unreported(metric: str, planned: Manifest) -> str:
-    """Why no run of the grid reports a metric of LIMITED, or ""."""
+def _unreported_reason(metric: str, planned: Manifest) -> str:
+    """Return why no run of the grid reports a limited metric; "" if one does."""
     runs = planned.runs
     if metric == "time_with_queue_s" and all(r.spec.measured.launcher == "local" for r in runs):
         return "runs on this machine wait in no queue"
@@ -134,10 +141,8 @@ def _unreported(metric: str, planned: Manifest) -> str:
     return ""
 
 
-def _check_limits_of_question(
-    config: Config, planned: Manifest, found: Mapping[str, PlannedRun]
-) -> None:
-    """Raise NotAllowed for a limit that no run can be held to."""
+def _check_limits(config: Config, planned: Manifest, found: Mapping[str, PlannedRun]) -> None:
+    """Raise NotAllowed for a limit that no run can be compared with."""
     qualities = {run.spec.recipe.quality.metric for run in found.values()}
     for name in config.question.equal - qualities:
         rule = "null is for the quality of recipes; allowed: a limit"
@@ -157,7 +162,7 @@ def _check_limits_of_question(
         own = [run.spec.recipe for run in own_runs]
         if not own and name not in LIMITED:
             raise wrong(f"is not measured; allowed: {', '.join([*LIMITED, *sorted(qualities)])}")
-        if name in LIMITED and (why := _unreported(name, planned)):
+        if name in LIMITED and (why := _unreported_reason(name, planned)):
             raise wrong(f"{why}; allowed: leave it out")
         if own and not any(map(recipes.may_report_quality, own)):
             raise wrong("no program reports it; allowed: `observe: fit`, events, or patterns")
@@ -190,7 +195,7 @@ def _check_limits_of_question(
 
 
 def _check_choice(config: Config, planned: Manifest, found: Mapping[str, PlannedRun]) -> None:
-    """Raise NotAllowed where configurations of several recipes cannot be compared."""
+    """Raise NotAllowed if configurations of several recipes cannot be compared."""
     question = config.question
     shorts = {each.short for search in planned.searches for each in search.points}
     points = {run.spec.point for run in planned.runs} - shorts

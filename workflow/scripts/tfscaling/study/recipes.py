@@ -1,4 +1,4 @@
-"""Recipes and the blocks that name them: what their keys cannot ask for together.
+"""Checks of recipes and of the blocks that use them: keys that contradict each other.
 
 Everything is checked before a job starts. Functions raise or yield NotAllowed, with the key, its
 value and what is allowed.
@@ -69,21 +69,27 @@ _SCRIPT = re.compile(r"[^{}=]+\.(py|sh)")
 
 
 def check(config: Config) -> None:
-    """Raise NotAllowed where keys of a recipe, or two recipes, contradict each other."""
+    """Check that no keys of a recipe contradict each other, and no two recipes.
+
+    Raises:
+        NotAllowed: For the first contradiction.
+    """
     for name, recipe in config.recipes.items():
-        of_program = (_of_program,) if recipe.program else ()
-        rules = (_of_training, _of_keys, *of_program, _of_parameters)
+        of_program = (_check_program,) if recipe.program else ()
+        rules = (_check_training, _check_keys, *of_program, _check_parameters)
         for wrong in itertools.chain.from_iterable(rule(recipe) for rule in rules):
             raise wrong.below("recipes", name)
     _check_qualities(config)
 
 
-def _refusing(recipe: Recipe) -> Callable[[str, str], NotAllowed]:
+def _error_factory(recipe: Recipe) -> Callable[[str, str], NotAllowed]:
+    """Return a function that makes an error about a key of a recipe."""
     return lambda key, rule: NotAllowed([key], getattr(recipe, key), rule)
 
 
-def _of_training(recipe: Recipe) -> Iterator[NotAllowed]:
-    wrong = _refusing(recipe)
+def _check_training(recipe: Recipe) -> Iterator[NotAllowed]:
+    """Yield contradictions between keys of the training."""
+    wrong = _error_factory(recipe)
     sizes = {key: getattr(recipe, key) for key in BATCH_SIZE_KEYS}
     given = {key: size for key, size in sizes.items() if size is not None}
     if len(given) != 1:
@@ -110,7 +116,7 @@ def _of_training(recipe: Recipe) -> Iterator[NotAllowed]:
                 yield wrong(key, rule)
 
 
-def _of_parameters(recipe: Recipe) -> Iterator[NotAllowed]:
+def _check_parameters(recipe: Recipe) -> Iterator[NotAllowed]:
     """Yield problems of lists of parameters, whose values become names of variants."""
     lengths = {key: len(values) for key, values in recipe.parameter_axes.items()}
     if (count := math.prod(lengths.values())) > VARIANTS_MAX:
@@ -126,7 +132,7 @@ def _of_parameters(recipe: Recipe) -> Iterator[NotAllowed]:
 
 
 def _check_qualities(config: Config) -> None:
-    """Yield qualities without a direction, and ones that recipes compare in different ways."""
+    """Raise NotAllowed for a quality without a direction, or compared in different ways."""
     first: dict[str, tuple[str, Quality]] = {}
     # a recipe that no block names may compare a metric in another way
     used = {variants.base(name) for block in config.grid for name in block.values("recipe")}
@@ -145,9 +151,9 @@ def _check_qualities(config: Config) -> None:
 
 
 def filled(model: str, recipe: Recipe) -> Recipe:
-    """Fill in loss, optimizer and its settings where the recipe leaves them to a default.
+    """Return the recipe with loss, optimizer and its settings where it leaves them open.
 
-    A custom model may have its own loss and optimizer, which only a rank can determine.
+    A custom model may set its loss and optimizer, which only a rank can determine.
     """
     if recipe.program:
         return recipe
@@ -172,13 +178,10 @@ def check_block(
     variants_of: Mapping[str, Mapping[str, Recipe]],
     registries: Registries,
 ) -> None:
-    """Raise NotAllowed if a block has unknown names, or asks for what is impossible.
+    """Check the names in a block of the grid, and that its recipes are possible there.
 
-    Args:
-        config: The configuration.
-        number: The block's place in the grid.
-        variants_of: Name of a recipe → its variants by their names.
-        registries: The models, strategies, datasets and further names that exist.
+    Raises:
+        NotAllowed: If not.
     """
     block = config.grid[number]
     recipes = {name: config.recipes.get(variants.base(name)) for name in block.values("recipe")}
@@ -204,7 +207,7 @@ def check_block(
     for name in dict.fromkeys(map(variants.base, block.values("recipe"))):
         recipe = config.recipes[name]
         for model in block.values("model"):
-            rules = _of_model(model, number, recipe, servers, registries)
+            rules = _check_model(model, number, recipe, servers, registries)
             for found in _missing_files(config, block, recipe) if with_program else rules:
                 raise found.below("recipes", name)
     for index, rule in enumerate(block.exclude):
@@ -214,7 +217,12 @@ def check_block(
 
 
 def _contradiction(block: Block, with_program: Sequence[str]) -> NotAllowed | None:
-    """Why a block cannot have these recipes; the recipes `with_program` name a program."""
+    """Return why a block cannot have its recipes, or None.
+
+    Args:
+        block: The block.
+        with_program: Recipes of the block that run a program.
+    """
     recipes = block.values("recipe")
     if with_program and len(with_program) < len(recipes):
         others = ", ".join(name for name in recipes if name not in with_program)
@@ -232,15 +240,20 @@ def _contradiction(block: Block, with_program: Sequence[str]) -> NotAllowed | No
     return None
 
 
-def _of_model(
+def _check_model(
     model: str, number: int, recipe: Recipe, servers: Sequence[str], registries: Registries
 ) -> Iterator[NotAllowed]:
     """Yield the problems of a recipe with a model of block `number`.
 
-    `servers` are the block's strategies with parameter servers.
+    Args:
+        model: The model.
+        number: Number of the block.
+        recipe: The recipe.
+        servers: The block's strategies with parameter servers.
+        registries: The names that exist.
     """
     is_custom, named = user_code.is_reference(model), f"model {model} of grid[{number}]"
-    wrong = _refusing(recipe)
+    wrong = _error_factory(recipe)
     if is_custom and recipe.dataset is None:
         yield wrong("dataset", f"{named} needs the name of a dataset")
     metric = recipe.quality.metric
@@ -256,7 +269,7 @@ def _of_model(
     dataset = registries.dataset(model, recipe)
     if mismatch := registries.mismatch(model, dataset):
         yield NotAllowed(["dataset"], dataset, mismatch)
-    yield from _given(recipe, [model, dataset])
+    yield from _check_arguments(recipe, [model, dataset])
     apart = [name for name in servers if not registries.strategies[name].synchronous]
     if apart and recipe.precision == "mixed_float16":
         rule = f"the workers of strategy {apart[0]} would change one loss scale at the same time"
@@ -266,16 +279,17 @@ def _of_model(
             rule = f"strategy {servers[0]} has parameter servers, {why}"
             yield wrong(key, f"{rule}; allowed: {json.dumps(default)}, or {_ALL_REDUCE}")
     if user_code.is_pipeline(dataset):
-        yield from _of_pipeline(dataset, recipe, servers, registries)
+        yield from _check_pipeline(dataset, recipe, servers, registries)
     elif recipe.steps_per_epoch is not None:
         rule = "only of a dataset whose function has an argument `context`; allowed: null"
         yield wrong("steps_per_epoch", rule)
 
 
-def _of_pipeline(
+def _check_pipeline(
     dataset: str, recipe: Recipe, servers: Sequence[str], registries: Registries
 ) -> Iterator[NotAllowed]:
-    wrong = _refusing(recipe)
+    """Yield the problems of a recipe whose dataset is a custom input pipeline."""
+    wrong = _error_factory(recipe)
     names = ", ".join(registries.datasets)
     of_arrays = f"a dataset of arrays ({names}, or a function without `context`)"
     if servers:
@@ -301,7 +315,7 @@ def _of_pipeline(
             yield wrong(key, f"{rule}; allowed: {fewer}, or {of_arrays}")
 
 
-def _given(recipe: Recipe, named: Sequence[str]) -> Iterator[NotAllowed]:
+def _check_arguments(recipe: Recipe, named: Sequence[str]) -> Iterator[NotAllowed]:
     """Yield parameters that no custom function takes, and required arguments without a value."""
     functions = {name: user_code.arguments(name) for name in named if user_code.is_reference(name)}
     if recipe.parameters and not functions:
@@ -315,11 +329,11 @@ def _given(recipe: Recipe, named: Sequence[str]) -> Iterator[NotAllowed]:
             rule = f"no argument of {' and '.join(functions)} has this name; {known(names, key)}"
             yield NotAllowed(["parameters", key], value, rule)
     for function in functions:
-        yield from _required(function, recipe)
+        yield from _missing_arguments(function, recipe)
 
 
-def _required(function: str, recipe: Recipe) -> Iterator[NotAllowed]:
-    """Yield the arguments of a function that have neither a parameter nor a default."""
+def _missing_arguments(function: str, recipe: Recipe) -> Iterator[NotAllowed]:
+    """Yield arguments of a function that have neither a parameter nor a default."""
     if (arguments := user_code.arguments(function)) is None:
         return
     for key in arguments.required:
@@ -330,19 +344,20 @@ def _required(function: str, recipe: Recipe) -> Iterator[NotAllowed]:
             yield NotAllowed(["parameters"], recipe.parameters, rule)
 
 
-def _of_keys(recipe: Recipe) -> Iterator[NotAllowed]:
-    """Yield keys of programs in a recipe of the trainer, and keys of the trainer in a program's."""
+def _check_keys(recipe: Recipe) -> Iterator[NotAllowed]:
+    """Yield keys of programs in recipes of the trainer, and the trainer's keys in programs."""
     rule = "only a recipe with `program` has this key; allowed: leave it out"
     if recipe.program:
         rule = "the program does not get it; allowed: leave it out, and give it in `program`"
     of_steps = "a program cannot be stopped; allowed: fewer epochs, search.stop_after_epochs"
     for key in TRAINER_KEYS if recipe.program else PROGRAM_KEYS:
         if getattr(recipe, key) != getattr(_DEFAULTS, key):
-            yield _refusing(recipe)(key, of_steps if key == "stop_after_steps" else rule)
+            yield _error_factory(recipe)(key, of_steps if key == "stop_after_steps" else rule)
 
 
-def _of_program(recipe: Recipe) -> Iterator[NotAllowed]:
-    wrong = _refusing(recipe)
+def _check_program(recipe: Recipe) -> Iterator[NotAllowed]:
+    """Yield the problems of a recipe that runs a program."""
+    wrong = _error_factory(recipe)
     words, of_data = recipe.program, [DATASET_PLACEHOLDER] if recipe.dataset else []
     names = [*PLACEHOLDERS, *of_data, *(f"parameters.{key}" for key in recipe.parameters)]
     for number, word in enumerate(words):
@@ -382,7 +397,7 @@ def _of_program(recipe: Recipe) -> Iterator[NotAllowed]:
 
 
 def may_report_quality(recipe: Recipe) -> bool:
-    """Whether a run can report the metric by which the recipe is compared."""
+    """Return whether a run can report the metric by which the recipe is compared."""
     if recipe.observe == "output":
         name = recipe.quality.metric.removeprefix(HELD_OUT)
         return any(pattern.endswith(name) for pattern in recipe.patterns)  # also val_accuracy
@@ -390,9 +405,9 @@ def may_report_quality(recipe: Recipe) -> bool:
 
 
 def _missing_files(config: Config, block: Block, recipe: Recipe) -> Iterator[NotAllowed]:
-    """Yield the recipe's program or script if the platforms of the block would not find it.
+    """Yield an error if the block's platforms cannot find the recipe's program or script.
 
-    A command without a slash may come from a platform that sets up its own environment.
+    A command without a slash may come from a platform that sets up another environment.
     """
     command, *words = recipe.program
     if "{" not in command and shutil.which(command) is None:
@@ -406,11 +421,11 @@ def _missing_files(config: Config, block: Block, recipe: Recipe) -> Iterator[Not
         rule = f"there is no such file, seen from {Path.cwd()}"
         yield NotAllowed(["program", words.index(script) + 1], script, rule)
     if recipe.dataset is not None and user_code.is_reference(recipe.dataset):
-        yield from _required(recipe.dataset, recipe)
+        yield from _missing_arguments(recipe.dataset, recipe)
 
 
 def without_fewer_epochs(recipe: Recipe, epochs: int | None) -> str:
-    """Why no training can be projected from runs with fewer `epochs`, or an empty text."""
+    """Return why no training can be projected from runs with fewer `epochs`; "" if it can."""
     if epochs is None:
         return ""
     named = {name for word in recipe.program for _, name, *_ in string.Formatter().parse(word)}
@@ -426,7 +441,7 @@ def without_fewer_epochs(recipe: Recipe, epochs: int | None) -> str:
 
 
 def word_problem(word: str, names: Sequence[str]) -> str:
-    """Return what is wrong with a word that may name `names` in braces, or ""."""
+    """Return what is wrong with placeholders in braces in a word of a command; "" if nothing is."""
     try:
         parts = list(string.Formatter().parse(word))
     except ValueError:

@@ -1,6 +1,6 @@
-"""What planning asks of things with a name: models, strategies, datasets.
+"""Interfaces of things with a name, as planning needs them: models, strategies, datasets.
 
-The packages above hold them; they are arguments here, so that nothing above is imported.
+Other packages register them; they are passed as arguments, so that nothing is imported here.
 """
 
 from __future__ import annotations
@@ -17,23 +17,25 @@ from tfscaling.study.geometry import Geometry
 
 
 class Dataset(Protocol):
-    """What is known of a dataset before it is read."""
+    """Facts about a dataset that are known before it is read."""
 
     @property
     def train_examples(self) -> int | None:
-        """None if it is not known."""
+        """Number of training examples; None if unknown."""
 
     @property
     def image_shape(self) -> tuple[int, ...] | None:
-        """(height, width) or (height, width, channels); None if it is not known."""
+        """(height, width) or (height, width, channels); None if unknown."""
 
 
 @dataclass(frozen=True)
 class Model:
-    """A classifier: `build()` returns a Keras model from images to logits.
+    """A classifier that the configuration can name.
 
-    `dataset` names the dataset, or its function, that it trains on unless the recipe says another;
-    None leaves it to the recipe.
+    Attributes:
+        build: Returns a Keras model from images to logits.
+        dataset: Name of its usual dataset, or of a function that makes it; None leaves it to the
+            recipe.
     """
 
     description: str
@@ -45,10 +47,10 @@ class Model:
 
 @dataclass(frozen=True)
 class Strategy:
-    """A distribution strategy: what it needs and how it is made.
+    """A distribution strategy that the configuration can name.
 
     `build(devices, communication)` returns the `tf.distribute.Strategy` over this rank's `devices`
-    ("CPU:0", "GPU:1", ...), by the recipe's `communication`; `TF_CONFIG` is set by then.
+    ("CPU:0", "GPU:1", ...), with the recipe's `communication`; `TF_CONFIG` is set before.
     """
 
     description: str
@@ -63,18 +65,18 @@ class Strategy:
     end: Callable[[], None] = lambda: None
 
     def jobs(self, geometry: Geometry, parameter_servers: int) -> dict[str, int]:
-        """Return the number of tasks of each job; ranks are assigned in the order of the jobs."""
+        """Return job of TF_CONFIG → its number of tasks; ranks are assigned in this order."""
         if not self.coordinated:
             return {"worker": geometry.tasks}
         workers = geometry.tasks - 1 - parameter_servers
         return {"chief": 1, "ps": parameter_servers, "worker": workers}
 
     def replicas(self, geometry: Geometry, parameter_servers: int) -> int:
-        """One replica per device of a worker; without GPUs a worker is one replica on its CPU."""
+        """Return the number of replicas: one for each GPU of a worker, or one on its CPU."""
         return self.jobs(geometry, parameter_servers)["worker"] * max(1, geometry.gpus_per_task)
 
     def refusal(self, geometry: Geometry, parameter_servers: int) -> str | None:
-        """Why this geometry is impossible, or None."""
+        """Return why the strategy cannot use a geometry; None if it can."""
         if self.jobs(geometry, parameter_servers)["worker"] < 1:
             return (
                 f"the strategy needs tasks for a coordinator, {parameter_servers} "
@@ -88,7 +90,7 @@ class Strategy:
 
 
 class Registries(NamedTuple):
-    """What is known by name."""
+    """The names that a configuration may use, with what they mean."""
 
     models: Mapping[str, Model]
     strategies: Mapping[str, Strategy]
@@ -98,13 +100,13 @@ class Registries(NamedTuple):
     launchers: Collection[str] = ()
 
     def dataset(self, model: str, recipe: Recipe) -> str:
-        """Return the dataset on which this recipe trains a model."""
+        """Return the name of the dataset on which a recipe trains a model."""
         dataset = recipe.dataset or self.models[model].dataset
         assert dataset is not None, "recipes.check_block refuses a model without a dataset"
         return dataset
 
     def mismatch(self, model: str, dataset: str) -> str | None:
-        """Why the images of a dataset do not fit the model, and what fits; None if unknown."""
+        """Return why a dataset's images do not fit a model, and what fits; None if they may."""
         if model not in self.models or dataset not in self.datasets:
             return None
         wanted, given = self.models[model].image_shape, self.datasets[dataset].image_shape
@@ -117,9 +119,11 @@ class Registries(NamedTuple):
         )
 
     def check_names(self, config: Config) -> None:
-        """Raise NotAllowed for the first name of plots, columns, data, launchers that is unknown.
+        """Check the configured names of plots, columns, datasets and launchers.
 
-        A recipe's dataset may also be a custom function, which must exist.
+        Raises:
+            NotAllowed: For the first unknown name. A dataset may also be a custom function, which
+                must exist.
         """
         for number, column in enumerate(config.comparison.columns):
             check_name(["comparison", "columns", number], column, self.metrics)

@@ -1,8 +1,7 @@
-"""One training run as it is asked for: the point of the grid, and all that follows from it.
+"""The specification of one training run: its configuration, and everything that follows from it.
 
-A `RunSpec` is made once, by `grid.candidates`, and goes as it is to the manifest, to the
-launcher, to the ranks and to the tables. Only the run record holds its `parameters` as a flat
-dictionary.
+`grid.expand` makes each `RunSpec` once; manifest, launcher, ranks and tables use it unchanged. Only
+the run record has its `parameters` as a flat dictionary.
 """
 
 from __future__ import annotations
@@ -56,7 +55,10 @@ Parameters = Mapping[str, Value]
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A point of the grid: what its runs have in common. Its identity wherever points are keys."""
+    """A configuration of the grid, identified by its axes; dictionaries use it as key.
+
+    Its repeats have the same `Point` and different seeds.
+    """
 
     platform: str
     model: str
@@ -73,7 +75,10 @@ class Point(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     @property
     def path(self) -> str:
-        """`platform=…/…/tasks_per_node=…`; the platform first, so clusters merge by copying."""
+        """The axes as a folder, `platform=…/…/tasks_per_node=…`.
+
+        The platform is first, so that results from clusters can be merged by copying.
+        """
         return "/".join(f"{axis}={value}" for axis, value in self.axes.items())
 
     @property
@@ -82,7 +87,7 @@ class Point(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):
-    """One run: its point, its repeat, how it is made, and the sizes that follow from these."""
+    """The specification of one run: configuration, repeat, parameters, and derived sizes."""
 
     point: Point
     measured: Annotated[Measured, Meta(description="Keys of the platform that can change the run.")]
@@ -99,12 +104,12 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     @property
     def axes(self) -> dict[str, str | int]:
-        """Axis → value, in the order of the result folders; the last is the repeat."""
+        """Axis → value, in the order of the result folders; the last one is the repeat."""
         return {**self.point.axes, "repeat": self.repeat}
 
     @functools.cached_property
     def path(self) -> str:
-        """The run's folder below results/runs: other parameters have another folder."""
+        """The run's folder below results/runs; it contains a hash of the parameters."""
         return run_path(self.axes, self.parameters_hash)
 
     @property
@@ -113,13 +118,13 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     @property
     def cpus_per_task(self) -> int:
-        """CPUs of one rank: the node's, shared evenly by its tasks."""
+        """CPUs of one rank: the CPUs of a node, shared evenly by its tasks."""
         return self.measured.cpus_per_node // self.geometry.tasks_per_node_max
 
     def threads(self, cpus: int) -> int:
-        """Threads of one operation on a rank that may run on `cpus` CPUs.
+        """Return the number of threads of one operation on a rank that may use `cpus` CPUs.
 
-        Ranks on one machine share its CPUs: threads that wait for one keep all ranks waiting.
+        Ranks on one machine share its CPUs: a rank that waits for a CPU keeps all ranks waiting.
         """
         if self.measured.launcher != "local":
             return self.cpus_per_task
@@ -127,7 +132,7 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     @property
     def on_gpus(self) -> bool:
-        """Whether ranks compute on GPUs, and not on parts of the CPU."""
+        """Whether ranks compute on GPUs, not on the CPU or logical devices."""
         return self.point.gpus_per_node > 0 and self.measured.devices == "physical"
 
     @property
@@ -136,7 +141,7 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     @property
     def parameters(self) -> dict[str, Value]:
-        """All that can change the run, flat, as its record holds it."""
+        """All parameters that can change the run, as a flat dictionary for its record."""
         return {
             **flat(self.recipe),
             "dataset": self.dataset,
@@ -150,7 +155,13 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return parameters_hash(self.axes, self.parameters)
 
     def filled(self, text: str, folder: Path, dataset: Path | None = None) -> str:
-        """Replace the PLACEHOLDERS in a word of the recipe, such as the rank's folder."""
+        """Return a word of the recipe with placeholders, such as the rank's folder, replaced.
+
+        Args:
+            text: The word.
+            folder: The rank's folder.
+            dataset: The prepared data.
+        """
         values: dict[str, Value] = {
             **{f"parameters.{key}": value for key, value in self.recipe.constants.items()},
             "epochs": self.recipe.epochs,
@@ -166,12 +177,12 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 def trainer_version(recipe: Recipe) -> int:
-    """Return the version of the code that makes a recipe's runs: the trainer or program starter."""
+    """Return the version of the code that runs a recipe: trainer or program starter."""
     return PROGRAM_VERSION if recipe.program else TRAINER_VERSION
 
 
 def word(value: Value) -> str:
-    """Write a value for a command or a name: texts unchanged, other values as JSON."""
+    """Return a value as text for a command or a name: texts unchanged, others as JSON."""
     return value if isinstance(value, str) else json.dumps(value)
 
 
@@ -180,7 +191,7 @@ REQUEST = "request.json"
 
 
 class SpecError(InputError):
-    """A file is no specification of this version."""
+    """The file is no specification of this version."""
 
 
 #: Keys that cannot change a run, only how the tables show it.
@@ -200,13 +211,13 @@ _ALWAYS = frozenset(
 
 
 def encode(spec: RunSpec) -> str:
-    """Write the specification as JSON; equal specifications give equal texts.
+    """Return a specification as JSON; equal specifications give equal texts.
 
-    Snakemake identifies a run by this text. So values that `flat` omits, because they do not change
-    the hash of a run, are omitted here, too.
+    Snakemake identifies a run by this text. So values that do not change the hash of a run are
+    omitted, as in `flat`.
 
     Raises:
-        strict_json.NotFiniteError: A number is NaN or infinite.
+        strict_json.NotFiniteError: If a number is NaN or infinite.
     """
     plain = {name: getattr(spec, name) for name in spec.__struct_fields__}
     plain |= {key: flat(keys) for key, keys in plain.items() if isinstance(keys, Recipe | Measured)}
@@ -216,7 +227,7 @@ def encode(spec: RunSpec) -> str:
 
 
 class RunRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the jobs of a run are to make, as they read it from the run's folder."""
+    """The file in a run's folder from which its jobs read what to run."""
 
     spec: RunSpec
     replaces: Annotated[int, Meta(ge=0)] = 0
@@ -224,7 +235,11 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 def write_request(folder: Path, request: RunRequest) -> None:
-    """Write the request to the run's folder, unless it exists. Raises OSError."""
+    """Write a request to the run's folder, unless one exists there.
+
+    Raises:
+        OSError: If it cannot be written.
+    """
     fields = {"replaces": request.replaces, "spec": msgspec.Raw(encode(request.spec).encode())}
     text, file = msgspec.json.encode(fields).decode(), folder / REQUEST
     try:
@@ -236,9 +251,10 @@ def write_request(folder: Path, request: RunRequest) -> None:
 
 
 def read_request(folder: Path) -> RunRequest:
-    """Return the request in a run's folder.
+    """Read the request from a run's folder.
 
-    Raises SpecError if there is none of this version, or if it is of another folder's run.
+    Raises:
+        SpecError: If there is none of this version, or if it is a different folder's request.
     """
     file = folder / REQUEST
     request = _decoded(file, RunRequest)
@@ -252,7 +268,7 @@ def read(path: Path) -> RunSpec:
     """Read a specification from a file or pipe.
 
     Raises:
-        SpecError: The file is not a specification, or is one of another trainer_version.
+        SpecError: If it is no specification, or has another trainer_version.
     """
     spec = _decoded(path, RunSpec)
     _check_version(path, spec)
@@ -272,7 +288,7 @@ def _check_version(path: Path, spec: RunSpec) -> None:
 
 
 def add_argument(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
-    """Add `--spec FILE`, whose value is the specification in the file."""
+    """Add the option `--spec FILE` to a parser; its value is the specification in the file."""
 
     def specification(name: str) -> RunSpec:
         try:
@@ -285,10 +301,10 @@ def add_argument(parser: argparse.ArgumentParser, *, required: bool = True) -> N
 
 
 def flat(keys: Recipe | Measured) -> dict[str, Value]:
-    """Return the parameters among the keys, with their values as in JSON.
+    """Return the parameters among the keys of a recipe or platform, with JSON values.
 
-    A key that is in neither table above came later: while it has its default it is left out, so
-    that records which were made before, and have no such key, keep their hash.
+    A key that was added later is omitted while it has its default, so that records without the key
+    keep their hash.
     """
     defaults = _defaults(type(keys))
     values: dict[str, Value] = {}
@@ -301,7 +317,7 @@ def flat(keys: Recipe | Measured) -> dict[str, Value]:
 
 @functools.cache
 def _defaults(kind: type[Recipe | Measured]) -> dict[str, object]:
-    """Field → its default; msgspec.NODEFAULT of fields that have none."""
+    """Return field → default; msgspec.NODEFAULT for fields without one."""
     return {
         field.name: field.default if field.default_factory is NODEFAULT else field.default_factory()
         for field in msgspec.structs.fields(kind)
@@ -309,7 +325,7 @@ def _defaults(kind: type[Recipe | Measured]) -> dict[str, object]:
 
 
 def later_defaults() -> dict[str, Value]:
-    """Key that came later → its default: what runs had that were made before there was the key."""
+    """Return key → default, for keys that were added later and that older records lack."""
     found = {**_defaults(Recipe), **_defaults(Measured)}
     left_out = _ALWAYS | NO_PARAMETERS
     return {
@@ -320,7 +336,7 @@ def later_defaults() -> dict[str, Value]:
 
 
 def parameters_hash(axes: Mapping[str, str | int], parameters: Parameters) -> str:
-    """16 hex digits over the canonical JSON of axes and parameters.
+    """Return the hash of a run: 16 hex digits over the canonical JSON of axes and parameters.
 
     Records hold it: another way to write a number would make all earlier records stale.
     """
@@ -330,24 +346,28 @@ def parameters_hash(axes: Mapping[str, str | int], parameters: Parameters) -> st
 
 
 def changes(expected: Parameters, found: Parameters) -> list[str]:
-    """Return `key: found, now expected` for every parameter that differs; for a mapping, every key.
+    """Return `key: found, now expected` for each parameter that differs.
 
-    A parameter that one of them lacks has its default there.
+    Mappings are compared key by key. A parameter that one side lacks has its default there.
+
+    Args:
+        expected: The parameters of the configuration.
+        found: The parameters of a record.
     """
-    now, before = _single(expected), _single(found)
+    now, before = _flatten_mappings(expected), _flatten_mappings(found)
     keys = [key for key in now | before if now.get(key) != before.get(key)]
     return [describe_change(key, before.get(key), now.get(key)) for key in keys]
 
 
 def describe_change(key: str, before: object, now: object) -> str:
-    """Return `key: before, now value`; without the values if the parameter may have a secret."""
+    """Return `key: before, now value`; without the values if they may be secret."""
     if key.partition(".")[0] in PRIVATE:
         return f"{key}: changed"
     return f"{key}: {before}, now {now}"
 
 
-def _single(parameters: Parameters) -> dict[str, Value]:
-    """Flatten the parameters: a mapping becomes one entry `key.inner` for each of its keys."""
+def _flatten_mappings(parameters: Parameters) -> dict[str, Value]:
+    """Return parameters in which a mapping is one entry `key.inner` for each of its keys."""
     single: dict[str, Value] = {}
     for key, value in parameters.items():
         if isinstance(value, dict):
@@ -358,15 +378,12 @@ def _single(parameters: Parameters) -> dict[str, Value]:
 
 
 def run_path(axes: Mapping[str, str | int], hashed: str) -> str:
-    """Return the folder of the run with these axes and this hash of them and the parameters.
-
-    It is below results/runs.
-    """
+    """Return the folder of a run below results/runs, from its axes and its hash."""
     return "/".join([*(f"{axis}={axes[axis]}" for axis in AXES), f"{PARAMETERS_AXIS}={hashed}"])
 
 
 class ModelToCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A run that represents all runs with the same model; it is built before any of them starts."""
+    """A run that represents all runs with the same model; it is built before they start."""
 
     spec: RunSpec
     #: The one of these runs with the most workers and replicas.
@@ -374,7 +391,7 @@ class ModelToCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CheckedModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What building a ModelToCheck found: why no such run can begin, and what its runs mean."""
+    """The result of building a ModelToCheck: why its runs cannot start, or warnings."""
 
     problem: str | None
     warnings: tuple[str, ...] = ()

@@ -1,10 +1,10 @@
 """Custom functions, named `package.module:function`, and the checksums of their source.
 
-They are found in the folder in which snakemake runs or among the installed packages. Planning only
-reads the source: custom code is imported when a job needs it.
+They are searched in the folder in which snakemake runs and among the installed packages. Planning
+only reads the source: custom code is imported when a job needs it.
 
 The source is the module of each function with the packages around it, and all modules of the
-project folder that these import, found in their text. For an installed package its version counts.
+project folder that they import, found in their text. For an installed package the version is used.
 Modules imported by a computed name and files that the code reads are not found. Comments,
 docstrings and layout do not change a checksum.
 """
@@ -43,11 +43,11 @@ PREPARE, FOLDER = "prepare", "folder"
 
 
 class UserCodeError(ValueError):
-    """There is no such function; says what is missing."""
+    """A custom function does not exist; the message names what is missing."""
 
 
 class Arguments(NamedTuple):
-    """Arguments that a function takes by name."""
+    """The arguments of a function that can be passed by name."""
 
     names: tuple[str, ...]
     #: Arguments without a default, and positional-only arguments.
@@ -57,18 +57,22 @@ class Arguments(NamedTuple):
 
 
 def is_reference(name: str) -> bool:
-    """Whether `name` means a custom function and not a registered name."""
+    """Return whether a name means a custom function, `package.module:function`."""
     return ":" in name
 
 
 def is_pipeline(dataset: str) -> bool:
-    """Whether each rank calls the function for its own part of the data. Raises as `check` does."""
+    """Return whether each rank calls the dataset's function for its part of the data.
+
+    Raises:
+        UserCodeError: If the function does not exist.
+    """
     found = arguments(dataset) if is_reference(dataset) else None
     return found is not None and CONTEXT in found.names
 
 
 def preparing(dataset: str) -> str | None:
-    """Return the name of the function that prepares a dataset's files, if its module has one."""
+    """Return the name of the function that prepares a dataset's files; None if there is none."""
     name = f"{dataset.partition(':')[0]}:{PREPARE}"
     try:
         found = arguments(name)
@@ -78,20 +82,24 @@ def preparing(dataset: str) -> str | None:
 
 
 def check(name: str) -> None:
-    """Raise UserCodeError unless the module exists and its source defines the function."""
-    _definition(name, Path.cwd())
+    """Check that the module exists and its source defines the function.
+
+    Raises:
+        UserCodeError: If not.
+    """
+    _find_definition(name, Path.cwd())
 
 
 def arguments(name: str) -> Arguments | None:
-    """Return the arguments of a function as its source declares them, or None if it does not.
+    """Return the arguments that a function's source declares; None if it does not show them.
 
-    The source declares them if the function is defined by `def`, or is a class with an `__init__`,
-    in its module or in a module from which it is imported by name.
+    The source shows them if the function is defined by `def`, or is a class with an `__init__`, in
+    its module or in a module from which it is imported by name.
 
     Raises:
-        UserCodeError: As `check`.
+        UserCodeError: If the function does not exist.
     """
-    found = _definition(name, Path.cwd())
+    found = _find_definition(name, Path.cwd())
     if isinstance(found, ast.ClassDef):
         own = [node for node in found.body if isinstance(node, ast.FunctionDef)]
         init = next((node for node in own if node.name == "__init__"), None)
@@ -100,12 +108,12 @@ def arguments(name: str) -> Arguments | None:
 
 
 def taken(name: str, available: Mapping[str, _T]) -> dict[str, _T]:
-    """Return the values of `available` that the function declares as arguments.
+    """Return the values of `available` that the function takes as arguments.
 
-    If the source does not declare its arguments, all values are returned.
+    If the source does not show its arguments, all values are returned.
 
     Raises:
-        UserCodeError: As `check`.
+        UserCodeError: If the function does not exist.
     """
     found = arguments(name)
     if found is None or found.takes_all:
@@ -114,9 +122,9 @@ def taken(name: str, available: Mapping[str, _T]) -> dict[str, _T]:
 
 
 def call(name: str, available: Mapping[str, Any]) -> Any:
-    """Call the function with the values of `available` that are among its arguments.
+    """Call a custom function with the values of `available` that it takes, and return the result.
 
-    `**keywords` receive all of them. Exceptions of the import and the call are passed on.
+    `**keywords` receive all values. Exceptions of the import and the call are passed on.
     """
     function = load(name)
     taken = inspect.signature(function).parameters.values()
@@ -127,7 +135,7 @@ def call(name: str, available: Mapping[str, Any]) -> Any:
 
 
 def load(name: str) -> Callable[..., Any]:
-    """Import the module and return the function; whatever the import raises is passed on."""
+    """Import the module and return the function; exceptions of the import are passed on."""
     module, _, function = name.partition(":")
     folder = str(Path.cwd())
     if folder not in sys.path:
@@ -137,8 +145,8 @@ def load(name: str) -> Callable[..., Any]:
 
 
 @functools.cache
-def _definition(name: str, folder: Path) -> ast.stmt | None:
-    """Return the definition of the function, or None if the source has none.
+def _find_definition(name: str, folder: Path) -> ast.stmt | None:
+    """Return the syntax tree of the function's definition, or None if the source has none.
 
     Raises:
         UserCodeError: The name is not MODULE:FUNCTION, or the module has no such name.
@@ -150,7 +158,7 @@ def _definition(name: str, folder: Path) -> ast.stmt | None:
     if source is None:
         return None
     tree = parsed(source)
-    bound = list(_bound(tree))
+    bound = list(_bound_names(tree))
     if not {name for name, _ in bound} & {function, "*", "__getattr__"}:
         raise UserCodeError(f"{source.name} defines no {function}")
     definition = [node for name, node in bound if name == function]
@@ -162,7 +170,7 @@ def _definition(name: str, folder: Path) -> ast.stmt | None:
     origin = next(each.name for each in last.names if (each.asname or each.name) == function)
     target = imported_module(last, module, is_package=source.name == "__init__.py")
     try:
-        return _definition(f"{target}:{origin}", folder)
+        return _find_definition(f"{target}:{origin}", folder)
     except (UserCodeError, RecursionError):
         return None  # not a module of source that can be read: only the import itself shows it
 
@@ -180,7 +188,7 @@ def parsed(source: Path) -> ast.Module:
 
 
 def imported_module(statement: ast.ImportFrom, module: str, is_package: bool) -> str:
-    """Return the absolute name of the module after `from` in a statement of `module`."""
+    """Return the absolute name of the module that a `from` statement in `module` imports from."""
     if not statement.level:
         return statement.module or ""
     parents = module.split(".")
@@ -189,7 +197,7 @@ def imported_module(statement: ast.ImportFrom, module: str, is_package: bool) ->
 
 
 def source_of(module: str, folder: Path) -> Path | None:
-    """Find a module's file without an import; None if the module is compiled.
+    """Return a module's source file without importing it; None if the module is compiled.
 
     Raises:
         UserCodeError: The module does not exist.
@@ -197,7 +205,7 @@ def source_of(module: str, folder: Path) -> Path | None:
     importlib.invalidate_caches()
     places: list[str] | None = None
     for part in module.split("."):
-        spec = _find(part, folder) if places is None else PathFinder.find_spec(part, places)
+        spec = _find_module(part, folder) if places is None else PathFinder.find_spec(part, places)
         if spec is None:
             raise UserCodeError(
                 f"there is no module {module} in the project folder or among installed packages"
@@ -208,8 +216,8 @@ def source_of(module: str, folder: Path) -> Path | None:
     return Path(spec.origin) if spec.origin.endswith(".py") else None
 
 
-def _find(name: str, folder: Path) -> ModuleSpec | None:
-    """Find the top-level module as `load` would."""
+def _find_module(name: str, folder: Path) -> ModuleSpec | None:
+    """Return the specification of a top-level module, as an import would find it, or None."""
     sys.path.insert(0, str(folder))
     try:
         specs = (finder.find_spec(name, None) for finder in sys.meta_path)
@@ -222,8 +230,11 @@ def _find(name: str, folder: Path) -> ModuleSpec | None:
         sys.path.remove(str(folder))
 
 
-def _bound(node: ast.AST) -> Iterator[tuple[str, ast.stmt | None]]:
-    """Names that a module binds at its top level, conditions included; None: by an assignment."""
+def _bound_names(node: ast.AST) -> Iterator[tuple[str, ast.stmt | None]]:
+    """Yield the names that a module binds at its top level, each with the statement.
+
+    The statement is None for an assignment.
+    """
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield child.name, child
@@ -232,7 +243,7 @@ def _bound(node: ast.AST) -> Iterator[tuple[str, ast.stmt | None]]:
         elif isinstance(child, ast.Name) and isinstance(child.ctx, ast.Store):
             yield child.id, None
         elif not isinstance(child, ast.Lambda):
-            yield from _bound(child)
+            yield from _bound_names(child)
 
 
 def _arguments(args: ast.arguments, is_method: bool = False) -> Arguments:
@@ -260,7 +271,7 @@ _SHOWN = 12
 
 
 class Code(NamedTuple):
-    """The user code of a run or a dataset."""
+    """The custom code of a run or a dataset."""
 
     functions: tuple[str, ...] = ()
     #: The words of a program.
@@ -270,20 +281,20 @@ class Code(NamedTuple):
         """Return the existing source files, sorted, relative to the project folder."""
         found: set[Path] = set()
         for module in self._modules():
-            source = _source(module)
+            source = _source_or_none(module)
             if source is not None and not _is_installed(source):
                 # up to the folder from which the file is imported as this module
                 depth = module.count(".") + (source.name == "__init__.py")
-                found |= _followed(source, source.parents[depth])
-        for path, root in _of_program(self.program):
-            found |= _followed(path, root) if path.suffix == ".py" else {path}
-        return sorted(map(_shown, found))
+                found |= _follow_imports(source, source.parents[depth])
+        for path, root in _program_files(self.program):
+            found |= _follow_imports(path, root) if path.suffix == ".py" else {path}
+        return sorted(map(_relative_to_project, found))
 
     def checksums(self) -> dict[str, str]:
-        """SHA-256 of each file's code, and versions of installed packages that have functions."""
+        """Return file → SHA-256 of its code, and installed package → its version."""
         found = {path.as_posix(): _sha256(path) for path in self.files()}
         for module in self._modules():
-            if (source := _source(module)) is None or _is_installed(source):
+            if (source := _source_or_none(module)) is None or _is_installed(source):
                 top = module.partition(".")[0]
                 names = metadata.packages_distributions().get(top, ())
                 found |= {name: metadata.version(name) for name in names}
@@ -301,18 +312,20 @@ def of_run(spec: RunSpec) -> Code:
 
 
 def of_names(*names: str | None) -> Code:
-    """Return the code of the custom functions among `names`, without the library's functions."""
+    """Return the code of the custom functions among `names`, without built-in functions."""
     given = (name for name in names if name and is_reference(name))
     return Code(tuple(name for name in given if not name.startswith(_LIBRARY)))
 
 
 def differences(before: Checksums, now: Checksums) -> dict[str, str]:
-    """`own/model.py (3f2a…, now 7c1b…)` of each file or package that differs, by its name.
+    """Return file or package → `own/model.py (3f2a…, now 7c1b…)`, for each one that differs.
 
-    A checksum of a whole file, as the first records have them, may be what is compared with.
+    A checksum of the complete file, comments included, is also accepted as equal.
     """
     names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
-    names = [name for name in names if name not in now or before.get(name) != _of_whole(name)]
+    names = [
+        name for name in names if name not in now or before.get(name) != _sha256_with_comments(name)
+    ]
     return {
         name: f"{name} ({_short(before.get(name))}, now {_short(now.get(name))})" for name in names
     }
@@ -322,7 +335,7 @@ def _short(value: str | None) -> str:
     return "not used" if value is None else value[:_SHOWN]
 
 
-def _source(module: str) -> Path | None:
+def _source_or_none(module: str) -> Path | None:
     """Return the module's file; None if it is compiled or does not exist."""
     try:
         return source_of(module, Path.cwd())
@@ -331,12 +344,15 @@ def _source(module: str) -> Path | None:
 
 
 def _is_installed(source: Path) -> bool:
-    """Whether the file is of an installed package, or of Python itself."""
+    """Return whether a file belongs to an installed package or to Python itself."""
     return not _INSTALLED.isdisjoint(source.parts) or _PYTHON in source.parents
 
 
-def _of_program(words: Sequence[str]) -> Iterator[tuple[Path, Path]]:
-    """Files of the project that are words, or modules after `-m`; each with its import folder."""
+def _program_files(words: Sequence[str]) -> Iterator[tuple[Path, Path]]:
+    """Yield files of the project in a command line, each with the folder of its imports.
+
+    They are words of the command, or modules after `-m`.
+    """
     project = Path.cwd().resolve()
     for before, word in zip(["", *words], words, strict=False):
         path = Path(word)
@@ -351,8 +367,8 @@ def _of_program(words: Sequence[str]) -> Iterator[tuple[Path, Path]]:
             yield file, project if before == "-m" else file.parent
 
 
-def _followed(source: Path, root: Path) -> set[Path]:
-    """Return the file, its packages, and their imports from `root` or the project folder."""
+def _follow_imports(source: Path, root: Path) -> set[Path]:
+    """Return the file, its packages, and all files that they import from root or project folder."""
     roots = (root, Path.cwd())
     found: set[Path] = set()
     packages = {each / "__init__.py" for each in source.parents if root in each.parents}
@@ -361,13 +377,13 @@ def _followed(source: Path, root: Path) -> set[Path]:
         path = ahead.pop()
         found.add(path)
         base = next((each for each in roots if each in path.parents), root)
-        for module in _imported(path, base):
-            ahead |= {file for each in roots for file in _files_of(module, each)} - found
+        for module in _imported_names(path, base):
+            ahead |= {file for each in roots for file in _module_files(module, each)} - found
     return found
 
 
-def _imported(path: Path, root: Path) -> set[str]:
-    """Full names of what a file imports: modules, and names that may be modules."""
+def _imported_names(path: Path, root: Path) -> set[str]:
+    """Return the full names of modules, and of what may be modules, that a file imports."""
     try:
         tree = ast.parse(path.read_bytes())
     except (SyntaxError, ValueError):
@@ -385,7 +401,7 @@ def _imported(path: Path, root: Path) -> set[str]:
     return names - {""}
 
 
-def _files_of(module: str, root: Path) -> set[Path]:
+def _module_files(module: str, root: Path) -> set[Path]:
     """Return the files that an import of `module` loads; none if it is not below `root`."""
     *packages, last = module.split(".")
     place, files = root, set()
@@ -396,8 +412,8 @@ def _files_of(module: str, root: Path) -> set[Path]:
     return {path for path in files if path.is_file() and not _is_installed(path)}
 
 
-def _shown(path: Path) -> Path:
-    """Relative to the project folder, if it lies there."""
+def _relative_to_project(path: Path) -> Path:
+    """Return a path relative to the project folder if it is inside."""
     for folder in (Path.cwd(), Path.cwd().resolve()):
         if folder in path.parents:
             return path.relative_to(folder)
@@ -405,11 +421,15 @@ def _shown(path: Path) -> Path:
 
 
 def _sha256(path: Path) -> str:
-    return python_code.sha256(path.read_bytes()) if path.suffix == ".py" else _of_whole(path)
+    return (
+        python_code.sha256(path.read_bytes())
+        if path.suffix == ".py"
+        else _sha256_with_comments(path)
+    )
 
 
-def _of_whole(path: str | Path) -> str:
-    """SHA-256 of a file, comments included; "" if there is none."""
+def _sha256_with_comments(path: str | Path) -> str:
+    """Return SHA-256 of a file, comments included; "" if it does not exist."""
     try:
         return hashlib.sha256(Path(path).read_bytes()).hexdigest()
     except OSError:

@@ -1,4 +1,4 @@
-"""What the writer of a value of a wrong type probably meant, for error messages."""
+"""Hints in error messages: what the writer of a value with a wrong type probably meant."""
 
 from __future__ import annotations
 

@@ -23,9 +23,10 @@ _NAME_MAX = 200
 
 
 def of(name: str, recipe: Recipe) -> dict[str, Recipe]:
-    """Return the variants of a recipe by name: itself if it has no lists and no doublings.
+    """Return name → variant of a recipe: one for each combination of its listed parameters.
 
-    Keys are in alphabetical order in the name: another order in the file is the same variant.
+    A recipe without lists and doublings is its only variant. A name has the keys in alphabetical
+    order: another order in the file gives the same variant.
     """
     given = {**recipe.parameter_axes, **({DOUBLED: recipe.doublings} if recipe.doublings else {})}
     axes = {key: given[key] for key in sorted(given)}
@@ -42,12 +43,17 @@ def of(name: str, recipe: Recipe) -> dict[str, Recipe]:
 
 
 def variants_by_recipe(recipes: Mapping[str, Recipe]) -> dict[str, dict[str, Recipe]]:
-    """Return the variants of each recipe, by the recipes' names."""
+    """Return recipe → its variants by name."""
     return {name: of(name, recipe) for name, recipe in recipes.items()}
 
 
 def smaller(runs: Iterable[RunSpec], doubled: Mapping[str, Recipe]) -> dict[Point, str]:
-    """Point of a recipe that is `doubled` → folder of the point with the next smaller batch."""
+    """Return configuration → folder of the configuration with the next smaller batch size.
+
+    Args:
+        runs: The runs.
+        doubled: Name → recipe, for recipes with doublings.
+    """
     alike: dict[Point, dict[int, Point]] = {}
     for spec in runs:
         point, size = spec.point, spec.per_replica_batch_size
@@ -63,12 +69,12 @@ def smaller(runs: Iterable[RunSpec], doubled: Mapping[str, Recipe]) -> dict[Poin
 
 
 def base(name: str) -> str:
-    """Return the name of the recipe to which the variant `name` belongs."""
+    """Return the name of the recipe to which a variant belongs."""
     return name.partition("+")[0]
 
 
 def named(name: str, parameters: Mapping[str, ParameterValue]) -> str:
-    """`name+key=value+key=value`; numbers, true, false and null as in JSON."""
+    """Return the name of a variant, `name+key=value+key=value`; values as in JSON."""
     return "+".join([name, *(f"{key}={word(value)}" for key, value in parameters.items())])
 
 
@@ -77,7 +83,7 @@ def is_nameable(value: ParameterValue) -> bool:
 
 
 def data_of(spec: RunSpec) -> str | None:
-    """Return the name of a run's prepared data, or None for a program that has its own data."""
+    """Return the name of a run's prepared data; None for a program, which has its own data."""
     return spec.dataset and data_name(spec.dataset, spec.recipe)
 
 
@@ -113,18 +119,18 @@ def complete_runs_by_point(runs: Iterable[PlannedRun]) -> dict[Point, RunSpec]:
     without a complete run are left out.
     """
     first = {run.spec.point: run for run in runs}.values()
-    short = [(run.spec.point, _training(run)) for run in first if run.is_short]
+    short = [(run.spec.point, _training_key(run)) for run in first if run.is_short]
     complete: dict[bytes, RunSpec] = {}
     for run in first if short else ():
         if not run.is_short:
-            complete.setdefault(_training(run), run.spec)
+            complete.setdefault(_training_key(run), run.spec)
     return {point: complete[training] for point, training in short if training in complete}
 
 
-def _training(run: PlannedRun) -> bytes:
+def _training_key(run: PlannedRun) -> bytes:
     """Return a key that is equal for runs of the same training on the same configuration.
 
-    The key ignores the recipe, and whether the run is short.
+    The key ignores the recipe's name, and whether the run is short.
     """
     recipe = msgspec.structs.replace(
         run.spec.recipe,

@@ -1,6 +1,6 @@
-"""One row per run, one row per point: medians, intervals, significance, published values, warnings.
+"""Tables of runs and configurations: medians, intervals, speed-up, published values, warnings.
 
-What conclusions are drawn from belongs here; the conclusions themselves belong to `conclusions`.
+Conclusions are drawn from these tables in `conclusions`.
 """
 
 #: Modules that other packages may import.

@@ -1,4 +1,4 @@
-"""The comparison: one row per point, with intervals, speed-up and published values."""
+"""The table comparison.csv: one row per configuration, with medians, intervals and speed-up."""
 
 from __future__ import annotations
 
@@ -21,35 +21,36 @@ from tfscaling.study.manifest import Excluded, Manifest
 from tfscaling.study.run_spec import Point
 from tfscaling.tables import display, row_values, table_files
 from tfscaling.tables.display import TextTable, axis_text
-from tfscaling.tables.published_results import PublishedPoint, PublishedResult, same_training
+from tfscaling.tables.published_results import PublishedPoint, PublishedResult, trains_same_model
 from tfscaling.tables.row_types import Cells, PointRow, RunRow, columns
 from tfscaling.tables.row_values import QUALITY_COLUMNS, is_known, is_projected, point_of
-from tfscaling.tables.runs_table import HOURS, PROJECTED, RUN_METRICS, SERIES_AXES, SIZES
+from tfscaling.tables.runs_table import HOURS, PROJECTION_STEPS, RUN_METRICS, SERIES_AXES, SIZES
 
 #: Axis → value: for a baseline, the axes that the configuration names.
 AxisValues = Mapping[str, str | int]
 
-#: Metrics that come with minimum, maximum and the interval of the median over a point's runs.
-SPREAD = tuple(name for name, metric in METRICS.items() if "min" in metric.ends)
-#: Metrics that a point has only if all its valid runs have and none diverged: the others did not
-#: get so far, and a median without them would make the point look better than it is.
-OF_ALL_RUNS = ("time_to_target_s", "cost_to_target_usd")
-#: What follows from energy_kwh and a price.
-OF_ENERGY = ("energy_usd", "energy_kg_co2")
-#: What every valid run has, except runs that resumed from a checkpoint.
+#: Metrics that have columns for minimum, maximum and the interval of the median.
+SPREAD_METRICS = tuple(name for name, metric in METRICS.items() if "min" in metric.ends)
+#: Metrics that a configuration has only if every valid run has a value and no run diverged. A
+#: median without the runs that missed the target would be too good.
+ALL_RUNS_METRICS = ("time_to_target_s", "cost_to_target_usd")
+#: Metrics that are energy_kwh times a price or an emission factor.
+ENERGY_COSTS = ("energy_usd", "energy_kg_co2")
+#: Every valid run has this metric, except runs that resumed from a checkpoint.
 TIME = "execution_time_s"
-#: Speed-up → the seconds of a run that it is a ratio of: of the whole, and per example of training.
-TIMES: dict[str, Callable[[RunRow], float]] = {
+#: Kind of speed-up → the seconds of a run that it compares: of the complete run, or per example.
+SPEEDUP_TIMES: dict[str, Callable[[RunRow], float]] = {
     "speedup": lambda run: run.execution_time_s,
     "steady_state_speedup": lambda run: (
         1 / rate if (rate := run.throughput_examples_per_s) else NAN
     ),
 }
-#: Points whose numbers of examples trained differ by more than this fraction do not do the same.
-#: The published script drops incomplete batches: 59,968 examples on one node, 59,904 on others.
+#: Configurations are not comparable if their numbers of trained examples differ by more than this
+#: fraction. The published script drops incomplete batches: 59,968 examples on one node, 59,904 on
+#: others.
 SAME_WORK_TOLERANCE = 0.002
-#: How the reason of such a point begins.
-OTHER_WORK = "does not do the same work"
+#: First words of the reason of a configuration that trained a different number of examples.
+DIFFERENT_WORK = "does not do the same work"
 #: The columns of comparison.csv: all metrics, whatever comparison.md shows of them.
 COLUMNS = tuple(columns(PointRow))
 
@@ -60,14 +61,19 @@ def comparison_table(
     baseline: AxisValues | None = None,
     published_results: Sequence[PublishedResult] = (),
 ) -> pd.DataFrame:
-    """Return one `PointRow` per point, in the order of the grid; excluded points at the end.
+    """Return the comparison: one `PointRow` per configuration, in the grid's order.
 
-    Speed-up is relative to the point that `baseline` names by values of axes; open axes are as in
-    the compared point (platform, model, strategy, recipe) or with the fewest replicas (the others),
-    on the same kind of device. Where the work is not known (`same_work`), a user's program has a
-    speed-up by its recipe.
+    Rows of excluded configurations are at the end. Speed-up is relative to the row's baseline, see
+    `find_baseline`. It is left out where a configuration and its baseline trained different numbers
+    of examples. A program that reports no examples has a speed-up within its recipe.
+
+    Args:
+        runs: The table of runs.
+        manifest: The manifest of the study.
+        baseline: Axis → value, such as `nodes: 1`, that the baseline must have.
+        published_results: Published results of the same configurations.
     """
-    points = row_values.by_point(table_files.typed(RunRow, runs))
+    points = row_values.group_by_point(table_files.to_rows(RunRow, runs))
     rows = [_point_row(point, group, manifest.targets) for point, group in points.items()]
     excluded = _excluded_rows(manifest.excluded, points)
     titles = platforms.titles(manifest.platforms)
@@ -77,16 +83,23 @@ def comparison_table(
         row.devices = platforms.device_kind(row.gpus_per_node, platform.devices)
     _add_speedup(rows, points, baseline or {})
     rows += excluded
-    _add_published(rows, manifest, published_results)
-    return table_files.frame(PointRow, rows)
+    _set_published_values(rows, manifest, published_results)
+    return table_files.to_frame(PointRow, rows)
 
 
 def _point_row(point: Point, group: Sequence[RunRow], targets: Mapping[str, float]) -> PointRow:
+    """Return the row of one configuration: its run counts, medians, intervals and reasons.
+
+    Args:
+        point: The configuration.
+        group: All its planned runs.
+        targets: Quality metric → the value to reach.
+    """
     valid = [run for run in group if run.status == RunState.OK]
     others = [run for run in group if run.status != RunState.OK]
     diverged = [run for run in others if run.status == RunState.DIVERGED]
     first = group[0]
-    row = PointRow(**row_values.columns_of(point))  # type: ignore[arg-type]
+    row = PointRow(**row_values.axis_columns(point))  # type: ignore[arg-type]
     for name in (*SIZES, *QUALITY_COLUMNS):
         setattr(row, name, getattr(first, name))
     row.runs, row.runs_asked, row.runs_diverged = len(valid), len(group), len(diverged)
@@ -95,15 +108,15 @@ def _point_row(point: Point, group: Sequence[RunRow], targets: Mapping[str, floa
         statuses = [run.status for run in others]
         row.status = "incomplete" if valid else max(statuses, key=statuses.count).value
     row.runs_timed = sum(is_known(run.execution_time_s) for run in valid)
-    reasons = [*_reasons(group, diverged)]
+    reasons = [*_invalid_run_reasons(group, diverged)]
     trained = [run.examples_trained for run in valid if run.examples_trained is not None]
     if trained and len(trained) == len(valid):
         row.examples_trained = round(median(trained))
         row.examples_trained_min, row.examples_trained_max = min(trained), max(trained)
         if not is_same_work(min(trained), max(trained)):
             row.same_work = False
-            reasons.append(runs_differ(min(trained), max(trained)))
-    for name in PROJECTED:
+            reasons.append(varying_work_reason(min(trained), max(trained)))
+    for name in PROJECTION_STEPS:
         steps = [value for run in valid if (value := getattr(run, name)) is not None]
         setattr(row, name, max(steps, default=None))
     target = targets.get(first.quality_metric)
@@ -117,32 +130,32 @@ def _point_row(point: Point, group: Sequence[RunRow], targets: Mapping[str, floa
     elif energy_of:
         reasons.append(f"runs have energies of different parts: {', '.join(sorted(energy_of))}")
     of_runs = (QUALITY, "share_of_peak", "cost_usd", *HOURS)
-    for name in (*RUN_METRICS, *of_runs, *OF_ENERGY, *OF_ALL_RUNS):
+    for name in (*RUN_METRICS, *of_runs, *ENERGY_COSTS, *ALL_RUNS_METRICS):
         values = [value for run in valid if is_known(value := getattr(run, name))]
-        if name in ("energy_kwh", *OF_ENERGY) and not row.energy_of:
+        if name in ("energy_kwh", *ENERGY_COSTS) and not row.energy_of:
             values = []
-        if name in OF_ALL_RUNS and len(values) < len(valid) + len(diverged):
+        if name in ALL_RUNS_METRICS and len(values) < len(valid) + len(diverged):
             values = []
         if len(values) < len(valid) and (values or name == TIME):
             reasons.append(f"{name} is known of {len(values)} of {len(valid)} runs")
         setattr(row, name, median(values) if values else NAN)
-        if name in SPREAD and values:
+        if name in SPREAD_METRICS and values:
             low, high = median_interval(values) or (NAN, NAN)
             row.ends |= {f"{name}_min": min(values), f"{name}_max": max(values)}
             row.ends |= {f"{name}_low": low, f"{name}_high": high}
-    if of_examples_s := _known(valid, TIMES["steady_state_speedup"]):
+    if of_examples_s := _valid_values(valid, SPEEDUP_TIMES["steady_state_speedup"]):
         # total examples over the median time, not a mean of rates in the middle
         row.throughput_examples_per_s = 1 / median(of_examples_s)
     if is_known(row.straggler_ratio) and is_known(row.compute_time_s) and row.compute_time_s:
         # a ratio of medians, not a median of ratios: the slowest ranks' over the median ranks'
-        slowest = _known(valid, lambda run: run.straggler_ratio * run.compute_time_s)
+        slowest = _valid_values(valid, lambda run: run.straggler_ratio * run.compute_time_s)
         row.straggler_ratio = median(slowest) / row.compute_time_s
     row.reason = "; ".join(reasons)
     return row
 
 
-def _reasons(group: Sequence[RunRow], diverged: Sequence[RunRow]) -> Iterator[str]:
-    """Return why runs of a point do not count."""
+def _invalid_run_reasons(group: Sequence[RunRow], diverged: Sequence[RunRow]) -> Iterator[str]:
+    """Yield the reason of each run that is not valid; one reason for all runs that diverged."""
     if diverged:
         why = (f"repeat {run.repeat}: {run.reason.removeprefix('diverged: ')}" for run in diverged)
         yield f"{len(diverged)} of {len(group)} diverged ({', '.join(why)})"
@@ -151,17 +164,22 @@ def _reasons(group: Sequence[RunRow], diverged: Sequence[RunRow]) -> Iterator[st
             yield f"repeat {run.repeat} {run.status}: {run.reason}"
 
 
-def all_at_target(row: Cells) -> bool:
-    """Return whether all runs of a point with a target reached it; one that diverged did not."""
+def all_runs_reached_target(row: Cells) -> bool:
+    """Return whether all valid and diverged runs of a configuration reached its target."""
     return bool(row["runs_at_target"] == row["runs"] + row["runs_diverged"])
 
 
-def baseline_of(row: PointRow, rows: Sequence[PointRow], baseline: AxisValues) -> PointRow | None:
-    """Return the point that `row` is compared with; None if the grid has none.
+def find_baseline(row: PointRow, rows: Sequence[PointRow], baseline: AxisValues) -> PointRow | None:
+    """Return the row that the speed-up of `row` is relative to; None if the grid has none.
 
-    It has the same kind of device, unless `baseline` names gpus_per_node, or a
-    platform that has no such device. Where no point that `baseline` names has the kind of device,
-    it is the smallest of the row's own series that has.
+    An axis that `baseline` leaves open has the row's value (platform, model, strategy, recipe) or
+    the value with the fewest replicas (other axes). The baseline trains on the same kind of device,
+    unless `baseline` names gpus_per_node or a platform without such devices.
+
+    Args:
+        row: The configuration to compare.
+        rows: All configurations.
+        baseline: Axis → value that the baseline must have.
     """
     own: AxisValues = {axis: getattr(row, axis) for axis in SERIES_AXES}
     named = {axis: str(v) if axis == "tasks_per_node" else v for axis, v in baseline.items()}
@@ -184,6 +202,13 @@ def baseline_of(row: PointRow, rows: Sequence[PointRow], baseline: AxisValues) -
 def _add_speedup(
     rows: Sequence[PointRow], points: Mapping[Point, list[RunRow]], baseline: AxisValues
 ) -> None:
+    """Set speed-up, efficiency and baseline of each row that trained as much as its baseline.
+
+    Args:
+        rows: The rows to complete.
+        points: The runs of each configuration.
+        baseline: Axis → value that a baseline must have.
+    """
     bases: dict[tuple[str, ...], PointRow | None] = {}
     most: dict[tuple[str, ...], int] = {}
     series = [tuple(getattr(row, axis) for axis in SERIES_AXES) for row in rows]
@@ -191,9 +216,9 @@ def _add_speedup(
         most[key] = max(most.get(key, 0), row.examples_trained or 0)
     for key, row in zip(series, rows, strict=True):
         if (alike := (*key, row.devices)) not in bases:
-            bases[alike] = baseline_of(row, rows, baseline)
+            bases[alike] = find_baseline(row, rows, baseline)
         base = bases[alike]
-        _compare_work(row, base, most[key])
+        _set_same_work(row, base, most[key])
         if base is None:
             row.baseline = "no configuration of the grid"
             continue
@@ -210,16 +235,21 @@ def _add_speedup(
             continue
         # the recipe defines the work of a program that reports no examples
         if own is None or of_base is None or is_same_work(own, of_base):
-            _add_ratios(row, base, points)
+            _set_speedup(row, base, points)
         else:
-            _say(row, f"no speedup: the baseline trained {of_base:,} examples")
+            _add_reason(row, f"no speedup: the baseline trained {of_base:,} examples")
 
 
-def _compare_work(row: PointRow, base: PointRow | None, most: int) -> None:
-    """Mark whether the point trains as many examples as its baseline, with a reason if not.
+def _set_same_work(row: PointRow, base: PointRow | None, most: int) -> None:
+    """Set `same_work` of a row: whether it trained as many examples as its baseline.
 
-    Without a measured baseline of the same model and recipe: as many as the point of its series
-    that trains the most.
+    If not, add a reason. Without a measured baseline of the same model and recipe, the row is
+    compared with the most examples that a configuration of its series trained.
+
+    Args:
+        row: The row to complete.
+        base: Its baseline.
+        most: The most examples trained in its series.
     """
     own = row.examples_trained
     if own is None or row.same_work is False:
@@ -230,30 +260,32 @@ def _compare_work(row: PointRow, base: PointRow | None, most: int) -> None:
     row.same_work = is_same_work(own, other)
     if not row.same_work:
         whose = "its baseline" if of_base else "another configuration of its series"
-        _say(row, f"{OTHER_WORK}: trained {own:,} examples, {whose} {other:,}")
+        _add_reason(row, f"{DIFFERENT_WORK}: trained {own:,} examples, {whose} {other:,}")
 
 
-def runs_differ(least: int, most: int) -> str:
-    """Return why a point is excluded whose runs trained different numbers of examples."""
-    return f"{OTHER_WORK}: its runs trained {least:,} to {most:,} examples"
+def varying_work_reason(least: int, most: int) -> str:
+    """Return the reason of a configuration whose own runs trained different numbers of examples."""
+    return f"{DIFFERENT_WORK}: its runs trained {least:,} to {most:,} examples"
 
 
 def is_same_work(examples: float, others: float) -> bool:
-    """Return whether two numbers of examples trained are the same work."""
+    """Return whether two numbers of trained examples are equal within SAME_WORK_TOLERANCE."""
     return abs(examples - others) <= SAME_WORK_TOLERANCE * others
 
 
-def _say(row: PointRow, reason: str) -> None:
+def _add_reason(row: PointRow, reason: str) -> None:
+    """Append a reason to the row's reasons."""
     row.reason = "; ".join(filter(None, (row.reason, reason)))
 
 
-def _add_ratios(row: PointRow, base: PointRow, points: Mapping[Point, list[RunRow]]) -> None:
-    for name, seconds in TIMES.items():
-        of_base, own = (_known(points[point_of(point)], seconds) for point in (base, row))
+def _set_speedup(row: PointRow, base: PointRow, points: Mapping[Point, list[RunRow]]) -> None:
+    """Set speed-up, its interval and the scaling efficiency of a row relative to its baseline."""
+    for name, seconds in SPEEDUP_TIMES.items():
+        of_base, own = (_valid_values(points[point_of(point)], seconds) for point in (base, row))
         if not (of_base and own):
             continue
         if not (median(of_base) and median(own)):
-            _say(row, f"no {name}: a median time is 0")
+            _add_reason(row, f"no {name}: a median time is 0")
             continue
         setattr(row, name, median(of_base) / median(own))
         interval = ratio_interval(of_base, own)
@@ -279,8 +311,8 @@ def _add_weak_scaling(row: PointRow, base: PointRow, points: Mapping[Point, list
         return
     if row.per_replica_batch_size != base.per_replica_batch_size:
         return
-    seconds = TIMES["steady_state_speedup"]
-    of_base, own = (_known(points[point_of(point)], seconds) for point in (base, row))
+    seconds = SPEEDUP_TIMES["steady_state_speedup"]
+    of_base, own = (_valid_values(points[point_of(point)], seconds) for point in (base, row))
     if not (of_base and own) or not median(own):
         return
     share = ideal_share(row, base)
@@ -291,23 +323,25 @@ def _add_weak_scaling(row: PointRow, base: PointRow, points: Mapping[Point, list
         row.ends["weak_scaling_efficiency_high"] = interval[1] * share
 
 
-def _known(group: Sequence[RunRow], value: Callable[[RunRow], float]) -> list[float]:
+def _valid_values(group: Sequence[RunRow], value: Callable[[RunRow], float]) -> list[float]:
+    """Return one value of each valid run, without missing values."""
     found = (value(run) for run in group if run.status == RunState.OK)
     return [number for number in found if is_known(number)]
 
 
-def _add_published(
+def _set_published_values(
     rows: Sequence[PointRow], manifest: Manifest, published_results: Sequence[PublishedResult]
 ) -> None:
+    """Set published values, and measured divided by published ones if the training is the same."""
     known = {result.point: result for result in published_results}
     spec_at = {run.spec.point: run.spec for run in manifest.runs}
     for row in rows:
         point = point_of(row)
-        result = known.get(PublishedPoint.of(point, manifest.platforms))
+        result = known.get(PublishedPoint.from_point(point, manifest.platforms))
         if result is None:
             continue
         spec = spec_at.get(point)  # an excluded point has none
-        same = spec is not None and same_training(result, spec, manifest.synchronous_strategies)
+        same = spec is not None and trains_same_model(result, spec, manifest.synchronous_strategies)
         for name in ("execution_time_s", "loss", "accuracy"):
             value = getattr(result, name)
             setattr(row, f"published_{name}", value)
@@ -316,44 +350,51 @@ def _add_published(
 
 
 def _excluded_rows(excluded: Iterable[Excluded], planned: Container[Point]) -> list[PointRow]:
-    """Return points that no block of the grid runs, once each."""
+    """Return a row for each configuration that no block of the grid runs."""
     reasons: dict[Point, str] = {}
     for out in excluded:
         reasons.setdefault(out.point, out.reason)
     return [
-        PointRow(**row_values.columns_of(point), status="excluded", reason=reason)  # type: ignore[arg-type]
+        PointRow(**row_values.axis_columns(point), status="excluded", reason=reason)  # type: ignore[arg-type]
         for point, reason in reasons.items()
         if point not in planned
     ]
 
 
-def as_text(table: pd.DataFrame, title: str, metrics: Sequence[str]) -> TextTable:
-    """Show the comparison with these metrics, in this order.
+def comparison_text_table(table: pd.DataFrame, title: str, metrics: Sequence[str]) -> TextTable:
+    """Return the comparison as a table of texts for comparison.md and the page.
 
-    Axes that all rows share are named above the table; columns without any value are left out.
+    Axes with a single value are named above the table. Columns without any value are left out.
+
+    Args:
+        table: The comparison, with the columns of `PointRow`.
+        title: The title of the table.
+        metrics: The metrics to show, in order.
     """
-    axes, fixed = display.naming(table)
-    rows = table_files.typed(PointRow, table)
+    axes, fixed = display.naming_columns(table)
+    rows = table_files.to_rows(PointRow, table)
     names = [*axes, *(name for name in metrics if any(is_known(row[name]) for row in rows))]
     names += ["status", "runs", *[display.PROJECTED] * any(map(is_projected, rows))]
     names += ["replicas", "global_batch_size", *["reason"] * any(row.reason for row in rows)]
-    heads = display.headed(table, names)
-    cells = [[display.cell(name, row) for name in heads] for row in rows]
-    notes = display.notes(
+    heads = display.column_headings(table, names)
+    cells = [[display.format_cell(name, row) for name in heads] for row in rows]
+    notes = display.fill_notes(
         "comparison_notes",
         names=list(heads),
-        baselines=_baselines(rows) if "speedup" in heads else {},
+        baselines=_baseline_times(rows) if "speedup" in heads else {},
         has_diverged=any(row.runs_diverged for row in rows),
         has_interval=any(row.runs >= RUNS_FOR_INTERVAL for row in rows),
         has_few=any(row.runs and row.runs_timed < RUNS_FOR_INTERVAL for row in rows),
         confidence=f"{CONFIDENCE:.0%}",
         runs_for_interval=RUNS_FOR_INTERVAL,
     )
-    return TextTable.of(title, list(heads.values()), cells, notes, display.all_share(fixed))
+    return TextTable.from_rows(
+        title, list(heads.values()), cells, notes, display.shared_values_sentence(fixed)
+    )
 
 
-def _baselines(rows: Sequence[PointRow]) -> dict[str, float | None]:
-    """Each series with its baseline, and the baseline's time."""
+def _baseline_times(rows: Sequence[PointRow]) -> dict[str, float | None]:
+    """Return `<series>: relative to <baseline>` → the baseline's time in seconds, or None."""
     found: dict[str, float | None] = {}
     for row in rows:
         if row.baseline is not None:

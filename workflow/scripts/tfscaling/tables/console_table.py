@@ -1,4 +1,4 @@
-"""The comparison for a terminal: status, runs and the asked value first, then the axes."""
+"""The comparison as a table for a terminal: status, runs and the goal's metric come first."""
 
 from __future__ import annotations
 
@@ -11,74 +11,77 @@ import pandas as pd
 from tfscaling.estimation.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
 from tfscaling.record.metrics import QUALITY
 from tfscaling.tables import display
-from tfscaling.tables.display import Number
+from tfscaling.tables.display import FormattedNumber
 from tfscaling.tables.row_types import PointRow
-from tfscaling.tables.row_values import is_known, qualities_in
-from tfscaling.tables.table_files import typed
+from tfscaling.tables.row_values import is_known, qualities_in_table
+from tfscaling.tables.table_files import to_rows
 
-#: Columns of a terminal. The result and the axes have room there; more metrics need more columns.
+#: Columns of a terminal. The goal's metric and the axes fit; more metrics need a wider one.
 WIDTH = 80
 #: Axes in the order in which a narrow terminal shows them; others follow.
 _FIRST_AXES = ("nodes", "devices")
-#: Characters of a shortened name at least.
-_PART_MIN = 3
-#: Where a name may be cut: parts that all names have at their beginning or end.
-_PARTS = re.compile(r"([-_+ .])")
+#: Minimum length of a shortened name, in characters.
+_SHORT_NAME_MIN = 3
+#: Characters that divide a name into parts, such as `aws-p3.2xlarge`.
+_PART_SEPARATORS = re.compile(r"([-_+ .])")
 
 #: Name of a column → its heading and its cells.
 Columns = dict[str, list[str]]
 
 
 def console_table(table: pd.DataFrame, metrics: Sequence[str], asked: str) -> list[str]:
-    """Return the rows of the comparison as lines, and what its brackets mean.
+    """Return the comparison as lines of at most WIDTH characters, and a legend for its brackets.
 
     Args:
         table: The comparison.
-        metrics: The columns of `comparison.columns`, in their order.
-        asked: The column that the question asks for.
+        metrics: The columns of the comparison to show, in order.
+        asked: The metric of the study's goal, which is shown first.
     """
-    rows = typed(PointRow, table)
-    qualities = qualities_in(table)
+    rows = to_rows(PointRow, table)
+    qualities = qualities_in_table(table)
     if asked == QUALITY and len(qualities) == 1:
         asked = next(iter(qualities.values())).metric
     shown = [asked, *(name for name in metrics if name != asked)]
     shown = [name for name in shown if name in table and any(is_known(row[name]) for row in rows)]
-    axes = sorted(display.naming(table)[0], key=lambda axis: axis not in _FIRST_AXES)
-    heads = display.headed(table, ["status", "runs", *shown[:1], *axes, *shown[1:]])
-    columns = {name: [heads[name], *(_cell(name, row) for row in rows)] for name in heads}
-    columns = _with_short_axes(columns, axes)
-    return [*_lines([*columns.values()]), *_meaning_of_brackets(rows, shown)]
+    axes = sorted(display.naming_columns(table)[0], key=lambda axis: axis not in _FIRST_AXES)
+    heads = display.column_headings(table, ["status", "runs", *shown[:1], *axes, *shown[1:]])
+    columns = {name: [heads[name], *(_cell_text(name, row) for row in rows)] for name in heads}
+    columns = _shorten_axes(columns, axes)
+    return [*_markdown_lines([*columns.values()]), *_bracket_legend(rows, shown)]
 
 
-def _with_short_axes(columns: Columns, axes: Sequence[str]) -> Columns:
-    """Shorten the axes until they fit next to status, runs and the asked value.
+def _shorten_axes(columns: Columns, axes: Sequence[str]) -> Columns:
+    """Return the columns with shorter names of axis values, so that a line fits into WIDTH.
 
-    Parts that all names share go first. If that is too little, one column has all axes.
+    Parts that all names share are removed first. If that is not enough, all axes share one column.
     """
     names = [*columns]
     at = names.index(axes[0])
     first = names[: at + len(axes)]
-    if _width(columns, first) <= WIDTH:
+    if _line_width(columns, first) <= WIDTH:
         return columns
     for axis in axes:
-        if not _is_number(columns[axis]):
-            columns[axis][1:] = without_common_parts(columns[axis][1:])
-    if _width(columns, first) <= WIDTH:
+        if not _is_number_column(columns[axis]):
+            columns[axis][1:] = strip_common_parts(columns[axis][1:])
+    if _line_width(columns, first) <= WIDTH:
         return columns
-    room = WIDTH - _width(columns, names[:at]) - 3
+    room = WIDTH - _line_width(columns, names[:at]) - 3
     parts = [
-        [f"{axis}={text}" if isinstance(text, Number) else text for text in columns[axis][1:]]
+        [
+            f"{axis}={text}" if isinstance(text, FormattedNumber) else text
+            for text in columns[axis][1:]
+        ]
         for axis in axes
     ]
     longest = [max(map(len, texts)) for texts in parts]
-    texts = [number for number, axis in enumerate(axes) if not _is_number(columns[axis])]
+    texts = [number for number, axis in enumerate(axes) if not _is_number_column(columns[axis])]
     while texts and sum(longest) + len(longest) - 1 > room:
         widest = max(texts, key=longest.__getitem__)
-        if longest[widest] <= _PART_MIN:
+        if longest[widest] <= _SHORT_NAME_MIN:
             break
         longest[widest] -= 1
     rows = zip(*parts, strict=True)
-    merged = ["configuration", *(" ".join(map(_cut, row, longest)) for row in rows)]
+    merged = ["configuration", *(" ".join(map(_truncate, row, longest)) for row in rows)]
     before, after = names[:at], names[at + len(axes) :]
     return (
         {name: columns[name] for name in before}
@@ -87,27 +90,27 @@ def _with_short_axes(columns: Columns, axes: Sequence[str]) -> Columns:
     )
 
 
-def _cell(name: str, row: PointRow) -> str:
-    """Return the text of a cell; `3 of 6` where runs do not count, else `6`."""
+def _cell_text(name: str, row: PointRow) -> str:
+    """Return the text of a cell; `runs` is `3 of 6` if some runs are not valid, else `6`."""
     if name == "runs" and row.runs == row.runs_asked:
-        return Number(str(row.runs), row.runs)
-    return display.cell(name, row)
+        return FormattedNumber(str(row.runs), row.runs)
+    return display.format_cell(name, row)
 
 
-def _width(columns: Columns, names: Sequence[str]) -> int:
-    """Return the length of a line with these columns."""
+def _line_width(columns: Columns, names: Sequence[str]) -> int:
+    """Return the length of a line that has these columns, in characters."""
     return 1 + sum(max(map(len, columns[name])) + 3 for name in names)
 
 
-def _is_number(column: Sequence[str]) -> bool:
-    """Return whether a column has numbers below its heading."""
-    return any(isinstance(text, Number) for text in column[1:])
+def _is_number_column(column: Sequence[str]) -> bool:
+    """Return whether the cells below the heading of a column are numbers."""
+    return any(isinstance(text, FormattedNumber) for text in column[1:])
 
 
-def _lines(columns: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yield the lines of a table in Markdown; numbers are aligned to the right."""
+def _markdown_lines(columns: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Yield the lines of a Markdown table; numbers are aligned to the right."""
     widths = [max(map(len, column)) for column in columns]
-    right = [_is_number(column) for column in columns]
+    right = [_is_number_column(column) for column in columns]
     for number, row in enumerate(zip(*columns, strict=True)):
         cells = (
             text.rjust(width) if is_right else text.ljust(width)
@@ -120,36 +123,39 @@ def _lines(columns: Sequence[Sequence[str]]) -> Iterator[str]:
             yield f"|{'|'.join(rules)}|"
 
 
-def without_common_parts(names: Sequence[str]) -> list[str]:
-    """Return names without the parts that all have at their beginning or at their end.
+def strip_common_parts(names: Sequence[str]) -> list[str]:
+    """Return names without the parts that all of them share at their beginning or end.
 
-    Parts are separated by `-`, `_`, `+`, `.` or a space.
+    Parts are separated by `-`, `_`, `+`, `.` or a space: `aws-p3`, `aws-g5` become `p3`, `g5`.
     """
-    different = [_PARTS.split(name) for name in dict.fromkeys(names)]
+    different = [_PART_SEPARATORS.split(name) for name in dict.fromkeys(names)]
     if len(different) < 2:
         return [*names]
-    begin, end = _equal_parts(different), _equal_parts([parts[::-1] for parts in different])
+    begin, end = (
+        _count_shared_parts(different),
+        _count_shared_parts([parts[::-1] for parts in different]),
+    )
     short = []
     for name in names:
-        parts = _PARTS.split(name)
+        parts = _PART_SEPARATORS.split(name)
         short.append("".join(parts[begin : len(parts) - end]))
     return short if all(short) else [*names]
 
 
-def _equal_parts(names: Sequence[Sequence[str]]) -> int:
-    """Return the number of leading parts, separators included, that all names share."""
+def _count_shared_parts(names: Sequence[Sequence[str]]) -> int:
+    """Return how many leading parts all names share; separators count as parts."""
     columns = zip(*names, strict=False)
     return sum(1 for _ in takewhile(lambda parts: len(set(parts)) == 1, columns))
 
 
-def _cut(text: str, width: int) -> str:
-    """Return the text, its end replaced by an ellipsis if it is longer than `width`."""
+def _truncate(text: str, width: int) -> str:
+    """Return the text, shortened to `width` characters with an ellipsis if it is longer."""
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
-def _meaning_of_brackets(rows: Sequence[PointRow], shown: Sequence[str]) -> Iterator[str]:
-    """Yield what the brackets of the table are: intervals or ranges; nothing without brackets."""
-    if not any("(" in display.cell(name, row) for name in shown for row in rows):
+def _bracket_legend(rows: Sequence[PointRow], shown: Sequence[str]) -> Iterator[str]:
+    """Yield lines that explain whether brackets in the table are intervals or ranges."""
+    if not any("(" in display.format_cell(name, row) for name in shown for row in rows):
         return
     interval = f"{CONFIDENCE:.0%} interval of the median or ratio"
     a_range = f"range of the runs, as fewer than {RUNS_FOR_INTERVAL} have no interval"

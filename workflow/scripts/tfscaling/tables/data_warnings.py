@@ -1,7 +1,7 @@
-"""What must be known before any number of a data set is read: one list for every output.
+"""Warnings about the measured data, the same in every output of a study.
 
-The table of points and the table of runs say all of it; `warnings.json` carries the
-list to the outputs, so that all of them have the same warnings.
+They are listed above the tables of runs and of configurations. Plots and the page read them from
+warnings.json.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from tfscaling.record.run_states import FINISHED, RERUN_STALE, RESULTS, RunState
 from tfscaling.study.platforms import LOGICAL
 from tfscaling.study.run_spec import Point
 from tfscaling.tables import runs_table, table_files, timings
-from tfscaling.tables.display import NAMED_MAX, count, point_name, varying
-from tfscaling.tables.node_effects import of_platforms, without_slow_nodes
+from tfscaling.tables.display import NAMED_MAX, count, point_name, varying_axes
+from tfscaling.tables.node_effects import effects_by_platform, remove_slow_node_effects
 from tfscaling.tables.row_types import PointRow, RunRow
-from tfscaling.tables.row_values import by_point, grouped, is_known, point_of
+from tfscaling.tables.row_values import group_by, group_by_point, is_known, point_of
 from tfscaling.tables.runs_table import SEPARATOR
 
 #: SERIOUS: the numbers do not mean what they seem to mean. LIMITED: there are fewer than planned,
@@ -38,10 +38,15 @@ SERIOUS, LIMITED = "serious", "limited"
 
 
 class DataWarning(msgspec.Struct, frozen=True):
-    """`text` is a sentence for tables, `short` a few words for the foot of an exported plot.
+    """A reason to read the numbers of some configurations with care.
 
-    It concerns `points`; `runs` counts the runs that it concerns, or all runs of
-    these points where it does not depend on the single run.
+    Attributes:
+        kind: The key of the warning in RULES and in data_warnings.toml.
+        severity: SERIOUS or LIMITED.
+        text: A sentence for tables.
+        short: A few words for the foot of an exported plot.
+        points: The configurations that it concerns.
+        runs: Number of runs that it concerns; all runs of `points` if it is not about single runs.
     """
 
     kind: str
@@ -52,118 +57,166 @@ class DataWarning(msgspec.Struct, frozen=True):
     runs: int
 
 
-#: Largest uncertainty of a clock, as a fraction of the time that is measured.
+#: Largest uncertainty of a clock without a warning, as a fraction of the measured time.
 CLOCK_ERROR_MAX = 0.01
-#: The largest scatter of runs for which decisions were simulated, as a fraction.
+#: Largest standard deviation of a configuration's log times without a warning. The simulations of
+#: decisions go up to it.
 SCATTER_MAX = 0.2
 
 
-#: Runs of a program that reports nothing and took less than this share of another run are named.
-SHORT_SHARE = 0.2
-#: Caches explain a scaling efficiency above 1, but none above this.
-BEYOND_LINEAR = 2.0
+#: A program's run that reports no training causes a warning below this share of the time of the
+#: configuration's longest run.
+SHORT_RUN_SHARE = 0.2
+#: A scaling efficiency above 1 can come from caches; above this value it causes a warning.
+SCALING_EFFICIENCY_MAX = 2.0
 
 
-class Found(NamedTuple):
-    """The points that a warning concerns, its number of runs, and what its sentences name."""
+class Finding(NamedTuple):
+    """What a rule has found; it becomes one `DataWarning`.
+
+    Attributes:
+        points: The configurations that it concerns.
+        runs: Number of runs that it concerns.
+        named: Values for the placeholders of the warning's texts in data_warnings.toml.
+    """
 
     points: Sequence[Point]
     runs: int
     named: Mapping[str, object]
 
 
-class Tables:
-    """The table of points and the table of runs as the rules read them."""
+class StudyData:
+    """The typed rows of configurations and runs that the rules of warnings read.
+
+    Attributes:
+        points: Configuration → its row.
+        planned: `points` without excluded configurations.
+        measured: `points` with at least one valid run.
+        all_runs: The rows of all runs.
+        valid: The rows of valid runs.
+        ended: The rows of runs that have a record, valid or diverged.
+    """
 
     def __init__(
         self, comparison: pd.DataFrame, runs: pd.DataFrame, cpus_per_node: Mapping[str, int]
     ) -> None:
+        """Convert the tables to rows.
+
+        Args:
+            comparison: The table of configurations.
+            runs: The table of runs.
+            cpus_per_node: Platform → CPUs that each of its simulated nodes uses.
+        """
         self.runs, self._cpus_per_node = runs, cpus_per_node
-        rows = table_files.typed(PointRow, comparison)
+        rows = table_files.to_rows(PointRow, comparison)
         self.points: dict[Point, PointRow] = {point_of(row): row for row in rows}
         self.planned = {p: row for p, row in self.points.items() if row.status != "excluded"}
         self.measured = {p: row for p, row in self.points.items() if row.runs > 0}
-        self.all_runs: Sequence[RunRow] = table_files.typed(RunRow, runs)
+        self.all_runs: Sequence[RunRow] = table_files.to_rows(RunRow, runs)
         self.valid = [run for run in self.all_runs if run.status == RunState.OK]
         #: Runs with a record: its warnings may explain why a run diverged.
         self.ended = [r for r in self.all_runs if r.status in FINISHED]
 
-    def about(self, points: Iterable[Point], runs: int | None = None, **named: object) -> Found:
-        """Make a finding about measured points, with all their runs unless `runs` are counted."""
+    def about(self, points: Iterable[Point], runs: int | None = None, **named: object) -> Finding:
+        """Return a finding about configurations.
+
+        Args:
+            points: The configurations.
+            runs: Number of concerned runs; None for all valid runs of these configurations.
+            **named: Values for the placeholders of the warning's texts.
+        """
         own = tuple(points)
         total = sum(self.points[point].runs for point in own) if runs is None else runs
-        at = self._at(own, self.measured, "measured configuration")
-        return Found(own, total, {"at": at, **named})
+        at = self._describe_points(own, self.measured, "measured configuration")
+        return Finding(own, total, {"at": at, **named})
 
     def about_runs(
         self, some: Sequence[RunRow], among: Sequence[RunRow] | None = None, **named: object
-    ) -> Found:
-        """Make a finding about runs, counted `among` others, by default those with a record."""
+    ) -> Finding:
+        """Return a finding about runs and their configurations.
+
+        Args:
+            some: The runs that the finding concerns.
+            among: All runs that could have been concerned, by default the ones with a record.
+            **named: Values for the placeholders of the warning's texts.
+        """
         points = tuple(dict.fromkeys(point_of(run) for run in some))
         every = self.ended if among is None else among
-        counted = _counted(len(some), len(every), "run")
-        at = self._at(points, self.planned, "configuration")
-        return Found(points, len(some), {"of": counted, "at": at, **named})
+        counted = _count_among(len(some), len(every), "run")
+        at = self._describe_points(points, self.planned, "configuration")
+        return Finding(points, len(some), {"of": counted, "at": at, **named})
 
-    def shares_cores(self, run: RunRow) -> bool:
-        """Return whether the simulated nodes of a run took more CPUs than the machine has."""
+    def shares_cpus(self, run: RunRow) -> bool:
+        """Return whether the simulated nodes of a run needed more CPUs than their machine has."""
         cpus = self._cpus_per_node.get(run.platform)
         return cpus is None or not is_known(run.cpus_online) or run.nodes * cpus > run.cpus_online
 
-    def title(self, platform: str) -> str:
+    def platform_title(self, platform: str) -> str:
+        """Return the title of a platform, or its name if no row has it."""
         titles = {row.platform: row.platform_title for row in self.points.values()}
         return str(titles.get(platform, platform))
 
-    def _at(self, points: Sequence[Point], among: Mapping[Point, PointRow], noun: str) -> str:
-        """`all 6 points`; `2 of 6 points (nodes 1; nodes 2)`; `9 of 20 points`."""
-        counted = _counted(len(points), len(among), noun)
+    def _describe_points(
+        self, points: Sequence[Point], among: Mapping[Point, PointRow], noun: str
+    ) -> str:
+        """Return which configurations are concerned: `2 of 6 points (nodes 1; nodes 2)`.
+
+        Names are given for at most NAMED_MAX configurations, and not if all are concerned.
+        """
+        counted = _count_among(len(points), len(among), noun)
         if len(points) == len(among) or len(points) > NAMED_MAX:
             return counted
-        vary = varying([*self.points.values()])
+        vary = varying_axes([*self.points.values()])
         names = [point_name(self.points[point], vary) for point in points]
         return f"{counted} ({'; '.join(names)})"
 
 
-def _counted(number: int, among: int, noun: str) -> str:
+def _count_among(number: int, among: int, noun: str) -> str:
+    """Return how many of a number: `2 of 6 runs`, `both runs`, `all 6 runs` or `the only run`."""
     if number < among:
         return f"{number} of {among} {noun}s"
     several = f"both {noun}s" if number == 2 else f"all {number} {noun}s"
     return several if number > 1 else f"the only {noun}"
 
 
-def _listed(names: Sequence[str]) -> str:
+def _join_with_and(names: Sequence[str]) -> str:
     """Join names: `a`, `a and b` or `a, b and c`."""
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
-def _imported(tables: Tables) -> Found:
+def _imported(tables: StudyData) -> Finding:
     """Return the runs that are rows of a file of timings."""
     rows = [run for run in tables.valid if timings.is_imported(run)]
     return tables.about_runs(rows, file=str(rows[0].record).rpartition(": ")[0] if rows else "")
 
 
-def _logical_devices(tables: Tables) -> Found:
+def _find_logical_devices(tables: StudyData) -> Finding:
+    """Find configurations whose devices are logical ones, which simulate GPUs."""
     points = [point for point, row in tables.planned.items() if row.devices == LOGICAL]
-    return tables.about(points, at=_counted(len(points), len(tables.planned), "configuration"))
+    return tables.about(points, at=_count_among(len(points), len(tables.planned), "configuration"))
 
 
-def _diverged(tables: Tables) -> Found:
+def _find_diverged(tables: StudyData) -> Finding:
+    """Find runs that diverged."""
     runs = [run for run in tables.all_runs if run.status == RunState.DIVERGED]
     return tables.about_runs(runs, tables.all_runs, total=count(len(tables.all_runs), "run"))
 
 
-def _out_of_memory(tables: Tables) -> Found:
+def _find_out_of_memory(tables: StudyData) -> Finding:
     """Find configurations with some runs that fitted into memory and some that did not."""
     unfit = [run for run in tables.all_runs if run.status == RunState.DOES_NOT_FIT]
     runs = [run for run in unfit if point_of(run) in tables.measured]
     return tables.about_runs(runs, tables.all_runs, total=count(len(tables.all_runs), "run"))
 
 
-def _one_machine(tables: Tables) -> Found:
-    """With the local launcher, or on a virtual cluster, whose nodes are processes."""
+def _find_simulated_nodes(tables: StudyData) -> Finding:
+    """Find runs on several nodes that fewer machines simulated, with too few CPUs.
+
+    The local launcher and a virtual cluster start nodes as processes.
+    """
     several = [run for run in tables.ended if run.nodes > 1 and run.machines]
     few = (run for run in several if len(str(run.machines).split()) < run.nodes)
-    runs = [run for run in few if tables.shares_cores(run)]
+    runs = [run for run in few if tables.shares_cpus(run)]
     machines = {machine for run in runs for machine in str(run.machines).split()}
     cpus = {f"{run.cpus_online}" for run in runs if is_known(run.cpus_online)}
     with_cpus = f" with {cpus.pop()} CPUs" if len(cpus) == 1 else ""
@@ -171,10 +224,11 @@ def _one_machine(tables: Tables) -> Found:
     return tables.about_runs(runs, several, one=one)
 
 
-def _environments(tables: Tables) -> Found:
-    facts = runs_table.differences(tables.runs)
+def _find_differing_environments(tables: StudyData) -> Finding:
+    """Find platforms whose runs differ in facts of the environment, such as versions."""
+    facts = runs_table.varying_facts(tables.runs)
     named = "; ".join(
-        f"{fact}: {_listed([tables.title(name) for name in names])}"
+        f"{fact}: {_join_with_and([tables.platform_title(name) for name in names])}"
         if len(names) <= NAMED_MAX
         else f"{fact}: {len(names)} platforms"
         for fact, names in facts.items()
@@ -183,47 +237,50 @@ def _environments(tables: Tables) -> Found:
     return tables.about_runs([r for r in tables.valid if r.platform in differing], facts=named)
 
 
-def _other_data(tables: Tables) -> Found:
-    """Find runs of one task that have read different data, whoever made them."""
+def _find_differing_data(tables: StudyData) -> Finding:
+    """Find runs of the same model and recipe that read different data."""
     known = (run for run in tables.valid if run.dataset_sha256 is not None)
-    works = grouped(known, lambda run: f"{run.model}, {run.recipe}")
-    data_of = {work: grouped(own, lambda run: run.dataset_sha256) for work, own in works.items()}
+    works = group_by(known, lambda run: f"{run.model}, {run.recipe}")
+    data_of = {work: group_by(own, lambda run: run.dataset_sha256) for work, own in works.items()}
     mixed = {work: data for work, data in data_of.items() if len(data) > 1}
     named = "; ".join(f"{work}: {len(data)}" for work, data in mixed.items())
     runs = [run for data in mixed.values() for own in data.values() for run in own]
     return tables.about_runs(runs, works=named)
 
 
-def _texts(column: str) -> Callable[[Tables], Iterator[Found]]:
-    """Make a rule that finds each text in a column of runs once."""
+def _rule_for_texts(column: str) -> Callable[[StudyData], Iterator[Finding]]:
+    """Return a rule that makes one finding for each distinct text in a column of runs."""
 
-    def find(tables: Tables) -> Iterator[Found]:
+    def find(tables: StudyData) -> Iterator[Finding]:
         texts = ((r, t) for r in tables.ended for t in (r[column] or "").split(SEPARATOR) if t)
-        for text, own in grouped(texts, lambda both: both[1].rstrip(".")).items():
+        for text, own in group_by(texts, lambda both: both[1].rstrip(".")).items():
             yield tables.about_runs([run for run, _ in own], text=text)
 
     return find
 
 
-def _not_valid(tables: Tables) -> Found:
+def _find_invalid_runs(tables: StudyData) -> Finding:
+    """Find runs that are not valid, other than diverged ones, with a count for each status."""
     # runs that diverged have a separate warning
     out = [run for run in tables.all_runs if run.status not in RESULTS]
     counts = Counter(str(run.status) for run in out)
-    named = _listed([f"{number} {status}" for status, number in counts.items()])
+    named = _join_with_and([f"{number} {status}" for status, number in counts.items()])
     more = f" Stale ones are rerun with {RERUN_STALE}." if counts["stale"] else ""
     runs = count(len(tables.runs), "run")
     lack = f"{len(out)} of {runs} do not count" if tables.valid else f"None of {runs} counts"
     return tables.about_runs(out, lack=lack, statuses=named, more=more)
 
 
-def _few_runs(tables: Tables) -> Found:
+def _find_few_runs(tables: StudyData) -> Finding:
+    """Find configurations with too few timed runs for an interval."""
     few = {p: row for p, row in tables.measured.items() if row.runs_timed < RUNS_FOR_INTERVAL}
     with_times = " with times" * any(row.runs_timed < row.runs for row in few.values())
     runs = f"{RUNS_FOR_INTERVAL} valid runs{with_times}"
     return tables.about(few, needed=runs, total=count(len(tables.measured), "configuration"))
 
 
-def _missed_targets(tables: Tables) -> Found:
+def _find_missed_targets(tables: StudyData) -> Finding:
+    """Find configurations with valid runs that missed their target of quality."""
     missed = {
         point: row.runs - row.runs_at_target
         for point, row in tables.measured.items()
@@ -232,8 +289,11 @@ def _missed_targets(tables: Tables) -> Found:
     return tables.about(missed, sum(missed.values()))
 
 
-def _failed_attempts(tables: Tables) -> Found:
-    """Warn if more attempts failed than runs are valid: valid runs may be a selection."""
+def _find_failed_attempts(tables: StudyData) -> Finding:
+    """Find configurations with at least as many failed attempts as valid runs.
+
+    Their valid runs may be a selection of favourable conditions.
+    """
     failed: Counter[Point] = Counter()
     for run in tables.all_runs:
         failed[point_of(run)] += run.failed_attempts
@@ -242,36 +302,39 @@ def _failed_attempts(tables: Tables) -> Found:
     return tables.about(points, number, attempts=count(number, "attempt"))
 
 
-def _wide_scatter(tables: Tables) -> Found:
-    """Warn if runs scatter more than in the simulations of decisions (docs/evidence.md)."""
-    runs = by_point(run for run in tables.valid if run.execution_time_s > 0)
+def _find_wide_scatter(tables: StudyData) -> Finding:
+    """Find configurations whose times scatter more than in the simulations (docs/evidence.md)."""
+    runs = group_by_point(run for run in tables.valid if run.execution_time_s > 0)
     logs = {p: [math.log(run.execution_time_s) for run in own] for p, own in runs.items()}
     points = [p for p, own in logs.items() if len(own) > 2 and stdev(own) > SCATTER_MAX]
     number = sum(len(logs[point]) for point in points)
     return tables.about(points, number, most=f"{SCATTER_MAX:.0%}")
 
 
-def _nothing_trained(tables: Tables) -> Found:
+def _find_untrained_programs(tables: StudyData) -> Finding:
     """Find runs of programs that report no training and took far less time than another run."""
     silent = (r for r in tables.valid if not is_known(r.train_time_s) and not is_known(r.loss))
-    timed = by_point(run for run in silent if is_known(run.execution_time_s))
+    timed = group_by_point(run for run in silent if is_known(run.execution_time_s))
     short = []
     for runs in timed.values():
         longest_s = max(run.execution_time_s for run in runs)
-        short += [run for run in runs if run.execution_time_s < SHORT_SHARE * longest_s]
-    return tables.about_runs(short, tables.valid, least=f"{SHORT_SHARE:.0%}")
+        short += [run for run in runs if run.execution_time_s < SHORT_RUN_SHARE * longest_s]
+    return tables.about_runs(short, tables.valid, least=f"{SHORT_RUN_SHARE:.0%}")
 
 
-def _slow_nodes(tables: Tables) -> Iterator[Found]:
-    vary = varying([*tables.points.values()])
-    for platform, effects in of_platforms(tables.valid).items():
+def _find_slow_nodes(tables: StudyData) -> Iterator[Finding]:
+    """Yield a finding for each platform with nodes that slow runs significantly."""
+    vary = varying_axes([*tables.points.values()])
+    for platform, effects in effects_by_platform(tables.valid).items():
         named = ", ".join(f"{e.node} ({e.factor:.2f} times)" for e in effects if e.is_slow)
         own = (run for run in tables.valid if run.platform == platform)
         medians, number = {}, 0
-        for point, runs in by_point(run for run in own if is_known(run.execution_time_s)).items():
+        for point, runs in group_by_point(
+            run for run in own if is_known(run.execution_time_s)
+        ).items():
             times_s = [run.execution_time_s for run in runs]
             parts = [(run.hosts or "").split() for run in runs]
-            healthy_s = without_slow_nodes(parts, times_s, effects)
+            healthy_s = remove_slow_node_effects(parts, times_s, effects)
             slowed = sum(a != b for a, b in zip(times_s, healthy_s, strict=True))
             if slowed:
                 number += slowed
@@ -281,12 +344,15 @@ def _slow_nodes(tables: Tables) -> Iterator[Found]:
         yield tables.about(medians, number, nodes=named, healthy="; ".join(shown))
 
 
-def _ordered_starts(tables: Tables) -> Iterator[Found]:
-    """Each repeat started by rising nodes, or by falling nodes, which is rare by chance."""
+def _find_ordered_starts(tables: StudyData) -> Iterator[Finding]:
+    """Yield a finding for each platform whose repeats all started in order of nodes.
+
+    The order must be too unlikely for a random one: a drift would look like an effect of nodes.
+    """
     started = (run for run in tables.valid if run.started is not None)
-    platforms = grouped(started, lambda run: run.platform)
+    platforms = group_by(started, lambda run: run.platform)
     for name, of_platform in platforms.items():
-        repeats = grouped(of_platform, lambda run: run.repeat)
+        repeats = group_by(of_platform, lambda run: run.repeat)
         orders, chance = [], 2.0
         for runs in repeats.values():
             starts = {datetime.fromisoformat(str(run.started)): run.nodes for run in runs}
@@ -301,77 +367,83 @@ def _ordered_starts(tables: Tables) -> Iterator[Found]:
         falls = all(nodes == sorted(nodes, reverse=True) for nodes in orders)
         if is_rare and (rises or falls):
             own = [run for runs in repeats.values() for run in runs]
-            yield tables.about_runs(own, tables.valid, platform=tables.title(name))
+            yield tables.about_runs(own, tables.valid, platform=tables.platform_title(name))
 
 
-def _uncertain_clocks(tables: Tables) -> Found:
+def _find_uncertain_clocks(tables: StudyData) -> Finding:
+    """Find runs whose clocks are more uncertain than CLOCK_ERROR_MAX of the execution time."""
     times = ((run, run.execution_time_s) for run in tables.valid if is_known(run.execution_time_s))
     runs = [run for run, s in times if run.clock_uncertainty_max_s > CLOCK_ERROR_MAX * s]
     return tables.about_runs(runs, tables.valid, most=f"{CLOCK_ERROR_MAX:.0%}")
 
 
-def _points(is_concerned: Callable[[PointRow], bool], **named: object) -> Callable[[Tables], Found]:
-    """Return a rule about the measured points for which this is true."""
+def _rule_for_points(
+    is_concerned: Callable[[PointRow], bool], **named: object
+) -> Callable[[StudyData], Finding]:
+    """Return a rule that finds the measured configurations for which `is_concerned` is true."""
 
-    def find(tables: Tables) -> Found:
+    def find(tables: StudyData) -> Finding:
         own = (point for point, row in tables.measured.items() if is_concerned(row))
         return tables.about(own, None, **named)
 
     return find
 
 
-#: Every kind of warning, in the order in which they are given: severity and rule.
-RULES: dict[str, tuple[str, Callable[[Tables], Found | Iterable[Found]]]] = {
-    "projected": (SERIOUS, _points(lambda row: row.projected_from_steps is not None)),
-    "logical_devices": (SERIOUS, _logical_devices),
-    "one_machine": (SERIOUS, _one_machine),
+#: Kind of warning → its severity and rule, in the order of the outputs.
+RULES: dict[str, tuple[str, Callable[[StudyData], Finding | Iterable[Finding]]]] = {
+    "projected": (SERIOUS, _rule_for_points(lambda row: row.projected_from_steps is not None)),
+    "logical_devices": (SERIOUS, _find_logical_devices),
+    "one_machine": (SERIOUS, _find_simulated_nodes),
     "shared_machine": (SERIOUS, lambda t: t.about_runs([r for r in t.ended if r.shared_with])),
-    "diverged": (SERIOUS, _diverged),
-    "out_of_memory": (SERIOUS, _out_of_memory),
-    "missed_targets": (SERIOUS, _missed_targets),
-    "other_work": (SERIOUS, _points(lambda row: row.same_work is False)),
-    "other_data": (SERIOUS, _other_data),
-    "failed_attempts": (SERIOUS, _failed_attempts),
-    "wide_scatter": (SERIOUS, _wide_scatter),
-    "nothing_trained": (SERIOUS, _nothing_trained),
+    "diverged": (SERIOUS, _find_diverged),
+    "out_of_memory": (SERIOUS, _find_out_of_memory),
+    "missed_targets": (SERIOUS, _find_missed_targets),
+    "other_work": (SERIOUS, _rule_for_points(lambda row: row.same_work is False)),
+    "other_data": (SERIOUS, _find_differing_data),
+    "failed_attempts": (SERIOUS, _find_failed_attempts),
+    "wide_scatter": (SERIOUS, _find_wide_scatter),
+    "nothing_trained": (SERIOUS, _find_untrained_programs),
     "beyond_linear": (
         SERIOUS,
-        _points(lambda row: row.scaling_efficiency > BEYOND_LINEAR, times=BEYOND_LINEAR),
+        _rule_for_points(
+            lambda row: row.scaling_efficiency > SCALING_EFFICIENCY_MAX,
+            times=SCALING_EFFICIENCY_MAX,
+        ),
     ),
-    "slow_nodes": (SERIOUS, _slow_nodes),
-    "ordered_starts": (SERIOUS, _ordered_starts),
-    "uncertain_clocks": (LIMITED, _uncertain_clocks),
+    "slow_nodes": (SERIOUS, _find_slow_nodes),
+    "ordered_starts": (SERIOUS, _find_ordered_starts),
+    "uncertain_clocks": (LIMITED, _find_uncertain_clocks),
     "imported": (LIMITED, _imported),
-    "unknown_work": (LIMITED, _points(lambda row: not is_known(row.examples_trained))),
-    "of_runs": (SERIOUS, _texts("warnings")),
-    "not_valid": (LIMITED, _not_valid),
-    "few_runs": (LIMITED, _few_runs),
-    "environments": (LIMITED, _environments),
-    "unchecked": (LIMITED, _texts("unchecked")),
+    "unknown_work": (LIMITED, _rule_for_points(lambda row: not is_known(row.examples_trained))),
+    "of_runs": (SERIOUS, _rule_for_texts("warnings")),
+    "not_valid": (LIMITED, _find_invalid_runs),
+    "few_runs": (LIMITED, _find_few_runs),
+    "environments": (LIMITED, _find_differing_environments),
+    "unchecked": (LIMITED, _rule_for_texts("unchecked")),
 }
 TEXTS = Path(__file__).with_suffix(".toml")
 
 
-def find(
+def find_warnings(
     comparison: pd.DataFrame,
     runs: pd.DataFrame,
     cpus_per_node: Mapping[str, int] = types.MappingProxyType({}),
 ) -> list[DataWarning]:
-    """Return the warnings of points and runs, serious ones first.
+    """Return the warnings about a study's data, serious ones first.
 
     Args:
-        comparison: The table of points.
+        comparison: The table of configurations.
         runs: The table of runs.
-        cpus_per_node: CPUs of each platform's nodes. Nodes that one machine simulates cause a
-            warning if the machine had fewer CPUs than they take together, or if their platform is
+        cpus_per_node: Platform → CPUs of its nodes. Nodes that one machine simulates cause a
+            warning if the machine has fewer CPUs than they need together, or if the platform is
             missing here.
     """
-    tables = Tables(comparison, runs, cpus_per_node)
+    tables = StudyData(comparison, runs, cpus_per_node)
     texts = tomllib.loads(TEXTS.read_text(encoding="utf-8"))
     warnings = []
     for kind, (severity, rule) in RULES.items():
         every = rule(tables)
-        for points, number, values in [every] if isinstance(every, Found) else every:
+        for points, number, values in [every] if isinstance(every, Finding) else every:
             if not points:
                 continue
             named = {"number": number, "runs": count(number, "run"), "n": len(points)}
@@ -382,22 +454,26 @@ def find(
 
 
 def footnotes(found: Sequence[DataWarning]) -> list[str]:
-    """Return the footnote of a plot: one note, or none."""
+    """Return the foot of an exported plot as a list: one text with all warnings, or no text."""
     return [f"warnings: {'; '.join(warning.short for warning in found)}"] if found else []
 
 
-class _File(msgspec.Struct, frozen=True):
+class _WarningsFile(msgspec.Struct, frozen=True):
     """The content of warnings.json."""
 
     schema_version: Literal[2]
     warnings: list[DataWarning]
 
 
-def write(path: Path, found: Sequence[DataWarning]) -> None:
+def write_warnings(path: Path, found: Sequence[DataWarning]) -> None:
     """Write warnings.json."""
-    run_record.write_json(path, _File(2, list(found)))
+    run_record.write_json(path, _WarningsFile(2, list(found)))
 
 
-def read(path: Path) -> list[DataWarning]:
-    """Read warnings.json. Raises InputError if it is none of this version."""
-    return program_errors.read_json(path, _File).warnings
+def read_warnings(path: Path) -> list[DataWarning]:
+    """Read warnings.json.
+
+    Raises:
+        InputError: If the file is no warnings.json of this version.
+    """
+    return program_errors.read_json(path, _WarningsFile).warnings

@@ -1,4 +1,4 @@
-"""Tables as people read them: values and points in words, as Markdown."""
+"""Values, configurations and tables as texts for people, and tables in Markdown."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pandas as pd
 
-from tfscaling.estimation.samples import OF_WHOLE
+from tfscaling.estimation.samples import PROJECTED_METRICS
 from tfscaling.record.metrics import METRICS, QUALITY, Metric
 from tfscaling.study.config_types import POINT_AXES
 from tfscaling.study.platforms import CPU, LOGICAL
 from tfscaling.tables.row_types import Cells
 from tfscaling.tables.row_values import (
     QUALITY_TEXTS,
-    counted_by,
     is_known,
     is_projected,
     metric_of,
-    qualities_in,
+    qualities_in_table,
+    run_count_column,
 )
-from tfscaling.tables.table_files import rows_of
+from tfscaling.tables.table_files import row_dicts
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -37,18 +37,18 @@ DOLLARS, _SMALL = "US dollars", 0.001
 #: The column with the steps from which times and costs are projected.
 PROJECTED = "projected_from_steps"
 GPUS = "gpus_per_node"
-#: Columns that name a point: its axes, with `devices` for the GPUs or logical devices per node.
-NAMING = tuple("devices" if axis == GPUS else axis for axis in POINT_AXES)
-#: Axes that a name in a sentence may need, besides the nodes.
-_NAMED = ("platform", "model", "strategy", "recipe", "tasks_per_node", GPUS)
-#: Points named in a sentence, at most.
+#: Columns that name a configuration: its axes, with `devices` instead of gpus_per_node.
+NAMING_COLUMNS = tuple("devices" if axis == GPUS else axis for axis in POINT_AXES)
+#: Axes besides nodes and devices that a configuration's name has if they vary.
+_OPTIONAL_AXES = ("platform", "model", "strategy", "recipe", "tasks_per_node", GPUS)
+#: Maximum number of configurations that a sentence names.
 NAMED_MAX = 3
-#: Warnings before a table, at most: the table must stay in view. The others come after it.
-_BEFORE_MAX = 4
+#: Maximum number of warnings above a table; further ones come below it.
+_WARNINGS_ABOVE_MAX = 4
 
 
-class Number(str):
-    """A number as people read it, such as `358.1 (346.1–371.0)`: `value` is what it sorts by."""
+class FormattedNumber(str):
+    """A formatted number, such as `358.1 (346.1–371.0)`; tables sort by its `value`."""
 
     value: float
 
@@ -62,83 +62,97 @@ class Number(str):
 
 
 def three_digits(value: float) -> str:
-    """Format a value with three digits, or in whole numbers: 26.6, 0.979, 1234; never 1e-05."""
+    """Format a value with three significant digits, without an exponent: 26.6, 0.979, 1234."""
     if not value or not math.isfinite(value):
         return f"{value:g}"
     return f"{value:.{max(0, 2 - math.floor(math.log10(abs(value))))}f}"
 
 
-def rounded(
+def format_value(
     value: float | None, digits: int | None, low: float | None = None, high: float | None = None
 ) -> str:
-    """Format a value with its interval or range in brackets; `MISSING` for none.
+    """Format a value with its interval or range in brackets: `358.1 (346.1–371.0)`.
 
-    `digits` are decimals; with None the value has three digits.
+    Args:
+        value: The value; None gives MISSING.
+        digits: Decimals; None for three significant digits.
+        low: Lower end of the interval or range.
+        high: Upper end of the interval or range.
     """
     if not is_known(value):
         return MISSING
     text = three_digits if digits is None else f"{{:.{digits}f}}".format
     spread = f" ({text(low)}–{text(high)})" if is_known(low) and is_known(high) else ""
-    return Number(f"{text(value)}{spread}", value)
+    return FormattedNumber(f"{text(value)}{spread}", value)
 
 
-def cell(name: str, row: Cells) -> str:
-    """Format the value of a column as its metric requires, with its interval or else its range.
+def format_cell(name: str, row: Cells) -> str:
+    """Format the value of a row's column, with the decimals of its metric.
 
-    A value without either has three digits.
+    An interval, or else a range, follows in brackets. Other columns have three significant digits.
     """
     if name == "devices":
-        return devices(row)
+        return devices_text(row)
     value = row[name]
     if name == PROJECTED and is_known(value):
-        return Number(f"{value:,.0f} of {row['projected_to_steps']:,.0f}", value)
+        return FormattedNumber(f"{value:,.0f} of {row['projected_to_steps']:,.0f}", value)
     if name == "runs":
         planned = row["runs_asked"]
-        return Number(f"{value} of {planned:.0f}" if is_known(planned) else str(value), value)
+        return FormattedNumber(
+            f"{value} of {planned:.0f}" if is_known(planned) else str(value), value
+        )
     if not is_known(value):
         return MISSING
     if name in METRICS:
-        low, high = _spread(name, row)
+        low, high = _interval_or_range(name, row)
         if low is None or high is None:
-            return Number(three_digits(value), value)
+            return FormattedNumber(three_digits(value), value)
         digits = 1 if name == "execution_time_s" else metric_of(name, row).digits
-        return rounded(value, max(digits, _digits_of_spread(value, low, high)), low, high)
+        return format_value(
+            value, max(digits, _distinguishing_decimals(value, low, high)), low, high
+        )
     if isinstance(value, Real):
-        return Number(f"{value:.0f}" if isinstance(value, float) else str(value), float(value))
-    return one_line(str(value))
+        return FormattedNumber(
+            f"{value:.0f}" if isinstance(value, float) else str(value), float(value)
+        )
+    return join_lines(str(value))
 
 
-def _spread(name: str, row: Cells) -> tuple[float | None, float | None]:
-    """Return the interval of the median or ratio; for fewer runs the range; for one nothing."""
-    column = next((each for each in (counted_by(name), "runs") if each in row), None)
+def _interval_or_range(name: str, row: Cells) -> tuple[float | None, float | None]:
+    """Return the ends of the interval; with too few runs of the range; else (None, None)."""
+    column = next((each for each in (run_count_column(name), "runs") if each in row), None)
     for low, high in ((f"{name}_low", f"{name}_high"), (f"{name}_min", f"{name}_max")):
         if column and row[column] > 1 and low in row and is_known(row[low]):
             return row[low], row[high]
     return None, None
 
 
-def _digits_of_spread(value: float, low: float, high: float) -> int:
-    """Return the decimals at which the ends differ: at most three digits of the value."""
+def _distinguishing_decimals(value: float, low: float, high: float) -> int:
+    """Return how many decimals two ends need to differ, at most three significant digits."""
     if not 0 < high - low < math.inf:
         return 0
     needed = math.ceil(-math.log10((high - low) / 2))
     return min(needed, 2 - math.floor(math.log10(max(abs(value), high - low))))
 
 
-def value(metric: str, row: Cells, is_for_many: bool = True) -> str:
-    """Format a point's metric with its interval or range and its unit.
+def format_metric(metric: str, row: Cells, is_for_many: bool = True) -> str:
+    """Format a metric of a configuration with its interval or range and its unit.
 
-    A projected value is marked as projected. If `is_for_many`, costs below a tenth of a cent are in
-    US dollars per 1,000 runs.
+    A projected value is marked as projected.
+
+    Args:
+        metric: The metric's name.
+        row: The configuration's row.
+        is_for_many: Whether costs below a tenth of a cent are given in US dollars per 1,000 runs.
     """
     unit = metric_of(metric, row).unit
     if is_for_many and unit == DOLLARS and is_known(row[metric]) and 0 < row[metric] < _SMALL:
-        low, high = (end and 1000 * end for end in _spread(metric, row))
-        amount = rounded(1000 * row[metric], None, low, high)
+        low, high = (end and 1000 * end for end in _interval_or_range(metric, row))
+        amount = format_value(1000 * row[metric], None, low, high)
         text = f"{amount} {unit} per 1,000 runs"
     else:
-        text = f"{cell(metric, row)} {unit}".rstrip()
-    return f"{text}, projected" if is_projected(row) and metric in OF_WHOLE else text
+        text = f"{format_cell(metric, row)} {unit}".rstrip()
+    return f"{text}, projected" if is_projected(row) and metric in PROJECTED_METRICS else text
 
 
 def duration_text(seconds: float) -> str:
@@ -149,85 +163,94 @@ def duration_text(seconds: float) -> str:
     return f"{minutes:.0f} minutes" if minutes < 90 else f"{minutes / 60:.1f} hours"
 
 
-def one_line(text: str) -> str:
-    """Return text without line breaks."""
+def join_lines(text: str) -> str:
+    """Return the text with each line break replaced by a space."""
     return " ".join(text.split())
 
 
 def count(number: int, noun: str) -> str:
-    """Return `1 run`, `2 runs`."""
+    """Return a number with its noun in singular or plural: `1 run`, `2 runs`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def with_unit(name: str, unit: str | None) -> str:
-    """Return `cost (US dollars)`, or the name of a pure number."""
+def name_with_unit(name: str, unit: str | None) -> str:
+    """Return a name with its unit, `cost (US dollars)`; the name alone for a pure number."""
     return f"{name} ({unit})" if unit else name
 
 
-def listed(names: Sequence[str]) -> str:
-    """Join names: `a; b; c and 2 more`."""
+def join_names(names: Sequence[str]) -> str:
+    """Join the first names, and count the others: `a; b; c and 2 more`."""
     more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
     return "; ".join(names[:NAMED_MAX]) + more
 
 
-def within(bound: float, of_what: str) -> str:
-    """How far a value may be from the best: `within 2.1% of the best`, or `no worse than the best`.
+def format_bound(bound: float, of_what: str) -> str:
+    """Return how far a value may be from the best: `within 2.1% of the best`.
 
-    `bound` is a fraction.
+    Without a distance it is `no worse than the best`.
+
+    Args:
+        bound: The distance as a fraction.
+        of_what: What the value is compared with, such as `the best`.
     """
-    return f"within {percent(bound)} of {of_what}" if bound > 0 else f"no worse than {of_what}"
+    return (
+        f"within {percent_rounded_up(bound)} of {of_what}"
+        if bound > 0
+        else f"no worse than {of_what}"
+    )
 
 
-def percent(fraction: float) -> str:
-    """Format a bound with a tenth of a per cent, rounded up: `2.1%`."""
+def percent_rounded_up(fraction: float) -> str:
+    """Format a fraction as a percentage, rounded up to a tenth: 0.0203 is `2.1%`."""
     return f"{math.ceil(fraction * 1000 - 1e-9) / 10:.1f}%"
 
 
-def times(found: Difference) -> str:
-    """Return `1.50 times (1.40–1.60)`."""
+def format_ratio(found: Difference) -> str:
+    """Format the ratio of a difference and its interval: `1.50 times (1.40–1.60)`."""
     ends = "" if found.interval is None else " ({:.2f}–{:.2f})".format(*found.interval)
     return f"{found.ratio:.2f} times{ends}"
 
 
-def worse(found: Difference, metric: Metric) -> str:
-    """`1.50 times (1.40–1.60) the error`; without a ratio `0.1000 (0.0900–0.1100) more error`.
+def format_disadvantage(found: Difference, metric: Metric) -> str:
+    """Describe a difference: `1.50 times (1.40–1.60) the error`.
 
-    For a metric that is better the higher: `1.50 times (1.40–1.60) less`.
+    Without a ratio it is `0.1000 (0.0900–0.1100) more error`; for a metric that is better the
+    higher it is `1.50 times (1.40–1.60) less`.
     """
     is_less = metric.is_higher_better and metric.best is None
     noun = metric.title if metric.best is None else "error"
     if found.ratio is not None:
-        return f"{times(found)} less" if is_less else f"{times(found)} the {noun}"
-    text = rounded(found.gap, metric.digits, *(found.interval or ()))
+        return f"{format_ratio(found)} less" if is_less else f"{format_ratio(found)} the {noun}"
+    text = format_value(found.gap, metric.digits, *(found.interval or ()))
     return f"{text} less" if is_less else f"{text} more {noun}"
 
 
 def target_text(row: Cells) -> str:
-    """Describe the target of a point that has one: `test accuracy 0.97`."""
+    """Return the target of a configuration's quality with its metric: `test accuracy 0.97`."""
     metric = metric_of(QUALITY, row)
     return f"{metric.title} {row['target']:g} {metric.unit}".rstrip()
 
 
 def quality_name(table: pd.DataFrame) -> str:
-    """Name what all points or runs of the table are compared by, or `quality` if that differs."""
-    found = qualities_in(table)
+    """Return the name of the quality metric that all rows share; `quality` if they differ."""
+    found = qualities_in_table(table)
     return next(iter(found.values())).title if len(found) == 1 else QUALITY
 
 
 # points in words
 
 
-def devices(row: Cells) -> str:
-    """Name what each node of a point trains on: `CPU`, `2 GPUs` or `2 logical devices`."""
+def devices_text(row: Cells) -> str:
+    """Return what each node of a row trains on: `CPU`, `2 GPUs` or `2 logical devices`."""
     number = int(row[GPUS])
     noun = "logical device" if row["devices"] == LOGICAL else "GPU"
     return count(number, noun) if number else CPU
 
 
 def axis_text(axis: str, point: Cells) -> str:
-    """Describe an axis of a point: "4 nodes", "2 logical devices per node", "CPU".
+    """Return an axis and its value in words: `4 nodes`, `2 logical devices per node`, `CPU`.
 
-    `devices` is the axis GPUS.
+    The axis `devices` gives the same text as gpus_per_node.
     """
     value = point[axis]
     if axis == "platform":
@@ -236,27 +259,29 @@ def axis_text(axis: str, point: Cells) -> str:
     if axis in ("model", "strategy", "recipe"):
         return str(value)
     if axis in (GPUS, "devices"):
-        return devices(point) + " per node" * (int(point[GPUS]) > 0)
+        return devices_text(point) + " per node" * (int(point[GPUS]) > 0)
     plural = "" if str(value) == "1" else "s"
     return f"{value} node{plural}" if axis == "nodes" else f"{value} task{plural} per node"
 
 
-def varying(rows: Sequence[Cells]) -> list[str]:
-    """Return the axes that the name of a point must give, because these points differ in them.
+def varying_axes(rows: Sequence[Cells]) -> list[str]:
+    """Return the axes that a configuration's name needs because these rows differ in them.
 
-    Nodes and GPUs are always named; a point without GPUs only where others have some.
+    They are an argument of `point_name`. Nodes and devices are in every name.
     """
-    return [axis for axis in _NAMED if len({str(row[axis]) for row in rows}) > 1]
+    return [axis for axis in _OPTIONAL_AXES if len({str(row[axis]) for row in rows}) > 1]
 
 
 def point_name(row: Cells, vary: Sequence[str] = ()) -> str:
-    """Return `4 nodes with 2 GPUs each on AWS p3 (weak)`, with a platform's title.
+    """Return the name of a row's configuration: `4 nodes with 2 GPUs each on AWS p3 (weak)`.
 
-    Other axes are named if they `vary`.
+    Args:
+        row: The row of a configuration.
+        vary: Further axes that the name must give, from `varying_axes`.
     """
     each = ""
     if row[GPUS]:
-        each = f" with {devices(row)}" + " each" * (row["nodes"] > 1)
+        each = f" with {devices_text(row)}" + " each" * (row["nodes"] > 1)
     elif GPUS in vary:
         each = f" with {CPU} only"
     on = f" on {axis_text('platform', row)}" if "platform" in vary else ""
@@ -264,10 +289,16 @@ def point_name(row: Cells, vary: Sequence[str] = ()) -> str:
     return axis_text("nodes", row) + each + on + (f" ({', '.join(more)})" if more else "")
 
 
-def naming(frame: pd.DataFrame, names: Sequence[str] = NAMING) -> tuple[list[str], str]:
-    """Return the columns that differ between rows, and nodes; and in words what all rows share.
+def naming_columns(
+    frame: pd.DataFrame, names: Sequence[str] = NAMING_COLUMNS
+) -> tuple[list[str], str]:
+    """Return the columns that differ between rows, and a text with the values that all share.
 
-    `names` are of NAMING, and other columns of texts.
+    Nodes are always among the columns.
+
+    Args:
+        frame: The table.
+        names: The columns to consider: NAMING_COLUMNS, or other columns of texts.
     """
     columns = {name: GPUS if name == "devices" else name for name in names}
     differs = {name for name, own in columns.items() if frame[own].astype(str).nunique() > 1}
@@ -275,13 +306,13 @@ def naming(frame: pd.DataFrame, names: Sequence[str] = NAMING) -> tuple[list[str
     shown = [name for name in names if name in differs]
     if frame.empty:
         return shown, ""
-    (first,) = rows_of(frame.head(1))
-    return shown, ", ".join(_said(name, first) for name in names if name not in differs)
+    (first,) = row_dicts(frame.head(1))
+    return shown, ", ".join(_describe_value(name, first) for name in names if name not in differs)
 
 
-def _said(name: str, row: Cells) -> str:
-    """Describe the value of a column with its noun: "recipe small" or "1 task per node"."""
-    if name in NAMING:
+def _describe_value(name: str, row: Cells) -> str:
+    """Return the value of a column with its noun: `recipe small`, `1 task per node`."""
+    if name in NAMING_COLUMNS:
         return "recipe " * (name == "recipe") + axis_text(name, row)
     if name == "batch_scaling":
         return f"{row[name]} scaling"
@@ -293,9 +324,13 @@ def _said(name: str, row: Cells) -> str:
 
 @dataclass(frozen=True)
 class TextTable:
-    """A table as people read it: the `cells` are texts, numbers among them are `Number`s.
+    """A table whose cells are texts, ready to be written as Markdown or HTML.
 
-    `above` is a sentence before the table, `notes` come after it.
+    Attributes:
+        title: Heading of the table.
+        cells: The texts; numbers are `FormattedNumber`s.
+        notes: Texts below the table.
+        above: A sentence above the table.
     """
 
     title: str
@@ -304,7 +339,7 @@ class TextTable:
     above: str = ""
 
     @classmethod
-    def of(
+    def from_rows(
         cls,
         title: str,
         columns: Sequence[str],
@@ -312,22 +347,22 @@ class TextTable:
         notes: Iterable[str] = (),
         above: str = "",
     ) -> Self:
-        """Make a table of rows, each with a text for every one of `columns`."""
+        """Return a table with these columns and rows; each row has a text for every column."""
         cells = pd.DataFrame([list(row) for row in rows], columns=list(columns), dtype=object)
         return cls(title, cells, tuple(notes), above)
 
-    def is_number(self, column: Hashable) -> bool:
-        """Return whether the column has a number: it is aligned to the right and sorts by value."""
-        return any(isinstance(text, Number) for text in self.cells[column])
+    def is_number_column(self, column: Hashable) -> bool:
+        """Return whether a column has numbers, which are right-aligned and sorted by value."""
+        return any(isinstance(text, FormattedNumber) for text in self.cells[column])
 
 
-def headed(table: pd.DataFrame, names: Sequence[str]) -> dict[str, str]:
-    """Return column to show → its heading, for these columns of a table of points or runs.
+def column_headings(table: pd.DataFrame, names: Sequence[str]) -> dict[str, str]:
+    """Return column → its heading, for these columns of a table of configurations.
 
-    The quality is headed by its metric and unit where all rows share it, and is left out where a
-    column of that name is shown as well; where it differs, columns next to it describe it.
+    The column `quality` is headed by its metric and unit if all rows share them. It is left out if
+    a column of that metric is shown, too. If rows differ, columns next to it give metric and unit.
     """
-    found = qualities_in(table) if QUALITY in names else {}
+    found = qualities_in_table(table) if QUALITY in names else {}
     heads: dict[str, str] = {}
     for name in names:
         if name != QUALITY:
@@ -335,53 +370,56 @@ def headed(table: pd.DataFrame, names: Sequence[str]) -> dict[str, str]:
         elif len(found) == 1:
             (quality,) = found.values()
             if quality.metric not in names:
-                heads[name] = with_unit(quality.metric, quality.unit)
+                heads[name] = name_with_unit(quality.metric, quality.unit)
         else:
             heads[name] = name
             heads |= {column: column for column in QUALITY_TEXTS if table[column].notna().any()}
     return heads
 
 
-def all_share(fixed: str, noun: str = "configurations") -> str:
-    """Make the sentence that all rows of a table share the facts `fixed`; "" if that is empty."""
+def shared_values_sentence(fixed: str, noun: str = "configurations") -> str:
+    """Return the sentence that all rows of a table share the values `fixed`; "" if it is empty."""
     return f"All {noun}: {fixed}." if fixed else ""
 
 
 # Markdown
 
 
-def markdown(shown: TextTable, level: int = 1) -> str:
-    """Format a table in Markdown: a heading, the table, the notes as a list."""
+def to_markdown(shown: TextTable, level: int = 1) -> str:
+    """Return a table in Markdown: a heading of this level, the table, the notes as a list."""
     # a bar ends a cell, and Markdown drops "<class 'int'>" of an error as HTML
     cells = shown.cells.map(lambda text: text.replace("|", "\\|").replace("<", "\\<"))
-    align = ["right" if shown.is_number(name) else "left" for name in cells]
+    align = ["right" if shown.is_number_column(name) else "left" for name in cells]
     table = cells.to_markdown(index=False, disable_numparse=True, colalign=align)
     parts = [f"{'#' * level} {shown.title}", shown.above, table if len(cells) else "None."]
     parts.append("\n".join(f"- {note}" for note in shown.notes))
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def with_warnings(page: str, warnings: Sequence[str]) -> str:
-    """Put warnings below the first heading of a page in Markdown, the last ones at its end."""
+def insert_warnings(page: str, warnings: Sequence[str]) -> str:
+    """Return a Markdown page with warnings below its first heading.
+
+    At most a few come before the table; the others are added at the end.
+    """
     heading, _, rest = page.strip().partition("\n")
     texts = [f"- **Warning:** {warning}".replace("<", "\\<") for warning in warnings]
-    before, after = "\n".join(texts[:_BEFORE_MAX]), "\n".join(texts[_BEFORE_MAX:])
+    before, after = "\n".join(texts[:_WARNINGS_ABOVE_MAX]), "\n".join(texts[_WARNINGS_ABOVE_MAX:])
     return "\n\n".join(part for part in (heading, before, rest.strip(), after) if part) + "\n"
 
 
-def paragraphs(text: str) -> tuple[str, ...]:
-    """Return the paragraphs of a text, each on one line."""
+def split_paragraphs(text: str) -> tuple[str, ...]:
+    """Return the paragraphs of a text, each as a single line."""
     return tuple(" ".join(part.split()) for part in text.split("\n\n") if part.strip())
 
 
-def notes(template: str, **values: object) -> tuple[str, ...]:
-    """Fill a template of this package and return its paragraphs."""
-    found = templates(Path(__file__).parent).get_template(f"{template}.j2")
-    return paragraphs(found.render(values))
+def fill_notes(template: str, **values: object) -> tuple[str, ...]:
+    """Fill a template of this package with values and return its paragraphs."""
+    found = load_templates(Path(__file__).parent).get_template(f"{template}.j2")
+    return split_paragraphs(found.render(values))
 
 
-def templates(folder: Path, **options: Any) -> Environment:
-    """Load the templates of a folder: an undefined name is an error, lines of tags leave none."""
+def load_templates(folder: Path, **options: Any) -> Environment:
+    """Return a Jinja environment for a folder, in which an undefined name raises an error."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     return Environment(

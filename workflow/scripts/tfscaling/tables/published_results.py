@@ -1,4 +1,4 @@
-"""Files of published results: one row with the columns `COLUMNS` for each point."""
+"""Files of published results: one row with the columns `COLUMNS` for each configuration."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Positive = Annotated[float, Meta(gt=0, le=sys.float_info.max)]
 
 
 class PublishedPoint(msgspec.Struct, frozen=True):
-    """What identifies a published point: as `Point`, but with no recipe."""
+    """The identity of a published configuration: the axes of a `Point` without the recipe."""
 
     platform: str
     model: str
@@ -32,8 +32,8 @@ class PublishedPoint(msgspec.Struct, frozen=True):
     tasks_per_node: str
 
     @classmethod
-    def of(cls, point: Point, platforms: Mapping[str, Platform]) -> PublishedPoint:
-        """Return a point of the grid, its platform by the name under which it is published."""
+    def from_point(cls, point: Point, platforms: Mapping[str, Platform]) -> PublishedPoint:
+        """Return the published identity of a configuration, with its platform's published name."""
         return cls(
             platforms[point.platform].published_as or point.platform,
             point.model,
@@ -45,9 +45,10 @@ class PublishedPoint(msgspec.Struct, frozen=True):
 
 
 class Training(NamedTuple):
-    """What determines a trained model on any platform; the last fields are seldom published.
+    """The parameters that determine a trained model; two results are comparable if they are equal.
 
-    Except for model, dataset and batch size, the fields are keys of the recipe.
+    The last fields are seldom published. Except for model, dataset and batch size, the fields are
+    keys of the recipe.
     """
 
     model: str
@@ -71,14 +72,15 @@ class Training(NamedTuple):
     validation_examples: int | None = None
 
     @classmethod
-    def of(cls, spec: RunSpec) -> Training:
+    def from_spec(cls, spec: RunSpec) -> Training:
+        """Return the training parameters of a run's specification."""
         keys = {name: getattr(spec.recipe, name) for name in cls._fields[2:] if name != _BATCH}
         keys["parameters"] = tuple(sorted(spec.recipe.constants.items()))
         return cls(spec.point.model, spec.dataset, global_batch_size=spec.global_batch_size, **keys)
 
 
 class PublishedResult(PublishedPoint, frozen=True):
-    """One row of a file of published results: a point, its training, and a single run of it."""
+    """One row of a file of published results: configuration, training, and one run's results."""
 
     cloud: str
     dataset: str
@@ -93,10 +95,12 @@ class PublishedResult(PublishedPoint, frozen=True):
 
     @property
     def point(self) -> PublishedPoint:
+        """The identity of the configuration."""
         return PublishedPoint(**{axis: getattr(self, axis) for axis in POINT_COLUMNS})
 
     @property
     def training(self) -> Training:
+        """The training parameters."""
         names = ("model", "dataset", "optimizer", "learning_rate", "epochs", _BATCH)
         return Training(*(getattr(self, name) for name in names))
 
@@ -105,10 +109,11 @@ POINT_COLUMNS = PublishedPoint.__struct_fields__
 COLUMNS = PublishedResult.__struct_fields__
 
 
-def read(path: Path | str | None) -> list[PublishedResult]:
-    """Read the published results from a CSV file; [] without a file.
+def read_published(path: Path | str | None) -> list[PublishedResult]:
+    """Read published results from a CSV file; [] without a file.
 
-    Raises ConfigError that names the file, the line, the column and the value.
+    Raises:
+        ConfigError: With the file, the line, the column and the value that is wrong.
     """
     if not path:
         return []
@@ -141,19 +146,26 @@ def read(path: Path | str | None) -> list[PublishedResult]:
     return list(results.values())
 
 
-def check(path: str | None, sources: Sources = ()) -> None:
-    """Raise ConfigError if the configured file is not there or no file of published results."""
+def check_file(path: str | None, sources: Sources = ()) -> None:
+    """Check that the configured file of published results exists and can be read.
+
+    Raises:
+        ConfigError: If not.
+    """
     if path is not None and not Path(path).is_file():
         reason = "it is no file" if Path(path).exists() else f"no such file in {Path.cwd()}"
         raise ConfigError(problem(["published", "path"], path, reason, sources))
-    read(path)
+    read_published(path)
 
 
-def same_training(result: PublishedResult, spec: RunSpec, synchronous: Collection[str]) -> bool:
-    """Return whether a run trains like the published result: it gives the same model.
+def trains_same_model(result: PublishedResult, spec: RunSpec, synchronous: Collection[str]) -> bool:
+    """Return whether a run trains the same model as a published result.
 
-    So do all strategies of `synchronous` with the same global batch.
+    Args:
+        result: The published result.
+        spec: The run's specification.
+        synchronous: Strategies that all give the same model for the same global batch.
     """
     strategies = {result.strategy, spec.point.strategy}
     same_updates = len(strategies) == 1 or strategies <= {*synchronous}
-    return same_updates and result.training == Training.of(spec)
+    return same_updates and result.training == Training.from_spec(spec)

@@ -27,7 +27,7 @@ _BOUNDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "pattern"
 
 
 class Cells(Protocol):
-    """A row whose cells are read by the names of its columns: a mapping, or a `TypedRow`."""
+    """A row whose cells are read by column name: a mapping or a `TypedRow`."""
 
     def __getitem__(self, column: str, /) -> Any: ...
 
@@ -35,7 +35,7 @@ class Cells(Protocol):
 
 
 class TypedRow:
-    """Base of row types, so that a column that is known by its name only can be read."""
+    """Base of row types: cells can also be read by column name, as in `row["nodes"]`."""
 
     __slots__ = ()
 
@@ -48,12 +48,15 @@ class TypedRow:
 
 @dataclass(frozen=True)
 class Column:
-    """Unit of a column ("" for pure numbers and texts) and what its values are.
+    """Description of a column of a table.
 
-    `rules` of the values follow from the type of the field. `format` of texts is from JSON Schema.
-    `is_whole`: integers are written without a decimal point next to empty cells. `may_be_empty`:
-    the empty text is a value. `description` is the text below the field, which `rows.described`
-    reads.
+    Attributes:
+        unit: Unit of the numbers; "" for pure numbers and texts.
+        format: Format of texts by JSON Schema, such as date-time.
+        is_whole: Whether integers are written without a decimal point in a column with empty cells.
+        may_be_empty: Whether the empty text is a value.
+        description: The text below the field of the row type.
+        rules: JSON schema of the values, from the type of the field.
     """
 
     unit: str = ""
@@ -65,7 +68,7 @@ class Column:
 
     @property
     def kind(self) -> str:
-        """string, integer, number or boolean."""
+        """Type of the values by JSON Schema: string, integer, number or boolean."""
         if "enum" in self.rules:
             return "string"
         kinds = self.rules["type"]
@@ -73,29 +76,34 @@ class Column:
 
     @property
     def schema(self) -> Schema:
-        """The JSON schema of a cell."""
+        """JSON schema of a cell, with its description."""
         return {"description": self.description, "unit": self.unit, **self.rules}
 
 
 @functools.cache
 def columns(kind: type[msgspec.Struct]) -> dict[str, Column]:
-    """Return the columns of a row type, in the order of its table.
+    """Return column → its description, for a row type, in the table's order.
 
     Inherited fields follow the field that the type names as `inherited_after`.
     """
-    return {key: each for name in ordered(kind) for key, each in field_columns(kind, name).items()}
+    return {
+        key: each for name in field_order(kind) for key, each in field_columns(kind, name).items()
+    }
 
 
 @functools.cache
-def _hints(kind: type[msgspec.Struct]) -> dict[str, Any]:
+def _type_hints(kind: type[msgspec.Struct]) -> dict[str, Any]:
+    """Return the types of a row type's fields, with their annotations."""
     return typing.get_type_hints(kind, include_extras=True)
 
 
-def ordered(kind: type[msgspec.Struct]) -> list[str]:
-    """Return the fields of a row type in the order of its table."""
+def field_order(kind: type[msgspec.Struct]) -> list[str]:
+    """Return the names of a row type's fields in the table's order."""
     own = [name for name in kind.__struct_fields__ if name in kind.__annotations__]
     bases = [base for base in kind.__bases__ if issubclass(base, msgspec.Struct)]
-    inherited = [name for base in bases for name in ordered(base)] if kind.__struct_fields__ else []
+    inherited = (
+        [name for base in bases for name in field_order(base)] if kind.__struct_fields__ else []
+    )
     declared = vars(kind).get("inherited_after")
     after = own.index(declared) + 1 if declared else 0
     return [*own[:after], *(name for name in inherited if name not in own), *own[after:]]
@@ -103,20 +111,20 @@ def ordered(kind: type[msgspec.Struct]) -> list[str]:
 
 @functools.cache
 def field_columns(kind: type[msgspec.Struct], name: str) -> dict[str, Column]:
-    """Return the columns of a field: one, or all columns of a mapping, whose values have one type.
+    """Return column → its description, for one field of a row type.
 
-    The annotation of a mapping is a mapping of its columns; a metric's unit is in METRICS.
+    A field is one column. A field that is a mapping has a column for each of its keys.
     """
-    hint = _hints(kind)[name]
+    hint = _type_hints(kind)[name]
     if typing.get_origin(hint) is not typing.Annotated:
         hint = typing.Annotated[hint, Column()]
     said = hint.__metadata__[-1]
     if isinstance(said, dict):
-        value = _rules(typing.get_args(hint.__origin__)[1], ())
+        value = _type_schema(typing.get_args(hint.__origin__)[1], ())
         return {key: replace(column, rules=column.rules or value) for key, column in said.items()}
-    rules = _rules(hint.__origin__, hint.__metadata__)
+    rules = _type_schema(hint.__origin__, hint.__metadata__)
     if hint.__origin__ is float:
-        rules = _or_null(rules)
+        rules = _allow_null(rules)
     if name in METRICS:
         said = Column(METRICS[name].unit)
     column = said if isinstance(said, Column) else Column()
@@ -125,13 +133,13 @@ def field_columns(kind: type[msgspec.Struct], name: str) -> dict[str, Column]:
     return {name: replace(column, rules=rules)}
 
 
-def _rules(kind: Any, metadata: tuple[Any, ...]) -> Schema:
-    """Return the JSON schema of a type, without its description."""
+def _type_schema(kind: Any, metadata: tuple[Any, ...]) -> Schema:
+    """Return the JSON schema of a type and its metadata, without a description."""
     if typing.get_origin(kind) in (types.UnionType, typing.Union):
         (other,) = (part for part in typing.get_args(kind) if part is not types.NoneType)
-        return _or_null(_rules(other, metadata))
+        return _allow_null(_type_schema(other, metadata))
     if typing.get_origin(kind) is typing.Annotated:
-        return _rules(kind.__origin__, (*kind.__metadata__, *metadata))
+        return _type_schema(kind.__origin__, (*kind.__metadata__, *metadata))
     if typing.get_origin(kind) is Literal:
         return {"enum": list(typing.get_args(kind))}
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
@@ -146,15 +154,16 @@ def _rules(kind: Any, metadata: tuple[Any, ...]) -> Schema:
     return {"type": _KINDS[kind], **bounds}
 
 
-def _or_null(rules: Schema) -> Schema:
+def _allow_null(rules: Schema) -> Schema:
+    """Return a JSON schema that allows null, too."""
     if "enum" in rules:
         return {"enum": [*rules["enum"], None]}
     return {**rules, "type": [rules["type"], "null"]}
 
 
 def enumeration(kind: type[msgspec.Struct], name: str) -> type[enum.Enum] | None:
-    """Return the enumeration that the values of a field belong to; None if it has none."""
-    hint = _hints(kind)[name]
+    """Return the enumeration that is the type of a field; None if the field has another type."""
+    hint = _type_hints(kind)[name]
     own = hint.__origin__ if typing.get_origin(hint) is typing.Annotated else hint
     return own if isinstance(own, type) and issubclass(own, enum.Enum) else None
 
@@ -184,9 +193,9 @@ PointStatus = Literal[
 
 
 class RunRow(RunMetrics, TypedRow):
-    """A row of runs.csv: one run, also one that failed or is missing.
+    """A row of runs.csv: one planned run, also if it failed or is missing.
 
-    `quality` and costs need the configuration; other metrics are from the record.
+    `quality` and costs depend on the configuration file; other metrics are from the run's record.
     """
 
     inherited_after: ClassVar[str] = "batch_scaling"
@@ -346,7 +355,7 @@ class RunRow(RunMetrics, TypedRow):
 
 
 class EpochRow(msgspec.Struct):
-    """A row of epochs.csv: an epoch of a run with a record."""
+    """A row of epochs.csv: one epoch of a run that has a record."""
 
     platform: str
     model: str
@@ -374,11 +383,11 @@ class EpochRow(msgspec.Struct):
 
 
 class TableRow(TypedRow, msgspec.Struct):
-    """Base of the rows of conclusions."""
+    """Base of the rows of tables of conclusions."""
 
 
 class AxesRow(TableRow):
-    """Base of rows about a configuration: its axes without the platform, and its devices."""
+    """Base of rows about a configuration on any platform: axes without platform, and devices."""
 
     model: str
     strategy: str
@@ -390,7 +399,7 @@ class AxesRow(TableRow):
 
 
 class ConfigurationRow(AxesRow):
-    """Base of rows about a configuration on its platform."""
+    """Base of rows about a configuration on one platform: its axes and devices."""
 
     inherited_after: ClassVar[str] = "platform"
 

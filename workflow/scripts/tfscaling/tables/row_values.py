@@ -1,4 +1,4 @@
-"""Values of table rows: their points, metrics and qualities, and groups of rows."""
+"""Access to the values of table rows: configuration, quality and metrics; groups of rows."""
 
 from __future__ import annotations
 
@@ -17,88 +17,91 @@ _T = TypeVar("_T")
 _Cells = TypeVar("_Cells", bound=Cells)
 _Key = TypeVar("_Key", bound=Hashable)
 
-#: What the column `quality` of a row has.
+#: Columns of texts that describe the column `quality`.
 QUALITY_TEXTS = ("quality_metric", "quality_direction", "quality_unit")
 QUALITY_COLUMNS = (*QUALITY_TEXTS, "quality_best")
 
 
 def is_known(cell: _T | None) -> TypeGuard[_T]:
-    """Whether a cell has a value: neither None nor NaN, the one number that is not itself."""
+    """Return whether a cell has a value: neither None nor NaN."""
     return cell is not None and cell is not pd.NA and cell == cell
 
 
 def is_projected(row: Cells) -> bool:
-    """Return whether a point or run has times and costs that are projected from short runs."""
+    """Return whether the times and costs of a row are projected from short runs."""
     return "projected_from_steps" in row and is_known(row["projected_from_steps"])
 
 
 def quality_of(row: Cells) -> Quality:
-    """Return the quality that the columns of a row describe."""
+    """Return the quality of a row: metric, direction, unit and best value from its columns."""
     metric, direction, unit, best = (row[name] for name in QUALITY_COLUMNS)
     # NaN equals nothing, and would be a new entry of the cache each time
-    return _quality(metric, direction, *(v if is_known(v) else None for v in (unit, best)))
+    return _cached_quality(metric, direction, *(v if is_known(v) else None for v in (unit, best)))
 
 
-def qualities_of(rows: Iterable[Cells]) -> dict[str, Quality]:
-    """Return the quality for each metric that these rows are compared by."""
+def qualities_by_metric(rows: Iterable[Cells]) -> dict[str, Quality]:
+    """Return metric → quality, for all qualities that these rows have."""
     found = (quality_of(row) for row in rows if isinstance(row["quality_metric"], str))
     return {quality.metric: quality for quality in found}
 
 
-def qualities_in(table: pd.DataFrame) -> dict[str, Quality]:
-    """Return the quality for each metric in a table of points or runs."""
-    return qualities_of(table[[*QUALITY_COLUMNS]].to_dict("records"))
+def qualities_in_table(table: pd.DataFrame) -> dict[str, Quality]:
+    """Return metric → quality, for all qualities in a table of configurations or runs."""
+    return qualities_by_metric(table[[*QUALITY_COLUMNS]].to_dict("records"))
 
 
 def metric_of(name: str, row: Cells) -> Metric:
-    """Return the metric of a column; for the column `quality` the row's metric."""
+    """Return the metric in a column of a row; for the column `quality` the row's quality metric."""
     return quality_metric(quality_of(row)) if name == QUALITY else METRICS[name]
 
 
-def counted_by(name: str) -> str:
-    """Return the column that counts the runs of a point with a valid value of this metric.
+def run_count_column(name: str) -> str:
+    """Return the column with the number of runs that a configuration's metric is computed from.
 
-    Runs that resumed from a checkpoint give results like others, but no times, rates or costs.
+    It is `runs` for results, and `runs_timed` for times, rates and costs, which resumed runs lack.
     """
     return "runs" if name in (*OF_RESULTS, QUALITY) else "runs_timed"
 
 
 @functools.cache
-def _quality(
+def _cached_quality(
     metric: str, direction: Literal["higher", "lower"], unit: str | None, best: float | None
 ) -> Quality:
+    """Return one `Quality` object for the same arguments."""
     return Quality(metric=metric, direction=direction, unit=unit, best=best)
 
 
 def point_of(row: Cells) -> Point:
-    """Return the point of a row, from the columns of the axes."""
-    return _point(*map(row.__getitem__, POINT_AXES))
+    """Return the configuration of a row, from the columns of its axes."""
+    return _cached_point(*map(row.__getitem__, POINT_AXES))
 
 
 def points_of(table: pd.DataFrame) -> list[Point]:
-    """Return the point of each row."""
-    return [_point(*axes) for axes in table[[*POINT_AXES]].itertuples(index=False, name=None)]
+    """Return the configuration of each row of a table."""
+    return [
+        _cached_point(*axes) for axes in table[[*POINT_AXES]].itertuples(index=False, name=None)
+    ]
 
 
-def by_point(rows: Iterable[_Cells]) -> dict[Point, list[_Cells]]:
-    """Group rows by their point, in their order."""
-    return grouped(rows, point_of)
+def group_by_point(rows: Iterable[_Cells]) -> dict[Point, list[_Cells]]:
+    """Return configuration → its rows, in their order."""
+    return group_by(rows, point_of)
 
 
-def line_of(row: Cells) -> tuple[Any, ...]:
-    """Return the axes that the points of a line share: all but the nodes."""
+def axes_without_nodes(row: Cells) -> tuple[Any, ...]:
+    """Return the values of a row's axes except nodes, which a line of a plot shares."""
     return tuple(row[axis] for axis in LINE_AXES)
 
 
-def grouped(rows: Iterable[_T], key: Callable[[_T], _Key]) -> dict[_Key, list[_T]]:
-    """Group rows by a key, in their order."""
+def group_by(rows: Iterable[_T], key: Callable[[_T], _Key]) -> dict[_Key, list[_T]]:
+    """Return key → its rows, in their order."""
     groups: dict[_Key, list[_T]] = {}
     for row in rows:
         groups.setdefault(key(row), []).append(row)
     return groups
 
 
-def lacking_energy_parts(row: Cells, rows: Iterable[Cells]) -> str:
+def missing_energy_parts(row: Cells, rows: Iterable[Cells]) -> str:
     """Return the parts, such as `GPUs`, whose energy other rows include and this row lacks."""
 
     def parts(each: Cells) -> list[str]:
@@ -108,23 +111,24 @@ def lacking_energy_parts(row: Cells, rows: Iterable[Cells]) -> str:
     return " and ".join(part for part in every if part not in parts(row))
 
 
-def columns_of(point: Point) -> dict[str, str | int]:
-    """Return the columns of the axes: `tasks_per_node` is text, as a value of it can be "2+1"."""
+def axis_columns(point: Point) -> dict[str, str | int]:
+    """Return the columns of a configuration's axes; tasks_per_node is a text, such as "2+1"."""
     return {**point.axes, "tasks_per_node": str(point.tasks_per_node)}
 
 
-def axes_of(row: Cells, axes: Iterable[str] = POINT_AXES) -> dict[str, Any]:
-    """Return the axes and devices of a row by their columns.
+def axes_and_devices(row: Cells, axes: Iterable[str] = POINT_AXES) -> dict[str, Any]:
+    """Return column → value, for the axes and the devices of a row.
 
     Args:
         row: A row of any table with these columns.
-        axes: The axes; an `AxesRow` has no platform.
+        axes: The axes to return; an `AxesRow` has no platform.
     """
     return {name: row[name] for name in (*axes, "devices")}
 
 
 @functools.cache
-def _point(*axes: Any) -> Point:
+def _cached_point(*axes: Any) -> Point:
+    """Return one `Point` object for the same values of axes."""
     platform, model, strategy, recipe, nodes, gpus_per_node, tasks_per_node = axes
     tasks = str(tasks_per_node)
     return Point(

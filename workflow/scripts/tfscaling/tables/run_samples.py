@@ -1,4 +1,4 @@
-"""Reads the values of the runs from a table, once for all statistics."""
+"""Values of the runs for statistics, read from a table of runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tfscaling.estimation.samples import Samples, as_costs
 from tfscaling.record.metrics import METRICS, QUALITY
 from tfscaling.record.run_states import RESULTS, RunState
 from tfscaling.study.run_spec import Point
-from tfscaling.tables.row_values import grouped, metric_of, points_of
+from tfscaling.tables.row_values import group_by, metric_of, points_of
 
 
 def read_samples(runs: pd.DataFrame) -> Samples:
@@ -36,20 +36,20 @@ def read_samples(runs: pd.DataFrame) -> Samples:
     return Samples(
         measured,
         {
-            name: np.where(is_endless, math.inf, _costs(name, values, counted)).tolist()
+            name: np.where(is_endless, math.inf, _metric_costs(name, values, counted)).tolist()
             for name, values in measured.items()
         },
         errors,
         is_endless,
         pd.factorize(counted["repeat"], sort=True)[0].tolist(),
-        grouped(range(len(points)), points.__getitem__),
+        group_by(range(len(points)), points.__getitem__),
         statuses,
         failed_attempts,
     )
 
 
-def _costs(name: str, values: np.ndarray, runs: pd.DataFrame) -> np.ndarray:
-    """Return the values of a metric as costs; qualities each by the metric of their run."""
+def _metric_costs(name: str, values: np.ndarray, runs: pd.DataFrame) -> np.ndarray:
+    """Return the values of a metric as costs; a quality by the metric of each run's recipe."""
     if name != QUALITY:
         return as_costs(values, METRICS[name])
     costs = np.full(len(values), np.nan)

@@ -1,7 +1,7 @@
-"""The table of runs: one row per run.
+"""The table of runs: one row for each planned run.
 
-Nothing is dropped: a run that failed, is missing, or was made with other parameters is a row with
-its reason, and is excluded from medians and speed-ups.
+A run that failed, is missing, or was made with other parameters has a row with its reason. It is
+excluded from medians and speed-ups.
 """
 
 from __future__ import annotations
@@ -38,33 +38,41 @@ from tfscaling.study.manifest import PlannedRun
 from tfscaling.tables import row_values, table_files
 from tfscaling.tables.row_types import EpochRow, RunRow, columns
 from tfscaling.tables.row_values import is_known
-from tfscaling.tables.steady_epochs import steady_place
+from tfscaling.tables.steady_epochs import first_steady_block
 
 SIZES = ("replicas", "per_replica_batch_size", "global_batch_size", "batch_scaling")
-#: Points that share these are compared with each other: the same work on the same platform.
+#: Configurations with the same values of these axes are a series: speed-up compares within it.
 SERIES_AXES = ("platform", "model", "strategy", "recipe")
-#: Metrics that a run has by itself.
+#: Metrics that are measured in a single run.
 RUN_METRICS = RunMetrics.__struct_fields__
-#: The columns of times and rates among them.
-TIMES_OF_RUNS = tuple(name for name in RUN_METRICS if name not in metrics.OF_RESULTS)
-#: For short runs: the steps that they trained, and the steps of the whole training.
-PROJECTED = ("projected_from_steps", "projected_to_steps")
+#: The times and rates among RUN_METRICS.
+TIME_METRICS = tuple(name for name in RUN_METRICS if name not in metrics.OF_RESULTS)
+#: Columns of short runs: trained steps, and steps of the complete training.
+PROJECTION_STEPS = ("projected_from_steps", "projected_to_steps")
 #: Columns of the time that a run occupies its nodes, cores and GPUs.
 HOURS = ("node_hours", "core_hours", "gpu_hours")
-#: Columns that follow from the times of a run.
-_OF_TIMES = (
+#: Columns that are computed from the times of a run.
+_TIME_BASED_COLUMNS = (
     *("cost_usd", *HOURS, "energy_usd", "energy_kg_co2", "share_of_peak"),
     *("time_to_target_s", "cost_to_target_usd", "projection_error_s"),
 )
 RUN_COLUMNS = tuple(columns(RunRow))
-#: How the reason of a missing run begins that a run before it has ruled out.
-NEAREST = "the nearest record has other parameters"
+#: First words of a missing run's reason if a record with other parameters exists.
+NEAREST_RECORD = "the nearest record has other parameters"
 NOT_RUN = "not run"
 EPOCH_COLUMNS = tuple(columns(EpochRow))
 
 
-class _Run(NamedTuple):
-    """The row of a planned run; if it has a record that counts or diverged, what is in it."""
+class _RunResult(NamedTuple):
+    """The row of a planned run, and parts of its record if it is valid or diverged.
+
+    Attributes:
+        row: The row.
+        epochs: The epochs of the record.
+        data: The prepared data that it read.
+        before_s: Training time of earlier attempts that the record continues, in seconds.
+        steady: The epochs after the first, if a longer training is projected from them.
+    """
 
     row: RunRow
     epochs: tuple[Epoch, ...] = ()
@@ -80,20 +88,21 @@ def run_tables(
     runs_dir: Path,
     targets: Mapping[str, float] = types.MappingProxyType({}),
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Make the tables of runs and of epochs: one row per planned run, one per epoch of each record.
+    """Make the tables of runs and of epochs from the records of planned runs.
 
-    Extra repeats of a search have a row once they were started. A stale run has a `record`: it is
-    rerun only on request. A valid run without quality, or one that
-    reached a target at an unknown time, has the reason in `warnings`.
+    The first table has one row per planned run, the second one row per epoch of each record. Extra
+    repeats of a search have a row once they were started. A stale run has its record's path: it is
+    rerun only on request. If a valid run has no quality, or reached a target at an unknown time,
+    `warnings` has the reason.
 
     Args:
         planned: The runs of the manifest.
         runs_dir: The folder of the runs.
-        targets: For metrics of a quality, the value to reach.
+        targets: Quality metric → the value to reach.
 
     Returns:
-        The runs, as `RunRow`s; and the epochs, with EPOCH_COLUMNS and columns for other metrics
-        that are a recipe's quality, or the same in training.
+        The runs, with the columns of `RunRow`; and the epochs, with EPOCH_COLUMNS and a column for
+        each further metric of quality, on held-out and on training data.
     """
     runs, epochs, kept = [], [], []
     named = ((q.in_training, q.metric) for q in (run.spec.recipe.quality for run in planned))
@@ -107,7 +116,7 @@ def run_tables(
             key = planned[n].spec.point.path, len(each.steady)
             numbers_of.setdefault(key, []).append(n)
     for numbers in numbers_of.values():
-        if place := steady_place([read[n].steady for n in numbers]):
+        if place := first_steady_block([read[n].steady for n in numbers]):
             for n in numbers:
                 read[n] = _read_run(planned[n], runs_dir, targets, place)
     other_data = run_states.other_data(
@@ -122,26 +131,30 @@ def run_tables(
         runs.append(row)
         kept.append(run)
         whose = (*run.spec.axes.values(), row.status)
-        epochs += [(*whose, *_of_epoch(epoch, own_metrics)) for epoch in of_run]
-    _add_reasons_of_size(kept, runs)
-    for run, row, sharing in zip(kept, runs, shared_with(runs), strict=True):
+        epochs += [(*whose, *_epoch_cells(epoch, own_metrics)) for epoch in of_run]
+    _explain_skipped_batches(kept, runs)
+    for run, row, sharing in zip(kept, runs, count_overlapping_runs(runs), strict=True):
         row.shared_with = sharing
         if sharing and run.spec.measured.launcher == "local":
             _exclude_times(row, sharing)
     # "2+1" is a value of this axis too: text here as in the file
     text = {"tasks_per_node": str}
     return (
-        table_files.frame(RunRow, runs),
+        table_files.to_frame(RunRow, runs),
         pd.DataFrame(epochs, columns=[*EPOCH_COLUMNS, *own_metrics]).astype(text),
     )
 
 
 def _exclude_times(row: RunRow, sharing: int) -> None:
-    """Leave the times of a run out, which took the cores of other runs; its quality counts.
+    """Remove the times of a run that shared CPU cores with other runs; its quality still counts.
 
-    Slurm gives each job its own cores. The local launcher gives none: runs share all of them.
+    Slurm gives each job separate cores. The local launcher does not.
+
+    Args:
+        row: The row to change.
+        sharing: Number of runs that ran at the same time.
     """
-    for name in (*TIMES_OF_RUNS, *_OF_TIMES):
+    for name in (*TIME_METRICS, *_TIME_BASED_COLUMNS):
         setattr(row, name, NAN)
     row.projected_from_steps = row.projected_to_steps = None
     others = "another run" if sharing == 1 else f"{sharing} other runs"
@@ -149,11 +162,10 @@ def _exclude_times(row: RunRow, sharing: int) -> None:
     row.warnings = SEPARATOR.join(filter(None, [row.warnings, note]))
 
 
-def _add_reasons_of_size(planned: Sequence[PlannedRun], rows: Sequence[RunRow]) -> None:
-    """Add the reason of missing runs of a batch that was not run because a smaller one did not fit.
+def _explain_skipped_batches(planned: Sequence[PlannedRun], rows: Sequence[RunRow]) -> None:
+    """Add a reason to missing runs whose batch was skipped because a smaller one did not fit.
 
-    A batch is not run unless most runs of the next smaller one fit in memory. A missing run of a
-    batch with a run that fits is only not run yet.
+    A batch is run only if most runs of the next smaller batch fit in memory.
     """
     fitting: Counter[str] = Counter()
     unfit: dict[str, list[str]] = {}
@@ -172,10 +184,16 @@ def _add_reasons_of_size(planned: Sequence[PlannedRun], rows: Sequence[RunRow]) 
 
 
 def _add_failed_attempts(run: PlannedRun, row: RunRow, runs_dir: Path, before_s: float) -> None:
-    """Add the time and cost of the failed attempts at the run.
+    """Add the time and cost of a run's failed attempts to its row.
 
-    Without the `before_s` seconds of them that the run continues: these are in its own times. Cost
-    and node-hours of a measured run include the attempts that nobody cancelled.
+    Cost and node-hours of a measured run include attempts that failed without being cancelled.
+
+    Args:
+        run: The planned run.
+        row: Its row.
+        runs_dir: The folder of the runs.
+        before_s: Seconds of these attempts that the run continues and that its times include
+            already.
     """
     failed = attempts.FailedAttempts(0, 0.0)
     if row.attempt != 1:
@@ -195,8 +213,8 @@ def _add_failed_attempts(run: PlannedRun, row: RunRow, runs_dir: Path, before_s:
             setattr(row, name, row[name] + row[name] / row.execution_time_s * own_s)
 
 
-def _of_epoch(epoch: Epoch, own_metrics: Iterable[str]) -> tuple[float | None, ...]:
-    """Return the values of EPOCH_COLUMNS after the status, and of the metrics."""
+def _epoch_cells(epoch: Epoch, own_metrics: Iterable[str]) -> tuple[float | None, ...]:
+    """Return the cells of an epoch's row that follow the status."""
     test_loss, *own = (metrics.quality_of_epoch(epoch, n) for n in ("test_loss", *own_metrics))
     of_training = epoch.epoch, epoch.loss, epoch.accuracy, epoch.duration_s
     return *of_training, test_loss, epoch.test_accuracy, epoch.evaluation_time_s, *own
@@ -204,28 +222,36 @@ def _of_epoch(epoch: Epoch, own_metrics: Iterable[str]) -> tuple[float | None, .
 
 def _read_run(
     run: PlannedRun, runs_dir: Path, targets: Mapping[str, float], steady_from: int = 0
-) -> _Run:
-    """Read the record of a run; a longer training is projected from its blocks `steady_from`."""
+) -> _RunResult:
+    """Read the record of a planned run and make its row.
+
+    Args:
+        run: The planned run.
+        runs_dir: The folder of the runs.
+        targets: Quality metric → the value to reach.
+        steady_from: Index of the first epoch after the first from which a longer training is
+            projected.
+    """
     folder = runs_dir / run.spec.path
     try:
         found = run_states.find_record(run.spec, folder)
     except run_record.RecordError as error:
-        return _Run(planned_row(run, RunState.FAILED, str(error)))
+        return _RunResult(planned_row(run, RunState.FAILED, str(error)))
     if found is None:
         return _run_without_record(run, runs_dir)
     path, record = found
-    failed = "" if path.parent == folder else _failed_rerun(folder, record.attempt)
+    failed = "" if path.parent == folder else _failed_rerun_note(folder, record.attempt)
     if reason := run_states.other_code(run.spec, record):
         reason = f"{failed}; attempt {record.attempt} was {reason}" if failed else reason
-        return _Run(planned_row(run, RunState.STALE, reason, str(path)))
+        return _RunResult(planned_row(run, RunState.STALE, reason, str(path)))
     if isinstance(record, DoesNotFit):
-        return _Run(_without_memory(run, record, path), data=record.environment.dataset)
+        return _RunResult(_out_of_memory_row(run, record, path), data=record.environment.dataset)
     notes = (failed,) if failed else ()
-    return _with_record(run, record, path, targets, notes, steady_from)
+    return _run_with_record(run, record, path, targets, notes, steady_from)
 
 
-def _without_memory(run: PlannedRun, record: DoesNotFit, path: Path) -> RunRow:
-    """Make the row of a run that ran out of memory."""
+def _out_of_memory_row(run: PlannedRun, record: DoesNotFit, path: Path) -> RunRow:
+    """Return the row of a run that ran out of memory."""
     row = planned_row(run, RunState.DOES_NOT_FIT, record.reason, str(path))
     row.attempt = record.attempt
     for name in ("wall_time_s", "rank_memory_gb", "gpu_memory_gb", "memory_limit_gb"):
@@ -233,39 +259,48 @@ def _without_memory(run: PlannedRun, record: DoesNotFit, path: Path) -> RunRow:
     return row
 
 
-def _run_without_record(run: PlannedRun, runs_dir: Path) -> _Run:
-    """Return the row of a run without a record, with the reason."""
+def _run_without_record(run: PlannedRun, runs_dir: Path) -> _RunResult:
+    """Return the row of a run that has no record, with the reason."""
     folder = runs_dir / run.spec.path
-    status, why = _why_no_record(folder)
+    status, why = _status_without_record(folder)
     if status == RunState.MISSING and (change := run_states.nearest_change(run.spec, runs_dir)):
-        why += f"; {NEAREST}: {change}"
+        why += f"; {NEAREST_RECORD}: {change}"
     row = planned_row(run, status, why)
     if status == RunState.FAILED:
         row.failed_too_often = attempts.failed_too_often(folder)
-    return _Run(row)
+    return _RunResult(row)
 
 
-def _failed_rerun(folder: Path, kept: int) -> str:
-    """Return that a repetition failed, so that the record of the attempt `kept` counts; else ""."""
-    status, why = _why_no_record(folder)
+def _failed_rerun_note(folder: Path, kept: int) -> str:
+    """Return a note if a rerun failed and the record of attempt `kept` still counts; else ""."""
+    status, why = _status_without_record(folder)
     return f"it was rerun, to replace attempt {kept}: {why}" if status == RunState.FAILED else ""
 
 
-def _with_record(
+def _run_with_record(
     run: PlannedRun,
     record: RunRecord,
     path: Path,
     targets: Mapping[str, float],
     notes: Sequence[str] = (),
     steady_from: int = 0,
-) -> _Run:
-    """Make the row of a run with a record of what is planned; `notes` are further warnings."""
+) -> _RunResult:
+    """Return the row of a run from its record.
+
+    Args:
+        run: The planned run.
+        record: Its record.
+        path: The file of the record.
+        targets: Quality metric → the value to reach.
+        notes: Warnings that the row has in addition to the record's warnings.
+        steady_from: As in `_read_run`.
+    """
     row = planned_row(run, RunState(record.validity.status), record.validity.reason)
     warnings = [*notes, *record.warnings]
     if not (is_timed := _is_timed(run, record)):
         warnings.append("its times are excluded from comparisons: see compare_resumed")
     row.attempt, row.record = record.attempt, str(path)
-    add_environment(row, record)
+    set_environment(row, record)
     before_s = (record.resumed.trained_before_s or 0.0) if record.resumed and is_timed else 0.0
     row.wall_time_s = record.phases.wall_time_s + before_s
     if record.resumed is None or not record.is_of_program:  # the file of its last attempt
@@ -283,7 +318,7 @@ def _with_record(
     # the time and the loss of half a training are none of the point's
     if record.is_valid and (is_whole or record.short_run is not None):
         whole = step_estimates.projected(record, steady_from)
-        _measure(row, run, record, whole)
+        _set_measured(row, run, record, whole)
         if whole is not None:
             warnings += [whole.trend.warning] * bool(whole.trend.warning)
         compared_by = run.spec.recipe.quality
@@ -296,7 +331,7 @@ def _with_record(
         ):
             warnings.append(metrics.quality_of_run(record, compared_by).reason)
         if is_whole and (target := targets.get(compared_by.metric)) is not None:
-            reached = metrics.reached(_with_training_before(record), compared_by, target)
+            reached = metrics.reached(_add_earlier_training(record), compared_by, target)
             row.target_reached = reached.is_reached
             if is_timed and reached.time_s is not None:
                 row.time_to_target_s = reached.time_s
@@ -304,19 +339,19 @@ def _with_record(
             warnings += [reached.reason] * bool(reached.reason and is_timed)
     row.warnings = SEPARATOR.join(warnings)
     of_whole = record.metrics.epochs if is_whole else ()
-    return _Run(row, of_whole, record.environment.dataset, before_s, steady)
+    return _RunResult(row, of_whole, record.environment.dataset, before_s, steady)
 
 
-def _measure(row: RunRow, run: PlannedRun, record: RunRecord, whole: Projected | None) -> None:
+def _set_measured(row: RunRow, run: PlannedRun, record: RunRecord, whole: Projected | None) -> None:
     """Set metrics and costs of a valid run.
 
-    A short run gets those projected to the complete training, without quality.
+    For a short run they are projected to the complete training, without quality.
     """
     if whole is not None and record.short_run is not None:
-        _project(row, run, record, record.short_run, whole)
+        _set_projected(row, run, record, record.short_run, whole)
         return
     is_timed = _is_timed(run, record)
-    record = _with_training_before(record) if is_timed else record
+    record = _add_earlier_training(record) if is_timed else record
     _set_metrics(row, record, RUN_METRICS if is_timed else metrics.OF_RESULTS)
     if run.peak_tflops is not None:
         reached = number(record.metrics.flops_per_example) * row.throughput_examples_per_s
@@ -355,14 +390,14 @@ def _cost_usd(run: PlannedRun, time_s: float) -> float:
     return number(platforms.run_cost_usd(run.usd_per_node_hour, run.spec.point.nodes, time_s))
 
 
-def _project(
+def _set_projected(
     row: RunRow, run: PlannedRun, record: RunRecord, short: ShortRun, whole: Projected
 ) -> None:
-    """Set times and costs of the whole training as they are projected from a short run."""
+    """Set times and costs of a short run's row to their projections to the complete training."""
     row.examples_trained = short.examples_of_whole
     if not whole.trend.is_over:
         return
-    _set_metrics(row, replace(record, phases=whole.phases), TIMES_OF_RUNS)
+    _set_metrics(row, replace(record, phases=whole.phases), TIME_METRICS)
     row.time_with_queue_s = NAN  # a short job waits for less time than the whole
     row.energy_kwh = NAN  # it is measured, never projected
     row.cost_usd = _cost_usd(run, row.execution_time_s)
@@ -372,14 +407,14 @@ def _project(
 
 
 def _is_timed(run: PlannedRun, record: RunRecord) -> bool:
-    """Return whether its times are included in comparisons."""
+    """Return whether the times of a run are compared; the recipe may exclude resumed runs."""
     resumed = record.resumed
     can_be = run.spec.recipe.compare_resumed
     return resumed is None or (can_be and resumed.trained_before_s is not None)
 
 
-def _with_training_before(record: RunRecord) -> RunRecord:
-    """Add to the record the training of earlier attempts that the last one did not repeat."""
+def _add_earlier_training(record: RunRecord) -> RunRecord:
+    """Return the record with the training time of earlier attempts that it continues."""
     before_s = record.resumed.trained_before_s if record.resumed else None
     if before_s is None:
         return record
@@ -396,7 +431,7 @@ def planned_row(
     spec, point = run.spec, run.spec.point
     compared_by = spec.recipe.quality
     return RunRow(
-        **row_values.columns_of(point),  # type: ignore[arg-type]
+        **row_values.axis_columns(point),  # type: ignore[arg-type]
         repeat=spec.repeat,
         devices=platforms.device_kind(point.gpus_per_node, spec.measured.devices),
         status=status,
@@ -415,8 +450,8 @@ def planned_row(
     )
 
 
-def _why_no_record(folder: Path) -> tuple[RunState, str]:
-    """Return (status, reason) of a job that left no record in its folder."""
+def _status_without_record(folder: Path) -> tuple[RunState, str]:
+    """Return status and reason of a run that has no record, from the files in its folder."""
     try:
         failure = attempts.read_failure(folder)
     except run_record.RecordError as error:
@@ -428,8 +463,8 @@ def _why_no_record(folder: Path) -> tuple[RunState, str]:
     return RunState.MISSING, "not run yet"
 
 
-#: What should be the same in all runs of a platform.
-ALIKE = (*COMPARED, "python", *PROGRAM_PACKAGES, "git_commit", "slurm_settings")
+#: Facts of the environment that all runs of a platform should share.
+ENVIRONMENT_FACTS = (*COMPARED, "python", *PROGRAM_PACKAGES, "git_commit", "slurm_settings")
 SEPARATOR = "; "
 #: A host's facts, except facts that differ between any two hosts.
 _comparable = operator.attrgetter(
@@ -437,17 +472,18 @@ _comparable = operator.attrgetter(
 )
 
 
-def add_environment(row: RunRow, record: RunRecord) -> None:
-    """Set the environment of a run from its record, except `shared_with`, which needs all runs."""
+def set_environment(row: RunRow, record: RunRecord) -> None:
+    """Set the columns of a row's environment from its record, except `shared_with`."""
     environment, ranks = record.environment, record.ranks
     machines = dict.fromkeys(rank.host_facts.machine for rank in ranks)
-    facts = _differing(ranks)
+    facts = _distinct_hosts(ranks)
     offsets_s = [abs(o) for r in ranks if (o := r.clock.offset_s) is not UNSET]
     uncertainties_s = [u for r in ranks if (u := r.clock.uncertainty_s) is not UNSET]
     for name in (*COMPARED, "python"):
-        setattr(row, name, _distinct([getattr(fact, name) for fact in facts]))
+        setattr(row, name, _join_distinct([getattr(fact, name) for fact in facts]))
     row.packages = {
-        name: _distinct([fact.packages.get(name) for fact in facts]) for name in PROGRAM_PACKAGES
+        name: _join_distinct([fact.packages.get(name) for fact in facts])
+        for name in PROGRAM_PACKAGES
     }
     row.hosts = " ".join(dict.fromkeys(rank.host for rank in ranks))
     # a rank without a known machine may share one: nothing is claimed about it
@@ -459,7 +495,7 @@ def add_environment(row: RunRow, record: RunRecord) -> None:
     row.cpu_mhz = min(filter(None, (fact.cpu_mhz for fact in facts)), default=NAN)
     row.cpus_online = min(filter(None, (fact.cpus_online for fact in facts)), default=None)
     row.git_commit = environment.git_commit
-    row.slurm_settings = _text(environment.slurm_settings)
+    row.slurm_settings = _cell_of(environment.slurm_settings)
     row.started = environment.started
     row.slurm_job_id = environment.slurm_job.id if environment.slurm_job else None
     if data := environment.dataset:
@@ -467,29 +503,30 @@ def add_environment(row: RunRow, record: RunRecord) -> None:
     row.unchecked = SEPARATOR.join(environment.unchecked) or None
 
 
-def _differing(ranks: Sequence[Rank]) -> list[HostFacts]:
-    """Return the facts of the first rank, and of ranks that differ beyond host-specific fields."""
+def _distinct_hosts(ranks: Sequence[Rank]) -> list[HostFacts]:
+    """Return the facts of the first rank's host, and of hosts that differ in comparable facts."""
     first, *others = (rank.host_facts for rank in ranks)
     usual = _comparable(first)
     return [first, *(facts for facts in others if _comparable(facts) != usual)]
 
 
-def _text(value: object) -> str | None:
-    """Return a text as it is, other values as JSON; None for none."""
+def _cell_of(value: object) -> str | None:
+    """Return a fact as the text of a cell: JSON unless it is a text; None for None."""
     if value is None or isinstance(value, str) or value in ((), {}):
         return str(value) if value else None
     return json.dumps(value, sort_keys=True)
 
 
-def _distinct(values: Sequence[object]) -> str | None:
-    return SEPARATOR.join(dict.fromkeys(filter(None, map(_text, values)))) or None
+def _join_distinct(values: Sequence[object]) -> str | None:
+    """Return distinct facts as one text, separated by SEPARATOR; None without a fact."""
+    return SEPARATOR.join(dict.fromkeys(filter(None, map(_cell_of, values)))) or None
 
 
-def shared_with(rows: Sequence[RunRow]) -> list[int | None]:
+def count_overlapping_runs(rows: Sequence[RunRow]) -> list[int | None]:
     """Return for each run how many others ran at the same time on one of its machines.
 
-    Such runs took each other's time: on a virtual cluster all nodes are one machine. A row needs
-    `machines`, `started` and `wall_time_s`; None where a run has none.
+    On a virtual cluster all nodes are one machine. The result is None for a row without `machines`,
+    `started` or `wall_time_s`.
     """
     spans: dict[str, list[tuple[float, float, int]]] = {}
     found: list[int | None] = [None] * len(rows)
@@ -514,14 +551,11 @@ def shared_with(rows: Sequence[RunRow]) -> list[int | None]:
     return [None if own is None else len(others[place]) for place, own in enumerate(found)]
 
 
-def differences(runs: pd.DataFrame) -> dict[str, list[str]]:
-    """Return the facts that vary within a platform: fact → platforms.
-
-    A fact varies if valid runs of a platform, or the ranks of one run, disagree about it.
-    """
+def varying_facts(runs: pd.DataFrame) -> dict[str, list[str]]:
+    """Return fact → platforms on which it varies between valid runs, or between ranks of a run."""
     found: dict[str, list[str]] = {}
     for platform, group in runs[runs["status"] == "ok"].groupby("platform", sort=False):
-        for fact in ALIKE:
+        for fact in ENVIRONMENT_FACTS:
             values = group[fact].dropna().astype(str)
             if values.nunique() > 1 or values.str.contains(SEPARATOR, regex=False).any():
                 found.setdefault(fact, []).append(str(platform))

@@ -1,4 +1,4 @@
-"""The epochs from which on the runs of a configuration no longer change, by all runs together."""
+"""Where the epochs of a configuration's short runs become steady, by all runs together."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ import scipy
 from tfscaling.record.run_record import StepBlock
 from tfscaling.record.step_estimates import CHANGE_MIN
 
-#: The chance that the epochs of runs seem to change where they only scatter.
+#: Error rate of the test whether epochs still change.
 CHANGE_CHANCE = 0.01
 
 
-def steady_place(runs: Sequence[Sequence[StepBlock]]) -> int:
-    """Return the first block from which on the blocks of these runs take as long as their last.
+def first_steady_block(runs: Sequence[Sequence[StepBlock]]) -> int:
+    """Return the index of the first block from which on steps take as long as in the last block.
 
-    The runs are of one configuration, with one block for each epoch after the first. A block
-    differs from the last by more than CHANGE_MIN, and by more than the same blocks scatter between
-    the runs: the pace of a run is taken off. The result is the last block's place if the block
-    before differs from it: the epochs still change. It is 0 for a single run, and where the runs
-    have different numbers of blocks.
+    A block differs from the last one if its time per step differs by more than CHANGE_MIN, and by
+    more than the scatter between runs; the mean speed of each run is removed. The result is the
+    last index if the epochs still change, and 0 for a single run or runs with different numbers of
+    blocks.
+
+    Args:
+        runs: The blocks of each run of a configuration, one for each epoch after the first.
     """
     count = len(runs[0]) if len({len(steady) for steady in runs}) == 1 else 0
     if len(runs) < 2 or count < 2:

@@ -1,4 +1,4 @@
-"""Tables as data frames, CSV files and Parquet files, and their conversion to typed rows."""
+"""Conversion between typed rows, data frames, CSV files and Parquet files."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from tfscaling.tables.row_values import is_known
 _Row = TypeVar("_Row", bound=msgspec.Struct)
 
 
-def rows_of(table: pd.DataFrame, columns: Iterable[str] | None = None) -> list[dict[str, Any]]:
-    """Return the rows of a table as dictionaries with these columns, or with all."""
+def row_dicts(table: pd.DataFrame, columns: Iterable[str] | None = None) -> list[dict[str, Any]]:
+    """Return the rows of a table as dictionaries, with these columns or with all."""
     chosen = table if columns is None else table[list(columns)]
     return typing.cast(list[dict[str, Any]], chosen.to_dict("records"))
 
 
-def frame(kind: type[_Row], rows: Sequence[_Row]) -> pd.DataFrame:
-    """Make the table of these rows, with all columns of their type."""
+def to_frame(kind: type[_Row], rows: Sequence[_Row]) -> pd.DataFrame:
+    """Return a data frame of typed rows, with all columns of their type."""
     found: dict[str, pd.Series] = {}
     cells = [msgspec.structs.astuple(row) for row in rows]
     for place, field in enumerate(kind.__struct_fields__):
@@ -46,6 +46,7 @@ def frame(kind: type[_Row], rows: Sequence[_Row]) -> pd.DataFrame:
 
 
 def _series(values: list[Any], column: Column) -> pd.Series:
+    """Return a data frame's column with the type that the column's description requires."""
     if column.is_whole:
         return pd.Series(values, dtype="Int64")
     if column.kind in ("integer", "number"):
@@ -55,14 +56,19 @@ def _series(values: list[Any], column: Column) -> pd.Series:
     return pd.Series(values, dtype=object)
 
 
-def typed(kind: type[_Row], table: pd.DataFrame) -> list[_Row]:
-    """Convert a table to rows; a missing column or an empty cell is the default of its field."""
+def to_rows(kind: type[_Row], table: pd.DataFrame) -> list[_Row]:
+    """Return the rows of a data frame as objects of a row type.
+
+    A missing column or an empty cell becomes the default of its field.
+    """
     parts: list[list[Any]] = []
     names, defaults = kind.__struct_fields__, kind.__struct_defaults__
     defaults = (*[None] * (len(names) - len(defaults)), *defaults)
     for field, default in zip(names, defaults, strict=True):
         own = field_columns(kind, field)
-        there = {name: _values(table[name], each) for name, each in own.items() if name in table}
+        there = {
+            name: _field_values(table[name], each) for name, each in own.items() if name in table
+        }
         if field in there:
             member, values = enumeration(kind, field), there[field]
             if default is not None:
@@ -77,8 +83,8 @@ def typed(kind: type[_Row], table: pd.DataFrame) -> list[_Row]:
     return [kind(*values) for values in zip(*parts, strict=True)]
 
 
-def _values(cells: pd.Series, column: Column) -> list[Any]:
-    """Return the cells as values of a field; None, or NaN for numbers, where they are empty."""
+def _field_values(cells: pd.Series, column: Column) -> list[Any]:
+    """Return the cells of a column as values of a field; empty ones as None, or NaN for numbers."""
     if column.kind == "number" and cells.dtype == float:
         return cells.tolist()
     values = [cell if is_known(cell) else None for cell in cells.tolist()]
@@ -87,12 +93,15 @@ def _values(cells: pd.Series, column: Column) -> list[Any]:
     return values
 
 
-#: A text that begins so is a formula for a spreadsheet, which would run it.
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+#: First characters of texts that a spreadsheet would execute as a formula.
+_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
 
 def write_csv(table: pd.DataFrame, path: Path) -> None:
-    """Write the table, or nothing. A text that would be a formula begins with an apostrophe."""
+    """Write the complete table to a CSV file; an error leaves no part of it.
+
+    A text that a spreadsheet would execute gets a leading apostrophe.
+    """
     texts = table.select_dtypes([object, "str"])
     # as objects: numbers of a column that also has None stay what they are
     written = {
@@ -104,11 +113,12 @@ def write_csv(table: pd.DataFrame, path: Path) -> None:
 
 
 def _escape_formula(cell: object) -> object:
-    return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA) else cell
+    """Return a cell with a leading apostrophe if it is a text that a spreadsheet would execute."""
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA_STARTS) else cell
 
 
 def write_parquet(runs: pd.DataFrame, path: Path) -> None:
-    """Write the table of runs; the type of a column does not depend on its values."""
+    """Write the table of runs to a Parquet file; column types do not depend on the values."""
     import pyarrow
 
     names = {"string": "string", "integer": "int64", "number": "float64", "boolean": "bool"}
@@ -124,16 +134,23 @@ def write_parquet(runs: pd.DataFrame, path: Path) -> None:
         typed.to_parquet(temporary, index=False, schema=pyarrow.schema(types.items()))
 
 
-#: Texts in the tables of runs, epochs and points; `source` is one of published results.
-_KNOWN = columns(RunRow) | columns(EpochRow) | columns(PointRow)
-_TEXTS = (*(name for name, column in _KNOWN.items() if column.kind == "string"), "source")
+#: Columns of the tables of runs, epochs and configurations.
+_KNOWN_COLUMNS = columns(RunRow) | columns(EpochRow) | columns(PointRow)
+_TEXTS = (*(name for name, column in _KNOWN_COLUMNS.items() if column.kind == "string"), "source")
 
 
 def read_table(path: Path, needed: Collection[str] = ()) -> pd.DataFrame:
-    """Read a table from its CSV: texts stay texts, whatever they look like.
+    """Read a table from a CSV file; columns of texts remain texts even if they look like numbers.
 
-    Empty cells are missing, but a reason and warnings are empty texts. An empty file has no column.
-    Raises InputError with the file if it is no table, or lacks a column that is `needed`.
+    Empty cells are missing values, except in the columns `reason` and `warnings`. An empty file
+    gives a table without columns.
+
+    Args:
+        path: The file.
+        needed: Columns that the file must have.
+
+    Raises:
+        InputError: With the file, if it is no table or lacks a needed column.
     """
     texts = dict.fromkeys(_TEXTS, "object")
     try:

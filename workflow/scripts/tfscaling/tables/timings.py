@@ -237,7 +237,7 @@ def run_tables(planned: Sequence[PlannedRun], path: str) -> tuple[pd.DataFrame, 
     timing_of = dict(_planned_runs(planned, read(path)))
     rows = [_row(run, path, timing_of.get((run.spec.point, run.spec.repeat))) for run in planned]
     epochs = pd.DataFrame(columns=list(runs_table.EPOCH_COLUMNS))
-    return table_files.frame(RunRow, rows), epochs
+    return table_files.to_frame(RunRow, rows), epochs
 
 
 def _planned_runs(

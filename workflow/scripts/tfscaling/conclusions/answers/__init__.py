@@ -1,6 +1,6 @@
-"""The answer to each question: every configuration with its state, and the one to take.
+"""The answer to each question: every configuration with its state, and the recommended one.
 
-`answer.answer` returns an `answer_types.Answer` for each question. `candidates` gives each
-configuration its state, `choosing` (or `search_answers`, where a search decided) the one to take,
-`settling` the runs that may settle what is open.
+`answer.answer_questions` returns an `answer_types.Answer` for each question. `candidates` gives
+each configuration its state, `choosing` (or `search_answers` after a search) the recommended one,
+`settling` the number of runs that may settle what is open.
 """

@@ -15,17 +15,16 @@ from tfscaling.conclusions.answers import candidates, choosing, search_answers
 from tfscaling.conclusions.answers.answer_types import Answer, State
 from tfscaling.conclusions.answers.goals import GOALS, TIME
 from tfscaling.conclusions.evidence import Study, Task
-from tfscaling.conclusions.projection import intervals
+from tfscaling.conclusions.projection import projection_intervals
 from tfscaling.record.run_states import RunState, words
 from tfscaling.tables.row_values import point_of
 
 
 @functools.lru_cache(maxsize=1)  # all views show the same answers
-def answer(study: Study) -> tuple[Answer, ...]:
-    """Return one answer for each question, by the goal that the study asks for.
+def answer_questions(study: Study) -> tuple[Answer, ...]:
+    """Return one answer for each question of a study, by the goal of the configuration file.
 
-    Answers by other goals are its `other_goals`. Whatever an answer needs from the tables is in
-    the `Task.facts` of the question; nothing is read from the tables here.
+    The attribute `other_goals` has the answers to the same question by other goals.
     """
     answers = []
     for task in study.tasks:
@@ -36,8 +35,8 @@ def answer(study: Study) -> tuple[Answer, ...]:
 
 
 def answers_by_goal(study: Study) -> Iterator[Answer]:
-    """Yield the measured answers of all questions, by each goal in the order of GOALS."""
-    for asked in answer(study):
+    """Yield the answers of all questions that have a valid run, by each goal in order of GOALS."""
+    for asked in answer_questions(study):
         each = [own for own in (asked, *asked.other_goals) if own.is_measured]
         yield from sorted(each, key=lambda own: [*GOALS].index(own.goal))
 
@@ -70,4 +69,4 @@ def _answer_by_goal(study: Study, task: Task, goal: str) -> Answer:
         found = choosing.choose(study, found, [*candidates.judge_candidates(study, task, found)])
     if found.leader is None or goal != TIME:
         return found
-    return replace(found, whole_run=intervals(study).get(found.leader.point))
+    return replace(found, whole_run=projection_intervals(study).get(found.leader.point))

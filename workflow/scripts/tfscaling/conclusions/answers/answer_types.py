@@ -1,6 +1,6 @@
-"""The answer to a question as types: each configuration's state, and the recommended one.
+"""Types of answers: each configuration's state, and the recommended configuration.
 
-An `Answer` is what `answer.answer` returns. Headline, decision, next steps, console, page, plots,
+`answer.answer_questions` returns an `Answer`. Headline, decision, next steps, console, page, plots,
 plan and proposal are views of it: none decides again.
 """
 
@@ -14,14 +14,14 @@ from functools import cached_property
 from tfscaling.conclusions.answers.goals import TIME
 from tfscaling.conclusions.projection import Interval
 from tfscaling.estimation.intervals import CONFIDENCE
-from tfscaling.estimation.run_counts import KEPT_RUNS, missed_at_most
+from tfscaling.estimation.run_counts import KEPT_RUNS, miss_rate_bound
 from tfscaling.estimation.samples import NOT_MEASURED, Difference
 from tfscaling.search.search_types import Reason
 from tfscaling.search.study_searches import StudySearch
 from tfscaling.study.config_types import Limit
 from tfscaling.study.run_spec import Point
-from tfscaling.tables.comparison import OF_ALL_RUNS
-from tfscaling.tables.display import duration_text, listed, rounded
+from tfscaling.tables.comparison import ALL_RUNS_METRICS
+from tfscaling.tables.display import duration_text, format_value, join_names
 from tfscaling.tables.row_types import PointRow
 from tfscaling.tables.row_values import is_known, point_of
 
@@ -94,22 +94,22 @@ class Candidate:
 
     @property
     def point(self) -> Point:
-        """Return the values of its axes."""
+        """The configuration's axes."""
         return point_of(self.row)
 
     @property
     def noted(self) -> str:
-        """Return its name, with the remark in brackets."""
+        """Its name, followed by the remark in brackets."""
         return f"{self.name} ({self.remark})" if self.remark else self.name
 
     @property
     def is_open(self) -> bool:
-        """Return whether it is in no comparison and may still change the answer."""
+        """Whether it was not compared and may still change the answer."""
         return self.state in _OPEN
 
     @property
     def has_value(self) -> bool:
-        """Return whether it has a value of the goal, perhaps with too few runs to compare it."""
+        """Whether it has a value of the goal, even with too few runs to compare it."""
         return self.state in (State.COMPARED, State.TOO_FEW)
 
 
@@ -165,8 +165,8 @@ class AllTrainings:
 
     def __str__(self) -> str:
         """Return the values as a sentence."""
-        hours = rounded(self.node_hours, None, *self.intervals.get("node_hours", ()))
-        usd = rounded(self.cost_usd, None, *self.intervals.get("cost_usd", ()))
+        hours = format_value(self.node_hours, None, *self.intervals.get("node_hours", ()))
+        usd = format_value(self.cost_usd, None, *self.intervals.get("cost_usd", ()))
         cost = f", {usd} US dollars" if self.cost_usd is not None else ""
         time = duration_text(self.time_s)
         return (
@@ -231,37 +231,37 @@ class Answer:
 
     @property
     def is_measured(self) -> bool:
-        """Return whether a run of the question has a value of the goal."""
+        """Whether a run of the question has a value of the goal."""
         return self.statuses is None
 
     @property
     def point(self) -> Point | None:
-        """Return the axes of the recommended configuration, or None."""
+        """The axes of the recommended configuration; None without one."""
         return self.recommended.point if self.recommended else None
 
     @property
     def compared(self) -> tuple[Candidate, ...]:
-        """Return the configurations with a value of the goal, the best median first."""
+        """The configurations with a value of the goal, the best median first."""
         return tuple(each for each in self.candidates if each.has_value)
 
     @property
     def few(self) -> tuple[Candidate, ...]:
-        """Return the configurations with too few runs to be compared."""
+        """The configurations with too few runs to be compared."""
         return tuple(each for each in self.candidates if each.state == State.TOO_FEW)
 
     @property
     def equals(self) -> tuple[Candidate, ...]:
-        """Return the others that are shown to be within the indifference of the best."""
+        """The other configurations that are shown to be within the indifference of the best."""
         return tuple(each for each in self.candidates if each.is_equal)
 
     @property
     def alike(self) -> tuple[Candidate, ...]:
-        """Return the others that are not shown to be worse than the recommended one."""
+        """The other configurations that are not shown to be worse than the recommended one."""
         return tuple(each for each in self.candidates if each.is_alike)
 
     @property
     def not_covered(self) -> tuple[Candidate, ...]:
-        """Return the planned configurations that are in no comparison."""
+        """The planned configurations that were not compared."""
         others = (each for each in self.candidates if not each.has_value)
         planned = (each for each in others if each.row.status != "excluded")
         if self.search is None:
@@ -271,18 +271,18 @@ class Answer:
 
     @property
     def is_open(self) -> bool:
-        """Return whether a configuration that was not compared may change the answer."""
+        """Whether a configuration that was not compared may change the answer."""
         return any(each.is_open for each in self.candidates)
 
     @property
     def is_kept(self) -> bool:
-        """Return whether enough runs of the recommended one kept the limits or the target."""
+        """Whether enough runs of the recommended configuration kept the limits or the target."""
         kept = self.recommended.kept_runs if self.recommended else None
         return kept is None or kept >= KEPT_RUNS
 
     @property
     def is_decided(self) -> bool:
-        """Return whether the runs decide among the configurations that were compared."""
+        """Whether the runs decide among the configurations that were compared."""
         return self.is_near_best and self.is_kept
 
     @cached_property
@@ -342,20 +342,20 @@ class Answer:
 
     @property
     def kept_text(self) -> str:
-        """Return a sentence about the runs that kept the limits; empty without limits."""
+        """A sentence about the runs that kept the limits; empty without limits."""
         kept = self.recommended.kept_runs if self.recommended else None
         if not kept:
             return ""
-        what = "target" if self.goal in OF_ALL_RUNS and not self.limits else "limits"
-        misses = f"with {CONFIDENCE:.0%} fewer than {missed_at_most(kept):.0%} of its runs miss"
+        what = "target" if self.goal in ALL_RUNS_METRICS and not self.limits else "limits"
+        misses = f"with {CONFIDENCE:.0%} fewer than {miss_rate_bound(kept):.0%} of its runs miss"
         return f"Its {kept} runs kept the {what}; {misses} {'it' if what == 'target' else 'one'}."
 
     def not_covered_text(self, among: Iterable[Candidate] | None = None) -> str:
-        """Return a sentence that names configurations in no comparison; empty without any.
+        """Return a sentence that names configurations that were not compared; empty without any.
 
         Args:
             among: The configurations to name; by default all in `not_covered`.
         """
         found = [*(self.not_covered if among is None else among)]
         names = [f"{each.name}, {each.reason}" for each in found]
-        return f"Not compared: {listed(names)}." if names else ""
+        return f"Not compared: {join_names(names)}." if names else ""

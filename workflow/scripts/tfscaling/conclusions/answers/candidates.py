@@ -19,7 +19,7 @@ from tfscaling.estimation.samples import Samples
 from tfscaling.record.metrics import QUALITY
 from tfscaling.record.run_states import RunState
 from tfscaling.study.config_types import Limit
-from tfscaling.tables.comparison import OF_ALL_RUNS
+from tfscaling.tables.comparison import ALL_RUNS_METRICS
 from tfscaling.tables.row_types import PointRow
 from tfscaling.tables.row_values import (
     is_known,
@@ -58,7 +58,7 @@ def create_candidate(
         reason,
         facts.values.get(goal, ""),
         facts.remark,
-        len(study.samples.values(point, goal)),
+        len(study.samples.cost_values(point, goal)),
     )
 
 
@@ -82,9 +82,9 @@ def judge_candidates(study: Study, task: Task, asked: Answer) -> Iterator[Candid
             each = _judge_limits(each, task.facts[each.point], samples, limits, error)
         if each.state == State.COMPARED:
             each = _judge_value(each, task.facts[each.point], goal, parts)
-        if each.state == State.COMPARED and not samples.has_enough(goal, each.point):
+        if each.state == State.COMPARED and not samples.has_enough_runs(goal, each.point):
             each = replace(each, state=State.TOO_FEW)
-        if each.has_value and goal in OF_ALL_RUNS:
+        if each.has_value and goal in ALL_RUNS_METRICS:
             kept = [each.kept_runs, each.row.runs_at_target]
             each = replace(each, kept_runs=min((n for n in kept if n is not None), default=0))
         yield each
@@ -107,13 +107,15 @@ def _judge_limits(
         if verdict.unknown:
             reason = f"no {metric_of(name, each.row).title}: {verdict.unknown}"
             return replace(each, state=State.OPEN, reason=reason)
-    values = {name: samples.measured(each.point, name) for name in limits if name not in ratios}
+    values = {
+        name: samples.values_in_unit(each.point, name) for name in limits if name not in ratios
+    }
     if lacking := [name for name, own in values.items() if not own]:
         title = metric_of(lacking[0], each.row).title
         is_short = is_projected(each.row) and lacking[0] == QUALITY
         short = ", which is not projected from short runs" * is_short
         return replace(each, state=State.OPEN, reason=f"reports no {title}{short}")
-    statuses = samples.statuses(each.point)
+    statuses = samples.status_counts(each.point)
     has_endless = statuses[RunState.DIVERGED] or statuses[RunState.DOES_NOT_FIT]
     judged = {
         name: (own, limits[name], error, samples.projection_error(each.point, name))
@@ -165,10 +167,10 @@ def _judge_value(each: Candidate, facts: Facts, goal: str, parts: str | None) ->
         if goal == ENERGY and row.energy_of != parts:
             return replace(each, state=State.OPEN, reason=f"its energy includes {row.energy_of}")
         return each
-    needed = row.runs if goal in OF_ALL_RUNS else 1
+    needed = row.runs if goal in ALL_RUNS_METRICS else 1
     if goal != QUALITY and row.runs_timed < needed:
-        reason = "no time that counts" + " of every run" * (goal in OF_ALL_RUNS)
-    elif goal in OF_ALL_RUNS and not facts.is_at_target:
+        reason = "no time that counts" + " of every run" * (goal in ALL_RUNS_METRICS)
+    elif goal in ALL_RUNS_METRICS and not facts.is_at_target:
         reached, ended = row.runs_at_target or 0, row.runs + (row.runs_diverged or 0)
         is_missed = is_closed(ended - reached, row.runs_asked or ended)
         state = State.INFEASIBLE if is_missed else State.UNDECIDED
@@ -176,7 +178,7 @@ def _judge_value(each: Candidate, facts: Facts, goal: str, parts: str | None) ->
     elif goal == QUALITY:
         short = ", which is not projected from short runs" * is_projected(row)
         reason = f"no {metric_of(goal, row).title}{short}"
-    elif goal in OF_ALL_RUNS and not is_known(row.time_to_target_s):
+    elif goal in ALL_RUNS_METRICS and not is_known(row.time_to_target_s):
         reason = "no known time to the target"
     else:
         lack = {WITH_QUEUE: "measured wait in a queue", ENERGY: "energy"}.get(goal, "price")

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tfscaling.conclusions.answers import settling
 from tfscaling.conclusions.answers.answer_types import Answer, Candidate, State
-from tfscaling.conclusions.contest import Contest, contest, ranked
+from tfscaling.conclusions.contest import GoalComparison, compare_by_goal, rank_by_metric
 from tfscaling.conclusions.evidence import Study
 from tfscaling.estimation.samples import (
     INCONCLUSIVE,
@@ -16,9 +16,9 @@ from tfscaling.estimation.samples import (
     SUPPORTED,
     TOO_FEW,
     Samples,
-    weakest,
+    weakest_support,
 )
-from tfscaling.tables.row_values import grouped, is_known, line_of, point_of
+from tfscaling.tables.row_values import axes_without_nodes, group_by, is_known, point_of
 
 
 def choose(study: Study, asked: Answer, candidates: Sequence[Candidate]) -> Answer:
@@ -31,7 +31,7 @@ def choose(study: Study, asked: Answer, candidates: Sequence[Candidate]) -> Answ
     """
     goal, samples = asked.goal, study.samples
     by_point = {each.point: each for each in candidates}
-    known = ranked(goal, [each.row for each in candidates if each.has_value])
+    known = rank_by_metric(goal, [each.row for each in candidates if each.has_value])
     order = [*map(point_of, known), *(p for p, each in by_point.items() if not each.has_value)]
     asked = replace(asked, candidates=tuple(by_point[point] for point in order))
     if not known:
@@ -45,13 +45,13 @@ def choose(study: Study, asked: Answer, candidates: Sequence[Candidate]) -> Answ
         asked = replace(asked, leader=by_point[point_of(known[0])], support=support)
     else:
         undecided = [each.point for each in candidates if each.state == State.UNDECIDED]
-        found = contest(goal, compared, samples, asked.indifference, undecided)
+        found = compare_by_goal(goal, compared, samples, asked.indifference, undecided)
         asked = _apply_contest(asked, found)
     asked = _add_rival(asked, samples)
     return replace(asked, repeats=settling.runs_to_settle(study, asked))
 
 
-def _apply_contest(asked: Answer, found: Contest) -> Answer:
+def _apply_contest(asked: Answer, found: GoalComparison) -> Answer:
     """Return the answer with the result of a contest."""
     taken, against = point_of(found.taken), found.against or {}
     equals = {*map(point_of, found.equals)}
@@ -86,7 +86,7 @@ def _apply_contest(asked: Answer, found: Contest) -> Answer:
     )
     is_near_best = is_near and (has_compared or is_only) and not asked.few
     asked = replace(asked, is_near_best=is_near_best)
-    support = weakest(
+    support = weakest_support(
         [SUPPORTED]
         + [NOT_COMPARED] * (not has_compared and not is_only)
         + [TOO_FEW] * bool(asked.few)
@@ -100,13 +100,13 @@ def _add_rival(asked: Answer, samples: Samples) -> Answer:
     taken, compared = asked.leader, asked.compared
     if taken is None or asked.support == NOT_COMPARED:
         return asked
-    lines = grouped((each.row for each in compared), line_of)
-    line = sorted(lines[line_of(taken.row)], key=lambda row: row.nodes)
+    lines = group_by((each.row for each in compared), axes_without_nodes)
+    line = sorted(lines[axes_without_nodes(taken.row)], key=lambda row: row.nodes)
     ends = [line[-1] if taken.row is line[0] else line[0], *(each.row for each in compared)]
     other = next((row for row in ends if row is not taken.row), None)
     rival = next((each for each in compared if each.row is other), None)
     if rival and rival.worse is None:  # the two were not compared yet
         pair = taken.point, rival.point
-        (difference,) = samples.differences(asked.goal, [pair], max(1, len(compared) - 1))
+        (difference,) = samples.compare_pairs(asked.goal, [pair], max(1, len(compared) - 1))
         rival = replace(rival, worse=difference)
     return replace(asked, rival=rival)

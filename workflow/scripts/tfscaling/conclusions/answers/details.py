@@ -7,7 +7,7 @@ from tfscaling.conclusions.answers.goals import TIME
 from tfscaling.estimation.intervals import median_interval
 from tfscaling.estimation.samples import Samples
 from tfscaling.record.metrics import QUALITY
-from tfscaling.tables.display import rounded, three_digits, value
+from tfscaling.tables.display import format_metric, format_value, three_digits
 from tfscaling.tables.row_values import is_known, metric_of
 
 #: What the answer to a question with limits reports, besides its goal and its limits.
@@ -26,11 +26,11 @@ def report_leader(samples: Samples, asked: Answer) -> str:
     for name in dict.fromkeys([TIME, asked.goal, *limits, *_REPORTED]):
         if not is_known(row[name]):
             continue
-        metric, shown = metric_of(name, row), value(name, row)
+        metric, shown = metric_of(name, row), format_metric(name, row)
         has_ends = f"{name}_low" in row
-        interval = None if has_ends else median_interval(samples.measured(leader.point, name))
+        interval = None if has_ends else median_interval(samples.values_in_unit(leader.point, name))
         if interval:
-            shown = f"{rounded(row[name], metric.digits, *interval)} {metric.unit}".rstrip()
+            shown = f"{format_value(row[name], metric.digits, *interval)} {metric.unit}".rstrip()
         text = f"{metric.title} {shown}"
         if limit := limits.get(name):
             side = "below" if limit.at_least is None else "above"

@@ -81,7 +81,7 @@ def judge(
     values, of_base = (_seconds(samples, each, name) for each in (row, base))
     share = ideal_share(row, base)
     most = share / limit.value
-    statuses = samples.statuses(point_of(row))
+    statuses = samples.status_counts(point_of(row))
     shared_error = math.hypot(
         *(samples.projection_error(point_of(each), _METRICS[OF_RUN]) for each in (row, base))
     )
@@ -96,7 +96,7 @@ def judge(
         is_missed &= misses(training, training_of_base, most, planned, error, shared_error)
     endless = (RunState.DIVERGED, RunState.DOES_NOT_FIT)
     has_endless = any(
-        samples.statuses(point_of(each))[state] for each in (row, base) for state in endless
+        samples.status_counts(point_of(each))[state] for each in (row, base) for state in endless
     )
     is_kept = not has_endless and keeps(values, of_base, most, error, shared_error)
     return Verdict("", is_missed, is_kept and not is_missed, len(values), "; ".join(notes))
@@ -173,7 +173,7 @@ def _ratio(
 
 def _seconds(samples: Samples, row: PointRow, name: str) -> list[float]:
     """Return the seconds of each run that the efficiency is a ratio of, in all or per example."""
-    values = samples.measured(point_of(row), _METRICS[name])
+    values = samples.values_in_unit(point_of(row), _METRICS[name])
     if name == OF_RUN:
         return values
     return [1 / rate for rate in values if rate > 0]

@@ -6,10 +6,10 @@ from collections.abc import Collection, Sequence
 
 from tfscaling.record.metrics import QUALITY
 from tfscaling.study.config_types import Question
-from tfscaling.tables.comparison import OF_ALL_RUNS
+from tfscaling.tables.comparison import ALL_RUNS_METRICS
 from tfscaling.tables.display import target_text
 from tfscaling.tables.row_types import PointRow
-from tfscaling.tables.row_values import is_known, is_projected, qualities_of
+from tfscaling.tables.row_values import is_known, is_projected, qualities_by_metric
 
 #: A goal where it is measured, and goals where the configuration names them.
 ENERGY, WITH_QUEUE = "energy_kwh", "time_with_queue_s"
@@ -71,11 +71,11 @@ def goal_title(goal: str, rows: Sequence[PointRow]) -> str | None:
     do not show when the complete training reaches it.
     """
     if goal == QUALITY:
-        (quality,) = qualities_of(rows).values()
+        (quality,) = qualities_by_metric(rows).values()
         return GOALS[goal] + quality.title
     if goal == ENERGY and not any(is_known(row.energy_kwh) for row in rows):
         return None
-    if goal not in OF_ALL_RUNS:
+    if goal not in ALL_RUNS_METRICS:
         return GOALS[goal]
     if any(map(is_projected, rows)):
         return None

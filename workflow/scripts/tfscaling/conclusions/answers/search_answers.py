@@ -7,12 +7,12 @@ from dataclasses import replace
 
 from tfscaling.conclusions.answers import candidates
 from tfscaling.conclusions.answers.answer_types import BY_LINE, Answer, Candidate, State
-from tfscaling.conclusions.contest import ranked
+from tfscaling.conclusions.contest import rank_by_metric
 from tfscaling.conclusions.evidence import Study, Task
 from tfscaling.estimation.samples import INCONCLUSIVE, SUPPORTED, TOO_FEW
 from tfscaling.search.search_types import Reason
 from tfscaling.search.study_searches import StudySearch
-from tfscaling.tables.comparison import OF_ALL_RUNS, OTHER_WORK
+from tfscaling.tables.comparison import ALL_RUNS_METRICS, DIFFERENT_WORK
 from tfscaling.tables.row_values import point_of
 
 
@@ -36,7 +36,7 @@ def apply_search(study: Study, task: Task, asked: Answer) -> Answer:
         for point, row in rows.items()
     ]
     known = [each for each in found if each.has_value]
-    order = [*map(point_of, ranked(asked.goal, [each.row for each in known]))]
+    order = [*map(point_of, rank_by_metric(asked.goal, [each.row for each in known]))]
     found.sort(key=lambda each: order.index(each.point) if each.point in order else len(order))
     asked = replace(asked, candidates=tuple(found))
     best = search.points.get(verdict.best or "")
@@ -69,7 +69,7 @@ def _apply_standing(each: Candidate, search: StudySearch, name: str | None) -> C
     """
     verdict, goal = search.decision, search.planned.goal
     if each.point in search.other_work:
-        return replace(each, state=State.OPEN, reason=OTHER_WORK)
+        return replace(each, state=State.OPEN, reason=DIFFERENT_WORK)
     if name is None:
         return each
     took = f", its valid runs {each.value}" if each.value else ""
@@ -86,6 +86,6 @@ def _apply_standing(each: Candidate, search: StudySearch, name: str | None) -> C
         return replace(each, state=State.EXCLUDED, reason=BY_LINE)
     if not each.runs:
         return replace(each, state=State.NOT_RUN, reason=each.reason or "not run yet")
-    may_miss = bool(search.planned.limits) or goal in OF_ALL_RUNS
+    may_miss = bool(search.planned.limits) or goal in ALL_RUNS_METRICS
     kept_runs = standing.runs if may_miss else None
     return replace(each, state=State.COMPARED, reason="", kept_runs=kept_runs)
