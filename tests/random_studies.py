@@ -45,6 +45,10 @@ def random_config(dice: random.Random) -> Config:
     raw["recipes"]["strong"] = {"global_batch_size": 192, "learning_rate": 0.1, "epochs": 2}
     if dice.random() < 0.25 and len(nodes) > 1 and question["goal"] == "execution_time_s":
         raw["search"] = {}
+    elif dice.random() < 0.2:
+        raw["question"]["limits"] = {"scaling_efficiency": {"at_least": 0.7}}
+    if dice.random() < 0.5:
+        raw["question"]["trainings"] = dice.randint(2, 500)
     return config_validation.validate(raw)
 
 

@@ -57,6 +57,9 @@ def check(study: StudyFolder) -> set[str]:
                 assert is_printed or "No valid run" in row.text or "Stopped" in console
             if own.leader:
                 assert own.leader.name in row.text
+            if own.all_trainings:
+                all_of_them = str(own.all_trainings)
+                assert all_of_them in page and "".join(all_of_them.split()) in console
         if own.is_measured:
             is_shown = own.work in headlines or len(found) == 1
             check_decision(own, decisions[own.work, own.goal], page if is_shown else "")
@@ -65,6 +68,7 @@ def check(study: StudyFolder) -> set[str]:
     assert len(asked) == len(measured)
     for own in measured:
         check_request(own, asked)
+        check_trainings(own, config.question.trainings, asked)
     if any(own.support != SUPPORTED and len(own.candidates) > 1 for own in found):
         assert steps, "what is not supported has a next step"
     wanted = {own.repeats for own in found if own.repeats and own.search is None}
@@ -114,6 +118,21 @@ def check_request(own: Answer, asked: list[Any]) -> None:
     assert request.nodes == own.leader.row.nodes
     assert bool(request.so_far) == (own.support != SUPPORTED)
     assert not is_known(own.leader.row.execution_time_s) or request.time_s > 0
+
+
+def check_trainings(own: Answer, number: int, asked: list[Any]) -> None:
+    """All trainings take their number times what the leader's median run takes."""
+    assert own.leader is not None
+    assert {request.trainings for request in asked} == {number}
+    row, found = own.leader.row, own.all_trainings
+    assert (found is not None) == (number > 1 and is_known(row.execution_time_s))
+    if found is not None:
+        assert found.number == number
+        values = found.time_s, found.node_hours, found.cost_usd
+        of_row = row.execution_time_s, row.node_hours, row.cost_usd
+        assert [v for v in values if v is not None] == pytest.approx(
+            [number * v for v in of_row if is_known(v)]
+        )
 
 
 @pytest.mark.parametrize("first", range(0, 40, 10))

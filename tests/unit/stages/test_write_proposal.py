@@ -57,11 +57,13 @@ def test_the_text_counts_the_valid_runs_of_each_configuration(
 def test_a_proposal_requests_the_node_hours_of_the_recommended_configuration(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    study = study_of(tmp_path, {1: 6, 2: 6}, proposal={"trainings": 3, "margin": 0.5})
+    study = study_of(tmp_path, {1: 6, 2: 6}, question={"trainings": 3}, proposal={"margin": 0.5})
     text = proposal_of(study)
     assert text.startswith("# Scaling of main\n")
     rows = [line.split("|") for line in text.splitlines() if "[records](" in line and "|" in line]
-    hours = [float(row[-3]) for row in rows]
+    tables = (line.split("|") for line in text.splitlines() if line.startswith("|"))
+    column = {name.strip(): n for n, name in enumerate(next(tables))}
+    hours = [float(row[column["node-hours"]]) for row in rows]
     assert hours == pytest.approx([1.0, 2 * 2000 / 3600], rel=0.01)
     each, total = re.findall(r"([\d.]+) node-hours", text)
     # with launch and evaluations, but without the end of the ranks
@@ -69,9 +71,15 @@ def test_a_proposal_requests_the_node_hours_of_the_recommended_configuration(
     time_s = (runs["wall_time_s"] - runs["teardown_time_s"]).median()
     assert float(each) == pytest.approx(2 * time_s / 3600, rel=1e-3)
     assert float(total) == pytest.approx(float(each) * 3 * 1.5, rel=1e-3)
+    # 8 CPUs of each node
+    cores = [float(row[column["core-hours"]]) for row in rows]
+    assert cores == pytest.approx([8 * number for number in hours], rel=0.01)
+    (of_cores,) = re.findall(r"([\d.]+) core-hours", text)
+    assert float(of_cores) == pytest.approx(8 * float(total), rel=1e-3)
+    assert "GPU-hours" not in text
     assert "do not decide" not in text and "projected" not in text
     pictures = re.findall(r"!\[.*\]\((.*)\)", text)
-    assert len(pictures) == 2
+    assert len(pictures) == 3  # the recipe's batch grows with the replicas
     assert all((study.folder / "proposal" / name).stat().st_size > 1000 for name in pictures)
     printed = capsys.readouterr().out
     assert str(study.folder / "proposal/proposal.md") in printed and "pypandoc_binary" in printed

@@ -72,6 +72,8 @@ REFUSED: dict[str, dict[str, list[Change]]] = {
         "queue_of_this_machine": [
             (("platforms", "cluster", "launcher"), "local"), goal("time_with_queue_s")],
         "quality_that_nobody_reports": [*program("nothing"), goal("quality")],
+        "hours_of_no_gpu": [goal("gpu_hours")],
+        "cores_of_a_search": [SEARCH, goal("core_hours")],
         "quality_of_a_part": [LESS_THAN_A_WHOLE, whole(90, goal="quality")],
     },
     "question.limits.execution_time_s": {
@@ -93,6 +95,17 @@ REFUSED: dict[str, dict[str, list[Change]]] = {
         "quality_limit_of_the_wrong_side": [limited("test_accuracy", at_most=0.9)],
         **{f"no_accuracy_{value}": [limited("test_accuracy", at_least=value)]
            for value in (0, 1, 97, -0.5, "0.97")},
+    },
+    "question.limits.gpu_hours": {"hours_of_no_gpu": [limited("gpu_hours", at_most=4)]},
+    "question.limits.scaling_efficiency": {
+        "efficiency_of_the_wrong_side": [limited("scaling_efficiency", at_most=0.7)],
+        "efficiency_beyond_the_baseline": [limited("scaling_efficiency", at_least=1.1)],
+        "no_efficiency": [limited("scaling_efficiency", at_least=0)],
+        "efficiency_in_a_search": [SEARCH, limited("scaling_efficiency", at_least=0.7)],
+    },
+    "question.limits.weak_scaling_efficiency": {
+        "weak_scaling_of_one_global_batch": [
+            *two_recipes(), limited("weak_scaling_efficiency", at_least=0.7)],
     },
     "question.limits.gpu_memory_gb": {
         "memory_of_no_gpu": [limited("gpu_memory_gb", at_most=4)],

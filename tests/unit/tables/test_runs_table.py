@@ -216,6 +216,25 @@ def test_training_that_a_run_resumed_is_not_lost_too(tmp_path: Path) -> None:
     assert pd.isna(row["time_with_queue_s"])
 
 
+@pytest.mark.parametrize("allocated", [None, "24"])
+@pytest.mark.parametrize(("nodes", "gpus"), [(1, 0), (2, 4)])
+def test_hours_of_cores_and_gpus_are_of_all_nodes_and_attempts(
+    tmp_path: Path, nodes: int, gpus: int, allocated: str | None
+) -> None:
+    """The job has 8 CPUs of each node, or as many as Slurm allocated."""
+    planned = planned_of({"nodes": nodes, "gpus_per_node": gpus})
+    (run,) = planned.runs
+    with changed(write_record(tmp_path, run, 36.0)) as record:
+        record |= {"attempt": 2}
+        job = {"cpus_allocated": allocated} if allocated else {}
+        record["environment"]["slurm_job"] = job
+    attempt_failed(run, tmp_path, 1)
+    (row,) = rows_of(runs_of(planned, tmp_path))
+    hours = (36.0 + row["lost_time_s"]) / 3600
+    assert row["core_hours"] == pytest.approx(hours * (int(allocated or 0) or 8 * nodes))
+    assert row["gpu_hours"] == pytest.approx(hours * nodes * gpus)
+
+
 @pytest.mark.parametrize(("nodes", "failed"), [(1, 0), (2, 1), (3, 2)])
 def test_the_cost_to_a_target_has_the_failed_attempts(
     tmp_path: Path, nodes: int, failed: int

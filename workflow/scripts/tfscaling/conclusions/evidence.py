@@ -19,7 +19,10 @@ from typing import NamedTuple
 import msgspec
 import pandas as pd
 
+from tfscaling.conclusions.answers import efficiency
+from tfscaling.conclusions.answers.efficiency import Verdict
 from tfscaling.conclusions.answers.goals import ENERGY, GOALS, answered_goals
+from tfscaling.estimation.intervals import CONFIDENCE
 from tfscaling.estimation.run_counts import is_closed
 from tfscaling.estimation.samples import Samples
 from tfscaling.record.metrics import QUALITY
@@ -27,7 +30,14 @@ from tfscaling.record.run_states import RESULTS, RunState, words
 from tfscaling.search import study_searches
 from tfscaling.search.study_searches import StudySearch, work_of
 from tfscaling.study import platforms
-from tfscaling.study.config_types import POINT_AXES, WORK_AXES, Limit, Published, Question
+from tfscaling.study.config_types import (
+    EFFICIENCIES,
+    POINT_AXES,
+    WORK_AXES,
+    Limit,
+    Published,
+    Question,
+)
 from tfscaling.study.config_validation import REFERENCE_FILES, ConfigError
 from tfscaling.study.manifest import Manifest
 from tfscaling.study.run_spec import Point
@@ -165,6 +175,7 @@ class Facts:
         limited: Column with a limit → its value and the limit in words, if it may be compared.
         lacking_energy: Parts whose energy the measurements of others include, and its own do not.
         is_at_target: Whether all its runs reached the target.
+        efficiencies: Limited efficiency → what its runs show, if it may be compared.
     """
 
     name: str
@@ -175,6 +186,7 @@ class Facts:
     limited: Mapping[str, str]
     lacking_energy: str
     is_at_target: bool
+    efficiencies: Mapping[str, Verdict]
 
 
 @dataclass(frozen=True, eq=False)
@@ -335,8 +347,10 @@ class Study(Sweep):
         quality = next((row.quality_metric for row in task.named if row.quality_metric), None)
         limits = self.question.limits_for("", quality)
         may_be_compared, found = {*map(point_of, compared)}, {}
-        for row in reversed(task.named):  # one that was run comes before its name alone
+        for row in task.named:
             point = point_of(row)
+            if point in found:  # the name alone of one that was run
+                continue
             lacking = missing_energy_parts(row, compared) if ENERGY in limits else ""
             found[point] = Facts(
                 name=point_name(row, vary),
@@ -351,8 +365,29 @@ class Study(Sweep):
                 },
                 lacking_energy=lacking,
                 is_at_target=row.runs_at_target is not None and all_runs_reached_target(row),
+                efficiencies={
+                    name: self._judge_efficiency(row, name, limit, len(compared))
+                    for name, limit in limits.items()
+                    if name in EFFICIENCIES and point in may_be_compared
+                },
             )
         return found
+
+    def _judge_efficiency(self, row: PointRow, name: str, limit: Limit, compared: int) -> Verdict:
+        """Return what runs show about a limit of an efficiency.
+
+        Args:
+            row: The configuration.
+            name: The efficiency.
+            limit: Its limit.
+            compared: How many configurations of the question may be compared.
+        """
+        base = next((r for r in self.points if point_of(r).path == row.baseline_point), None)
+        why = self.excluded.get(point_of(base)) if base else None
+        error = (1 - CONFIDENCE) / 2 / (compared * len(self.question.given))
+        return efficiency.judge(
+            self.samples, row, base, why.reason if why else "", name, limit, error
+        )
 
     @cached_property
     def _tasks_of_rows(self) -> list[Task]:

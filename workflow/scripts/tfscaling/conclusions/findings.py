@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 
 from tfscaling.conclusions import clouds, what_holds_back
+from tfscaling.conclusions.answers.efficiency import OF_TRAINING
 from tfscaling.conclusions.clouds import CloudRow
 from tfscaling.conclusions.evidence import Exclusion, Study, failure_remark
 from tfscaling.conclusions.shown import render, render_sentence
@@ -36,7 +37,8 @@ from tfscaling.record.metrics import METRICS, NAN, QUALITY
 from tfscaling.study.config_types import LINE_AXES
 from tfscaling.study.run_spec import Point
 from tfscaling.tables import row_values
-from tfscaling.tables.display import axis_text, join_names, point_name, varying_axes
+from tfscaling.tables.comparison import DIFFERENT_WORK, ideal_share
+from tfscaling.tables.display import axis_text, format_ratio, join_names, point_name, varying_axes
 from tfscaling.tables.row_types import PointRow, columns
 from tfscaling.tables.row_values import is_known, metric_of, point_of
 from tfscaling.tables.table_files import to_frame, to_rows
@@ -151,6 +153,7 @@ def table(study: Study) -> pd.DataFrame:
     lines = list(_node_lines(study))
     points = {point_of(row) for line in lines for row in line.points}
     found = [*_scaling_findings(lines, study), *_quality_findings(lines, study.samples)]
+    found += _weak_scaling_findings(lines, study)
     found += _straggler_findings(study, points)
     found += _cloud_findings(clouds.compare_clouds(study), study)
     return to_frame(Finding, found)
@@ -317,6 +320,57 @@ def _is_slower_than_more_nodes(together: Estimates, index: int, tail: float) -> 
     later = np.arange(index + 1, len(together.location))
     ahead = together.location[index] - together.location[later]
     return bool((ahead > together.half_width(later, index, tail)).any())
+
+
+def _weak_scaling_findings(lines: Sequence[NodeLine], study: Study) -> Iterator[Finding]:
+    """Yield findings about the throughput per replica on the most nodes of each line.
+
+    Only lines whose work grows with the nodes have one, or all with a limit of the efficiency.
+    """
+    rows_of = {point_of(row).path: row for row in study.points}
+    pairs: list[tuple[NodeLine, PointRow, PointRow]] = []
+    for line in lines:
+        grown = [row for row, why in line.ineligible if why.reason.startswith(DIFFERENT_WORK)]
+        rows = [
+            row
+            for row in (*line.points, *grown)
+            if is_known(row.weak_scaling_efficiency) and row.baseline_point != point_of(row).path
+        ]
+        if rows and (grown or OF_TRAINING in study.question.limits):
+            row = max(rows, key=lambda row: row.nodes)
+            pairs.append((line, row, rows_of[str(row.baseline_point)]))
+    points = [(point_of(base), point_of(row)) for _, row, base in pairs]
+    metric = "throughput_examples_per_s"
+    made = sum(all(study.samples.has_enough_runs(metric, p) for p in pair) for pair in points)
+    differences = study.samples.compare_pairs(metric, points, max(1, made))
+    for (line, row, base), found in zip(pairs, differences, strict=True):
+        if found is not None and found.ratio is not None:
+            own = _per_replica(found, ideal_share(row, base))
+            yield line.make_finding(
+                "weak scaling",
+                own.support,
+                made,
+                rows=[row],
+                found=own,
+                first=base,
+                share=format_ratio(own),
+            )
+
+
+def _per_replica(found: Difference, share: float) -> Difference:
+    """Return how many times the baseline's throughput a replica has.
+
+    Args:
+        found: How many times the configuration's throughput the baseline has.
+        share: Replicas of the baseline over replicas of the configuration.
+    """
+    assert found.ratio, "throughputs have a ratio"
+    if found.interval is None:
+        return Difference(share / found.ratio, None, found.support)
+    low, high = (share / end if end > 0 else math.inf for end in reversed(found.interval))
+    return Difference(
+        share / found.ratio, (low, high), INCONCLUSIVE if low <= 1 <= high else SUPPORTED
+    )
 
 
 def _speedup(found: Difference) -> Difference | None:

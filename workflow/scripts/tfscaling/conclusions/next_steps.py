@@ -25,6 +25,7 @@ from tfscaling.study import platforms
 from tfscaling.study.run_spec import Point
 from tfscaling.tables import timings
 from tfscaling.tables.comparison import DIFFERENT_WORK
+from tfscaling.tables.display import duration_text
 from tfscaling.tables.row_types import columns
 from tfscaling.tables.row_values import group_by_point, is_known, is_projected, point_of
 from tfscaling.tables.runs_table import NOT_RUN
@@ -183,7 +184,7 @@ def _steps_for_repeats(study: Study) -> Iterator[StepWithValues]:
             costs = (platforms.run_cost_usd(study.prices[p], p.nodes, s) for p, s in all_s.items())
             hours = sum(n * p.nodes * durations_s[p] / 3600 for p, n in more.items())
             usd, total_s = sum(map(number, costs)), sum(all_s.values())
-            named = {"repeats": repeats, "duration": _approximate_time(total_s)}
+            named = {"repeats": repeats, "duration": duration_text(total_s)}
             named["is_imported"] = _is_imported(study)
             yield Step("repeats", "", sum(more.values()), total_s, hours, usd), named
 
@@ -216,14 +217,6 @@ def _candidates_to_repeat(asked: Answer, is_short: bool) -> Iterator[Point]:
             is_projected(each.row) or not is_short
         ):
             yield each.point
-
-
-def _approximate_time(seconds: float) -> str:
-    """Return a duration in words, rounded."""
-    if seconds < 90:
-        return f"{seconds:.0f} seconds"
-    minutes = seconds / 60
-    return f"{minutes:.0f} minutes" if minutes < 90 else f"{minutes / 60:.1f} hours"
 
 
 def _steps_for_startup(study: Study) -> Iterator[StepWithValues]:

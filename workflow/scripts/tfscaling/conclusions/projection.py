@@ -201,6 +201,11 @@ def add_intervals(comparison: pd.DataFrame, found: pd.DataFrame) -> pd.DataFrame
         for end in ("low", "high"):
             interval = known[f"{name}_{end}"].reindex(keys).to_numpy(float)
             made[f"{name}_{end}"] = made[f"{name}_{end}"].where(np.isnan(interval), interval)
+    is_projected_here = keys.isin(known.index)
+    for name in ("core_hours", "gpu_hours"):  # in proportion to the node-hours
+        for end in ("low", "high"):
+            part = made[f"node_hours_{end}"] * (made[name] / made["node_hours"])
+            made[f"{name}_{end}"] = made[f"{name}_{end}"].mask(is_projected_here, part)
     return made
 
 

@@ -58,8 +58,8 @@ MODE_SHARE = 0.25
 RANGE_RUNS = 4
 #: Smallest standard deviation that runs are assumed to have, as a fraction of the value.
 SCATTER_MIN = 0.005
-#: Metrics that are multiplied by a price, which may be zero.
-COSTS_BY_PRICE = {"cost_usd", "cost_to_target_usd", "energy_usd", "energy_kg_co2"}
+#: Metrics that are multiplied by a price or a number of GPUs, which may be zero.
+COSTS_BY_PRICE = {"cost_usd", "cost_to_target_usd", "gpu_hours", "energy_usd", "energy_kg_co2"}
 #: The effect of a block is estimated if at least this many configurations ran in it.
 BLOCK_POINTS_MIN = 4
 

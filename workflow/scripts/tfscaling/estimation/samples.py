@@ -24,7 +24,7 @@ from tfscaling.study.run_spec import Point
 #: Metrics of a short run that are projected to the complete training.
 PROJECTED_METRICS = (
     *("execution_time_s", "time_with_queue_s", "train_time_s", "evaluation_time_s"),
-    *("cost_usd", "node_hours"),
+    *("cost_usd", "node_hours", "core_hours", "gpu_hours"),
 )
 #: Status of a configuration without a valid run, and support of a statement about it.
 NOT_MEASURED = "not measured"

@@ -60,6 +60,12 @@ PLOTS: dict[str, Plot] = {
         ("scaling_efficiency",),
         "scaling_efficiency",
     ),
+    "weak_scaling_efficiency": Plot(
+        "Weak scaling efficiency against nodes",
+        "plot_scaling.ratio",
+        ("weak_scaling_efficiency",),
+        "weak_scaling_efficiency",
+    ),
     "cost_time": Plot("Cost against execution time", "plot_quality.cost_time", ("cost_usd",)),
     "quality_time": Plot(
         "{quality} against execution time", "plot_quality.quality_time", ("quality",)

@@ -137,9 +137,9 @@ def over_nodes(tables: Tables, title: str, name: str) -> Figure:
 
 
 def ratio(tables: Tables, title: str, name: str) -> Figure:
-    """Plot speed-up, or efficiency, over nodes with the ideal by the number of replicas."""
+    """Plot speed-up, or an efficiency, over nodes with the ideal by the number of replicas."""
     is_speedup, table = name == "speedup", tables.comparison
-    y = "speed-up over the baseline" if is_speedup else "scaling efficiency"
+    y = "speed-up over the baseline" if is_speedup else METRICS[name].title
     figure, axes, lines, has_absent = _over_nodes(tables, title, y, name)
     axes.set_yscale("log" if is_speedup else "linear")
     if lines:
@@ -163,7 +163,7 @@ def ratio(tables: Tables, title: str, name: str) -> Figure:
     without: dict[str, list[str]] = {}
     for line in plot_figure.drawn_series(tables):
         if line.key not in drawn and len(found := plot_figure.measured(line.rows)):
-            without.setdefault(_why_no_ratio(found), []).append(line.label)
+            without.setdefault(_why_no_ratio(found, name), []).append(line.label)
     notes = _baselines(table)
     notes += [f"not shown, {why}: {'; '.join(labels)}" for why, labels in without.items()]
     if lines and np.isfinite(values(table, f"{name}_low")).any():
@@ -176,9 +176,14 @@ def _why_no_times(table: pd.DataFrame) -> str:
     return plot_figure.NO_TIMES if len(plot_figure.measured(table)) else plot_figure.NOTHING
 
 
-def _why_no_ratio(points: pd.DataFrame) -> str:
-    """Return why none of these measured points has a speed-up."""
-    if points["same_work"].eq(False).all():
+def _why_no_ratio(points: pd.DataFrame, name: str) -> str:
+    """Return why none of these measured points has a speed-up or an efficiency."""
+    if name == "weak_scaling_efficiency":
+        if points["batch_scaling"].eq("strong").all():
+            return "the same global batch on any number of nodes"
+        if not (values(points, "throughput_examples_per_s") > 0).any():
+            return "no throughput"
+    elif points["same_work"].eq(False).all():
         return "other work than the baseline"
     return _NO_BASELINE if len(plot_figure.timed(points)) else plot_figure.NO_TIMES
 

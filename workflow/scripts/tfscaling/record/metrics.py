@@ -147,6 +147,12 @@ class PointMetrics(RunMetrics):
         Amount, Metric("scaling efficiency", "", "higher", 2, ends=_INTERVAL)
     ] = NAN
     """Speed-up over the number of replicas relative to the baseline's; null without a speed-up."""
+    weak_scaling_efficiency: Annotated[
+        Amount, Metric("weak scaling efficiency", "", "higher", 2, ends=_INTERVAL)
+    ] = NAN
+    """Median throughput per replica divided by the baseline's, without start-up: for recipes whose
+    batch grows with the replicas, also where the configurations train different numbers of
+    examples. Null for other recipes."""
     steady_state_speedup: Annotated[
         Amount, Metric("speed-up of the steady state", "", "higher", 2, ends=_INTERVAL)
     ] = NAN
@@ -160,6 +166,12 @@ class PointMetrics(RunMetrics):
     prorated by the second, without minimum charges, queue or boot."""
     node_hours: Annotated[Amount, Metric("node-hours", "h", "lower", 4, ends=_RANGE)] = NAN
     """nodes × (execution_time_s + failed attempts at the run) / 3600."""
+    core_hours: Annotated[Amount, Metric("core-hours", "h", "lower", 4, ends=_RANGE)] = NAN
+    """CPUs of the job on all nodes × (execution_time_s + failed attempts at the run) / 3600: the
+    CPUs that Slurm allocated, else cpus_per_node of the platform."""
+    gpu_hours: Annotated[Amount, Metric("GPU-hours", "h", "lower", 4, ends=_RANGE)] = NAN
+    """GPUs of the job on all nodes × (execution_time_s + failed attempts at the run) / 3600; 0
+    without GPUs, also on logical devices."""
     energy_usd: Annotated[Amount, Metric("cost of energy", "US dollars", "lower", 5)] = NAN
     """energy_kwh × usd_per_kwh of the platform."""
     energy_kg_co2: Annotated[Amount, Metric("CO2", "kg", "lower", 5)] = NAN

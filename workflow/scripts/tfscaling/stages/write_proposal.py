@@ -6,6 +6,7 @@ OUTPUTS  proposal/proposal.md with its plots as PNG; with pandoc also proposal.t
 
 from __future__ import annotations
 
+import math
 import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -49,8 +50,14 @@ COLUMNS = {
     "execution_time_s": "time (s)",
     "speedup": "speed-up",
     "scaling_efficiency": "efficiency",
+    "weak_scaling_efficiency": "weak efficiency",
+    "node_hours": "node-hours",
+    "core_hours": "core-hours",
+    "gpu_hours": "GPU-hours",
 }
-PLOTTED = ("speedup", "scaling_efficiency")
+#: Columns that the table has only if a configuration has a value above zero.
+IF_KNOWN = ("weak_scaling_efficiency", "core_hours", "gpu_hours")
+PLOTTED = ("speedup", "scaling_efficiency", "weak_scaling_efficiency")
 #: What pandoc makes of the Markdown file.
 FORMATS = ("tex", "docx")
 #: Facts of the runs that the section on software and machines lists, with their names.
@@ -69,7 +76,7 @@ class Request:
     """The node-hours for one training task, at the configuration that its answer names.
 
     `so_far` is what it is best for, where the runs do not decide it. `time_s` is the wall time of a
-    run without its end, with evaluations and checkpoints.
+    run without its end, with evaluations and checkpoints. `cores` and `gpus` are of a node.
     """
 
     name: str
@@ -80,6 +87,8 @@ class Request:
     trainings: int
     margin: float
     record: str
+    cores: float = math.nan
+    gpus: float = 0.0
 
     @property
     def node_hours_each(self) -> float:
@@ -90,6 +99,14 @@ class Request:
     def node_hours(self) -> float:
         """Node-hours of all trainings, with the margin."""
         return self.node_hours_each * self.trainings * (1 + self.margin)
+
+    @property
+    def shares(self) -> str:
+        """Core-hours and GPU-hours of all trainings in words, as far as they are known."""
+        each = {"core-hours": self.cores, "GPU-hours": self.gpus}
+        return ", ".join(
+            f"{number * self.node_hours:.4g} {name}" for name, number in each.items() if number > 0
+        )
 
 
 def run(study: StudyFolder) -> None:
@@ -156,16 +173,22 @@ def _series(rows: Sequence[PointRow]) -> Iterator[str]:
     for points in group_by_task(rows, axes).values():
         title = task_name(points[0], axes)
         ordered = sorted(points, key=lambda row: (row.gpus_per_node, row.nodes))
-        cells = [
-            [
-                *(format_cell(name, row) for name in COLUMNS),
-                format_value(row.nodes * row.execution_time_s / 3600, None),
-                _link(point_of(row)),
-            ]
-            for row in ordered
-        ]
-        columns = [*COLUMNS.values(), "node-hours", "records"]
+        names = [n for n in COLUMNS if n not in IF_KNOWN or any(row[n] > 0 for row in points)]
+        cells = [[*(_cell(name, row) for name in names), _link(point_of(row))] for row in ordered]
+        columns = [*map(COLUMNS.__getitem__, names), "records"]
         yield display.to_markdown(TextTable.from_rows(title, columns, cells), level=3)
+
+
+def _cell(name: str, row: PointRow) -> str:
+    """Format a value; hours are of one run, without failed attempts."""
+    if not name.endswith("_hours"):
+        return format_cell(name, row)
+    return format_value(row.nodes * row.execution_time_s / 3600 * _each_node_hour(row, name), None)
+
+
+def _each_node_hour(row: PointRow, name: str) -> float:
+    """Return how many hours of cores or GPUs a node-hour of a configuration has."""
+    return float(row[name] / row.node_hours) if row.node_hours else math.nan
 
 
 def _link(point: Point) -> str:
@@ -189,9 +212,11 @@ def requests(study: Study, config: Config) -> Iterator[Request]:
             _wall_time_s(study, row),
             is_projected(row),
             row.nodes,
-            config.proposal.trainings,
+            config.question.trainings,
             config.proposal.margin,
             _link(point_of(row)),
+            _each_node_hour(row, "core_hours"),
+            _each_node_hour(row, "gpu_hours"),
         )
 
 

@@ -26,6 +26,8 @@ QuestionGoal = Literal[
     "time_with_queue_s",
     "cost_usd",
     "node_hours",
+    "core_hours",
+    "gpu_hours",
     "energy_kwh",
     "quality",
     "time_to_target_s",
@@ -703,12 +705,18 @@ class Limit(Keys, frozen=True, kw_only=True):
         return given
 
 
+#: Ratios of a configuration to its baseline that may have a limit, at most 1.
+EFFICIENCIES = ("scaling_efficiency", "weak_scaling_efficiency")
 #: Metrics that may have a limit besides the recipes' quality → which values are better.
 LIMITED: dict[str, Literal["lower", "higher"]] = {
     "execution_time_s": "lower",
     "time_with_queue_s": "lower",
     "cost_usd": "lower",
     "node_hours": "lower",
+    "core_hours": "lower",
+    "gpu_hours": "lower",
+    "scaling_efficiency": "higher",
+    "weak_scaling_efficiency": "higher",
     "energy_kwh": "lower",
     "rank_memory_gb": "lower",
     "gpu_memory_gb": "lower",
@@ -735,8 +743,9 @@ class Question(Keys, frozen=True, kw_only=True):
     of the quality: the target. `time_with_queue_s` includes waiting and boot (docs/method.md)."""
     limits: dict[MetricName, Limit | None] = {}
     """Only configurations that are shown to keep these limits are recommended. Metrics: time, time
-    with queue, cost, node-hours, energy, memory of ranks and GPUs, and the recipes' quality, by its
-    name. `test_accuracy: null` ignores a quality: all recipes count as equally good."""
+    with queue, cost, node-, core- and GPU-hours, scaling efficiency (docs/efficiency.md), energy,
+    memory of ranks and GPUs, and the recipes' quality, by its name. `test_accuracy: null` ignores a
+    quality: all recipes count as equally good."""
     choose: Annotated[tuple[PointAxis, ...], _ONCE] = (
         *("platform", "strategy", "nodes", "gpus_per_node", "tasks_per_node"),
     )
@@ -748,6 +757,9 @@ class Question(Keys, frozen=True, kw_only=True):
     equally good, and cost decides. For accuracies it is a fraction of the error. A change reruns
     nothing."""
 
+    trainings: Annotated[int, Meta(ge=1, le=1_000_000)] = 1
+    """The training is run this many times in all: headline, decision and proposal have time and
+    cost of all trainings of a question. A change reruns nothing."""
     whole_training: WholeTraining | None = None
     """Short runs are judged by this whole training; null takes each recipe's own `epochs`."""
 
@@ -818,8 +830,6 @@ class Forecast(Keys, frozen=True, kw_only=True):
 class Proposal(Keys, frozen=True, kw_only=True):
     """What `snakemake proposal` requests compute time for."""
 
-    trainings: Annotated[int, Meta(ge=1, le=1_000_000)] = 1
-    """The node-hours are requested for this many complete trainings of each model and recipe."""
     margin: Annotated[float, Meta(ge=0, le=10)] = 0.2
     """This fraction is added for failed runs and tests."""
 
@@ -879,7 +889,7 @@ class Config(Keys, frozen=True, kw_only=True):
     forecast: Forecast = Forecast()
     """The time on numbers of nodes that were not run; no decision uses it."""
     proposal: Proposal = Proposal()
-    """`snakemake proposal` requests node-hours for these trainings."""
+    """`snakemake proposal` requests node-hours for the trainings of the question."""
     compare_with: NotEmpty | None = None
     """Folder with the results of another study, such as `before/results/main`: each configuration
     is compared with the same one there. A relative path starts where snakemake runs."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from tfscaling.study import recipes, variants
 from tfscaling.study.config_types import (
+    EFFICIENCIES,
     LIMITED,
     SEARCH_GOALS,
     WHOLE_FROM_EPOCHS,
@@ -105,7 +106,7 @@ def _check_goal(config: Config, planned: Manifest, found: Mapping[str, PlannedRu
     if planned.searches and goal not in SEARCH_GOALS:
         raise wrong(f"no goal of a search; allowed: {', '.join(SEARCH_GOALS)}, or `search: null`")
     if goal in LIMITED and (why := _unreported_reason(goal, planned)):
-        raise wrong(f"{why}; allowed: execution_time_s, cost_usd, node_hours")
+        raise wrong(f"{why}; allowed: execution_time_s, cost_usd, node_hours, core_hours")
     if goal == "quality" and not any(
         recipes.may_report_quality(r.spec.recipe) for r in found.values()
     ):
@@ -132,7 +133,8 @@ def _unreported_reason(metric: str, planned: Manifest) -> str:
     runs = planned.runs
     if metric == "time_with_queue_s" and all(r.spec.measured.launcher == "local" for r in runs):
         return "runs on this machine wait in no queue"
-    if metric == "gpu_memory_gb" and all(
+    is_of_gpus = metric in ("gpu_memory_gb", "gpu_hours")
+    if is_of_gpus and all(
         not run.spec.point.gpus_per_node or run.spec.measured.devices == "logical" for run in runs
     ):
         return "no configuration has GPUs"
@@ -164,6 +166,16 @@ def _check_limits(config: Config, planned: Manifest, found: Mapping[str, Planned
             raise wrong(f"{why}; allowed: leave it out")
         if own and not any(map(recipes.may_report_quality, own)):
             raise wrong("no program reports it; allowed: `observe: fit`, events, or patterns")
+        if name in EFFICIENCIES and planned.searches:
+            ways = f"{', '.join(n for n in LIMITED if n not in EFFICIENCIES)}, or `search: null`"
+            raise wrong(f"a search has no limit of a ratio; allowed: {ways}")
+        if name == "weak_scaling_efficiency":
+            for recipe_name, run in found.items():
+                if run.spec.recipe.batch_scaling == "strong":
+                    rule = f"recipe {recipe_name} has the same global batch on any number of nodes"
+                    raise wrong(f"{rule}; allowed: scaling_efficiency")
+        if name in EFFICIENCIES and limit.at_least is not None and not 0 < limit.at_least <= 1:
+            raise wrong("the baseline has 1; allowed: at_least more than 0, at most 1")
         better = own[0].quality.better if own else LIMITED[name]
         if (limit.at_most is None) == (better == "lower"):
             side = "at_most" if better == "lower" else "at_least"

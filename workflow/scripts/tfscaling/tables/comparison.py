@@ -24,7 +24,7 @@ from tfscaling.tables.display import TextTable, axis_text
 from tfscaling.tables.published_results import PublishedPoint, PublishedResult, trains_same_model
 from tfscaling.tables.row_types import Cells, PointRow, RunRow, columns
 from tfscaling.tables.row_values import QUALITY_COLUMNS, is_known, is_projected, point_of
-from tfscaling.tables.runs_table import PROJECTION_STEPS, RUN_METRICS, SERIES_AXES, SIZES
+from tfscaling.tables.runs_table import HOURS, PROJECTION_STEPS, RUN_METRICS, SERIES_AXES, SIZES
 
 #: Axis → value: for a baseline, the axes that the configuration names.
 AxisValues = Mapping[str, str | int]
@@ -129,7 +129,7 @@ def _point_row(point: Point, group: Sequence[RunRow], targets: Mapping[str, floa
         row.energy_of = energy_of.pop()
     elif energy_of:
         reasons.append(f"runs have energies of different parts: {', '.join(sorted(energy_of))}")
-    of_runs = (QUALITY, "share_of_peak", "cost_usd", "node_hours")
+    of_runs = (QUALITY, "share_of_peak", "cost_usd", *HOURS)
     for name in (*RUN_METRICS, *of_runs, *ENERGY_COSTS, *ALL_RUNS_METRICS):
         values = [value for run in valid if is_known(value := getattr(run, name))]
         if name in ("energy_kwh", *ENERGY_COSTS) and not row.energy_of:
@@ -229,6 +229,7 @@ def _add_speedup(
         row.baseline = ", ".join(words)
         row.baseline_point = point_of(base).path
         row.baseline_execution_time_s = base.execution_time_s
+        _add_weak_scaling(row, base, points)
         own, of_base = row.examples_trained, base.examples_trained
         if not (row.runs and base.runs) or row.same_work is False:
             continue
@@ -290,13 +291,36 @@ def _set_speedup(row: PointRow, base: PointRow, points: Mapping[Point, list[RunR
         interval = ratio_interval(of_base, own)
         if interval is not None and row is not base:  # compared with itself: no uncertainty
             row.ends[f"{name}_low"], row.ends[f"{name}_high"] = interval
-    assert row.replicas is not None
-    assert base.replicas is not None
-    share = base.replicas / row.replicas
+    share = ideal_share(row, base)
     row.scaling_efficiency = row.speedup * share
     for end in ("low", "high"):
         if f"speedup_{end}" in row.ends:
             row.ends[f"scaling_efficiency_{end}"] = row.ends[f"speedup_{end}"] * share
+
+
+def ideal_share(row: PointRow, base: PointRow) -> float:
+    """Return the replicas of the baseline over the replicas of a configuration with runs."""
+    assert row.replicas is not None
+    assert base.replicas is not None
+    return base.replicas / row.replicas
+
+
+def _add_weak_scaling(row: PointRow, base: PointRow, points: Mapping[Point, list[RunRow]]) -> None:
+    """Add the throughput per replica relative to the baseline's, where each has the same batch."""
+    if "strong" in (row.batch_scaling, base.batch_scaling):
+        return
+    if row.per_replica_batch_size != base.per_replica_batch_size:
+        return
+    seconds = SPEEDUP_TIMES["steady_state_speedup"]
+    of_base, own = (_valid_values(points[point_of(point)], seconds) for point in (base, row))
+    if not (of_base and own) or not median(own):
+        return
+    share = ideal_share(row, base)
+    row.weak_scaling_efficiency = median(of_base) / median(own) * share
+    interval = ratio_interval(of_base, own)
+    if interval is not None and row is not base:
+        row.ends["weak_scaling_efficiency_low"] = interval[0] * share
+        row.ends["weak_scaling_efficiency_high"] = interval[1] * share
 
 
 def _valid_values(group: Sequence[RunRow], value: Callable[[RunRow], float]) -> list[float]:

@@ -155,6 +155,14 @@ def format_metric(metric: str, row: Cells, is_for_many: bool = True) -> str:
     return f"{text}, projected" if is_projected(row) and metric in PROJECTED_METRICS else text
 
 
+def duration_text(seconds: float) -> str:
+    """Format a duration: `75 seconds`, `42 minutes` or `2.6 hours`."""
+    if seconds < 90:
+        return f"{seconds:.0f} seconds"
+    minutes = seconds / 60
+    return f"{minutes:.0f} minutes" if minutes < 90 else f"{minutes / 60:.1f} hours"
+
+
 def join_lines(text: str) -> str:
     """Return the text with each line break replaced by a space."""
     return " ".join(text.split())

@@ -248,6 +248,8 @@ class RunRow(RunMetrics, TypedRow):
     share_of_peak: Amount = NAN
     cost_usd: Amount = NAN
     node_hours: Amount = NAN
+    core_hours: Amount = NAN
+    gpu_hours: Amount = NAN
     energy_usd: Amount = NAN
     energy_kg_co2: Amount = NAN
     energy_of: str | None = None

@@ -49,9 +49,11 @@ RUN_METRICS = RunMetrics.__struct_fields__
 TIME_METRICS = tuple(name for name in RUN_METRICS if name not in metrics.OF_RESULTS)
 #: Columns of short runs: trained steps, and steps of the complete training.
 PROJECTION_STEPS = ("projected_from_steps", "projected_to_steps")
+#: Columns of the time that a run occupies its nodes, cores and GPUs.
+HOURS = ("node_hours", "core_hours", "gpu_hours")
 #: Columns that are computed from the times of a run.
 _TIME_BASED_COLUMNS = (
-    *("cost_usd", "node_hours", "energy_usd", "energy_kg_co2", "share_of_peak"),
+    *("cost_usd", *HOURS, "energy_usd", "energy_kg_co2", "share_of_peak"),
     *("time_to_target_s", "cost_to_target_usd", "projection_error_s"),
 )
 RUN_COLUMNS = tuple(columns(RunRow))
@@ -207,7 +209,8 @@ def _add_failed_attempts(run: PlannedRun, row: RunRow, runs_dir: Path, before_s:
         own_usd = number(platforms.run_cost_usd(price, nodes, own_s))
         row.cost_usd += own_usd
         row.cost_to_target_usd += own_usd
-        row.node_hours += nodes * own_s / 3600
+        for name in HOURS:
+            setattr(row, name, row[name] + row[name] / row.execution_time_s * own_s)
 
 
 def _epoch_cells(epoch: Epoch, own_metrics: Iterable[str]) -> tuple[float | None, ...]:
@@ -361,12 +364,25 @@ def _set_measured(row: RunRow, run: PlannedRun, record: RunRecord, whole: Projec
         row.energy_usd = row.energy_kwh * number(run.usd_per_kwh)
         row.energy_kg_co2 = row.energy_kwh * number(run.kg_co2_per_kwh)
     row.cost_usd = _cost_usd(run, row.execution_time_s)
-    row.node_hours = run.spec.point.nodes * row.execution_time_s / 3600
+    _set_hours(row, run, record)
 
 
 def _set_metrics(row: RunRow, record: RunRecord, names: Iterable[str]) -> None:
     for name in names:
         setattr(row, name, number(METRICS[name].value(record)))  # type: ignore[misc]
+
+
+def _set_hours(row: RunRow, run: PlannedRun, record: RunRecord) -> None:
+    """Set the hours of nodes, cores and GPUs that the execution time of a run takes."""
+    point, job = run.spec.point, record.environment.slurm_job
+    allocated = job.cpus_allocated if job else None
+    has_gpus = row.devices != platforms.LOGICAL
+    hours = row.execution_time_s / 3600
+    row.node_hours = hours * point.nodes
+    row.core_hours = hours * (
+        int(allocated) if allocated else point.nodes * run.spec.measured.cpus_per_node
+    )
+    row.gpu_hours = hours * point.nodes * point.gpus_per_node * has_gpus
 
 
 def _cost_usd(run: PlannedRun, time_s: float) -> float:
@@ -385,7 +401,7 @@ def _set_projected(
     row.time_with_queue_s = NAN  # a short job waits for less time than the whole
     row.energy_kwh = NAN  # it is measured, never projected
     row.cost_usd = _cost_usd(run, row.execution_time_s)
-    row.node_hours = run.spec.point.nodes * row.execution_time_s / 3600
+    _set_hours(row, run, record)
     row.projected_from_steps, row.projected_to_steps = short.steps, short.steps_of_whole
     row.projection_error_s = number(whole.error_s)
 

@@ -60,8 +60,9 @@ def _answer_by_goal(study: Study, task: Task, goal: str) -> Answer:
     """Return the answer to a question by one goal."""
     metric = next((row.quality_metric for row in task.named if row.quality_metric), None)
     limits = study.question.limits_for(goal, metric)
-    indifference = study.question.indifference
-    found = Answer(task.name, goal, task.goals[goal], indifference, limits=limits)
+    asked = study.question
+    found = Answer(task.name, goal, task.goals[goal], asked.indifference, limits=limits)
+    found = replace(found, trainings=asked.trainings)
     if task.search and goal == task.search.planned.goal:
         found = search_answers.apply_search(study, task, replace(found, search=task.search))
     else:

@@ -21,7 +21,7 @@ from tfscaling.search.study_searches import StudySearch
 from tfscaling.study.config_types import Limit
 from tfscaling.study.run_spec import Point
 from tfscaling.tables.comparison import ALL_RUNS_METRICS
-from tfscaling.tables.display import join_names
+from tfscaling.tables.display import duration_text, format_value, join_names
 from tfscaling.tables.row_types import PointRow
 from tfscaling.tables.row_values import is_known, point_of
 
@@ -146,6 +146,35 @@ class TradeOff:
 
 
 @dataclass(frozen=True)
+class AllTrainings:
+    """What all trainings of a question take with the leader: the medians of a run times `number`.
+
+    Attributes:
+        number: How many trainings, one after the other.
+        time_s: Their execution time, without waits in the queue.
+        node_hours: Their node-hours, failed attempts included.
+        cost_usd: Their cost in US dollars; None without a price.
+        intervals: Intervals of these values by name; the interval of the median times `number`.
+    """
+
+    number: int
+    time_s: float
+    node_hours: float
+    cost_usd: float | None
+    intervals: Mapping[str, tuple[float, float]]
+
+    def __str__(self) -> str:
+        """Return the values as a sentence."""
+        hours = format_value(self.node_hours, None, *self.intervals.get("node_hours", ()))
+        usd = format_value(self.cost_usd, None, *self.intervals.get("cost_usd", ()))
+        cost = f", {usd} US dollars" if self.cost_usd is not None else ""
+        time = duration_text(self.time_s)
+        return (
+            f"All {self.number} trainings, one after the other: {time}, {hours} node-hours{cost}."
+        )
+
+
+@dataclass(frozen=True)
 class Answer:
     """The answer to one question by one goal.
 
@@ -170,6 +199,7 @@ class Answer:
         limits: Limits of the question by column.
         whole_run: Interval of one run of the complete training, where it is projected.
         search: The search that decided.
+        trainings: How many times the training is run in all.
         repeats: Runs of each configuration that may settle what is open; None: more do not help.
         statuses: How many runs have which status, of a question without a valid run.
         other_goals: The same question by the other goals: what the recommended one costs.
@@ -194,6 +224,7 @@ class Answer:
     limits: Mapping[str, Limit] | None = None
     whole_run: Interval | None = None
     search: StudySearch | None = None
+    trainings: int = 1
     repeats: int | None = None
     statuses: Mapping[str, int] | None = None
     other_goals: tuple[Answer, ...] = ()
@@ -289,6 +320,25 @@ class Answer:
             if 1 <= time <= _TIMES_MAX and cost <= 1 - _SAVING_MIN:
                 return TradeOff(each, time, cost, is_priced)
         return None
+
+    @property
+    def all_trainings(self) -> AllTrainings | None:
+        """Return what all trainings take with the leader.
+
+        None for a single training, and if its time is not known.
+        """
+        row = self.leader.row if self.leader else None
+        if self.trainings == 1 or row is None or not is_known(row.execution_time_s):
+            return None
+        number, names = self.trainings, ("execution_time_s", "node_hours", "cost_usd")
+        ends = {name: (row[f"{name}_low"], row[f"{name}_high"]) for name in names}
+        return AllTrainings(
+            number,
+            number * row.execution_time_s,
+            number * row.node_hours,
+            number * row.cost_usd if is_known(row.cost_usd) else None,
+            {name: (number * a, number * b) for name, (a, b) in ends.items() if is_known(a)},
+        )
 
     @property
     def kept_text(self) -> str:

@@ -102,7 +102,14 @@ def _judge_limits(
         limits: Limits of the question by column.
         error: Error rate of each limit, one-sided.
     """
-    values = {name: samples.values_in_unit(each.point, name) for name in limits}
+    ratios = facts.efficiencies
+    for name, verdict in ratios.items():
+        if verdict.unknown:
+            reason = f"no {metric_of(name, each.row).title}: {verdict.unknown}"
+            return replace(each, state=State.OPEN, reason=reason)
+    values = {
+        name: samples.values_in_unit(each.point, name) for name in limits if name not in ratios
+    }
     if lacking := [name for name, own in values.items() if not own]:
         title = metric_of(lacking[0], each.row).title
         is_short = is_projected(each.row) and lacking[0] == QUALITY
@@ -111,25 +118,30 @@ def _judge_limits(
     statuses = samples.status_counts(each.point)
     has_endless = statuses[RunState.DIVERGED] or statuses[RunState.DOES_NOT_FIT]
     judged = {
-        name: (values[name], limit, error, samples.projection_error(each.point, name))
-        for name, limit in limits.items()
+        name: (own, limits[name], error, samples.projection_error(each.point, name))
+        for name, own in values.items()
     }
     planned = statuses.total()
-    missed = tuple(n for n, own in judged.items() if is_closed(count_beyond_limit(*own), planned))
+    is_missed = {n: is_closed(count_beyond_limit(*own), planned) for n, own in judged.items()}
+    is_missed |= {name: verdict.is_missed for name, verdict in ratios.items()}
     is_part = {ENERGY} if facts.lacking_energy else set()
-    undecided = tuple(
-        name
+    is_kept = {
+        name: not has_endless and name not in is_part and keeps_limit(*own)
         for name, own in judged.items()
-        if name not in missed and (has_endless or name in is_part or not keeps_limit(*own))
-    )
+    }
+    is_kept |= {name: verdict.is_kept for name, verdict in ratios.items()}
+    missed = tuple(name for name in limits if is_missed[name])
+    undecided = tuple(name for name in limits if not is_missed[name] and not is_kept[name])
     if not missed + undecided:
-        return replace(each, kept_runs=min(map(len, values.values())))
+        runs = [*map(len, values.values()), *(verdict.runs for verdict in ratios.values())]
+        return replace(each, kept_runs=min((n for n in runs if n is not None), default=None))
     words = "misses a limit" if missed else "is not shown to keep a limit"
-    against = ", ".join(facts.limited[name] for name in missed or undecided)
+    notes = {name: f" ({verdict.note})" for name, verdict in ratios.items() if verdict.note}
+    against = [facts.limited[name] + notes.get(name, "") for name in missed or undecided]
     return replace(
         each,
         state=State.INFEASIBLE if missed else State.UNDECIDED,
-        reason=f"{words}: {against}",
+        reason=f"{words}: {', '.join(against)}",
         missed=missed,
         undecided=undecided,
     )

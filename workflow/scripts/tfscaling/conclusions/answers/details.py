@@ -27,8 +27,9 @@ def report_leader(samples: Samples, asked: Answer) -> str:
         if not is_known(row[name]):
             continue
         metric, shown = metric_of(name, row), format_metric(name, row)
-        interval = median_interval(samples.values_in_unit(leader.point, name))
-        if interval and f"{name}_low" not in row:
+        has_ends = f"{name}_low" in row
+        interval = None if has_ends else median_interval(samples.values_in_unit(leader.point, name))
+        if interval:
             shown = f"{format_value(row[name], metric.digits, *interval)} {metric.unit}".rstrip()
         text = f"{metric.title} {shown}"
         if limit := limits.get(name):

@@ -12,7 +12,12 @@ from tfscaling.tables.row_types import PointRow
 from tfscaling.tables.row_values import is_known, is_projected, qualities_by_metric
 
 #: A goal where it is measured, and goals where the configuration names them.
-ENERGY, WITH_QUEUE, NODE_HOURS = "energy_kwh", "time_with_queue_s", "node_hours"
+ENERGY, WITH_QUEUE = "energy_kwh", "time_with_queue_s"
+HOURS = {
+    "node_hours": "Fewest node-hours",
+    "core_hours": "Fewest core-hours",
+    "gpu_hours": "Fewest GPU-hours",
+}
 
 TIME = "execution_time_s"
 
@@ -21,7 +26,7 @@ GOALS = {
     WITH_QUEUE: "Shortest time with the wait in the queue",
     TIME: "Shortest time",
     "cost_usd": "Lowest cost",
-    NODE_HOURS: "Fewest node-hours",
+    **HOURS,
     ENERGY: "Lowest energy",
     QUALITY: "Best ",
     "time_to_target_s": "Shortest time to ",
@@ -39,7 +44,7 @@ def answered_goals(
         synchronous: The synchronous strategies.
         rows: The configurations of the question.
     """
-    not_asked = {WITH_QUEUE, NODE_HOURS} - {question.goal}
+    not_asked = {WITH_QUEUE, *HOURS} - {question.goal}
     if not any(row.runs for row in rows):
         return {}
     if question.goal != QUALITY and not can_quality_differ(synchronous, rows):

@@ -1,0 +1,197 @@
+"""Limits of scaling efficiency: a ratio of a configuration's runs to the runs of its baseline.
+
+The rule is the rule of other limits (`run_counts.RULE`): every run keeps the limit and the interval
+of the mean is inside it. The baseline's own error counts too. Every run is compared with that end
+of the interval of the baseline's median which makes the statement harder, and the interval of the
+mean is of the ratio. How often the statements are false: benchmarks/efficiency.py.
+
+Start-up is not scaling. A configuration misses a limit of `scaling_efficiency` only if its training
+without start-up misses the limit, too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import scipy
+
+from tfscaling.estimation.intervals import RUNS_FOR_INTERVAL, median_interval
+from tfscaling.estimation.run_counts import is_closed
+from tfscaling.estimation.samples import Samples
+from tfscaling.record.run_states import RunState
+from tfscaling.study.config_types import Limit
+from tfscaling.tables.comparison import ideal_share
+from tfscaling.tables.display import three_digits
+from tfscaling.tables.row_types import PointRow
+from tfscaling.tables.row_values import is_known, point_of
+
+#: The efficiency of the whole run, and of training without start-up.
+OF_RUN, OF_TRAINING = "scaling_efficiency", "weak_scaling_efficiency"
+#: Efficiency → the metric of runs behind it.
+_METRICS = {OF_RUN: "execution_time_s", OF_TRAINING: "throughput_examples_per_s"}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What runs show about a limit of an efficiency.
+
+    Attributes:
+        unknown: Why the efficiency is not known; empty if it is.
+        is_missed: Whether the runs show that the configuration misses the limit.
+        is_kept: Whether they show that it keeps the limit.
+        runs: Number of its runs that were compared; None for the baseline itself.
+        note: What a sentence about a limit that is not kept adds to the value.
+    """
+
+    unknown: str = ""
+    is_missed: bool = False
+    is_kept: bool = False
+    runs: int | None = None
+    note: str = ""
+
+
+def judge(
+    samples: Samples,
+    row: PointRow,
+    base: PointRow | None,
+    excluded: str,
+    name: str,
+    limit: Limit,
+    error: float,
+) -> Verdict:
+    """Return what the runs of a configuration and of its baseline show about a limit.
+
+    Args:
+        samples: The values of the runs.
+        row: The configuration.
+        base: Its baseline; None if the grid has none.
+        excluded: Why the baseline is in no comparison; empty if it may be compared.
+        name: The efficiency, one of `config_types.EFFICIENCIES`.
+        limit: Its limit, an `at_least`.
+        error: Error rate, one-sided.
+    """
+    if row.baseline_point == point_of(row).path:
+        return Verdict(is_kept=True)
+    if reason := _why_unknown(samples, row, base, excluded, name):
+        return Verdict(reason)
+    assert base is not None, "a configuration with an efficiency has a baseline"
+    values, of_base = (_seconds(samples, each, name) for each in (row, base))
+    share = ideal_share(row, base)
+    most = share / limit.value
+    statuses = samples.status_counts(point_of(row))
+    shared_error = math.hypot(
+        *(samples.projection_error(point_of(each), _METRICS[OF_RUN]) for each in (row, base))
+    )
+    planned = statuses.total()
+    is_missed = misses(values, of_base, most, planned, error, shared_error)
+    notes = []
+    if len(of_base) < RUNS_FOR_INTERVAL:
+        notes.append(f"{len(of_base)} runs of its baseline, {row.baseline}")
+    if name == OF_RUN and is_known(row.steady_state_speedup):
+        notes.append(f"{three_digits(row.steady_state_speedup * share)} without start-up")
+        training, training_of_base = (_seconds(samples, each, OF_TRAINING) for each in (row, base))
+        is_missed &= misses(training, training_of_base, most, planned, error, shared_error)
+    endless = (RunState.DIVERGED, RunState.DOES_NOT_FIT)
+    has_endless = any(
+        samples.status_counts(point_of(each))[state] for each in (row, base) for state in endless
+    )
+    is_kept = not has_endless and keeps(values, of_base, most, error, shared_error)
+    return Verdict("", is_missed, is_kept and not is_missed, len(values), "; ".join(notes))
+
+
+def keeps(
+    values: Sequence[float],
+    of_base: Sequence[float],
+    most: float,
+    error: float,
+    shared_error: float = 0.0,
+) -> bool:
+    """Return whether runs show that they take at most `most` times as long as the baseline's.
+
+    Args:
+        values: Seconds of the runs; fewer than RUNS_FOR_INTERVAL show nothing.
+        of_base: Seconds of the runs of the baseline; fewer than RUNS_FOR_INTERVAL show nothing.
+        most: The highest ratio that keeps the limit.
+        error: Error rate of the interval of the mean ratio, one-sided.
+        shared_error: Standard error of all values together, as a fraction.
+    """
+    if (ratio := _ratio(values, of_base, error, shared_error)) is None:
+        return False
+    lowest, _ = median_interval(of_base) or (0.0, 0.0)
+    return max(values) <= most * lowest and ratio[1] <= math.log(most)
+
+
+def misses(
+    values: Sequence[float],
+    of_base: Sequence[float],
+    most: float,
+    planned: int,
+    error: float,
+    shared_error: float = 0.0,
+) -> bool:
+    """Return whether runs show that they take more than `most` times as long as the baseline's.
+
+    Args:
+        values: Seconds of the runs; fewer than RUNS_FOR_INTERVAL show nothing.
+        of_base: Seconds of the runs of the baseline; fewer than RUNS_FOR_INTERVAL show nothing.
+        most: The highest ratio that keeps the limit.
+        planned: How many runs of the configuration are planned.
+        error: Error rate of the interval of the mean ratio, one-sided.
+        shared_error: Standard error of all values together, as a fraction.
+    """
+    if (ratio := _ratio(values, of_base, error, shared_error)) is None:
+        return False
+    _, highest = median_interval(of_base) or (0.0, math.inf)
+    beyond = sum(value > most * highest for value in values)
+    return is_closed(beyond, planned) and ratio[0] > math.log(most)
+
+
+def _ratio(
+    values: Sequence[float], of_base: Sequence[float], error: float, shared_error: float
+) -> tuple[float, float] | None:
+    """Return the interval of the mean logarithm of a ratio; None for too few runs.
+
+    Args:
+        values: Seconds of the runs.
+        of_base: Seconds of the runs of the baseline.
+        error: Error rate of each end.
+        shared_error: Standard error of all values together, as a fraction.
+    """
+    runs = min(len(values), len(of_base))
+    if runs < RUNS_FOR_INTERVAL:
+        return None
+    logs = [np.log(np.asarray(each)) for each in (values, of_base)]
+    errors = (float(each.std(ddof=1)) / math.sqrt(len(each)) for each in logs)
+    half_width = float(scipy.special.stdtrit(runs - 1, 1 - error))
+    half_width *= math.hypot(*errors, shared_error)
+    middle = float(logs[0].mean() - logs[1].mean())
+    return middle - half_width, middle + half_width
+
+
+def _seconds(samples: Samples, row: PointRow, name: str) -> list[float]:
+    """Return the seconds of each run that the efficiency is a ratio of, in all or per example."""
+    values = samples.values_in_unit(point_of(row), _METRICS[name])
+    if name == OF_RUN:
+        return values
+    return [1 / rate for rate in values if rate > 0]
+
+
+def _why_unknown(
+    samples: Samples, row: PointRow, base: PointRow | None, excluded: str, name: str
+) -> str:
+    """Return why a configuration has no efficiency; "" if it has one."""
+    if base is None:
+        return f"it has no baseline: {row.baseline}"
+    if excluded:
+        return f"its baseline, {row.baseline}: {excluded}"
+    if base.status == "excluded":
+        return f"its baseline, {row.baseline}: {base.reason}"
+    if is_known(row[name]):
+        return ""
+    for whose, each in (("its baseline", base), ("it", row)):
+        if not _seconds(samples, each, name):
+            return f"{whose} reports no {'time' if name == OF_RUN else 'throughput'} that counts"
+    return "it does not do the same work as its baseline"
