@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from builders import manifest_of, raw_config, write_record
-from plotted import legend_of, points_of
+from plotted import legend_of, points_of, visible_lines
 from rows import point, rows_of
 from tfscaling.conclusions import clouds, findings
 from tfscaling.conclusions.answers.answer import answers_by_goal
@@ -237,7 +237,7 @@ def test_losses_and_epochs_have_a_panel_for_each_quality(made: Made) -> None:
     assert [axes.get_ylabel() for axes in figure.axes] == [
         "loss", "accuracy", "mean absolute error (min)"
     ]  # fmt: skip
-    training, held_out = figure.axes[2].lines[:2]
+    training, held_out = visible_lines(figure.axes[2])[:2]
     above = np.subtract(held_out.get_ydata(), training.get_ydata())
     assert above == pytest.approx([0.1, 0.1])
 

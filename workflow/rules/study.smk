@@ -42,7 +42,9 @@ STUDY = os.path.dirname(os.path.dirname(rules.write_manifest.output.manifest))
 ROOT = os.path.dirname(STUDY)
 JOBS = SweepJobs(workflow, RUNS, ROOT)
 #: Runs of searches that failed too often: their points are eliminated.
-ELIMINATED = retries.find_given_up_runs(MANIFEST, Path(ROOT, "runs")) if MANIFEST.searches else frozenset()
+ELIMINATED = (
+    retries.find_given_up_runs(MANIFEST, Path(ROOT, "runs")) if MANIFEST.searches else frozenset()
+)
 OUTCOME = SweepOutcome(Path(STUDY))
 
 

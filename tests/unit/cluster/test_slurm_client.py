@@ -209,7 +209,7 @@ def test_nothing_that_a_wrapper_started_submits_after_its_time_limit(folder: Pat
         assert isinstance(answer, Refusal) and answer.kind is RefusalKind.FOR_NOW
         client = SlurmClient(client.timeout_s * 2)
     pid = int((folder / "pid").read_text())
-    assert not late.exists() and not Path(f"/proc/{pid}").exists()
+    assert is_gone(pid) and not late.exists()
 
 
 @pytest.mark.parametrize("name", ["a", "b"])

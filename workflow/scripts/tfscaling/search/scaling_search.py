@@ -32,12 +32,12 @@ class ScalingSearch:
     def propose(self, state: SearchState) -> dict[str, int]:
         """Return how many runs the next analysis needs of each candidate, by name.
 
-        Short runs have names of their own. Without any run, the search has ended.
+        Short runs have separate names. Without any run, the search has ended.
         """
         return next_runs(self.problem, state)
 
     def observe(self, state: SearchState, new: Mapping[str, NewRuns]) -> SearchState:
-        """Return the state after the analysis of all runs, those of a round included.
+        """Return the state after the analysis of all runs, also of the last round.
 
         Args:
             state: The state before.

@@ -90,7 +90,7 @@ def _check_keys(node: yaml.Node, seen: set[int], above: tuple[int, ...] = ()) ->
 def _check_depth(text: str) -> None:
     """Raise ConstructorError for the first value that more than DEPTH_MAX others contain."""
     depth = 0
-    event: Any  # libyaml's marks have a type of their own
+    event: Any  # libyaml's marks have another type than PyYAML's
     for event in yaml.parse(text, Loader=_Loader):
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1

@@ -74,7 +74,7 @@ def text(pattern: str, form: str, max_length: int | None = None) -> Meta:
 
 def sbatch_option(name: str) -> Meta:
     """Mark a key of a platform: its value becomes the option `--name` of sbatch of each job."""
-    return Meta(extra={"sbatch": name})
+    return Meta(extra={"sbatch_option": name})
 
 
 _ONCE = Meta(min_length=1, extra_json_schema={"uniqueItems": True})

@@ -105,7 +105,7 @@ def _sbatch_options() -> dict[str, str]:
     hints = sorted(typing.get_type_hints(Platform, include_extras=True).items())
     marks = [(key, mark) for key, hint in hints for mark in getattr(hint, "__metadata__", ())]
     extras = [(key, mark.extra or {}) for key, mark in marks]
-    return {key: extra["sbatch"] for key, extra in extras if "sbatch" in extra}
+    return {key: extra["sbatch_option"] for key, extra in extras if "sbatch_option" in extra}
 
 
 #: Keys of a platform that are options of sbatch with the same value.

@@ -10,9 +10,9 @@ has the epochs, evaluations and checkpoints; each has its own way to feed and ma
 - `parameter_server.ParameterServerTrainer`: a coordinator deals out batches of arrays to workers
 
 The first two are an `all_reduce_loop.AllReduceLoop`. In each replica it calls `train_on` with a
-batch: a classifier's loss and gradients are computed by the loop itself (`_gradients`), those of a
-model with its own loss by `custom_train_step.CustomTrainStep`. `optimizers.sum_over_replicas` sums
-the gradients, and the optimizer applies them once.
+batch: the loop itself computes a classifier's loss and gradients (`_gradients`), and
+`custom_train_step.CustomTrainStep` the loss and gradients of a model with its own loss.
+`optimizers.sum_over_replicas` sums the gradients, and the optimizer applies them once.
 """
 
 #: Modules that other packages may import.

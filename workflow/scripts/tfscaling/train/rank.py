@@ -128,8 +128,8 @@ def place_of(context: RankContext, spec: RunSpec, used: Sequence[str]) -> Rank:
 class _Training(NamedTuple):
     """A training that is ready to begin.
 
-    `devices` are those of this rank's replicas. A coordinator has the devices of its workers in
-    `worker_devices`.
+    `devices` are the devices of this rank's replicas. A coordinator has the devices of its workers
+    in `worker_devices`.
     """
 
     trainer: AllReduceLoop | ParameterServerTrainer
