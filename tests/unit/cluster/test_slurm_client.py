@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import snakemake_executor_plugin_slurm_sweep.slurm_client as of_plugin
-from builders import REPOSITORY, SCRIPTS
+from builders import REPOSITORY, SCRIPTS, is_gone
 from fake_programs import program
 from tfscaling.cluster import slurm_client
 from tfscaling.cluster.slurm_client import (
