@@ -66,7 +66,7 @@ onerror:
     # not in the snakemake of a job, which ends no sweep, and not after a plan
     if INVOCATION.is_main_process and (unfinished := JOBS.outputs_to_do()):
         # remove the tables of an earlier sweep
-        OUTCOME.remove_outdated(unfinished)
+        OUTCOME.remove_study_outputs(unfinished)
         say(CONSOLE.other_failures)
         try:
             OUTCOME.make_partial(SCRIPTS / "tfscaling", CONFIG_TEXT, MANIFEST)

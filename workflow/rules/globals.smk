@@ -55,7 +55,7 @@ def merged_configuration():
 
 def overridden_configuration():
     """The merged configuration with what --set-resources and --default-resources change of it."""
-    merged, changes = INVOCATION.override_platforms(merged_configuration())
+    merged, changes = INVOCATION.apply_resource_options(merged_configuration())
     SOURCES.extend(changes)
     return merged
 

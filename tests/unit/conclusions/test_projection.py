@@ -336,7 +336,9 @@ def test_steps_that_change_are_projected_as_the_page_says(
             steps = [Execution(1, n, 1, s) for n, s in enumerate(steps_of(kind, size, numbers))]
             steady = step_estimates.blocks(steps[1:])
             made = msgspec.structs.replace(short, steady=steady)
-            projected = step_estimates.projected(msgspec.structs.replace(record, short_run=made))
+            projected = step_estimates.project_training(
+                msgspec.structs.replace(record, short_run=made)
+            )
             assert projected is not None
             if projected.trend.is_over:
                 found.append((projected.phases.execution_time_s - 500, projected.error_s))

@@ -57,7 +57,7 @@ def test_each_search_answers_a_question_of_the_study(tmp_path: Path) -> None:
     study = replace(made, question=Question(choose=("nodes",)))
     assert len(study.searches) == len(study.tasks) == 2
     for task in study.tasks:  # configurations without runs, too
-        assert {row.nodes for row in task.named} == {1, 2, 4}
+        assert {row.nodes for row in task.all_rows} == {1, 2, 4}
     table = decision.table(study)
     answers = table[table["goal"] == "execution_time_s"]
     # an undecided search may still run the others: they are not left out

@@ -39,7 +39,7 @@ def write(run: Path, steps: int) -> Path:
         examples_trained=7,
         epochs=(),
     )
-    return checkpoint_folder.publish(temporary, state)
+    return checkpoint_folder.finish_checkpoint(temporary, state)
 
 
 def begin(run: Path, attempt: int, asked: RunSpec | None = None, **of: str) -> Beginning:

@@ -225,8 +225,8 @@ def test_a_job_that_runs_and_may_be_is_started_again(
     scontrol(tmp_path, script, monkeypatch)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.setattr(slurm_job, "_REQUEUED_S", 0.0)
-    slurm_job.start_again({"SLURM_JOB_ID": "12"})
-    slurm_job.start_again({})
+    slurm_job.requeue_own_job({"SLURM_JOB_ID": "12"})
+    slurm_job.requeue_own_job({})
     found = tmp_path / "asked"
     assert (found.read_text() if found.exists() else None) == asked
 

@@ -18,7 +18,7 @@ from tfscaling.tables.display import FormattedNumber, TextTable
 
 
 def test_choices_and_findings_are_grouped_by_task_and_topic() -> None:
-    (only,) = html_page.choices(decision()).items()
+    (only,) = html_page.answers_by_question(decision()).items()
     assert only[0] == "", "a single task needs no name"
     assert [(row.title, row.text) for row in only[1]] == [
         ("Shortest time", "Too few runs."),
@@ -32,8 +32,10 @@ def test_choices_and_findings_are_grouped_by_task_and_topic() -> None:
 
 def test_what_was_not_measured_has_no_card() -> None:
     unpriced = decision(("w", "cost_usd", "t", "No point has a price.", "not measured"))
-    assert html_page.choices(unpriced) == {}
-    assert [*html_page.choices(unpriced, "cost_usd")] == [""], "the question has an answer"
+    assert html_page.answers_by_question(unpriced) == {}
+    assert [*html_page.answers_by_question(unpriced, "cost_usd")] == [""], (
+        "the question has an answer"
+    )
 
 
 def test_warnings_are_a_line_for_each_severity() -> None:
@@ -74,7 +76,7 @@ def test_the_first_sentence_names_commits_and_uncommitted_changes(
 
 def test_the_environment_names_versions_hosts_prices_and_records(tmp_path: Path) -> None:
     made = study(tmp_path / "runs")
-    found = html_page.environment(made.planned.platforms, made.runs, tmp_path)
+    found = html_page.provenance_section(made.planned.platforms, made.runs, tmp_path)
     assert found["versions"] == ["2.21.0 (7 runs)"]
     assert found["commits"] == [f"{'0' * 40} (7 runs)"]
     assert found["hosts"] == ["node0", "node1", "node2", "node3"]

@@ -35,7 +35,7 @@ CHANGED = "def model(): return 1\n"
 def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[PlannedRun]]:
     """A run on one node and one on two, each with an extra repeat, of code that is as it was."""
     monkeypatch.chdir(tmp_path)
-    run_states.now.cache_clear()
+    run_states.current_checksums.cache_clear()
     Path("net.py").write_text("def model(): ...\n")
     Path("data.py").write_text("def data(): ...\n")
     planned = list(manifest_of(valid_config(*CONFIG)).runs)
@@ -47,7 +47,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Plann
     made_by = user_code.of_names(DATA).checksums()
     facts.write_text(json.dumps({**json.loads(facts.read_text()), "user_code": made_by}))
     yield planned
-    run_states.now.cache_clear()
+    run_states.current_checksums.cache_clear()
 
 
 def write_current_record(run: PlannedRun) -> None:
@@ -60,7 +60,7 @@ def write_current_record(run: PlannedRun) -> None:
 
 def to_do(*changes: Any, forced: frozenset[str] = frozenset()) -> RunsToDo:
     """What a start of the workflow has to do, with the code as it is now."""
-    run_states.now.cache_clear()
+    run_states.current_checksums.cache_clear()
     config = valid_config(*CONFIG, *changes)
     return RunsToDo(config, manifest_of(config).runs, RUNS, forced)
 
@@ -171,7 +171,7 @@ def test_a_record_is_kept_before_its_run_is_repeated(runs: list[PlannedRun]) -> 
     to_do().keep_record(one.spec.path)
     record_path(one).unlink()  # by Snakemake, before the job
     write_failure(RUNS, one, message="ValueError: no")
-    run_states.now.cache_clear()
+    run_states.current_checksums.cache_clear()
     table, _ = runs_table.run_tables(runs, RUNS)
     row = table.iloc[0]
     assert row["status"] == "ok" and "ValueError: no" in row["warnings"]

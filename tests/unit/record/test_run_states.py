@@ -29,7 +29,7 @@ RUNS = Path("results/runs")
 def planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Manifest]:
     """Three runs of own code, all with a record, in the project folder."""
     monkeypatch.chdir(tmp_path)
-    run_states.now.cache_clear()
+    run_states.current_checksums.cache_clear()
     Path("sets").mkdir()
     Path("net.py").write_text("def model(): ...\n")
     Path("sets/data.py").write_text("def data(): ...\n")
@@ -37,7 +37,7 @@ def planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Manifes
     for run in manifest.runs:
         change(write_record(RUNS, run), user_code=user_code.of_run(run.spec).checksums())
     yield manifest
-    run_states.now.cache_clear()
+    run_states.current_checksums.cache_clear()
 
 
 def change(path: Path, **environment: Any) -> None:
@@ -47,7 +47,7 @@ def change(path: Path, **environment: Any) -> None:
 
 def reasons(manifest: Manifest) -> list[tuple[str, str]]:
     """(status, reason) of each run; the table and the list for `rerun: stale` agree."""
-    run_states.now.cache_clear()
+    run_states.current_checksums.cache_clear()
     table, _ = runs_table.run_tables(manifest.runs, RUNS)
     specs = [run.spec for run in manifest.runs]
     records = {spec.path: run_states.find_record(spec, RUNS / spec.path) for spec in specs}

@@ -59,7 +59,7 @@ def test_the_whole_takes_its_steps_and_turns_of_epochs(stop: int) -> None:
     assert (record.short_run.steps, record.short_run.steps_of_whole) == (stop, STEPS * EPOCHS)
     assert record.short_run.examples_of_whole == EXAMPLES * EPOCHS
     assert record.derived.steps_per_epoch == STEPS
-    whole = step_estimates.projected(record)
+    whole = step_estimates.project_training(record)
     assert whole is not None
     train_s = (STEPS * EPOCHS - 1) * STEP_S + (EPOCHS - 1) * TURN_S
     assert whole.phases.train_time_s == pytest.approx(train_s)
@@ -70,12 +70,12 @@ def test_the_whole_takes_its_steps_and_turns_of_epochs(stop: int) -> None:
 
 
 def test_evaluations_that_are_left_take_as_long_as_the_last_one() -> None:
-    once = step_estimates.projected(short_record())
+    once = step_estimates.project_training(short_record())
     assert once is not None and once.phases.evaluation_time_s == 3.0
     record = short_record(evaluations=2, evaluation_interval_epochs=2)
     assert record.short_run is not None
     assert record.short_run.evaluations_of_whole == 50  # 49 between epochs and the last
-    often = step_estimates.projected(record)
+    often = step_estimates.project_training(record)
     assert often is not None
     assert often.phases.evaluation_time_s == pytest.approx(3.0 + 48 * EVALUATION_S)
 
@@ -85,14 +85,14 @@ def test_steps_that_scatter_make_the_projection_less_sure() -> None:
     assert record.short_run is not None
     blocks = [run_record.StepBlock(steps=10, duration_s=s) for s in (1.0, 1.2, 1.1, 1.3)]
     steady = msgspec.structs.replace(record.short_run, steady=tuple(blocks))
-    whole = step_estimates.projected(msgspec.structs.replace(record, short_run=steady))
+    whole = step_estimates.project_training(msgspec.structs.replace(record, short_run=steady))
     assert whole is not None
     assert whole.error_s == pytest.approx(280 * 0.0129099 / 2, rel=1e-4)
 
 
 def test_a_run_of_all_epochs_is_no_short_run() -> None:
     record = generator.record(local_spec(), [training_report()], generator.phases())
-    assert record.short_run is None and step_estimates.projected(record) is None
+    assert record.short_run is None and step_estimates.project_training(record) is None
     # a record of before has no such key
     plain = generator.content(record)
     del plain["short_run"]
@@ -117,13 +117,13 @@ def test_other_steps_than_those_asked_are_a_failure(made: int) -> None:
     assert any(problems)
 
 
-def projected(times_s: list[float]) -> step_estimates.Projected:
+def projected(times_s: list[float]) -> step_estimates.ProjectedTraining:
     """From steady steps of so many seconds, in blocks of 10."""
     record = short_record()
     assert record.short_run is not None
     blocks = [run_record.StepBlock(steps=10, duration_s=10 * s) for s in times_s]
     steady = msgspec.structs.replace(record.short_run, steady=tuple(blocks))
-    found = step_estimates.projected(msgspec.structs.replace(record, short_run=steady))
+    found = step_estimates.project_training(msgspec.structs.replace(record, short_run=steady))
     assert found is not None
     return found
 

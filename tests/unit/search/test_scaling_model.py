@@ -6,7 +6,13 @@ import math
 
 import numpy as np
 import pytest
-from tfscaling.search.scaling_model import SCATTER, SCATTER_FREEDOM, Runs, ScalingModel, scatter
+from tfscaling.search.scaling_model import (
+    SCATTER,
+    SCATTER_FREEDOM,
+    Runs,
+    ScalingModel,
+    run_variances,
+)
 
 #: True standard deviation of a run.
 SD = 0.02
@@ -27,7 +33,7 @@ def test_one_run_of_six_that_is_far_off_hardly_counts(seed: int) -> None:
     logs, factor = drawn(seed), np.random.default_rng(seed).uniform(2.2, 6.0)
     odd = int(np.random.default_rng(seed).integers(len(logs)))
     logs[odd] += math.log(factor)
-    variance, pooled, _ = scatter(OWNERS, logs)
+    variance, pooled, _ = run_variances(OWNERS, logs)
     assert variance[odd] > (math.log(factor) - 4 * SD) ** 2
     assert np.delete(variance, odd).max() < (4 * SD) ** 2
     assert (SD / 2) ** 2 < pooled < (3 * SD) ** 2
@@ -41,7 +47,7 @@ def test_other_odd_runs_are_a_second_mode_of_their_configuration(
     logs = drawn(seed)
     odd = seed % COUNT
     logs[np.flatnonzero(odd == OWNERS)[:odd_runs]] += math.log(factor)
-    variance, pooled, _ = scatter(OWNERS, logs)
+    variance, pooled, _ = run_variances(OWNERS, logs)
     assert variance[odd == OWNERS].min() >= logs[odd == OWNERS].var(ddof=1) * (1 - 1e-9)
     assert variance[odd != OWNERS].max() < (4 * SD) ** 2
     assert pooled < (3 * SD) ** 2
@@ -51,17 +57,17 @@ def test_other_odd_runs_are_a_second_mode_of_their_configuration(
 def test_a_run_beyond_three_deviations_is_odd(deviations: float, is_odd: bool) -> None:
     owners = np.repeat(np.arange(40), REPEATS)
     logs = np.random.default_rng(3).normal(0, SD, len(owners))
-    _, pooled, _ = scatter(owners, logs)
+    _, pooled, _ = run_variances(owners, logs)
     logs[:REPEATS] = 0
     logs[0] = deviations * math.sqrt(pooled)
     own = logs[:REPEATS].var(ddof=1)
-    variance, _, _ = scatter(owners, logs)
+    variance, _, _ = run_variances(owners, logs)
     # of others the runs of all configurations together say more
     assert variance[0] == pytest.approx(own) if is_odd else variance[0] < 0.97 * own
 
 
 def test_before_there_are_repeats_runs_have_the_usual_scatter() -> None:
-    variance, pooled, freedom = scatter(np.arange(5), drawn(0)[:5])
+    variance, pooled, freedom = run_variances(np.arange(5), drawn(0)[:5])
     assert variance.tolist() == [SCATTER**2] * 5
     assert (pooled, freedom) == (SCATTER**2, SCATTER_FREEDOM)
 
@@ -70,7 +76,7 @@ def test_before_there_are_repeats_runs_have_the_usual_scatter() -> None:
 def test_the_pooled_variance_is_that_of_the_runs_with_its_degrees_of_freedom(sd: float) -> None:
     dice = np.random.default_rng(3)
     owners = np.repeat(np.arange(40), REPEATS)
-    _, pooled, freedom = scatter(owners, dice.normal(0, sd, len(owners)))
+    _, pooled, freedom = run_variances(owners, dice.normal(0, sd, len(owners)))
     assert math.sqrt(pooled) == pytest.approx(sd, rel=0.15)
     assert freedom == SCATTER_FREEDOM + 40 * (REPEATS - 1)
 

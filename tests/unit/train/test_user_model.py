@@ -346,8 +346,10 @@ def test_what_a_model_that_trains_itself_is_trained_by_is_said() -> None:
 def test_a_compiled_schedule_that_ends_elsewhere_is_a_warning(steps: int, is_said: bool) -> None:
     rate = keras.optimizers.schedules.CosineDecay(0.1, 90, warmup_target=0.2, warmup_steps=10)
     model = compiled(functional(), keras.optimizers.SGD(rate), "mse")
-    assert len([*user_model.after_training(model, recipe(), steps)]) == is_said
-    assert not [*user_model.after_training(compiled(functional(), "sgd", "mse"), recipe(), steps)]
+    assert len([*user_model.warnings_after_training(model, recipe(), steps)]) == is_said
+    assert not [
+        *user_model.warnings_after_training(compiled(functional(), "sgd", "mse"), recipe(), steps)
+    ]
 
 
 def test_metrics_with_several_values_are_named() -> None:
@@ -355,7 +357,7 @@ def test_metrics_with_several_values_are_named() -> None:
     model = compiled(functional(), "sgd", "categorical_crossentropy", metrics=[f1, "mae"])
     inputs = np.zeros((1, *model.input_shape[1:]), np.float32)
     model.evaluate(inputs, np.eye(model.output_shape[1])[:1], verbose=0)
-    (warning,) = user_model.after_training(model, recipe(), 10)
+    (warning,) = user_model.warnings_after_training(model, recipe(), 10)
     assert "by_class" in warning and "mae" not in warning
 
 
@@ -387,5 +389,5 @@ def test_a_metric_whose_state_is_no_sum_is_named(is_summed: bool) -> None:
         np.zeros((1, *model.output_shape[1:]), np.float32),
         verbose=0,
     )
-    found = [*user_model.after_training(model, recipe(), 10)]
+    found = [*user_model.warnings_after_training(model, recipe(), 10)]
     assert ["largest" in warning for warning in found] == [True] * (not is_summed)

@@ -81,6 +81,7 @@ class Conclusion:
 
 
 def _load_headline() -> ConclusionFunctions:
+    """Import the module `headline` late and return its functions."""
     from tfscaling.conclusions import headline
 
     return ConclusionFunctions(
@@ -89,18 +90,21 @@ def _load_headline() -> ConclusionFunctions:
 
 
 def _load_decision() -> ConclusionFunctions:
+    """Import the module `decision` late and return its functions."""
     from tfscaling.conclusions import decision
 
     return ConclusionFunctions(decision.COLUMNS, decision.table, page=decision.page)
 
 
 def _load_findings() -> ConclusionFunctions:
+    """Import the module `findings` late and return its functions."""
     from tfscaling.conclusions import findings
 
     return ConclusionFunctions(findings.COLUMNS, findings.table, page=findings.page)
 
 
 def _load_search() -> ConclusionFunctions:
+    """Import the module `search_results` late and return its functions."""
     from tfscaling.conclusions import search_results
 
     return ConclusionFunctions(
@@ -112,24 +116,28 @@ def _load_search() -> ConclusionFunctions:
 
 
 def _load_next_steps() -> ConclusionFunctions:
+    """Import the module `next_steps` late and return its functions."""
     from tfscaling.conclusions import next_steps
 
     return ConclusionFunctions(next_steps.COLUMNS, next_steps.table, page=next_steps.page)
 
 
 def _load_regressions() -> ConclusionFunctions:
+    """Import the module `two_sweeps` late and return its functions."""
     from tfscaling.conclusions import two_sweeps
 
     return ConclusionFunctions(two_sweeps.COLUMNS, two_sweeps.table, as_text=two_sweeps.as_text)
 
 
 def _load_clouds() -> ConclusionFunctions:
+    """Import the module `clouds` late and return its functions."""
     from tfscaling.conclusions import clouds
 
     return ConclusionFunctions(clouds.COLUMNS, clouds.table, as_text=clouds.as_text)
 
 
 def _load_published() -> ConclusionFunctions:
+    """Import the module `published_values` late and return its functions."""
     from tfscaling.conclusions import published_values
 
     return ConclusionFunctions(
@@ -138,18 +146,21 @@ def _load_published() -> ConclusionFunctions:
 
 
 def _load_forecast() -> ConclusionFunctions:
+    """Import the module `forecast` late and return its functions."""
     from tfscaling.conclusions import forecast
 
     return ConclusionFunctions(forecast.COLUMNS, forecast.table, as_text=forecast.as_text)
 
 
 def _load_projection() -> ConclusionFunctions:
+    """Import the module `projection` late and return its functions."""
     from tfscaling.conclusions import projection
 
     return ConclusionFunctions(projection.COLUMNS, projection.table, as_text=projection.as_text)
 
 
 def _load_attribution() -> ConclusionFunctions:
+    """Import the module `what_holds_back` late and return its functions."""
     from tfscaling.conclusions import what_holds_back
 
     return ConclusionFunctions(
@@ -158,6 +169,7 @@ def _load_attribution() -> ConclusionFunctions:
 
 
 def _load_nodes() -> ConclusionFunctions:
+    """Import the module `nodes` late and return its functions."""
     from tfscaling.conclusions import nodes
 
     return ConclusionFunctions(nodes.COLUMNS, nodes.table, as_text=nodes.as_text)

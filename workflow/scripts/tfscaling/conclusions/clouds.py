@@ -165,7 +165,7 @@ def as_text(table: pd.DataFrame) -> TextTable:
 
 
 def _cells(row: CloudRow) -> dict[str, str]:
-    digits = metrics.named(row.metric).digits
+    digits = metrics.metric_by_name(row.metric).digits
     margin = MISSING
     if is_known(row.margin):
         is_gap = row.margin_kind == GAP

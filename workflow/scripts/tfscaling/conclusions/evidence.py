@@ -190,18 +190,21 @@ class Facts:
 
 
 @dataclass(frozen=True, eq=False)
-class Task:
-    """What one question is about: configurations among which one is chosen.
+class QuestionEvidence:
+    """The evidence for one question: the configurations among which one is chosen.
 
-    `rows` are from the comparison, without the short runs of a search. `named` has further rows
-    with nothing but axes, of configurations that the `search` has not run. `goals` are the goals
-    that the question is answered by, with their titles. `facts` are all that an answer needs from
-    the tables.
+    Attributes:
+        name: The axes that distinguish the question from others, in words, as by `task_name`.
+        rows: Rows of the comparison, without the short runs of a search.
+        all_rows: `rows`, then a row with only the axes for each configuration of `search`.
+        search: The search that chooses among the configurations; None without one.
+        goals: Goal → its title, for the goals by which the question is answered.
+        facts: Configuration → what the tables have about it.
     """
 
     name: str
     rows: Sequence[PointRow]
-    named: Sequence[PointRow]
+    all_rows: Sequence[PointRow]
     search: StudySearch | None = None
     goals: Mapping[str, str] = field(default_factory=dict)
     facts: Mapping[Point, Facts] = field(default_factory=dict)
@@ -324,8 +327,8 @@ class Study(Sweep):
         return read_samples(self.runs)
 
     @cached_property
-    def tasks(self) -> list[Task]:
-        """The questions, in the order of the configurations."""
+    def tasks(self) -> list[QuestionEvidence]:
+        """The evidence for each question, in the order of the configurations."""
         synchronous = self.manifest.synchronous_strategies
         return [
             replace(
@@ -333,21 +336,21 @@ class Study(Sweep):
                 goals=answered_goals(self.question, synchronous, task.rows),
                 facts=self._read_facts(task),
             )
-            for task in self._tasks_of_rows
+            for task in self._tasks_without_facts
         ]
 
-    def _read_facts(self, task: Task) -> dict[Point, Facts]:
+    def _read_facts(self, task: QuestionEvidence) -> dict[Point, Facts]:
         """Return what the tables have about the configurations of a question."""
-        vary = varying_axes(task.named)
+        vary = varying_axes(task.all_rows)
         compared = [
             row
             for row in task.rows
             if row.status != "excluded" and point_of(row) not in self.excluded
         ]
-        quality = next((row.quality_metric for row in task.named if row.quality_metric), None)
+        quality = next((row.quality_metric for row in task.all_rows if row.quality_metric), None)
         limits = self.question.limits_for("", quality)
         may_be_compared, found = {*map(point_of, compared)}, {}
-        for row in task.named:
+        for row in task.all_rows:
             point = point_of(row)
             if point in found:  # the name alone of one that was run
                 continue
@@ -390,8 +393,8 @@ class Study(Sweep):
         )
 
     @cached_property
-    def _tasks_of_rows(self) -> list[Task]:
-        """The tasks with their configurations alone."""
+    def _tasks_without_facts(self) -> list[QuestionEvidence]:
+        """The evidence for each question, without goals and facts."""
         shorts = {each.short for search in self.manifest.searches for each in search.points}
         rows = [row for row in self.points if not shorts or point_of(row) not in shorts]
         axes = self.question.separate
@@ -403,8 +406,8 @@ class Study(Sweep):
         tasks = []
         for key in dict.fromkeys([*found, *searches]):
             own, search = found.get(key, []), searches.get(key)
-            named = [*own, *map(self.axes_row, search.points.values() if search else ())]
-            tasks.append(Task(task_name(named[0], axes), own, named, search))
+            all_rows = [*own, *map(self.axes_row, search.points.values() if search else ())]
+            tasks.append(QuestionEvidence(task_name(all_rows[0], axes), own, all_rows, search))
         return tasks
 
     def _task_key(self, point: Point) -> TaskKey:
@@ -412,7 +415,7 @@ class Study(Sweep):
         return tuple(str(axis_columns(point)[axis]) for axis in self.question.separate)
 
     @property
-    def searches(self) -> list[tuple[Task, StudySearch]]:
+    def searches(self) -> list[tuple[QuestionEvidence, StudySearch]]:
         """Pairs of a question and its search, for questions that have one."""
         return [(task, task.search) for task in self.tasks if task.search]
 
@@ -444,7 +447,7 @@ class Study(Sweep):
     @cached_property
     def excluded(self) -> dict[Point, Exclusion]:
         """Configuration → why it is not compared."""
-        groups = [task.rows for task in self._tasks_of_rows]
+        groups = [task.rows for task in self._tasks_without_facts]
         of_tasks = {point_of(row) for rows in groups for row in rows}
         groups.append([row for row in self.points if point_of(row) not in of_tasks])
         found = {}

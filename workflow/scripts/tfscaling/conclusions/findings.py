@@ -298,28 +298,36 @@ def _judge_more_nodes(
         Kind and support of the finding, the configuration with this number of nodes, and the
         fraction by which more nodes may be faster (None: not known).
     """
-    together = line.study.samples.estimate_configurations(TIME, [point_of(row) for row in rows])
-    tail = (1 - CONFIDENCE) / comparisons
+    estimates = line.study.samples.estimate_configurations(TIME, [point_of(row) for row in rows])
+    tail_probability = (1 - CONFIDENCE) / comparisons
     last = len(rows) - 1
-    bounds = together.disadvantage_bounds(tail, range(len(rows)))
+    bounds = estimates.disadvantage_bounds(tail_probability, range(len(rows)))
     near = [n for n in range(last) if bounds[n] <= line.study.question.indifference]
     if near:
         return "stops paying", SUPPORTED, rows[near[0]], bounds[near[0]]
-    if np.delete(together.shown_worse_than(last, tail), last).all():
+    if np.delete(estimates.shown_worse_than(last, tail_probability), last).all():
         return "pays", SUPPORTED, rows[last], None
     # the fewest nodes than which no more are shown to be faster
-    knee = next(n for n in range(last + 1) if not _is_slower_than_more_nodes(together, n, tail))
+    knee = next(
+        n for n in range(last + 1) if not _is_slower_than_more_nodes(estimates, n, tail_probability)
+    )
     if knee == last:
         return "may pay", INCONCLUSIVE, rows[last], None
     bound = bounds[knee] if np.isfinite(bounds[knee]) else None
     return "not shown to pay", INCONCLUSIVE, rows[knee], bound
 
 
-def _is_slower_than_more_nodes(together: Estimates, index: int, tail: float) -> bool:
-    """Return whether a configuration with more nodes than number `index` is shown to be faster."""
-    later = np.arange(index + 1, len(together.location))
-    ahead = together.location[index] - together.location[later]
-    return bool((ahead > together.half_width(later, index, tail)).any())
+def _is_slower_than_more_nodes(estimates: Estimates, index: int, tail_probability: float) -> bool:
+    """Return whether any later configuration is shown to be faster than the one at `index`.
+
+    Args:
+        estimates: Estimates of a line's configurations, in the order of their nodes.
+        index: Number of a configuration in `estimates`.
+        tail_probability: Error probability of each comparison.
+    """
+    later = np.arange(index + 1, len(estimates.location))
+    ahead = estimates.location[index] - estimates.location[later]
+    return bool((ahead > estimates.half_width(later, index, tail_probability)).any())
 
 
 def _weak_scaling_findings(lines: Sequence[NodeLine], study: Study) -> Iterator[Finding]:
@@ -415,7 +423,7 @@ def _cloud_findings(between: Sequence[CloudRow], study: Study) -> Iterator[Findi
             weakest_support([row.verdict for row in group]),
             comparisons,
             "clouds",
-            metric=metrics.named(metric),
+            metric=metrics.metric_by_name(metric),
             wins=[
                 (cloud, len(own), f"{min(own):.2f}", f"{max(own):.2f}")
                 for cloud, own in sorted(margins.items(), key=lambda item: -len(item[1]))

@@ -171,6 +171,7 @@ def _name_relative_to(
 
 
 def _search_words(study: Study, found: Answer) -> dict[str, object] | None:
+    """Return verdict, rounds and savings of the answer's search for the template; None without."""
     if found.search is None:
         return None
     spent = search_results.search_costs(study, found.search).values()
@@ -180,7 +181,7 @@ def _search_words(study: Study, found: Answer) -> dict[str, object] | None:
 
 
 def page(table: pd.DataFrame, study: Study) -> str:
-    """Return the headlines as plain text, a line for each question."""
+    """Return the text of headline.md: plain text, a line for each question."""
     rows = to_rows(HeadlineRow, table)
     texts = (f"{row.work}: {row.text} {row.sure}".removeprefix(": ").strip() for row in rows)
     return "".join(f"{text}\n" for text in texts)

@@ -65,12 +65,16 @@ StepWithValues = tuple[Step, dict[str, Any]]
 def table(study: Study) -> pd.DataFrame:
     """Return one `Step` per row, the most useful first."""
     found = [
-        *_steps_for_missing_runs(study),
-        *_steps_for_searches(study),
-        *_steps_for_open_candidates(study),
-        *_steps_for_excluded(study),
+        *_next_steps_for_missing_runs(study),
+        *_next_steps_for_searches(study),
+        *_next_steps_for_open_candidates(study),
+        *_next_steps_for_excluded(study),
     ]
-    found += [*_steps_for_repeats(study), *_steps_for_startup(study), *_steps_for_prices(study)]
+    found += [
+        *_next_steps_for_repeats(study),
+        *_next_steps_for_startup(study),
+        *_next_steps_for_prices(study),
+    ]
     if not found and any(
         each.support != SUPPORTED and _has_choice(each) for each in answer_questions(study)
     ):
@@ -86,7 +90,7 @@ def _has_choice(asked: Answer) -> bool:
     return len(asked.candidates) > 1
 
 
-def _steps_for_missing_runs(study: Study) -> Iterator[StepWithValues]:
+def _next_steps_for_missing_runs(study: Study) -> Iterator[StepWithValues]:
     """Yield steps about runs that are unfinished, given up, or have other parameters."""
     failed_often = (run for run in study.run_rows if run.failed_too_often)
     given_up = [run for run in failed_often if point_of(run) in study.searched]
@@ -105,7 +109,7 @@ def _steps_for_missing_runs(study: Study) -> Iterator[StepWithValues]:
         yield Step("failing", runs=len(given_up)), {"points": rows}
 
 
-def _steps_for_searches(study: Study) -> Iterator[StepWithValues]:
+def _next_steps_for_searches(study: Study) -> Iterator[StepWithValues]:
     """Yield steps about searches that need more runs, and about undecided ones."""
     extra = {(run.spec.point, run.spec.repeat) for run in study.manifest.runs if run.extra_repeat}
     for asked in answer_questions(study):
@@ -122,8 +126,11 @@ def _steps_for_searches(study: Study) -> Iterator[StepWithValues]:
                 yield Step("undecided search"), named
 
 
-def _steps_for_open_candidates(study: Study) -> Iterator[StepWithValues]:
-    """Yield a step about configurations that keep an answer open and have no other step."""
+def _next_steps_for_open_candidates(study: Study) -> Iterator[StepWithValues]:
+    """Yield a next step for each question that uncompared configurations keep open.
+
+    Configurations that another next step covers are left out.
+    """
     made_again = {
         point_of(run)
         for run in study.run_rows
@@ -144,7 +151,7 @@ def _steps_for_open_candidates(study: Study) -> Iterator[StepWithValues]:
             yield Step("open"), {"open": texts, "several": len(others) > 1}
 
 
-def _steps_for_excluded(study: Study) -> Iterator[StepWithValues]:
+def _next_steps_for_excluded(study: Study) -> Iterator[StepWithValues]:
     """Yield steps about configurations and runs that are not compared for examples or times."""
     others = [
         row
@@ -161,7 +168,7 @@ def _steps_for_excluded(study: Study) -> Iterator[StepWithValues]:
         yield Step("resumed"), {"resumed": resumed}
 
 
-def _steps_for_repeats(study: Study) -> Iterator[StepWithValues]:
+def _next_steps_for_repeats(study: Study) -> Iterator[StepWithValues]:
     """Yield steps about repeats that may settle an open answer by the study's goal.
 
     If some times are projected from short runs, only these runs are repeated.
@@ -219,14 +226,14 @@ def _candidates_to_repeat(asked: Answer, is_short: bool) -> Iterator[Point]:
             yield each.point
 
 
-def _steps_for_startup(study: Study) -> Iterator[StepWithValues]:
+def _next_steps_for_startup(study: Study) -> Iterator[StepWithValues]:
     """Yield a step about longer trainings if start-up takes most of the time."""
     for asked in answer_questions(study):
         if asked.startup is not None:
             yield Step("startup"), {"share": asked.startup.share, "work": asked.work}
 
 
-def _steps_for_prices(study: Study) -> Iterator[StepWithValues]:
+def _next_steps_for_prices(study: Study) -> Iterator[StepWithValues]:
     """Yield a step about platforms without a price."""
     unpriced = {run.spec.point for run in study.manifest.runs if run.usd_per_node_hour is None}
     measured = [row for row in study.points if row.runs > 0]

@@ -149,39 +149,39 @@ def table(study: Study) -> pd.DataFrame:
         point = point_of(each)
         if is_projected(each) and point in valid:
             whole = wholes[point].point if point in wholes else None
-            row = _row(each, valid[point], study.prices.get(point), whole)
+            row = _projection_row(each, valid[point], study.prices.get(point), whole)
             _add_check(row, valid.get(whole, []) if whole else [])
             rows.append(row)
     return to_frame(ProjectionRow, rows)
 
 
-def _row(
-    each: PointRow, runs: Sequence[RunRow], price: float | None, whole: Point | None
+def _projection_row(
+    row: PointRow, runs: Sequence[RunRow], price: float | None, complete: Point | None
 ) -> ProjectionRow:
     """Return the row of a configuration, without its check.
 
     Args:
-        each: Its row of the comparison.
+        row: The row of the configuration in the comparison.
         runs: Its valid runs.
         price: US dollars per node and hour.
-        whole: The configuration of the complete training.
+        complete: The configuration of the complete training; None if it is not planned.
     """
     found = _interval_of_runs(runs)
     middle_s = median(float(run.execution_time_s) for run in runs)
     times_s = (middle_s, *(found or (NAN, NAN)))
-    hours = [each.nodes * seconds / 3600 for seconds in times_s]
-    costs = [platforms.run_cost_usd(price, each.nodes, seconds) for seconds in times_s]
+    hours = [row.nodes * seconds / 3600 for seconds in times_s]
+    costs = [platforms.run_cost_usd(price, row.nodes, seconds) for seconds in times_s]
     usd = [NAN if cost is None else cost for cost in costs]
     return ProjectionRow(
-        **axes_and_devices(each),
+        **axes_and_devices(row),
         runs=len(runs),
-        projected_from_steps=each.projected_from_steps,
-        projected_to_steps=each.projected_to_steps,
+        projected_from_steps=row.projected_from_steps,
+        projected_to_steps=row.projected_to_steps,
         execution_time_s=times_s[0],
         execution_time_s_low=times_s[1],
         execution_time_s_high=times_s[2],
         startup_s=median(run.execution_time_s - run.train_time_s for run in runs),
-        train_time_s=each.train_time_s,
+        train_time_s=row.train_time_s,
         evaluation_time_s=median(run.evaluation_time_s for run in runs),
         node_hours=hours[0],
         node_hours_low=hours[1],
@@ -189,7 +189,7 @@ def _row(
         cost_usd=usd[0],
         cost_usd_low=usd[1],
         cost_usd_high=usd[2],
-        whole_recipe=whole.recipe if whole else None,
+        whole_recipe=complete.recipe if complete else None,
     )
 
 

@@ -197,7 +197,7 @@ def _search_rows(study: Study, work: str, search: StudySearch) -> Iterator[Searc
     trials = [own.trial for own in decision.standings.values() if own.trial]
     missed = sum(not trial.holds for trial in trials)
     says = [f"{verdict_text(search)}, in {count(decision.rounds, 'round')}"]
-    says.append(failed_text(study, search))
+    says.append(failed_candidates_text(study, search))
     says.append(render_line("search", part="missed", missed=missed, tried=len(trials)))
     order = sorted(search.points, key=lambda name: _sort_key(name, decision))
     for name in [*order, *(point.path for point in search.other_work)]:
@@ -286,10 +286,10 @@ def verdict_text(search: StudySearch) -> str:
     )
 
 
-def failed_text(study: Study, search: StudySearch) -> str:
-    """Return which configurations were eliminated as failed, with their valid runs' median.
+def failed_candidates_text(study: Study, search: StudySearch) -> str:
+    """List the candidates that were eliminated for failures; "" if none was.
 
-    Empty if none was.
+    For each: name, reason, and the median of the goal over its valid runs.
     """
     vary = varying_axes([study.axes_row(point) for point in search.points.values()])
     names, goal = [], search.planned.goal

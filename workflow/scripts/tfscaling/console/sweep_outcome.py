@@ -83,8 +83,8 @@ class SweepOutcome:
         table = _table(_lines(folder / "details/conclusions/console.md"), columns)
         return [*table, *_spent(rows), *said, f"page: {page}"]
 
-    def remove_outdated(self, paths: Iterable[str]) -> None:
-        """Remove the files of the study that the next sweep makes again, and no runs or data."""
+    def remove_study_outputs(self, paths: Iterable[str]) -> None:
+        """Remove all `paths` below the study's folder; runs and data are elsewhere and remain."""
         for path in map(Path, paths):
             if self.study in path.parents:
                 shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)

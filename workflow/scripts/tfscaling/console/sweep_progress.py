@@ -296,7 +296,7 @@ def _result(record: RunRecord, asked: Quality) -> str:
     """How a run ended: its time, its loss, and the metric by which its recipe is compared."""
     if record.validity.reason:
         return record.validity.reason
-    if (short := record.short_run) and (whole := step_estimates.projected(record)):
+    if (short := record.short_run) and (whole := step_estimates.project_training(record)):
         time_s = whole.phases.execution_time_s
         steps = f"{short.steps:,} of {short.steps_of_whole:,} steps"
         return f"done, {steps}; projected execution {time_s:.3g} s"

@@ -171,7 +171,7 @@ def _arrays_from_function(name: str, parameters: Given) -> dict[str, np.ndarray]
             )
         own: dict[str, np.ndarray] = {}
         for kind, nest in zip(("x", "y", "weights"), given, strict=False):
-            own |= formats.named(f"{kind}_{part}", nest)
+            own |= formats.flatten(f"{kind}_{part}", nest)
         _check(own)
         arrays |= own
     pairs = {name: name.replace("_train", "_test", 1) for name in arrays if not _is_test(name)}
@@ -274,7 +274,10 @@ def fetch(
             path=str(path) if path else None,
             sha256=checksum,
             examples=Examples(
-                **{part: formats.examples(formats.nested(part, arrays)) for part in formats.NAMES}
+                **{
+                    part: formats.examples(formats.unflatten(part, arrays))
+                    for part in formats.NAMES
+                }
             ),
             user_code=code,
         )
@@ -367,7 +370,7 @@ def load(
     }
     weights = ("weights_train", "weights_test")
     given = [part for part in weights if any(name.startswith(part) for name in arrays)]
-    parts = {part: formats.nested(part, arrays) for part in (*formats.NAMES, *given)}
+    parts = {part: formats.unflatten(part, arrays) for part in (*formats.NAMES, *given)}
     return Arrays(**parts, sha256=checksum)
 
 

@@ -50,7 +50,7 @@ def npz(path: Path) -> dict[str, np.ndarray]:
         return {name: stored[name] for name in NAMES}
 
 
-def named(part: str, given: Any) -> dict[str, np.ndarray]:
+def flatten(part: str, given: Any) -> dict[str, np.ndarray]:
     """Return name in the file → array, for a part of a dataset as a function returns it.
 
     A list of arrays is several inputs or outputs, as in `fit`; any other list is one array.
@@ -66,11 +66,11 @@ def named(part: str, given: Any) -> dict[str, np.ndarray]:
     return {name: np.ascontiguousarray(array) for name, array in arrays.items()}
 
 
-def nested(part: str, arrays: Mapping[str, np.ndarray]) -> Nest:
-    """Return a part of a dataset in its original structure, from a file's arrays.
+def unflatten(part: str, arrays: Mapping[str, np.ndarray]) -> Nest:
+    """Return a part of a dataset in its original structure, from a file's arrays by name.
 
     Raises:
-        KeyError: If it is missing.
+        KeyError: If the file has no array of this part.
     """
     if part in arrays:
         return arrays[part]

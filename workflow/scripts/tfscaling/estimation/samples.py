@@ -176,16 +176,16 @@ class Samples:
             points = {point: None for n in chosen for point in pairs[n]}
             if not points:
                 continue
-            together = self.estimate_configurations(metric, list(points))
+            estimates = self.estimate_configurations(metric, list(points))
             own = [pairs[n] for n in chosen]
-            judged = self.compare_by_estimates(metric, together, list(points), own, comparisons)
+            judged = self.compare_by_estimates(metric, estimates, list(points), own, comparisons)
             found.update(zip(chosen, judged, strict=True))
         return [found.get(n) for n in range(len(pairs))]
 
     def compare_by_estimates(
         self,
         metric: str,
-        together: Estimates,
+        estimates: Estimates,
         points: Sequence[Point],
         pairs: Sequence[tuple[Point, Point]],
         comparisons: int,
@@ -198,27 +198,27 @@ class Samples:
 
         Args:
             metric: The metric to compare.
-            together: Estimates of `points`.
+            estimates: Estimates of `points`.
             points: The configurations that were estimated.
             pairs: Pairs (better, other) of them.
             comparisons: Number of comparisons for which all intervals hold together.
         """
         places = {point: number for number, point in enumerate(points)}
         better, other = (np.array([places[pair[n]] for pair in pairs]) for n in (0, 1))
-        low, high = together.difference_interval(better, other, (1 - CONFIDENCE) / 2 / comparisons)
+        low, high = estimates.difference_interval(better, other, (1 - CONFIDENCE) / 2 / comparisons)
         values_of = {point: self.cost_values(point, metric) for pair in pairs for point in pair}
         found = []
         for pair, *ends in zip(pairs, low.tolist(), high.tolist(), strict=True):
             values, others = (values_of[point] for point in pair)
             base, value = median(values), median(others)
             ratio, held, equal = None, [*ends, value - base], 0.0
-            if together.is_log:
+            if estimates.is_log:
                 ratio, equal = value / base, 1.0
                 forth, back = ratio_interval(others, values), ratio_interval(values, others)
                 held = [*map(math.exp, ends), ratio, *(forth or ())]
                 held += [1 / end for end in back or ()]
             else:
-                held[:2] = (end * together.unit for end in ends)
+                held[:2] = (end * estimates.unit for end in ends)
             low_end, high_end = min(held), max(held)
             support = INCONCLUSIVE if low_end <= equal <= high_end else SUPPORTED
             # where a run never ended, one end is zero or infinite
@@ -230,7 +230,7 @@ class Samples:
     def compare_with(
         self,
         metric: str,
-        together: Estimates,
+        estimates: Estimates,
         points: Sequence[Point],
         taken: Point,
         comparisons: int,
@@ -239,7 +239,7 @@ class Samples:
 
         Args:
             metric: The metric to compare.
-            together: Estimates of `points`.
+            estimates: Estimates of `points`.
             points: The configurations that were estimated.
             taken: One of them.
             comparisons: Number of comparisons for which all intervals hold together.
@@ -249,7 +249,7 @@ class Samples:
         """
         others = [point for point in points if point != taken]
         pairs = [(taken, other) for other in others]
-        found = self.compare_by_estimates(metric, together, points, pairs, comparisons)
+        found = self.compare_by_estimates(metric, estimates, points, pairs, comparisons)
         return dict(zip(others, found, strict=True))
 
     def find_worse(

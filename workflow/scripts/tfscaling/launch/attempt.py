@@ -132,7 +132,7 @@ class Attempt:
             ).run()
             messages.update()
             if cause is not None:
-                return failures.mark_missing_gpus(cause, self.scratch)
+                return failures.as_missing_gpus(cause, self.scratch)
             messages.wait(range(geometry.tasks), latency_wait_s)
             return None
 
@@ -154,7 +154,7 @@ class Attempt:
         if cause.kind == "preempted":  # and not an attempt of Snakemake's that failed
             for number in supervisor.SIGNALS:
                 signal.signal(number, signal.SIG_DFL)
-            slurm_job.start_again(os.environ)
+            slurm_job.requeue_own_job(os.environ)
         sys.exit(1)
 
 

@@ -154,8 +154,11 @@ def read_complete(checkpoint: Path, ranks: int) -> State | None:
     return state
 
 
-def publish(temporary: Path, state: State) -> Path:
-    """Give a checkpoint with all its arrays its state and its name; delete old ones."""
+def finish_checkpoint(temporary: Path, state: State) -> Path:
+    """Write state.json to a folder that has all arrays, and rename it to its final name.
+
+    Older checkpoints are deleted, except the latest `KEPT`. Returns the final path.
+    """
     path = temporary.with_name(checkpoint_name(state.steps))
     run_record.write_json(temporary / STATE, state)
     for written in (temporary / STATE, temporary):

@@ -378,8 +378,10 @@ def memory(
     return {**peaks, "memory_limit_gb": limit_gb}
 
 
-def mark_missing_gpus(cause: Cause, folder: Path) -> Cause:
-    """Change the cause to `missing_gpus` if its host alone lacks GPUs: other nodes may pass.
+def as_missing_gpus(cause: Cause, folder: Path) -> Cause:
+    """Return the cause as `missing_gpus` if another host of the run did find its GPUs.
+
+    Otherwise return it unchanged.
 
     Ranks that were ended before they reported anything are no evidence.
     """

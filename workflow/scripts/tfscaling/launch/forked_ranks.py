@@ -75,7 +75,7 @@ def fork_all(
         pid = os.fork()
         if pid == 0:
             prepare()
-            _be_rank(main, order["env"], order["log"])
+            _run_forked_child(main, order["env"], order["log"])
         running[pid] = order["rank"]
     with orders.with_name(_EXITS).open("w", buffering=1) as file:
         while running:
@@ -85,8 +85,13 @@ def fork_all(
     os._exit(0)
 
 
-def _be_rank(main: Callable[[], object], environment: Mapping[str, str], log: str) -> NoReturn:
-    """Run as a separate process would; never returns."""
+def _run_forked_child(
+    main: Callable[[], object], environment: Mapping[str, str], log: str
+) -> NoReturn:
+    """Run `main` in the forked child, as a separate process would, and exit.
+
+    Signals are reset before, and output is redirected to the file `log`.
+    """
     code = 1
     try:
         for asking in _ASKING:

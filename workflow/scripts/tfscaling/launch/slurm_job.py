@@ -159,11 +159,11 @@ def is_preempted(environ: Mapping[str, str]) -> bool:
     return since is not None and started is not None and since >= started
 
 
-def start_again(environ: Mapping[str, str]) -> None:
-    """Have Slurm start the job that we are in again, if it is allowed (`Requeue`) and still runs.
+def requeue_own_job(environ: Mapping[str, str]) -> None:
+    """Requeue the job that this process runs in, if it runs and Slurm allows it (`Requeue`).
 
-    Also where the partition itself would cancel it. Returns if it is not allowed, or when the job
-    has not ended after `_REQUEUED_S`.
+    It returns only if the job was not requeued, or has not ended after `_REQUEUED_S`. It
+    also applies where the partition itself would cancel a preempted job.
     """
     fields = {} if part_of_allocation(environ) else _own_fields(environ)
     if fields.get("JobState") != "RUNNING" or fields.get("Requeue") != "1":

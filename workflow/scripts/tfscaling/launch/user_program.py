@@ -118,7 +118,7 @@ class UserProgram:
         for number in (signal.SIGTERM, signal.SIGINT, *([signal.SIGUSR1] if passes_on else [])):
             signal.signal(number, handler)
         started_s = events.add(EventName.PROGRAM_STARTED)
-        child = self._child = _start(words, context.host, own_group=passes_on)
+        child = self._child = _start_program(words, context.host, own_group=passes_on)
         done = threading.Event()
         assert child.stdout is not None
         reader = threading.Thread(target=self._copy, args=(child.stdout,), daemon=True)
@@ -336,7 +336,17 @@ def _with_versions(facts: HostFacts, environment: str) -> HostFacts:
     return replace(facts, python=python, packages=installed)
 
 
-def _start(words: list[str], host: str, own_group: bool) -> subprocess.Popen[bytes]:
+def _start_program(words: list[str], host: str, own_group: bool) -> subprocess.Popen[bytes]:
+    """Start the command line; its output and errors go to one pipe.
+
+    Args:
+        words: The command line.
+        host: Name of this host, for the error's message.
+        own_group: Whether the program starts in its own process group.
+
+    Raises:
+        WorkFailedError: If the program cannot be started.
+    """
     try:
         return subprocess.Popen(
             words,

@@ -240,15 +240,17 @@ class ShownChoice(NamedTuple):
     is_other: bool
 
 
-def choices(decision: pd.DataFrame, asked: str | None = None) -> dict[str, list[ShownChoice]]:
-    """Return question → the answer by each goal that was measured; a single question has no name.
+def answers_by_question(
+    decision: pd.DataFrame, asked_goal: str | None = None
+) -> dict[str, list[ShownChoice]]:
+    """Return question → its answers, one for each measured goal; the key of a single one is "".
 
-    The answer by the goal that was `asked` is shown in any case.
+    The answer by `asked_goal` is included even if that goal was not measured.
     """
     works: dict[str, list[ShownChoice]] = {}
     for row in to_rows(DecisionRow, decision):
-        if row.goal == asked or row.support != NOT_MEASURED:
-            is_other = asked is not None and row.goal != asked
+        if row.goal == asked_goal or row.support != NOT_MEASURED:
+            is_other = asked_goal is not None and row.goal != asked_goal
             shown = ShownChoice(row.title, row.text, row.support, is_other)
             works.setdefault(row.work, []).append(shown)
     return {"": next(iter(works.values()))} if len(works) == 1 else works
@@ -297,12 +299,12 @@ def metrics_table(qualities: Mapping[str, Quality]) -> Table:
     return Table("metrics", TextTable.from_rows("Metrics", header, rows))
 
 
-def environment(
+def provenance_section(
     platforms: Mapping[str, Platform], runs: pd.DataFrame, folder: Path
 ) -> dict[str, Any]:
-    """Describe on what the valid runs ran; `folder` is the page's.
+    """Return the template's values on versions, commits, hosts and platforms of valid runs.
 
-    `example` is the path of a raw record, if there is one.
+    Paths are relative to `folder`. `example` is the path of a raw record; None without one.
     """
     valid = runs[runs["status"] == "ok"]
     keys = ["title", *SHOWN]
@@ -412,7 +414,7 @@ def render(
         "summary": summary(results.manifest.platforms, runs, comparison),
         "warnings": results.warnings,
         "warning_lines": warning_lines(results.warnings),
-        "works": choices(decision, results.asked),
+        "works": answers_by_question(decision, results.asked),
         "topics": topics(findings, display.quality_name(comparison)),
         "tables": list(_tables(results, metrics, folder)),
         "checks": {name: check.description for name, check in checks.CHECKS.items()},
@@ -422,7 +424,7 @@ def render(
         "rule": RULE,
         "confidence": f"{CONFIDENCE:.0%}",
         "resamples": RESAMPLES,
-        "environment": environment(results.manifest.platforms, runs, folder),
+        "environment": provenance_section(results.manifest.platforms, runs, folder),
         "style": (PAGE_DIR / STYLE).read_text(encoding="utf-8"),
         "script": script,
         "script_hash": "sha256-" + _base64(hashlib.sha256(script.encode()).digest()),

@@ -302,13 +302,16 @@ def tips_at(axes: Any, xs: np.ndarray, ys: np.ndarray, texts: Iterable[str]) -> 
             tip(axes.plot(x, y, "o", **near)[0], text)
 
 
-def bars_note(table: pd.DataFrame, *names: str) -> list[str]:
-    """Return what the bars of these medians are; nothing if no point has several runs."""
+def error_bar_notes(table: pd.DataFrame, *columns: str) -> list[str]:
+    """Return notes on what the error bars of these columns show: an interval or a range.
+
+    Without several runs of any configuration the list is empty.
+    """
     projected = np.isfinite(values(table, "projected_from_steps"))
-    if projected.any() and {*names} & {"execution_time_s", "cost_usd"}:
-        rest = bars_note(table[~projected], *names)
+    if projected.any() and {*columns} & {"execution_time_s", "cost_usd"}:
+        rest = error_bar_notes(table[~projected], *columns)
         return [*rest, f"bars of projected values: {CONFIDENCE:.0%} interval of one full run"]
-    runs = np.stack([values(table, run_count_column(name)) for name in names])
+    runs = np.stack([values(table, run_count_column(name)) for name in columns])
     has_intervals = (runs >= RUNS_FOR_INTERVAL).any()
     has_ranges = ((runs > 1) & (runs < RUNS_FOR_INTERVAL)).any()
     if has_intervals:

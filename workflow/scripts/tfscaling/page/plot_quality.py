@@ -79,7 +79,7 @@ def _against_time(tables: Tables, title: str, panels: Sequence[_Panel]) -> Figur
             kinds = " or ".join(nouns[kind] for kind in nouns if kind in set(shown["devices"]))
             per_node = f" × {kinds} per node; of CPUs the nodes alone" * by_gpus
             notes.append(f"labels: nodes{per_node}")
-            notes += plot_figure.bars_note(tables.comparison, _TIME, panel.name)
+            notes += plot_figure.error_bar_notes(tables.comparison, _TIME, panel.name)
     notes += plot_figure.note_of_lines(tables)
     plot_figure.mark_absent(every_axes[0], tables.comparison)
     return plot_figure.finish(figure, every_axes, tables, list(dict.fromkeys(notes)))
@@ -239,7 +239,7 @@ def loss_quality(tables: Tables, title: str) -> Figure:
         shown = np.isfinite(values(learned.points(table), name)).any()
         _value_axis(axes, bool(shown or known.any()), 0.08 * some_absent)
         plot_figure.mark_absent(axes, table, batch)
-    notes = plot_figure.bars_note(table, *(learned.column for learned in shown_of))
+    notes = plot_figure.error_bar_notes(table, *(learned.column for learned in shown_of))
     if not len(plot_figure.measured(table)) and len(published):
         notes = [plot_figure.NOTHING]
     notes += plot_figure.note_of_lines(tables)

@@ -51,17 +51,22 @@ PHASE_STYLES = {
 }
 
 
-def _over_nodes(
-    tables: Tables, title: str, label: str, name: str
+def _plot_over_nodes(
+    tables: Tables, title: str, label: str, column: str
 ) -> tuple[Figure, Any, list[tuple[Series, pd.DataFrame]], bool]:
-    """(figure, axes, lines with a value and their points, whether points are without a run)."""
+    """Plot a column against the nodes, with a line for each series.
+
+    Returns:
+        Figure, axes, the drawn series with their rows that have a value, and whether a
+        configuration without a valid run is marked.
+    """
     figure, (axes,) = plot_figure.panels(title, "nodes", [label])
     lines = []
     for line in plot_figure.drawn_series(tables):
-        rows = line.rows[np.isfinite(values(line.rows, name))]
+        rows = line.rows[np.isfinite(values(line.rows, column))]
         if len(rows):
             with plot_figure.drawn(axes, line):
-                plot_figure.points(axes, rows, "nodes", name, line.label, line.style)
+                plot_figure.points(axes, rows, "nodes", column, line.label, line.style)
             lines.append((line, rows))
     plot_figure.value_axis(axes, values(tables.comparison, "nodes"))
     has_absent = plot_figure.mark_absent(axes, tables.comparison, "nodes")
@@ -71,7 +76,7 @@ def _over_nodes(
 def execution_time(tables: Tables, title: str) -> Figure:
     """Plot execution time over nodes, with the ideal of each series and published times."""
     table, time = tables.comparison, "execution_time_s"
-    figure, axes, lines, has_absent = _over_nodes(tables, title, "execution time (s)", time)
+    figure, axes, lines, has_absent = _plot_over_nodes(tables, title, "execution time (s)", time)
     axes.set_yscale("log")
     for line, rows in lines:
         if len(rows) > 1:
@@ -106,7 +111,7 @@ def execution_time(tables: Tables, title: str) -> Figure:
         plot_figure.plain_log(axes, "y", 0.08 * has_absent)
     else:
         plot_figure.label_empty_axes(axes, _why_no_times(table))
-    notes = plot_figure.bars_note(table, time)
+    notes = plot_figure.error_bar_notes(table, time)
     if any_published and not lines:
         notes = [_why_no_times(table)]
     notes += plot_figure.note_of_lines(tables)
@@ -125,13 +130,13 @@ def over_nodes(tables: Tables, title: str, name: str) -> Figure:
     """Plot a metric of the comparison over nodes, with the status of points without a value."""
     table, metric = tables.comparison, METRICS[name]
     label = name_with_unit(metric.title, metric.unit)
-    figure, axes, lines, _ = _over_nodes(tables, title, label, name)
+    figure, axes, lines, _ = _plot_over_nodes(tables, title, label, name)
     if not lines:
         nothing = not len(plot_figure.measured(table))
         plot_figure.label_empty_axes(
             axes, plot_figure.NOTHING if nothing else f"no {metric.title} measured"
         )
-    notes = plot_figure.bars_note(table, name) if f"{name}_low" in table else []
+    notes = plot_figure.error_bar_notes(table, name) if f"{name}_low" in table else []
     notes += plot_figure.note_of_lines(tables)
     return plot_figure.finish(figure, axes, tables, notes)
 
@@ -140,7 +145,7 @@ def ratio(tables: Tables, title: str, name: str) -> Figure:
     """Plot speed-up, or an efficiency, over nodes with the ideal by the number of replicas."""
     is_speedup, table = name == "speedup", tables.comparison
     y = "speed-up over the baseline" if is_speedup else METRICS[name].title
-    figure, axes, lines, has_absent = _over_nodes(tables, title, y, name)
+    figure, axes, lines, has_absent = _plot_over_nodes(tables, title, y, name)
     axes.set_yscale("log" if is_speedup else "linear")
     if lines:
         text = "as fast as the baseline" if is_speedup else "ideal"

@@ -68,7 +68,7 @@ class RunDurations:
             )
         records = find_valid_records(short, self._runs_dir) if short else ()
         shorts = (step_estimates.as_short_run(record, spec.recipe.epochs) for record in records)
-        projected = map(step_estimates.projected, shorts)
+        projected = map(step_estimates.project_training, shorts)
         if times_s := [whole.phases.wall_time_s for whole in projected if whole is not None]:
             number = count(len(times_s), "short run")
             return DurationEstimate(statistics.median(times_s), f"projected, {number}")

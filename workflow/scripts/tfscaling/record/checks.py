@@ -1,7 +1,7 @@
 """Checks that each rank got what the run requested.
 
 A run counts only if every check holds; else it is shown as failed with the reasons and is in no
-comparison.
+comparison. Each function `_check_…` returns what is wrong, or None if nothing is.
 """
 
 from __future__ import annotations
@@ -78,11 +78,13 @@ def _check_as_planned(
 
 
 def _check_tasks(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
+    """Check that every planned rank reported, exactly once."""
     ranks, expected = sorted(r.rank for r in reports), list(range(spec.geometry.tasks))
     return None if ranks == expected else f"requested ranks {expected}, got {ranks}"
 
 
-def _check_nodes(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
+def _check_placement(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
+    """Check the number of nodes that ranks ran on, and of tasks per node."""
     if spec.measured.launcher == "local":
         return None  # all "nodes" are this machine, as the record shows
     geometry, on_host = spec.geometry, Counter(report.host for report in reports)
@@ -94,6 +96,7 @@ def _check_nodes(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
 
 
 def _check_jobs(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
+    """Check the numbers of workers, parameter servers and coordinators."""
     jobs = Counter(r.job for r in reports)
     return None if jobs == spec.jobs else f"requested jobs {spec.jobs}, got {dict(jobs)}"
 
@@ -115,6 +118,10 @@ def _check_devices(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
 
 
 def _check_gpu_type(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
+    """Check that the ranks' GPUs are of the platform's gpu_type.
+
+    It holds without a gpu_type, and for GPUs whose model cannot be compared with it.
+    """
     gpu_type = spec.measured.gpu_type
     if not spec.on_gpus or not gpu_type:
         return None
@@ -186,6 +193,7 @@ def _check_gpus(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
 
 
 def _check_cpus(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
+    """Check that every rank had the requested CPUs, and no limit of CPU time below them."""
     if spec.measured.launcher == "local":
         return None  # processes on one machine share its CPUs
     least = spec.cpus_per_task
@@ -198,6 +206,7 @@ def _check_cpus(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
 
 
 def _check_threads(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
+    """Check the number of TensorFlow's threads for an operation on each rank."""
     wrong = [r for r in reports if r.intra_op_threads != spec.threads(r.cpus)]
     if not wrong:
         return None
@@ -214,6 +223,7 @@ def _check_replicas(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
 
 
 def _check_packages(_: RunSpec, reports: Sequence[Rank]) -> str | None:
+    """Check that all ranks have the same versions of the packages."""
     versions = {r.rank: r.host_facts.packages for r in reports}
     for name in dict.fromkeys(name for packages in versions.values() for name in packages):
         of_ranks = {rank: packages.get(name) for rank, packages in versions.items()}
@@ -252,6 +262,7 @@ def _planned_stop(spec: RunSpec, report: TrainingReport) -> int | None:
 
 
 def _check_epochs(spec: RunSpec, reports: Sequence[TrainingReport], _: PreparedData) -> str | None:
+    """Check that every rank finished the requested epochs, or those up to the planned stop."""
     if not reports:
         return "no rank trained"
     if _check_finite(spec, reports):
@@ -276,6 +287,7 @@ def _check_finite(_: RunSpec, reports: Sequence[TrainingReport], *__: PreparedDa
 
 
 def _check_reported(spec: RunSpec, reports: Sequence[ProgramReport]) -> str | None:
+    """Check that the program reported steps or epochs, unless the recipe observes nothing."""
     way = spec.recipe.observe
     if way == "nothing" or any(report.seen.has_training for report in reports):
         return None
@@ -283,6 +295,7 @@ def _check_reported(spec: RunSpec, reports: Sequence[ProgramReport]) -> str | No
 
 
 def _check_reported_epochs(spec: RunSpec, reports: Sequence[ProgramReport]) -> str | None:
+    """Check that ranks agree on the epochs, and report no more than the recipe has."""
     epochs = {rank: len(found) for rank, found in _reported_values(reports, "epochs").items()}
     if wrong := _differing_values("their epochs", epochs):
         return wrong
@@ -310,6 +323,7 @@ def _check_reported_examples(spec: RunSpec, reports: Sequence[ProgramReport]) ->
 
 
 def _check_program_finite(_: RunSpec, reports: Sequence[ProgramReport]) -> str | None:
+    """Check that the loss of every reported epoch is finite."""
     for epoch in run_results.first_observed(reports).epochs:
         if epoch.metrics.get("loss", 0.0) is None:
             return f"diverged: loss is not finite from epoch {epoch.epoch}"
@@ -329,7 +343,7 @@ PLACE_CHECKS = {
     "tasks": Check("Every planned task reported, exactly once.", _check_tasks),
     "nodes": Check(
         "The tasks ran on as many different hosts as planned, with the planned number on each.",
-        _check_nodes,
+        _check_placement,
     ),
     "jobs": Check(
         "There were as many workers, parameter servers and coordinators as planned.", _check_jobs

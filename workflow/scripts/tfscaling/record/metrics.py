@@ -235,13 +235,13 @@ METRICS: dict[str, Metric] = dict(_listed())
 OF_RESULTS = ("loss", "accuracy", "test_loss", "test_accuracy")
 
 
-def named(name: str) -> Metric:
+def metric_by_name(name: str) -> Metric:
     """Return the metric with this name: one of METRICS, or a quality that a recipe names."""
     return METRICS.get(name) or quality_metric(Quality(metric=name))
 
 
 def quality_metric(quality: Quality) -> Metric:
-    """Return the metric of a recipe's quality; METRICS may have its meaning and digits."""
+    """Convert a recipe's Quality to a Metric; METRICS may have a title and digits for its name."""
     known = METRICS.get(quality.metric)
     return Metric(
         known.title if known else quality.title,

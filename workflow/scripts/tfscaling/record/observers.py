@@ -120,10 +120,12 @@ def _read_events(path: Path, _: Mapping[str, str]) -> Observed:
                 found.add(line)
         except ValueError as error:
             raise ObservationError(path, error, number) from error
-    return found.observed((f"{path.name} ends with half a line",) if rest else ())
+    return found.to_observed((f"{path.name} ends with half a line",) if rest else ())
 
 
 class _Events:
+    """The events of one file in their order; `add` checks each against those before it."""
+
     def __init__(self) -> None:
         self._time_s = 0.0
         self._highest: dict[str, float] = {}
@@ -172,7 +174,12 @@ class _Events:
             self._evaluations.append(summary(whole, ObservedEvaluation))
         self._time_s = line.time_s
 
-    def observed(self, warnings: tuple[str, ...]) -> Observed:
+    def to_observed(self, warnings: tuple[str, ...]) -> Observed:
+        """Return what the events read so far report, with these warnings.
+
+        Raises:
+            ValueError: If no step has ended.
+        """
         if not self._windows:
             raise ValueError(
                 "no step has ended: expected an event `steps` with steps above 0; `observe: fit` "

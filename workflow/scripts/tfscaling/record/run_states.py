@@ -156,16 +156,20 @@ def other_code(spec: RunSpec, record: RunRecord | DoesNotFit) -> str:
     )
     found: dict[str, str] = {}
     for used, code in made_by:
-        if used and (here := now(code, Path.cwd())):  # missing code cannot be compared
-            found |= user_code.differences(used, here)
+        current = current_checksums(code, Path.cwd()) if used else {}
+        if current:  # missing code cannot be compared
+            found |= user_code.differences(used, current)
     if not found:
         return ""
     return f"made by other code: {', '.join(found.values())}; make it again with {RERUN_STALE}"
 
 
 @functools.cache
-def now(code: Code, folder: Path) -> Checksums:
-    """Return the checksums of the code in the project folder, computed once in a process."""
+def current_checksums(code: Code, folder: Path) -> Checksums:
+    """Return the checksums of the code's files as they are, computed once in a process.
+
+    `folder`, the working folder, is only part of the cache's key.
+    """
     return code.checksums()
 
 

@@ -61,7 +61,7 @@ class Trend(NamedTuple):
         return text if self.is_over else f"{text} and still changes: nothing is projected"
 
 
-class Projected(NamedTuple):
+class ProjectedTraining(NamedTuple):
     """The durations of the complete training, projected from a short run.
 
     `error_s` is the standard error of its time by the scatter of the steps within this run, and by
@@ -145,7 +145,7 @@ def as_short_run(record: RunRecord, epochs: int) -> RunRecord:
     return msgspec.structs.replace(record, short_run=short)
 
 
-def projected(record: RunRecord, steady_from: int = 0) -> Projected | None:
+def project_training(record: RunRecord, steady_from: int = 0) -> ProjectedTraining | None:
     """Project the durations of the complete training; None if the record is of a complete run.
 
     Args:
@@ -169,7 +169,7 @@ def projected(record: RunRecord, steady_from: int = 0) -> Projected | None:
             0.0, (found.evaluation_time_s or 0.0) + evaluations * short.evaluation_time_s
         ),
     )
-    return Projected(phases, left * error_s, trend)
+    return ProjectedTraining(phases, left * error_s, trend)
 
 
 def is_enough(executions: Sequence[Execution]) -> bool:
@@ -193,9 +193,9 @@ def estimate_step_after_change(
         blocks are used.
     """
     values = [block.duration_s / block.steps for block in steady]
-    change, place = _find_change(values)
+    change, place = _find_level_shift(values)
     later = values[place:]
-    is_over = not change or (len(later) > _BLOCKS_MIN and not _find_change(later)[0])
+    is_over = not change or (len(later) > _BLOCKS_MIN and not _find_level_shift(later)[0])
     if steady_from > place:
         place, later = steady_from, values[steady_from:]
         change = statistics.fmean(values[:place]) / statistics.fmean(later) - 1
@@ -210,12 +210,13 @@ def _seconds_per_step(blocks: Sequence[StepBlock]) -> float:
     return sum(block.duration_s for block in blocks) / sum(block.steps for block in blocks)
 
 
-def _find_change(values: Sequence[float]) -> tuple[float, int]:
-    """Return the fraction by which values before a place are larger than values after it.
+def _find_level_shift(values: Sequence[float]) -> tuple[float, int]:
+    """Find the most certain change of the values' level.
 
     Returns:
-        The fraction and the place where it is most certain; (0, 0) without a change beyond scatter,
-        which is estimated from successive values.
+        The median before the change divided by the median after it, minus 1; and the index of the
+        first value after it. (0, 0) without a change beyond scatter, which is estimated from
+        successive values.
     """
     count = len(values)
     if count < 2 * _BLOCKS_MIN:

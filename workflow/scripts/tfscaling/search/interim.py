@@ -128,9 +128,9 @@ def analyse(problem: SearchProblem, state: SearchState) -> SearchState:
         return replace(state, analysis=replace(before, best=None))
     known = [each for each in state.observations if each.is_known]
     runs = Runs(
-        owners=np.array([each.candidate for each in known]),
+        candidates=np.array([each.candidate for each in known]),
         rounds=np.array([each.round for each in known]),
-        logs=np.array([math.log(each.value) for each in known]),
+        log_values=np.array([math.log(each.value) for each in known]),
         is_short=np.array([each.is_short for each in known]),
     )
     state = _compare_projections(state, runs)
@@ -144,7 +144,7 @@ def analyse(problem: SearchProblem, state: SearchState) -> SearchState:
         is_smooth=state.is_smooth and not is_refuted,
         analysis=replace(state.analysis, fit=fit, best=best, gaps=fit.mean - fit.mean[best]),
     )
-    chances = chances_beyond(state, problem.near)
+    chances = chances_to_beat_best(state, problem.near)
     gates = _gates(problem, state, fit, best)
     unresolved = tuple(
         n
@@ -175,8 +175,11 @@ def _compare_projections(state: SearchState, runs: Runs) -> SearchState:
     within = state.projection_sd**2 - analysis.projection
     squares, weight = PROJECTION_FREEDOM * PROJECTION**2, PROJECTION_FREEDOM
     for n in np.flatnonzero((state.complete > 0) & (state.complete < state.seen)).tolist():
-        own = runs.owners == n
-        short, complete = runs.logs[own & runs.is_short], runs.logs[own & ~runs.is_short]
+        own = runs.candidates == n
+        short, complete = (
+            runs.log_values[own & runs.is_short],
+            runs.log_values[own & ~runs.is_short],
+        )
         projected, measured = float(short.mean()), float(complete.mean())
         scatter = analysis.scatter * (1 / len(short) + 1 / len(complete)) + within[n]
         half = quantile * math.sqrt(scatter + PROJECTION**2)
@@ -188,8 +191,16 @@ def _compare_projections(state: SearchState, runs: Runs) -> SearchState:
     return replace(state, analysis=replace(analysis, projection=projection, trials=trials))
 
 
-def chances_beyond(state: SearchState, near: float) -> Array:
-    """Return each candidate's chance to be better than the best by more than `near`."""
+def chances_to_beat_best(state: SearchState, margin: float) -> Array:
+    """Return each candidate's chance to beat the present best by more than `margin`.
+
+    Args:
+        state: The state of the search.
+        margin: Difference of the goal's logarithms.
+
+    Returns:
+        Probabilities, (candidates,): 0 for the best itself, NaN without a fit.
+    """
     fit, best, gaps = state.analysis.fit, state.analysis.best, state.analysis.gaps
     if fit is None or best is None:
         return np.full(len(gaps), np.nan)
@@ -197,7 +208,7 @@ def chances_beyond(state: SearchState, near: float) -> Array:
     runs = np.minimum(state.seen, state.seen[best])
     own = np.minimum(POOLED_FREEDOM - 1 + runs, fit.freedom)
     freedom = np.clip(np.where(state.seen > 0, own, fit.freedom), *FREEDOM)
-    chances = np.asarray(scipy.special.stdtr(freedom, -(gaps + near) / sd))
+    chances = np.asarray(scipy.special.stdtr(freedom, -(gaps + margin) / sd))
     chances[best] = 0
     return chances
 

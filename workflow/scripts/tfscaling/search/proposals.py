@@ -64,7 +64,7 @@ def _first(problem: SearchProblem, state: SearchState) -> Sequence[int]:
 
 
 def _runnable(problem: SearchProblem, state: SearchState, chosen: Sequence[int]) -> list[int]:
-    """Return the chosen candidates that may run."""
+    """Return the chosen candidates that still have a run to start; [] after ROUNDS_MAX rounds."""
     runnable = [n for n in chosen if state.can_run(problem, n)]
     return runnable if state.rounds < ROUNDS_MAX else []
 

@@ -59,15 +59,15 @@ class Runs(NamedTuple):
     """Runs as arrays of shape (runs,).
 
     Attributes:
-        owners: Number of the configuration.
+        candidates: Number of the configuration.
         rounds: Round, from 0.
-        logs: Logarithm of the value.
+        log_values: Logarithm of the value.
         is_short: Whether the value is projected from a short run.
     """
 
-    owners: Array
+    candidates: Array
     rounds: Array
-    logs: Array
+    log_values: Array
     is_short: Array
 
 
@@ -148,17 +148,17 @@ class ScalingModel:
             effects: Effects of the rounds from the last analysis, (rounds,).
             projection: Standard deviation of the projection's error, (configurations,).
         """
-        owners, rounds, logs, is_short = runs
+        candidates, rounds, log_values, is_short = runs
         known = np.zeros(rounds.max() + 1)
         known[: len(effects)] = effects[: len(known)]
-        groups = owners + is_short * len(self._mean)
-        variance, pooled, freedom = scatter(groups, logs - known[rounds])
-        level = float(np.mean(logs - self._mean[owners]))
-        rest = logs - self._mean[owners] - level
+        groups = candidates + is_short * len(self._mean)
+        variance, pooled, freedom = run_variances(groups, log_values - known[rounds])
+        level = float(np.mean(log_values - self._mean[candidates]))
+        rest = log_values - self._mean[candidates] - level
         same_round = rounds[:, None] == rounds
-        between = self._prior[:, owners][:, :, owners] + self._rounds * same_round
-        error = projection[owners] * is_short
-        between += error[:, None] * error * (owners[:, None] == owners)
+        between = self._prior[:, candidates][:, :, candidates] + self._rounds * same_round
+        error = projection[candidates] * is_short
+        between += error[:, None] * error * (candidates[:, None] == candidates)
         root = np.linalg.cholesky(between + np.diag(variance))
         white = np.array([_solve_triangular(each, rest) for each in root])
         likelihood = -(white**2).sum(axis=1) / 2
@@ -167,17 +167,21 @@ class ScalingModel:
         kept = np.flatnonzero(weights > WEIGHT_MIN * weights.sum())
         weights = weights[kept] / weights[kept].sum()
         prior = self._prior[kept]
-        explained = np.array([_solve_triangular(root[n], self._prior[n][owners]).T for n in kept])
+        explained = np.array(
+            [_solve_triangular(root[n], self._prior[n][candidates]).T for n in kept]
+        )
         means = (explained @ white[kept][:, :, None])[..., 0] + self._mean + level
         mean = weights @ means
         variances = np.diagonal(prior, axis1=1, axis2=2) - (explained**2).sum(axis=2)
         top = kept[int(weights.argmax())]
-        inverse = _solve_triangular(root[top], np.eye(len(logs)))
+        inverse = _solve_triangular(root[top], np.eye(len(log_values)))
         precision = inverse.T @ inverse
         pulls = precision @ rest
         sums = np.bincount(rounds, weights=pulls, minlength=len(known))
-        left_out, left_out_sd, errors = _predict_left_out(owners, logs, precision, pulls, len(mean))
-        squares = np.minimum(errors[np.unique(owners)] ** 2, 25.0)
+        left_out, left_out_sd, errors = _predict_left_out(
+            candidates, log_values, precision, pulls, len(mean)
+        )
+        squares = np.minimum(errors[np.unique(candidates)] ** 2, 25.0)
         misses = math.sqrt((squares.sum() + 4) / (len(squares) + 4))
         return Fit(
             mean,
@@ -202,7 +206,7 @@ def _solve_triangular(root: Array, values: Array) -> Array:
 
 
 def _predict_left_out(
-    owners: Array, logs: Array, precision: Array, pulls: Array, count: int
+    candidate_of_run: Array, log_values: Array, precision: Array, pulls: Array, count: int
 ) -> Array:
     """Predict each configuration by the runs of the others.
 
@@ -211,32 +215,42 @@ def _predict_left_out(
         configuration without runs.
     """
     found = np.full((3, count), np.nan)
-    for owner in np.unique(owners):
-        own = np.flatnonzero(owners == owner)
+    for candidate in np.unique(candidate_of_run):
+        own = np.flatnonzero(candidate_of_run == candidate)
         covariance = np.linalg.inv(precision[np.ix_(own, own)])
         errors = covariance @ pulls[own]
         sd = math.sqrt(covariance.mean())
-        found[:, owner] = (logs[own] - errors).mean(), sd, abs(errors.mean()) / sd
+        found[:, candidate] = (log_values[own] - errors).mean(), sd, abs(errors.mean()) / sd
     return found
 
 
-def scatter(owners: Array, logs: Array) -> tuple[Array, float, float]:
-    """Return the variance of each run, the pooled variance, and its degrees of freedom."""
-    groups = [np.flatnonzero(owners == owner) for owner in np.unique(owners)]
+def run_variances(candidate_of_run: Array, log_values: Array) -> tuple[Array, float, float]:
+    """Estimate the noise variance of each run's log value.
+
+    The variance of a candidate's runs is moderated towards the pooled variance; outliers get more.
+
+    Returns:
+        The variance of each run, the pooled variance, and its degrees of freedom.
+    """
+    groups = [
+        np.flatnonzero(candidate_of_run == candidate) for candidate in np.unique(candidate_of_run)
+    ]
     groups = [own for own in groups if len(own) > 1]
     if not groups:
-        return np.full(len(logs), SCATTER**2), SCATTER**2, SCATTER_FREEDOM
+        return np.full(len(log_values), SCATTER**2), SCATTER**2, SCATTER_FREEDOM
     own_freedom = np.array([len(own) - 1 for own in groups])
-    pooled = _median_variance(np.array([logs[own].var(ddof=1) for own in groups]), own_freedom)
+    pooled = _median_variance(
+        np.array([log_values[own].var(ddof=1) for own in groups]), own_freedom
+    )
     freedom = SCATTER_FREEDOM + float(own_freedom.sum())
-    disturbed: Array = np.zeros(len(logs))
+    disturbed: Array = np.zeros(len(log_values))
     own_variance: list[tuple[float, bool]] = []
     for _ in range(2):
         squares = SCATTER_FREEDOM * SCATTER**2
         disturbed[:], own_variance = 0, []
         for own in groups:
             most = FAR * math.sqrt(pooled) * (0.71 if len(own) == 2 else 1)
-            distance = logs[own] - np.median(logs[own])
+            distance = log_values[own] - np.median(log_values[own])
             is_far = abs(distance) > most
             held = float(np.clip(distance, -most, most).var(ddof=1))
             squares += held * (len(own) - 1)
@@ -245,9 +259,9 @@ def scatter(owners: Array, logs: Array) -> tuple[Array, float, float]:
                 disturbed[own[is_far]] = distance[is_far] ** 2
                 own_variance.append((held, False))
             else:
-                own_variance.append((float(logs[own].var(ddof=1)), bool(is_far.any())))
+                own_variance.append((float(log_values[own].var(ddof=1)), bool(is_far.any())))
         pooled = max(squares / freedom, 1e-4)
-    variance = np.full(len(logs), pooled)
+    variance = np.full(len(log_values), pooled)
     for own, (found, has_mode) in zip(groups, own_variance, strict=True):
         weight = len(own) - 1
         moderated = (POOLED_FREEDOM * pooled + weight * found) / (POOLED_FREEDOM + weight)

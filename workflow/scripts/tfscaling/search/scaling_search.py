@@ -9,7 +9,7 @@ from tfscaling.search.interim import (
     RISK_MAX,
     add_runs,
     analyse,
-    chances_beyond,
+    chances_to_beat_best,
     judge_limits,
     least_chance,
 )
@@ -82,7 +82,7 @@ def decide(
         if len(made) < len(new):
             break
         state = method.observe(state, made)
-    return _decision(problem, state, proposed)
+    return _make_decision(problem, state, proposed)
 
 
 def _new_runs(candidate: Candidate, used: int, number: int) -> NewRuns | None:
@@ -98,8 +98,14 @@ def _new_runs(candidate: Candidate, used: int, number: int) -> NewRuns | None:
     return NewRuns(number, tuple(runs), Reason.NO_MEMORY if is_unfit else Reason.DOES_NOT_RUN)
 
 
-def _decision(problem: SearchProblem, state: SearchState, wanted: Mapping[str, int]) -> Decision:
-    """Return the decision while the runs `wanted` are missing."""
+def _make_decision(
+    problem: SearchProblem, state: SearchState, wanted: Mapping[str, int]
+) -> Decision:
+    """Summarise the state of a search.
+
+    `wanted` maps candidates to the number of runs to start next; the search has ended if it is
+    empty.
+    """
     names, best = problem.names, state.analysis.best
     is_named = (
         best is not None
@@ -131,7 +137,7 @@ def _decision(problem: SearchProblem, state: SearchState, wanted: Mapping[str, i
 
 
 def _standing(problem: SearchProblem, state: SearchState, n: int) -> Standing:
-    """Return what is known about a candidate."""
+    """Return runs, disadvantage and chance of candidate `n`, and why it is not the answer."""
     analysis, reason = state.analysis, state.eliminated.get(n)
     if reason is None and n != analysis.best and analysis.chances[n] <= least_chance(problem):
         reason = Reason.NOT_THE_BEST if state.seen[n] else Reason.BY_ITS_LINE
@@ -154,10 +160,10 @@ def _bound(problem: SearchProblem, state: SearchState) -> float:
         return math.inf
     counted = [n for n in range(problem.count) if n not in state.eliminated or n in unresolved]
     low, high = 0.0, 5.0
-    if chances_beyond(state, low)[counted].sum() <= RISK_MAX:
+    if chances_to_beat_best(state, low)[counted].sum() <= RISK_MAX:
         return low
     for _ in range(30):
         middle = (low + high) / 2
-        is_enough = chances_beyond(state, middle)[counted].sum() <= RISK_MAX
+        is_enough = chances_to_beat_best(state, middle)[counted].sum() <= RISK_MAX
         low, high = (low, middle) if is_enough else (middle, high)
     return math.expm1(high)

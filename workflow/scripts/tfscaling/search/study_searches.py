@@ -152,7 +152,14 @@ def _make_candidate(
     planned: PlannedSearch,
     short_of: Mapping[Point, Point],
 ) -> Candidate:
-    """Return a candidate from the rows of its runs."""
+    """Return a candidate from the rows of its runs.
+
+    Args:
+        point: The configuration of the candidate.
+        rows: Configuration → its rows of runs.csv.
+        planned: The search.
+        short_of: Configuration → the configuration that trains fewer epochs, for projections.
+    """
     is_short, short = point in short_of.values(), short_of.get(point)
     runs: list[Run | None] = [None] * (SHORT_RUNS_MAX if is_short else planned.search.repeats_max)
     failed: set[int] = set()

@@ -60,16 +60,20 @@ class Invocation:
         """The values of --config."""
         return dict(self.workflow.config_settings.config)
 
-    def override_platforms(
-        self, merged: RawConfig
+    def apply_resource_options(
+        self, config: RawConfig
     ) -> tuple[RawConfig, list[tuple[str, RawConfig]]]:
-        """Return the configuration with what options change of its platforms, and these changes."""
+        """Apply --set-resources and --default-resources to the platforms.
+
+        Returns:
+            The changed configuration; and pairs of an option and what it changes.
+        """
         defaults = self.workflow.resource_settings.default_resources or {}
-        changes = resource_overrides.override_platforms(merged, self._overrides, defaults)
+        changes = resource_overrides.override_platforms(config, self._overrides, defaults)
         for change in changes:
-            merged = resource_overrides.merge_platforms(merged, change)
+            config = resource_overrides.merge_platforms(config, change)
         named = zip(("--set-resources", "--default-resources"), changes, strict=True)
-        return merged, [(option, change) for option, change in named if change]
+        return config, [(option, change) for option, change in named if change]
 
     @property
     def _overrides(self) -> Mapping[str, Any]:

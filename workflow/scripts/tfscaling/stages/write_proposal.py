@@ -183,12 +183,14 @@ def _cell(name: str, row: PointRow) -> str:
     """Format a value; hours are of one run, without failed attempts."""
     if not name.endswith("_hours"):
         return format_cell(name, row)
-    return format_value(row.nodes * row.execution_time_s / 3600 * _each_node_hour(row, name), None)
+    return format_value(
+        row.nodes * row.execution_time_s / 3600 * _hours_per_node_hour(row, name), None
+    )
 
 
-def _each_node_hour(row: PointRow, name: str) -> float:
-    """Return how many hours of cores or GPUs a node-hour of a configuration has."""
-    return float(row[name] / row.node_hours) if row.node_hours else math.nan
+def _hours_per_node_hour(row: PointRow, column: str) -> float:
+    """Return the core_hours or gpu_hours (`column`) per node-hour; NaN without node-hours."""
+    return float(row[column] / row.node_hours) if row.node_hours else math.nan
 
 
 def _link(point: Point) -> str:
@@ -215,8 +217,8 @@ def requests(study: Study, config: Config) -> Iterator[Request]:
             config.question.trainings,
             config.proposal.margin,
             _link(point_of(row)),
-            _each_node_hour(row, "core_hours"),
-            _each_node_hour(row, "gpu_hours"),
+            _hours_per_node_hour(row, "core_hours"),
+            _hours_per_node_hour(row, "gpu_hours"),
         )
 
 

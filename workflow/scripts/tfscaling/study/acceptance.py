@@ -50,8 +50,8 @@ def plan(config: Config, registries: Registries) -> Manifest:
         NotAllowed: If a recipe or a block of the grid is not possible.
     """
     recipes.check(config)
-    variants_of = variants.variants_by_recipe(config.recipes)
-    grid_checks.check_blocks(config, variants_of, registries)
-    found = grid.candidates(config, variants_of, registries)
+    recipe_variants = variants.variants_by_recipe(config.recipes)
+    grid_checks.check_blocks(config, recipe_variants, registries)
+    found = grid.candidates(config, recipe_variants, registries)
     grid_checks.check_configurations(config, found)
     return grid.manifest_of(config, found, registries)

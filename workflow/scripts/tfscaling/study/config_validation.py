@@ -60,8 +60,8 @@ class NotAllowed(ConfigError):
         super().__init__(problem(place, value, allowed))
         self.place, self.value, self.allowed = place, value, allowed
 
-    def below(self, *place: str | int) -> NotAllowed:
-        """Return the same error for a place inside the place `place`."""
+    def with_prefix(self, *place: str | int) -> NotAllowed:
+        """Return the same error with `place` put before its own place."""
         return NotAllowed([*place, *self.place], self.value, self.allowed)
 
 
@@ -353,21 +353,28 @@ def structs(kind: Any) -> Iterator[type[msgspec.Struct]]:
         yield from structs(part)
 
 
-def _simplify_schema(schema: Any, parts: dict[str, Schema]) -> Any:
-    """Return the schema with "value or null" as a list of types, and `$` as the end of patterns."""
+def _simplify_schema(schema: Any, definitions: dict[str, Schema]) -> Any:
+    """Return a schema in JSON Schema's short form, with the schemas in it changed alike.
+
+    "A value or null" becomes one schema with a list of types; patterns end in `$`, not in `\\Z`.
+
+    Args:
+        schema: A schema or a part of one.
+        definitions: Name → schema to which `$ref` refers.
+    """
     if isinstance(schema, list | tuple):
-        return [_simplify_schema(item, parts) for item in schema]
+        return [_simplify_schema(item, definitions) for item in schema]
     if not isinstance(schema, dict):
         return schema
     null = {"type": "null"}
     if null in (options := schema.get("anyOf", [])) and len(options) == 2:
         other = next(option for option in options if option != null)
         if "$ref" in other:
-            other = copy.deepcopy(parts[other["$ref"].rpartition("/")[2]])
+            other = copy.deepcopy(definitions[other["$ref"].rpartition("/")[2]])
         if isinstance(other.get("type"), str):
             rest = {key: value for key, value in schema.items() if key != "anyOf"}
             schema = {**other, **rest, "type": [other["type"], "null"]}
-    tidy = {key: _simplify_schema(value, parts) for key, value in schema.items()}
+    tidy = {key: _simplify_schema(value, definitions) for key, value in schema.items()}
     if isinstance(pattern := tidy.get("pattern"), str):
         tidy["pattern"] = pattern.replace(r"\Z", "$")
     return tidy

@@ -85,7 +85,7 @@ class _ImpossibleError(Exception):
 
 
 def candidates(
-    config: Config, variants_of: Mapping[str, Mapping[str, Recipe]], registries: Registries
+    config: Config, recipe_variants: Mapping[str, Mapping[str, Recipe]], registries: Registries
 ) -> tuple[Candidate, ...]:
     """Return all configurations of the grid, block by block, excluded ones included.
 
@@ -93,21 +93,21 @@ def candidates(
     is larger than the dataset.
     """
     return tuple(
-        _make_candidate(number, point, variants_of, config, registries)
+        _make_candidate(number, point, recipe_variants, config, registries)
         for number, block in enumerate(config.grid)
-        for point in points(block, variants_of)
+        for point in points(block, recipe_variants)
     )
 
 
 def _make_candidate(
     number: int,
     point: Point,
-    variants_of: Mapping[str, Mapping[str, Recipe]],
+    recipe_variants: Mapping[str, Mapping[str, Recipe]],
     config: Config,
     registries: Registries,
 ) -> Candidate:
     """Return one configuration of the grid with its first run, or the reason for its exclusion."""
-    recipe = recipes.filled(point.model, variants_of[variants.base(point.recipe)][point.recipe])
+    recipe = recipes.filled(point.model, recipe_variants[variants.base(point.recipe)][point.recipe])
     if reason := exclusion(point, config.grid[number].exclude):
         return Candidate(number, point, recipe, reason=reason)
     try:
@@ -126,10 +126,10 @@ def _first_short_run(spec: RunSpec, search: Search) -> RunSpec:
     return replace(spec, point=point, recipe=replace(spec.recipe, **search.short))
 
 
-def points(block: Block, variants_of: Mapping[str, Mapping[str, Recipe]]) -> Iterator[Point]:
+def points(block: Block, recipe_variants: Mapping[str, Mapping[str, Recipe]]) -> Iterator[Point]:
     """Yield the product of a block's axes; a recipe's name means all of its variants."""
     chosen = {axis: block.values(axis) for axis in POINT_AXES}
-    named = (variants_of.get(name, (name,)) for name in chosen["recipe"])
+    named = (recipe_variants.get(name, (name,)) for name in chosen["recipe"])
     chosen["recipe"] = tuple(dict.fromkeys(itertools.chain.from_iterable(named)))
     for values in itertools.product(*chosen.values()):
         yield Point(**dict(zip(POINT_AXES, values, strict=True)))

@@ -38,7 +38,7 @@ SEED_MAX = 2**32 - 1
 
 
 def check_blocks(
-    config: Config, variants_of: Mapping[str, Mapping[str, Recipe]], registries: Registries
+    config: Config, recipe_variants: Mapping[str, Mapping[str, Recipe]], registries: Registries
 ) -> None:
     """Check the blocks of the grid before they are expanded.
 
@@ -47,20 +47,20 @@ def check_blocks(
     """
     count = 0
     for number, block in enumerate(config.grid):
-        recipes.check_block(config, number, variants_of, registries)
+        recipes.check_block(config, number, recipe_variants, registries)
         search = config.search_of(block)
         if search and search.short:
-            _check_short_runs(config, number, search, variants_of, registries)
-        count += _configurations(block, variants_of)
+            _check_short_runs(config, number, search, recipe_variants, registries)
+        count += _configurations(block, recipe_variants)
         _check_size(number, count, "configurations (with excluded ones)")
-        points = [*grid.points(block, variants_of)]
+        points = [*grid.points(block, recipe_variants)]
         for index, entry in enumerate(block.exclude):
             if not any(grid.matches(point, entry) for point in points):  # a value is mistyped
                 reason = "matches no configuration of the block; allowed: values of its axes"
                 raise NotAllowed(["grid", number, "exclude", index], entry.axes, reason)
         left = [point for point in points if not grid.exclusion(point, block.exclude)]
         for point in left:
-            recipe = variants_of[variants.base(point.recipe)][point.recipe]
+            recipe = recipe_variants[variants.base(point.recipe)][point.recipe]
             _check_devices(number, point, config.platforms[point.platform], recipe)
 
 
@@ -93,10 +93,12 @@ def check_configurations(config: Config, found: Sequence[Candidate]) -> None:
         _check_search(config, members)
 
 
-def _configurations(block: Block, variants_of: Mapping[str, Mapping[str, Recipe]]) -> int:
+def _configurations(block: Block, recipe_variants: Mapping[str, Mapping[str, Recipe]]) -> int:
     """Return the number of a block's configurations, without making them."""
     lengths = {axis: len(block.values(axis)) for axis in POINT_AXES}
-    lengths["recipe"] = sum(len(variants_of.get(name, (name,))) for name in block.values("recipe"))
+    lengths["recipe"] = sum(
+        len(recipe_variants.get(name, (name,))) for name in block.values("recipe")
+    )
     return math.prod(lengths.values())
 
 
@@ -213,7 +215,7 @@ def _check_short_runs(
     config: Config,
     number: int,
     search: Search,
-    variants_of: Mapping[str, Mapping[str, Recipe]],
+    recipe_variants: Mapping[str, Mapping[str, Recipe]],
     registries: Registries,
 ) -> None:
     """Raise NotAllowed if a recipe of block `number` cannot have short runs."""
@@ -226,13 +228,13 @@ def _check_short_runs(
         rule = f"recipe {has_own[0]} has stop_after_steps already; allowed: null in one of the two"
         raise _search_error(config, number, key, value, rule)
     for name in names:
-        if rule := recipes.without_fewer_epochs(config.recipes[name], search.stop_after_epochs):
+        if rule := recipes.why_not_projectable(config.recipes[name], search.stop_after_epochs):
             raise _search_error(config, number, key, value, f"recipe {name}: {rule}")
     short = {name: replace(config.recipes[name], **search.short) for name in names}
     changed = replace(config, recipes={**config.recipes, **short})
     try:
         recipes.check(changed)
-        recipes.check_block(changed, number, variants_of, registries)
+        recipes.check_block(changed, number, recipe_variants, registries)
     except NotAllowed as error:
         where = "" if error.place[-1] == key else f"{error.place[-1]} {error.value}: "
         rule = f"recipe {error.place[1]}: {where}{error.allowed}"

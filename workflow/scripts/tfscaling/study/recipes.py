@@ -78,7 +78,7 @@ def check(config: Config) -> None:
         of_program = (_check_program,) if recipe.program else ()
         rules = (_check_training, _check_keys, *of_program, _check_parameters)
         for wrong in itertools.chain.from_iterable(rule(recipe) for rule in rules):
-            raise wrong.below("recipes", name)
+            raise wrong.with_prefix("recipes", name)
     _check_qualities(config)
 
 
@@ -175,10 +175,16 @@ def filled(model: str, recipe: Recipe) -> Recipe:
 def check_block(
     config: Config,
     number: int,
-    variants_of: Mapping[str, Mapping[str, Recipe]],
+    recipe_variants: Mapping[str, Mapping[str, Recipe]],
     registries: Registries,
 ) -> None:
     """Check the names in a block of the grid, and that its recipes are possible there.
+
+    Args:
+        config: The configuration.
+        number: Number of the block in the grid, from 0.
+        recipe_variants: Name of a recipe → its variants by name, as `variants_by_recipe` returns.
+        registries: The names that are allowed.
 
     Raises:
         NotAllowed: If not.
@@ -188,13 +194,13 @@ def check_block(
     with_program = [name for name, recipe in recipes.items() if recipe and recipe.program]
     wrong = None if None in recipes.values() else _contradiction(block, with_program)
     if wrong is not None:
-        raise wrong.below("grid", number)
+        raise wrong.with_prefix("grid", number)
     names: dict[str, Mapping[str, object]] = {
         "platform": config.platforms,
         # with a program any name that the block gives
         "model": dict.fromkeys(block.values("model")) if with_program else registries.models,
         "strategy": registries.strategies,
-        "recipe": {**variants_of, **dict.fromkeys(itertools.chain(*variants_of.values()))},
+        "recipe": {**recipe_variants, **dict.fromkeys(itertools.chain(*recipe_variants.values()))},
     }
     for axis, registry in names.items():
         check_axis = check_function if axis == "model" and not with_program else check_name
@@ -209,7 +215,7 @@ def check_block(
         for model in block.values("model"):
             rules = _check_model(model, number, recipe, servers, registries)
             for found in _missing_files(config, block, recipe) if with_program else rules:
-                raise found.below("recipes", name)
+                raise found.with_prefix("recipes", name)
     for index, rule in enumerate(block.exclude):
         if not rule.axes:
             allowed = f"allowed: also values of at least one axis: {', '.join(POINT_AXES)}"
@@ -424,12 +430,16 @@ def _missing_files(config: Config, block: Block, recipe: Recipe) -> Iterator[Not
         yield from _missing_arguments(recipe.dataset, recipe)
 
 
-def without_fewer_epochs(recipe: Recipe, epochs: int | None) -> str:
-    """Return why no training can be projected from runs with fewer `epochs`; "" if it can."""
-    if epochs is None:
+def why_not_projectable(recipe: Recipe, short_epochs: int | None) -> str:
+    """Return why runs of `short_epochs` cannot project the complete training.
+
+    Returns:
+        "" if they can, or if `short_epochs` is None.
+    """
+    if short_epochs is None:
         return ""
     named = {name for word in recipe.program for _, name, *_ in string.Formatter().parse(word)}
-    if epochs >= recipe.epochs:
+    if short_epochs >= recipe.epochs:
         return f"all {recipe.epochs} epochs; allowed: fewer"
     if recipe.program and "epochs" not in named:
         return "its program does not get {epochs}; allowed: a word with it"

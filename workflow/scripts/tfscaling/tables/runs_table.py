@@ -31,7 +31,7 @@ from tfscaling.record.metrics import METRICS, NAN, RunMetrics, number
 from tfscaling.record.rank_report import COMPARED, PROGRAM_PACKAGES, Epoch, HostFacts, Rank
 from tfscaling.record.run_record import DoesNotFit, PreparedData, RunRecord, ShortRun, StepBlock
 from tfscaling.record.run_states import FINISHED, RunState
-from tfscaling.record.step_estimates import Projected
+from tfscaling.record.step_estimates import ProjectedTraining
 from tfscaling.study import platforms
 from tfscaling.study.config_types import Quality
 from tfscaling.study.manifest import PlannedRun
@@ -317,7 +317,7 @@ def _run_with_record(
     is_whole = record.short_run is None and (run.whole_epochs is None or not record.is_valid)
     # the time and the loss of half a training are none of the point's
     if record.is_valid and (is_whole or record.short_run is not None):
-        whole = step_estimates.projected(record, steady_from)
+        whole = step_estimates.project_training(record, steady_from)
         _set_measured(row, run, record, whole)
         if whole is not None:
             warnings += [whole.trend.warning] * bool(whole.trend.warning)
@@ -342,7 +342,9 @@ def _run_with_record(
     return _RunResult(row, of_whole, record.environment.dataset, before_s, steady)
 
 
-def _set_measured(row: RunRow, run: PlannedRun, record: RunRecord, whole: Projected | None) -> None:
+def _set_measured(
+    row: RunRow, run: PlannedRun, record: RunRecord, whole: ProjectedTraining | None
+) -> None:
     """Set metrics and costs of a valid run.
 
     For a short run they are projected to the complete training, without quality.
@@ -391,7 +393,7 @@ def _cost_usd(run: PlannedRun, time_s: float) -> float:
 
 
 def _set_projected(
-    row: RunRow, run: PlannedRun, record: RunRecord, short: ShortRun, whole: Projected
+    row: RunRow, run: PlannedRun, record: RunRecord, short: ShortRun, whole: ProjectedTraining
 ) -> None:
     """Set times and costs of a short run's row to their projections to the complete training."""
     row.examples_trained = short.examples_of_whole

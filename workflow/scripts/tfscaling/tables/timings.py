@@ -64,7 +64,7 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def axes(self) -> dict[str, Any]:
-        """The axes that the row has, in the order of the defaults, with the nodes."""
+        """Axis → value for the axes with a cell in this row: the nodes first, then `_DEFAULTS`."""
         named = {name: getattr(self, name) for name in ("nodes", *_DEFAULTS)}
         return {name: value for name, value in named.items() if value is not None}
 
@@ -235,7 +235,9 @@ def run_tables(planned: Sequence[PlannedRun], path: str) -> tuple[pd.DataFrame, 
         ConfigError: A row belongs to no planned run, or to several configurations.
     """
     timing_of = dict(_planned_runs(planned, read(path)))
-    rows = [_row(run, path, timing_of.get((run.spec.point, run.spec.repeat))) for run in planned]
+    rows = [
+        _run_row(run, path, timing_of.get((run.spec.point, run.spec.repeat))) for run in planned
+    ]
     epochs = pd.DataFrame(columns=list(runs_table.EPOCH_COLUMNS))
     return table_files.to_frame(RunRow, rows), epochs
 
@@ -279,16 +281,23 @@ def _point(where: str, row: Timing, points: Sequence[Point]) -> Point:
     return points[0]
 
 
-def _row(run: PlannedRun, path: str, timing: tuple[str, Timing] | None) -> RunRow:
-    if timing is None:
+def _run_row(run: PlannedRun, path: str, found: tuple[str, Timing] | None) -> RunRow:
+    """Return the row of runs.csv for a planned run.
+
+    Args:
+        run: The run.
+        path: The file of the timings, for the reason of a missing run.
+        found: Place of the run's timing in the file, and its values; None without a timing.
+    """
+    if found is None:
         return runs_table.planned_row(run, RunState.MISSING, f"not in {path}")
-    where, found = timing
+    where, timing = found
     row = runs_table.planned_row(run, RunState.OK, "", where)
-    nodes, seconds = run.spec.point.nodes, found.execution_time_s
+    nodes, seconds = run.spec.point.nodes, timing.execution_time_s
     row.execution_time_s, row.node_hours = seconds, nodes * seconds / 3600
-    row.examples_trained = found.examples_trained
+    row.examples_trained = timing.examples_trained
     for name in _RESULTS:
-        if (value := getattr(found, name)) is not None:
+        if (value := getattr(timing, name)) is not None:
             setattr(row, name, value)
             if name == row.quality_metric:
                 row.quality = value

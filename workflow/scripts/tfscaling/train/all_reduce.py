@@ -202,7 +202,7 @@ class Trainer(AllReduceLoop):
         tf, order = self.tf, self.order.epoch_indices(self.seed, epoch)
         steps, chunk = self._steps_of_epoch(len(order)), self.recipe.steps_per_execution
         indices = tf.constant(order)
-        for start in range(self._begun.step, steps, chunk):
+        for start in range(self._begun.step_in_epoch, steps, chunk):
             end = min(start + chunk, steps)
             start_s = time.perf_counter()
             self._fetch(

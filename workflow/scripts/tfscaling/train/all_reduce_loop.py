@@ -144,7 +144,7 @@ class AllReduceLoop(TrainingLoop):
     def test_on(self, batch: Any, weights: Any) -> None:
         """Evaluate, in a replica, its part of a batch of held-out examples."""
         if self.own is not None:
-            self.own.test(batch, self._counted(weights))
+            self.own.update_test_metrics(batch, self._counted(weights))
             return
         x, answers = batch
         self._count(self._forward(x, answers, weights, training=False))

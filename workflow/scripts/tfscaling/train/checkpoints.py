@@ -188,7 +188,7 @@ class Checkpoints:
             return None
         if self._rank == 0:
             try:
-                checkpoint_folder.publish(temporary, state)
+                checkpoint_folder.finish_checkpoint(temporary, state)
             except OSError as error:
                 print(f"no checkpoint: {error}", flush=True)
                 shutil.rmtree(temporary, ignore_errors=True)

@@ -25,11 +25,10 @@ from tfscaling.train.user_model import ModelError, has_own
 
 
 class CustomTrainStep:
-    """The steps of a model on one replica, and what its metrics found on all of them.
+    """The steps of a compiled Keras model on one replica; metrics are combined over replicas.
 
-    `sample` is a batch as `fit` would have it, of any size: (x, y) or (x, y, weights), or
-    TensorSpecs of one. To be made in the scope of the strategy; all but `results` is called by each
-    replica.
+    `sample` is a batch as `fit` takes it, of any size: (x, y) or (x, y, weights), or TensorSpecs of
+    one. Create it in the scope of the strategy. Each replica calls all methods but `results`.
     """
 
     def __init__(self, model: Any, sample: tuple[Any, ...], replicas: int) -> None:
@@ -48,14 +47,14 @@ class CustomTrainStep:
         self._has_training = "training" in inspect.signature(model.compute_loss).parameters
         self._measured = tf.autograph.experimental.do_not_convert(self._loss_and_metrics)
 
-    def train(self, batch: tuple[Any, ...], own: Any, examples: Any) -> None:
-        """Train one step on the first `own` examples of `batch`; all replicas have `examples`."""
+    def train(self, batch: tuple[Any, ...], examples: Any, global_examples: Any) -> None:
+        """Train on the first `examples` of a batch; all replicas have `global_examples`."""
         tf = self.tf
         before = [self.tf.identity(variable.value) for variable in self.metrics]
-        gradients = self.gradients(self._real(batch, own))
-        self._keep_if(own > 0, before)
+        gradients = self.gradients(self._real(batch, examples))
+        self._keep_if(examples > 0, before)
         if self.replicas > 1:
-            share = tf.cast(own, tf.float32) / tf.cast(examples, tf.float32)
+            share = tf.cast(examples, tf.float32) / tf.cast(global_examples, tf.float32)
             gradients = optimizers.sum_over_replicas(
                 [
                     None if each is None else optimizers.scale_values(each, share, tf.multiply)
@@ -73,11 +72,11 @@ class CustomTrainStep:
         gradients: list[Any] = tape.gradient(loss, self.model.trainable_variables)
         return gradients
 
-    def test(self, batch: tuple[Any, ...], own: Any) -> None:
-        """Count the first `own` examples of this replica's `batch` of held-out examples."""
+    def update_test_metrics(self, batch: tuple[Any, ...], examples: Any) -> None:
+        """Update the metrics with the first `examples` of a held-out batch; the rest is padding."""
         before = [self.tf.identity(variable.value) for variable in self.metrics]
-        self._measured(self._real(batch, own), False)
-        self._keep_if(own > 0, before)
+        self._measured(self._real(batch, examples), False)
+        self._keep_if(examples > 0, before)
 
     def states(self) -> list[Any]:
         """Return the states of all metrics, combined over the replicas."""
@@ -101,7 +100,7 @@ class CustomTrainStep:
         return [found[place] for place in range(len(own))]
 
     def results(self, states: Sequence[Any]) -> dict[str, float]:
-        """Every metric of one value by its name, from what `states` gave."""
+        """Return name → value of each metric with a single value, from the combined `states`."""
         import keras
 
         with keras.StatelessScope(list(zip(self.metrics, states, strict=True))):

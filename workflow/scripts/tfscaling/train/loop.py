@@ -139,20 +139,20 @@ def finite_only(metrics: dict[str, float]) -> dict[str, float | None]:
 
 @dataclass
 class EpochProgress:
-    """Progress of earlier attempts within the current epoch.
+    """Where the current epoch began in this attempt, after a resume within the epoch.
 
     Attributes:
-        step: Steps of this epoch that are trained.
-        steps: Steps in all epochs before it.
-        examples: Examples of this epoch that are trained.
+        step_in_epoch: Steps of this epoch that earlier attempts trained.
+        steps_before_epoch: Steps in all epochs before it.
+        examples_in_epoch: Examples of this epoch that earlier attempts trained.
         before_s: Seconds that these steps took.
         steps_per_epoch: Steps in the first epoch; 0 while unknown.
         written_s: Seconds that checkpoints took until this attempt began the epoch.
     """
 
-    step: int = 0
-    steps: int = 0
-    examples: int = 0
+    step_in_epoch: int = 0
+    steps_before_epoch: int = 0
+    examples_in_epoch: int = 0
     before_s: float = 0.0
     steps_per_epoch: int = 0
     written_s: float = 0.0
@@ -358,9 +358,9 @@ class TrainingLoop(ABC):
         result.examples_trained = state.examples_trained
         result.went_on = summary(state, ResumePoint)
         self._begun = EpochProgress(
-            step=state.step,
-            steps=state.steps - state.step,
-            examples=state.examples - state.examples_trained,
+            step_in_epoch=state.step,
+            steps_before_epoch=state.steps - state.step,
+            examples_in_epoch=state.examples - state.examples_trained,
             before_s=state.epoch_time_s,
             steps_per_epoch=state.steps_per_epoch,
         )
@@ -373,9 +373,9 @@ class TrainingLoop(ABC):
         if self._checkpoints is not None:
             begun.written_s = self._checkpoints.written_s
         if since is None or epoch > since.epoch:
-            begun.step, begun.examples, begun.before_s = 0, 0, 0.0
+            begun.step_in_epoch, begun.examples_in_epoch, begun.before_s = 0, 0, 0.0
         self._reported_s = self._begun_s = time.perf_counter()
-        if not begun.step:  # else the sums are of the epoch's first steps
+        if not begun.step_in_epoch:  # else the sums are of the epoch's first steps
             self._reset()
 
     def _epoch_s(self, now_s: float) -> float:
@@ -390,14 +390,16 @@ class TrainingLoop(ABC):
         """
         if self._checkpoints is not None:
             self._checkpoints.after_step(
-                self, self._begun.steps + step, lambda: self._state(result, epoch, step, examples)
+                self,
+                self._begun.steps_before_epoch + step,
+                lambda: self._state(result, epoch, step, examples),
             )
         return step >= self._steps_left and self._is_enough(result)
 
     def _after_epoch(self, checkpoints: Checkpoints, result: Result, epoch: int) -> None:
         last, begun = result.steps[-1], self._begun
         steps = last.first_step + last.steps
-        begun.steps += steps
+        begun.steps_before_epoch += steps
         begun.steps_per_epoch = begun.steps_per_epoch or steps
         checkpoints.after_epoch(self, self._state(result, epoch + 1, 0, 0))
 
@@ -409,7 +411,7 @@ class TrainingLoop(ABC):
             ranks=self._checkpoints.ranks,
             epoch=epoch,
             step=step,
-            steps=self._begun.steps + step,
+            steps=self._begun.steps_before_epoch + step,
             examples=result.examples_trained + examples,
             epoch_time_s=epoch_s,
             trained_s=epoch_s + sum(row.duration_s or 0.0 for row in result.epochs),

@@ -112,7 +112,7 @@ def compare(model: Any, batch: tuple[Any, ...]) -> LossOfParts | None:
         if not np.isclose(loss(first), loss(first), rtol=1e-5):
             return None
         doubled = loss(np.concatenate([first, first]))
-        halves = list(_halves(loss, rows))
+        halves = list(_losses_of_halves(loss, rows))
     except Exception:  # raised by user code, which may want other batches than a part
         return None
     if not np.isfinite([doubled, *np.ravel(halves)]).all():
@@ -122,10 +122,11 @@ def compare(model: Any, batch: tuple[Any, ...]) -> LossOfParts | None:
     return LossOfParts(halves[0].first, doubled, farthest, tolerance)
 
 
-def _halves(loss: Callable[[np.ndarray], float], rows: np.ndarray) -> Iterator[Halves]:
-    """Yield losses of a batch, of its parts down to two examples, and of their halves.
+def _losses_of_halves(loss: Callable[[np.ndarray], float], rows: np.ndarray) -> Iterator[Halves]:
+    """Split a batch again and again; yield each part's loss with the losses of its two halves.
 
-    By chance the halves of one batch may have nearly equal losses; several parts have not.
+    They distinguish means from sums. By chance the halves of one batch may have nearly equal
+    losses; the halves of several parts do not.
     """
     size, losses = len(rows), [loss(rows)]
     while size > 1 and (size > _SMALLEST_PART or size == len(rows)):

@@ -188,15 +188,19 @@ def gradients_as_given() -> Iterator[None]:
     import tensorflow as tf
 
     context = tf.distribute.get_replica_context()
-    with nullcontext() if context is None else _view()(context):
+    with nullcontext() if context is None else _replica_view_class()(context):
         yield
 
 
 @functools.cache
-def _view() -> Any:
+def _replica_view_class() -> Any:
+    """Return a subclass of ReplicaContext whose all_reduce returns its value unchanged.
+
+    Cached, as the class can only be made after TensorFlow has been imported.
+    """
     import tensorflow as tf
 
-    class View(tf.distribute.ReplicaContext):  # type: ignore[misc]
+    class ReplicaView(tf.distribute.ReplicaContext):  # type: ignore[misc]
         def __init__(self, around: Any) -> None:
             number = int(tf.get_static_value(around.replica_id_in_sync_group))
             super().__init__(around.strategy, number)
@@ -227,7 +231,7 @@ def _view() -> Any:
             copies = self.strategy.experimental_local_results(variable)
             return update(copies[self._number % len(copies)], *args)
 
-    return View
+    return ReplicaView
 
 
 def scale_values(gradient: Any, number: Any, by: Callable[[Any, Any], Any]) -> Any:

@@ -349,9 +349,9 @@ class PipelineTrainer(AllReduceLoop):
             self._train_steps(epoch, self._endless, result, events)
             return
         with self._fed(self.data.train) as batches:
-            if self._begun.step and self._checkpoints is not None:
+            if self._begun.step_in_epoch and self._checkpoints is not None:
                 with self._checkpoints.reading():
-                    for number in range(self._begun.step):
+                    for number in range(self._begun.step_in_epoch):
                         next(batches)
                         self._sign_of_life(events, epoch, number)
             self._train_steps(epoch, batches, result, events)
@@ -359,9 +359,9 @@ class PipelineTrainer(AllReduceLoop):
     def _train_steps(
         self, epoch: int, batches: Iterator[Any], result: Result, events: EventLog
     ) -> None:
-        whole, examples = self.recipe.steps_per_epoch, self._begun.examples
+        whole, examples = self.recipe.steps_per_epoch, self._begun.examples_in_epoch
         steps = None if whole is None else self._steps_of_epoch(whole)
-        for step in itertools.count(self._begun.step):
+        for step in itertools.count(self._begun.step_in_epoch):
             start_s = time.perf_counter()
             batch = next(batches)
             waited_s = time.perf_counter() - start_s

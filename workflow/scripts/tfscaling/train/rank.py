@@ -273,7 +273,7 @@ def _warnings(
         yield from user_model.byte_warnings(model, spec.recipe, data.x_train)
     if result.went_on is None and not result.is_short and not result.diverged:
         steps = sum(execution.steps for execution in result.steps)
-        yield from user_model.after_training(model, spec.recipe, steps)
+        yield from user_model.warnings_after_training(model, spec.recipe, steps)
     if trainer.replicas > 1 and isinstance(trainer, AllReduceLoop):
         losses = _losses_of_parts(trainer)
         if losses is not None and (found := losses.problem or losses.warning):

@@ -136,19 +136,22 @@ def hiding_replicas(base: Any) -> Any:
     return Hiding
 
 
-def _single(devices: Sequence[str], communication: str) -> Any:
+def _make_single(devices: Sequence[str], communication: str) -> Any:
+    """Return a OneDeviceStrategy on the only device."""
     import tensorflow as tf
 
     return tf.distribute.OneDeviceStrategy(devices[0])
 
 
-def _mirrored(devices: Sequence[str], communication: str) -> Any:
+def _make_mirrored(devices: Sequence[str], communication: str) -> Any:
+    """Return a MirroredStrategy over the devices."""
     import tensorflow as tf
 
     return hiding_replicas(tf.distribute.MirroredStrategy)(list(devices))
 
 
-def _multi_worker_mirrored(devices: Sequence[str], communication: str) -> Any:
+def _make_multi_worker_mirrored(devices: Sequence[str], communication: str) -> Any:
+    """Return a MultiWorkerMirroredStrategy from TF_CONFIG, with this communication."""
     import tensorflow as tf
 
     implementation = tf.distribute.experimental.CommunicationImplementation[communication.upper()]
@@ -160,17 +163,20 @@ def _multi_worker_mirrored(devices: Sequence[str], communication: str) -> Any:
     return hiding_replicas(made)(communication_options=options)
 
 
-def _mpi_all_reduce(devices: Sequence[str], communication: str) -> Any:
+def _make_mpi_all_reduce(devices: Sequence[str], communication: str) -> Any:
+    """Return the strategy by MPI, with one replica on the first device."""
     own = resolver.resolve(os.environ, gpus=None)
     world = mpi.communicator(own.rank, own.num_tasks)
     return hiding_replicas(mpi_strategy.strategy(devices[0], world))()
 
 
-def _own(devices: Sequence[str], communication: str) -> Any:
+def _refuse_custom(devices: Sequence[str], communication: str) -> Any:
+    """Raise ValueError: only the program itself can make its strategy."""
     raise ValueError("a program makes its own strategy")
 
 
-def _parameter_server(devices: Sequence[str], communication: str) -> Any:
+def _make_parameter_server(devices: Sequence[str], communication: str) -> Any:
+    """Return a ParameterServerStrategy from TF_CONFIG; it takes no devices."""
     import tensorflow as tf
 
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
@@ -181,37 +187,39 @@ def _parameter_server(devices: Sequence[str], communication: str) -> Any:
 STRATEGIES: dict[str, Strategy] = {
     "single": Strategy(
         "One replica on one device, no distribution: the baseline.",
-        _single,
+        _make_single,
         one_task_only=True,
         one_device_only=True,
     ),
     "mirrored": Strategy(
-        "Synchronous data parallelism over the devices of one task.", _mirrored, one_task_only=True
+        "Synchronous data parallelism over the devices of one task.",
+        _make_mirrored,
+        one_task_only=True,
     ),
     "multi_worker_mirrored": Strategy(
         "Synchronous data parallelism over all devices of all tasks, by all-reduce.",
-        _multi_worker_mirrored,
+        _make_multi_worker_mirrored,
     ),
     MPI_STRATEGY: Strategy(
         "Synchronous data parallelism over all tasks, a device each, by MPI's all-reduce.",
-        _mpi_all_reduce,
+        _make_mpi_all_reduce,
         one_device_only=True,
         end=mpi.end,
     ),
     "parameter_server": Strategy(
         "Variables on parameter servers, each worker's gradients are a separate update.",
-        _parameter_server,
+        _make_parameter_server,
         one_device_only=True,
         coordinated=True,
         synchronous=False,
     ),
     "synchronous_parameter_server": Strategy(
         "Variables on parameter servers, one update from the gradients of all workers.",
-        _parameter_server,
+        _make_parameter_server,
         one_device_only=True,
         coordinated=True,
     ),
     OWN_STRATEGY: Strategy(
-        "The program's own: every rank is a worker in TF_CONFIG.", _own, synchronous=False
+        "The program's own: every rank is a worker in TF_CONFIG.", _refuse_custom, synchronous=False
     ),
 }

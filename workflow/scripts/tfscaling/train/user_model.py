@@ -99,7 +99,7 @@ def check_classifier(model: Any, of_labels: str | None) -> None:
             f"the model has its own {', '.join(overridden)}, which would not be called: its loss "
             "is the cross-entropy. Compile the model, or leave `loss` out of the recipe"
         )
-    wrong = _problem_of_shape(model) or of_labels
+    wrong = _shape_problem(model) or of_labels
     if wrong is not None:
         raise ModelError(
             f"{wrong}. Without a loss of the model's own, the cross-entropy trains it; "
@@ -107,8 +107,13 @@ def check_classifier(model: Any, of_labels: str | None) -> None:
         )
 
 
-def _problem_of_shape(model: Any) -> str | None:
-    """One input, one output of logits; a subclass of keras.Model does not say what it has."""
+def _shape_problem(model: Any) -> str | None:
+    """Return why the model is no classifier with one input and one output of logits.
+
+    Returns:
+        None if it is one, or if it does not list its inputs and outputs, like a subclass of
+        keras.Model.
+    """
     inputs, outputs = getattr(model, "inputs", None), getattr(model, "outputs", None)
     if not inputs or not outputs:
         return None
@@ -253,8 +258,11 @@ def warnings(model: Any, recipe: Recipe) -> list[str]:
     ]
 
 
-def after_training(model: Any, recipe: Recipe, steps: int) -> Iterator[str]:
-    """Return warnings of a model that trained itself in this many steps."""
+def warnings_after_training(model: Any, recipe: Recipe, steps: int) -> Iterator[str]:
+    """Yield warnings about metrics and learning rate of a model with its own train step.
+
+    `steps` is the number of steps that it trained. A classifier of the recipe has no warnings.
+    """
     if not trains_itself(model, recipe):
         return
     if wide := [name for name, value in model.get_metrics_result().items() if np.size(value) != 1]:

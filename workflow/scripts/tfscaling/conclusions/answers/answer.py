@@ -14,7 +14,7 @@ from dataclasses import replace
 from tfscaling.conclusions.answers import candidates, choosing, search_answers
 from tfscaling.conclusions.answers.answer_types import Answer, State
 from tfscaling.conclusions.answers.goals import GOALS, TIME
-from tfscaling.conclusions.evidence import Study, Task
+from tfscaling.conclusions.evidence import QuestionEvidence, Study
 from tfscaling.conclusions.projection import projection_intervals
 from tfscaling.record.run_states import RunState, words
 from tfscaling.tables.row_values import point_of
@@ -41,9 +41,9 @@ def answers_by_goal(study: Study) -> Iterator[Answer]:
         yield from sorted(each, key=lambda own: [*GOALS].index(own.goal))
 
 
-def _answer_without_runs(study: Study, task: Task) -> Answer:
+def _answer_without_runs(study: Study, task: QuestionEvidence) -> Answer:
     """Return the answer of a question without a valid run: how its runs ended."""
-    own = {point_of(row) for row in task.named}
+    own = {point_of(row) for row in task.all_rows}
     counts = Counter(words(run.status) for run in study.run_rows if point_of(run) in own)
     statuses = Counter[str]() if counts.keys() <= {RunState.MISSING} else counts
     state = State.NOT_RUN if not counts else None
@@ -56,9 +56,9 @@ def _answer_without_runs(study: Study, task: Task) -> Answer:
     return replace(found, statuses=statuses)
 
 
-def _answer_by_goal(study: Study, task: Task, goal: str) -> Answer:
+def _answer_by_goal(study: Study, task: QuestionEvidence, goal: str) -> Answer:
     """Return the answer to a question by one goal."""
-    metric = next((row.quality_metric for row in task.named if row.quality_metric), None)
+    metric = next((row.quality_metric for row in task.all_rows if row.quality_metric), None)
     limits = study.question.limits_for(goal, metric)
     asked = study.question
     found = Answer(task.name, goal, task.goals[goal], asked.indifference, limits=limits)

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from tfscaling.conclusions.answers.answer_types import Answer, Candidate, State
 from tfscaling.conclusions.answers.goals import ENERGY, WITH_QUEUE
-from tfscaling.conclusions.evidence import Facts, Study, Task
+from tfscaling.conclusions.evidence import Facts, QuestionEvidence, Study
 from tfscaling.estimation.intervals import CONFIDENCE, count_beyond_limit, keeps_limit
 from tfscaling.estimation.run_counts import is_closed
 from tfscaling.estimation.samples import Samples
@@ -30,7 +30,7 @@ from tfscaling.tables.row_values import (
 
 
 def create_candidate(
-    study: Study, task: Task, goal: str, row: PointRow, state: State | None = None
+    study: Study, task: QuestionEvidence, goal: str, row: PointRow, state: State | None = None
 ) -> Candidate:
     """Return a configuration with the state that its runs show before any comparison.
 
@@ -62,7 +62,7 @@ def create_candidate(
     )
 
 
-def judge_candidates(study: Study, task: Task, asked: Answer) -> Iterator[Candidate]:
+def judge_candidates(study: Study, task: QuestionEvidence, asked: Answer) -> Iterator[Candidate]:
     """Yield the configurations of a question, each with its state before they are compared.
 
     The state follows from the limits, from the value of the goal and from the number of runs.

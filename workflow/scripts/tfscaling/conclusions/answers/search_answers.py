@@ -8,7 +8,7 @@ from dataclasses import replace
 from tfscaling.conclusions.answers import candidates
 from tfscaling.conclusions.answers.answer_types import BY_LINE, Answer, Candidate, State
 from tfscaling.conclusions.contest import rank_by_metric
-from tfscaling.conclusions.evidence import Study, Task
+from tfscaling.conclusions.evidence import QuestionEvidence, Study
 from tfscaling.estimation.samples import INCONCLUSIVE, SUPPORTED, TOO_FEW
 from tfscaling.search.search_types import Reason
 from tfscaling.search.study_searches import StudySearch
@@ -16,7 +16,7 @@ from tfscaling.tables.comparison import ALL_RUNS_METRICS, DIFFERENT_WORK
 from tfscaling.tables.row_values import point_of
 
 
-def apply_search(study: Study, task: Task, asked: Answer) -> Answer:
+def apply_search(study: Study, task: QuestionEvidence, asked: Answer) -> Answer:
     """Return the answer that a search has found, or would give now.
 
     Args:
@@ -28,7 +28,7 @@ def apply_search(study: Study, task: Task, asked: Answer) -> Answer:
     assert search is not None
     verdict = search.decision
     name_of = {point: name for name, point in search.points.items()}
-    rows = {point_of(row): row for row in reversed(task.named)}
+    rows = {point_of(row): row for row in reversed(task.all_rows)}
     found = [
         _apply_standing(
             candidates.create_candidate(study, task, asked.goal, row), search, name_of.get(point)
