@@ -154,7 +154,7 @@ def changed(path: Path) -> Iterator[dict[str, Any]]:
     """The content of a JSON file, which is written again as it is then; ranks have all keys."""
     content = json.loads(path.read_text())
     if "ranks" in content:
-        content["ranks"] = [*run_record.completed(content["ranks"])]
+        content["ranks"] = [*run_record.restore_omitted_keys(content["ranks"])]
     yield content
     path.write_text(json.dumps(content))
 

@@ -20,7 +20,7 @@ import loaded_python
 import snakemake_server
 import yaml
 from tfscaling.page.plot_registry import PLOTS
-from tfscaling.record.run_record import completed
+from tfscaling.record.run_record import restore_omitted_keys
 from tfscaling.study.config_types import AXES
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -152,7 +152,7 @@ class Project:
     def records(self) -> list[dict[str, Any]]:
         """All run records, their ranks with all keys."""
         found = [json.loads(path.read_text()) for path in self.files_of_runs("run.json")]
-        return [{**each, "ranks": [*completed(each.get("ranks", ()))]} for each in found]
+        return [{**each, "ranks": [*restore_omitted_keys(each.get("ranks", ()))]} for each in found]
 
     def made(self) -> dict[Path, int]:
         """When each run and dataset was made, in nanoseconds since the epoch."""

@@ -113,7 +113,7 @@ def finish(
         *(f"which code the ranks loaded: {name} was changed during the run" for name in changed),
     )
     if data and not spec.recipe.program:
-        data = run_results.counted(data, reports)
+        data = run_results.with_example_counts(data, reports)
     environment = provenance.describe(
         SCRIPTS, LAUNCH_S, code, data, unchecked, spec.measured.container
     )
@@ -129,7 +129,7 @@ def finish(
     end_s = clock.now()
     timed = run_results.on_one_clock(rank_events, reports)
     durations = run_results.measured_phases(*timed, LAUNCH_S, end_s, environment.slurm_job)
-    if wrong := run_results.impossible(durations, rank_events, reports):
+    if wrong := run_results.impossible_durations(durations, rank_events, reports):
         return Cause(kind="invalid", message="; ".join(wrong))
     record = run_results.build(
         spec, attempt.number, reports, durations, environment, passed, divergence

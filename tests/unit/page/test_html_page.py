@@ -24,7 +24,7 @@ def test_choices_and_findings_are_grouped_by_task_and_topic() -> None:
         ("Shortest time", "Too few runs."),
         ("Lowest cost", "Use 1 node."),
     ]
-    found = html_page.topics(findings(), "test accuracy")
+    found = html_page.findings_by_topic(findings(), "test accuracy")
     assert [len(rows) for rows in found.values()] == [1, 2]
     assert "test accuracy" in next(iter(found))
     assert set(html_page.TOPICS) == set(TOPICS)
@@ -48,7 +48,7 @@ def test_warnings_are_a_line_for_each_severity() -> None:
 
 def test_runs_are_counted_by_status(tmp_path: Path) -> None:
     made = study(tmp_path)
-    counts = {row[0]: row[1] for row in html_page.statuses(made.runs, made.comparison).rows}
+    counts = {row[0]: row[1] for row in html_page.status_table(made.runs, made.comparison).rows}
     assert counts == {
         "ok": "7", "diverged": "0", "does_not_fit": "0", "failed": "2", "unfinished": "0",
         "stale": "0", "missing": "1", "excluded": "1",

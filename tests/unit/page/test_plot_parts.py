@@ -130,7 +130,7 @@ def test_error_bars_are_the_interval_else_the_range_and_nothing_for_a_single_run
     table = comparison_of(
         point(runs=6, **spreads, **interval), point(runs=3, **spreads), point(runs=1, **spreads)
     )
-    below, above = plot_figure.spread(table, "execution_time_s")
+    below, above = plot_figure.error_bar_lengths(table, "execution_time_s")
     assert below.tolist()[:2] == [5.0, 10.0] and above.tolist()[:2] == [10.0, 30.0]
     assert np.isnan([below[2], above[2]]).all()
 
@@ -146,9 +146,9 @@ def test_error_bars_are_the_interval_else_the_range_and_nothing_for_a_single_run
     ],
 )
 def test_tips_say_how_many_runs_have_times_where_they_tell_a_time(names: Any, runs: str) -> None:
-    (tip,) = plot_figure.tips(comparison_of(point(runs=3, runs_timed=1)), "cluster", *names)
+    (tip,) = plot_figure.tip_texts(comparison_of(point(runs=3, runs_timed=1)), "cluster", *names)
     assert tip.endswith(runs)
-    (tip,) = plot_figure.tips(comparison_of(point(runs=3)), "cluster", *names)
+    (tip,) = plot_figure.tip_texts(comparison_of(point(runs=3)), "cluster", *names)
     assert tip.endswith("(3 runs)")
 
 

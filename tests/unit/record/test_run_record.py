@@ -38,7 +38,7 @@ def test_what_is_the_same_for_the_rank_before_is_not_repeated(tmp_path: Path) ->
     place = {"rank": 1, "host": "node1", "start_s": 1001.0}
     assert written[1] == {**place, "host_facts": {"cpu_mhz": 2000.0}}
     assert written[2:] == [{"rank": 2, "host": "node1", "use": None}, ranks[3]]
-    assert [*run_record.completed(written)] == ranks
+    assert [*run_record.restore_omitted_keys(written)] == ranks
     assert run_record.read(tmp_path / "run.json") == checked({**a_record(), "ranks": ranks})
 
 

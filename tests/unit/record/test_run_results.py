@@ -168,7 +168,7 @@ def wrong(
     ranks = [rank_events(rank, times) for rank, times in enumerate(passed or PASSED)]
     reports = [report(rank, **changes) for rank in range(len(ranks))]
     durations = measured(ranks, None, launch_s, end_s)
-    return run_results.impossible(durations, ranks, reports)
+    return run_results.impossible_durations(durations, ranks, reports)
 
 
 @pytest.mark.parametrize(
@@ -206,11 +206,11 @@ def test_a_clock_that_is_off_by_nobody_knows_what_makes_no_run_invalid(ahead_s: 
     ranks = [rank_events(rank, times) for rank, times in enumerate(given)]
     reports = [report(0), report(1, clock=NO_CLOCK)]
     of_all = measured(ranks)
-    assert ahead_s < 0 or run_results.impossible(of_all, ranks, reports)
+    assert ahead_s < 0 or run_results.impossible_durations(of_all, ranks, reports)
     timed, _ = run_results.on_one_clock(ranks, reports)
     found = measured(timed)
     assert found == phases(PASSED[0])
-    assert run_results.impossible(found, ranks, reports) == []
+    assert run_results.impossible_durations(found, ranks, reports) == []
     (warning,) = run_results.warnings(local_spec(), reports)
     assert "rank 1 (node1)" in warning
 
@@ -249,7 +249,7 @@ def test_an_execution_shorter_than_its_steps_is_refused() -> None:
 
 def test_a_duration_that_is_no_number_is_refused() -> None:
     durations = msgspec.structs.replace(phases(), train_time_s=float("nan"))
-    assert run_results.impossible(durations, [], [])[0].startswith("train_time_s is nan")
+    assert run_results.impossible_durations(durations, [], [])[0].startswith("train_time_s is nan")
 
 
 def test_a_rank_that_trained_must_have_passed_all_phases() -> None:

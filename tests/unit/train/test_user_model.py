@@ -135,9 +135,7 @@ def test_what_the_cross_entropy_cannot_train_is_refused(
     function: Callable[[], Any], arrays: Arrays, wrong: str
 ) -> None:
     with pytest.raises(ModelError) as caught:
-        user_model.check_classifier(
-            function(), user_model.problem_of_labels(arrays.train, arrays.test)
-        )
+        user_model.check_classifier(function(), user_model.label_problem(arrays.train, arrays.test))
     assert wrong in str(caught.value)
     assert "ompile" in str(caught.value)
 

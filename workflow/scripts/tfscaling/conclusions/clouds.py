@@ -101,7 +101,7 @@ def compare_clouds(study: Study) -> Sequence[CloudRow]:
         for place, one in zip(alike, differences, strict=True):
             if one is not None:
                 order = place, METRICS_COMPARED.index(metric)
-                found[order] = _row(*pairs[place], metric, one, comparisons)
+                found[order] = _cloud_row(*pairs[place], metric, one, comparisons)
     return [found[order] for order in sorted(found)]
 
 
@@ -127,7 +127,10 @@ def _sort_better_first(a: PointRow, b: PointRow, metric: str) -> tuple[PointRow,
     return (a, b) if (a[metric] > b[metric]) == higher else (b, a)
 
 
-def _row(a: PointRow, b: PointRow, metric: str, found: Difference, comparisons: int) -> CloudRow:
+def _cloud_row(
+    a: PointRow, b: PointRow, metric: str, found: Difference, comparisons: int
+) -> CloudRow:
+    """Return the row that compares two configurations of different clouds by one metric."""
     low, high = found.interval or (NAN, NAN)
     better, _ = _sort_better_first(a, b, metric) or (a, b)
     return CloudRow(
@@ -165,6 +168,7 @@ def as_text(table: pd.DataFrame) -> TextTable:
 
 
 def _cells(row: CloudRow) -> dict[str, str]:
+    """Return column → text of a row in the table for the page."""
     digits = metrics.metric_by_name(row.metric).digits
     margin = MISSING
     if is_known(row.margin):

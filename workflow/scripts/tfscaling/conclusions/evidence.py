@@ -277,7 +277,7 @@ class Reference(Sweep):
                 table_files.read_table(comparison, POINT_AXES),
                 table_files.read_table(runs, POINT_AXES),
                 folder,
-                _parameters(manifest),
+                _read_parameters(manifest),
             )
         except (OSError, ValueError) as error:  # of pandas and msgspec
             raise ConfigError(f"compare_with: {folder}: {error}") from error
@@ -292,14 +292,19 @@ class _ReferenceSpec(msgspec.Struct):
 
 
 class _ReferenceRun(msgspec.Struct):
+    """A run in the manifest of a reference study."""
+
     spec: _ReferenceSpec
 
 
 class _ReferenceManifest(msgspec.Struct):
+    """The part of a reference study's manifest that is read."""
+
     runs: tuple[_ReferenceRun, ...]
 
 
-def _parameters(manifest: Path) -> dict[Point, Parameters]:
+def _read_parameters(manifest: Path) -> dict[Point, Parameters]:
+    """Return configuration → parameters of its runs, from a manifest."""
     runs = msgspec.json.decode(manifest.read_bytes(), type=_ReferenceManifest).runs
     return {run.spec.point: run.spec.recipe | run.spec.measured for run in runs}
 

@@ -264,7 +264,10 @@ def as_text(found: pd.DataFrame) -> TextTable:
             "error left out": FormattedNumber(f"{missed:.1%}", missed)
             if is_known(missed)
             else MISSING,
-            **{f"{n} nodes": _time(by_nodes.get(n)) for n in sorted({row.nodes for row in rows})},
+            **{
+                f"{n} nodes": _format_time(by_nodes.get(n))
+                for n in sorted({row.nodes for row in rows})
+            },
             **({"reason": row.reason} if has_reasons else {}),
         }
 
@@ -280,7 +283,8 @@ def as_text(found: pd.DataFrame) -> TextTable:
     )
 
 
-def _time(row: ForecastRow | None) -> str:
+def _format_time(row: ForecastRow | None) -> str:
+    """Return a forecast time with its interval and how far it extrapolates; or why none exists."""
     if row is None:
         return MISSING
     if row.status == REFUSED:

@@ -87,7 +87,7 @@ def table(study: Study) -> pd.DataFrame:
     with_choice = [each for each in found if len(_planned_candidates(each)) > 1]
     if not with_choice and len(found) > 1:
         return to_frame(HeadlineRow, [_headline_without_choice(found)])
-    rows = [_row(study, each) for each in with_choice or found]
+    rows = [_headline_row(study, each) for each in with_choice or found]
     return to_frame(HeadlineRow, rows or [HeadlineRow()])
 
 
@@ -104,7 +104,7 @@ def _headline_without_choice(found: Sequence[Answer]) -> HeadlineRow:
     return HeadlineRow(text=text, badge=weakest_support(badges) if badges else NOT_MEASURED)
 
 
-def _row(study: Study, found: Answer) -> HeadlineRow:
+def _headline_row(study: Study, found: Answer) -> HeadlineRow:
     """Return the headline of an answer."""
     row = HeadlineRow(found.work if len(answer_questions(study)) > 1 else "", badge=found.support)
     if not found.is_measured:

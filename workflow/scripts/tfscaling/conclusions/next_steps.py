@@ -19,7 +19,7 @@ from tfscaling.conclusions.answers.answer_types import Answer, State
 from tfscaling.conclusions.evidence import Study
 from tfscaling.conclusions.shown import render_sentence
 from tfscaling.estimation.samples import SUPPORTED
-from tfscaling.record.metrics import NAN, number
+from tfscaling.record.metrics import NAN, number_or_nan
 from tfscaling.record.run_states import RERUN_STALE, RunState
 from tfscaling.study import platforms
 from tfscaling.study.run_spec import Point
@@ -190,7 +190,7 @@ def _next_steps_for_repeats(study: Study) -> Iterator[StepWithValues]:
             all_s = {point: number_of * durations_s[point] for point, number_of in more.items()}
             costs = (platforms.run_cost_usd(study.prices[p], p.nodes, s) for p, s in all_s.items())
             hours = sum(n * p.nodes * durations_s[p] / 3600 for p, n in more.items())
-            usd, total_s = sum(map(number, costs)), sum(all_s.values())
+            usd, total_s = sum(map(number_or_nan, costs)), sum(all_s.values())
             named = {"repeats": repeats, "duration": duration_text(total_s)}
             named["is_imported"] = _is_imported(study)
             yield Step("repeats", "", sum(more.values()), total_s, hours, usd), named

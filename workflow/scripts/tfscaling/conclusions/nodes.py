@@ -44,6 +44,7 @@ def as_text(found: pd.DataFrame) -> TextTable:
 
 
 def _cells(row: NodeRow) -> dict[str, str]:
+    """Return column → text of a row in the table for the page."""
     return {
         "platform": row.platform,
         "node": row.node,

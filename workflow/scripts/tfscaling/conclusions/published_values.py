@@ -129,11 +129,11 @@ def table(study: Study) -> pd.DataFrame:
             own for spec, own in trained.values() if trains_same_model(result, spec, synchronous)
         ]
         same = [run for own in alike for run in own]
-        rows.append(_row(result, measured, same, study.published_tolerance))
+        rows.append(_published_row(result, measured, same, study.published_tolerance))
     return to_frame(PublishedRow, rows)
 
 
-def _row(
+def _published_row(
     result: PublishedResult, measured: PointRow, runs: Sequence[RunRow], tolerance: float
 ) -> PublishedRow:
     """Return the row of a published result.

@@ -332,6 +332,7 @@ def _search_notes(rows: Sequence[SearchRow]) -> Iterator[str]:
 
 
 def _cell(name: str, row: SearchRow) -> str:
+    """Return the text of a value in the table for the page; "" if it is unknown."""
     if not is_known(row[name]):
         return ""
     if name in ("behind", "chance"):

@@ -81,6 +81,7 @@ def render_sentence(
 
 @functools.cache
 def _environment() -> Environment:
+    """Return the Jinja environment of the conclusions' templates, with their functions."""
     environment = load_templates(TEMPLATES)
     functions = (
         is_known,

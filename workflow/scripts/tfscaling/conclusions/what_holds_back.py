@@ -59,7 +59,7 @@ def table(study: Study) -> pd.DataFrame:
     """Return one `AttributionRow` for each configuration whose steps were measured in parts."""
     valid = [run for run in study.run_rows if run.status == RunState.OK]
     measured = group_by_point(run for run in valid if is_known(run.synchronisation_time_s))
-    return to_frame(AttributionRow, [_row(runs) for runs in measured.values()])
+    return to_frame(AttributionRow, [_attribution_row(runs) for runs in measured.values()])
 
 
 def _step_parts(run: RunRow) -> dict[str, float]:
@@ -76,8 +76,8 @@ def _step_parts(run: RunRow) -> dict[str, float]:
     return dict(zip(STEP_PARTS, times_s, strict=True))
 
 
-def _row(runs: Sequence[RunRow]) -> AttributionRow:
-    """Return the row of a configuration from its valid runs."""
+def _attribution_row(runs: Sequence[RunRow]) -> AttributionRow:
+    """Return the row of a configuration: each part's share of the step time over its `runs`."""
     of_runs = [*map(_step_parts, runs)]
     leads = Counter(max(parts, key=parts.__getitem__) for parts in of_runs)
     shares: dict[str, float] = {}
@@ -119,6 +119,7 @@ def as_text(table: pd.DataFrame) -> TextTable:
 
 
 def _cells(row: AttributionRow) -> dict[str, str]:
+    """Return column → text of a row in the table for the page."""
     cells = {"runs": str(row.runs), "step_time_s": f"{row.step_time_s:.5f}"}
     for part in STEP_PARTS:
         value, low, high = (row.shares.get(f"{part}_share{end}", NAN) for end in _ENDS)

@@ -164,7 +164,7 @@ def _spent(rows: Sequence[dict[str, str]]) -> list[str]:
     """How many runs are valid, why others do not count, and the node-hours of all attempts."""
     if not rows:
         return []
-    valid, found = sum(row["status"] == RunState.OK for row in rows), attempts.spent(rows)
+    valid, found = sum(row["status"] == RunState.OK for row in rows), attempts.sum_spent(rows)
     line = f"{valid} of {text_lines.count(len(rows), 'run')} valid"
     if valid and (others := _reasons(rows)):
         line += f" ({others})"

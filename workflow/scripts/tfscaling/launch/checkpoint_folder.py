@@ -97,7 +97,7 @@ def begin(run: Path, attempt: int, spec: RunSpec, of: Mapping[str, str]) -> Begi
     ).hexdigest()
     identity = None
     with contextlib.suppress(run_record.RecordError):
-        identity = run_record.decoded(folder / IDENTITY, Identity)
+        identity = run_record.read_as(folder / IDENTITY, Identity)
     if identity is None or identity.sha256 != sha256:
         attempts.remove_checkpoints(run)
         folder.mkdir()
@@ -136,7 +136,7 @@ def checkpoints(folder: Path) -> list[tuple[int, Path]]:
 
 def read_state(checkpoint: Path) -> State | None:
     """Read the state of a checkpoint; None if it does not exist. Raises RecordError."""
-    return run_record.decoded(checkpoint / STATE, State)
+    return run_record.read_as(checkpoint / STATE, State)
 
 
 def read_complete(checkpoint: Path, ranks: int) -> State | None:

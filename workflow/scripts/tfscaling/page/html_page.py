@@ -105,6 +105,7 @@ class Table:
 
     @cached_property
     def columns(self) -> list[Column]:
+        """The columns of the table."""
         return [Column(str(name), self.shown) for name in self.shown.cells]
 
     @property
@@ -124,7 +125,9 @@ def all_runs(frame: pd.DataFrame, metrics: Sequence[str], folder: Path) -> Table
     names += ["reason"] * any(row.reason for row in rows)
     names += ["attempt", "hosts", "started"]
     heads = column_headings(frame, names)
-    cells = ([*(format_cell(name, row) for name in heads), _record(row, folder)] for row in rows)
+    cells = (
+        [*(format_cell(name, row) for name in heads), _record_link(row, folder)] for row in rows
+    )
     note = "A record has everything a run measured; the paths are relative to this page."
     columns = [*heads.values(), "record"]
     title = "Runs: one row per run"
@@ -134,7 +137,8 @@ def all_runs(frame: pd.DataFrame, metrics: Sequence[str], folder: Path) -> Table
     )
 
 
-def _record(row: RunRow, folder: Path) -> str:
+def _record_link(row: RunRow, folder: Path) -> str:
+    """Return a link to the raw record of a run, relative to `folder`; its path if it is missing."""
     if row.record is None:
         return MISSING
     path = os.path.relpath(row.record, folder)
@@ -171,6 +175,7 @@ def commit_name(commit: str) -> str:
 
 
 def summary(platforms: Mapping[str, Platform], runs: pd.DataFrame, comparison: pd.DataFrame) -> str:
+    """Return a sentence on configurations, valid runs, platforms, dates and commits."""
     points = comparison[comparison["status"] != "excluded"]
     valid = runs[runs["status"] == "ok"]
     names = dict.fromkeys(str(name) for name in runs["platform"])
@@ -256,7 +261,7 @@ def answers_by_question(
     return {"": next(iter(works.values()))} if len(works) == 1 else works
 
 
-def topics(findings: pd.DataFrame, quality: str) -> dict[str, list[Finding]]:
+def findings_by_topic(findings: pd.DataFrame, quality: str) -> dict[str, list[Finding]]:
     """Heading of a topic → its findings; `quality` is what the points are compared by, in words."""
     found = group_by(to_rows(Finding, findings), lambda row: row.topic)
     return {
@@ -266,19 +271,21 @@ def topics(findings: pd.DataFrame, quality: str) -> dict[str, list[Finding]]:
     }
 
 
-def statuses(runs: pd.DataFrame, comparison: pd.DataFrame) -> Table:
+def status_table(runs: pd.DataFrame, comparison: pd.DataFrame) -> Table:
     """Return how many runs there are of each status, and what it means."""
     counts = Counter(str(status) for status in runs["status"])
     counts["excluded"] = int((comparison["status"] == "excluded").sum())
     names = dict.fromkeys([*STATUSES, *counts])
     rows = [[name, format_value(counts[name], 0), STATUSES.get(name, "")] for name in names]
     header = ["status", "runs", "what it means"]
-    return Table("statuses", TextTable.from_rows("Runs by status", header, rows, spent(runs)))
+    return Table(
+        "statuses", TextTable.from_rows("Runs by status", header, rows, failed_attempts_notes(runs))
+    )
 
 
-def spent(runs: pd.DataFrame) -> list[str]:
+def failed_attempts_notes(runs: pd.DataFrame) -> list[str]:
     """Return a note on what failed attempts cost; none without any."""
-    found = attempts.spent(runs.to_dict("records"))
+    found = attempts.sum_spent(runs.to_dict("records"))
     if not found.attempts:
         return []
     usd = "no price" if found.lost_cost_usd is None else f"{found.lost_cost_usd:.2f} US dollars"
@@ -308,25 +315,28 @@ def provenance_section(
     """
     valid = runs[runs["status"] == "ok"]
     keys = ["title", *SHOWN]
-    rows = [[name, *(_text(getattr(p, key)) for key in keys)] for name, p in platforms.items()]
+    rows = [
+        [name, *(_format_cell(getattr(p, key)) for key in keys)] for name, p in platforms.items()
+    ]
     paths = [os.path.relpath(path, folder) for path in valid["record"].dropna()]
     header = ["platform", *keys]
     return {
-        "versions": _counted(valid["tensorflow"]),
-        "commits": _counted(valid["git_commit"]),
+        "versions": _count_values(valid["tensorflow"]),
+        "commits": _count_values(valid["git_commit"]),
         "hosts": list(dict.fromkeys(" ".join(valid["hosts"].dropna()).split())),
         "platforms": Table("platforms", TextTable.from_rows("Platforms and prices", header, rows)),
         "example": min(paths, default=None),
     }
 
 
-def _text(value: object) -> str:
+def _format_cell(value: object) -> str:
+    """Return a value as text; numbers can be sorted."""
     if value is None:
         return MISSING
     return FormattedNumber(str(value), value) if isinstance(value, int | float) else str(value)
 
 
-def _counted(values: pd.Series) -> list[str]:
+def _count_values(values: pd.Series) -> list[str]:
     """Each value with the number of its runs, the most frequent first."""
     counts = Counter(_UNKNOWN if pd.isna(value) else str(value) for value in values)
     return [f"{value} ({count(number, 'run')})" for value, number in counts.most_common()]
@@ -415,10 +425,10 @@ def render(
         "warnings": results.warnings,
         "warning_lines": warning_lines(results.warnings),
         "works": answers_by_question(decision, results.asked),
-        "topics": topics(findings, display.quality_name(comparison)),
+        "topics": findings_by_topic(findings, display.quality_name(comparison)),
         "tables": list(_tables(results, metrics, folder)),
         "checks": {name: check.description for name, check in checks.CHECKS.items()},
-        "statuses": statuses(runs, comparison),
+        "statuses": status_table(runs, comparison),
         "metrics": metrics_table(qualities_in_table(comparison)),
         "runs_for_interval": RUNS_FOR_INTERVAL,
         "rule": RULE,
@@ -487,10 +497,12 @@ def datatables() -> str:
 
 
 def _base64(content: bytes) -> str:
+    """Return the content in Base64."""
     return base64.b64encode(content).decode()
 
 
 def _template() -> Template:
+    """Load the template of the page, with its filters."""
     environment = display.load_templates(PAGE_DIR, autoescape=True)
     # long names of columns may break after an underscore
     environment.filters |= {

@@ -82,17 +82,17 @@ def values(rows: pd.DataFrame, name: str) -> np.ndarray:
     return pd.to_numeric(rows[name], errors="coerce").to_numpy(float)
 
 
-def measured(table: pd.DataFrame) -> pd.DataFrame:
+def rows_with_runs(table: pd.DataFrame) -> pd.DataFrame:
     """Return the points that have a valid run."""
     return table[values(table, "runs") > 0]
 
 
-def timed(table: pd.DataFrame) -> pd.DataFrame:
+def rows_with_times(table: pd.DataFrame) -> pd.DataFrame:
     """Return the points that have a time: not all their runs resumed from a checkpoint."""
     return table[np.isfinite(values(table, "execution_time_s"))]
 
 
-def absent(table: pd.DataFrame) -> pd.DataFrame:
+def rows_without_runs(table: pd.DataFrame) -> pd.DataFrame:
     """Return the points that failed, are missing or were excluded."""
     return table[~(values(table, "runs") > 0)]
 
@@ -112,9 +112,9 @@ def platform_titles(table: pd.DataFrame) -> dict[str, str]:
     return {name: title if shared.count(title) == 1 else name for name, title in titles.items()}
 
 
-def varying(table: pd.DataFrame) -> list[str]:
+def axes_that_vary(table: pd.DataFrame) -> list[str]:
     """Return the axes in which the measured points differ, without the platform."""
-    rows = measured(table)
+    rows = rows_with_runs(table)
     return [axis for axis in POINT_AXES if axis != "platform" and rows[axis].nunique() > 1]
 
 
@@ -124,14 +124,14 @@ LINES_MAX = 6
 LINES_DRAWN_MAX = 20
 
 
-def by_rank(keys: Sequence[Hashable], first: Iterable[Hashable] = ()) -> dict[Hashable, int]:
+def rank_lines(keys: Sequence[Hashable], first: Iterable[Hashable] = ()) -> dict[Hashable, int]:
     """Return key of a line → its rank, from 0 on; lines in `first` come before others."""
     known = {*keys}
     ordered = dict.fromkeys([*(key for key in first if key in known), *keys])
     return {key: rank for rank, key in enumerate(ordered)}
 
 
-def grouped(table: pd.DataFrame, by: Sequence[str]) -> dict[tuple[str, ...], pd.DataFrame]:
+def group_rows(table: pd.DataFrame, by: Sequence[str]) -> dict[tuple[str, ...], pd.DataFrame]:
     """Group rows by the values of these axes, as text."""
     groups = table.groupby([*by], sort=False, dropna=False)
     return {tuple(map(str, keys)): rows for keys, rows in groups}
@@ -145,10 +145,10 @@ def series(
     The others follow, by their rank in `first`. By default lines are over the nodes; by POINT_AXES
     each configuration is a line.
     """
-    titles, colours, shown = platform_titles(table), colour_numbers(table), varying(table)
-    groups = grouped(table, by)
-    have = [key for key, rows in groups.items() if len(measured(rows))]
-    ranks = by_rank(have, [tuple(str(getattr(each, axis)) for axis in by) for each in first])
+    titles, colours, shown = platform_titles(table), colour_numbers(table), axes_that_vary(table)
+    groups = group_rows(table, by)
+    have = [key for key, rows in groups.items() if len(rows_with_runs(rows))]
+    ranks = rank_lines(have, [tuple(str(getattr(each, axis)) for axis in by) for each in first])
     counts: dict[str, int] = {}
     lines = []
     for key in sorted(groups, key=lambda key: max(LINES_MAX - 1, ranks.get(key, 0))):
@@ -178,12 +178,12 @@ def drawn_series(tables: Tables, by: Sequence[str] = LINE_AXES) -> list[Series]:
 
 def note_of_lines(tables: Tables, by: Sequence[str] = LINE_AXES) -> list[str]:
     """Return a note on how many lines are in the tables alone; empty if there is none."""
-    others = len(grouped(measured(tables.comparison), by)) - LINES_DRAWN_MAX
+    others = len(group_rows(rows_with_runs(tables.comparison), by)) - LINES_DRAWN_MAX
     return [f"{count(others, 'other line')}: in the tables alone"] if others > 0 else []
 
 
 @contextmanager
-def drawn(axes: Any, line: Series) -> Iterator[None]:
+def mark_as_line(axes: Any, line: Series) -> Iterator[None]:
     """Mark artists that are drawn in this context as parts of `line`, hidden if it is not shown.
 
     Readers of the page show and hide the line by its label.
@@ -209,7 +209,7 @@ def lines_hidden(figure: Figure) -> dict[str, list[Any]]:
     return found
 
 
-def tips(rows: pd.DataFrame, label: str, *names: str) -> list[str]:
+def tip_texts(rows: pd.DataFrame, label: str, *names: str) -> list[str]:
     """Return a text for each point of a line: its nodes, the line, values of metrics, its runs.
 
     Where not all runs have times, it says how many have, if one of the metrics depends on them.
@@ -227,7 +227,7 @@ def tips(rows: pd.DataFrame, label: str, *names: str) -> list[str]:
     return texts
 
 
-def spread(rows: pd.DataFrame, name: str) -> np.ndarray:
+def error_bar_lengths(rows: pd.DataFrame, name: str) -> np.ndarray:
     """Lengths of the error bars, below and above: the interval, else the range of several runs."""
     middle, several = values(rows, name), values(rows, run_count_column(name)) > 1
     ends = []
@@ -275,12 +275,12 @@ def panels(title: str, x: str, ys: Sequence[str]) -> tuple[Figure, list[Any]]:
         axes.set_ylabel(y)
         axes.grid(alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
-    every_axes[0].set_title(wrapped(title, _TITLE_COLUMNS))
+    every_axes[0].set_title(wrap_lines(title, _TITLE_COLUMNS))
     every_axes[-1].set_xlabel(x)
     return figure, every_axes
 
 
-def tip(artist: Any, text: str) -> None:
+def set_tip(artist: Any, text: str) -> None:
     """Show the text where the pointer rests on the artist; it needs no script."""
     artist.set_gid(_TIP + text)
 
@@ -288,18 +288,20 @@ def tip(artist: Any, text: str) -> None:
 def points(axes: Any, rows: pd.DataFrame, x: str, y: str, label: str, style: Style) -> None:
     """Draw the points of a line with their bars, and their values at the pointer."""
     named = [name for name in (x, y) if name in METRICS]
-    bars = {f"{axis}err": spread(rows, n) for axis, n in (("x", x), ("y", y)) if n in named}
+    bars = {
+        f"{axis}err": error_bar_lengths(rows, n) for axis, n in (("x", x), ("y", y)) if n in named
+    }
     xs, ys = values(rows, x), values(rows, y)
     axes.errorbar(xs, ys, label=label, **{"capsize": 3, "elinewidth": 1, **bars, **style})
-    tips_at(axes, xs, ys, tips(rows, label, *named))
+    add_tips(axes, xs, ys, tip_texts(rows, label, *named))
 
 
-def tips_at(axes: Any, xs: np.ndarray, ys: np.ndarray, texts: Iterable[str]) -> None:
+def add_tips(axes: Any, xs: np.ndarray, ys: np.ndarray, texts: Iterable[str]) -> None:
     """Show a text where the pointer is near a point, for each point."""
     near: Style = {"markersize": 16, "alpha": 0.0, "linestyle": "none", "zorder": 9}
     for x, y, text in zip(xs, ys, texts, strict=True):
         if np.isfinite([x, y]).all():
-            tip(axes.plot(x, y, "o", **near)[0], text)
+            set_tip(axes.plot(x, y, "o", **near)[0], text)
 
 
 def error_bar_notes(table: pd.DataFrame, *columns: str) -> list[str]:
@@ -324,7 +326,7 @@ def mark_absent(axes: Any, table: pd.DataFrame, x: str | None = None) -> bool:
 
     Without an `x` the cross is in the legend only. Return whether any point is marked.
     """
-    rows, colours = absent(table), colour_numbers(table)
+    rows, colours = rows_without_runs(table), colour_numbers(table)
     where = values(rows, x) if x else np.full(len(rows), np.nan)
     heights: dict[float, int] = {}
     usual: Style = {"marker": "x", "linestyle": "none", "markersize": 6, "zorder": 4}
@@ -340,12 +342,12 @@ def mark_absent(axes: Any, table: pd.DataFrame, x: str | None = None) -> bool:
     return len(rows) > 0
 
 
-def plain(value: float) -> str:
+def format_plain(value: float) -> str:
     """Format a number without an exponent: 0.004, 60, 2000."""
     return str(np.format_float_positional(float(f"{value:.6g}"), trim="-"))
 
 
-def plain_log(axes: Any, which: str, room: float = 0.0) -> None:
+def use_plain_log(axes: Any, which: str, room: float = 0.0) -> None:
     """Make an axis logarithmic with plain numbers, and label it so.
 
     `room` is the share left empty below.
@@ -361,7 +363,7 @@ def plain_log(axes: Any, which: str, room: float = 0.0) -> None:
     axis.set_label_text(f"{axis.get_label_text()}, log scale")
     digits = (1, 2, 5) if high > 10 * low else (1, 1.5, 2, 3, 4, 5, 6, 8)
     axis.set_major_locator(LogLocator(subs=digits))
-    axis.set_major_formatter(lambda value, _: plain(value))
+    axis.set_major_formatter(lambda value, _: format_plain(value))
     axis.set_minor_locator(NullLocator())
 
 
@@ -372,7 +374,7 @@ def value_axis(axes: Any, found: Iterable[float]) -> None:
     known = sorted({float(value) for value in found if value > 0})
     axes.set_xscale("log")
     axes.xaxis.set_major_locator(FixedLocator(known, nbins=VALUE_TICKS_MAX))
-    axes.xaxis.set_major_formatter(lambda value, _: plain(value))
+    axes.xaxis.set_major_formatter(lambda value, _: format_plain(value))
     axes.xaxis.set_minor_locator(NullLocator())
     if known:
         factor = (known[-1] / known[0]) ** 0.06 if len(known) > 1 else 2.0
@@ -404,12 +406,12 @@ def finish(figure: Figure, axes: Any, tables: Tables, notes: Sequence[str] = ())
     width = max((len(label) for _, label in entries), default=0)
     columns = 3 if width <= 14 else 2 if width <= 26 else 1
     columns = min(columns, max(1, len(entries)))
-    texts = [wrapped(label, _LEGEND_COLUMNS) for _, label in entries]
+    texts = [wrap_lines(label, _LEGEND_COLUMNS) for _, label in entries]
     rows = -(-len(texts) // columns)
     lines = sum(text.count("\n") + 1 for text in texts) if columns == 1 else rows
     more = len(lines_hidden(figure))
     hint = [f"{count(more, 'more line')}: to choose on the page"] * bool(more)
-    below = "\n".join(wrapped(n, _NOTE_COLUMNS) for n in [*notes, *hint, *tables.footnotes])
+    below = "\n".join(wrap_lines(n, _NOTE_COLUMNS) for n in [*notes, *hint, *tables.footnotes])
     legend_inches = _LINE_INCHES * lines + 0.12 if texts else 0.0
     notes_inches = _LINE_INCHES * (below.count("\n") + 1) + 0.12 if below else 0.0
     above, under = figure.get_figheight(), legend_inches + notes_inches
@@ -432,7 +434,7 @@ def finish(figure: Figure, axes: Any, tables: Tables, notes: Sequence[str] = ())
     return figure
 
 
-def wrapped(text: str, width: int) -> str:
+def wrap_lines(text: str, width: int) -> str:
     """Return text in lines of at most `width` characters; its own line breaks stay."""
     return "\n".join(
         part
@@ -457,7 +459,7 @@ _TAB = r"(?:\t|&#0*9;|&#x0*9;)"
 
 
 def _with_tips(svg: str) -> str:
-    """Make the texts of `tip` titles of their elements, which browsers show at the pointer.
+    """Make the texts of `set_tip` titles of their elements, which browsers show at the pointer.
 
     Elements of lines have the label of the line as `data-line`, entries of legends have theirs as
     `data-entry`. Hidden lines are not displayed.

@@ -56,22 +56,23 @@ def quality_time(tables: Tables, title: str) -> Figure:
         rows = table[table["quality_metric"] == quality.metric]
         label = name_with_unit(metric.title, metric.unit)
         panels.append(_Panel(QUALITY, metric, label, rows))
-    return _against_time(tables, title, panels)
+    return _plot_against_time(tables, title, panels)
 
 
 def cost_time(tables: Tables, title: str) -> Figure:
     """Plot the cost of a run over execution time, with the Pareto sets."""
     label = "cost of one run (US dollars)"
     panel = _Panel("cost_usd", METRICS["cost_usd"], label, tables.comparison)
-    return _against_time(tables, title, [panel])
+    return _plot_against_time(tables, title, [panel])
 
 
-def _against_time(tables: Tables, title: str, panels: Sequence[_Panel]) -> Figure:
+def _plot_against_time(tables: Tables, title: str, panels: Sequence[_Panel]) -> Figure:
+    """Plot each panel's column against the execution time."""
     labels = [panel.label for panel in panels]
     figure, every_axes = plot_figure.panels(title, "execution time (s)", labels)
     figure.set_figheight(3.6 * len(panels))
     notes = []
-    by_gpus = "gpus_per_node" in plot_figure.varying(tables.comparison)
+    by_gpus = "gpus_per_node" in plot_figure.axes_that_vary(tables.comparison)
     nouns = {LOGICAL: "logical devices", GPU: "GPUs"}
     for axes, panel in zip(every_axes, panels, strict=True):
         shown = _draw(axes, tables, panel, len(panels) > 1, by_gpus)
@@ -100,20 +101,20 @@ def _draw(axes: Any, tables: Tables, panel: _Panel, named: bool, gpus: bool) -> 
         rows = line.rows[line.rows.index.isin(shown.index)]
         if len(rows):
             style = {**line.style, "linestyle": "none", "elinewidth": 0.8, "capsize": 0}
-            with plot_figure.drawn(axes, line):
+            with plot_figure.mark_as_line(axes, line):
                 plot_figure.points(axes, rows, _TIME, name, line.label, style)
     _pareto_lines(axes, panel, shown, named, gpus)
     if not len(shown):
         text = NO_PRICES if is_cost else f"no {panel.metric.title} measured"
         if not (values(table, _TIME) > 0).any():
-            is_run = len(plot_figure.measured(table)) > 0
+            is_run = len(plot_figure.rows_with_runs(table)) > 0
             text = plot_figure.NO_TIMES if is_run else plot_figure.NOTHING
         plot_figure.label_empty_axes(axes, text)
         axes.set_xticks([])
     else:
-        plot_figure.plain_log(axes, "x")
+        plot_figure.use_plain_log(axes, "x")
         if is_cost and (values(shown, name) > 0).all():
-            plot_figure.plain_log(axes, "y")
+            plot_figure.use_plain_log(axes, "y")
         else:
             axes.ticklabel_format(axis="y", useOffset=False, style="plain")
     return shown
@@ -213,7 +214,7 @@ def loss_quality(tables: Tables, title: str) -> Figure:
     shown_of = _learned(table)
     labels = [learned.label for learned in shown_of]
     figure, panels = plot_figure.panels(title, "global batch (examples)", labels)
-    some_absent = len(plot_figure.absent(table)) > 0
+    some_absent = len(plot_figure.rows_without_runs(table)) > 0
     lines = plot_figure.drawn_series(tables)
     if all(len(line.rows) == 1 for line in lines):  # one recipe for each batch: one line of all
         lines = plot_figure.series(table.assign(recipe="any"))
@@ -224,7 +225,7 @@ def loss_quality(tables: Tables, title: str) -> Figure:
             rows = own[np.isfinite(values(own, name) + values(own, batch))].sort_values(batch)
             if len(rows):
                 style = {**line.style, "linewidth": 1}
-                with plot_figure.drawn(axes, line):
+                with plot_figure.mark_as_line(axes, line):
                     plot_figure.points(axes, rows, batch, name, line.label, style)
         known = np.isfinite(values(published, f"published_{name}") + values(published, batch))
         if known.any():
@@ -233,14 +234,14 @@ def loss_quality(tables: Tables, title: str) -> Figure:
             axes.plot(xs, ys, label="published", **_PUBLISHED)
             named = f"published: {learned.label}"
             texts = [f"batch {x:g}, {named} {y:.4g}" for x, y in zip(xs, ys, strict=True)]
-            plot_figure.tips_at(axes, xs, ys, texts)
+            plot_figure.add_tips(axes, xs, ys, texts)
         both = [values(table, batch), values(published, batch)]
         plot_figure.value_axis(axes, np.concatenate(both))
         shown = np.isfinite(values(learned.points(table), name)).any()
         _value_axis(axes, bool(shown or known.any()), 0.08 * some_absent)
         plot_figure.mark_absent(axes, table, batch)
     notes = plot_figure.error_bar_notes(table, *(learned.column for learned in shown_of))
-    if not len(plot_figure.measured(table)) and len(published):
+    if not len(plot_figure.rows_with_runs(table)) and len(published):
         notes = [plot_figure.NOTHING]
     notes += plot_figure.note_of_lines(tables)
     return plot_figure.finish(figure, panels[0], tables, notes)
@@ -256,7 +257,7 @@ def epochs(tables: Tables, title: str) -> Figure:
     shown_of = _learned(table)
     labels = [learned.label.removeprefix("test ") for learned in shown_of]
     figure, panels = plot_figure.panels(title, "epoch", labels)
-    groups = plot_figure.grouped(measured, POINT_AXES)
+    groups = plot_figure.group_rows(measured, POINT_AXES)
     every = plot_figure.drawn_series(tables, POINT_AXES)
     lines = [(line, groups[line.key]) for line in every if line.key in groups]
     repeated = evaluated = False
@@ -269,7 +270,7 @@ def epochs(tables: Tables, title: str) -> Figure:
             by_epoch = rows.assign(**{name: values(rows, name)}).groupby("epoch")[name]
             middle = by_epoch.median()
             held_out = rows.assign(value=values(rows, learned.held_out)).groupby("epoch")["value"]
-            with plot_figure.drawn(axes, line):
+            with plot_figure.mark_as_line(axes, line):
                 axes.plot(middle.index, middle, label=line.label, **style)
                 _epoch_tips(axes, middle, f"{line.label}: {label}")
                 if by_epoch.count().max() > 1:
@@ -301,7 +302,7 @@ def _epoch_tips(axes: Any, by_epoch: pd.Series, name: str) -> None:
     step = -(-len(by_epoch) // _EPOCH_TIPS_MAX)
     shown = by_epoch.iloc[::-step].iloc[::-1]
     texts = [f"epoch {epoch}, {name} {value:.4g}" for epoch, value in shown.items()]
-    plot_figure.tips_at(axes, shown.index.to_numpy(float), shown.to_numpy(float), texts)
+    plot_figure.add_tips(axes, shown.index.to_numpy(float), shown.to_numpy(float), texts)
 
 
 def _value_axis(axes: Any, shown: bool, room: float = 0.0) -> None:
@@ -312,7 +313,7 @@ def _value_axis(axes: Any, shown: bool, room: float = 0.0) -> None:
     low, high = axes.dataLim.intervaly
     if axes.get_ylabel() == "loss" and low > 0 and high > 8 * low:
         axes.set_yscale("log")
-        plot_figure.plain_log(axes, "y", room)
+        plot_figure.use_plain_log(axes, "y", room)
         return
     bottom, top = axes.get_ylim()
     axes.set_ylim(bottom - room * (top - bottom), top)

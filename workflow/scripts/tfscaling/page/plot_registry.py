@@ -37,11 +37,13 @@ class Plot:
     metric: str = ""
 
     def draw(self, tables: Tables, title: str) -> Figure:
+        """Draw the plot with the function that the registry names."""
         module, _, name = self.function.partition(".")
         function = getattr(importlib.import_module(f"tfscaling.page.{module}"), name)
         return function(tables, title, *[self.metric] * bool(self.metric))
 
     def is_measured(self, comparison: pd.DataFrame) -> bool:
+        """Return whether the comparison has a value in a column that the plot shows."""
         return any(comparison[name].notna().any() for name in self.shows if name in comparison)
 
 

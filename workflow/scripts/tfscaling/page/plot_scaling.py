@@ -65,7 +65,7 @@ def _plot_over_nodes(
     for line in plot_figure.drawn_series(tables):
         rows = line.rows[np.isfinite(values(line.rows, column))]
         if len(rows):
-            with plot_figure.drawn(axes, line):
+            with plot_figure.mark_as_line(axes, line):
                 plot_figure.points(axes, rows, "nodes", column, line.label, line.style)
             lines.append((line, rows))
     plot_figure.value_axis(axes, values(tables.comparison, "nodes"))
@@ -82,21 +82,21 @@ def execution_time(tables: Tables, title: str) -> Figure:
         if len(rows) > 1:
             ideal = _ideal_s(rows)
             style = {**_THIN, "color": line.style["color"], "alpha": 0.5}
-            with plot_figure.drawn(axes, line):
+            with plot_figure.mark_as_line(axes, line):
                 axes.plot(rows["nodes"], ideal, **style)
     hollow = {"linestyle": ":", "markerfacecolor": "none", "linewidth": 0.8, "markersize": 5}
     any_published = bool((values(table, f"published_{time}") > 0).any())
     for line in plot_figure.drawn_series(tables):
         known = line.rows[values(line.rows, f"published_{time}") > 0]
         if len(known):
-            with plot_figure.drawn(axes, line):
+            with plot_figure.mark_as_line(axes, line):
                 xs, ys = (known[name].to_numpy(float) for name in ("nodes", f"published_{time}"))
                 axes.plot(xs, ys, **{**line.style, **hollow})
                 texts = [
                     f"{axis_text('nodes', row)}, {line.label}: published {seconds:.4g} s"
                     for row, seconds in zip(to_rows(PointRow, known), ys, strict=True)
                 ]
-                plot_figure.tips_at(axes, xs, ys, texts)
+                plot_figure.add_tips(axes, xs, ys, texts)
     if any(len(rows) > 1 for _, rows in lines):
         axes.plot(
             [],
@@ -108,7 +108,7 @@ def execution_time(tables: Tables, title: str) -> Figure:
     if any_published:
         axes.plot([], [], color="0.3", marker="o", label="published", **hollow)
     if lines or any_published:
-        plot_figure.plain_log(axes, "y", 0.08 * has_absent)
+        plot_figure.use_plain_log(axes, "y", 0.08 * has_absent)
     else:
         plot_figure.label_empty_axes(axes, _why_no_times(table))
     notes = plot_figure.error_bar_notes(table, time)
@@ -132,7 +132,7 @@ def over_nodes(tables: Tables, title: str, name: str) -> Figure:
     label = name_with_unit(metric.title, metric.unit)
     figure, axes, lines, _ = _plot_over_nodes(tables, title, label, name)
     if not lines:
-        nothing = not len(plot_figure.measured(table))
+        nothing = not len(plot_figure.rows_with_runs(table))
         plot_figure.label_empty_axes(
             axes, plot_figure.NOTHING if nothing else f"no {metric.title} measured"
         )
@@ -158,16 +158,16 @@ def ratio(tables: Tables, title: str, name: str) -> Figure:
         for each in sorted(ideals):
             axes.plot(*zip(*each, strict=True), **_IDEAL)
         axes.plot([], [], **_IDEAL, label="ideal: replicas over the baseline's")
-        plot_figure.plain_log(axes, "y", 0.08 * has_absent)
+        plot_figure.use_plain_log(axes, "y", 0.08 * has_absent)
     elif lines:
         axes.set_ylim(0, max(1.05, axes.get_ylim()[1]))
     else:
-        timed = plot_figure.timed(table)
+        timed = plot_figure.rows_with_times(table)
         plot_figure.label_empty_axes(axes, _NO_BASELINE if len(timed) else _why_no_times(table))
     drawn = {line.key for line, _ in lines}
     without: dict[str, list[str]] = {}
     for line in plot_figure.drawn_series(tables):
-        if line.key not in drawn and len(found := plot_figure.measured(line.rows)):
+        if line.key not in drawn and len(found := plot_figure.rows_with_runs(line.rows)):
             without.setdefault(_why_no_ratio(found, name), []).append(line.label)
     notes = _baselines(table)
     notes += [f"not shown, {why}: {'; '.join(labels)}" for why, labels in without.items()]
@@ -178,7 +178,8 @@ def ratio(tables: Tables, title: str, name: str) -> Figure:
 
 
 def _why_no_times(table: pd.DataFrame) -> str:
-    return plot_figure.NO_TIMES if len(plot_figure.measured(table)) else plot_figure.NOTHING
+    """Return why no configuration has a time: it has no valid run, or only resumed ones."""
+    return plot_figure.NO_TIMES if len(plot_figure.rows_with_runs(table)) else plot_figure.NOTHING
 
 
 def _why_no_ratio(points: pd.DataFrame, name: str) -> str:
@@ -190,12 +191,12 @@ def _why_no_ratio(points: pd.DataFrame, name: str) -> str:
             return "no throughput"
     elif points["same_work"].eq(False).all():
         return "other work than the baseline"
-    return _NO_BASELINE if len(plot_figure.timed(points)) else plot_figure.NO_TIMES
+    return _NO_BASELINE if len(plot_figure.rows_with_times(points)) else plot_figure.NO_TIMES
 
 
 def _baselines(table: pd.DataFrame) -> list[str]:
     """Every baseline with its absolute time: "baseline 1 node, CPU: cluster 60.0 s"."""
-    titles, vary = plot_figure.platform_titles(table), plot_figure.varying(table)
+    titles, vary = plot_figure.platform_titles(table), plot_figure.axes_that_vary(table)
     named = [axis for axis in SERIES_AXES if axis in vary]
     rows = [row for row in to_rows(PointRow, table) if row.baseline is not None]
     found: dict[str, dict[str, None]] = {str(row.baseline): {} for row in rows if row.runs}
@@ -215,7 +216,7 @@ def time_split(tables: Tables, title: str) -> Figure:
 
     table = tables.comparison
     planned = _points_with_bars(tables)
-    if not len(plot_figure.measured(table)):
+    if not len(plot_figure.rows_with_runs(table)):
         figure, (axes,) = plot_figure.panels(title, "time (s)", [""])
         axes.set_xticks([])
         plot_figure.mark_absent(axes, table)
@@ -230,7 +231,7 @@ def time_split(tables: Tables, title: str) -> Figure:
     panels = figure.subplots(len(groups), 1, squeeze=False, height_ratios=sizes)[:, 0]
     titles = plot_figure.platform_titles(table)
     known = [column for column in PHASE_STYLES if not np.isnan(values(planned, column)).all()]
-    vary = plot_figure.varying(table)
+    vary = plot_figure.axes_that_vary(table)
     for axes, (name, rows), own in zip(panels, groups, names, strict=True):
         texts = [axis_text(a, rows.iloc[0]) for a in vary if a not in _bar_axes(rows)]
         _bars(axes, rows, own, known)
@@ -250,7 +251,7 @@ def time_split(tables: Tables, title: str) -> Figure:
 def _points_with_bars(tables: Tables) -> pd.DataFrame:
     """Return the points that have a bar, in the order of the table; the best ones if not all."""
     planned = tables.comparison[tables.comparison["status"] != "excluded"]
-    ranks = plot_figure.by_rank(points_of(planned), tables.first)
+    ranks = plot_figure.rank_lines(points_of(planned), tables.first)
     return planned[[ranks[point] < _BARS_MAX for point in points_of(planned)]]
 
 
@@ -263,7 +264,7 @@ def _bar_names(rows: pd.DataFrame) -> list[str]:
     """Return the names of the bars of a panel, in lines that leave room for the bars."""
     axes = _bar_axes(rows)
     texts = [", ".join(axis_text(axis, row) for axis in axes) for row in to_rows(PointRow, rows)]
-    return [plot_figure.wrapped(text, _BAR_COLUMNS) for text in texts]
+    return [plot_figure.wrap_lines(text, _BAR_COLUMNS) for text in texts]
 
 
 def _bars(axes: Any, rows: pd.DataFrame, texts: Sequence[str], phases: Sequence[str]) -> None:
@@ -284,7 +285,7 @@ def _bars(axes: Any, rows: pd.DataFrame, texts: Sequence[str], phases: Sequence[
         label = PHASES[column].label
         drawn = axes.barh(position, width, left=left, height=0.75, label=label, **style)
         for bar, seconds, name in zip(drawn, width, texts, strict=True):
-            plot_figure.tip(bar, f"{join_lines(name)}: {label} {seconds:.3g} s")
+            plot_figure.set_tip(bar, f"{join_lines(name)}: {label} {seconds:.3g} s")
         left += width
     axes.set_yticks(position, texts)
     axes.set_ylim(len(rows) - 0.4, -0.6)
@@ -292,7 +293,7 @@ def _bars(axes: Any, rows: pd.DataFrame, texts: Sequence[str], phases: Sequence[
     axes.grid(axis="x", alpha=0.3)
     axes.set_axisbelow(True)
     usual = {"textcoords": "offset points", "va": "center"}
-    timed = plot_figure.timed(rows).index
+    timed = plot_figure.rows_with_times(rows).index
     for at, (index, row) in zip(position, rows.iterrows(), strict=True):
         if index not in timed:
             why = plot_figure.NO_TIMES if row["runs"] > 0 else f"× {row['status']}"

@@ -223,7 +223,7 @@ def make_plan(
         elsewhere=len(planned.runs) - len(selected),
         stale=sorted_runs.stale,
         unreadable=sorted_runs.unreadable,
-        spent=attempts.spent(table.to_dict("records")),
+        spent=attempts.sum_spent(table.to_dict("records")),
         searches=[_cost_search(each, first, durations, repeated, chosen) for each in searches],
         startup_s=startup_s,
     )

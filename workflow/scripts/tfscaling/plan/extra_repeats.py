@@ -39,7 +39,7 @@ def read_round(path: Path) -> Round | None:
     Raises:
         RecordError: The file is not a round.
     """
-    return run_record.decoded(path, Round)
+    return run_record.read_as(path, Round)
 
 
 def next_round(

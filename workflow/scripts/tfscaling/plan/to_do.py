@@ -86,7 +86,7 @@ class RunsToDo:
             return self.forced
         specs = [run.spec for run in self.planned]
         data = prepared_data.folder_beside(self.runs_dir)
-        return self.forced | run_states.stale(self.records, specs, data)
+        return self.forced | run_states.find_stale(self.records, specs, data)
 
     def file_of_record(self, path: str) -> Path | None:
         """Return the file of a finished run's record, also if only an attempt's folder has it.

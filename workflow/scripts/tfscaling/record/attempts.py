@@ -247,7 +247,7 @@ def read_failure(folder: Path) -> FailureReport | None:
     Raises:
         RecordError: The file is damaged.
     """
-    return run_record.decoded(folder / run_record.FAILURE, FailureReport)
+    return run_record.read_as(folder / run_record.FAILURE, FailureReport)
 
 
 def cause_of(folder: Path) -> Cause | None:
@@ -310,7 +310,7 @@ class Spent(NamedTuple):
     lost_cost_usd: float | None = 0.0
 
 
-def spent(runs: Iterable[Mapping[Any, Any]]) -> Spent:
+def sum_spent(runs: Iterable[Mapping[Any, Any]]) -> Spent:
     """Return the sums over rows of runs.csv, with numbers or texts; unknown times are 0."""
     failed, hours, lost_hours, lost_usd = 0, 0.0, 0.0, 0.0
     for run in runs:
@@ -324,6 +324,7 @@ def spent(runs: Iterable[Mapping[Any, Any]]) -> Spent:
 
 
 def _amount(run: Mapping[Any, Any], name: str, unknown: float = 0.0) -> float:
+    """Return a number of a row; `unknown` if it is missing, empty or NaN."""
     value = float(run.get(name) or "nan")
     return unknown if math.isnan(value) else value
 
@@ -347,7 +348,7 @@ def read_beginning(attempt: Path) -> Beginning | None:
     Raises:
         RecordError: The file is damaged.
     """
-    return run_record.decoded(attempt / BEGINNING, Beginning)
+    return run_record.read_as(attempt / BEGINNING, Beginning)
 
 
 def with_resumption(record: RunRecord, run: Path, reports: Sequence[RankReport]) -> RunRecord:

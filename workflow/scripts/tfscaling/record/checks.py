@@ -485,6 +485,7 @@ def names_of(spec: RunSpec) -> tuple[str, ...]:
 
 
 def _place_checks(spec: RunSpec) -> dict[str, Check]:
+    """Return the checks of PLACE_CHECKS that apply to this run."""
     of_program = bool(spec.recipe.program)
     return {n: check for n, check in PLACE_CHECKS.items() if check.of_programs or not of_program}
 
@@ -502,10 +503,11 @@ def problems(
     found = _problems(_place_checks(spec), spec, reports)
     if spec.recipe.program or data is None:
         return found | _problems(PROGRAM_CHECKS, spec, run_results.program_reports(reports))
-    return found | _problems(TRAINING_CHECKS, spec, run_results.trained(reports), data)
+    return found | _problems(TRAINING_CHECKS, spec, run_results.training_reports(reports), data)
 
 
 def _problems(checks: dict[str, Check], *arguments: object) -> dict[str, str]:
+    """Return name → what is wrong, for the checks that do not hold."""
     found = {name: check.problem(*arguments) for name, check in checks.items()}
     return {name: wrong for name, wrong in found.items() if wrong}
 
@@ -584,8 +586,10 @@ def _has_other_variant(words: list[str], others: list[str]) -> bool:
 
 
 def _memory_gb(words: list[str]) -> set[int]:
+    """Return the memory sizes in the words of a GPU's name, in GB."""
     return {int(match[1]) for match in map(_MEMORY.fullmatch, words) if match}
 
 
 def _words(text: str) -> list[str]:
+    """Return the lower-case words of a GPU's name, without its maker."""
     return [word for word in re.findall(r"[a-z0-9]+", text.lower()) if word not in _MAKERS]

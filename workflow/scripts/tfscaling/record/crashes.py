@@ -165,6 +165,7 @@ def _strip_message(message: str) -> str:
 
 
 def _find_user_frame(inner_first: Sequence[re.Match[str]], folder: Path) -> re.Match[str] | None:
+    """Return the innermost frame in user code, preferably in `folder`; None without one."""
     library = sysconfig.get_path("stdlib")
     own = [
         frame
@@ -188,10 +189,12 @@ def _is_observer(file: Path) -> bool:
 
 
 def _absolute(frame: re.Match[str], folder: Path) -> Path:
+    """Return the path of a frame's file; a relative one is in `folder`."""
     return folder / frame["file"]  # a path that is absolute replaces the folder
 
 
 def _place(frame: re.Match[str], folder: Path) -> UserLine:
+    """Return file, line and function of a frame; the file is relative to `folder` if inside."""
     path = _absolute(frame, folder)
     shown = path.relative_to(folder) if path.is_relative_to(folder) else path
     function = None if frame["function"] == "<module>" else frame["function"]
@@ -199,10 +202,12 @@ def _place(frame: re.Match[str], folder: Path) -> UserLine:
 
 
 def is_abort(error: str | None) -> bool:
+    """Return whether the name of an error means that a process aborted."""
     return error in _ABORTS
 
 
 def has_lost_connection(lines: Iterable[str]) -> bool:
+    """Return whether a line reports a lost connection to another rank."""
     return any(_LOST_CONNECTION.search(line) for line in lines)
 
 

@@ -43,6 +43,11 @@ class Metric:
 
     @property
     def is_higher_better(self) -> bool:
+        """Whether higher values are better.
+
+        Raises:
+            ValueError: If only a recipe can define that.
+        """
         if self.direction not in ("lower", "higher"):
             raise ValueError(f"{self.title}: which value is better is known of a recipe's alone")
         return self.direction == "higher"
@@ -64,6 +69,7 @@ def _time_with_queue_s(record: RunRecord) -> float | None:
 
 
 def _slurm_energy_kwh(record: RunRecord) -> float | None:
+    """Return the energy that Slurm measured for the job, in kWh; None without a measurement."""
     job = record.environment.slurm_job
     energy_j = job.consumed_energy_j if job else None
     return None if energy_j is None else energy_j / JOULES_PER_KWH
@@ -75,7 +81,7 @@ QUALITY = "quality"
 NAN = float("nan")
 
 
-def number(value: float | None) -> float:
+def number_or_nan(value: float | None) -> float:
     """Return the value of a row's column of numbers: NaN for None."""
     return NAN if value is None else value
 
@@ -213,7 +219,8 @@ def meanings() -> Mapping[str, str]:
     return descriptions(PointMetrics, run_record.Metrics, run_record.Use, Phases)
 
 
-def _listed() -> Iterator[tuple[str, Metric]]:
+def _list_metrics() -> Iterator[tuple[str, Metric]]:
+    """Yield name and metric for each field of PointMetrics."""
     hints = typing.get_type_hints(PointMetrics, include_extras=True)
     for name in PointMetrics.__struct_fields__:
         if phase := PHASES.get(name):
@@ -229,7 +236,7 @@ def _listed() -> Iterator[tuple[str, Metric]]:
 
 
 #: Every metric, by column name.
-METRICS: dict[str, Metric] = dict(_listed())
+METRICS: dict[str, Metric] = dict(_list_metrics())
 
 #: Metrics of what a run gives, however long it took.
 OF_RESULTS = ("loss", "accuracy", "test_loss", "test_accuracy")
@@ -326,7 +333,7 @@ class Reached(NamedTuple):
     reason: str = ""
 
 
-def reached(record: RunRecord, quality: Quality, target: float) -> Reached:
+def judge_target(record: RunRecord, quality: Quality, target: float) -> Reached:
     """Return whether a run reached a target, and when the first epoch or evaluation that did ended.
 
     The time begins with execution_time_s, at the trainer's first line, initialisation included, and

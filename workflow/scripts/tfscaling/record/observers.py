@@ -74,6 +74,8 @@ class Observer(NamedTuple):
 class _Event(
     msgspec.Struct, frozen=True, kw_only=True, tag_field="event", forbid_unknown_fields=True
 ):
+    """An event: one line of the file, with its time."""
+
     time_s: Amount
 
 

@@ -100,13 +100,14 @@ class Phases(Part, frozen=True, kw_only=True):
         return [name for name in TRAINER_PHASES if getattr(self, name) is None]
 
 
-def _listed() -> dict[str, Phase]:
+def _list_phases() -> dict[str, Phase]:
+    """Return name → phase for each field of `Phases`, in their order."""
     hints: dict[str, Any] = typing.get_type_hints(Phases, include_extras=True)
     return {name: hint.__metadata__[-1] for name, hint in hints.items()}
 
 
 #: Every phase, by its key in records and its column in tables, in the order of time.
-PHASES: dict[str, Phase] = _listed()
+PHASES: dict[str, Phase] = _list_phases()
 #: Phases that sum to the wall time of a run.
 WALL_PHASES = tuple(name for name, phase in PHASES.items() if phase.of_wall_time)
 #: Phases that every run of the workflow's own trainer has.

@@ -82,7 +82,7 @@ def describe(dataset_file: Path, recipe: Recipe) -> PreparedData:
 def facts(dataset_file: Path) -> DatasetFacts | None:
     """Read the facts next to a prepared file; None if they are missing, broken or incomplete."""
     try:
-        return run_record.decoded(dataset_file.with_suffix(".json"), DatasetFacts)
+        return run_record.read_as(dataset_file.with_suffix(".json"), DatasetFacts)
     except run_record.RecordError:
         return None
 

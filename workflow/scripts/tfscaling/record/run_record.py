@@ -463,6 +463,7 @@ def write(path: Path, record: RunRecord) -> None:
 
 
 def _abbreviated(before: dict[str, Any], rank: dict[str, Any]) -> dict[str, Any]:
+    """Return a rank's values without those equal to `before`, the rank written in full."""
     if before.keys() != rank.keys() or before["cluster_hash"] != rank["cluster_hash"]:
         return rank
     found = {k: v for k, v in rank.items() if k in ("rank", "host") or v != before[k]}
@@ -472,7 +473,7 @@ def _abbreviated(before: dict[str, Any], rank: dict[str, Any]) -> dict[str, Any]
     return found
 
 
-def completed(ranks: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def restore_omitted_keys(ranks: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """Yield the ranks of a record's file with the keys that `write` omitted."""
     before: dict[str, Any] = {}
     for rank in ranks:
@@ -501,10 +502,10 @@ def outcome(path: Path) -> RunRecord | DoesNotFit | None:
         RecordError: If it cannot be read.
     """
     try:
-        return decoded(path, RunRecord, SCHEMA_VERSION)
+        return read_as(path, RunRecord, SCHEMA_VERSION)
     except RecordError:
         with contextlib.suppress(RecordError):
-            return decoded(path, DoesNotFit, SCHEMA_VERSION)
+            return read_as(path, DoesNotFit, SCHEMA_VERSION)
         raise
 
 
@@ -514,7 +515,7 @@ def node_hours(record: RunRecord | DoesNotFit) -> float:
     return record.axes.nodes * (wall_time_s or 0.0) / 3600
 
 
-def decoded(path: Path, kind: type[_T], version: int = 0) -> _T | None:
+def read_as(path: Path, kind: type[_T], version: int = 0) -> _T | None:
     """Read a file as a type of record; None if the file does not exist.
 
     Raises:
@@ -554,7 +555,7 @@ def _decode_complete(content: bytes) -> Any:
     """Decode a record and restore the keys that `write` omitted from its ranks."""
     plain = msgspec.json.decode(content)
     with contextlib.suppress(AttributeError, KeyError, TypeError):  # no record
-        plain["ranks"] = [*completed(plain["ranks"])]
+        plain["ranks"] = [*restore_omitted_keys(plain["ranks"])]
     return plain
 
 
@@ -588,7 +589,7 @@ def _msgspec_problem(error: Exception) -> str:
     return f"{place}: {text}" if place else text
 
 
-def checked(record: _R, where: str) -> _R:
+def check_readable(record: _R, where: str) -> _R:
     """Return the record if its file could be read again.
 
     Raises:

@@ -77,7 +77,7 @@ ACCURACIES = (
 )
 
 
-def trained(reports: Sequence[RankReport]) -> list[TrainingReport]:
+def training_reports(reports: Sequence[RankReport]) -> list[TrainingReport]:
     """Return the reports of ranks that ran the training loop.
 
     These are all ranks, or with parameter servers the coordinator.
@@ -86,6 +86,7 @@ def trained(reports: Sequence[RankReport]) -> list[TrainingReport]:
 
 
 def program_reports(reports: Sequence[RankReport]) -> list[ProgramReport]:
+    """Return the reports of ranks that ran a program."""
     return [report for report in reports if isinstance(report, ProgramReport)]
 
 
@@ -106,7 +107,7 @@ def measured_phases(
 
     Phases of a program that were not observed are None, and are part of `program_time_s`.
     Evaluations between epochs belong to `evaluation_time_s` and not to the training. Clocks that
-    were wrong give impossible durations: see `impossible`.
+    were wrong give impossible durations: see `impossible_durations`.
 
     Args:
         rank_events: Events of each rank.
@@ -172,6 +173,7 @@ def _clock_shift_s(events: Sequence[Event]) -> float:
 def _first_clock_shift_s(
     rank_events: Sequence[Sequence[Event]], reports: Sequence[RankReport]
 ) -> float:
+    """Return the clock shift of the first rank whose program reported training; 0.0 without."""
     pairs = zip(rank_events, program_reports(reports), strict=True)
     return next((_clock_shift_s(events) for events, r in pairs if r.seen.has_training), 0.0)
 
@@ -249,6 +251,7 @@ def on_one_clock(
 
 
 def _events_named(rank_events: Sequence[Sequence[Event]], name: EventName) -> list[Event]:
+    """Return the events with this name, of all ranks."""
     return [event for events in rank_events for event in events if event.name is name]
 
 
@@ -271,7 +274,7 @@ def missing_phases(
     return found
 
 
-def impossible(
+def impossible_durations(
     durations: Phases,
     rank_events: Sequence[Sequence[Event]],
     reports: Sequence[RankReport],
@@ -300,13 +303,15 @@ def impossible(
     return wrong
 
 
-def waits(reports: Sequence[RankReport]) -> list[float]:
+def input_waits_s(reports: Sequence[RankReport]) -> list[float]:
     """Return for each execution the longest wait of a rank for its pipeline, in seconds per step.
 
     Ranks begin a step together, when the all-reduce of the step before has ended: so this is what
     input adds to the step.
     """
-    of_ranks = [[e.input_wait_s / e.steps for e in report.steps] for report in trained(reports)]
+    of_ranks = [
+        [e.input_wait_s / e.steps for e in report.steps] for report in training_reports(reports)
+    ]
     return [max(of_step) for of_step in zip(*of_ranks, strict=True)]
 
 
@@ -319,7 +324,7 @@ def computation(reports: Sequence[RankReport], fed_step_time_s: float | None) ->
     """
     medians = {
         (report.rank, report.host): statistics.median(report.compute_steps)
-        for report in trained(reports)
+        for report in training_reports(reports)
         if report.compute_steps
     }
     if not medians:
@@ -350,11 +355,11 @@ def metrics(reports: Sequence[RankReport], train_time_s: float | None = None) ->
     """
     if program_reports(reports):
         return _program_metrics(reports)
-    chief = trained(reports)[0]
+    chief = training_reports(reports)[0]
     # the first execution compiles; if it was the only one, there is no steady state to report
     per_step = [execution.duration_s / execution.steps for execution in chief.steps[1:]]
     step_time_s = statistics.median(per_step) if per_step else None
-    waited = waits(reports)[1:]
+    waited = input_waits_s(reports)[1:]
     fed_s = [max(0.0, step_s - wait_s) for step_s, wait_s in zip(per_step, waited, strict=True)]
     # an epoch's last step may be padded: no more examples than the epoch has
     of_epoch = chief.examples_trained / len(chief.epochs)
@@ -378,6 +383,7 @@ def metrics(reports: Sequence[RankReport], train_time_s: float | None = None) ->
 
 
 def _program_metrics(reports: Sequence[RankReport]) -> Metrics:
+    """Return the metrics of a run from the reports of its program."""
     seen = first_observed(reports)
     epochs = tuple(_program_epochs(seen))
     final = epochs[-1] if epochs else Epoch(epoch=1, loss=None, accuracy=None, duration_s=None)
@@ -392,9 +398,9 @@ def _program_metrics(reports: Sequence[RankReport]) -> Metrics:
     ]
     return Metrics(
         loss=final.loss,
-        accuracy=_fraction(final.accuracy),
+        accuracy=_fraction_or_none(final.accuracy),
         test_loss=held_out.get("loss"),
-        test_accuracy=_fraction(_accuracy(held_out)),
+        test_accuracy=_fraction_or_none(_first_accuracy(held_out)),
         step_time_s=_median_step_time_s(seen),
         input_wait_s=max(waits_s, default=None),
         throughput_examples_per_s=_examples_per_s(reports),
@@ -427,28 +433,31 @@ def _program_epochs(seen: Observed) -> Iterator[Epoch]:
         yield Epoch(
             epoch=epoch.epoch,
             loss=epoch.metrics.get("loss"),
-            accuracy=_accuracy(epoch.metrics),
+            accuracy=_first_accuracy(epoch.metrics),
             duration_s=None
             if ended_s is None or before_s is None
             else max(0.0, ended_s - before_s),
             metrics=epoch.metrics,
             test_metrics=evaluation.metrics,
             test_loss=evaluation.metrics.get("loss", UNSET),
-            test_accuracy=_fraction(_accuracy(evaluation.metrics)),
+            test_accuracy=_fraction_or_none(_first_accuracy(evaluation.metrics)),
             evaluation_time_s=None if span_s is None else span_s[1] - span_s[0],
         )
         before_s = _latest(ended_s, evaluation.time_s)
 
 
 def _latest(*times_s: float | None) -> float | None:
+    """Return the latest of these times; None if all are None."""
     return max((time_s for time_s in times_s if time_s is not None), default=None)
 
 
-def _accuracy(values: dict[str, float | None]) -> float | None:
+def _first_accuracy(values: dict[str, float | None]) -> float | None:
+    """Return the value of the first name of ACCURACIES that is present; None without one."""
     return next((values[name] for name in ACCURACIES if name in values), None)
 
 
-def _fraction(value: float | None) -> float | None:
+def _fraction_or_none(value: float | None) -> float | None:
+    """Return the value if it is between 0 and 1; else None."""
     return value if value is not None and 0.0 <= value <= 1.0 else None
 
 
@@ -482,12 +491,12 @@ def _examples_per_s(reports: Sequence[RankReport]) -> float | None:
     return total / span_s if span_s > 0 else None
 
 
-def counted(data: PreparedData, reports: Sequence[RankReport]) -> PreparedData:
+def with_example_counts(data: PreparedData, reports: Sequence[RankReport]) -> PreparedData:
     """Return the data with missing numbers of examples filled in from the ranks' reports.
 
     They are from the first rank that trained; None without one.
     """
-    chief = trained(reports)[0]
+    chief = training_reports(reports)[0]
     return replace(
         data,
         train_examples=data.train_examples or chief.train_examples or None,
@@ -540,7 +549,7 @@ def build(
         metrics=metrics(reports, durations.train_time_s),
         ranks=tuple(summary(report, _SUMMARIES[type(report)]) for report in reports),
         environment=environment,
-        trained_by=next((report.trained_by for report in trained(reports)), ""),
+        trained_by=next((report.trained_by for report in training_reports(reports)), ""),
         warnings=warnings(spec, reports),
         validity=Validity(
             valid=not divergence,
@@ -548,10 +557,10 @@ def build(
             reason=divergence,
             checks=tuple(checks),
         ),
-        short_run=step_estimates.short_run(spec, trained(reports)),
+        short_run=step_estimates.short_run(spec, training_reports(reports)),
         use=energy.use_of_run(reports, spec.geometry, spec.cpus_per_task),
     )
-    return run_record.checked(record, run_record.RECORD)
+    return run_record.check_readable(record, run_record.RECORD)
 
 
 def steps_per_epoch(reports: Sequence[RankReport]) -> int | None:
@@ -561,7 +570,7 @@ def steps_per_epoch(reports: Sequence[RankReport]) -> int | None:
         if not seen.steps or not seen.epochs or seen.steps % len(seen.epochs):
             return None
         return seen.steps // len(seen.epochs)
-    chief = trained(reports)[0]
+    chief = training_reports(reports)[0]
     if chief.stopped is not None:
         return chief.stopped.steps_per_epoch
     # an earlier attempt may have made some of them, or all
@@ -572,7 +581,7 @@ def steps_per_epoch(reports: Sequence[RankReport]) -> int | None:
 
 def warnings(spec: RunSpec, reports: Sequence[RankReport]) -> tuple[str, ...]:
     """Return the ranks' warnings for readers of the numbers, each once, in the order of ranks."""
-    said = [w for report in trained(reports) for w in report.warnings]
+    said = [w for report in training_reports(reports) for w in report.warnings]
     if program_reports(reports):
         said = _program_warnings(spec, reports)
     if off := [f"{r.rank} ({r.host})" for r in reports if r.clock.offset_s is UNSET]:
@@ -581,12 +590,12 @@ def warnings(spec: RunSpec, reports: Sequence[RankReport]) -> tuple[str, ...]:
             times = "right only as far as the clocks of the hosts agree"
         text = f"the launcher's clock did not answer rank {', '.join(off)}"
         said.append(f"{text}: the times of the run are {times}")
-    if spanning := spanning_sockets(reports):
+    if spanning := socket_warning(reports):
         said.append(spanning)
     return tuple(dict.fromkeys(said))
 
 
-def spanning_sockets(reports: Sequence[RankReport]) -> str | None:
+def socket_warning(reports: Sequence[RankReport]) -> str | None:
     """Return a warning if ranks run on several sockets but would fit into one; else None."""
     found = [
         f"rank {report.rank} (CPUs {report.cpu_list})"
@@ -622,7 +631,7 @@ def _program_warnings(spec: RunSpec, reports: Sequence[RankReport]) -> list[str]
         )
     values = [each.metrics for each in seen.epochs]
     values += [each.metrics for each in seen.evaluations]
-    shares = [_accuracy(each) for each in values]
+    shares = [_first_accuracy(each) for each in values]
     beyond = [share for share in shares if share is not None and not 0.0 <= share <= 1.0]
     if beyond:
         found.append(
@@ -639,13 +648,13 @@ def write_steps(folder: Path, reports: Sequence[RankReport]) -> None:
     steps += [
         f"{report.rank},{each.epoch},{each.first_step},{each.steps},{each.duration_s:.6f},"
         f"{each.input_wait_s:.6f}"
-        for report in trained(reports)
+        for report in training_reports(reports)
         for each in report.steps
     ]
     compute = ["rank,step,duration_s"]
     compute += [
         f"{report.rank},{number},{duration:.6f}"
-        for report in trained(reports)
+        for report in training_reports(reports)
         for number, duration in enumerate(report.compute_steps, 1)
     ]
     for name, lines in ((run_record.STEPS, steps), (run_record.COMPUTE_STEPS, compute)):

@@ -173,7 +173,9 @@ def current_checksums(code: Code, folder: Path) -> Checksums:
     return code.checksums()
 
 
-def stale(found: Mapping[str, FoundRecord], specs: Iterable[RunSpec], datasets: Path) -> set[str]:
+def find_stale(
+    found: Mapping[str, FoundRecord], specs: Iterable[RunSpec], datasets: Path
+) -> set[str]:
     """Return the folders of the runs whose record was made by other code or from other data.
 
     Args:

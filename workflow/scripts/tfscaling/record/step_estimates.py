@@ -207,6 +207,7 @@ def estimate_step_after_change(
 
 
 def _seconds_per_step(blocks: Sequence[StepBlock]) -> float:
+    """Return the mean duration of a step over these blocks."""
     return sum(block.duration_s for block in blocks) / sum(block.steps for block in blocks)
 
 

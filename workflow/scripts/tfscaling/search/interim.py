@@ -55,7 +55,9 @@ def add_runs(problem: SearchProblem, state: SearchState, new: Mapping[str, NewRu
             if is_short and math.isnan(value):
                 is_projected[n] = False
             values = [each.value for each in observations if each.candidate == n]
-            if _leaves(sum(map(math.isinf, values)), sum(not math.isnan(v) for v in values)):
+            if _gets_no_more_runs(
+                sum(map(math.isinf, values)), sum(not math.isnan(v) for v in values)
+            ):
                 eliminated[n] = Reason.NOT_REACHED if problem.has_target else Reason.DIVERGED
     for name, made in new.items():
         if made.failure is not None:
@@ -81,7 +83,7 @@ def _goal_value(problem: SearchProblem, run: Run) -> float:
     return value
 
 
-def _leaves(missed: int, runs: int) -> bool:
+def _gets_no_more_runs(missed: int, runs: int) -> bool:
     """Return whether a candidate gets no more runs, because some missed a limit or the target.
 
     It cannot be named any more. It gets further runs only while the next may close it.
@@ -115,7 +117,7 @@ def judge_limits(problem: SearchProblem, state: SearchState) -> SearchState:
             for name, limit in limits.items()
         ):
             allowed[n] = Allowed.IN
-        elif _leaves(beyond, len(runs)) or state.used[n] >= problem.settings.repeats_max:
+        elif _gets_no_more_runs(beyond, len(runs)) or state.used[n] >= problem.settings.repeats_max:
             eliminated.setdefault(n, Reason.NOT_SHOWN)
     return replace(state, allowed=tuple(allowed), eliminated=eliminated)
 

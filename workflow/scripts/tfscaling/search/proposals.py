@@ -31,7 +31,7 @@ def batch_size(candidates: int) -> int:
 def next_runs(problem: SearchProblem, state: SearchState) -> dict[str, int]:
     """Return name → number of the runs that the next analysis needs; none if the search ends."""
     if not state.rounds:
-        chosen, is_trial = _first(problem, state), False
+        chosen, is_trial = _initial_candidates(problem, state), False
     elif state.analysis.fit is None or state.analysis.best is None:
         unseen = [n for n in range(problem.count) if not state.seen[n]]
         chosen, is_trial = _runnable(problem, state, unseen), False
@@ -40,7 +40,7 @@ def next_runs(problem: SearchProblem, state: SearchState) -> dict[str, int]:
     else:
         best, fit = state.analysis.best, state.analysis.fit
         chosen = _runnable(problem, state, _choose(problem, state, fit, best))
-        has_all_short = state.analysis.is_sure and state.seen[best] >= _needed(problem, state)
+        has_all_short = state.analysis.is_sure and state.seen[best] >= _runs_needed(problem, state)
         is_trial = bool(problem.limits or has_all_short)
     return dict(Counter(problem.names[n] for n in _short_or_complete(state, chosen, is_trial)))
 
@@ -50,10 +50,10 @@ def is_settled(problem: SearchProblem, state: SearchState) -> bool:
     best = state.analysis.best
     if best is None or not state.analysis.is_sure:
         return False
-    return _lacking(problem, state, best) <= 0 and state.allowed[best] is Allowed.IN
+    return _runs_lacking(problem, state, best) <= 0 and state.allowed[best] is Allowed.IN
 
 
-def _first(problem: SearchProblem, state: SearchState) -> Sequence[int]:
+def _initial_candidates(problem: SearchProblem, state: SearchState) -> Sequence[int]:
     """Return every candidate, or the smallest and the largest one of each line."""
     if not state.is_smooth:
         return range(problem.count)
@@ -93,7 +93,7 @@ def _short_or_complete(state: SearchState, chosen: Sequence[int], is_trial: bool
     return series
 
 
-def _needed(problem: SearchProblem, state: SearchState) -> int:
+def _runs_needed(problem: SearchProblem, state: SearchState) -> int:
     """Return the runs of the best before it may be named."""
     if problem.may_miss:
         return KEPT_RUNS
@@ -103,10 +103,10 @@ def _needed(problem: SearchProblem, state: SearchState) -> int:
     return min(CLOSE_LEADER_RUNS if is_close else LEADER_RUNS, problem.settings.repeats_max)
 
 
-def _lacking(problem: SearchProblem, state: SearchState, best: int) -> int:
+def _runs_lacking(problem: SearchProblem, state: SearchState, best: int) -> int:
     """Return the runs that the best lacks to be named; one of them is complete: its trial."""
     runs = state.complete if problem.limits else state.seen
-    return max(_needed(problem, state) - int(runs[best]), 1 - int(state.complete[best]))
+    return max(_runs_needed(problem, state) - int(runs[best]), 1 - int(state.complete[best]))
 
 
 def _choose(problem: SearchProblem, state: SearchState, fit: Fit, best: int) -> list[int]:
@@ -127,7 +127,7 @@ def _choose(problem: SearchProblem, state: SearchState, fit: Fit, best: int) -> 
     order = [] if state.analysis.is_sure else _runnable(problem, state, likely)
     # after a miss it leaves, and the other runs of its round would be in vain
     most = max(1, int(state.complete[best])) if problem.may_miss else batch
-    lacks = min(_lacking(problem, state, best), most)
+    lacks = min(_runs_lacking(problem, state, best), most)
     # it needs its runs for the limits anyway, and they may show that rivals are behind
     if problem.limits and lacks > 0 and _runnable(problem, state, [best]):
         order = [n for n in order if gates[n]]

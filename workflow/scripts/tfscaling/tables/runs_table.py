@@ -27,7 +27,7 @@ from tfscaling.record import (
     run_states,
     step_estimates,
 )
-from tfscaling.record.metrics import METRICS, NAN, RunMetrics, number
+from tfscaling.record.metrics import METRICS, NAN, RunMetrics, number_or_nan
 from tfscaling.record.rank_report import COMPARED, PROGRAM_PACKAGES, Epoch, HostFacts, Rank
 from tfscaling.record.run_record import DoesNotFit, PreparedData, RunRecord, ShortRun, StepBlock
 from tfscaling.record.run_states import FINISHED, RunState
@@ -202,11 +202,11 @@ def _add_failed_attempts(run: PlannedRun, row: RunRow, runs_dir: Path, before_s:
     price, nodes = run.usd_per_node_hour, run.spec.point.nodes
     lost_s = max(0.0, failed.wall_time_s - before_s)
     row.failed_attempts, row.lost_time_s = failed.number, lost_s
-    row.lost_cost_usd = number(platforms.run_cost_usd(price, nodes, lost_s))
+    row.lost_cost_usd = number_or_nan(platforms.run_cost_usd(price, nodes, lost_s))
     own_s = max(0.0, failed.own_time_s - before_s)
     if own_s and row.projected_from_steps is None:
         # what is unknown stays unknown
-        own_usd = number(platforms.run_cost_usd(price, nodes, own_s))
+        own_usd = number_or_nan(platforms.run_cost_usd(price, nodes, own_s))
         row.cost_usd += own_usd
         row.cost_to_target_usd += own_usd
         for name in HOURS:
@@ -255,7 +255,7 @@ def _out_of_memory_row(run: PlannedRun, record: DoesNotFit, path: Path) -> RunRo
     row = planned_row(run, RunState.DOES_NOT_FIT, record.reason, str(path))
     row.attempt = record.attempt
     for name in ("wall_time_s", "rank_memory_gb", "gpu_memory_gb", "memory_limit_gb"):
-        setattr(row, name, number(getattr(record, name)))
+        setattr(row, name, number_or_nan(getattr(record, name)))
     return row
 
 
@@ -331,7 +331,7 @@ def _run_with_record(
         ):
             warnings.append(metrics.quality_of_run(record, compared_by).reason)
         if is_whole and (target := targets.get(compared_by.metric)) is not None:
-            reached = metrics.reached(_add_earlier_training(record), compared_by, target)
+            reached = metrics.judge_target(_add_earlier_training(record), compared_by, target)
             row.target_reached = reached.is_reached
             if is_timed and reached.time_s is not None:
                 row.time_to_target_s = reached.time_s
@@ -356,22 +356,22 @@ def _set_measured(
     record = _add_earlier_training(record) if is_timed else record
     _set_metrics(row, record, RUN_METRICS if is_timed else metrics.OF_RESULTS)
     if run.peak_tflops is not None:
-        reached = number(record.metrics.flops_per_example) * row.throughput_examples_per_s
+        reached = number_or_nan(record.metrics.flops_per_example) * row.throughput_examples_per_s
         row.share_of_peak = reached / run.spec.replicas / (run.peak_tflops * 1e12)
-    row.quality = number(metrics.quality_of_run(record, run.spec.recipe.quality).value)
+    row.quality = number_or_nan(metrics.quality_of_run(record, run.spec.recipe.quality).value)
     if record.resumed is not None:  # neither waits nor energy of earlier attempts are known
         row.time_with_queue_s = row.energy_kwh = NAN
     else:
         row.energy_of = record.use.energy_of or None
-        row.energy_usd = row.energy_kwh * number(run.usd_per_kwh)
-        row.energy_kg_co2 = row.energy_kwh * number(run.kg_co2_per_kwh)
+        row.energy_usd = row.energy_kwh * number_or_nan(run.usd_per_kwh)
+        row.energy_kg_co2 = row.energy_kwh * number_or_nan(run.kg_co2_per_kwh)
     row.cost_usd = _cost_usd(run, row.execution_time_s)
     _set_hours(row, run, record)
 
 
 def _set_metrics(row: RunRow, record: RunRecord, names: Iterable[str]) -> None:
     for name in names:
-        setattr(row, name, number(METRICS[name].value(record)))  # type: ignore[misc]
+        setattr(row, name, number_or_nan(METRICS[name].value(record)))  # type: ignore[misc]
 
 
 def _set_hours(row: RunRow, run: PlannedRun, record: RunRecord) -> None:
@@ -389,7 +389,9 @@ def _set_hours(row: RunRow, run: PlannedRun, record: RunRecord) -> None:
 
 def _cost_usd(run: PlannedRun, time_s: float) -> float:
     """Return the cost of a run that takes this time; NaN without a price or a time."""
-    return number(platforms.run_cost_usd(run.usd_per_node_hour, run.spec.point.nodes, time_s))
+    return number_or_nan(
+        platforms.run_cost_usd(run.usd_per_node_hour, run.spec.point.nodes, time_s)
+    )
 
 
 def _set_projected(
@@ -405,7 +407,7 @@ def _set_projected(
     row.cost_usd = _cost_usd(run, row.execution_time_s)
     _set_hours(row, run, record)
     row.projected_from_steps, row.projected_to_steps = short.steps, short.steps_of_whole
-    row.projection_error_s = number(whole.error_s)
+    row.projection_error_s = number_or_nan(whole.error_s)
 
 
 def _is_timed(run: PlannedRun, record: RunRecord) -> bool:
@@ -446,8 +448,8 @@ def planned_row(
         quality_metric=compared_by.metric,
         quality_direction=compared_by.better,
         quality_unit=compared_by.unit,
-        quality_best=number(compared_by.best_value),
-        usd_per_node_hour=number(run.usd_per_node_hour),
+        quality_best=number_or_nan(compared_by.best_value),
+        usd_per_node_hour=number_or_nan(run.usd_per_node_hour),
         parameters_hash=spec.parameters_hash,
     )
 

@@ -124,7 +124,7 @@ class Trainer(AllReduceLoop):
         self.make_model(
             build_model,
             lambda: self._gather(tf.range(self.batch), arrays.train),
-            lambda: user_model.problem_of_labels(arrays.train, arrays.test),
+            lambda: user_model.label_problem(arrays.train, arrays.test),
         )
         self._execute = compiled(self._steps)
         self._computation = self._in_replicas(self._compute)

@@ -125,7 +125,7 @@ class Result:
         return None
 
 
-def described(loss: float | None, found: Measured) -> str:
+def describe_result(loss: float | None, found: Measured) -> str:
     """Return loss, accuracy and the model's own metrics in words."""
     values = {"accuracy": found.accuracy, **found.metrics}
     texts = [f"{name} {value:.4f}" for name, value in values.items() if value is not None]
@@ -285,7 +285,7 @@ class TrainingLoop(ABC):
                 result.is_short = may_end and self._is_enough(result)
             events.add(EventName.EPOCH, **msgspec.to_builtins(row))
             report(
-                f"epoch {epoch}/{epochs}: {described(row.loss, found)}, "
+                f"epoch {epoch}/{epochs}: {describe_result(row.loss, found)}, "
                 f"{row.duration_s:.1f} s, {end_s - start_s:.1f} s since the first step"
             )
             # a short run has an evaluation as those between epochs: it compiles, the last does not
@@ -444,7 +444,7 @@ class TrainingLoop(ABC):
             result.epochs[-1], **evaluated, test_metrics=finite_only(found.metrics)
         )
         events.add(event, epoch=epoch, **evaluated)
-        return f"held-out: {described(result.test_loss, found)}"
+        return f"held-out: {describe_result(result.test_loss, found)}"
 
     def _note(self, events: EventLog, result: Result, epoch: int, step: int) -> None:
         """Write the event of the very first step, or else a sign of life."""

@@ -72,7 +72,7 @@ def check_model(model: Any, arrays: Arrays, recipe: Recipe) -> None:
             "cannot train: take a strategy that trains by all-reduce, or let the recipe's `loss` "
             "be sparse_categorical_crossentropy"
         )
-    user_model.check_classifier(model, user_model.problem_of_labels(arrays.train, arrays.test))
+    user_model.check_classifier(model, user_model.label_problem(arrays.train, arrays.test))
 
 
 def changed_by_training(model: Any, shape: Sequence[int]) -> list[Any]:

@@ -276,7 +276,7 @@ class PipelineTrainer(AllReduceLoop):
         self.make_model(
             build_model,
             lambda: tf.nest.map_structure(batch_of, element),
-            lambda: user_model.problem_of_labels(element),
+            lambda: user_model.label_problem(element),
         )
         self.data = datasets
         self._execute = self._in_replicas(self._step, reduce_retracing=True)

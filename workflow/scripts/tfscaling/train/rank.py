@@ -88,7 +88,7 @@ def load_tensorflow() -> None:
     if platform.machine() == "x86_64":
         os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
     gc.disable()
-    with _hidden("matplotlib", "pandas"):
+    with _hide_modules("matplotlib", "pandas"):
         import tensorflow  # noqa: F401
 
     gc.freeze()
@@ -96,7 +96,7 @@ def load_tensorflow() -> None:
 
 
 @contextlib.contextmanager
-def _hidden(*names: str) -> Iterator[None]:
+def _hide_modules(*names: str) -> Iterator[None]:
     """Give a context in which modules that are not loaded seem not installed."""
     hidden = [name for name in names if name not in sys.modules]
     sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]

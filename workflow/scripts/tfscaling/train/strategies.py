@@ -72,8 +72,8 @@ def devices_in_use(strategy: Any) -> list[str]:
     """Return the devices of this rank's replicas, such as ["GPU:0", "GPU:1"]."""
     import tensorflow as tf
 
-    present = {_short(device.name) for device in tf.config.list_logical_devices()}
-    used = [_short(name) for name in strategy.extended.worker_devices]
+    present = {_short_device_name(device.name) for device in tf.config.list_logical_devices()}
+    used = [_short_device_name(name) for name in strategy.extended.worker_devices]
     return [name for name in used if name in present]
 
 
@@ -85,14 +85,14 @@ def worker_devices() -> tuple[tuple[str, ...], ...]:
     for device in tf.config.list_logical_devices():
         spec = tf.DeviceSpec.from_string(device.name)
         if spec.job == "worker":
-            found.setdefault(spec.task, []).append(_short(device.name))
+            found.setdefault(spec.task, []).append(_short_device_name(device.name))
     names = [found[task] for task in sorted(found)]
     return tuple(
         tuple([name for name in of_task if name.startswith("GPU")] or of_task) for of_task in names
     )
 
 
-def _short(name: str) -> str:
+def _short_device_name(name: str) -> str:
     import tensorflow as tf
 
     spec = tf.DeviceSpec.from_string(name)

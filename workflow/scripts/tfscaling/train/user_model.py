@@ -135,7 +135,7 @@ def _shape_problem(model: Any) -> str | None:
     return None
 
 
-def problem_of_labels(*elements: tuple[Any, ...]) -> str | None:
+def label_problem(*elements: tuple[Any, ...]) -> str | None:
     """Return why labels are not one whole number from 0 on for each example, or None.
 
     Each of `elements` is (inputs, labels) of all examples, as arrays or as TensorSpecs.
@@ -222,13 +222,13 @@ def _change_optimizer(
                 "an optimizer"
             )
         if factor != 1.0:
-            inner.learning_rate = _scaled(rate, factor)
+            inner.learning_rate = _scale_schedule(rate, factor)
         return
     own = float(inner.learning_rate) if recipe.learning_rate is None else recipe.learning_rate
     inner.learning_rate = make_learning_rate(recipe, own * factor, updates_per_epoch)
 
 
-def _scaled(schedule: Any, factor: float) -> Any:
+def _scale_schedule(schedule: Any, factor: float) -> Any:
     import keras
 
     class Scaled(keras.optimizers.schedules.LearningRateSchedule):  # type: ignore[misc]
@@ -244,7 +244,7 @@ def trained_by(model: Any, recipe: Recipe) -> str:
         return ""
     methods = [f"its own {name}" for name in OWN_TRAINING if has_own(model, name)]
     optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
-    return _joined([f"optimizer {type(optimizer).__name__}", *_compiled(model), *methods])
+    return _join_names([f"optimizer {type(optimizer).__name__}", *_compiled(model), *methods])
 
 
 def warnings(model: Any, recipe: Recipe) -> list[str]:
@@ -253,7 +253,7 @@ def warnings(model: Any, recipe: Recipe) -> list[str]:
         return []
     names = [f"optimizer {type(model.optimizer).__name__}", *_compiled(model)]
     return [
-        f"the model's own compile() settings ({_joined(names)}) are not used: the recipe's "
+        f"the model's own compile() settings ({_join_names(names)}) are not used: the recipe's "
         "optimizer and the cross-entropy are"
     ]
 
@@ -266,10 +266,10 @@ def warnings_after_training(model: Any, recipe: Recipe, steps: int) -> Iterator[
     if not trains_itself(model, recipe):
         return
     if wide := [name for name, value in model.get_metrics_result().items() if np.size(value) != 1]:
-        yield f"metrics with several values are not recorded: {_joined(wide)}"
+        yield f"metrics with several values are not recorded: {_join_names(wide)}"
     if names := _not_additive(model):
         yield (
-            f"the state of {_joined(names)} is no sum over batches, and replicas' states are "
+            f"the state of {_join_names(names)} is no sum over batches, and replicas' states are "
             "summed: the value depends on the number of replicas. Set another `aggregation` of its "
             "variables, or do not compare it"
         )
@@ -323,21 +323,21 @@ def _is_additive(metric: Any) -> bool:
 def _compiled(model: Any) -> list[str]:
     """Return the settings of `compile()` that are given, in words."""
     given = ((key, keras_internals.compile_settings(model).get(key)) for key in _WHAT)
-    return [f"{key} {_named(value)}" for key, value in given if value is not None]
+    return [f"{key} {_describe_setting(value)}" for key, value in given if value is not None]
 
 
-def _joined(names: list[str]) -> str:
+def _join_names(names: list[str]) -> str:
     return ", ".join(names).replace(";", ",")  # warnings are joined by a semicolon
 
 
-def _named(value: Any) -> str:
+def _describe_setting(value: Any) -> str:
     """Describe a setting in a word: for an object its class, for a list its items."""
     if isinstance(value, str | int | float):
         return str(value)
     if isinstance(value, Mapping):
-        return ", ".join(f"{key}: {_named(item)}" for key, item in value.items())
+        return ", ".join(f"{key}: {_describe_setting(item)}" for key, item in value.items())
     if isinstance(value, list | tuple):
-        return " and ".join(_named(item) for item in value)
+        return " and ".join(_describe_setting(item) for item in value)
     return str(getattr(value, "__name__", type(value).__name__))
 
 
