@@ -76,10 +76,12 @@ def compare_by_goal(
         worse = samples.find_worse(goal, points[0], undecided, rivals)
         return GoalComparison(rows[0], worse=worse)
     found = samples.estimate_configurations(goal, points)
-    best, tail = found.best, (1 - CONFIDENCE) / 2 / rivals
+    best, tail_probability = found.best, (1 - CONFIDENCE) / 2 / rivals
     of_best = samples.compare_with(goal, found, points, points[best], rivals)
     places = [best, *(n for n in found.near_best(indifference) if n != best)]
-    bounds = dict(zip(places, found.disadvantage_bounds(tail, places).tolist(), strict=True))
+    bounds = dict(
+        zip(places, found.disadvantage_bounds(tail_probability, places).tolist(), strict=True)
+    )
     bounds[best] = max(bounds[best], *(each.disadvantage_bound for each in of_best.values()))
     near = [n for n in places if bounds[n] <= indifference]
     taken, how = best, ""

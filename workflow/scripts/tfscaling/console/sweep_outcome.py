@@ -76,11 +76,11 @@ class SweepOutcome:
         page = folder / "report.html"
         if not page.exists():
             return []
-        rows = list(_rows(folder / "runs.csv"))
-        headline = _lines(folder / "details/conclusions/headline.md")
+        rows = list(_read_rows(folder / "runs.csv"))
+        headline = _read_lines(folder / "details/conclusions/headline.md")
         said = _stopped(rows) or self._without_result(rows) or headline
         columns = columns or shutil.get_terminal_size((text_lines.WIDTH, 0)).columns
-        table = _table(_lines(folder / "details/conclusions/console.md"), columns)
+        table = _table(_read_lines(folder / "details/conclusions/console.md"), columns)
         return [*table, *_spent(rows), *said, f"page: {page}"]
 
     def remove_study_outputs(self, paths: Iterable[str]) -> None:
@@ -110,7 +110,9 @@ class SweepOutcome:
     def has_result(self) -> bool:
         """Whether a run of the table of runs counts; True without a table."""
         table = self.study / "runs.csv"  # of large studies only the first rows are read
-        return any(row["status"] == RunState.OK for row in _rows(table)) or not any(_rows(table))
+        return any(row["status"] == RunState.OK for row in _read_rows(table)) or not any(
+            _read_rows(table)
+        )
 
     def is_plan_refused(self) -> bool:
         """Whether this start made a plan with a point that Slurm refuses."""
@@ -118,7 +120,7 @@ class SweepOutcome:
             return False
         from tfscaling.plan import costed_plan  # loads pandas
 
-        return any(row["starts"] == costed_plan.REFUSED for row in _rows(self.study / PLAN))
+        return any(row["starts"] == costed_plan.REFUSED for row in _read_rows(self.study / PLAN))
 
     @staticmethod
     def _without_result(rows: Sequence[dict[str, str]]) -> list[str]:
@@ -137,13 +139,15 @@ class SweepOutcome:
         return lines
 
 
-def _rows(table: Path) -> Iterator[dict[str, str]]:
+def _read_rows(table: Path) -> Iterator[dict[str, str]]:
+    """Yield the rows of a CSV file by column; none if the file does not exist."""
     if table.exists():
         with table.open(newline="", encoding="utf-8") as file:
             yield from csv.DictReader(file)
 
 
-def _lines(table: Path) -> list[str]:
+def _read_lines(table: Path) -> list[str]:
+    """Return the lines of a text file; [] if it does not exist."""
     return table.read_text().splitlines() if table.exists() else []
 
 

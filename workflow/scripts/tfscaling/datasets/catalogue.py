@@ -69,11 +69,11 @@ class Arrays:
 
     @property
     def train_examples(self) -> int:
-        return formats.examples(self.y_train)
+        return formats.count_examples(self.y_train)
 
     @property
     def test_examples(self) -> int:
-        return formats.examples(self.y_test)
+        return formats.count_examples(self.y_test)
 
     @property
     def train(self) -> tuple[Nest, ...]:
@@ -275,7 +275,7 @@ def fetch(
             sha256=checksum,
             examples=Examples(
                 **{
-                    part: formats.examples(formats.unflatten(part, arrays))
+                    part: formats.count_examples(formats.unflatten(part, arrays))
                     for part in formats.NAMES
                 }
             ),

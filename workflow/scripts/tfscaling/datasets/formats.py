@@ -82,7 +82,7 @@ def unflatten(part: str, arrays: Mapping[str, np.ndarray]) -> Nest:
     return tuple(arrays[f"{part}[{index}]"] for index in range(max(1, len(in_order))))
 
 
-def examples(nest: Nest) -> int:
+def count_examples(nest: Nest) -> int:
     """Return the number of examples in a part of a dataset."""
     if isinstance(nest, dict):
         return len(next(iter(nest.values())))
@@ -104,7 +104,7 @@ def mnist(path: Path) -> dict[str, np.ndarray]:
         return npz(path)
     if archives := list(path.glob("*.npz")):
         return npz(archives[0])
-    return {name: idx(_content(path, file)) for name, file in IDX_FILES.items()}
+    return {name: idx(_read_file(path, file)) for name, file in IDX_FILES.items()}
 
 
 def idx(content: bytes) -> np.ndarray:
@@ -120,7 +120,12 @@ def idx(content: bytes) -> np.ndarray:
     return np.frombuffer(content, np.uint8, offset=4 + 4 * dimensions).reshape(shape)
 
 
-def _content(folder: Path, file: str) -> bytes:
+def _read_file(folder: Path, file: str) -> bytes:
+    """Read a file of the folder; decompress it if it is gzipped.
+
+    Raises:
+        FileNotFoundError: If the folder has neither.
+    """
     # some mirrors write train-images.idx3-ubyte
     names = (file, file.replace("-idx", ".idx"))
     for name in names:
@@ -142,7 +147,7 @@ def cifar10(path: Path) -> dict[str, np.ndarray]:
         arrays = npz(path)  # Keras's labels have a second axis
         return arrays | {name: arrays[name].ravel() for name in ("y_train", "y_test")}
     if (path / "data_batch_1").is_file():
-        *training, test = _pickles(path)
+        *training, test = _read_pickles(path)
     elif (path / "data_batch_1.png").is_file():
         *training, test = _read_pngs(path)
     else:
@@ -159,12 +164,14 @@ class _ArrayUnpickler(pickle.Unpickler):
     """Unpickler that accepts only NumPy arrays and plain values, and calls nothing else."""
 
     def find_class(self, module: str, name: str) -> Any:
+        """Return a class of NumPy arrays; raise UnpicklingError for anything else."""
         if (module, name) in _OF_ARRAYS:
             return super().find_class(module, name)
         raise pickle.UnpicklingError(f"{module}.{name} is no part of an array")
 
 
-def _pickles(folder: Path) -> list[tuple[np.ndarray, np.ndarray]]:
+def _read_pickles(folder: Path) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Return (images, labels) of each batch of the Python version of CIFAR-10."""
     batches = []
     for name in _CIFAR10_BATCHES:
         batch = _ArrayUnpickler(io.BytesIO((folder / name).read_bytes()), encoding="bytes").load()

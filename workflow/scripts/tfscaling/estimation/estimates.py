@@ -89,25 +89,25 @@ class Estimates:
     low: Array
     high: Array
 
-    def half_width(self, first: Indices, other: Indices, tail: float | Array) -> Array:
+    def half_width(self, first: Indices, other: Indices, tail_probability: float | Array) -> Array:
         """Return the margin of error of the difference of two locations.
 
-        Chance alone exceeds it with the probability `tail`, one-sided.
+        Chance alone exceeds it with the probability `tail_probability`, one-sided.
         """
         error, freedom = self._standard_error(first, other)
-        return np.asarray(-scipy.special.stdtrit(freedom, tail) * error)
+        return np.asarray(-scipy.special.stdtrit(freedom, tail_probability) * error)
 
     def difference_interval(
-        self, first: Indices, other: Indices, tail: float | Array
+        self, first: Indices, other: Indices, tail_probability: float | Array
     ) -> tuple[Array, Array]:
         """Return the confidence interval of a difference: location of `other` minus `first`.
 
         Args:
             first: Index of a configuration, or several.
             other: Index of another configuration, or several.
-            tail: Error probability on each side.
+            tail_probability: Error probability on each side.
         """
-        half = self.half_width(first, other, tail)
+        half = self.half_width(first, other, tail_probability)
         low, high = self.low[other] - self.high[first], self.high[other] - self.low[first]
         return np.asarray(low - half), np.asarray(high + half)
 
@@ -134,14 +134,14 @@ class Estimates:
         """Index of the configuration with the lowest location."""
         return int(self.location.argmin())
 
-    def disadvantage_bounds(self, tail: float, points: Sequence[int]) -> Array:
+    def disadvantage_bounds(self, tail_probability: float, points: Sequence[int]) -> Array:
         """Return upper bounds of how much worse than the best of all each of `points` may be.
 
         A bound is a fraction (0.05: 5 % worse), 0 if the configuration is shown to be the best, and
         infinite if the best cost may be zero.
 
         Args:
-            tail: Error probability of a bound.
+            tail_probability: Error probability of a bound.
             points: Indices of configurations.
         """
         found = []
@@ -150,7 +150,11 @@ class Estimates:
                 found.append(self.high[point])
                 continue
             others = np.delete(np.arange(len(self.location)), point)
-            ahead = self.high[point] - self.low[others] + self.half_width(point, others, tail)
+            ahead = (
+                self.high[point]
+                - self.low[others]
+                + self.half_width(point, others, tail_probability)
+            )
             found.append(ahead.max(initial=0.0))
         return self._as_fraction(np.array(found))
 
@@ -169,10 +173,15 @@ class Estimates:
         distance = self._as_fraction(self.location - self.location.min())
         return [int(point) for point in np.flatnonzero(distance <= limit)]
 
-    def shown_worse_than(self, than: int, tail: float) -> Array:
-        """Return for each configuration whether it is shown to be worse than `than`."""
+    def shown_worse_than(self, than: int, tail_probability: float) -> Array:
+        """Return for each configuration whether it is shown to be worse than another.
+
+        Args:
+            than: Index of the other configuration.
+            tail_probability: Error probability of each comparison.
+        """
         distance = self.low - self.high[than]
-        return np.asarray(distance > self.half_width(slice(None), than, tail))
+        return np.asarray(distance > self.half_width(slice(None), than, tail_probability))
 
 
 def estimate_locations(values: Array, zeros_are_exact: bool = False) -> Estimates:

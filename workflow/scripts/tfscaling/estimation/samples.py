@@ -232,34 +232,34 @@ class Samples:
         metric: str,
         estimates: Estimates,
         points: Sequence[Point],
-        taken: Point,
+        chosen: Point,
         comparisons: int,
     ) -> dict[Point, Difference]:
-        """Compare `taken` with each other configuration, by joint estimates.
+        """Compare `chosen` with each other configuration, by joint estimates.
 
         Args:
             metric: The metric to compare.
             estimates: Estimates of `points`.
             points: The configurations that were estimated.
-            taken: One of them.
+            chosen: One of them.
             comparisons: Number of comparisons for which all intervals hold together.
 
         Returns:
-            Other configuration → how much worse it is than `taken`.
+            Other configuration → how much worse it is than `chosen`.
         """
-        others = [point for point in points if point != taken]
-        pairs = [(taken, other) for other in others]
+        others = [point for point in points if point != chosen]
+        pairs = [(chosen, other) for other in others]
         found = self.compare_by_estimates(metric, estimates, points, pairs, comparisons)
         return dict(zip(others, found, strict=True))
 
     def find_worse(
-        self, metric: str, taken: Point, others: Sequence[Point], comparisons: int
+        self, metric: str, chosen: Point, others: Sequence[Point], comparisons: int
     ) -> frozenset[Point]:
-        """Return which of the other configurations are shown to be worse than `taken`.
+        """Return which of the other configurations are shown to be worse than `chosen`.
 
         Configurations that were not measured, or with too few runs, are not.
         """
-        found = self.compare_pairs(metric, [(taken, other) for other in others], comparisons)
+        found = self.compare_pairs(metric, [(chosen, other) for other in others], comparisons)
         known = zip(others, found, strict=True)
         return frozenset(point for point, each in known if each and each.shows_worse)
 

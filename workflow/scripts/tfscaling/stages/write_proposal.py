@@ -174,7 +174,9 @@ def _series(rows: Sequence[PointRow]) -> Iterator[str]:
         title = task_name(points[0], axes)
         ordered = sorted(points, key=lambda row: (row.gpus_per_node, row.nodes))
         names = [n for n in COLUMNS if n not in IF_KNOWN or any(row[n] > 0 for row in points)]
-        cells = [[*(_cell(name, row) for name in names), _link(point_of(row))] for row in ordered]
+        cells = [
+            [*(_cell(name, row) for name in names), _records_link(point_of(row))] for row in ordered
+        ]
         columns = [*map(COLUMNS.__getitem__, names), "records"]
         yield display.to_markdown(TextTable.from_rows(title, columns, cells), level=3)
 
@@ -193,7 +195,8 @@ def _hours_per_node_hour(row: PointRow, column: str) -> float:
     return float(row[column] / row.node_hours) if row.node_hours else math.nan
 
 
-def _link(point: Point) -> str:
+def _records_link(point: Point) -> str:
+    """Return a Markdown link to the folder of a configuration's records."""
     return f"[records](../../runs/{point.path})"
 
 
@@ -216,7 +219,7 @@ def requests(study: Study, config: Config) -> Iterator[Request]:
             row.nodes,
             config.question.trainings,
             config.proposal.margin,
-            _link(point_of(row)),
+            _records_link(point_of(row)),
             _hours_per_node_hour(row, "core_hours"),
             _hours_per_node_hour(row, "gpu_hours"),
         )

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import yaml
 from yaml.constructor import ConstructorError
 
-from tfscaling.study.config_validation import ConfigError, RawConfig, Sources, plain
+from tfscaling.study.config_validation import ConfigError, RawConfig, Sources, quote_for_message
 
 _TAG = "tag:yaml.org,2002:"
 #: The largest file in bytes, and most lists and mappings in each other: libyaml's composer would
@@ -81,7 +81,8 @@ def _check_keys(node: yaml.Node, seen: set[int], above: tuple[int, ...] = ()) ->
             rule = "the key is not a text: write it in quotes"
             raise ConstructorError(None, None, rule, key.start_mark)
         if key.value in lines:
-            rule = f"a duplicate key, {plain(key.value)}: line {lines[key.value]} has it already"
+            name = quote_for_message(key.value)
+            rule = f"a duplicate key, {name}: line {lines[key.value]} has it already"
             raise ConstructorError(None, None, rule, key.start_mark)
         lines[key.value] = key.start_mark.line + 1
         _check_keys(value, seen, (*above, id(node)))
@@ -158,7 +159,9 @@ def read(name: str | Path) -> RawConfig:
             if mark
             else ""
         )
-        raise ConfigError(f"{name}: {where}not valid YAML: {plain(reason, 300)}{hint}") from None
+        raise ConfigError(
+            f"{name}: {where}not valid YAML: {quote_for_message(reason, 300)}{hint}"
+        ) from None
     if content is None:
         raise ConfigError(f"{name}: the file is empty; allowed: keys with values")
     if not isinstance(content, dict):

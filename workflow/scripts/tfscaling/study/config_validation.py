@@ -234,7 +234,7 @@ def problem(place: Place, value: object, allowed: str, sources: Sources = ()) ->
     where = f"{name}: {f'line {line}: ' if line else ''}{key_of(place)}"
     if value is SEVERAL:
         return f"{where}: not allowed; {allowed}"
-    wrong = "missing" if value is _MISSING else f"{_short(value)} is not allowed"
+    wrong = "missing" if value is _MISSING else f"{_shorten(value)} is not allowed"
     return f"{where}: {wrong}; {allowed}"
 
 
@@ -294,16 +294,23 @@ def key_of(place: Place) -> str:
     """Return a place as users write it: `grid[0].nodes`."""
     key = ""
     for step in place:
-        key += f"[{step}]" if isinstance(step, int) else f".{plain(step)}" if key else plain(step)
+        key += (
+            f"[{step}]"
+            if isinstance(step, int)
+            else f".{quote_for_message(step)}"
+            if key
+            else quote_for_message(step)
+        )
     return key or "the whole file"
 
 
-def plain(text: str, width: int = 100) -> str:
+def quote_for_message(text: str, width: int = 100) -> str:
     """Return a text for a one-line message: quoted if it has special characters, cut if long."""
-    return text if text.isprintable() and len(text) <= width else _short(text, width)
+    return text if text.isprintable() and len(text) <= width else _shorten(text, width)
 
 
-def _short(value: object, width: int = 200) -> str:
+def _shorten(value: object, width: int = 200) -> str:
+    """Return a value as JSON, cut to `width` characters."""
     text = json.dumps(value, default=str)
     return text if len(text) <= width else text[: width - 1] + "…"
 
@@ -404,6 +411,7 @@ def words_of_type(schema: Schema) -> str:
 
 
 def _kinds(schema: Schema) -> Collection[str]:
+    """Return the JSON types of a schema without alternatives; a reference is an object."""
     kinds = schema.get("type", "object" if "$ref" in schema else "string")
     return [kinds] if isinstance(kinds, str) else kinds
 

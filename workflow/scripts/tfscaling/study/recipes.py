@@ -471,4 +471,5 @@ def python_of(environment: str) -> Path:
 
 
 def is_environment(environment: str) -> bool:
+    """Return whether the folder is an environment with a Python that can be executed."""
     return os.access(python_of(environment), os.X_OK)

@@ -101,14 +101,19 @@ def read(path: Path | str) -> Rows:
             raise ConfigError(f"{path}: line 1: column {name} is missing{hint}; {_ALLOWED}")
     if not lines:
         raise ConfigError(f"{path}: line 2: missing; allowed: one row for each run")
-    return [(where, _converted(where, line)) for where, line in lines]
+    return [(where, _parse_row(where, line)) for where, line in lines]
 
 
 _OTHERS = [name for name in COLUMNS if name not in REQUIRED]
 _ALLOWED = f"required: {', '.join(REQUIRED)}; allowed: {', '.join(_OTHERS)}"
 
 
-def _converted(where: str, line: Mapping[str | None, Any]) -> Timing:
+def _parse_row(where: str, line: Mapping[str | None, Any]) -> Timing:
+    """Convert a line of the file to a Timing.
+
+    Raises:
+        ConfigError: If a cell is missing or not allowed; `where` is its place, for the message.
+    """
     cells = {name: cell.strip() for name in COLUMNS if (cell := line.get(name)) and cell.strip()}
     rules = of(Timing, described=False)["properties"]
     try:
@@ -129,14 +134,15 @@ def _converted(where: str, line: Mapping[str | None, Any]) -> Timing:
     if gpus % tasks:
         rule = f"allowed: a multiple of tasks_per_node, {tasks}, or 0"
         raise ConfigError(f"{where}: gpus_per_node: '{gpus}' is not allowed; {rule}")
-    if found.global_batch_size % _replicas(found):
-        rule = f"allowed: a multiple of the {_replicas(found)} replicas"
+    if found.global_batch_size % _count_replicas(found):
+        rule = f"allowed: a multiple of the {_count_replicas(found)} replicas"
         size = found.global_batch_size
         raise ConfigError(f"{where}: global_batch_size: '{size}' is not allowed; {rule}")
     return found
 
 
-def _replicas(row: Timing) -> int:
+def _count_replicas(row: Timing) -> int:
+    """Return the number of replicas: GPUs, or tasks where they are more, on all nodes."""
     return row.nodes * max(row.tasks_per_node or 1, row.gpus_per_node or 0)
 
 
@@ -168,11 +174,14 @@ def complete(raw: RawConfig) -> RawConfig:
         return raw
     recipes, blocks = _recipes_and_blocks(rows)
     named = {name: {**recipe, **(given.get(name) or {})} for name, recipe in recipes.items()}
-    own = {name: _platform(name, platforms.get(name), blocks) for name in _named(blocks)}
+    own = {
+        name: _platform(name, platforms.get(name), blocks) for name in _platforms_of_blocks(blocks)
+    }
     return {**raw, "grid": blocks, "recipes": {**given, **named}, "platforms": {**platforms, **own}}
 
 
-def _named(blocks: Sequence[Mapping[str, Any]]) -> list[str]:
+def _platforms_of_blocks(blocks: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the names of the platforms in the blocks of a grid, each once."""
     return list(dict.fromkeys(block["platform"] for block in blocks))
 
 
@@ -214,7 +223,7 @@ def _batch(name: str, rows: Rows) -> dict[str, int]:
         size = row.global_batch_size
         sizes_by["global_batch_size"].append(size)
         sizes_by["per_worker_batch_size"].append(size / (row.nodes * (row.tasks_per_node or 1)))
-        sizes_by["per_replica_batch_size"].append(size / _replicas(row))
+        sizes_by["per_replica_batch_size"].append(size / _count_replicas(row))
     for key in reversed(BATCH_SIZE_KEYS):
         if len(set(sizes_by[key])) == 1:
             return {key: int(sizes_by[key][0])}

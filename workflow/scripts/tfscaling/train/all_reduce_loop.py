@@ -42,7 +42,9 @@ class AllReduceLoop(TrainingLoop):
         self._mean_call = compiled(
             lambda each: strategy.reduce("MEAN", strategy.run(self.tf.identity, (each,)), axis=None)
         )
-        self._states_call = compiled(lambda: strategy.run(self.own.states) if self.own else [])
+        self._states_call = compiled(
+            lambda: strategy.run(self.custom_step.states) if self.custom_step else []
+        )
         self._reset_call = self._in_replicas(self._zero_totals)
 
     def make_model(
@@ -67,12 +69,12 @@ class AllReduceLoop(TrainingLoop):
         keras.utils.set_random_seed(self.seed)
         with self.strategy.scope():
             self.model = build_model()
-            self.own: CustomTrainStep | None = None
+            self.custom_step: CustomTrainStep | None = None
             if user_model.trains_itself(self.model, self.recipe):
                 user_model.compile_as_asked(
                     self.model, self.recipe, self.replicas, self.updates_per_epoch
                 )
-                self.own = CustomTrainStep(self.model, sample(), self.replicas)
+                self.custom_step = CustomTrainStep(self.model, sample(), self.replicas)
                 self.optimizer = self.model.optimizer
             else:
                 user_model.check_classifier(self.model, problem_of_labels())
@@ -94,7 +96,7 @@ class AllReduceLoop(TrainingLoop):
         self._in_replicas(self._seed_replica)()
 
     def _end(self, result: Result, events: EventLog) -> None:
-        if self.own is not None and not result.diverged and not result.is_short:
+        if self.custom_step is not None and not result.diverged and not result.is_short:
             with self.strategy.scope():
                 # what `fit` does after its last epoch: moving averages become the weights
                 self.model.optimizer.finalize_variable_values(self.model.trainable_weights)
@@ -131,8 +133,8 @@ class AllReduceLoop(TrainingLoop):
         `weights`, float32 (batch,), are 1 for examples and 0 for padding, which comes last. Returns
         a value that is available once the weights are updated.
         """
-        if self.own is not None:
-            self.own.train(batch, self._counted(weights), examples)
+        if self.custom_step is not None:
+            self.custom_step.train(batch, self._counted(weights), examples)
             return self._progress()
         loss, gradients = self._gradients(batch, weights, examples)
         # a loss scale sees the sums: replicas skip the same updates
@@ -143,8 +145,8 @@ class AllReduceLoop(TrainingLoop):
 
     def test_on(self, batch: Any, weights: Any) -> None:
         """Evaluate, in a replica, its part of a batch of held-out examples."""
-        if self.own is not None:
-            self.own.update_test_metrics(batch, self._counted(weights))
+        if self.custom_step is not None:
+            self.custom_step.update_test_metrics(batch, self._counted(weights))
             return
         x, answers = batch
         self._count(self._forward(x, answers, weights, training=False))
@@ -152,8 +154,8 @@ class AllReduceLoop(TrainingLoop):
     def compute_on(self, batch: Any, weights: Any) -> Any:
         """Run, in a replica, the passes alone; return a value that depends on all gradients."""
         tf = self.tf
-        if self.own is not None:
-            gradients = self.own.gradients(batch)
+        if self.custom_step is not None:
+            gradients = self.custom_step.gradients(batch)
         else:
             _, gradients = self._gradients(batch, weights, self.global_batch)
         # a number of each gradient, so that none is left out as unused
@@ -186,7 +188,7 @@ class AllReduceLoop(TrainingLoop):
                 variable.assign(mean)
 
     def _zero_totals(self) -> None:
-        if self.own is not None:
+        if self.custom_step is not None:
             self.model.reset_metrics()
         self.totals.assign(self.tf.zeros_like(self.totals))
 
@@ -195,9 +197,9 @@ class AllReduceLoop(TrainingLoop):
 
     def _measured(self) -> Measured:
         sums = self._sum_call().numpy().tolist()
-        if self.own is not None:
+        if self.custom_step is not None:
             states = [self.strategy.experimental_local_results(s)[0] for s in self._states_call()]
-            return measured_by_itself(sums[-1], self.own.results(states))
+            return measured_by_itself(sums[-1], self.custom_step.results(states))
         return measured_by_sums(*sums)
 
     @abstractmethod

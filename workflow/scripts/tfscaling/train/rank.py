@@ -282,7 +282,7 @@ def _warnings(
 
 def _losses_of_parts(trainer: AllReduceLoop) -> loss_means.LossOfParts | None:
     """Compare losses of a batch's parts; None of a classifier, or if nothing is known."""
-    if trainer.own is None or (batch := trainer.some_examples()) is None:
+    if trainer.custom_step is None or (batch := trainer.some_examples()) is None:
         return None
     return loss_means.compare(trainer.model, batch)
 
@@ -392,7 +392,7 @@ def _build_model(spec: RunSpec, dataset_file: Path, on_several_replicas: bool) -
     strategy = STRATEGIES["single"].build(["CPU:0"], "auto")
     data, _ = data_of(0, spec, dataset_file)
     trainer = all_reduce_trainer(strategy, build, data, spec)
-    if trainer.own is None:
+    if trainer.custom_step is None:
         inputs = data.train.element_spec[0] if isinstance(data, Datasets) else data.x_train
         trainer.model.compute_output_spec(
             keras.tree.map_structure(
