@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from builders import manifest_of, study_folder, valid_config, write_failure, write_record
 from tfscaling.stages import write_proposal, write_tables
 from tfscaling.stages.study_folder import StudyFolder
+from tfscaling.study.config_types import Question
 
 #: Nodes → seconds of each of its runs.
 TIMES_S = {1: 3600.0, 2: 2000.0}
@@ -107,3 +109,10 @@ def test_without_a_measured_time_there_is_no_proposal(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match="no run has a time yet"):
         write_proposal.run(study)
     assert not (study.folder / "proposal").exists()
+
+
+def test_what_a_request_is_best_for_keeps_its_capitals(tmp_path: Path) -> None:
+    study = study_of(tmp_path, {1: 1, 2: 1})
+    evidence = replace(write_tables.evidence_of(study), question=Question(goal="gpu_hours"))
+    (request,) = write_proposal.requests(evidence, study.config)
+    assert request.so_far == "fewest GPU-hours so far"

@@ -205,10 +205,10 @@ def requests(study: Study, config: Config) -> Iterator[Request]:
         best = WORDS.get(
             "cost_usd" if goal.startswith("cost_") else goal, WORDS["execution_time_s"]
         )
-        is_sure = found.support == SUPPORTED
+        so_far, is_sure = best.get("best", found.title), found.support == SUPPORTED
         yield Request(
             f"{row.model}, {row.recipe} on {point_name(row, vary)}",
-            "" if is_sure else f"{best.get('best', found.title).lower()} so far",
+            "" if is_sure else f"{so_far[0].lower()}{so_far[1:]} so far",
             _wall_time_s(study, row),
             is_projected(row),
             row.nodes,
