@@ -128,6 +128,7 @@ def test_weak_scaling_is_of_throughput_and_has_a_finding() -> None:
     (found,) = rows.to_dict("records")
     assert found["support"] == SUPPORTED and found["ratio"] == pytest.approx(0.8)
     assert found["low"] <= low and high <= found["high"]
+    assert "on 2 nodes has" in found["text"] and "of one on 1 node, without" in found["text"]
 
 
 def test_strong_scaling_has_no_weak_efficiency() -> None:
