@@ -147,6 +147,11 @@ def is_imported(run: RunRow) -> bool:
     return run.record is not None and _LINE in run.record
 
 
+def file_of(run: RunRow) -> str:
+    """Return the file of timings that a run is from; empty if it is from none."""
+    return str(run.record).rpartition(_LINE)[0] if is_imported(run) else ""
+
+
 def complete(raw: RawConfig) -> RawConfig:
     """Return the configuration with the grid of its file of timings.
 
