@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from measured import around, measured
 from special_cases import ERROR, is_missed, simulate
-from tfscaling.conclusions import findings
+from tfscaling.conclusions import findings, next_steps
 from tfscaling.conclusions.answers.answer import answer_questions
 from tfscaling.conclusions.answers.answer_types import Answer, Candidate, State
 from tfscaling.conclusions.answers.efficiency import keeps, misses
@@ -77,6 +77,17 @@ def test_without_enough_runs_of_the_baseline_nothing_is_shown(runs: int) -> None
         assert named[nodes].state == (State.UNDECIDED if runs else State.OPEN)
         assert "its baseline, 1 node" in named[nodes].reason
     assert found.support != SUPPORTED
+
+
+@pytest.mark.parametrize("runs", [0, KEPT_RUNS])
+def test_a_baseline_that_is_run_again_is_the_only_next_step(runs: int) -> None:
+    times = {1: runs_of(80.0, runs), 2: runs_of(44.0)}
+    grown = {"examples_trained": lambda row: 60_000 * row["nodes"]} if runs else {}
+    rates = {"throughput_examples_per_s": lambda row: 60_000 / row["execution_time_s"]}
+    made = study(times, 0.7, OF_TRAINING if runs else OF_RUN, **grown, **rates)
+    assert "its baseline, 1 node" in candidates(made)[1][2].reason
+    kinds = [*next_steps.table(made)["kind"]]
+    assert ("work" if runs else "unfinished") in kinds and "open" not in kinds
 
 
 def test_an_excluded_baseline_is_named() -> None:
