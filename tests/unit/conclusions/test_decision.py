@@ -227,6 +227,16 @@ def test_without_prices_no_point_is_cheap() -> None:
     assert uncovered(found) == [(1, "no price", True)]
 
 
+@pytest.mark.parametrize(
+    ("goal", "title"), [("core_hours", "core-hours"), ("gpu_hours", "GPU-hours")]
+)
+def test_without_hours_of_cores_or_gpus_these_are_named(goal: str, title: str) -> None:
+    comparison, runs = tables_of({("east", 1): around(30.0)})
+    study = Study(comparison, runs, NOTHING_PLANNED, question=Question(goal=goal))
+    found = next(each for each in answers_by_goal(study) if each.goal == goal)
+    assert uncovered(found) == [(1, f"no {title}", True)]
+
+
 def test_points_without_times_have_a_price_all_the_same() -> None:
     """Runs that went on from a checkpoint have no times; their quality is compared."""
     tables = went_on(measured({("east", 1): around(30.0), ("east", 2): around(20.0)}), 1)[:2]
