@@ -107,10 +107,10 @@ ADDITIONS = {
         "CONCLUSIONS",
         '"slowest": Conclusion("The slowest point", "Where a run takes longest.", _slowest),',
         """
-        def _slowest() -> Parts:
+        def _slowest() -> ConclusionFunctions:
             from tfscaling.conclusions import slowest
 
-            return Parts(slowest.COLUMNS, slowest.table, as_text=slowest.as_text)
+            return ConclusionFunctions(slowest.COLUMNS, slowest.table, as_text=slowest.as_text)
         """,
         f"{LIBRARY}/conclusions/slowest.py",
         """

@@ -148,15 +148,16 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         # upstream deletes all variables of Slurm inside a job
         names = (name for name in CONNECTION_VARIABLES if name in os.environ)
         self._connection = {name: os.environ[name] for name in names}
+        # Snakemake's thread may query jobs before `__post_init__`
+        self._is_cancelled = threading.Event()
+        #: Nothing more is submitted, whether jobs are cancelled or not.
+        self._is_stopped = threading.Event()
         super().__init__(workflow, logger)
 
     def __post_init__(self, test_mode: bool = False) -> None:
         os.environ.update(self._connection)
         super().__post_init__(test_mode)
         self._submitter = ThreadPoolExecutor(1, thread_name_prefix="slurm_submit")
-        self._is_cancelled = threading.Event()
-        #: Nothing more is submitted, whether jobs are cancelled or not.
-        self._is_stopped = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         #: Jobs that Slurm has, by number. `active_jobs` is empty while Slurm is queried.
         self._submitted: dict[str, SubmittedJobInfo] = {}

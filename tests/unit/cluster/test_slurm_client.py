@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -210,6 +211,37 @@ def test_nothing_that_a_wrapper_started_submits_after_its_time_limit(folder: Pat
         client = SlurmClient(client.timeout_s * 2)
     pid = int((folder / "pid").read_text())
     assert is_gone(pid) and not late.exists()
+
+
+@pytest.mark.parametrize("error", [FileNotFoundError, ProcessLookupError])
+def test_a_process_that_ends_while_it_is_looked_at_does_not_hide_the_time_limit(
+    error: type[OSError], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def vanish(_: Path, pattern: str) -> Iterator[Path]:
+        raise error(pattern)
+        yield
+
+    program(folder, "sbatch", "exec sleep 60")
+    monkeypatch.setattr(Path, "glob", vanish)
+    answer = SlurmClient(timeout_s=0.2).submit("sbatch")
+    assert isinstance(answer, Refusal) and answer.kind is RefusalKind.FOR_NOW
+
+
+def test_a_process_of_another_user_does_not_hide_the_time_limit(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kill = os.kill
+
+    def kill_own(pid: int, number: int) -> None:
+        name = Path(f"/proc/{pid}/comm").read_text()
+        kill(pid, number)
+        if "sleep" in name:
+            raise PermissionError(pid)
+
+    program(folder, "sbatch", "sleep 60; true")
+    monkeypatch.setattr(os, "kill", kill_own)
+    answer = SlurmClient(timeout_s=1.0).submit("sbatch")
+    assert isinstance(answer, Refusal) and answer.kind is RefusalKind.FOR_NOW
 
 
 @pytest.mark.parametrize("name", ["a", "b"])

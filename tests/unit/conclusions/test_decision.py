@@ -26,7 +26,7 @@ from tfscaling.estimation.samples import (
 )
 from tfscaling.stages import write_tables as stages
 from tfscaling.study import platforms
-from tfscaling.study.config_types import Question
+from tfscaling.study.config_types import Question, QuestionGoal
 from tfscaling.tables import data_warnings
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.row_types import PointRow
@@ -225,6 +225,16 @@ def test_without_prices_no_point_is_cheap() -> None:
     found = choice(tables_of({("east", 1): around(30.0)}, **NO_PRICE), "cost_usd")
     assert (found.support, found.point) == (NOT_MEASURED, None)
     assert uncovered(found) == [(1, "no price", True)]
+
+
+@pytest.mark.parametrize(
+    ("goal", "title"), [("core_hours", "core-hours"), ("gpu_hours", "GPU-hours")]
+)
+def test_without_hours_of_cores_or_gpus_these_are_named(goal: QuestionGoal, title: str) -> None:
+    comparison, runs = tables_of({("east", 1): around(30.0)})
+    study = Study(comparison, runs, NOTHING_PLANNED, question=Question(goal=goal))
+    found = next(each for each in answers_by_goal(study) if each.goal == goal)
+    assert uncovered(found) == [(1, f"no {title}", True)]
 
 
 def test_points_without_times_have_a_price_all_the_same() -> None:

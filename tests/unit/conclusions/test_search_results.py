@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import generator
+import msgspec
 import pandas as pd
 import pytest
 from searched import planned_of, runs_of, study_of
@@ -125,3 +126,15 @@ def test_short_runs_name_nothing_before_a_complete_run(tmp_path: Path) -> None:
     assert table["node_hours"].sum() < table["full_node_hours"].sum() / 6
     assert decision.table(study).empty and len(headline.table(study)) <= 1
     assert next_steps.table(study)["runs"].tolist()[0] > 0
+
+
+@pytest.mark.parametrize("goal", ["execution_time_s", "time_to_target_s"])
+def test_a_best_with_too_few_runs_kept_limits_only_if_there_are_any(
+    decided: Study, goal: str
+) -> None:
+    (_, search) = decided.searches[0]
+    open_yet = replace(search.decision, bound=0.01, is_decided=False, has_ended=False)
+    planned = msgspec.structs.replace(search.planned, goal=goal)
+    text = search_results.verdict_text(replace(search, planned=planned, decision=open_yet))
+    assert ("kept the target or limits" in text) == (goal == "time_to_target_s"), text
+    assert ("too few of its runs" in text) == (goal == "execution_time_s"), text

@@ -172,3 +172,16 @@ def test_the_same_figure_is_the_same_file_with_text_as_text() -> None:
     assert text == other
     assert ">My title</text>" in text
     assert "sans-serif" in text and "<dc:date>" not in text
+
+
+@pytest.mark.parametrize("title", ['"a" & <b>', "'a'", "\"a\" and 'b'"])
+def test_a_title_with_quotes_is_the_name_of_its_line_and_entry(title: str) -> None:
+    rows = [{"platform": name, "platform_title": name} for name in "cdefgh"]
+    rows.append({"platform": "a", "platform_title": title})
+    figure = PLOTS["execution_time"].draw(tables_of(*(point(1, **row) for row in rows)), "T")
+    parts = [*ElementTree.fromstring(plot_figure.svg(figure)).iter()]
+    own = [each for each in parts if each.get("data-line") == title]
+    assert own and all(each.get("display") == "none" for each in own)
+    assert not [each for each in parts if (each.get("id") or "").startswith(("line: ", "tip: "))]
+    titles = [each.text for each in parts if each.tag.endswith("title")]
+    assert [text for text in titles if text and text.startswith(f"1 node, {title}: ")]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import numpy as np
 import pytest
 from matplotlib.text import Text
 from plotted import legend_of, point, points_of, tables_of, visible_lines
-from tfscaling.page import plot_quality
+from tfscaling.page import plot_figure, plot_quality, plot_scaling
 from tfscaling.study.config_types import POINT_AXES
 
 POINTS = [
@@ -108,6 +109,16 @@ def test_loss_and_accuracy_are_drawn_over_the_global_batch() -> None:
     lower = figure.axes[1]
     assert lower.get_xlabel() == "global batch (examples)" and lower.get_xscale() == "log"
     assert [text.get_text() for text in lower.get_xticklabels()] == ["64", "256"]
+
+
+def test_one_recipe_for_each_batch_is_one_line_with_all_batches() -> None:
+    number = plot_figure.LINES_DRAWN_MAX + random.randint(1, 9)
+    rows = [point(1, recipe=f"r{n}", global_batch_size=64 * n + 64) for n in range(number)]
+    figure = plot_quality.loss_quality(tables_of(*rows), "T")
+    assert len(points_of(figure)["cluster"]) == number
+    assert not [note for note in legend_of(figure) if "in the tables alone" in note]
+    times = plot_scaling.execution_time(tables_of(*rows), "T")
+    assert [note for note in legend_of(times) if "in the tables alone" in note]
 
 
 def test_published_values_are_hollow_markers_of_their_own() -> None:

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import re
+import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import manifest_of, study_folder, valid_config, write_failure, write_record
+from builders import (
+    REGISTRIES,
+    manifest_of,
+    study_folder,
+    valid_config,
+    write_failure,
+    write_record,
+)
 from tfscaling.stages import write_proposal, write_tables
 from tfscaling.stages.study_folder import StudyFolder
+from tfscaling.study import acceptance
+from tfscaling.study.config_types import Question
+from tfscaling.tables import timings
 
 #: Nodes → seconds of each of its runs.
 TIMES_S = {1: 3600.0, 2: 2000.0}
@@ -107,3 +119,24 @@ def test_without_a_measured_time_there_is_no_proposal(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match="no run has a time yet"):
         write_proposal.run(study)
     assert not (study.folder / "proposal").exists()
+
+
+def test_what_a_request_is_best_for_keeps_its_capitals(tmp_path: Path) -> None:
+    study = study_of(tmp_path, {1: 1, 2: 1})
+    evidence = replace(write_tables.evidence_of(study), question=Question(goal="gpu_hours"))
+    (request,) = write_proposal.requests(evidence, study.config)
+    assert request.so_far == "fewest GPU-hours so far"
+
+
+def test_times_of_a_file_are_not_said_to_be_measured_here(tmp_path: Path) -> None:
+    path = tmp_path / "mine.csv"
+    path.write_text("nodes,global_batch_size,execution_time_s\n1,64,60\n2,128,31\n")
+    (tmp_path / "true").symlink_to(sys.executable)
+    config, planned = acceptance.accept(timings.complete({"timings": str(path)}), REGISTRIES)
+    study = study_folder(tmp_path / "study", config, planned)
+    for stage in (write_tables.collect, write_tables.compare, write_tables.analyse):
+        stage(study)
+    text = proposal_of(study)
+    assert f"trained once. Times are medians of the execution time: as in {path}, not" in text
+    assert "random order" not in text and "records" not in text and "with launch" not in text
+    assert f" s; {path}) × 1 training" in text

@@ -7,12 +7,15 @@ import random
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from builders import REGISTRIES, raw_config, refused
 from tfscaling.study import acceptance
 from tfscaling.study.config_types import Config
 from tfscaling.study.manifest import Manifest
-from tfscaling.tables import timings
+from tfscaling.tables import table_files, timings
+from tfscaling.tables.comparison import comparison_table
+from tfscaling.tables.row_types import PointRow
 
 PRICE = {"usd_per_node_hour": 7.2, "price_date": "2026-11", "price_source": "made up"}
 Row = dict[str, Any]
@@ -166,3 +169,32 @@ def test_a_missing_column_is_named_with_a_similar_one(tmp_path: Path) -> None:
     rows = [{"nodes": 1, "execution_time": 3.0, "global_batch_size": 64}]
     said = refusal(write(tmp_path / "mine.csv", rows))
     assert "column execution_time_s is missing" in said and "rename 'execution_time'" in said
+
+
+def test_results_reach_the_target_by_themselves_and_gpus_have_hours(tmp_path: Path) -> None:
+    target, direction = random.choice([("test_accuracy", "at_least"), ("loss", "at_most")])
+    values = [random.uniform(0.2, 0.4), random.uniform(0.6, 0.8)]
+    gpus, nodes = random.randint(1, 8), random.randint(1, 8)
+    rows = [
+        row(nodes, gpus_per_node=gpus, global_batch_size=gpus * nodes, **{target: value})
+        for value in values
+    ]
+    path = str(write(tmp_path / "mine.csv", rows))
+    recipes = {"imported": {"quality": {"metric": "loss", "direction": "lower"}}}
+    given = {"recipes": recipes} if target == "loss" else {}
+    limits = {target: {direction: 0.5}}
+    _, manifest = planned({"timings": path, "question": {"limits": limits}, **given})
+    table, _ = timings.run_tables(manifest.runs, path, manifest.targets)
+    reached = [(value < 0.5) is (target == "loss") for value in values]
+    assert table["target_reached"].tolist() == reached
+    hours = gpus * nodes * table["execution_time_s"] / 3600
+    assert table["gpu_hours"].tolist() == pytest.approx(hours.tolist())
+    (found,) = table_files.to_rows(PointRow, comparison_table(table, manifest))
+    assert found.runs_at_target == 1 and np.isnan(found.core_hours)
+
+
+def test_a_recipe_that_is_no_mapping_and_a_search_are_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "mine.csv", [row(1), row(2)])
+    assert "recipes.imported: 5 is not allowed" in refusal(path, recipes={"imported": 5})
+    said = refusal(path, search={})
+    assert said.startswith("configuration: search: ") and "timings" in said

@@ -357,7 +357,7 @@ class SlurmClient:
             except BaseException as error:
                 # a site's wrapper may have started Slurm's program, which could still submit a job
                 for number in _tree(process.pid):
-                    with contextlib.suppress(ProcessLookupError):
+                    with contextlib.suppress(OSError):  # it just ended, or is another user's
                         os.kill(number, signal.SIGKILL)
                 if not isinstance(error, subprocess.TimeoutExpired):
                     raise
@@ -414,9 +414,10 @@ def _tree(pid: int) -> list[int]:
     """Return a process and its descendants."""
     found = [pid]
     for process in found:  # which grows meanwhile
-        for children in Path(f"/proc/{process}/task").glob("*/children"):
-            with contextlib.suppress(OSError):  # a thread that just ended
-                found += map(int, children.read_text().split())
+        with contextlib.suppress(OSError):  # it just ended
+            for children in Path(f"/proc/{process}/task").glob("*/children"):
+                with contextlib.suppress(OSError):  # a thread that just ended
+                    found += map(int, children.read_text().split())
     return found
 
 

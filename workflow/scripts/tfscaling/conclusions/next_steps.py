@@ -16,6 +16,7 @@ import pandas as pd
 
 from tfscaling.conclusions.answers.answer import answer_questions
 from tfscaling.conclusions.answers.answer_types import Answer, State
+from tfscaling.conclusions.answers.efficiency import BASELINE
 from tfscaling.conclusions.evidence import Study
 from tfscaling.conclusions.shown import render_sentence
 from tfscaling.estimation.samples import SUPPORTED
@@ -137,6 +138,7 @@ def _next_steps_for_open_candidates(study: Study) -> Iterator[StepWithValues]:
         if run.status in (*_STATUSES_TO_RUN, RunState.STALE)
         and not run.reason.startswith(f"{NOT_RUN}:")
     }
+    folders = {point.path for point in made_again}
     for asked in answer_questions(study):
         others = [
             each
@@ -145,6 +147,8 @@ def _next_steps_for_open_candidates(study: Study) -> Iterator[StepWithValues]:
             and each.state != State.UNDECIDED
             and each.point not in made_again
             and not each.reason.startswith((DIFFERENT_WORK, "no price", "no time that counts"))
+            and f": {DIFFERENT_WORK}" not in each.reason  # its baseline does not
+            and not (BASELINE in each.reason and each.row.baseline_point in folders)
         ]
         if others and asked.support != SUPPORTED:
             texts = [f"{each.name}: {each.reason}" for each in others]

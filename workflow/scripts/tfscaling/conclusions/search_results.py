@@ -21,6 +21,7 @@ from tfscaling.search.study_searches import StudySearch
 from tfscaling.study import platforms
 from tfscaling.study.run_spec import Point
 from tfscaling.tables import display
+from tfscaling.tables.comparison import ALL_RUNS_METRICS
 from tfscaling.tables.display import (
     NAMING_COLUMNS,
     TextTable,
@@ -282,6 +283,7 @@ def verdict_text(search: StudySearch) -> str:
         kept_runs=KEPT_RUNS,
         among=len(search.points) if search.other_work else 0,
         is_limited=bool(search.planned.limits),
+        may_miss=bool(search.planned.limits) or search.planned.goal in ALL_RUNS_METRICS,
         unit="cheaper" if search.planned.goal.startswith("cost_") else "faster",
     )
 

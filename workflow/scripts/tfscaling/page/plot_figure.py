@@ -464,6 +464,10 @@ def _with_tips(svg: str) -> str:
     Elements of lines have the label of the line as `data-line`, entries of legends have theirs as
     `data-entry`. Hidden lines are not displayed.
     """
+    # an attribute whose value has double quotes is written in single ones
+    svg = re.sub(
+        "<g id='([^']*)'", lambda found: f'<g id="{found[1].replace(chr(34), "&quot;")}"', svg
+    )
     start, label = f'<g id="{_LINE}', '([^"]*?)'
     svg = re.sub(rf"{start}{label}{_TAB}{_TAB}", r'<g data-line="\1" id="', svg)
     svg = re.sub(

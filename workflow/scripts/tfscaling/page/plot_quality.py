@@ -216,7 +216,8 @@ def loss_quality(tables: Tables, title: str) -> Figure:
     figure, panels = plot_figure.panels(title, "global batch (examples)", labels)
     some_absent = len(plot_figure.rows_without_runs(table)) > 0
     lines = plot_figure.drawn_series(tables)
-    if all(len(line.rows) == 1 for line in lines):  # one recipe for each batch: one line of all
+    is_one_line = all(len(line.rows) == 1 for line in lines)  # one recipe for each batch
+    if is_one_line:
         lines = plot_figure.series(table.assign(recipe="any"))
     for axes, learned in zip(panels, shown_of, strict=True):
         name = learned.column
@@ -243,7 +244,7 @@ def loss_quality(tables: Tables, title: str) -> Figure:
     notes = plot_figure.error_bar_notes(table, *(learned.column for learned in shown_of))
     if not len(plot_figure.rows_with_runs(table)) and len(published):
         notes = [plot_figure.NOTHING]
-    notes += plot_figure.note_of_lines(tables)
+    notes += [] if is_one_line else plot_figure.note_of_lines(tables)
     return plot_figure.finish(figure, panels[0], tables, notes)
 
 

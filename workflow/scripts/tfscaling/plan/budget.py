@@ -22,7 +22,10 @@ def find_refusal(
     sources: Sources = (),
     forced: frozenset[str] = frozenset(),
 ) -> str | None:
-    """Return why Slurm would refuse jobs of these configurations; "" if it accepts all."""
+    """Return why the runs still to do exceed the budget or a limit of time; None if they do not.
+
+    Without budget and such a limit no record is read.
+    """
     if config.budget == Budget() and not TIME_LIMITS & config.question.given.keys():
         return None
     made = costed_plan.make_plan(config, planned, runs_dir, forced)

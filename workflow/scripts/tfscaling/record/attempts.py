@@ -262,7 +262,7 @@ class FailedAttempts(NamedTuple):
 
     Attributes:
         number: How many attempts failed.
-        time_s: Their total time as far as it is known, in seconds.
+        wall_time_s: Their total time as far as it is known, in seconds.
         own_time_s: The part of this time from attempts that nobody cancelled.
     """
 

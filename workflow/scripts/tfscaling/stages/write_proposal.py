@@ -30,7 +30,7 @@ from tfscaling.stages import write_tables
 from tfscaling.stages.study_folder import StudyFolder
 from tfscaling.study.config_types import OWN_STRATEGY, WORK_AXES, Comparison, Config
 from tfscaling.study.run_spec import Point
-from tfscaling.tables import display
+from tfscaling.tables import display, timings
 from tfscaling.tables.display import (
     TextTable,
     count,
@@ -130,7 +130,8 @@ def run(study: StudyFolder) -> None:
         "proposal",
         title=_title(study.config),
         measured_time=" or ".join(sorted({_measured_time(row) for row in measured})),
-        series=list(_series(measured)),
+        imported_from=_imported_from(evidence),
+        series=list(_series(measured, _imported_from(evidence))),
         left_out=sorted({row.status for row in evidence.points} - {"ok"}),
         times=_times(measured),
         baseline=study.config.comparison.baseline.axes,
@@ -167,17 +168,29 @@ def _times(rows: Sequence[PointRow]) -> str:
     return count(most, "time") if least == most else f"{least} to {most} times"
 
 
-def _series(rows: Sequence[PointRow]) -> Iterator[str]:
-    """Yield a table for each platform and training: its configurations by number of nodes."""
+def _imported_from(study: Study) -> str:
+    """Return the file of timings that has the study's runs; empty if they were measured here."""
+    return next(filter(None, map(timings.file_of, study.run_rows)), "")
+
+
+def _series(rows: Sequence[PointRow], imported_from: str) -> Iterator[str]:
+    """Yield a table for each platform and training: its configurations by number of nodes.
+
+    Args:
+        rows: The configurations.
+        imported_from: The file that has their times; the table then names no records.
+    """
     axes = ("platform", "model", "strategy", "recipe")
     for points in group_by_task(rows, axes).values():
         title = task_name(points[0], axes)
         ordered = sorted(points, key=lambda row: (row.gpus_per_node, row.nodes))
         names = [n for n in COLUMNS if n not in IF_KNOWN or any(row[n] > 0 for row in points)]
+        links = [[] if imported_from else [_records_link(point_of(row))] for row in ordered]
         cells = [
-            [*(_cell(name, row) for name in names), _records_link(point_of(row))] for row in ordered
+            [*(_cell(name, row) for name in names), *link]
+            for row, link in zip(ordered, links, strict=True)
         ]
-        columns = [*map(COLUMNS.__getitem__, names), "records"]
+        columns = [*map(COLUMNS.__getitem__, names), *["records"] * (not imported_from)]
         yield display.to_markdown(TextTable.from_rows(title, columns, cells), level=3)
 
 
@@ -210,16 +223,16 @@ def requests(study: Study, config: Config) -> Iterator[Request]:
         best = WORDS.get(
             "cost_usd" if goal.startswith("cost_") else goal, WORDS["execution_time_s"]
         )
-        is_sure = found.support == SUPPORTED
+        so_far, is_sure = best.get("best", found.title), found.support == SUPPORTED
         yield Request(
             f"{row.model}, {row.recipe} on {point_name(row, vary)}",
-            "" if is_sure else f"{best.get('best', found.title).lower()} so far",
+            "" if is_sure else f"{so_far[0].lower()}{so_far[1:]} so far",
             _wall_time_s(study, row),
             is_projected(row),
             row.nodes,
             config.question.trainings,
             config.proposal.margin,
-            _records_link(point_of(row)),
+            _imported_from(study) or _records_link(point_of(row)),
             _hours_per_node_hour(row, "core_hours"),
             _hours_per_node_hour(row, "gpu_hours"),
         )

@@ -185,6 +185,9 @@ def _check_search(config: Config, members: Sequence[Candidate]) -> None:
     if len(members) < 2:
         rule = "the only configuration of its question; allowed: two or more"
         raise _search_error(config, first.number, "", first.point.axes, rule)
+    if config.timings:
+        rule = "the times of all runs are in the file of `timings`; allowed: null"
+        raise _search_error(config, first.number, "", first.point.axes, rule)
     searches = [config.search_of(config.grid[each.number]) for each in members]
     for candidate, search in zip(members, searches, strict=True):
         number, point = candidate.number, candidate.point

@@ -187,7 +187,7 @@ def _join_with_and(names: Sequence[str]) -> str:
 def _imported(tables: StudyData) -> Finding:
     """Return the runs that are rows of a file of timings."""
     rows = [run for run in tables.valid if timings.is_imported(run)]
-    return tables.about_runs(rows, file=str(rows[0].record).rpartition(": ")[0] if rows else "")
+    return tables.about_runs(rows, file=timings.file_of(rows[0]) if rows else "")
 
 
 def _find_logical_devices(tables: StudyData) -> Finding:

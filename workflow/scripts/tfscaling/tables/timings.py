@@ -6,6 +6,7 @@ With the key `timings` the runs of a study are the rows of this file, and nothin
 from __future__ import annotations
 
 import csv
+import types
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -27,10 +28,11 @@ from tfscaling.study.config_types import (
 )
 from tfscaling.study.config_validation import ConfigError, RawConfig, known, of, words
 from tfscaling.study.manifest import PlannedRun
-from tfscaling.study.platforms import run_cost_usd
+from tfscaling.study.platforms import LOGICAL, run_cost_usd
 from tfscaling.study.run_spec import Point
 from tfscaling.tables import runs_table, table_files
 from tfscaling.tables.row_types import RunRow
+from tfscaling.tables.row_values import is_known
 
 #: Columns that a grid which the file gives has by default.
 _DEFAULTS: dict[str, Any] = {
@@ -151,6 +153,11 @@ def is_imported(run: RunRow) -> bool:
     return run.record is not None and _LINE in run.record
 
 
+def file_of(run: RunRow) -> str:
+    """Return the file of timings that a run is from; empty if it is from none."""
+    return str(run.record).rpartition(_LINE)[0] if is_imported(run) else ""
+
+
 def complete(raw: RawConfig) -> RawConfig:
     """Return the configuration with the grid of its file of timings.
 
@@ -173,11 +180,16 @@ def complete(raw: RawConfig) -> RawConfig:
     if not isinstance(given, Mapping) or not isinstance(platforms, Mapping):
         return raw
     recipes, blocks = _recipes_and_blocks(rows)
-    named = {name: {**recipe, **(given.get(name) or {})} for name, recipe in recipes.items()}
+    named = {name: _recipe(recipe, given.get(name)) for name, recipe in recipes.items()}
     own = {
         name: _platform(name, platforms.get(name), blocks) for name in _platforms_of_blocks(blocks)
     }
     return {**raw, "grid": blocks, "recipes": {**given, **named}, "platforms": {**platforms, **own}}
+
+
+def _recipe(recipe: Mapping[str, Any], given: object) -> object:
+    """Return a recipe with the keys that are given; what is no mapping is refused later."""
+    return {**recipe, **(given or {})} if isinstance(given, Mapping | None) else given
 
 
 def _platforms_of_blocks(blocks: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -237,8 +249,17 @@ def _batch(name: str, rows: Rows) -> dict[str, int]:
     )
 
 
-def run_tables(planned: Sequence[PlannedRun], path: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+def run_tables(
+    planned: Sequence[PlannedRun],
+    path: str,
+    targets: Mapping[str, float] = types.MappingProxyType({}),
+) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Make the tables of runs and of epochs: one row per planned run, and no epoch.
+
+    Args:
+        planned: The runs of the manifest.
+        path: The file.
+        targets: Quality metric → the value to reach.
 
     Raises:
         ConfigError: A row belongs to no planned run, or to several configurations.
@@ -247,6 +268,13 @@ def run_tables(planned: Sequence[PlannedRun], path: str) -> tuple[pd.DataFrame, 
     rows = [
         _run_row(run, path, timing_of.get((run.spec.point, run.spec.repeat))) for run in planned
     ]
+    for row in rows:
+        target, sign = (
+            targets.get(row.quality_metric),
+            1 if row.quality_direction == "higher" else -1,
+        )
+        if target is not None and is_known(row.quality):
+            row.target_reached = sign * row.quality >= sign * target
     epochs = pd.DataFrame(columns=list(runs_table.EPOCH_COLUMNS))
     return table_files.to_frame(RunRow, rows), epochs
 
@@ -304,6 +332,7 @@ def _run_row(run: PlannedRun, path: str, found: tuple[str, Timing] | None) -> Ru
     row = runs_table.planned_row(run, RunState.OK, "", where)
     nodes, seconds = run.spec.point.nodes, timing.execution_time_s
     row.execution_time_s, row.node_hours = seconds, nodes * seconds / 3600
+    row.gpu_hours = row.node_hours * run.spec.point.gpus_per_node * (row.devices != LOGICAL)
     row.examples_trained = timing.examples_trained
     for name in _RESULTS:
         if (value := getattr(timing, name)) is not None:

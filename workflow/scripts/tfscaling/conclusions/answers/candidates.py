@@ -11,12 +11,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from tfscaling.conclusions.answers.answer_types import Answer, Candidate, State
-from tfscaling.conclusions.answers.goals import ENERGY, WITH_QUEUE
+from tfscaling.conclusions.answers.goals import ENERGY, HOURS, WITH_QUEUE
 from tfscaling.conclusions.evidence import Facts, QuestionEvidence, Study
 from tfscaling.estimation.intervals import CONFIDENCE, count_beyond_limit, keeps_limit
 from tfscaling.estimation.run_counts import is_closed
 from tfscaling.estimation.samples import Samples
-from tfscaling.record.metrics import QUALITY
+from tfscaling.record.metrics import METRICS, QUALITY
 from tfscaling.record.run_states import RunState
 from tfscaling.study.config_types import Limit
 from tfscaling.tables.comparison import ALL_RUNS_METRICS
@@ -182,5 +182,6 @@ def _judge_value(each: Candidate, facts: Facts, goal: str, parts: str | None) ->
         reason = "no known time to the target"
     else:
         lack = {WITH_QUEUE: "measured wait in a queue", ENERGY: "energy"}.get(goal, "price")
+        lack = METRICS[goal].title if goal in HOURS else lack
         reason = f"no {lack}"
     return replace(each, state=State.OPEN, reason=reason)

@@ -30,6 +30,8 @@ from tfscaling.tables.row_values import is_known, point_of
 
 #: The efficiency of the whole run, and of training without start-up.
 OF_RUN, OF_TRAINING = "scaling_efficiency", "weak_scaling_efficiency"
+#: How reasons name the configuration that an efficiency is relative to.
+BASELINE = "its baseline"
 #: Efficiency → the metric of runs behind it.
 _METRICS = {OF_RUN: "execution_time_s", OF_TRAINING: "throughput_examples_per_s"}
 
@@ -186,12 +188,12 @@ def _why_unknown(
     if base is None:
         return f"it has no baseline: {row.baseline}"
     if excluded:
-        return f"its baseline, {row.baseline}: {excluded}"
+        return f"{BASELINE}, {row.baseline}: {excluded}"
     if base.status == "excluded":
-        return f"its baseline, {row.baseline}: {base.reason}"
+        return f"{BASELINE}, {row.baseline}: {base.reason}"
     if is_known(row[name]):
         return ""
-    for whose, each in (("its baseline", base), ("it", row)):
+    for whose, each in ((BASELINE, base), ("it", row)):
         if not _seconds(samples, each, name):
             return f"{whose} reports no {'time' if name == OF_RUN else 'throughput'} that counts"
     return "it does not do the same work as its baseline"
