@@ -25,11 +25,17 @@ from tfscaling.train.user_model import ModelError, has_own
 
 
 class CustomTrainStep:
-    """The steps of a model on one replica, and what its metrics found on all of them.
+    """Training and test steps of a compiled Keras model on one replica of several.
 
-    `sample` is a batch as `fit` would have it, of any size: (x, y) or (x, y, weights), or
-    TensorSpecs of one. To be made in the scope of the strategy; all but `results` is called by each
-    replica.
+    Make it in the strategy's scope. Replicas call all methods except `results`.
+
+    Args:
+        model: The compiled model.
+        sample: A batch as `fit` gets it, (x, y) or (x, y, weights), or its TensorSpecs.
+        replicas: Number of replicas.
+
+    Raises:
+        ModelError: Several replicas cannot train the model as one would.
     """
 
     def __init__(self, model: Any, sample: tuple[Any, ...], replicas: int) -> None:
@@ -49,7 +55,13 @@ class CustomTrainStep:
         self._measured = tf.autograph.experimental.do_not_convert(self._loss_and_metrics)
 
     def train(self, batch: tuple[Any, ...], own: Any, examples: Any) -> None:
-        """Train one step on the first `own` examples of `batch`; all replicas have `examples`."""
+        """Train one step on a replica's part of a global batch.
+
+        Args:
+            batch: (x, y) or (x, y, weights), padded.
+            own: Number of this replica's examples; the rest of `batch` is padding.
+            examples: Number of examples over all replicas.
+        """
         tf = self.tf
         before = [self.tf.identity(variable.value) for variable in self.metrics]
         gradients = self.gradients(self._real(batch, own))
@@ -67,14 +79,19 @@ class CustomTrainStep:
         )
 
     def gradients(self, batch: tuple[Any, ...]) -> list[Any]:
-        """Return gradients of the loss of this replica's batch, which the metrics count."""
+        """Return the gradients of the loss on this replica's batch; the metrics are updated."""
         with self.tf.GradientTape() as tape:
             loss = self.model.optimizer.scale_loss(self._measured(batch, True))
         gradients: list[Any] = tape.gradient(loss, self.model.trainable_variables)
         return gradients
 
     def test(self, batch: tuple[Any, ...], own: Any) -> None:
-        """Count the first `own` examples of this replica's `batch` of held-out examples."""
+        """Update the metrics with a replica's part of a batch of held-out examples.
+
+        Args:
+            batch: (x, y) or (x, y, weights), padded.
+            own: Number of this replica's examples; the rest of `batch` is padding.
+        """
         before = [self.tf.identity(variable.value) for variable in self.metrics]
         self._measured(self._real(batch, own), False)
         self._keep_if(own > 0, before)
@@ -101,7 +118,14 @@ class CustomTrainStep:
         return [found[place] for place in range(len(own))]
 
     def results(self, states: Sequence[Any]) -> dict[str, float]:
-        """Every metric of one value by its name, from what `states` gave."""
+        """Return the name and value of each metric that is a single number, with `loss`.
+
+        Args:
+            states: The result of `states`.
+
+        Raises:
+            ModelError: The model's own metrics have no `loss`.
+        """
         import keras
 
         with keras.StatelessScope(list(zip(self.metrics, states, strict=True))):
@@ -130,20 +154,29 @@ class CustomTrainStep:
         return loss
 
     def _real(self, batch: tuple[Any, ...], own: Any) -> tuple[Any, ...]:
-        """Return the first `own` examples; one if there is none, to compute it with the others."""
+        """Return the first `own` examples of a padded batch, but at least one.
+
+        A replica without examples computes one, because all replicas must run the same operations.
+        """
         rows = self.tf.maximum(own, 1)
         real: tuple[Any, ...] = self.tf.nest.map_structure(lambda array: array[:rows], batch)
         return real
 
     def _keep_if(self, counts: Any, before: Sequence[Any]) -> None:
-        """Let the metrics forget a batch without real examples."""
+        """Reset the metrics to the values `before` unless `counts` is true.
+
+        It is false for a batch of padding alone.
+        """
         tf = self.tf
         for variable, value in zip(self.metrics, before, strict=True):
             variable.assign(tf.where(counts, tf.convert_to_tensor(variable.value), value))
 
 
 def check_reductions(model: Any) -> None:
-    """Raise ModelError for a compiled model that several replicas cannot train as one does."""
+    """Raise ModelError if a loss is no mean over the batch, or if the optimizer overwrites weights.
+
+    Several replicas would then train differently from one replica.
+    """
     import keras
 
     for part in keras.tree.flatten(getattr(model, "loss", None)):
