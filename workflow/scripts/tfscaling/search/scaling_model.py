@@ -221,7 +221,12 @@ def _predict_left_out(
 
 
 def scatter(owners: Array, logs: Array) -> tuple[Array, float, float]:
-    """Return the variance of each run, the pooled variance, and its degrees of freedom."""
+    """Return the variance of each run, the pooled variance, and its degrees of freedom.
+
+    Args:
+        owners: Number of the configuration of each run.
+        logs: Logarithm of each run's value.
+    """
     groups = [np.flatnonzero(owners == owner) for owner in np.unique(owners)]
     groups = [own for own in groups if len(own) > 1]
     if not groups:
