@@ -78,11 +78,13 @@ def _check_as_planned(
 
 
 def _check_tasks(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
+    """Check the number of ranks."""
     ranks, expected = sorted(r.rank for r in reports), list(range(spec.geometry.tasks))
     return None if ranks == expected else f"requested ranks {expected}, got {ranks}"
 
 
 def _check_nodes(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
+    """Check the number of nodes and of tasks on each node."""
     if spec.measured.launcher == "local":
         return None  # all "nodes" are this machine, as the record shows
     geometry, on_host = spec.geometry, Counter(report.host for report in reports)
@@ -94,6 +96,7 @@ def _check_nodes(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
 
 
 def _check_jobs(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
+    """Check the job of each rank, such as `worker`."""
     jobs = Counter(r.job for r in reports)
     return None if jobs == spec.jobs else f"requested jobs {spec.jobs}, got {dict(jobs)}"
 
@@ -115,6 +118,7 @@ def _check_devices(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
 
 
 def _check_gpu_type(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
+    """Check the model of each rank's GPUs, as far as names can be compared."""
     gpu_type = spec.measured.gpu_type
     if not spec.on_gpus or not gpu_type:
         return None
@@ -186,6 +190,7 @@ def _check_gpus(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
 
 
 def _check_cpus(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
+    """Check the number of CPUs that each rank may use."""
     if spec.measured.launcher == "local":
         return None  # processes on one machine share its CPUs
     least = spec.cpus_per_task
@@ -198,6 +203,7 @@ def _check_cpus(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
 
 
 def _check_threads(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
+    """Check the number of threads of each rank."""
     wrong = [r for r in reports if r.intra_op_threads != spec.threads(r.cpus)]
     if not wrong:
         return None
@@ -214,6 +220,7 @@ def _check_replicas(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
 
 
 def _check_packages(_: RunSpec, reports: Sequence[Rank]) -> str | None:
+    """Check that all ranks have the same versions of packages."""
     versions = {r.rank: r.host_facts.packages for r in reports}
     for name in dict.fromkeys(name for packages in versions.values() for name in packages):
         of_ranks = {rank: packages.get(name) for rank, packages in versions.items()}
@@ -252,6 +259,7 @@ def _planned_stop(spec: RunSpec, report: TrainingReport) -> int | None:
 
 
 def _check_epochs(spec: RunSpec, reports: Sequence[TrainingReport], _: PreparedData) -> str | None:
+    """Check that all epochs were trained, or all steps of a short run."""
     if not reports:
         return "no rank trained"
     if _check_finite(spec, reports):
@@ -276,6 +284,7 @@ def _check_finite(_: RunSpec, reports: Sequence[TrainingReport], *__: PreparedDa
 
 
 def _check_reported(spec: RunSpec, reports: Sequence[ProgramReport]) -> str | None:
+    """Check that a program which is observed has reported a training."""
     way = spec.recipe.observe
     if way == "nothing" or any(report.seen.has_training for report in reports):
         return None
@@ -283,6 +292,7 @@ def _check_reported(spec: RunSpec, reports: Sequence[ProgramReport]) -> str | No
 
 
 def _check_reported_epochs(spec: RunSpec, reports: Sequence[ProgramReport]) -> str | None:
+    """Check the number of epochs that a program reports."""
     epochs = {rank: len(found) for rank, found in _reported_values(reports, "epochs").items()}
     if wrong := _differing_values("their epochs", epochs):
         return wrong
@@ -310,6 +320,7 @@ def _check_reported_examples(spec: RunSpec, reports: Sequence[ProgramReport]) ->
 
 
 def _check_program_finite(_: RunSpec, reports: Sequence[ProgramReport]) -> str | None:
+    """Check that the losses that a program reports are finite."""
     for epoch in run_results.first_observed(reports).epochs:
         if epoch.metrics.get("loss", 0.0) is None:
             return f"diverged: loss is not finite from epoch {epoch.epoch}"
@@ -471,6 +482,7 @@ def names_of(spec: RunSpec) -> tuple[str, ...]:
 
 
 def _place_checks(spec: RunSpec) -> dict[str, Check]:
+    """Return name → check of the resources that a run of this specification got."""
     of_program = bool(spec.recipe.program)
     return {n: check for n, check in PLACE_CHECKS.items() if check.of_programs or not of_program}
 
@@ -492,6 +504,7 @@ def problems(
 
 
 def _problems(checks: dict[str, Check], *arguments: object) -> dict[str, str]:
+    """Return name → what is wrong, for the checks that fail for these arguments."""
     found = {name: check.problem(*arguments) for name, check in checks.items()}
     return {name: wrong for name, wrong in found.items() if wrong}
 
@@ -570,8 +583,10 @@ def _has_other_variant(words: list[str], others: list[str]) -> bool:
 
 
 def _memory_gb(words: list[str]) -> set[int]:
+    """Return the sizes of memory in GB that the words of a GPU's name give."""
     return {int(match[1]) for match in map(_MEMORY.fullmatch, words) if match}
 
 
 def _words(text: str) -> list[str]:
+    """Return the words of a GPU's name in lower case."""
     return [word for word in re.findall(r"[a-z0-9]+", text.lower()) if word not in _MAKERS]

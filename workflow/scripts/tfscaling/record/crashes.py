@@ -70,7 +70,13 @@ _WORDS_MAX = 500
 
 
 class Blame(NamedTuple):
-    """The exception of a crash: its class, its message in one line, and where it was raised."""
+    """The exception of a crash.
+
+    Attributes:
+        name: Its class.
+        error: Its class and message in one line.
+        place: The line of code that raised it.
+    """
 
     name: str
     error: str
@@ -199,10 +205,12 @@ def _place(frame: re.Match[str], folder: Path) -> UserLine:
 
 
 def is_abort(error: str | None) -> bool:
+    """Return whether a program ended by SIGABRT, from the text about its end."""
     return error in _ABORTS
 
 
 def has_lost_connection(lines: Iterable[str]) -> bool:
+    """Return whether lines of output report a lost connection to another rank."""
     return any(_LOST_CONNECTION.search(line) for line in lines)
 
 

@@ -43,6 +43,7 @@ class Metric:
 
     @property
     def is_higher_better(self) -> bool:
+        """Whether higher values are better."""
         if self.direction not in ("lower", "higher"):
             raise ValueError(f"{self.title}: which value is better is known of a recipe's alone")
         return self.direction == "higher"
@@ -64,6 +65,7 @@ def _time_with_queue_s(record: RunRecord) -> float | None:
 
 
 def _slurm_energy_kwh(record: RunRecord) -> float | None:
+    """Return the energy in kWh that Slurm accounts for the job; None if unknown."""
     job = record.environment.slurm_job
     energy_j = job.consumed_energy_j if job else None
     return None if energy_j is None else energy_j / JOULES_PER_KWH
@@ -76,7 +78,7 @@ NAN = float("nan")
 
 
 def number(value: float | None) -> float:
-    """Return the value of a row's column of numbers: NaN for None."""
+    """Return the value as a number for a table: NaN for None."""
     return NAN if value is None else value
 
 
@@ -214,6 +216,7 @@ def meanings() -> Mapping[str, str]:
 
 
 def _listed() -> Iterator[tuple[str, Metric]]:
+    """Yield (name, metric) of all metrics, in the order of the tables."""
     hints = typing.get_type_hints(PointMetrics, include_extras=True)
     for name in PointMetrics.__struct_fields__:
         if phase := PHASES.get(name):
@@ -236,12 +239,12 @@ OF_RESULTS = ("loss", "accuracy", "test_loss", "test_accuracy")
 
 
 def named(name: str) -> Metric:
-    """Return the metric with this name: one of METRICS, or a quality that a recipe names."""
+    """Return the metric with this name, from METRICS or as a quality that a recipe names."""
     return METRICS.get(name) or quality_metric(Quality(metric=name))
 
 
 def quality_metric(quality: Quality) -> Metric:
-    """Return the metric of a recipe's quality; METRICS may have its meaning and digits."""
+    """Return the metric of a recipe's quality; if METRICS has its name, with that meaning."""
     known = METRICS.get(quality.metric)
     return Metric(
         known.title if known else quality.title,
@@ -259,7 +262,12 @@ _NO_MOMENTS = f"{_UNKNOWN}its record has no moments of epochs and checkpoints"
 
 
 class QualityFound(NamedTuple):
-    """A value of quality; or None, and why it is missing."""
+    """Quality of a run.
+
+    Attributes:
+        value: The value; None if it is missing.
+        reason: Why it is missing; "" if it is not.
+    """
 
     value: float | None
     reason: str = ""
@@ -327,10 +335,11 @@ class Reached(NamedTuple):
 
 
 def reached(record: RunRecord, quality: Quality, target: float) -> Reached:
-    """Return whether a run reached a target, and when the first epoch or evaluation that did ended.
+    """Return whether and when a run reached a target value.
 
-    The time begins with execution_time_s, at the trainer's first line, initialisation included, and
-    ends with the evaluation, as in MLPerf. In a resumed run the training before is included.
+    The time begins as execution_time_s does, with the trainer's first line, and ends with the first
+    epoch or evaluation that reaches the target, as in MLPerf. The time of earlier attempts at a
+    resumed run is included.
 
     Args:
         record: The record of the run.
@@ -353,11 +362,15 @@ def reached(record: RunRecord, quality: Quality, target: float) -> Reached:
 
 
 def _target_at_epoch(record: RunRecord, number: int) -> Reached:
-    """Return the result for a target that was reached with this epoch (from 1).
+    """Return the time at which a target was reached in an epoch.
 
-    If the record has no end of the epoch (epochs before a resumption), the later epochs are
-    subtracted from execution_time_s and the evaluations so far are added. The time is unknown if
-    checkpoints were written after the epoch.
+    If the record has no end of this epoch (epochs before a resumption), later epochs are subtracted
+    from execution_time_s and evaluations so far are added. The time is unknown if checkpoints were
+    written after the epoch.
+
+    Args:
+        record: The record of the run.
+        number: Number of the epoch, from 1.
     """
     epochs, resumed = record.metrics.epochs, record.resumed
     evaluations_s = [epoch.evaluation_time_s or 0.0 for epoch in epochs[:number]]

@@ -96,11 +96,12 @@ class Phases(Part, frozen=True, kw_only=True):
         return sum(getattr(self, name) or 0.0 for name in WALL_PHASES)
 
     def unknown(self) -> list[str]:
-        """Return the phases of the built-in trainer that have no duration."""
+        """Return the names of the built-in trainer's phases that have no duration."""
         return [name for name in TRAINER_PHASES if getattr(self, name) is None]
 
 
 def _listed() -> dict[str, Phase]:
+    """Return name → phase from the annotations of `Phases`."""
     hints: dict[str, Any] = typing.get_type_hints(Phases, include_extras=True)
     return {name: hint.__metadata__[-1] for name, hint in hints.items()}
 

@@ -59,6 +59,7 @@ class RunAxes(Point, frozen=True, kw_only=True):
 
     @property
     def point(self) -> Point:
+        """The configuration of the run."""
         return summary(self, Point)
 
 
@@ -463,6 +464,7 @@ def write(path: Path, record: RunRecord) -> None:
 
 
 def _abbreviated(before: dict[str, Any], rank: dict[str, Any]) -> dict[str, Any]:
+    """Return a rank without the keys whose values equal those in the rank `before`."""
     if before.keys() != rank.keys() or before["cluster_hash"] != rank["cluster_hash"]:
         return rank
     found = {k: v for k, v in rank.items() if k in ("rank", "host") or v != before[k]}

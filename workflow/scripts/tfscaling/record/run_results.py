@@ -86,6 +86,7 @@ def trained(reports: Sequence[RankReport]) -> list[TrainingReport]:
 
 
 def program_reports(reports: Sequence[RankReport]) -> list[ProgramReport]:
+    """Return the reports of ranks that ran a program."""
     return [report for report in reports if isinstance(report, ProgramReport)]
 
 
@@ -172,6 +173,7 @@ def _clock_shift_s(events: Sequence[Event]) -> float:
 def _first_clock_shift_s(
     rank_events: Sequence[Sequence[Event]], reports: Sequence[RankReport]
 ) -> float:
+    """Return the seconds to add to times that the first observed program reports."""
     pairs = zip(rank_events, program_reports(reports), strict=True)
     return next((_clock_shift_s(events) for events, r in pairs if r.seen.has_training), 0.0)
 
@@ -249,6 +251,7 @@ def on_one_clock(
 
 
 def _events_named(rank_events: Sequence[Sequence[Event]], name: EventName) -> list[Event]:
+    """Return all events with this name, of all ranks."""
     return [event for events in rank_events for event in events if event.name is name]
 
 
@@ -311,7 +314,7 @@ def waits(reports: Sequence[RankReport]) -> list[float]:
 
 
 def computation(reports: Sequence[RankReport], fed_step_time_s: float | None) -> Computation:
-    """Split a step into computation and the rest, and find the slowest rank.
+    """Return time of computation and of the rest of a step, and the slowest rank.
 
     Args:
         reports: Reports of all ranks, with separately measured steps of computation alone.
@@ -378,6 +381,7 @@ def metrics(reports: Sequence[RankReport], train_time_s: float | None = None) ->
 
 
 def _program_metrics(reports: Sequence[RankReport]) -> Metrics:
+    """Return the metrics of a run from what its programs reported."""
     seen = first_observed(reports)
     epochs = tuple(_program_epochs(seen))
     final = epochs[-1] if epochs else Epoch(epoch=1, loss=None, accuracy=None, duration_s=None)
@@ -441,14 +445,17 @@ def _program_epochs(seen: Observed) -> Iterator[Epoch]:
 
 
 def _latest(*times_s: float | None) -> float | None:
+    """Return the latest known time; None if none is known."""
     return max((time_s for time_s in times_s if time_s is not None), default=None)
 
 
 def _accuracy(values: dict[str, float | None]) -> float | None:
+    """Return the accuracy among reported values; None without one."""
     return next((values[name] for name in ACCURACIES if name in values), None)
 
 
 def _fraction(value: float | None) -> float | None:
+    """Return the value if it is from 0 to 1; else None."""
     return value if value is not None and 0.0 <= value <= 1.0 else None
 
 
@@ -603,6 +610,7 @@ def spanning_sockets(reports: Sequence[RankReport]) -> str | None:
 
 
 def _program_warnings(spec: RunSpec, reports: Sequence[RankReport]) -> list[str]:
+    """Return warnings about what programs reported."""
     seen = first_observed(reports)
     found = [text for report in program_reports(reports) for text in report.seen.warnings]
     if 0 < len(seen.epochs) < spec.recipe.epochs:

@@ -17,7 +17,7 @@ from tfscaling.tables.row_values import point_of
 
 
 def apply_search(study: Study, task: Task, asked: Answer) -> Answer:
-    """Return the answer that a search has found, or would give now.
+    """Return the answer with the result of its search, also of one that has not ended.
 
     Args:
         study: The evidence.
