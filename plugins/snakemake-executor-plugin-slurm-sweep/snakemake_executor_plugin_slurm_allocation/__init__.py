@@ -85,7 +85,17 @@ class ExecutorSettings(sweep.ExecutorSettings):  # type: ignore[misc]  # upstrea
 
 @dataclass
 class Step:
-    """A job of Snakemake in an allocation. `process` is its srun; None before, or if adopted."""
+    """A job of Snakemake that runs, or will run, as a step of an allocation.
+
+    Attributes:
+        name: Name of the step, from the job's output.
+        job: Snakemake's job.
+        log: The step's log.
+        command: The shell command of the job.
+        nodes: Its nodes; () while it waits.
+        process: Its srun; None while it waits, or if an earlier driver has started it.
+        state: Its state in Slurm's words.
+    """
 
     name: str
     job: Any
@@ -97,25 +107,39 @@ class Step:
 
     @property
     def info(self) -> SubmittedJobInfo:
+        """The step as Snakemake's record of a submitted job."""
         return SubmittedJobInfo(self.job, external_jobid=self.name, aux={"slurm_logfile": self.log})
 
     @property
     def record(self) -> Path:
-        """The file with its nodes, for the next start."""
+        """The file that lists the nodes of the step, for a later start of Snakemake."""
         return self.log.with_suffix(_NODES_OF_STEP)
 
     @property
     def size(self) -> int:
+        """Number of nodes that the job requests."""
         return int(self.job.resources.get("nodes", 1))
 
     @property
     def runtime_s(self) -> float:
+        """Time limit of the job in seconds."""
         return 60.0 * float(self.job.resources.get("runtime", 60))
 
 
 @dataclass
 class Allocation:
-    """A job of Slurm that holds nodes; `is_given` by the user."""
+    """A Slurm job that holds nodes for steps.
+
+    Attributes:
+        number: Job number.
+        is_given: Whether the user has made it; it is not cancelled then.
+        state: State in Slurm's words.
+        reason: Slurm's reason why it waits.
+        nodes: Its nodes in Slurm's order; () before it runs.
+        end_s: When its time limit ends, in seconds since the epoch.
+        idle_since_s: When it was first found without a job, by `time.monotonic()`.
+        absences: Counts answers of Slurm that do not list it.
+    """
 
     number: str
     is_given: bool = False
@@ -128,7 +152,7 @@ class Allocation:
     absences: Absences = field(default_factory=Absences)
 
     def look(self, slurm: SlurmClient) -> None:
-        """Update state, nodes and end by squeue; no answer changes nothing."""
+        """Update state, reason, nodes and end from squeue; nothing changes without an answer."""
         answer = slurm.jobs(numbers=[self.number])
         if isinstance(answer, NoAnswer):
             return
@@ -145,7 +169,10 @@ class Allocation:
             self.end_s = math.inf if job.end_s is None else job.end_s
 
     def is_idle(self, slurm: SlurmClient) -> bool:
-        """Whether it has had no job since it was first asked, and for a while."""
+        """Return whether the allocation has had no job for `_IDLE_S` seconds.
+
+        Always False for an allocation that the user has made.
+        """
         self.idle_since_s = self.idle_since_s or time.monotonic()
         if self.is_given or time.monotonic() - self.idle_since_s <= _IDLE_S:
             return False
@@ -156,6 +183,7 @@ class Allocation:
         )
 
     def release(self, slurm: SlurmClient) -> None:
+        """Cancel the allocation unless the user has made it."""
         if not self.is_given:
             slurm.cancel([self.number])
 
@@ -183,7 +211,11 @@ class Executor(sweep.Executor):
     # Jobs become steps
 
     def _submit(self, job: Any) -> SubmittedJobInfo | None:
-        """Queue the job; it starts when its allocation has nodes for it."""
+        """Queue a job; its step starts when its allocation has enough nodes and time.
+
+        Returns:
+            None if submissions are stopped.
+        """
         if self._is_stopped.is_set():
             return None
         step = self._step(job)
@@ -193,12 +225,13 @@ class Executor(sweep.Executor):
         return step.info
 
     def _step(self, job: Any) -> Step:
+        """Return the step for a job."""
         output = Path(self.workflow.workdir_init, output_of(job))
         name = f"tfscaling-{hashlib.sha256(bytes(output)).hexdigest()[:16]}"
         return Step(name, job, self._log(job, name))
 
     def _adopt(self, job: Any) -> SubmittedJobInfo | None:
-        """Return the step of an earlier, killed driver that makes the same output, or None."""
+        """Return the running step of an earlier, killed driver with the same output, or None."""
         step = self._step(job)
         if self._left is None:
             names = self.slurm.steps()
@@ -215,9 +248,9 @@ class Executor(sweep.Executor):
     async def check_active_jobs(
         self, active_jobs: Sequence[SubmittedJobInfo]
     ) -> AsyncIterator[SubmittedJobInfo]:
-        """As `slurm-sweep`; also return allocations that have had no jobs for a while.
+        """Start and follow steps, as `slurm-sweep` follows jobs; release idle allocations.
 
-        A job of another allocation may wait for that, as with `--dependency=singleton`.
+        A job of another allocation may wait for the release, as with `--dependency=singleton`.
         """
         if self._is_stopped.is_set():
             active_jobs = [info for info in active_jobs if not self._leave_waiting(info)]
@@ -229,7 +262,7 @@ class Executor(sweep.Executor):
             yield info
 
     def _leave_waiting(self, info: SubmittedJobInfo) -> bool:
-        """Leave a job for the next start if it has not begun; return whether that is so."""
+        """Remove a job that has not started, for the next start; return whether it was removed."""
         step = self._steps.get(str(info.external_jobid))
         if step is None or step.state != PENDING:
             return False
@@ -239,7 +272,7 @@ class Executor(sweep.Executor):
         return True
 
     async def _states(self, numbers: Sequence[str]) -> dict[str, tuple[str, str]] | None:
-        """Start what can start; state and reason of each job, by its name."""
+        """Start all steps that can start; return name of a step → (state, reason why it waits)."""
         due: dict[str, list[Step]] = {}
         for step in sorted(self._steps.values(), key=lambda step: -step.job.priority):
             due.setdefault(_request(step.job), []).append(step)
@@ -257,6 +290,12 @@ class Executor(sweep.Executor):
         return found
 
     def _advance(self, request: str, steps: Sequence[Step]) -> None:
+        """Update the steps of a request, get an allocation for them, and start what fits.
+
+        Args:
+            request: Options of sbatch that the steps share, from `_request`.
+            steps: The steps, by priority.
+        """
         for step in steps:
             if step.process is not None and (code := step.process.poll()) is not None:
                 step.state = _FAILED if code else _COMPLETED
@@ -286,7 +325,7 @@ class Executor(sweep.Executor):
                 del self._allocations[request]
 
     def _state_of_adopted(self, step: Step) -> str:
-        """Return the state of a step that an earlier start began."""
+        """Return the state of a step that an earlier driver has started."""
         names = self.slurm.steps()
         if isinstance(names, NoAnswer):
             return _RUNNING
@@ -297,7 +336,16 @@ class Executor(sweep.Executor):
         return _COMPLETED if has_ended or output_of(step.job).exists() else _RUNNING
 
     def _start(self, allocation: Allocation, step: Step, running: list[Step]) -> bool:
-        """Start the step if it has nodes and time; it is one of `running` then."""
+        """Start a step if enough nodes are free and the allocation lasts for its time limit.
+
+        Args:
+            allocation: The allocation.
+            step: The step.
+            running: The running steps, to which a started step is added.
+
+        Returns:
+            Whether the step was started.
+        """
         if running and self.workflow.executor_settings.one_at_a_time:
             return False
         busy = {node for each in running for node in each.nodes}
@@ -333,10 +381,11 @@ class Executor(sweep.Executor):
     # Allocations
 
     def _comment(self, request: str) -> str:
+        """Return the comment by which a later start finds the allocation of a request."""
         return f"{self.workflow.workdir_init} {request}"
 
     def _left_allocations(self) -> dict[str, Allocation]:
-        """Return the allocations that earlier drivers left in this working directory."""
+        """Return request → allocation that an earlier driver in this working directory has left."""
         jobs = self.slurm.jobs(names=[NAME], states="PENDING,CONFIGURING,RUNNING,SUSPENDED")
         if isinstance(jobs, NoAnswer):
             return {}
@@ -348,9 +397,13 @@ class Executor(sweep.Executor):
         }
 
     def _allocate(self, request: str, steps: Sequence[Step]) -> Allocation | None:
-        """Return the user's allocation while it lasts, for the first request that it can serve.
+        """Return an allocation for the steps of a request; None while Slurm grants none.
 
-        The result is None while Slurm grants no allocation.
+        The user's allocation is returned for the first request that fits its partition.
+
+        Args:
+            request: Options of sbatch that the steps share.
+            steps: The waiting steps.
 
         Raises:
             WorkflowError: Slurm refuses the allocation for good.
@@ -382,12 +435,14 @@ class Executor(sweep.Executor):
     # Ends
 
     def cancel_jobs(self, active_jobs: list[SubmittedJobInfo]) -> None:
+        """End the steps that this process has started."""
         for info in active_jobs:
             step = self._steps.get(str(info.external_jobid))
             if step is not None and step.process is not None:
                 step.process.terminate()
 
     def shutdown(self) -> None:
+        """Stop the executor and release all allocations."""
         super().shutdown()
         for allocation in self._allocations.values():
             allocation.release(self.slurm)
@@ -395,14 +450,23 @@ class Executor(sweep.Executor):
 
 
 def _serves(slurm: SlurmClient, number: int, request: str) -> bool:
-    """Return whether a job is in the partition of a request."""
+    """Return whether a job is in the partition that a request names; True without an answer.
+
+    Args:
+        slurm: Calls Slurm's programs.
+        number: Job number.
+        request: Options of sbatch.
+    """
     jobs = slurm.jobs(numbers=[str(number)])
     partition = "" if isinstance(jobs, NoAnswer) or not jobs else jobs[0].partition
     return f"--partition={partition}" in request.split() or "--partition=" not in request
 
 
 def _request(job: Any) -> str:
-    """Return the sbatch options of a job except counts; jobs with equal ones share a grant."""
+    """Return the options of sbatch that a job needs, without numbers of nodes, CPUs and GPUs.
+
+    Jobs with equal options share an allocation.
+    """
     names = {
         "slurm_partition": "partition",
         "slurm_account": "account",
@@ -420,10 +484,11 @@ def _request(job: Any) -> str:
 
 
 def _gpus_of(gres: str) -> int:
-    """Return the number of GPUs, which a job's gres has first, as in gpu:a100:4,nvme:1."""
+    """Return the number of GPUs in a gres such as `gpu:a100:4,nvme:1`, where GPUs are first."""
     return int(gres.partition(",")[0].rpartition(":")[2])
 
 
 def _cpus_per_node(job: Any) -> int:
+    """Return the number of CPUs that a job needs on each node."""
     tasks = math.ceil(int(job.resources.get("tasks", 1)) / int(job.resources.get("nodes", 1)))
     return tasks * int(job.resources.get("cpus_per_task", 1))

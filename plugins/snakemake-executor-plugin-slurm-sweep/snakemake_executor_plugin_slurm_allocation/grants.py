@@ -22,7 +22,14 @@ NAME = "tfscaling-allocation"
 
 @dataclass
 class _Request:
-    """An allocation that Slurm has not granted yet; `next_s` by the monotonic clock."""
+    """A request for an allocation that Slurm has not granted yet.
+
+    Attributes:
+        answers: Number of answers without an allocation.
+        next_s: Time of the next try, by `time.monotonic()`.
+        may_exist: Whether Slurm may have the allocation, because its answer was lost.
+        is_submitted: Whether Slurm has the allocation, but its number is unknown.
+    """
 
     answers: int = 0
     next_s: float = 0.0
@@ -32,27 +39,34 @@ class _Request:
     is_submitted: bool = False
 
     def wait(self) -> None:
-        """Wait longer after each answer."""
+        """Postpone the next try, by a longer pause after each answer."""
         pause_s = PAUSES_S[min(self.answers, len(PAUSES_S) - 1)]
         self.answers, self.next_s = self.answers + 1, time.monotonic() + pause_s
 
 
 class Grants:
-    """Submits allocations one try at a time, so that the executor waits for none."""
+    """Submits allocations; each call makes one try, so that the executor never blocks.
+
+    Args:
+        slurm: Calls Slurm's programs.
+        log: Logs a warning.
+    """
 
     def __init__(self, slurm: SlurmClient, log: Callable[[str], None]) -> None:
         self._slurm, self._log = slurm, log
         self._requests: dict[str, _Request] = {}
 
     def number(self, comment: str, call: Sequence[str], known: Collection[str]) -> str | None:
-        """Return the number of a new allocation, or None while Slurm grants none.
+        """Return the job number of a new allocation, or None while Slurm grants none.
 
         Args:
-            comment: the comment of the allocation, by which it is found if its answer was lost.
-            call: the command line of sbatch.
-            known: numbers of other allocations.
+            comment: Comment of the allocation, by which it is found if Slurm's answer was lost.
+            call: Command line of sbatch.
+            known: Job numbers of other allocations.
 
-        Raises WorkflowError if Slurm refuses it for good, or has submitted one that nobody finds.
+        Raises:
+            WorkflowError: Slurm refuses the allocation for good, or has submitted it, but does not
+                list it.
         """
         request = self._requests.setdefault(comment, _Request())
         if time.monotonic() < request.next_s:
@@ -65,6 +79,10 @@ class Grants:
         return number
 
     def _find_granted(self, request: _Request, comment: str, known: Collection[str]) -> str | None:
+        """Return the number of an allocation whose submission had no clear answer.
+
+        None if unknown.
+        """
         if not request.may_exist and not request.is_submitted:
             return None
         jobs = self._slurm.jobs(names=[NAME])
@@ -82,6 +100,7 @@ class Grants:
         return number
 
     def _submitted(self, request: _Request, call: Sequence[str]) -> str | None:
+        """Submit the allocation once; return its number, or None if Slurm refuses it for now."""
         if request.may_exist or request.is_submitted:
             return None
         answer = self._slurm.submit(shlex.join(call))

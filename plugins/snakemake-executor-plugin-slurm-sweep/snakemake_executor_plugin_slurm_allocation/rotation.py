@@ -10,16 +10,29 @@ from itertools import pairwise
 
 @dataclass
 class Rotation:
-    """How often each node was used, by the size of the job and in all."""
+    """Chooses the nodes of each job, so that jobs of each size use all nodes equally often.
+
+    Attributes:
+        of_size: (number of nodes of a job, node) → how often such jobs used the node.
+        in_all: Node → how often jobs of any size used it.
+    """
 
     of_size: Counter[tuple[int, str]] = field(default_factory=Counter)
     in_all: Counter[str] = field(default_factory=Counter)
 
     def choose(self, nodes: Sequence[str], free: Collection[str], size: int) -> tuple[str, ...]:
-        """`size` free nodes that jobs of this size used least, next to each other where possible.
+        """Return the free nodes that jobs of this size used least, adjacent ones where possible.
 
-        `nodes` are all nodes in Slurm's order, which follows the topology; the last one is next to
-        the first one. Raises ValueError if too few are free.
+        The choice is counted.
+
+        Args:
+            nodes: All nodes in Slurm's order, which follows the topology. The last one counts as
+                adjacent to the first.
+            free: Nodes without a job.
+            size: Number of nodes of the job.
+
+        Raises:
+            ValueError: Fewer nodes are free.
         """
         if len(free) < size:
             raise ValueError(f"{size} nodes requested, {len(free)} are free")
@@ -37,5 +50,6 @@ class Rotation:
         return chosen
 
     def add(self, nodes: Collection[str]) -> None:
+        """Count that a job used these nodes."""
         self.of_size.update((len(nodes), node) for node in nodes)
         self.in_all.update(nodes)

@@ -68,35 +68,43 @@ _USUAL = ("Resources", "Priority", "Dependency", "BeginTime", "Prolog", "Cleanin
 
 
 class Sweep:
-    """What the workflow knows of its jobs; here of a workflow that knows nothing.
+    """Callbacks of the executor to the workflow; the defaults do nothing.
 
-    `output` is the first output file of a job, `number` Slurm's number of the job.
+    In all methods `output` is the first output file of a job and `number` its number in Slurm.
     """
 
     def is_finished(self, output: Path, number: str) -> bool:
-        """Whether the job has finished, although Slurm reports that it failed."""
+        """Return whether the job has written its results, although Slurm reports a failure."""
         return False
 
     def failed(self, output: Path, number: str, state: str, log: Path) -> None:
-        """Keep Slurm's final state of a failed job, which has written to `log`.
+        """Record the final state of a failed job; afterwards `is_finished` may be True.
 
-        The job may count as finished by that.
+        Args:
+            output: The job's first output file.
+            number: The job's number.
+            state: The state in Slurm's words.
+            log: The job's log.
         """
 
     def fails_again(self, output: Path) -> bool:
-        """Whether another attempt would fail for the same cause."""
+        """Return whether another attempt would fail for the same cause."""
         return False
 
     def unfit_nodes(self, output: Path) -> Collection[str]:
-        """Nodes that another attempt must avoid."""
+        """Return the nodes that another attempt must avoid."""
         return ()
 
     def refused(self, output: Path, words: str) -> None:
-        """Keep why sbatch refused the job."""
+        """Record why sbatch refused the job."""
 
 
 class SubmissionError(Exception):
-    """sbatch has refused a job for good; `call` is its line of shell."""
+    """sbatch has refused a job for good.
+
+    Attributes:
+        call: The shell line with sbatch.
+    """
 
     def __init__(self, words: str, call: str) -> None:
         super().__init__(words)
@@ -104,7 +112,10 @@ class SubmissionError(Exception):
 
 
 class LostJobError(SubmissionError):
-    """sbatch has submitted a job that nobody can find; a second one could run at the same time."""
+    """sbatch has submitted a job that Slurm does not list.
+
+    It must not be submitted again: both jobs could run at the same time.
+    """
 
 
 class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no types
@@ -121,9 +132,17 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
 
     @classmethod
     def follow(cls, sweep: Sweep, workdir: str, log: Callable[[str], None]) -> None:
-        """Run the jobs of `sweep` from now on, and adopt its jobs in the queue.
+        """Use `sweep` for all following jobs, and find its jobs of earlier starts in Slurm's queue.
 
-        Raises WorkflowError if Slurm does not show its queue.
+        To be called before jobs are submitted.
+
+        Args:
+            sweep: The workflow's callbacks.
+            workdir: The working directory of Snakemake.
+            log: Logs a line.
+
+        Raises:
+            WorkflowError: Slurm does not show its queue.
         """
         found = queue.settled(lambda: queue.jobs_of(workdir, cls.slurm), log)
         cls._sweep, cls._earlier = sweep, queue.by_comment(found)
@@ -136,9 +155,10 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
 
     @classmethod
     def stop_submissions(cls) -> None:
-        """Submit nothing more; jobs that Slurm has continue.
+        """Submit no further jobs; jobs that Slurm has continue.
 
-        Snakemake counts jobs that wait for their submission as running, and would wait for them.
+        Snakemake counts jobs that wait for their submission as running. Without this call it would
+        wait for them.
         """
         if (executor := Executor._current) is not None:
             executor._is_stopped.set()
@@ -180,14 +200,15 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
     # Submission
 
     def additional_general_args(self) -> str:
-        """Let the Snakemake of a job run the command of its rule itself.
+        """Return options for the Snakemake of a job, so that it runs the rule's command itself.
 
-        Upstream's job steps start a second Snakemake in each job, which takes two seconds of CPU.
+        Upstream's job steps start a second Snakemake in each job, which takes two seconds of CPU
+        time.
         """
         return "--executor local"
 
     def run_jobs(self, jobs: Sequence[Any]) -> None:
-        """Submit jobs one after the other, the highest priority first."""
+        """Submit jobs in a thread, one after the other, by descending priority."""
         with contextlib.suppress(RuntimeError):
             self._loop = asyncio.get_running_loop()
         for job in sorted(jobs, key=lambda job: -job.priority):
@@ -195,15 +216,18 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
             self._submitter.submit(self.run_job, job).add_done_callback(self._end_if_failed)
 
     def _end_if_failed(self, submission: Future[None]) -> None:
-        """End the sweep after an error that nobody notices in the thread of submissions.
+        """End the sweep after an unexpected error in the thread of submissions.
 
-        Snakemake would wait for this job forever. The next start adopts jobs in the queue.
+        Snakemake would wait for this job for ever. The next start adopts jobs in the queue.
+
+        Args:
+            submission: The finished call of `run_job`.
         """
         if not submission.cancelled() and (error := submission.exception()):
             self.workflow.scheduler.executor_error_callback(error)
 
     def run_job(self, job: Any) -> None:
-        """Adopt or submit a job, and report it to Snakemake."""
+        """Adopt a job of an earlier start or submit a new one, and report it to Snakemake."""
         try:
             if self._is_cancelled.is_set():
                 return
@@ -233,19 +257,23 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
             self._leave(job)
 
     def _leave(self, job: Any) -> None:
-        """Leave a job that was not submitted for the next start: nothing is printed about it."""
+        """End a job that was not submitted, without a message; the next start submits it."""
         self._lost.add(output_of(job))
         self._report(self.workflow.scheduler.error_callback, job)
 
     def _report(self, report: Callable[..., None], *arguments: Any) -> None:
-        """Call a function of Snakemake in the thread of its event loop, if it has one."""
+        """Call a function of Snakemake in the thread of its event loop, if one exists."""
         if self._loop is None:
             report(*arguments)
         else:
             self._loop.call_soon_threadsafe(report, *arguments)
 
     def _submit(self, job: Any) -> SubmittedJobInfo | None:
-        """Submit a job; None if submissions are stopped. Raises SubmissionError."""
+        """Submit a job and return Snakemake's record of it; None if submissions are stopped.
+
+        Raises:
+            SubmissionError: Slurm refuses the job for good.
+        """
         log = self._log(job, "%j")
         log.parent.mkdir(parents=True, exist_ok=True)
         # what is not named, Slurm takes from the user's environment or its defaults
@@ -285,9 +313,18 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         return SubmittedJobInfo(job, external_jobid=number, aux={"slurm_logfile": log})
 
     def _accepted(self, call: str, script: str | None, comment: str) -> str | None:
-        """Submit a job until Slurm accepts it; return its number, or None if stopped.
+        """Repeat a submission until Slurm accepts the job, and return its number.
 
-        Raises SubmissionError if Slurm refuses it for good, or if its number cannot be found.
+        Args:
+            call: The shell line with sbatch.
+            script: The job's script; None if it is in `call`.
+            comment: The job's comment, by which it is found if Slurm's answer was lost.
+
+        Returns:
+            None if submissions are stopped.
+
+        Raises:
+            SubmissionError: Slurm refuses the job for good, or does not list its number.
         """
         pauses_s = itertools.chain(PAUSES_S, itertools.repeat(PAUSES_S[-1]))
         has_warned = False
@@ -322,7 +359,11 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         return None
 
     def _find(self, comment: str) -> str | NoAnswer | None:
-        """Return the number of a job of this start that is not known yet; None if there is none."""
+        """Return the number of a job with this comment whose submission had no clear answer.
+
+        Returns:
+            None if Slurm lists no such job; NoAnswer without an answer.
+        """
         jobs = queue.confirmed(
             lambda: self.slurm.jobs(names=[self.run_uuid]), self._is_cancelled.wait
         )
@@ -332,9 +373,15 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         return next((n for n in reversed(numbers) if n not in self._numbers), None)
 
     def _number_by_comment(self, comment: str, printed: str, call: str) -> str | None:
-        """Return the number of a job that sbatch has submitted without printing a number.
+        """Return the number of a job for which sbatch printed no number; None after a cancellation.
 
-        Raises SubmissionError if Slurm does not list the job.
+        Args:
+            comment: The job's comment.
+            printed: What sbatch printed.
+            call: The shell line with sbatch.
+
+        Raises:
+            LostJobError: Slurm does not list the job.
         """
         until_s = time.monotonic() + LOST_NUMBER_S
         for pause_s in itertools.chain((0.0,), itertools.repeat(PAUSES_S[0])):
@@ -352,7 +399,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         raise LostJobError(words, call)
 
     def _tell_limit(self, words: str) -> None:
-        """Report once that the site takes no more jobs, and how many it has of this sweep."""
+        """Log once that the site accepts no more jobs, with the number of submitted jobs."""
         if "limit" not in self._told:
             self._told.add("limit")
             number = len(self._submitted)
@@ -362,6 +409,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
             )
 
     def _log(self, job: Any, number: str) -> Path:
+        """Return the path of a job's log in Slurm; `number` is the job's number or `%j`."""
         kind = "group" if job.is_group() else "rule"
         folder: Path = self.slurm_logdir / f"{kind}_{job.name}" / _wildcards(job)
         return folder / f"{number}.log"
@@ -369,7 +417,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
     # Jobs of an earlier start
 
     def _adopt(self, job: Any) -> SubmittedJobInfo | None:
-        """Return the job of an earlier driver that makes the same output, or None."""
+        """Return the queued or running job of an earlier driver with the same output, or None."""
         comment = comment_of(job)
         earlier = None if job.is_group() else self._earlier.pop(comment, None)
         if earlier is None or queue.has_ended(earlier):
@@ -383,6 +431,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
     # Ends of jobs
 
     def report_job_success(self, job_info: SubmittedJobInfo) -> None:
+        """Report a successful job to Snakemake; an adopted job without output counts as failed."""
         number = self._forget(job_info)
         output = output_of(job_info.job)
         if number in self._adopted and not output.exists():
@@ -396,22 +445,25 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
     def report_job_error(
         self, job_info: SubmittedJobInfo, msg: str | None = None, **details: Any
     ) -> None:
+        """Report a failed job to Snakemake."""
         self._forget(job_info)
         super().report_job_error(job_info, msg, **details)
 
     def handle_job_error(self, job: Any) -> None:
-        """Use up the attempts of a job that would fail again; Snakemake then decides on a retry."""
+        """Handle a failed job; prevent retries that would fail for the same cause."""
         super().handle_job_error(job)
         if output_of(job) in self._lost or self._sweep.fails_again(output_of(job)):
             job.attempt = job.restart_times + 1
 
     def _forget(self, info: SubmittedJobInfo) -> str:
+        """Remove a job from the submitted jobs and return its number."""
         number = str(info.external_jobid)
         self._submitted.pop(number, None)
         self._job_has_ended.set()
         return number
 
     def _end(self, info: SubmittedJobInfo, state: str) -> None:
+        """Report an ended job as success or failure, by Slurm's state and the callbacks."""
         number, output, log = info.external_jobid, output_of(info.job), info.aux["slurm_logfile"]
         has_failed = state in queue.FAILED or state == queue.PREEMPTED
         if has_failed and not self._sweep.is_finished(output, number):
@@ -430,7 +482,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
     async def check_active_jobs(
         self, active_jobs: Sequence[SubmittedJobInfo]
     ) -> AsyncIterator[SubmittedJobInfo]:
-        """Query Slurm once; report the jobs that have ended, and yield the others."""
+        """Query Slurm once, report the jobs that have ended, and yield the other jobs."""
         first_s = self.executor_settings.init_seconds_before_status_checks
         has_ended, is_missing, waiting = not active_jobs, False, []
         numbers = [str(info.external_jobid) for info in active_jobs]
@@ -454,9 +506,9 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
             self.next_seconds_between_status_checks = min(pause_s, PAUSE_MAX_S)
 
     async def _states(self, numbers: Sequence[str]) -> dict[str, tuple[str, str]] | None:
-        """Return state and reason of jobs by number; None without an answer.
+        """Return number → (state, reason) of jobs; None if Slurm does not answer.
 
-        A job that Slurm does not have by its number either is not in it.
+        Jobs that Slurm does not list are missing in the result.
         """
         async with self.status_rate_limiter:
             found = await asyncio.to_thread(self._query, numbers)
@@ -467,6 +519,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         return found
 
     def _query(self, numbers: Sequence[str]) -> dict[str, tuple[str, str]] | None:
+        """Query Slurm for `_states`: a blocking call."""
         names, found = [self.run_uuid, *self._names], dict[str, tuple[str, str]]()
         uses_squeue = self.executor_settings.status_command == "squeue"
         if not uses_squeue:
@@ -490,7 +543,11 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
     def _judged(
         self, info: SubmittedJobInfo, answer: dict[str, tuple[str, str]] | None
     ) -> tuple[str, str]:
-        """Return state and reason of a job as they count: a state to wait in is ""."""
+        """Return the state of a job to act on, and Slurm's reason why it waits.
+
+        The state is "" if the job may still change: while Slurm does not answer, after a preemption
+        that may end in a restart, or if only one answer does not list the job.
+        """
         number, now_s = str(info.external_jobid), time.monotonic()
         if answer is None:
             return "", ""
@@ -509,7 +566,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         return _GONE if has_gone or self._absences.is_gone(number, now_s) else "", ""
 
     def _tell(self, waiting: Sequence[tuple[str, SubmittedJobInfo]]) -> None:
-        """Report once in the log why jobs wait."""
+        """Log once for each reason of Slurm that jobs wait."""
         now_s = time.monotonic()
         self._first_query_s = self._first_query_s or now_s
         if now_s - self._first_query_s < REASONS_AFTER_S:
@@ -530,6 +587,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
                 self.logger.warning(text)
 
     async def sleep(self) -> None:
+        """Wait until the next query is due."""
         until_s = time.monotonic() + self.next_seconds_between_status_checks
         while self.wait and time.monotonic() < until_s:
             await asyncio.sleep(min(1.0, self.next_seconds_between_status_checks))
@@ -537,7 +595,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
     # Ends of the sweep
 
     def cancel(self) -> None:
-        """Submit nothing more, and cancel every job that Slurm has."""
+        """Submit no further jobs and cancel all jobs that Slurm has."""
         self._is_cancelled.set()
         self._is_stopped.set()
         self._job_has_ended.set()
@@ -550,6 +608,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         self.shutdown()
 
     def cancel_jobs(self, active_jobs: list[SubmittedJobInfo]) -> None:
+        """Cancel these jobs, in several calls of scancel if there are many."""
         numbers = [str(info.external_jobid) for info in active_jobs if info.external_jobid]
         parts = (
             numbers[n : n + CANCELLED_AT_ONCE] for n in range(0, len(numbers), CANCELLED_AT_ONCE)
@@ -558,15 +617,18 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
             self._tell_uncancelled(self.slurm.cancel(part))
 
     def _tell_uncancelled(self, answer: NoAnswer | None) -> None:
+        """Log a warning if scancel failed."""
         if answer is not None:
             self.logger.warning(f"scancel failed: {answer.why}; `squeue --me` lists what is left")
 
     def shutdown(self) -> None:
+        """Wait for the thread of submissions, and stop the executor."""
         self._submitter.shutdown(wait=True)
         super().shutdown()
 
 
 def output_of(job: Any) -> Path:
+    """Return the first output file of a job; the path is empty without one."""
     return Path(str(next(iter(job.output), "")))
 
 
@@ -582,21 +644,24 @@ def _wildcards(job: Any) -> str:
 
 
 def gres_option(gres: str | None) -> str:
-    """Return --gres for the command line of sbatch, or "".
+    """Return the option --gres for a line of sbatch; "" without a gres.
 
-    Upstream's function refuses types with a hyphen, as NVML writes them, and lists.
+    Upstream's function rejects lists, and types with a hyphen.
     """
     return f" --gres={shlex.quote(str(gres))}" if gres else ""
 
 
 def options_of_environment() -> str:
-    """Return which options of sbatch come from the user's environment, or ""."""
+    """Return the user's variables that set options of sbatch, as the end of a message.
+
+    "" without any.
+    """
     options = submission_options(os.environ)
     return f"; the environment has {', '.join(options)}" if options else ""
 
 
 def _excluded(call: str) -> list[str]:
-    """Return the nodes that an sbatch line excludes: node lists, or the content of a file."""
+    """Return the node lists that an sbatch line excludes, also from a file that it names."""
     texts = (
         Path(text).read_text() if "/" in text else text for text in _values(call, "--exclude", "-x")
     )
@@ -604,7 +669,10 @@ def _excluded(call: str) -> list[str]:
 
 
 def _values(call: str, *names: str) -> list[str]:
-    """Return the value of an option of an sbatch line that counts, which is the last one."""
+    """Return the last value of an option in an sbatch line, which is the effective one.
+
+    [] without it.
+    """
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument(*names, dest="values", action="append", default=[])
     found: list[str] = parser.parse_known_args(shlex.split(call))[0].values

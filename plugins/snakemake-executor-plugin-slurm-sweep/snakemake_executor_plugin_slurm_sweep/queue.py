@@ -29,10 +29,10 @@ ABSENT_ANSWERS, ABSENT_S = 3, 60.0
 
 
 class Absences:
-    """Counts the answers of Slurm that do not have a job, until the job is gone.
+    """Counts for each job how many answers of Slurm do not list it, and decides when it is gone.
 
-    One such answer proves nothing: a controller that has just started, or a program that caches
-    Slurm's answers, may list no job.
+    A single answer is no evidence: a restarted controller, or a program that caches Slurm's
+    answers, may list no job.
     """
 
     def __init__(self) -> None:
@@ -40,19 +40,24 @@ class Absences:
         self._since_s: dict[str, float] = {}
 
     def is_gone(self, number: str, now_s: float) -> bool:
-        """Count an answer without this job; return whether the job is gone."""
+        """Count an answer that does not list a job; return whether the job is gone.
+
+        Args:
+            number: The job's number.
+            now_s: Present time on a monotonic clock, in seconds.
+        """
         self._answers[number] = self._answers.get(number, 0) + 1
         since_s = self._since_s.setdefault(number, now_s)
         return self._answers[number] >= ABSENT_ANSWERS and now_s - since_s >= ABSENT_S
 
     def is_listed(self, number: str) -> None:
-        """Start again for a job that an answer has."""
+        """Reset the count for a job that Slurm lists."""
         self._answers.pop(number, None)
         self._since_s.pop(number, None)
 
 
 def has_ended(job: QueuedJob) -> bool:
-    """Return whether the job has ended. A preempted job may start again."""
+    """Return whether the job has ended; False for a preempted job, which may start again."""
     return job.state in _ENDED
 
 
@@ -64,9 +69,10 @@ def is_running(job: QueuedJob) -> bool:
 def jobs_of(
     workdir: str, slurm: SlurmClient, sleep: Callable[[float], None] = time.sleep
 ) -> list[QueuedJob]:
-    """Return the user's jobs that were submitted from `workdir`.
+    """Return the user's jobs that were submitted from the directory `workdir`.
 
-    Raises WorkflowError if Slurm does not show its queue: unseen jobs would be submitted again.
+    Raises:
+        WorkflowError: Slurm does not show its queue; jobs could be submitted twice.
     """
     why = ""
     for query in range(QUERIES):
@@ -85,7 +91,12 @@ def jobs_of(
 def confirmed(
     query: Callable[[], list[QueuedJob] | NoAnswer], sleep: Callable[[float], object]
 ) -> list[QueuedJob] | NoAnswer:
-    """Return the answer of a query; repeat it after `PAUSE_S` if it lists no job at all."""
+    """Return the answer of a query, which is repeated once if it lists no job.
+
+    Args:
+        query: Returns the jobs in the queue, or NoAnswer.
+        sleep: Waits for this many seconds.
+    """
     answer = query()
     if isinstance(answer, NoAnswer) or answer:
         return answer
@@ -99,10 +110,16 @@ def settled(
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> list[QueuedJob]:
-    """Return the queue when no job is completing, or after `COMPLETING_S`.
+    """Return the jobs in the queue after waiting until none is completing.
 
-    A job that Slurm is about to restart is completing before it is pending. A job counts as
-    completed if it was completing all the time, or has left the queue.
+    A job that Slurm is about to restart is completing before it is pending. After `COMPLETING_S`
+    seconds, jobs that are still completing count as completed, as do jobs that have left the queue.
+
+    Args:
+        query: Returns the jobs in the queue.
+        log: Logs a line.
+        sleep: Waits for this many seconds.
+        clock: Returns the present time in seconds.
     """
     begun_s = clock()
     seen = {job.number: job for job in query()}
@@ -121,15 +138,21 @@ def settled(
 
 
 def _completed(job: QueuedJob) -> QueuedJob:
+    """Return the job with the state COMPLETED, unless it has ended in another state."""
     return job if has_ended(job) else job._replace(state=COMPLETED)
 
 
 def _completing(jobs: Iterable[QueuedJob]) -> set[str]:
+    """Return the numbers of the jobs that are completing."""
     return {job.number for job in jobs if job.state == COMPLETING}
 
 
 def by_comment(jobs: Iterable[QueuedJob]) -> dict[str, QueuedJob]:
-    """Return the jobs to adopt, by comment: the last unfinished job, else the last one."""
+    """Return comment → job to adopt or to wait for.
+
+    If several jobs have the same comment, the last unfinished one is chosen, else the last
+    completed one.
+    """
     # by number, also of the array `17_[1-4]`
     numbered = {job: int(re.split(r"\D", job.number)[0] or 0) for job in jobs}
     ordered = sorted(numbered, key=lambda job: (not has_ended(job), numbered[job]))

@@ -64,29 +64,39 @@ HIDDEN = (
 
 
 class Sweep(Protocol):
-    """What the workflow gives."""
+    """Methods of the workflow that this plugin calls.
+
+    Attributes:
+        is_over: Whether no job is running, so that other programs may print.
+    """
 
     #: No job is running, and other programs may print.
     is_over: bool
 
     def on_event(self, event: str, fields: Mapping[str, Any], now_s: float) -> list[str]:
-        """Lines about an event of a job; `fields` are from Snakemake's log record."""
+        """Return the lines to print for an event of a job.
+
+        Args:
+            event: Name of Snakemake's event.
+            fields: Fields of Snakemake's log record.
+            now_s: Present time in seconds since the epoch.
+        """
 
     def poll(self, now_s: float) -> list[str]:
-        """Lines about what Snakemake has not reported yet."""
+        """Return lines about runs that have ended or restarted without an event of Snakemake."""
 
     def status(self, now_s: float) -> str:
-        """One line about the running jobs, "" if none is running."""
+        """Return one line about the running jobs; "" if none is running."""
 
     def result_lines(self) -> list[str]:
-        """Return the lines about the sweep's result."""
+        """Return lines about the sweep's results."""
 
     def preview(self, jobs: list[Mapping[str, Any]]) -> list[str]:
-        """Lines about the jobs of a dry-run; `fields` of each are from Snakemake's log record."""
+        """Return the lines of a dry-run; each job has the fields of Snakemake's log record."""
 
 
 def explained_error(text: str, arguments: Sequence[str]) -> str:
-    """Return an error that comes before the sweep without Snakemake's lines around it.
+    """Return an error before the sweep without the lines that Snakemake adds.
 
     Args:
         text: The error as Snakemake prints it.
@@ -109,7 +119,10 @@ def explained_error(text: str, arguments: Sequence[str]) -> str:
 
 
 def wrapped(text: str, width: int | None = WIDTH) -> list[str]:
-    """Lines of at most `width` columns, broken between words, but no table row or indented line."""
+    """Return the text in lines of at most `width` columns.
+
+    Table rows and indented lines stay whole.
+    """
     if width is None:
         return text.splitlines()
     how = textwrap.TextWrapper(
@@ -122,7 +135,10 @@ def wrapped(text: str, width: int | None = WIDTH) -> list[str]:
 
 
 class LogHandler(LogHandlerBase):
-    """Prints what the sweep returns; on a terminal its status is a last line that is replaced."""
+    """Log handler of Snakemake that prints the lines which the workflow's `Sweep` returns.
+
+    On a terminal the last line is the sweep's status, which is updated.
+    """
 
     def __post_init__(self) -> None:
         from rich.console import Console  # not for the many snakemake processes of jobs
@@ -156,6 +172,7 @@ class LogHandler(LogHandlerBase):
     writes_to_file = has_filter = has_formatter = needs_rulegraph = False
 
     def emit(self, record: logging.LogRecord) -> None:
+        """Print a record; after an error in this plugin, print as Snakemake does."""
         try:
             self._show(record)
         except Exception as error:
@@ -164,11 +181,13 @@ class LogHandler(LogHandlerBase):
             self._print([f"the logger plugin sweep failed ({said}); Snakemake's own lines follow"])
 
     def close(self) -> None:
+        """Stop updating the status."""
         self._ended.set()
         self._live.stop()
         super().close()
 
     def _show(self, record: logging.LogRecord) -> None:
+        """Print a record, or pass its event to the sweep and print the result."""
         sweep, event = getattr(record, "sweep", None), getattr(record, "event", None)
         if sweep is not None and self._sweep is None and not self._is_plain:
             self._sweep = sweep
@@ -200,7 +219,7 @@ class LogHandler(LogHandlerBase):
                 self._print(wrapped("\n".join(self._sweep.result_lines()), self._width))
 
     def _print_early(self, record: logging.LogRecord) -> None:
-        """Print a record before the sweep, an error of the configuration by its message alone."""
+        """Print a record from before the sweep; an error of the configuration is printed alone."""
         text = str(record.msg or "")
         if record.levelno < logging.ERROR:
             if _EXTENDED not in text:
@@ -211,7 +230,7 @@ class LogHandler(LogHandlerBase):
             self._print_plain(record)
 
     def _print_plain(self, record: logging.LogRecord) -> None:
-        """Print a record as Snakemake does, in a dry-run without the ends of long lines."""
+        """Print a record as Snakemake does; in a dry-run long lines are cut."""
         text = self.format(record) or ""
         if getattr(record, "event", None) == LogEvent.JOB_INFO:
             text = f"\n{text}"
@@ -221,7 +240,7 @@ class LogHandler(LogHandlerBase):
         self._print(cut)
 
     def _is_new(self, text: str, level: int) -> bool:
-        """Whether a message that is no event of a job is printed: if it counts, once."""
+        """Return whether to print a message that is no event of a job; each is printed once."""
         counts = text.startswith(SHOWN)
         if level >= logging.WARNING:
             counts = not any(part in text for part in HIDDEN)
@@ -230,7 +249,7 @@ class LogHandler(LogHandlerBase):
         return is_new
 
     def _watch(self, sweep: Sweep) -> None:
-        """Look at the running jobs now and then, until Snakemake ends."""
+        """Print news and status of running jobs now and then, until Snakemake ends."""
         while not self._ended.wait(PERIOD_S):
             with self.lock:  # type: ignore[union-attr]  # emit has it, too
                 try:
@@ -241,6 +260,7 @@ class LogHandler(LogHandlerBase):
                     return
 
     def _print_status(self, status: str) -> None:
+        """Print the status: as the terminal's last line, else as a new line now and then."""
         line = f"{time.strftime('%H:%M:%S')} {status}"
         width = self._width or WIDTH
         line = line if len(line) < width else line[: width - 2] + "…"
@@ -256,14 +276,17 @@ class LogHandler(LogHandlerBase):
 
     @property
     def _width(self) -> int | None:
+        """Width of the terminal, at most WIDTH; None without a terminal."""
         return min(WIDTH, self._console.width) if self._console.is_terminal else None
 
     def _print_now(self, lines: Iterable[str]) -> None:
+        """Print lines with the time of day."""
         now = time.strftime("%H:%M:%S")
         for line in lines:
             self._print(wrapped(f"{now} {line}", self._width), "red" * (" FAILED " in line))
 
     def _print(self, lines: Iterable[str], style: str = "") -> None:
+        """Print lines in a colour."""
         self._live.stop()
         for line in lines:
             self._console.print(line, style=style or None, soft_wrap=True)

@@ -76,7 +76,7 @@ def gpu_variable(environ: Mapping[str, str]) -> str:
 
 
 def visible_gpus(environ: Mapping[str, str]) -> tuple[str, ...] | None:
-    """Return the entries of `gpu_variable` as CUDA reads them, or None if it is not set.
+    """Return the GPUs that `gpu_variable` lists, as CUDA reads them; None if it is not set.
 
     CUDA stops at the first entry that is no device: an empty value, ``-1`` and Slurm's
     ``NoDevFiles`` mean no GPU.
@@ -93,10 +93,14 @@ def visible_gpus(environ: Mapping[str, str]) -> tuple[str, ...] | None:
 
 
 def gpus_here(environ: Mapping[str, str]) -> tuple[str, ...] | None:
-    """Return the GPUs that this process and its children may use, as CUDA names them.
+    """Return the GPUs that this process may use: those in `gpu_variable`, or all of the node.
 
-    These are the GPUs in `gpu_variable`, or else the GPUs that nvidia-smi lists; None if neither
-    exists.
+    Args:
+        environ: the environment of the process.
+
+    Returns:
+        Numbers or UUIDs as in CUDA_VISIBLE_DEVICES; None if the variable is not set and nvidia-smi
+        is not installed.
 
     Raises:
         ClusterError: the variable lists a GPU twice, or nvidia-smi fails.
@@ -114,11 +118,16 @@ def gpus_here(environ: Mapping[str, str]) -> tuple[str, ...] | None:
 def allocate(
     environ: Mapping[str, str], local_index: int, tasks_on_node: int, tasks_on_fullest_node: int
 ) -> tuple[str, ...] | None:
-    """Return what `gpu_variable` of one task shall list; None if no GPU is known of.
+    """Return the GPUs of one task, as values for its `gpu_variable`; None if no GPU is known.
 
-    A task that Slurm shows only its own GPUs keeps them. Otherwise the node's GPUs, which
-    `gpu_variable` or else nvidia-smi lists, are divided in order: each task of the step gets
-    GPUs per node // tasks of the fullest node. `local_index` counts the tasks of this node.
+    If Slurm shows the task only its own GPUs, these are returned. Otherwise the GPUs of the node
+    are divided in order: each task gets (GPUs per node) // (tasks on the fullest node).
+
+    Args:
+        environ: the environment of the task.
+        local_index: number of the task on its node, from 0.
+        tasks_on_node: number of tasks on its node.
+        tasks_on_fullest_node: highest number of tasks on any node of the step.
 
     Raises:
         ClusterError: the node has fewer GPUs than tasks, or shows this task a part that other
@@ -140,9 +149,10 @@ def allocate(
 
 
 def _are_own(environ: Mapping[str, str], visible: Sequence[str], tasks_on_node: int) -> bool:
-    """Whether Slurm shows a task only its own GPUs, by the number of GPUs of the step on its node.
+    """Return whether all visible GPUs belong to this task alone.
 
-    Without this number they are its own if there are fewer than tasks.
+    Slurm's number of GPUs of the step on this node decides. Without this number, the GPUs belong to
+    the task if there are fewer than tasks.
     """
     on_node, binding = environ.get(_GPUS_ON_NODE, ""), environ.get("SLURM_GPU_BIND", "")
     is_part = not on_node.isdecimal() or len(visible) < int(on_node)
@@ -156,15 +166,18 @@ def _are_own(environ: Mapping[str, str], visible: Sequence[str], tasks_on_node: 
 
 
 def gpus_given(environ: Mapping[str, str]) -> int | None:
-    """Return the number of GPUs that Slurm makes visible to this task, before it takes its share.
+    """Return the number of GPUs that Slurm makes visible to this task.
 
-    The result is None if the step has no GPUs, or none that `gpu_variable` names.
+    Several tasks may see the same GPUs; `allocate` divides them.
+
+    Returns:
+        None if the step has no GPUs, or `gpu_variable` does not list them.
     """
     visible = visible_gpus(environ)
     return None if visible is None or not environ.get(_GPUS_ON_NODE) else len(visible)
 
 
 def gpu_variables(environ: Mapping[str, str]) -> dict[str, str | None]:
-    """Return the variables that select this task's GPUs, for a message; None means not set."""
+    """Return the variables that select this task's GPUs, with their values; None means not set."""
     names = (gpu_variable(environ), "SLURM_STEP_GPUS", "SLURM_JOB_GPUS", _GPUS_ON_NODE)
     return {name: environ.get(name) for name in names}

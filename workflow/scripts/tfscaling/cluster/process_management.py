@@ -22,13 +22,18 @@ _LENGTHS = "kvsname_max=256 keylen_max=64 vallen_max=1024"
 
 
 def variables(address: str, rank: int) -> dict[str, str]:
-    """Return the environment that makes a process this rank; `address` is from `served`."""
+    """Return the environment variables by which a process becomes rank `rank` of an MPI job.
+
+    Args:
+        address: HOST:PORT from `served`.
+        rank: The rank.
+    """
     return {"PMI_PORT": address, "PMI_ID": str(rank)}
 
 
 @contextlib.contextmanager
 def served(ranks: int) -> Iterator[str]:
-    """Answer this many ranks as long as the context lasts; gives HOST:PORT."""
+    """Run a PMI server for this many ranks within the `with` block; yields its HOST:PORT."""
     job = _Job(ranks)
     with socket.create_server((_HOST, 0)) as listener:
         thread = threading.Thread(target=_accept, args=(listener, job), daemon=True)
@@ -42,7 +47,11 @@ def served(ranks: int) -> Iterator[str]:
 
 
 class _Job:
-    """Values that the ranks exchange, and the barriers at which they wait for each other."""
+    """The state of an MPI job: values that ranks have published, and barriers.
+
+    Args:
+        ranks: Number of ranks.
+    """
 
     def __init__(self, ranks: int) -> None:
         self.barrier = threading.Barrier(ranks)
@@ -62,10 +71,13 @@ class _Job:
         }
 
     def answer(self, asked: Mapping[str, str]) -> str:
-        """Return the response lines to a request.
+        """Return the response to a request of a rank; blocks at a barrier.
+
+        Args:
+            asked: Keys and values of the request.
 
         Raises:
-            KeyError: The request is not known.
+            KeyError: The command does not exist, or the request lacks a key.
         """
         command = asked["cmd"]
         if command == "get":
@@ -83,6 +95,7 @@ class _Job:
 
 
 def _accept(listener: socket.socket, job: _Job) -> None:
+    """Accept connections of ranks, each in a separate thread."""
     with contextlib.suppress(OSError):  # closed: the job is over
         while True:
             connection, _ = listener.accept()
@@ -90,7 +103,7 @@ def _accept(listener: socket.socket, job: _Job) -> None:
 
 
 def _serve(connection: socket.socket, job: _Job) -> None:
-    """Answer one rank until it ends; an unknown value that it asks for fails it with the reason."""
+    """Answer the requests of one rank until its connection closes."""
     suppressed = contextlib.suppress(OSError, KeyError, threading.BrokenBarrierError)
     with connection, connection.makefile("rw") as lines, suppressed:
         for line in lines:
@@ -99,7 +112,10 @@ def _serve(connection: socket.socket, job: _Job) -> None:
 
 
 def _words(line: str) -> dict[str, str]:
-    """`key=value` words by their keys; a value of `put` goes to the end of the line."""
+    """Return key → value of a request line such as `cmd=put key=a value=b`.
+
+    The value of `put` extends to the end of the line.
+    """
     words, _, value = line.strip().partition(" value=")
     pairs = (word.partition("=") for word in words.split())
     return {**{key: text for key, _, text in pairs}, "value": value}

@@ -50,6 +50,7 @@ class Cluster:
 
     @property
     def num_tasks(self) -> int:
+        """The number of tasks of all jobs."""
         return sum(len(tasks) for tasks in self.jobs.values())
 
     @property
@@ -64,15 +65,19 @@ class Cluster:
         return self.index == 0 and self.job == ("chief" if "chief" in self.jobs else "worker")
 
     def tf_config(self) -> str:
+        """Return the value of TF_CONFIG for this task."""
         cluster = {job: list(tasks) for job, tasks in self.jobs.items()}
         return json.dumps({"cluster": cluster, "task": {"type": self.job, "index": self.index}})
 
     def environment(self, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-        """Return the environment variables to set before TensorFlow's devices are first used.
+        """Return the environment variables to set before TensorFlow uses its devices.
 
-        gRPC sends its connections to the proxy of ``http_proxy`` and similar variables, and the
-        proxy cannot reach the nodes. So the nodes are added to the hosts without a proxy in
-        `environ`.
+        They are TF_CONFIG, the variable that selects GPUs, and the variables that list hosts
+        without a proxy, to which the nodes are added: gRPC would otherwise send connections to
+        ``http_proxy``.
+
+        Args:
+            environ: the present environment.
         """
         without_proxy = [environ.get(_NO_GRPC_PROXY, environ.get(_NO_PROXY, ""))]
         without_proxy += [host.strip("[]") for host in self.hosts]
@@ -92,7 +97,7 @@ def resolve(
     gpus: bool | None = True,
     host_suffix: str = "",
 ) -> Cluster:
-    """Find out which cluster this process belongs to, and which task of it it is.
+    """Return the cluster to which this process belongs, and its task, from the environment.
 
     Args:
         environ: the environment to read.
@@ -100,8 +105,8 @@ def resolve(
             default: all tasks are ``worker``. TF_CONFIG must agree with it.
         gpus: in a Slurm step, whether tasks share out the GPUs of their node or get none; None
             leaves CUDA_VISIBLE_DEVICES as it is, as TF_CONFIG does.
-        host_suffix: in a Slurm step, what follows a node's name, before its domain, in the
-            addresses: of another network of the node.
+        host_suffix: in a Slurm step, text that is added to a node's name, before its domain, to
+            address another network of the node, such as ``-ib``.
 
     Raises:
         ClusterError: the variables are missing, broken, or contradict each other or the arguments.
@@ -122,7 +127,10 @@ def _resolve_slurm_step(
     gpus: bool | None,
     host_suffix: str,
 ) -> Cluster:
-    """Return the cluster of a Slurm step, and which task of it this process is."""
+    """Return the cluster of a Slurm step and the task of this process.
+
+    Arguments as in `resolve`.
+    """
     tasks_on_host, rank = slurm.tasks_on_hosts(environ), slurm.own_rank(environ)
     # block distribution: ranks fill one node after the other
     places = [
@@ -197,6 +205,11 @@ def _read_tf_config(text: str, jobs: Mapping[str, int] | None) -> Cluster:
 
 
 def _read_cluster(text: str, cluster: dict[str, Any]) -> dict[str, tuple[str, ...]]:
+    """Return job → addresses from the entry ``cluster`` of TF_CONFIG.
+
+    Raises:
+        ClusterError: the entry is broken.
+    """
     result: dict[str, tuple[str, ...]] = {}
     for name, tasks in sorted(cluster.items()):
         if not isinstance(tasks, list) or not all(map(_is_address, tasks)):
@@ -212,9 +225,11 @@ def _read_cluster(text: str, cluster: dict[str, Any]) -> dict[str, tuple[str, ..
 
 
 def _is_address(value: object) -> bool:
+    """Return whether a value is a text ``host:port``."""
     match = _ADDRESS.fullmatch(value) if isinstance(value, str) else None
     return match is not None and 1 <= int(match[1]) <= 65535
 
 
 def _error(text: str, expected: str) -> ClusterError:
+    """Return an error about TF_CONFIG with its text and what was expected."""
     return ClusterError(f"TF_CONFIG is {text!r}; expected {expected}")

@@ -106,14 +106,23 @@ _STARTS = re.compile(r"to start at (\S+) using")
 
 @dataclass(frozen=True)
 class NoAnswer:
-    """A program of Slurm is missing, failed, or did not answer in time."""
+    """A program of Slurm is missing, failed, or did not answer in time.
+
+    Attributes:
+        why: The reason, as a sentence for the user.
+    """
 
     why: str
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """A request that sbatch refused, in Slurm's words."""
+    """sbatch has refused a request.
+
+    Attributes:
+        kind: What the refusal means for the request.
+        words: Slurm's message.
+    """
 
     kind: RefusalKind
     words: str
@@ -121,7 +130,12 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Submitted:
-    """A job that sbatch has submitted; `number` is None if sbatch printed none."""
+    """A job that sbatch has submitted.
+
+    Attributes:
+        number: Its number; None if sbatch printed none.
+        printed: What sbatch printed.
+    """
 
     number: str | None
     printed: str = ""
@@ -129,7 +143,11 @@ class Submitted:
 
 @dataclass(frozen=True)
 class Accepted:
-    """A request that `sbatch --test-only` would accept, with the local time of its start."""
+    """A request that `sbatch --test-only` accepts.
+
+    Attributes:
+        start: Expected start in local time; None if unknown.
+    """
 
     start: datetime | None
 
@@ -156,10 +174,13 @@ _T = TypeVar("_T")
 
 
 class SlurmClient:
-    """Calls Slurm's programs with a time limit, in an environment without the user's filters.
+    """Calls Slurm's programs with a time limit, without the user's variables that filter output.
 
-    Each method calls one program once. No method raises: a missing answer is `NoAnswer`, a refused
-    job `Refusal`.
+    Each method calls one program once. No method raises an exception: without an answer it returns
+    `NoAnswer`, for a refused job `Refusal`.
+
+    Args:
+        timeout_s: Time limit of each call in seconds.
     """
 
     def __init__(self, timeout_s: float = TIMEOUT_S) -> None:
@@ -168,7 +189,12 @@ class SlurmClient:
     # Submission. Variables SBATCH_* are the user's own options and stay.
 
     def submit(self, line: str, script: str | None = None) -> Submitted | Refusal:
-        """Submit a job by a shell line of sbatch with --parsable, and a script on its input."""
+        """Submit a job.
+
+        Args:
+            line: Shell line of sbatch with --parsable.
+            script: The job's script, passed on standard input; None if it is in `line`.
+        """
         # the job gets this environment: nothing may change in it
         done = self._run(("sh", "-c", f"exec {line}"), os.environ, "sbatch", script)
         if isinstance(done, NoAnswer):
@@ -178,7 +204,11 @@ class SlurmClient:
         return Submitted(job_number(done.stdout), done.stdout.strip())
 
     def test(self, call: Sequence[str]) -> Accepted | Refusal:
-        """Return whether Slurm would accept a job, by a command line with --test-only."""
+        """Return whether Slurm would accept a job.
+
+        Args:
+            call: Command line of sbatch with --test-only.
+        """
         done = self._run(call, {**os.environ, "SLURM_TIME_FORMAT": "standard"})
         if isinstance(done, NoAnswer):
             return refusal(done.why)
@@ -188,18 +218,18 @@ class SlurmClient:
         return Accepted(datetime.fromisoformat(found[1]) if found else None)
 
     def cancel(self, numbers: Iterable[str] = (), name: str | None = None) -> NoAnswer | None:
-        """Cancel jobs by their numbers, or all jobs of this name."""
+        """Cancel jobs by their numbers, or all jobs with a name; return None after success."""
         by_name = (f"--name={name}",) if name else ()
         answer = self._answer("scancel", *by_name, *numbers)
         return answer if isinstance(answer, NoAnswer) else None
 
     def signal(self, numbers: Iterable[str], name: str) -> NoAnswer | None:
-        """Send a signal such as TERM to the processes of jobs or steps."""
+        """Send a signal such as TERM to jobs or steps; return None after success."""
         answer = self._answer("scancel", f"--signal={name}", *numbers)
         return answer if isinstance(answer, NoAnswer) else None
 
     def requeue(self, number: str) -> NoAnswer | None:
-        """Have Slurm start a running job again."""
+        """Requeue a running job, which Slurm starts again; return None after success."""
         answer = self._answer("scontrol", "requeue", number)
         return answer if isinstance(answer, NoAnswer) else None
 
@@ -229,7 +259,11 @@ class SlurmClient:
         return [_queued(row) for row in rows if len(row) == 10]
 
     def steps(self, job: str | None = None) -> set[str] | NoAnswer:
-        """Return the names of all running steps of the user, or of the steps of one job."""
+        """Return the names of the running steps that belong to the user.
+
+        Args:
+            job: Number of a job; None: the steps of all jobs.
+        """
         which = [f"--jobs={job}"] if job else []
         answer = self._answer("squeue", "--steps", "--me", "--noheader", "--format=%j", *which)
         if isinstance(answer, NoAnswer):
@@ -239,7 +273,12 @@ class SlurmClient:
     # Accounting
 
     def accounted_states(self, names: Sequence[str], days: int = 2) -> dict[str, str] | NoAnswer:
-        """Return sacct's states of the jobs with these names, by job number."""
+        """Return number → state of the jobs with these names in the last days, from sacct.
+
+        Args:
+            names: The names.
+            days: Number of days.
+        """
         since = datetime.now(UTC) - timedelta(days=days)
         rows = self._accounted(
             ("JobIdRaw", "State"),
@@ -250,25 +289,37 @@ class SlurmClient:
         return rows if isinstance(rows, NoAnswer) else dict(rows)
 
     def accounted_waits(self, partition: str, days: int) -> list[list[str]] | NoAnswer:
-        """Return eligible and start time, nodes, minutes, state and end of past jobs, in UTC."""
+        """Return a row for each past job in a partition, from sacct.
+
+        Args:
+            partition: The partition.
+            days: Number of days to look back.
+
+        Returns:
+            Rows of eligible time, start, nodes, time limit in minutes, state and end; times in UTC.
+        """
         since = datetime.now(UTC) - timedelta(days=days)
         fields = ("Eligible", "Start", "NNodes", "TimelimitRaw", "State", "End")
         which = (f"--partition={partition}", f"--starttime={since:%Y-%m-%dT%H:%M}", "--endtime=now")
         return self._accounted(fields, "--allusers", *which)
 
     def accounted_energy(self, number: str) -> list[list[str]] | NoAnswer:
-        """Return the number and the energy in joules of a job and each of its steps."""
+        """Return rows (number, energy in joules) of a job and each of its steps, from sacct."""
         fields = ("JobIDRaw", "ConsumedEnergyRaw")
         return self._accounted(fields, f"--jobs={number}", allocations=False)
 
     def account_lineages(self, account: str) -> list[str] | NoAnswer:
-        """Return the accounts from Slurm's topmost account down to an account (Slurm 23.11)."""
+        """Return the path of each association of an account in the tree of accounts.
+
+        Example: `/root/physics/`. It needs Slurm 23.11.
+        """
         layout = ("--noheader", "--parsable2", "show", "associations", "format=Lineage")
         return self._read(str.split, "sacctmgr", *layout, "where", f"accounts={account}")
 
     def _accounted(
         self, fields: Sequence[str], *options: str, allocations: bool = True
     ) -> list[list[str]] | NoAnswer:
+        """Return the rows of sacct with these fields."""
         layout = ("--noheader", "--parsable2", f"--format={','.join(fields)}")
         only = ("--allocations",) if allocations else ()
         answer = self._answer("sacct", *only, *layout, *options)
@@ -284,7 +335,7 @@ class SlurmClient:
         return self._answer("scontrol", "show", "job", number)
 
     def run_time_s(self, number: str) -> float | None:
-        """Return for how long a job ran since its last start; None without an answer."""
+        """Return the seconds that a job has run since its last start; None if unknown."""
         text = self.show_job(number)
         found = None if isinstance(text, NoAnswer) else _RUN_TIME.search(text)
         if found is None:
@@ -293,24 +344,24 @@ class SlurmClient:
         return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
 
     def configuration(self) -> dict[str, str] | NoAnswer:
-        """Return Slurm's settings, such as AcctGatherEnergyType."""
+        """Return Slurm's settings from `scontrol show config`, such as AcctGatherEnergyType."""
         return self._read(_pairs, "scontrol", "show", "config")
 
     def partitions(self) -> list[dict[str, str]] | NoAnswer:
-        """Return the settings of all partitions, such as MaxTime → 00:30:00."""
+        """Return the settings of each partition, such as MaxTime → 00:30:00."""
         return self._read(read_partitions, "scontrol", "show", "partition", "--oneliner")
 
     def nodes(self, partition: str | None = None) -> dict[str, str] | NoAnswer:
-        """Return the nodes of a partition, or of all, with the state of each."""
+        """Return node → state, of a partition or of the cluster."""
         which = [f"--partition={partition}"] if partition else []
         return self._read(_states, "sinfo", "--noheader", "--Node", "--format=%N|%T", *which)
 
     def hostnames(self, nodes: str) -> tuple[str, ...] | NoAnswer:
-        """Return the nodes of a node list in Slurm's order."""
+        """Return the node names of a node list in Slurm's order."""
         return self._read(lambda text: tuple(text.split()), "scontrol", "show", "hostnames", nodes)
 
     def ping(self) -> NoAnswer | None:
-        """Return None if a controller answers, or why none does."""
+        """Return None if one of Slurm's controllers answers; else the reason."""
         done = self._run(("scontrol", "ping"), _clean(os.environ), timeout_s=PING_TIMEOUT_S)
         if isinstance(done, NoAnswer):
             return done
@@ -319,11 +370,12 @@ class SlurmClient:
         return NoAnswer(" ".join(done.stdout.split())) if is_down else None
 
     def _read(self, reader: Callable[[str], _T], *command: str) -> _T | NoAnswer:
+        """Return the parsed output of a query."""
         answer = self._answer(*command)
         return answer if isinstance(answer, NoAnswer) else reader(answer)
 
     def _answer(self, *command: str) -> str | NoAnswer:
-        """Return what a query prints, in UTC."""
+        """Return the output of a query; times in it are in UTC."""
         done = self._run(command, {**_clean(os.environ), **_IN_UTC})
         if isinstance(done, NoAnswer):
             return done
@@ -337,6 +389,7 @@ class SlurmClient:
         script: str | None = None,
         timeout_s: float | None = None,
     ) -> subprocess.CompletedProcess[str] | NoAnswer:
+        """Run a program; return NoAnswer if it is missing or exceeds the time limit."""
         program = program or command[0]
         limit_s = self.timeout_s if timeout_s is None else timeout_s
         try:
@@ -366,9 +419,10 @@ class SlurmClient:
 
 
 def refusal(words: str) -> Refusal:
-    """Return a refusal with its kind, from sbatch's words.
+    """Return a refusal with its kind, from sbatch's message.
 
-    Lines before Slurm's own reason may be the site's, and may name any fault.
+    Except for limits of the queue, only Slurm's reason counts: lines before it may be a banner of
+    the site.
     """
     if _QUEUE_LIMIT.search(words):
         return Refusal(RefusalKind.QUEUE_LIMIT, words)
@@ -378,7 +432,7 @@ def refusal(words: str) -> Refusal:
 
 
 def words_of(done: subprocess.CompletedProcess[str], program: str | None = None) -> str:
-    """Return the words of a program of Slurm that failed, on one line."""
+    """Return the error message of a failed program of Slurm in one line."""
     lines = [line.strip() for line in (done.stderr or done.stdout or "").splitlines()]
     prefix = re.compile(
         r"^(?:sbatch|squeue|sacct|sacctmgr|scontrol|sinfo|scancel): (?:error: |fatal: )?"
@@ -391,9 +445,10 @@ def words_of(done: subprocess.CompletedProcess[str], program: str | None = None)
 
 
 def job_number(printed: str) -> str | None:
-    """Return the number of a job from what sbatch printed, also next to a banner of the site.
+    """Return the job number in the output of sbatch, which may have a banner of the site.
 
-    None if several lines could have it: a banner may have numbers, too.
+    Returns:
+        None if several lines could be the number.
     """
     found = [line for each in printed.splitlines() if (line := _NUMBER.fullmatch(each.strip()))]
     in_words = [line for line in found if line[0].startswith("Submitted")]
@@ -402,7 +457,7 @@ def job_number(printed: str) -> str | None:
 
 
 def submission_options(environ: Mapping[str, str]) -> list[str]:
-    """Return the user's variables that give options to every call of sbatch, as NAME=value."""
+    """Return the user's variables that set options of sbatch, as NAME=value."""
     return [
         f"{name}={shlex.quote(value)}"
         for name, value in sorted(environ.items())
@@ -411,7 +466,7 @@ def submission_options(environ: Mapping[str, str]) -> list[str]:
 
 
 def _tree(pid: int) -> list[int]:
-    """Return a process and its descendants."""
+    """Return the ids of a process and all its descendants."""
     found = [pid]
     for process in found:  # which grows meanwhile
         with contextlib.suppress(OSError):  # it just ended
@@ -422,6 +477,7 @@ def _tree(pid: int) -> list[int]:
 
 
 def _clean(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment without variables that filter the output of Slurm's programs."""
     kept = {name: value for name, value in environ.items() if not name.startswith(_FILTERS)}
     if "SBATCH_CLUSTERS" in environ and "SLURM_JOB_ID" not in environ:
         # where sbatch submits jobs, their states are queried
@@ -430,12 +486,14 @@ def _clean(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _queued(row: Sequence[str]) -> QueuedJob:
+    """Return the job in a line of squeue."""
     number, state, reason, name, partition, nodes, start, end, workdir, comment = row
     times = _epoch_s(start), _epoch_s(end)
     return QueuedJob(number, state, reason, name, partition, nodes, *times, workdir, comment)
 
 
 def _epoch_s(text: str) -> float | None:
+    """Return a time in UTC as seconds since the epoch; None if Slurm prints none."""
     try:
         return datetime.fromisoformat(f"{text}+00:00").timestamp()
     except ValueError:  # N/A, NONE, Unknown
@@ -443,6 +501,7 @@ def _epoch_s(text: str) -> float | None:
 
 
 def _pairs(text: str) -> dict[str, str]:
+    """Return name → value from lines `name = value`."""
     pairs = (line.split("=", 1) for line in text.splitlines() if "=" in line)
     return {name.strip(): value.strip() for name, value in pairs}
 
@@ -454,5 +513,6 @@ def read_partitions(text: str) -> list[dict[str, str]]:
 
 
 def _states(text: str) -> dict[str, str]:
+    """Return node → state from lines of sinfo."""
     lines = (line.strip().split("|") for line in text.splitlines())
     return {line[0]: line[1] for line in lines if len(line) == 2}

@@ -28,7 +28,7 @@ _SRUN_HINT = "start the program with srun, or set TF_CONFIG"
 
 
 def is_slurm(environ: Mapping[str, str]) -> bool:
-    """Whether this process was started inside a Slurm job, in a step or in its batch script."""
+    """Return whether this process runs in a Slurm job: in a step or in its batch script."""
     names = ("SLURM_PROCID", "SLURM_STEP_NODELIST", "SLURM_JOB_ID")
     return any(environ.get(name) for name in names)
 
@@ -39,7 +39,7 @@ def job_id(environ: Mapping[str, str]) -> str | None:
 
 
 def part_of_allocation(environ: Mapping[str, str]) -> str | None:
-    """Return the nodes, as a list for srun, of a run that has a part of its job; None: all."""
+    """Return the node list of a run that has a part of its job's nodes; None if it has all."""
     return environ.get("TFSCALING_NODES") or None
 
 
@@ -50,9 +50,10 @@ def step_id(environ: Mapping[str, str]) -> str | None:
 
 
 def restarts(environ: Mapping[str, str]) -> int:
-    """Return how often Slurm has started this job again; 0 outside a job.
+    """Return how often Slurm has restarted this job; 0 outside a job.
 
-    SLURM_RESTART_COUNT, or TFSCALING_RESTARTS, which has it where Snakemake takes that away.
+    It is the value of SLURM_RESTART_COUNT, or of TFSCALING_RESTARTS, a copy that Snakemake does not
+    remove.
     """
     names = ("TFSCALING_RESTARTS", "SLURM_RESTART_COUNT")
     return next((_number(environ, name) for name in names if environ.get(name)), 0)
@@ -64,7 +65,7 @@ def own_rank(environ: Mapping[str, str]) -> int:
 
 
 def _heterogeneous(environ: Mapping[str, str]) -> str:
-    """Return the end of a message for a step over components of a heterogeneous job, else ""."""
+    """Return the end of an error message if the step is heterogeneous; else ""."""
     size = environ.get("SLURM_HET_SIZE")
     return (
         f"; this job is heterogeneous ({size} components): start in one component" if size else ""
@@ -104,12 +105,16 @@ def tasks_on_hosts(environ: Mapping[str, str]) -> dict[str, int]:
 
 
 def ports(environ: Mapping[str, str], tasks_on_a_node: int) -> list[int]:
-    """Return the ports of a node's tasks, which are the same on all nodes.
+    """Return one port for each task of a node, the same on all nodes.
 
     They are the ports of SLURM_STEP_RESV_PORTS (``srun --resv-ports``), ranges such as
-    ``12000-12003,12007``, or else follow from the numbers of job and step: 156 jobs with
-    consecutive numbers can share a node without sharing a port, as long as each runs at most 64
-    tasks on it.
+    ``12000-12003,12007``. Without this variable they are computed from the numbers of job and step:
+    156 jobs with consecutive numbers can share a node without sharing a port, as long as each runs
+    at most 64 tasks on it.
+
+    Args:
+        environ: the environment of the task.
+        tasks_on_a_node: number of tasks on the fullest node.
 
     Raises:
         ClusterError: the reserved ports cannot be read, or are fewer than the tasks.
@@ -138,9 +143,14 @@ def ports(environ: Mapping[str, str], tasks_on_a_node: int) -> list[int]:
 
 
 def check_place(environ: Mapping[str, str], node_index: int, local_index: int) -> None:
-    """Check the place that was worked out for this task against Slurm's variables.
+    """Check the computed place of this task against Slurm's variables.
 
     A rank on a node that is not in its address would wait for its peers forever.
+
+    Args:
+        environ: the environment of the task.
+        node_index: number of the node in the step, from 0.
+        local_index: number of the task on its node, from 0.
 
     Raises:
         ClusterError: SLURM_NODEID or SLURM_LOCALID is set and differs.

@@ -65,7 +65,7 @@ class DryRun:
         return lines
 
     def _why(self, spec: RunSpec, reason: str) -> str:
-        """Return what is new about a run, or why it is repeated."""
+        """Return why a run is due: what is new about it, or why it is repeated."""
         if why := self.why_repeated(spec.path):
             return why
         if change := self.change_of(spec):
@@ -73,7 +73,11 @@ class DryRun:
         return _DATA if reason.startswith("Updated input") else _NEW
 
     def _table(self, due: Sequence[tuple[PlannedRun, str]]) -> list[str]:
-        """Return rows for the configurations, after what is the same for all of them."""
+        """Return a table of configurations as lines, after a line about values that all share.
+
+        Args:
+            due: Each run to do, with the reason.
+        """
         groups: dict[tuple[object, str], list[PlannedRun]] = {}
         for run, why in due:
             groups.setdefault((run.spec.point, why), []).append(run)
@@ -94,7 +98,7 @@ class DryRun:
         return [f"All: {', '.join(same)}.", *lines] if same else lines
 
     def _row(self, runs: Sequence[PlannedRun], why: str) -> dict[str, str]:
-        """Return column → value for runs of one configuration."""
+        """Return column → text for the runs of one configuration."""
         spec = runs[0].spec
         platform, shape = self.config.platforms[spec.point.platform], spec.geometry
         is_here, is_logical = platform.launcher == "local", platform.devices == platforms.LOGICAL
@@ -115,7 +119,7 @@ class DryRun:
         }
 
     def _sums(self, due: Sequence[PlannedRun]) -> list[str]:
-        """Return node-hours and cost of these runs, as `plan` estimates them."""
+        """Return a line with node-hours and cost of these runs, as in the plan."""
         from tfscaling.plan import costed_plan, run_durations  # loads pandas
 
         rows = costed_plan.cost_runs(self.config, self.manifest, due, self.runs_dir)
@@ -131,7 +135,7 @@ class DryRun:
 
 
 def _spans(numbers: Iterable[int]) -> str:
-    """Return `1-3,6` for 1, 2, 3 and 6."""
+    """Return numbers in short: `1-3,6` for 1, 2, 3 and 6."""
     spans: list[list[int]] = []
     for number in sorted(numbers):
         if spans and number == spans[-1][1] + 1:

@@ -30,18 +30,23 @@ _COLUMNS_MIN = 80
 
 
 class NewFiles:
-    """Which files of a folder were written since this was made."""
+    """Detects which files of a folder were written after this object was made.
+
+    Args:
+        folder: The folder.
+        *names: Names of the files.
+    """
 
     def __init__(self, folder: Path, *names: str) -> None:
         self._folder, self._before = folder, {name: _modified(folder / name) for name in names}
 
     def has(self, name: str) -> bool:
-        """Whether one of the files was written since then and exists."""
+        """Return whether a file exists and was written since this object was made."""
         return _modified(self._folder / name) not in (0, self._before[name])
 
 
 def _modified(path: Path) -> int:
-    """When the file was written, 0 if it is missing."""
+    """Return the modification time of a file in nanoseconds; 0 if it does not exist."""
     try:
         return path.stat().st_mtime_ns
     except OSError:
@@ -49,17 +54,21 @@ def _modified(path: Path) -> int:
 
 
 class SweepOutcome:
-    """`study` is the folder of its results."""
+    """What a sweep has produced: the files of a study's folder and the lines to print at the end.
+
+    Args:
+        study: The folder of the study's results.
+    """
 
     def __init__(self, study: Path) -> None:
         self.study, self._files = study, NewFiles(study, "report.html", PROBLEMS, PLAN)
 
     def has_page(self) -> bool:
-        """Whether this start wrote the page, or reports problems of the page again."""
+        """Return whether this start wrote the page, or reports its problems again."""
         return self._files.has("report.html") or self._files.has(PROBLEMS)
 
     def remove_note(self) -> None:
-        """Remove the note of problems, so that the next start reports them again."""
+        """Remove the note of reported problems, so that the next start reports them again."""
         (self.study / PROBLEMS).unlink(missing_ok=True)
 
     def lines(self, is_partial: bool = False, columns: int | None = None) -> list[str]:
@@ -92,10 +101,16 @@ class SweepOutcome:
     def make_partial(
         self, program: Path, config: str, manifest: Manifest, log: str | None = None
     ) -> None:
-        """Make tables, plots and the page of the finished runs in the folder `partial`.
+        """Write tables, plots and page of the finished runs to the folder `partial`.
 
-        `program` is the folder of this library, `config` the text of the configuration's file.
-        Output is copied to `log`. Raises subprocess.CalledProcessError.
+        Args:
+            program: The folder of this library.
+            config: Text of the configuration's file.
+            manifest: The planned runs.
+            log: File to which the output is copied, if any.
+
+        Raises:
+            subprocess.CalledProcessError: The process that writes them failed.
         """
         folder = self.study / "partial"
         details = folder / "details"
@@ -108,14 +123,14 @@ class SweepOutcome:
         subprocess.run(["bash", "-euo", "pipefail", "-c", command], check=True)
 
     def has_result(self) -> bool:
-        """Whether a run of the table of runs counts; True without a table."""
+        """Return whether a run in the table of runs counts; True without a table."""
         table = self.study / "runs.csv"  # of large studies only the first rows are read
         return any(row["status"] == RunState.OK for row in _read_rows(table)) or not any(
             _read_rows(table)
         )
 
     def is_plan_refused(self) -> bool:
-        """Whether this start made a plan with a point that Slurm refuses."""
+        """Return whether this start wrote a plan with a configuration that Slurm refuses."""
         if not self._files.has(PLAN):
             return False
         from tfscaling.plan import costed_plan  # loads pandas
@@ -124,7 +139,7 @@ class SweepOutcome:
 
     @staticmethod
     def _without_result(rows: Sequence[dict[str, str]]) -> list[str]:
-        """Return why no run counts, and how to rerun stale runs; empty if a run counts."""
+        """Return why no run counts and how to rerun stale runs; [] if a run counts."""
         if not rows or any(row["status"] == RunState.OK for row in rows):
             return []
         number = Counter(words(row["status"]) for row in rows)
@@ -152,7 +167,14 @@ def _read_lines(table: Path) -> list[str]:
 
 
 def _table(lines: Sequence[str], columns: int) -> list[str]:
-    """Return a table with what fits into the terminal's columns, and the text below it."""
+    """Return a table without the columns that do not fit the terminal, and the text below it.
+
+    A table with more than _ROWS_MAX rows is left out, with its text.
+
+    Args:
+        lines: Lines of the table in Markdown and of the text.
+        columns: Width of the terminal.
+    """
     rows = [line for line in lines if line.startswith("|")]
     if len(rows) > _ROWS_MAX:
         return []
@@ -165,7 +187,7 @@ def _table(lines: Sequence[str], columns: int) -> list[str]:
 
 
 def _spent(rows: Sequence[dict[str, str]]) -> list[str]:
-    """How many runs are valid, why others do not count, and the node-hours of all attempts."""
+    """Return lines with the number of valid runs, why others do not count, and all node-hours."""
     if not rows:
         return []
     valid, found = sum(row["status"] == RunState.OK for row in rows), attempts.sum_spent(rows)
@@ -180,7 +202,7 @@ def _spent(rows: Sequence[dict[str, str]]) -> list[str]:
 
 
 def _reasons(rows: Sequence[dict[str, str]]) -> str:
-    """Return how many runs of each status do not count, each with its most frequent reason."""
+    """Return the number of runs of each invalid status, each with its most frequent reason."""
     reasons: dict[str, Counter[str]] = {}
     for row in rows:
         if row["status"] != RunState.OK:
@@ -196,7 +218,10 @@ def _reasons(rows: Sequence[dict[str, str]]) -> str:
 
 
 def _stopped(rows: Sequence[dict[str, str]]) -> list[str]:
-    """Return a line if runs were cancelled and none failed: the sweep was stopped."""
+    """Return a line if runs were cancelled and none failed, so that the sweep was stopped.
+
+    Else [].
+    """
     reasons = [row["reason"] for row in rows if row["status"] == RunState.FAILED]
     if not reasons or not all(reason.startswith("cancelled: ") for reason in reasons):
         return []

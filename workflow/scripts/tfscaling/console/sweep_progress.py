@@ -29,9 +29,16 @@ _ERROR = "ERROR: "
 
 @dataclass
 class RunProgress:
-    """Progress of one attempt at a run, in the attempt's folder; `update` reads what is new.
+    """Progress of one attempt at a run, from its events; call `update` to read new ones.
 
-    Times are seconds since the epoch by the clock of the first rank's host.
+    Attributes:
+        spec: The run.
+        scratch: The attempt's folder.
+        started_s: When the first rank began, in seconds since the epoch by its host's clock; None
+            before.
+        does: What the first rank does, in words.
+        loss: Last loss; None before the first epoch.
+        end_s: Estimated end of the training, in seconds since the epoch; None while unknown.
     """
 
     spec: RunSpec
@@ -54,6 +61,7 @@ class RunProgress:
                     self._on_event(event)
 
     def _on_event(self, event: Event) -> None:
+        """Update the progress by an event of the first rank."""
         recipe, details = self.spec.recipe, event.details
         if self.started_s is None:
             self.started_s = self._trains_s = event.time_s
@@ -70,7 +78,20 @@ class RunProgress:
 
 @dataclass
 class Job:
-    """A job that Snakemake has started or submitted; `spec` describes its run."""
+    """A job that Snakemake has started or submitted.
+
+    Attributes:
+        text: What the job does, in words.
+        outputs: Its output files; for a run the first one is the record.
+        logs: Its logs.
+        since_s: When it was started or submitted, in seconds since the epoch.
+        spec: The run; None for other jobs.
+        earlier: Number of the last attempt before this job.
+        attempt: Number of the attempt that is followed.
+        progress: Progress of this attempt; None before it begins.
+        is_told: Whether the end was already printed, because the record exists.
+        shown_s: When the status last showed this job.
+    """
 
     text: str
     outputs: tuple[str, ...]
@@ -91,33 +112,39 @@ class Job:
             self.begin(self.earlier)
 
     def begin(self, attempt: int) -> None:
-        """Follow an attempt; a record and a failure that exist are of those before it."""
+        """Follow an attempt from now on.
+
+        Existing records and failure reports belong to earlier ones.
+        """
         self.attempt = attempt
         names = (self.record.name, run_record.FAILURE)
         self._files = NewFiles(self.record.parent, *names)
 
     @property
     def newest(self) -> int:
-        """The number of the newest attempt, 0 without one."""
+        """Number of the newest attempt; 0 without one."""
         return max(attempts.numbers(self.record.parent), default=0)
 
     @property
     def record(self) -> Path:
+        """The file of the run's record."""
         return Path(self.outputs[0])
 
     @property
     def has_record(self) -> bool:
+        """Whether the record was written since the attempt began."""
         return self._files.has(self.record.name)
 
     @property
     def has_ended(self) -> bool:
+        """Whether the run has a new record or a new failure report."""
         return self.has_record or self._files.has(run_record.FAILURE) or self.cause is not None
 
     @property
     def cause(self) -> Cause | None:
-        """Why this job has failed, if it has left that.
+        """Why this job has failed; None if it has no failure report.
 
-        The report names its attempt: one may begin and fail between two looks.
+        The report names its attempt, because an attempt may begin and fail between two calls.
         """
         if self.spec is None:
             return None
@@ -131,9 +158,23 @@ class Job:
 
 @dataclass
 class SweepProgress:
-    """What has happened so far in the sweep of a study.
+    """The state of a sweep, updated by Snakemake's events, and the lines to print about it.
 
-    `result_lines` returns the lines to print if no run is due, `preview` the lines of a dry-run.
+    Attributes:
+        study: Name of the study.
+        result_lines: Returns the lines to print if no run is due.
+        preview: Returns the lines of a dry-run.
+        is_remote: Whether jobs are submitted to Slurm.
+        retries: How often Snakemake retries a failed job.
+        gives_up: Whether the executor does not retry runs that would fail again.
+        due: Record file → run, for the runs to do; some only if they are needed.
+        is_open: Whether some due runs may prove unnecessary.
+        is_over: Whether the sweep has ended.
+        finished: Record files of finished runs.
+        failures: File → how often its job has failed.
+        failed: Files whose job is not tried again.
+        other_failures: Lines about failed jobs that are no runs.
+        jobs: Snakemake's id → running job.
     """
 
     study: str
@@ -174,6 +215,13 @@ class SweepProgress:
         return f"study {self.study}: {at_most}{text_lines.count(len(due), 'run')} to do" * bool(due)
 
     def on_event(self, event: str, fields: Mapping[str, Any], now_s: float) -> list[str]:
+        """Update the state by an event of Snakemake and return the lines to print.
+
+        Args:
+            event: Name of the event.
+            fields: Fields of Snakemake's log record.
+            now_s: Present time in seconds since the epoch.
+        """
         if event == "job_info":
             self.jobs[fields["jobid"]] = self._job(fields, now_s)
             return []
@@ -186,7 +234,7 @@ class SweepProgress:
         return self._fail(job, str(fields["rule_msg"] or "").partition("sbatch call:")[0].strip())
 
     def poll(self, now_s: float) -> list[str]:
-        """Lines about runs that finished or restarted and that Snakemake has not noticed."""
+        """Return lines about runs that finished or restarted before Snakemake has noticed it."""
         lines = []
         for job in self.jobs.values():
             if job.spec is not None and not job.is_told:
@@ -194,7 +242,13 @@ class SweepProgress:
         return lines
 
     def status(self, now_s: float) -> str:
-        """One line about running jobs, each run in its turn; "" if no job is running."""
+        """Return one line about running jobs; "" if no job is running.
+
+        Successive calls show the running runs in turn.
+
+        Args:
+            now_s: Present time in seconds since the epoch.
+        """
         runs = [job for job in self.jobs.values() if job.spec and not job.has_ended]
         started = [job for job in runs if job.progress and job.progress.started_s is not None]
         if started:
@@ -216,6 +270,7 @@ class SweepProgress:
         return line
 
     def _job(self, fields: Mapping[str, Any], now_s: float) -> Job:
+        """Return the job that an event describes."""
         dataset = (fields.get("wildcards") or {}).get("dataset")
         outputs = tuple(map(str, fields["output"]))
         spec = self._specs.get(outputs[0]) if outputs else None
@@ -227,6 +282,7 @@ class SweepProgress:
         return Job(text, outputs, tuple(map(str, fields["log"])), now_s, spec)
 
     def _finish(self, job: Job, now_s: float) -> list[str]:
+        """Count a finished job and return the line about its result."""
         job.is_told = True
         result = f"done in {text_lines.duration(now_s - job.since_s)}"
         if job.spec is None:
@@ -243,7 +299,12 @@ class SweepProgress:
         return [f"{self._count()} {self._named(job)}: {result}"]
 
     def _fail(self, job: Job, message: str) -> list[str]:
-        """Lines about a failed job; `message` is what Snakemake says of it, if anything."""
+        """Count a failed job and return the line about its cause.
+
+        Args:
+            job: The job.
+            message: Snakemake's message about it; "" without one.
+        """
         key = job.outputs[0] if job.outputs else job.text
         self.failures[key] += 1
         number, cause = self.failures[key], job.cause
@@ -265,7 +326,7 @@ class SweepProgress:
         return [line]
 
     def _follow(self, job: Job) -> list[str]:
-        """Read the newest attempt of a job; a line if Slurm restarted it on its own."""
+        """Read the newest attempt of a job; return a line if Slurm has restarted the job."""
         folder, lines = job.record.parent, []
         if (newest := job.newest) > job.attempt:
             if job.progress is not None:
@@ -279,13 +340,16 @@ class SweepProgress:
         return lines
 
     def _count(self) -> str:
+        """Return the number of finished and due runs: `[3/12]`."""
         return f"[{len(self.finished)}{' of at most ' if self.is_open else '/'}{len(self.due)}]"
 
     def _named(self, job: Job) -> str:
+        """Return the name of a job's run."""
         assert job.spec is not None
         return text_lines.name(job.spec.axes, self._axes)
 
     def _state(self, run: RunProgress, now_s: float) -> str:
+        """Return what a run does now, its loss and its estimated end."""
         words = [run.does] if run.loss is None else [run.does, f"loss {run.loss:.3g}"]
         if run.end_s is not None and run.end_s > now_s:
             words.append(f"ends about {text_lines.clock(run.end_s, now_s)}")
@@ -293,7 +357,7 @@ class SweepProgress:
 
 
 def _result(record: RunRecord, asked: Quality) -> str:
-    """How a run ended: its time, its loss, and the metric by which its recipe is compared."""
+    """Return how a run ended: execution time, loss, and the recipe's metric of quality."""
     if record.validity.reason:
         return record.validity.reason
     if (short := record.short_run) and (whole := step_estimates.project_training(record)):

@@ -22,14 +22,19 @@ def shown_axes(runs: Sequence[Mapping[str, object]]) -> tuple[str, ...]:
 
 
 def name(axes: Mapping[str, object], shown: Iterable[str]) -> str:
-    """Name a run in words: `gpu nodes=4 gpus_per_node=2 repeat=3`."""
+    """Return the name of a run in words: `gpu nodes=4 gpus_per_node=2 repeat=3`.
+
+    Args:
+        axes: Axis → value.
+        shown: The axes that the name has.
+    """
     found = {axis: axes[axis] for axis in shown if axis in axes}
     platform = found.pop("platform")
     return " ".join([str(platform), *(f"{axis}={value}" for axis, value in found.items())])
 
 
 def duration(seconds: float) -> str:
-    """`42 s`, `3 min 20 s`, `5 h 12 min`."""
+    """Return seconds as text: `42 s`, `3 min 20 s`, `5 h 12 min`."""
     total = max(0, round(seconds))
     if total < 60:
         return f"{total} s"
@@ -39,24 +44,34 @@ def duration(seconds: float) -> str:
 
 
 def clock(moment_s: float, now_s: float) -> str:
-    """Format seconds since the epoch as local time of day, with the date unless it is today."""
+    """Return a moment as local time of day, with the date unless it is today.
+
+    Args:
+        moment_s: The moment, in seconds since the epoch.
+        now_s: Present time in seconds since the epoch.
+    """
     moment, now = time.localtime(moment_s), time.localtime(now_s)
     is_today = (moment.tm_year, moment.tm_yday) == (now.tm_year, now.tm_yday)
     return time.strftime("%H:%M" if is_today else "%Y-%m-%d %H:%M", moment)
 
 
 def node_hours(value: float) -> str:
-    """Three significant digits: `0.0123 node-hours`."""
+    """Return node-hours with three significant digits: `0.0123 node-hours`."""
     return f"{value:.0f} node-hours" if value >= 100 else f"{value:.3g} node-hours"
 
 
 def count(number: int, noun: str) -> str:
-    """`1 run`, `3 runs`."""
+    """Return a number with a noun in singular or plural: `1 run`, `3 runs`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def aligned(names: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return the lines of a table with these columns, indented; numbers to the right."""
+    """Return the lines of an indented table with aligned columns; numbers are right-aligned.
+
+    Args:
+        names: Headings of the columns.
+        rows: Cells of each row.
+    """
     widths = [max(map(len, column)) for column in zip(names, *rows, strict=True)]
     is_number = [all(text.isdigit() for text in column) for column in zip(*rows, strict=True)]
     return [
@@ -70,7 +85,12 @@ def aligned(names: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def kept_records(kept: Sequence[tuple[object, float]], verb: str) -> list[str]:
-    """Return lines that list the files of records which are `verb`, with their node-hours."""
+    """Return lines that list files of records with their node-hours.
+
+    Args:
+        kept: (file, node-hours) of each record.
+        verb: What was done with the files, such as `removed`.
+    """
     if not kept:
         return []
     total = node_hours(sum(hours for _, hours in kept))

@@ -19,9 +19,11 @@ _HOST = re.sub(r"[^A-Za-z0-9-]", "-", socket.gethostname())[:32]
 def whole(path: Path) -> Iterator[Path]:
     """Provide a temporary file that replaces `path` when the `with` block ends.
 
-    Readers see the old file or the new one, never half of it, also after a power cut: its content
-    is on the disk before its name. An exception keeps the old file; an OSError names `path`. The
-    temporary file's name is unique, even for processes of two hosts in a shared folder.
+    Readers see the complete old file or the complete new one, also after a power failure. The old
+    file stays if the block raises an exception. The temporary file's name is unique among hosts.
+
+    Raises:
+        OSError: The file cannot be written; the error names `path`.
     """
     unique = f"{_HOST}.{os.getpid()}.{secrets.token_hex(6)}"
     temporary = path.with_name(f".{path.name[:128]}.{unique}")
@@ -39,7 +41,11 @@ def whole(path: Path) -> Iterator[Path]:
 
 
 def store(path: Path) -> None:
-    """Flush a file or folder to the disk; raises OSError if the disk or quota is full."""
+    """Flush a file or folder to the disk.
+
+    Raises:
+        OSError: For example, the disk or quota is full.
+    """
     number = os.open(path, os.O_RDONLY)
     try:
         os.fsync(number)
@@ -48,9 +54,9 @@ def store(path: Path) -> None:
 
 
 def link(source: Path, path: Path) -> None:
-    """Give a file a second name, completely or not at all; its modification time stays the same.
+    """Make a hard link `path` to a file, or a copy if the file system has no hard links.
 
-    It is copied if the file system has no hard links.
+    An existing file at `path` is replaced. The modification time stays the same.
 
     Raises:
         FileNotFoundError: If the file does not exist.
@@ -65,10 +71,14 @@ def link(source: Path, path: Path) -> None:
 
 
 def restrict_folder(path: Path, withheld: int) -> None:
-    """Create a folder if it is missing, and remove the rights in `withheld` from it.
+    """Create a folder if it is missing, and remove permissions from it.
+
+    Args:
+        path: The folder.
+        withheld: Permission bits to remove, such as 0o077.
 
     Raises:
-        PermissionError: If the folder has these rights and belongs to another user.
+        PermissionError: If the folder has these permissions and belongs to another user.
     """
     path.mkdir(exist_ok=True)
     mode = path.stat().st_mode & 0o7777
@@ -77,7 +87,7 @@ def restrict_folder(path: Path, withheld: int) -> None:
 
 
 def write_private_text(path: Path, text: str) -> None:
-    """Write a complete text file or nothing; no other user can read it, whatever the umask is."""
+    """Write a text file that only its owner can read; a failure leaves the old file."""
     with whole(path) as temporary:
         number = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(number, "w", encoding="utf-8") as file:
@@ -85,6 +95,6 @@ def write_private_text(path: Path, text: str) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a complete text file or nothing."""
+    """Write a text file; a failure leaves the old file."""
     with whole(path) as temporary:
         temporary.write_text(text, encoding="utf-8")

@@ -15,7 +15,10 @@ from pathlib import Path
 
 @functools.cache
 def descriptions(*kinds: type) -> Mapping[str, str]:
-    """Return field → the text below it, for classes and their bases; the first text is taken."""
+    """Return field → its description, the text below the field, for classes and their base classes.
+
+    If a field has several descriptions, the first one is taken.
+    """
     found: dict[str, str] = {}
     for each in (each for kind in kinds for each in kind.__mro__):
         found = {**_in_module(each.__module__).get(each.__name__, {}), **found}
@@ -24,7 +27,7 @@ def descriptions(*kinds: type) -> Mapping[str, str]:
 
 @functools.cache
 def _in_module(name: str) -> Mapping[str, Mapping[str, str]]:
-    """Return class → field → the text below it; none for modules that are not written in Python."""
+    """Return class → field → description in a module; {} for modules without Python source."""
     file = Path(getattr(sys.modules[name], "__file__", None) or "")
     if file.suffix != ".py":
         return {}

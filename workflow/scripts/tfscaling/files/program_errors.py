@@ -51,7 +51,7 @@ def read_json(path: Path, kind: type[_T]) -> _T:
 
 
 def remedy(error: OSError) -> str | None:
-    """Return `FILE: what is wrong; what to do`; None for an error that no file causes."""
+    """Return `FILE: what is wrong; what to do` for an error that a file causes; else None."""
     if error.errno not in REMEDIES:
         return None
     file = f"{error.filename}: " if error.filename else ""
@@ -59,7 +59,10 @@ def remedy(error: OSError) -> str | None:
 
 
 def exit_on_input_error(main: Callable[[], None]) -> None:
-    """Run a program; for an InputError or an error of files print one line and exit with 1."""
+    """Run the function `main` of a program; print errors of its input files as one line.
+
+    After an InputError or an error of a file, the exit status is 1. Other exceptions are passed on.
+    """
     try:
         main()
     except InputError as error:

@@ -10,10 +10,12 @@ import hashlib
 
 @functools.lru_cache(maxsize=1024)
 def sha256(content: bytes) -> str:
-    """Return SHA-256 of the syntax tree of a source file; of its bytes if it is not valid Python.
+    """Return the SHA-256 of Python source, which comments, docstrings and layout do not change.
 
-    Texts alone as statements, such as docstrings, are not part of it, nor are empty fields of the
-    tree: new versions of Python add some.
+    The syntax tree is hashed, without its empty fields: new versions of Python add such fields.
+
+    Args:
+        content: The source; if it is not valid Python, its bytes are hashed.
     """
     with contextlib.suppress(SyntaxError, ValueError, RecursionError):
         content = repr(_as_lists(ast.parse(content))).encode()
@@ -31,4 +33,5 @@ def _as_lists(node: object) -> object:
 
 
 def _is_remark(node: object) -> bool:
+    """Return whether a statement is only a text, such as a docstring."""
     return isinstance(node, ast.Expr) and isinstance(getattr(node.value, "value", None), str)

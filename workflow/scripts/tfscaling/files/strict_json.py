@@ -69,11 +69,17 @@ def loads(text: str) -> Any:
 
 
 def _finite(digits: str) -> float:
+    """Return the number that a JSON text means.
+
+    Raises:
+        NotFiniteError: It is too large for a float.
+    """
     number = float(digits)  # Python reads 1e999 as infinity
     return number if math.isfinite(number) else _refuse(digits)
 
 
 def _is_finite(content: object) -> bool:
+    """Return whether a value, and all values inside, contain neither NaN nor infinity."""
     if type(content) is float:
         return math.isfinite(content)
     if type(content) is dict:
@@ -86,4 +92,5 @@ def _is_finite(content: object) -> bool:
 
 
 def _refuse(constant: str) -> NoReturn:
+    """Raise NotFiniteError for a constant such as NaN."""
     raise NotFiniteError(f"{constant} is no number of JSON")

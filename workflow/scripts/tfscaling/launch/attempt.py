@@ -47,9 +47,14 @@ _MEMORY = (
 
 @dataclass(frozen=True)
 class Attempt:
-    """`folder` takes the job's results, `scratch` below it the logs and reports of this attempt.
+    """One attempt at a job: its number and its folders.
 
-    `begun_s` is by `time.monotonic()`.
+    `run` begins an attempt for each start of the launcher; benchmarks begin one themselves.
+
+    Attributes:
+        folder: The job's folder, which gets the results of the attempt that succeeds.
+        number: Number of the attempt, from 1.
+        begun_s: When the attempt began, by `time.monotonic()`.
     """
 
     folder: Path
@@ -58,7 +63,11 @@ class Attempt:
 
     @classmethod
     def begin(cls, folder: Path) -> Attempt:
-        """Begin the next attempt; an earlier one's failure no longer counts, its files stay."""
+        """Create the folder of the job's next attempt and return the attempt.
+
+        The job's `failure.json` from an earlier attempt is removed; the files in the folder of the
+        earlier attempt stay.
+        """
         folder.mkdir(parents=True, exist_ok=True)
         number = 1 + max(attempts.numbers(folder), default=0)
         while True:
@@ -76,6 +85,7 @@ class Attempt:
 
     @property
     def scratch(self) -> Path:
+        """The attempt's folder below the job's folder, with logs, events and reports of ranks."""
         return attempts.path(self.folder, self.number)
 
     def run_ranks(
@@ -86,12 +96,21 @@ class Attempt:
         stall_timeout_s: float,
         latency_wait_s: float,
     ) -> Cause | None:
-        """Run `script` on all ranks until they have ended and their files are here.
+        """Start `script` as every rank and wait until all ranks have ended and their files exist.
 
-        Ranks are ended after `stall_timeout_s` without a sign of life. A shared file system may
-        show their files `latency_wait_s` later.
-        Its arguments are `--spec FILE --folder FOLDER` and then `arguments`. Returns the cause of a
-        failure, or None. Raises IncompleteError if files do not come.
+        Args:
+            script: Python program of a rank. It gets `--spec FILE --folder FOLDER`, then
+                `arguments`.
+            arguments: Further words of its command line.
+            spec: The run.
+            stall_timeout_s: Ranks without progress for this many seconds are ended.
+            latency_wait_s: Seconds that a shared file system may take to show the ranks' files.
+
+        Returns:
+            The cause of a failure; None after success.
+
+        Raises:
+            IncompleteError: The ranks succeeded, but some of their files are missing or truncated.
         """
         specification = self.scratch / attempts.SPEC
         atomic.write_private_text(specification, run_spec.encode(spec))
@@ -137,7 +156,10 @@ class Attempt:
             return None
 
     def fail(self, spec: RunSpec, cause: Cause) -> NoReturn:
-        """Print the cause, leave failure.json with it, and end with exit status 1."""
+        """Print the cause, write it to failure.json, and end this process with exit status 1.
+
+        After a preemption, Slurm is requested to start the job again.
+        """
         print(f"FAILED: {cause.sentence}", file=sys.stderr)
         print("\n".join(f"    {line}" for line in cause.last_lines), file=sys.stderr)
         failure = FailureReport(
@@ -159,7 +181,10 @@ class Attempt:
 
 
 def _reachable_name(environ: Mapping[str, str]) -> str:
-    """Return the name by which other nodes reach this host: its own, or else Slurm's for it."""
+    """Return the host name by which other nodes reach this host.
+
+    It is SLURMD_NODENAME if this host cannot resolve its host name.
+    """
     name = socket.gethostname()
     try:
         socket.getaddrinfo(name, None)
@@ -174,15 +199,15 @@ def run(
     work: Callable[[Attempt], Cause | None],
     dataset_file: Path | None = None,
 ) -> None:
-    """Run an attempt at a job that leaves a record.
+    """Run the next attempt at a run, unless an earlier attempt has finished the run.
 
-    Nothing is done if an attempt has finished the run since it was requested. Whatever goes wrong,
-    a signal included, failure.json has the cause, and the exit status is 1.
+    If the attempt fails or a signal ends it, the cause is written to failure.json, and the process
+    ends with exit status 1.
 
     Args:
         path: The file of the record.
-        request: The run.
-        work: Trains, and returns the cause of a failure or None.
+        request: The run, and the number up to which earlier attempts do not count.
+        work: Starts the ranks and writes the record; returns the cause of a failure, or None.
         dataset_file: The prepared data that the ranks read, if any.
     """
     spec = request.spec
@@ -212,9 +237,18 @@ def run(
 
 
 def publish_record(attempt: Path, path: Path, names: Iterable[str] = attempts.FILES_OF_RUN) -> None:
-    """Move the files of a finished attempt to the job's folder, last the record to `path`.
+    """Move the results of a finished attempt from its folder to the job's folder, the record last.
 
-    Files that nobody needs are removed. Raises OSError.
+    Files that are no longer needed are removed from the attempt's folder.
+
+    Args:
+        attempt: The attempt's folder.
+        path: Where the record is published.
+        names: Names of the other files to publish; empty for a record without measurements.
+
+    Raises:
+        OSError: A file cannot be moved.
+        SupersededError: A newer attempt has begun.
     """
     for name in names:
         attempts.publish(attempt / name, path.with_name(name))
@@ -224,11 +258,18 @@ def publish_record(attempt: Path, path: Path, names: Iterable[str] = attempts.FI
 
 
 def is_finished(path: Path, request: RunRequest, dataset_file: Path | None) -> bool:
-    """Whether an attempt has finished the run since it was requested; then its record is in place.
+    """Return whether an earlier attempt has finished the run; if so, put its record in place.
 
-    Slurm restarts a job that is requeued, preempted or loses its node, and Snakemake a job that
-    Slurm reports as failed. If the run was finished just before, or by a job of an earlier start,
-    an attempt has all of it. Records of other code or data than now do not count.
+    Slurm restarts a job that is requeued, preempted or loses its node, and Snakemake retries a job
+    that Slurm reports as failed, although the run may have finished just before.
+
+    Args:
+        path: The file of the run's record. It is restored if only the attempt's folder has it.
+        request: The run, and the number up to which earlier attempts do not count.
+        dataset_file: The prepared data, if any.
+
+    Returns:
+        False without a record, or if the record was made from other user code or other data.
     """
     spec = request.spec
     try:
@@ -248,9 +289,9 @@ def is_finished(path: Path, request: RunRequest, dataset_file: Path | None) -> b
 
 
 def _record_restart(attempt: Attempt, spec: RunSpec) -> None:
-    """Leave a cause in the attempt before, if its launcher had no time to, as without power.
+    """Write a failure report for the previous attempt if its launcher was killed before it could.
 
-    Slurm has started the job again, and gives no reason.
+    To be called in a job that Slurm has restarted. Slurm gives no reason for the restart.
     """
     last = attempts.path(attempt.folder, attempt.number - 1)
     if (last / run_record.FAILURE).exists() or (attempt.folder / run_record.RECORD).exists():
@@ -272,6 +313,7 @@ def _record_restart(attempt: Attempt, spec: RunSpec) -> None:
 
 
 def _cause(attempt: Attempt, work: Callable[[Attempt], Cause | None]) -> Cause | None:
+    """Run `work` and return the cause of its failure; exceptions are converted to causes."""
     try:
         return work(attempt)
     except PreparedDataError as error:
@@ -288,16 +330,20 @@ def _cause(attempt: Attempt, work: Callable[[Attempt], Cause | None]) -> Cause |
 
 
 class _CancelledError(BaseException):
-    """The launcher received a signal to end: no fault of the work, so no Exception."""
+    """The launcher received SIGTERM or a similar signal, whose number is the argument.
+
+    It is a BaseException, so that no `except Exception` in the run's code catches it.
+    """
 
 
 def _cancel(number: int, _: object) -> NoReturn:
+    """Raise _CancelledError in the main thread: a signal handler."""
     _ignore_signals()
     raise _CancelledError(number)
 
 
 def _ignore_signals() -> None:
-    """Ignore further signals, so that the cause is written."""
+    """Ignore further signals, so that the failure report can be written."""
     for number in supervisor.SIGNALS:
         signal.signal(number, signal.SIG_IGN)
 

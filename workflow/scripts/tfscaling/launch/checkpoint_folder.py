@@ -35,7 +35,11 @@ KEPT = 2
 
 
 class InterruptedTrainingError(RuntimeError):
-    """A signal ended a training; `checkpoint` is what it wrote, None if it could not."""
+    """A signal ended the training.
+
+    Attributes:
+        checkpoint: The checkpoint that was written before the end; None if that failed.
+    """
 
     def __init__(self, message: str, checkpoint: Path | None) -> None:
         super().__init__(message)
@@ -76,20 +80,35 @@ def arrays_path(checkpoint: Path, rank: int) -> Path:
 
 
 def temporary(folder: Path, steps: int, attempt: int) -> Path:
-    """Return the folder in which an attempt writes a checkpoint before it is complete."""
+    """Return the folder that an attempt fills before it renames it to a complete checkpoint.
+
+    Args:
+        folder: The folder of the run's checkpoints.
+        steps: Steps of the complete training that are done.
+        attempt: Number of the attempt.
+    """
     return folder / f".{checkpoint_name(steps)}.{attempt}"
 
 
 def program_folder(beginning: Beginning) -> Path:
-    """Return the folder into which a user's program may write checkpoints."""
+    """Return the folder in which a user's program may write its checkpoints."""
     return Path(beginning.folder) / OF_PROGRAM
 
 
 def begin(run: Path, attempt: int, spec: RunSpec, of: Mapping[str, str]) -> Beginning:
-    """Where an attempt begins: at the newest complete checkpoint of this training, or at its start.
+    """Find the checkpoint from which an attempt resumes, and write it to the attempt's folder.
 
-    `of` are the checksums of user code and data; checkpoints of another training are deleted. A
-    user's program finds what it wrote before. The attempt's folder gets the note.
+    Checkpoints from other parameters, user code or data are deleted. If a recipe runs a program,
+    the program itself finds the files that it has written.
+
+    Args:
+        run: The run's folder.
+        attempt: Number of the attempt.
+        spec: The run.
+        of: Checksums of user code and data.
+
+    Returns:
+        The newest complete checkpoint; without one, `checkpoint` is None and `steps` is 0.
     """
     folder = run / attempts.CHECKPOINTS
     sha256 = hashlib.sha256(
@@ -125,7 +144,7 @@ def begin(run: Path, attempt: int, spec: RunSpec, of: Mapping[str, str]) -> Begi
 
 
 def checkpoints(folder: Path) -> list[tuple[int, Path]]:
-    """Return (steps, path) of the checkpoints in a folder, the newest last."""
+    """Return (steps, path) of each checkpoint in a folder, complete or not, by ascending steps."""
     found = []
     with contextlib.suppress(FileNotFoundError):
         for path in folder.iterdir():
@@ -140,7 +159,11 @@ def read_state(checkpoint: Path) -> State | None:
 
 
 def read_complete(checkpoint: Path, ranks: int) -> State | None:
-    """Read the state of a checkpoint of `ranks` ranks; None if a part is missing or broken."""
+    """Read the state of a checkpoint if it can be used by a training on `ranks` ranks.
+
+    Returns:
+        None if a file is missing or damaged, or if another number of ranks wrote the checkpoint.
+    """
     try:
         state = read_state(checkpoint)
         if state is None or state.ranks != ranks:

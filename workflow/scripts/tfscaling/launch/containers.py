@@ -15,7 +15,15 @@ _PROJECT = Path(__file__).resolve().parents[4]
 
 
 def wrap_command(container: Container | None, command: Sequence[str], on_gpus: bool) -> list[str]:
-    """Return `command` as the engine starts it; pyxis takes it as it is, and `srun_options`."""
+    """Return the command line that runs `command` in the container.
+
+    With pyxis the image is an option of srun (`srun_options`), so that only the Python is replaced.
+
+    Args:
+        container: The container; None leaves the command unchanged.
+        command: Words of the command; the first one is Python.
+        on_gpus: Whether the command uses GPUs.
+    """
     if container is None:
         return list(command)
     own = [container.python, *command[1:]] if container.python else list(command)
@@ -33,9 +41,9 @@ def wrap_command(container: Container | None, command: Sequence[str], on_gpus: b
 
 
 def environment(container: Container | None, env: Mapping[str, str]) -> dict[str, str]:
-    """Return `env` with the variables by which Apptainer and Singularity keep its values.
+    """Return `env` with duplicates of its variables that Apptainer and Singularity pass on.
 
-    Otherwise the image's values would replace them.
+    Example: APPTAINERENV_NAME for NAME. Otherwise the image's variables take precedence.
     """
     prefixes = {"apptainer": "APPTAINERENV_", "singularity": "SINGULARITYENV_"}
     prefix = prefixes.get(container.engine) if container else None
@@ -44,9 +52,11 @@ def environment(container: Container | None, env: Mapping[str, str]) -> dict[str
 
 
 def srun_options(container: Container | None, variables: Iterable[str]) -> list[str]:
-    """Return the options of srun with which pyxis starts ranks in the image.
+    """Return the options with which srun starts ranks in a pyxis container; [] for other engines.
 
-    `variables` keep the values that they have outside of the image, which may set them, too.
+    Args:
+        container: The container, if any.
+        variables: Names of variables whose values the image must not replace.
     """
     if container is None or container.engine != "pyxis":
         return []
@@ -60,16 +70,17 @@ def srun_options(container: Container | None, variables: Iterable[str]) -> list[
 
 
 def _kept(variables: Iterable[str]) -> list[str]:
-    """Return the names of variables that an image may set, too, but for search paths.
+    """Return the variables whose values an image must not replace, sorted.
 
-    The connection's secret is not among them: it would stay in the environment of a program.
+    Search paths are left to the image. Variables of the launcher, such as the connection's secret,
+    are left out: they would stay in the environment of a user's program.
     """
     names = {name for name in variables if not name.startswith("TFSCALING_")}
     return sorted(names - {"PATH", "LD_LIBRARY_PATH", "HOME"})
 
 
 def _places(container: Container) -> list[str]:
-    """Folders bound into the image: project, workflow, environment, and the container's `binds`."""
+    """Return the folders to bind into the container: project, workflow, Python, and its `binds`."""
     own = [str(Path.cwd()), str(_PROJECT)]
     if container.python is None:
         own += [sys.prefix, sys.base_prefix]
@@ -77,9 +88,12 @@ def _places(container: Container) -> list[str]:
 
 
 def digest(container: Container | None) -> str | None:
-    """Return SHA-256 of the image's file; of a folder, of the names, sizes and times of its files.
+    """Return the SHA-256 of the container's image, in hexadecimal digits.
 
-    None without a container, or if the image is no path on this host, as one of a registry.
+    For an image that is a folder, names, sizes and modification times of its files are hashed.
+
+    Returns:
+        None without a container, or if the image is no path on this host, such as a registry's URL.
     """
     if container is None or not (image := Path(container.image)).exists():
         return None

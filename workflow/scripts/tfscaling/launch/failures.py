@@ -94,13 +94,13 @@ def find_cause(
     srun: Mapping[int, str],
     silent: Set[int] = frozenset(),
 ) -> Cause:
-    """Find the cause of a failure.
+    """Return why a launch failed, from the events, logs and exit codes of its ranks.
 
     Args:
         folder: The attempt's folder, with the ranks' events and logs.
-        exits: Exit codes of ranks that the launcher started itself.
-        srun: srun's words about ranks that it started.
-        silent: Ranks without a sign of life before the first complaint.
+        exits: Rank → exit code, of ranks that the launcher started itself; None while a rank runs.
+        srun: Rank → srun's message about it.
+        silent: Ranks that missed heartbeats before another rank reported an error.
     """
     seen = events.read_by_rank(folder)
     failed = {
@@ -153,7 +153,12 @@ def find_cause(
 
 
 def _called_silent(seen: Mapping[int, list[Event]], message: str) -> set[int]:
-    """Return the ranks that a message of TensorFlow calls silent; all of them have started."""
+    """Return the ranks that an error message of TensorFlow names as unhealthy tasks.
+
+    Args:
+        seen: Rank → its events. Ranks without events are not in the result.
+        message: The message.
+    """
     said = _UNHEALTHY.search(message)
     tasks = _TASK.findall(said[1]) if said else []
     found = set[int]()
@@ -164,7 +169,7 @@ def _called_silent(seen: Mapping[int, list[Event]], message: str) -> set[int]:
 
 
 def _words(failure: Mapping[str, Any]) -> str:
-    """Return a rank's words about its failure, from the details of its last event."""
+    """Return a rank's error in words, from the details of its event `failed`."""
     if failure.get("of_program"):  # a complete sentence
         return str(failure["message"])
     return f"{failure['error']}: {failure['message']}"
@@ -173,16 +178,17 @@ def _words(failure: Mapping[str, Any]) -> str:
 def stalled(
     folder: Path, message: str, silent: int | None = None, ranks: int | None = None
 ) -> Cause:
-    """Return the cause when ranks hang: the silent rank, or the rank with the oldest last event.
+    """Return the cause for ranks that hang; it names a single rank where possible.
 
-    Parameter servers and workers that a coordinator drives report no events that could be late.
+    Without `silent`, this is a rank that the others wait for, else the rank with the oldest last
+    event. Parameter servers, and workers that a coordinator drives, report no progress.
 
     Args:
         folder: The attempt's folder.
         message: Which limit was exceeded.
-        silent: The rank without a sign of life, if known.
-        ranks: Number of ranks. If given, ranks that did not start or did not meet the others are
-            named.
+        silent: The rank whose heartbeats are missing, if known.
+        ranks: Number of ranks. If given, ranks that did not start or did not pass the rendezvous
+            are named.
     """
     seen = events.read_by_rank(folder)
     if silent is not None:
@@ -201,11 +207,20 @@ def stalled(
 
 
 def _has(lines: Iterable[Event], name: EventName) -> bool:
+    """Return whether an event with this name is among the events."""
     return any(event.name is name for event in lines)
 
 
 def _missing(seen: Mapping[int, list[Event]], ranks: int) -> tuple[int, str] | None:
-    """Return the first rank that the others await in a rendezvous, and all such ranks in words."""
+    """Return the first rank that is missing in the rendezvous, and all missing ranks in words.
+
+    Args:
+        seen: Rank → its events.
+        ranks: Number of ranks of the run.
+
+    Returns:
+        None if no rank waits in the rendezvous.
+    """
     passed = {rank: {event.name for event in lines} for rank, lines in seen.items()}
     waiting = [
         rank
@@ -224,11 +239,17 @@ def _missing(seen: Mapping[int, list[Event]], ranks: int) -> tuple[int, str] | N
 
 
 def _named(ranks: Sequence[int]) -> str:
+    """Return ranks in words: `rank 3`, `ranks 0, 3`."""
     return f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"
 
 
 def add_places(cause: Cause, folder: Path) -> Cause:
-    """Add to the cause the lines at which programs hang that were given up."""
+    """Return the cause with the lines of code at which the programs hung that were ended.
+
+    Args:
+        cause: Why the launch failed.
+        folder: The attempt's folder, with the events in which the ranks report these lines.
+    """
     places: dict[str, list[int]] = {}
     for rank, lines in events.read_by_rank(folder).items():
         for event in lines:
@@ -242,7 +263,12 @@ def add_places(cause: Cause, folder: Path) -> Cause:
 
 
 def running(folder: Path, but: int | None = None) -> bool:
-    """Return whether a rank's program, except for rank `but`, has started and not ended."""
+    """Return whether a user's program is running on any rank.
+
+    Args:
+        folder: The attempt's folder.
+        but: A rank to ignore, such as a rank that no longer answers.
+    """
     return any(
         lines[-1].name not in (EventName.FAILED, EventName.END)
         for rank, lines in events.read_by_rank(folder).items()
@@ -251,9 +277,11 @@ def running(folder: Path, but: int | None = None) -> bool:
 
 
 def find_lost_node(cause: Cause, log: Path | None) -> Cause:
-    """Return the node that Slurm has lost if it may explain the cause; else the cause.
+    """Return a node failure as the cause if srun reported one that explains `cause`; else `cause`.
 
-    `log` is srun's; None without srun.
+    Args:
+        cause: The cause by the ranks' events and exit codes.
+        log: The log of srun; None without srun.
     """
     ended = slurm_job.ended_by(log) if cause.kind in _MAY_BE_OF_A_NODE else None
     if ended is None or ended.kind != "node_failed" or log is None:
@@ -262,7 +290,10 @@ def find_lost_node(cause: Cause, log: Path | None) -> Cause:
 
 
 def add_rank_of_host(cause: Cause, folder: Path) -> Cause:
-    """Add to the cause the first rank that ran on its host, if it names one."""
+    """Return the cause with the first rank that ran on `cause.host`, and the end of its log.
+
+    The cause is unchanged if it names no host, or no rank has reported this host.
+    """
     for rank, lines in events.read_by_rank(folder).items():
         if cause.host is not None and lines[0].details.get("host") == cause.host:
             return cause_of_rank(folder, cause.kind, rank, cause.message)
@@ -270,7 +301,7 @@ def add_rank_of_host(cause: Cause, folder: Path) -> Cause:
 
 
 def cause_of_exception(error: Exception) -> Cause:
-    """Return the cause when the launcher itself fails, as when the disk is full."""
+    """Return the cause for an exception in the launcher itself, such as a full disk."""
     lines = "".join(traceback.format_exception(error)).splitlines()
     disk = program_errors.remedy(error) if isinstance(error, OSError) else None
     message = disk or f"{type(error).__name__}: {error}"
@@ -284,7 +315,15 @@ def cause_of_rank(
     message: str | None,
     exit_code: int | None = None,
 ) -> Cause:
-    """Make a cause from what the rank left; without a message, its exit code in words."""
+    """Return a cause with a rank's host, last event and the end of its log.
+
+    Args:
+        folder: The attempt's folder.
+        kind: Kind of failure.
+        rank: The rank that failed.
+        message: What went wrong; None: the exit code in words.
+        exit_code: The rank's exit code, negative for a signal; None if unknown.
+    """
     lines = events.read_by_rank(folder).get(rank, [])
     log = rank_files.rank_log(folder, rank)
     return Cause(
@@ -300,7 +339,7 @@ def cause_of_rank(
 
 
 def exit_text(code: int | None) -> str:
-    """Describe an exit code; a negative one is a signal, as in subprocess."""
+    """Return an exit code in words: `exit code 3`, `killed by SIGKILL` for -9."""
     if code is None:
         return "the rank ended without a report"
     if code < 0:
@@ -312,9 +351,10 @@ def exit_text(code: int | None) -> str:
 
 
 def add_last_line(cause: Cause) -> Cause:
-    """Add the last line of its log to the cause if a rank ended with an exit code before it began.
+    """Return the cause with the last line of the log, if the rank ended before its first event.
 
-    A line of the platform's `setup` failed, or Python could not import the library.
+    Only an exit code is known then: a line of the platform's `setup` failed, or Python could not
+    import the library.
     """
     lines = [line.strip() for line in cause.last_lines if line.strip()]
     if cause.reached is not None or not lines or not _EXIT_CODE_ALONE.fullmatch(cause.message):
@@ -325,12 +365,15 @@ def add_last_line(cause: Cause) -> Cause:
 def mark_out_of_memory(
     cause: Cause, of_rank: Sequence[Event] = (), slurms_words: Iterable[str] = ()
 ) -> Cause:
-    """Change the cause to `out_of_memory` if a rank or program lacked memory.
+    """Return the cause with kind `out_of_memory` if the rank or program failed for lack of memory.
+
+    The evidence is an error message, Slurm's message, or the kernel's counter of killed processes
+    if the rank ran on this host. Without evidence, the cause is returned unchanged.
 
     Args:
         cause: The cause so far.
         of_rank: Events of the rank that failed.
-        slurms_words: Lines that Slurm has written about ranks.
+        slurms_words: Lines that Slurm has written about the ranks.
     """
     has_failed = cause.kind in ("rank_failed", "program_failed")
     words = f"{cause.error or ''}: {cause.message}"
@@ -355,13 +398,17 @@ def mark_out_of_memory(
 def memory(
     cause: Cause, folder: Path, job: SlurmJob | None, is_local: bool
 ) -> dict[str, float | None]:
-    """Return the memory of an attempt that ran out of it: peaks and limit, as in `DoesNotFit`.
+    """Return peaks and limit of the memory, in GB, of an attempt that ran out of memory.
 
     Args:
         cause: Why the attempt failed.
         folder: The attempt's folder, with the ranks' events.
         job: Slurm's facts about the job; None without Slurm.
         is_local: Whether this process has started the ranks.
+
+    Returns:
+        Values of `rank_memory_gb`, `gpu_memory_gb` and `memory_limit_gb`, the keys of `DoesNotFit`;
+        None if unknown. The limit is the GPU's memory if a GPU ran out of memory.
     """
     ranks = events.read_by_rank(folder).values()
     failed = [event.details for lines in ranks for event in lines]
@@ -383,7 +430,8 @@ def as_missing_gpus(cause: Cause, folder: Path) -> Cause:
 
     Otherwise return it unchanged.
 
-    Ranks that were ended before they reported anything are no evidence.
+    A retry may then succeed on other nodes. The cause is unchanged if no other host of the run has
+    reported its GPUs.
     """
     if cause.error != DEVICE_ERROR:
         return cause

@@ -34,7 +34,15 @@ _ASKING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def start(commands: Sequence[Command], folder: Path) -> subprocess.Popen[bytes]:
-    """Start the process that forks the ranks of `commands`; it ends when all ranks have."""
+    """Start the process that loads TensorFlow once and forks the ranks of `commands`.
+
+    Args:
+        commands: One command for each rank; all have the same `argv`.
+        folder: The attempt's folder, which gets the list of ranks.
+
+    Returns:
+        The process, which ends after all ranks have ended.
+    """
     shared = set.intersection(*(set(command.env.items()) for command in commands))
     orders = [
         {"rank": c.rank, "env": dict(c.env.items() - shared), "log": str(c.log)} for c in commands
@@ -46,7 +54,7 @@ def start(commands: Sequence[Command], folder: Path) -> subprocess.Popen[bytes]:
 
 
 def exits(folder: Path) -> dict[int, int]:
-    """Return rank → exit code, negative for a signal, of the forked ranks that have ended."""
+    """Return rank → exit code of the forked ranks that have ended; negative for a signal."""
     try:
         lines = (folder / _EXITS).read_text().splitlines()
     except OSError:  # no rank has ended, or the file system is away for a while
@@ -57,9 +65,13 @@ def exits(folder: Path) -> dict[int, int]:
 def fork_all(
     orders: Path, load: Callable[[], object] | None, main: Callable[[], object]
 ) -> NoReturn:
-    """Call `load` once, fork the ranks that the launcher names, and wait for them.
+    """Load once, fork every rank, and write their exit codes; this is the forking process.
 
-    A rank runs `main`. If `load` fails, each rank loads by itself and reports the error.
+    Args:
+        orders: The file, written by `start`, that lists rank, variables and log of each rank.
+        load: Loads what all ranks need. If it fails, each rank loads by itself and reports the
+            error.
+        main: The program of a rank.
     """
     # a warning that comes before a rank can take it ends nothing
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)

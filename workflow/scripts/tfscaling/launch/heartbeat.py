@@ -56,9 +56,14 @@ _LATELY_S = 60.0
 
 
 class Heartbeat(NamedTuple):
-    """A heartbeat: its number, and what the rank has used since it began, as `Usage`.
+    """A heartbeat of a rank, with its resource usage since the rank began.
 
-    `interval_s` is the longest time to the next heartbeat of a healthy rank.
+    Attributes:
+        number: Number of the heartbeat, from 1.
+        cpu_s: CPU time in seconds.
+        io_bytes: Bytes read and written.
+        blocked: Whether a thread waits for a disk or a file server.
+        interval_s: Longest time to the next heartbeat of a healthy rank, in seconds.
     """
 
     number: int
@@ -69,9 +74,12 @@ class Heartbeat(NamedTuple):
 
 
 class Usage(NamedTuple):
-    """CPU time, and bytes read and written, of the processes that do a rank's work.
+    """Resource usage of the processes that do a rank's work, since they began.
 
-    `blocked`: a thread of them waits for a disk or a file server.
+    Attributes:
+        cpu_s: CPU time in seconds.
+        io_bytes: Bytes read and written.
+        blocked: Whether one of their threads waits for a disk or a file server.
     """
 
     cpu_s: float
@@ -80,16 +88,20 @@ class Usage(NamedTuple):
 
 
 def own_usage() -> Usage:
-    """Return the usage of this process, without the calling thread."""
+    """Return the usage of this process; CPU time of the calling thread is not counted."""
     cpu_s = time.process_time() - time.thread_time()
     return Usage(cpu_s, _io_bytes(), _is_blocked(os.getpid()))
 
 
 class HeartbeatThread:
-    """Beats in a separate thread until the process ends.
+    """Thread of a rank that sends heartbeats until the process ends.
 
-    `orphaned` is called, once, when the process that started this one has ended. `usage` returns
-    a heartbeat's content. `given_up` is called when the launcher gives up the ranks of this `link`.
+    Args:
+        events: The rank's events, to which heartbeats are added.
+        orphaned: Called once, when the process that started this one has ended.
+        usage: Returns the usage to report.
+        link: The connection to the launcher, if any.
+        given_up: Called when the launcher reports through `link` that it ends hanging ranks.
     """
 
     def __init__(
@@ -106,7 +118,7 @@ class HeartbeatThread:
         self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
 
     def start(self) -> None:
-        """Begin to beat."""
+        """Start the thread."""
         self._thread.start()
 
     def _beat(self) -> None:
@@ -126,14 +138,18 @@ class HeartbeatThread:
 
 
 def tree_usage(pid: int) -> Usage:
-    """Return the usage of a process and its descendants, and of ended ones that it waited for."""
+    """Return the summed usage of a process, all its descendants, and children that have ended.
+
+    Args:
+        pid: The process.
+    """
     processes = tree(pid)
     blocked = any(map(_is_blocked, processes))
     return Usage(sum(map(_cpu_s, processes)), sum(map(_io_bytes, processes)), blocked)
 
 
 def tree(pid: int) -> list[int]:
-    """Return a process and all its descendants, each after its parent."""
+    """Return the process ids of a process and all its descendants, each after its parent."""
     found = [pid]
     for process in found:  # which grows meanwhile
         for children in Path(f"/proc/{process}/task").glob("*/children"):
@@ -143,7 +159,7 @@ def tree(pid: int) -> list[int]:
 
 
 def _cpu_s(pid: int) -> float:
-    """Return the CPU time of a process and of its children that it waited for; 0 if it ended."""
+    """Return the CPU time in seconds of a process and its ended children; 0 if it has ended."""
     try:
         # the name, in parentheses, may have blanks and parentheses itself
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -153,7 +169,7 @@ def _cpu_s(pid: int) -> float:
 
 
 def _is_blocked(pid: int) -> bool:
-    """Return whether a thread of the process is in a sleep that no signal ends."""
+    """Return whether a thread of the process is in uninterruptible sleep, as for a file server."""
     for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
         with contextlib.suppress(OSError):  # a thread that just ended
             if stat.read_text().rpartition(")")[2].split()[0] in _WAITS_FOR_DISK:
@@ -171,7 +187,12 @@ def _io_bytes(pid: int | str = "self") -> int:
 
 
 class Stall(NamedTuple):
-    """Ranks that hang: a message, and the rank that is the cause if that is known."""
+    """A detected hang.
+
+    Attributes:
+        message: Which limit was exceeded.
+        rank: The rank that causes the hang; None if unknown.
+    """
 
     message: str
     rank: int | None
@@ -184,10 +205,16 @@ _NEED_NOT_BEAT = (RankActivity.MEETING, RankActivity.ENDED)
 
 
 class StallDetector:
-    """Finds from events and heartbeats when ranks hang; `timeout_s` is the platform's limit.
+    """Detects from events and heartbeats that ranks hang.
 
-    They hang if a rank that has begun to beat is silent; if no rank has an event or works; if no
-    rank has an event for `BUSY_FACTOR` times the limit. `ranks` is the number of ranks.
+    Ranks hang if one of them no longer sends heartbeats, if no rank has an event or uses CPU time
+    or I/O, or if no rank has an event for `BUSY_FACTOR` times the limit. The launcher calls `see`
+    about once a second and then `stall`.
+
+    Args:
+        timeout_s: The platform's `stall_timeout_s`, in seconds.
+        now_s: Present time on a monotonic clock, in seconds.
+        ranks: Number of ranks.
     """
 
     def __init__(self, timeout_s: float, now_s: float, ranks: int) -> None:
@@ -203,12 +230,12 @@ class StallDetector:
         self._counted: dict[int, Heartbeat] = {}
 
     def see(self, now_s: float, progress: object, beats: Mapping[int, Heartbeat]) -> None:
-        """Take in the state of the ranks at a moment.
+        """Update the detector with the present state of the ranks.
 
         Args:
-            now_s: The moment, on a monotonic clock.
-            progress: A value that changes with every event.
-            beats: The ranks' last heartbeats.
+            now_s: Present time on a monotonic clock, in seconds.
+            progress: A value that changes with every event that is no heartbeat.
+            beats: Rank → its last heartbeat.
         """
         self._watched_s += min(now_s - self._looked_s, _LOOK_MAX_S)
         self._looked_s = now_s
@@ -230,9 +257,11 @@ class StallDetector:
                 self._counted[rank], self._worked_s = beat, self._watched_s
 
     def stall(self, doing: Callable[[], Mapping[int, RankActivity]]) -> Stall | None:
-        """Return why the ranks hang; None if they do not.
+        """Return why the ranks hang, by the state that `see` got last; None if they do not hang.
 
-        `doing` returns the activities of the ranks that have started.
+        Args:
+            doing: Returns rank → present activity, for ranks that have started. It is called only
+                if a limit is exceeded.
         """
         if found := self._silent(doing) or self._idle(doing):
             return found
@@ -242,16 +271,20 @@ class StallDetector:
         return Stall(f"ranks used CPU time but made no progress for {limit_s:g} s", None)
 
     def lately_silent(self, doing: Mapping[int, RankActivity]) -> set[int]:
-        """Return ranks that missed heartbeats when another rank's event came, in the last minute.
+        """Return the ranks that missed heartbeats when another rank reported an event.
 
-        If others complained, it was about these. A rank that was stopped may beat again since:
-        Slurm continues ranks to end them. `doing` is what the ranks did: a rank that waits for
-        others in a rendezvous misses heartbeats, too.
+        Events of the last minute count. Errors of other ranks are then about these ranks, even if
+        their heartbeats have resumed: Slurm continues stopped ranks to end them.
+
+        Args:
+            doing: Rank → its activity before any failure. Ranks in a rendezvous are left out,
+                because TensorFlow delays their heartbeats.
         """
         lately = {r for r, at_s in self._missed_s.items() if self._watched_s - at_s <= _LATELY_S}
         return {rank for rank in lately if doing.get(rank) in _BEATS}
 
     def _silent(self, doing: Callable[[], Mapping[int, RankActivity]]) -> Stall | None:
+        """Return the stall of a rank whose heartbeats are missing, or None."""
         since_s = {
             r: at_s for r, at_s in self._beat_s.items() if self._is_past(at_s, self._silent_s)
         }
@@ -266,6 +299,7 @@ class StallDetector:
         return None
 
     def _idle(self, doing: Callable[[], Mapping[int, RankActivity]]) -> Stall | None:
+        """Return the stall of ranks without events, CPU time and I/O, or None."""
         at_s = max(self._moved_s, self._worked_s)
         if not self._is_past(at_s, self._idle_s):
             return None
@@ -287,4 +321,5 @@ class StallDetector:
         return Stall(f"no rank made progress for {limit_s:g} s", rank)
 
     def _is_past(self, at_s: float, limit_s: float) -> bool:
+        """Return whether more than `limit_s` have passed since `at_s`, on the detector's clock."""
         return self._watched_s - at_s > limit_s

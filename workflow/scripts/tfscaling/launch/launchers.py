@@ -37,12 +37,21 @@ _C = ctypes.PyDLL(None)
 
 @dataclass(frozen=True)
 class Request:
-    """A request to start `command` once per task of `geometry`.
+    """What a launcher starts: one process of `command` for each task of `geometry`.
 
-    `jobs` is the number of tasks of each job of the cluster. `setup` is a file of shell lines run
-    first on every rank, outside of the `container`. `env` is added to the environment, `folder`
-    takes the log of each rank. `mpi`, if they are an MPI job, is the type for srun. `held` keeps
-    what the ranks need until they end. `binding` are options of srun.
+    Attributes:
+        command: Words of the command of a rank.
+        geometry: Nodes, tasks and GPUs.
+        jobs: Job of the TensorFlow cluster → its number of tasks.
+        cpus_per_task: CPUs of each task.
+        folder: The attempt's folder, which gets the log of each rank.
+        gpus: Whether the ranks use GPUs.
+        setup: File of shell lines that each rank runs first, outside of the container.
+        container: The image in which the ranks run, if any.
+        env: Variables that are added to the environment.
+        mpi: Value of srun's `--mpi` if the ranks are an MPI job, else None.
+        binding: Options of srun that bind tasks to CPUs and GPUs.
+        held: Closed when the ranks have ended; keeps ports and the like until then.
     """
 
     command: Sequence[str]
@@ -60,7 +69,7 @@ class Request:
 
     @property
     def words(self) -> list[str]:
-        """What starts a rank: the command in its container, after the lines of `setup`."""
+        """The command line of a rank: `setup`, then the command in its container."""
         words = containers.wrap_command(self.container, self.command, self.gpus)
         return ["bash", "-e", str(self.setup), *words] if self.setup else words
 
@@ -78,10 +87,11 @@ _RUN_COMMAND = 'trap - ERR EXIT; exec "$@"'
 
 
 def write_setup(path: Path, lines: Sequence[str]) -> None:
-    """Write the lines of `setup` to a file, which ends with the command in place of the shell.
+    """Write a shell script that runs the lines of `setup` and then executes its arguments.
 
-    Among the words of a command every user of the machine could read them. The shell is replaced,
-    so that signals reach the command. If a line fails, the shell prints the line's number and ends.
+    The lines are in a private file, because every user of the machine could read them in a command
+    line. The command replaces the shell, so that it gets the signals. If a line fails, the shell
+    prints the line's number and ends.
     """
     # on the first line, so that bash counts the lines as the configuration does
     text = _REPORT_FAILURE + "\n".join([*lines, _RUN_COMMAND, ""])
@@ -90,9 +100,14 @@ def write_setup(path: Path, lines: Sequence[str]) -> None:
 
 @dataclass(frozen=True)
 class Command:
-    """One process for the launcher to start. `rank` is None if it starts all ranks.
+    """One process that the launcher starts.
 
-    `is_fork`: the rank is forked by a process that runs `argv` once for all such ranks.
+    Attributes:
+        argv: The command line.
+        env: Variables that are added to the environment.
+        log: File for its output.
+        rank: The rank that it runs; None for srun, which starts all ranks.
+        is_fork: Whether the rank is forked by a process that runs `argv` once for all such ranks.
     """
 
     argv: tuple[str, ...]
@@ -103,7 +118,7 @@ class Command:
 
 
 def srun(request: Request) -> list[Command]:
-    """Return one srun with the complete geometry as options; Slurm starts the ranks."""
+    """Return the srun command that starts all ranks, with the geometry as its options."""
     shape = request.geometry
     argv = (
         "srun",
@@ -128,11 +143,13 @@ def srun(request: Request) -> list[Command]:
 
 
 def local(request: Request) -> list[Command]:
-    """Return one process per rank on this machine, with its place in TF_CONFIG.
+    """Return one command for each rank on this machine, with the rank's place in TF_CONFIG.
 
-    Workers share out the GPUs in the order of their ranks, so that "nodes" do not share GPUs; a
-    coordinator and parameter servers take none. Raises ClusterError if there are too few, or if
-    they cannot be listed.
+    Workers get disjoint GPUs in the order of their ranks; a coordinator and parameter servers get
+    none.
+
+    Raises:
+        ClusterError: The machine has too few GPUs, or they cannot be listed.
     """
     shape = request.geometry
     own_gpus = _shared_out(request) if request.gpus else {}
@@ -165,7 +182,11 @@ def local(request: Request) -> list[Command]:
 
 
 def _shared_out(request: Request) -> dict[tuple[str, int], Sequence[str]]:
-    """Return (job, index) → GPUs of each worker."""
+    """Return (job, index) → the GPUs of each worker.
+
+    Raises:
+        ClusterError: The machine has too few GPUs.
+    """
     workers, each = request.jobs.get("worker", 0), request.geometry.gpus_per_task
     needed = workers * each
     environ = {**os.environ, **request.env}
@@ -190,12 +211,18 @@ LAUNCHERS: dict[str, Callable[[Request], list[Command]]] = {
 
 
 class ReservedPorts(contextlib.ExitStack):
-    """Holds `count` free ports of this machine, `numbers`; a context manager.
+    """Context manager that reserves free TCP ports of this machine for TensorFlow's servers.
 
-    A port that is probed and closed can be taken by anyone before TensorFlow binds it. So each is
-    kept bound, but not listening, with SO_REUSEADDR: Linux then neither hands it out for port 0 or
-    for an outgoing connection nor lets a process without SO_REUSEADDR bind it, while TensorFlow's
-    server, which sets SO_REUSEADDR, can bind it and listen.
+    Another process could take a port between a test and TensorFlow's bind. So each port stays
+    bound, but not listening, with SO_REUSEADDR: Linux does not hand it out for port 0 or for
+    outgoing connections, and processes without SO_REUSEADDR cannot bind it. TensorFlow's server,
+    which sets SO_REUSEADDR, can.
+
+    Args:
+        count: Number of ports.
+
+    Attributes:
+        numbers: The ports.
     """
 
     def __init__(self, count: int) -> None:
@@ -209,7 +236,10 @@ class ReservedPorts(contextlib.ExitStack):
 
 
 def start(command: Command) -> subprocess.Popen[bytes]:
-    """Start the process of a command in a new session; it ends with this thread."""
+    """Start the process of a command in a new session, with its output appended to the log.
+
+    The kernel ends the process when the calling thread ends.
+    """
     # srun ends its step on request; a rank may be stopped, so it gets no request
     number = signal.SIGTERM if command.rank is None else signal.SIGKILL
     inherited = {n: v for n, v in os.environ.items() if n not in _USERS_OPTIONS_OF_SRUN}
@@ -226,7 +256,11 @@ def start(command: Command) -> subprocess.Popen[bytes]:
 
 
 def ending_with_parent(number: int) -> Callable[[], None]:
-    """Return what a child calls first, to get this signal when the thread that started it ends."""
+    """Return a `preexec_fn` by which a child gets a signal when its parent thread ends.
+
+    Args:
+        number: The signal.
+    """
     parent = os.getpid()
 
     def prepare() -> None:

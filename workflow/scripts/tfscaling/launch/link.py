@@ -32,12 +32,23 @@ _LOST_S = 15
 
 
 def proof(secret: str, challenge: bytes, rank: int) -> bytes:
-    """Return the proof that a process has the secret."""
+    """Return the HMAC-SHA-256 by which a rank proves to the launcher that it has the secret.
+
+    Args:
+        secret: The attempt's secret, in hexadecimal digits.
+        challenge: Random bytes from the launcher.
+        rank: The rank.
+    """
     return hmac.digest(bytes.fromhex(secret), challenge + rank.to_bytes(4, "big"), "sha256")
 
 
 def connect(address: str, rank: int) -> LauncherConnection | None:
-    """Connect to the launcher at an address, as in VARIABLE; None if that is impossible."""
+    """Return a connection from a rank to its launcher; None if it fails.
+
+    Args:
+        address: `HOST:PORT SECRET`, the value of the variable VARIABLE.
+        rank: The rank.
+    """
     try:
         return LauncherConnection(address, rank)
     except (OSError, ValueError, OverflowError):
@@ -45,7 +56,18 @@ def connect(address: str, rank: int) -> LauncherConnection | None:
 
 
 class LauncherConnection:
-    """A connection; threads may share it to `post`. Raises OSError if it cannot be made."""
+    """A rank's TCP connection to its launcher. Several threads may call `post`.
+
+    Args:
+        address: `HOST:PORT SECRET`, the value of the variable VARIABLE.
+        rank: The rank.
+
+    Attributes:
+        is_open: False once the connection is lost.
+
+    Raises:
+        OSError: The launcher cannot be reached.
+    """
 
     def __init__(self, address: str, rank: int) -> None:
         place, _, secret = address.partition(" ")
@@ -59,11 +81,11 @@ class LauncherConnection:
         self._socket.sendall(HELLO.pack(MAGIC, rank, proof(secret, challenge, rank)))
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         self._socket.close()
 
     def offset(self) -> Offset | None:
-        """Measure this process's offset from the launcher's clock; None without a right answer."""
+        """Return this process's offset from the launcher's clock; None if it cannot be measured."""
         try:
             return clock.measure(self._launcher_s)
         except OSError:
@@ -71,11 +93,15 @@ class LauncherConnection:
             return None
 
     def _launcher_s(self) -> float:
+        """Return the launcher's time in seconds since the epoch."""
         self._send(TIME)
         return float(MOMENT.unpack(self._receive(MOMENT.size))[0])
 
     def post(self, event: str) -> bool:
-        """Send an event; False if the connection is lost, and with it perhaps earlier events."""
+        """Send an event and return whether the connection is open.
+
+        False also means that earlier events may be lost.
+        """
         if self.is_open:
             try:
                 self._send(EVENT, event.encode())
@@ -84,18 +110,26 @@ class LauncherConnection:
         return self.is_open
 
     def report(self, content: bytes) -> None:
-        """Send the rank's report. Raises OSError unless the launcher has it then."""
+        """Send the rank's report and wait for the acknowledgement.
+
+        Raises:
+            OSError: The launcher has not acknowledged the report.
+        """
         self._send(REPORT, content)
         self._receive(len(YES))
 
     def has_ended_well(self) -> bool:
-        """Wait until the coordinator of parameter servers, rank 0, has ended. Raises OSError."""
+        """Wait until rank 0, the coordinator, has ended; return whether it succeeded.
+
+        Raises:
+            OSError: The connection is lost.
+        """
         self._send(COORDINATOR)
         self._socket.settimeout(None)
         return self._receive(len(YES)) == YES
 
     def is_given_up(self, limit_s: float) -> bool:
-        """Wait this long, less if the launcher gives up its ranks: True then."""
+        """Wait `limit_s` seconds; return True as soon as the launcher ends hanging ranks."""
         waiting = select.poll()
         waiting.register(self._socket, select.POLLIN)
         if not waiting.poll(limit_s * 1000):

@@ -37,7 +37,16 @@ def describe(
     unchecked: tuple[str, ...] = (),
     container: Container | None = None,
 ) -> Environment:
-    """Host, start, commit of the checkout at `source`, Slurm, checksums of code, data and image."""
+    """Return the part of a record about host, time, code and data of the run.
+
+    Args:
+        source: The checkout of this workflow.
+        started_s: When the run started, in seconds since the epoch.
+        user_code: Checksums of the custom code.
+        dataset: The prepared data, if any.
+        unchecked: Sentences about what the checks could not compare with the request.
+        container: The container of the ranks, if any.
+    """
     job = slurm_job.describe(os.environ)
     if job is not None:
         job = replace(job, consumed_energy_j=slurm_job.consumed_energy_j(os.environ))
@@ -56,9 +65,13 @@ def describe(
 
 
 def git_commit(source: Path) -> str | None:
-    """Return the commit, with -dirty after local changes; None outside a checkout or without git.
+    """Return the commit of the checkout at `source`, with `-dirty` if it has local changes.
 
-    A copy of a module from git has it in the file `git_commit`, two folders above its scripts.
+    A copy of a module from git has the commit in the file `git_commit`, two folders above its
+    scripts.
+
+    Returns:
+        None outside a checkout or without git.
     """
     written = source.parents[1] / "git_commit"
     if written.exists():
@@ -104,7 +117,7 @@ def host_facts(proc: Path = _PROC, sys: Path = _SYS) -> HostFacts:
 
 
 class Placement(NamedTuple):
-    """Where this process may run: the fields of Rank."""
+    """CPUs on which this process may run; the fields are described in `Rank`."""
 
     cpus: int
     cpu_list: str | None
@@ -114,7 +127,7 @@ class Placement(NamedTuple):
 
 
 def placement(proc: Path = _PROC, sys: Path = _SYS) -> Placement:
-    """CPUs of this process, their NUMA nodes and sockets, and the node's place in the network."""
+    """Return CPUs, NUMA nodes and sockets of this process, and its node's place in the network."""
     cpus = os.sched_getaffinity(0)
     numa = {path.name for cpu in cpus for path in (sys / _CPUS).glob(f"cpu{cpu}/node[0-9]*")}
     return Placement(
@@ -127,12 +140,13 @@ def placement(proc: Path = _PROC, sys: Path = _SYS) -> Placement:
 
 
 def _sockets(sys: Path, cpu: str) -> set[int]:
-    """Return the sockets of the CPUs whose numbers match a pattern."""
+    """Return the sockets of the CPUs whose numbers match the glob pattern `cpu`."""
     files = (sys / _CPUS).glob(f"cpu{cpu}/topology/physical_package_id")
     return {int(text) for text in map(_text, files) if text and text.isdecimal()}
 
 
 def _text(path: Path) -> str | None:
+    """Return the stripped content of a file; None if it is empty or unreadable."""
     try:
         return path.read_text().strip() or None
     except OSError:
@@ -140,6 +154,7 @@ def _text(path: Path) -> str | None:
 
 
 def _number(text: str | None) -> float | None:
+    """Return a text as a number; None if it is none."""
     try:
         return float(text) if text else None
     except ValueError:
@@ -147,16 +162,16 @@ def _number(text: str | None) -> float | None:
 
 
 def _found(file: Path, pattern: str) -> str | None:
-    """Return the group of the pattern in the first line of a file that matches it."""
+    """Return the first group of the pattern's first match in a file; None without a match."""
     found = re.search(pattern, _text(file) or "", re.MULTILINE)
     return found[1].strip() if found else None
 
 
 def _network(sys: Path) -> dict[str, float | None]:
-    """Return interface → speed of the network cards that are up; null where the driver has none.
+    """Return interface → speed in Mbit/s of the network cards that are up; None if unknown.
 
-    Bridges and tunnels next to a card come and go, and no rank's traffic needs them. Where no card
-    is seen, as in a container, all interfaces but the loopback count.
+    Bridges and tunnels are left out. If no card is visible, as in a container, all interfaces
+    except the loopback interface are listed.
     """
     interfaces = sorted((sys / "class/net").glob("*"))
     cards = [interface for interface in interfaces if (interface / "device").exists()]
@@ -169,16 +184,16 @@ def _network(sys: Path) -> dict[str, float | None]:
 
 
 def cpu_quota(proc: Path = _PROC, sys: Path = _SYS) -> float | None:
-    """Return CPUs' worth of time that control groups leave this process; None without a limit.
+    """Return the number of CPUs whose time control groups allow; None without a limit.
 
-    The CPUs on which a process may run do not show it: a container may see all 64 and get two.
+    Example: a container with access to 64 CPUs and a quota of 2 gives 2.0.
     """
     quotas = map(_quota, _control_groups("cpu", proc, sys))
     return min((quota for quota in quotas if quota is not None), default=None)
 
 
 def memory_limit_gb(proc: Path = _PROC, sys: Path = _SYS) -> float | None:
-    """Return the memory that control groups allow this process; None without a limit."""
+    """Return the memory in GB that control groups allow this process; None without a limit."""
     groups = [*_control_groups("memory", proc, sys)]
     files = [g / name for g in groups for name in ("memory.max", "memory.limit_in_bytes")]
     limits = [int(text) for text in map(_text, files) if text and text.isdecimal()]
@@ -186,9 +201,9 @@ def memory_limit_gb(proc: Path = _PROC, sys: Path = _SYS) -> float | None:
 
 
 def oom_counter(proc: Path = _PROC, sys: Path = _SYS) -> Path:
-    """Return the file that counts the processes killed for lack of memory.
+    """Return the file with the kernel's count of processes killed for lack of memory.
 
-    It counts in this process's control group, or on the machine if the group has no counter.
+    The count is for this process's control group, or for the machine if the group has no counter.
     """
     group = next(_control_groups("memory", proc, sys), None)
     files = [group / name for name in ("memory.events", "memory.oom_control")] if group else []
@@ -196,14 +211,14 @@ def oom_counter(proc: Path = _PROC, sys: Path = _SYS) -> Path:
 
 
 def oom_kills(counter: Path) -> int:
-    """Return the number of killed processes in a file of `oom_counter`; 0 if unreadable."""
+    """Return the count of killed processes in a file from `oom_counter`; 0 if it is unreadable."""
     return int(_found(counter, r"^oom_kill (\d+)$") or 0)
 
 
 def _control_groups(controller: str, proc: Path, sys: Path) -> Iterator[Path]:
-    """Yield the folders of this process's control group and all above it, in versions 1 and 2.
+    """Yield the folders of this process's control group and of its parents, innermost first.
 
-    A container may not see the path of its group, but its limits at the root.
+    Both versions of control groups are supported. A container may see the limits at the root only.
     """
     for line in (_text(proc / "self/cgroup") or "").splitlines():
         _, controllers, group = line.split(":", 2)
@@ -217,7 +232,7 @@ def _control_groups(controller: str, proc: Path, sys: Path) -> Iterator[Path]:
 
 
 def _quota(group: Path) -> float | None:
-    """Return the CPU limit of one control group (version 2, else 1); None without a limit."""
+    """Return a control group's limit in CPUs, from version 2 or 1; None without a limit."""
     words = (_text(group / "cpu.max") or "").split()
     if len(words) != 2:
         words = [_text(group / f"cpu.cfs_{name}_us") or "" for name in ("quota", "period")]
@@ -226,6 +241,7 @@ def _quota(group: Path) -> float | None:
 
 
 def _version(package: str) -> str | None:
+    """Return the version of an installed package; None if it is not installed."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:

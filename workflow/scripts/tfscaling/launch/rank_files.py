@@ -15,12 +15,17 @@ REPORTS = "ranks.reports.jsonl"
 
 
 def rank_log(folder: Path, rank: int | str) -> Path:
-    """Return the path of a rank's log; in a pattern, Slurm replaces `%t` by the rank."""
+    """Return the path of a rank's log.
+
+    Args:
+        folder: The attempt's folder.
+        rank: The rank; `%t` in a path for srun, which replaces it by the rank.
+    """
     return folder / f"rank-{rank}.log"
 
 
 def last_lines(log: Path, count: int = 30) -> tuple[str, ...]:
-    """Return the end of a log; nothing if the log does not exist."""
+    """Return the last `count` lines of a log; () if the log does not exist."""
     return tuple(log.read_text(errors="replace").splitlines()[-count:]) if log.exists() else ()
 
 
@@ -43,7 +48,11 @@ _REPORT: type[RankReport] = RankReport  # type: ignore[assignment]  # a union is
 
 
 def reports(folder: Path) -> list[RankReport]:
-    """Read the reports of all ranks, in their order. Raises RecordError if one is broken."""
+    """Read the reports of all ranks of an attempt, by ascending rank.
+
+    Raises:
+        RecordError: A report is damaged.
+    """
     path = folder / REPORTS
     lines = path.read_bytes().splitlines() if path.exists() else []
     found = [run_record.parse(line, path, _REPORT) for line in lines]

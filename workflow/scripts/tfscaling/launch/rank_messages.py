@@ -50,9 +50,19 @@ class IncompleteError(RuntimeError):
 
 
 class RankMessageServer:
-    """Events, heartbeats and reports of the ranks so far, by rank; `folder` is the attempt's.
+    """Receives events, heartbeats and reports of all ranks, and writes events and reports to files.
 
-    `progress` grows with every event that is no heartbeat.
+    The launcher calls `update` about once a second.
+
+    Args:
+        folder: The attempt's folder.
+
+    Attributes:
+        events: Rank → its events so far, heartbeats left out.
+        beats: Rank → its last heartbeat.
+        reported: Ranks whose report has come.
+        progress: Number of events so far, heartbeats left out.
+        refused: Number of refused connections.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -74,11 +84,18 @@ class RankMessageServer:
 
     @contextlib.contextmanager
     def served(self, host: str, ranks: int) -> Iterator[str]:
-        """Listen to this many ranks as long as the context lasts; gives `link.VARIABLE` for them.
+        """Listen for connections of ranks within the `with` block.
 
-        With a loopback address, only that address is served. Otherwise all addresses are, because
-        the name of a host may resolve to a different address on the host itself (127.0.1.1, a
-        second network).
+        A loopback address serves this machine only. Otherwise all addresses are served, because the
+        name of a host may resolve to a different address on the host itself (127.0.1.1, a second
+        network).
+
+        Args:
+            host: The host name or address for ranks.
+            ranks: Number of ranks.
+
+        Yields:
+            `HOST:PORT SECRET`, the value of the ranks' variable `link.VARIABLE`.
         """
         _allow_files(2 * _STRANGERS_MAX + 3 * ranks)
         serves = threading.Event()
@@ -96,9 +113,14 @@ class RankMessageServer:
                 thread.join()
 
     def update(self, *, files: bool = False) -> None:
-        """Write what has come; read files of ranks without a connection, if it is time or `files`.
+        """Write received events and reports to files; read files of ranks without a connection.
 
-        Raises OSError as long as the file system is away; nothing is lost then.
+        Args:
+            files: Read these files now; otherwise they are read every `FILES_INTERVAL_S`.
+
+        Raises:
+            OSError: The file system does not answer. Nothing is lost: a later call writes
+                everything.
         """
         for name, unsaved in self._unsaved.items():
             if unsaved:
@@ -114,17 +136,24 @@ class RankMessageServer:
                     self._take(rank, event, 2 * FILES_INTERVAL_S)
 
     def receive_rest(self) -> None:
-        """Wait for what ranks that have ended have sent, and take it in."""
+        """Wait up to `_SETTLED_S` seconds for connections of ended ranks to close, then update."""
         until_s = time.monotonic() + _SETTLED_S
         while self._ranks and time.monotonic() < until_s:
             time.sleep(0.05)
         self.update(files=True)
 
     def wait(self, ranks: Iterable[int], limit_s: float) -> None:
-        """Return when all ranks' reports and events are complete.
+        """Wait until the reports and events of these ranks are complete.
 
-        A shared file system may show files some time after the rank has ended. Raises
-        IncompleteError after `limit_s`, with each rank and what is missing.
+        A shared file system may show files some time after the rank has ended.
+
+        Args:
+            ranks: The ranks; all have ended.
+            limit_s: Longest wait in seconds.
+
+        Raises:
+            IncompleteError: Something is missing after `limit_s`; the message lists it for each
+                rank.
         """
         waiting, deadline_s = list(ranks), time.monotonic() + limit_s
         while True:
@@ -140,7 +169,7 @@ class RankMessageServer:
             time.sleep(min(_POLL_S, max(0.0, deadline_s - time.monotonic())))
 
     def _missing(self, rank: int) -> str | None:
-        """Describe which parts of a rank's files are missing or incomplete; None if none is."""
+        """Return what is missing or truncated in a rank's files; None if they are complete."""
         wrong, report = [], rank_files.report_path(self.folder, rank)
         if rank not in self.reported:
             try:
@@ -157,12 +186,13 @@ class RankMessageServer:
         return " and ".join(wrong) or None
 
     def give_up(self) -> None:
-        """Have the ranks end their programs, with the lines at which they hang."""
+        """Request all ranks to end their programs and to report the lines at which these hang."""
         for writer in [*self._ranks]:
             assert self._loop is not None  # there are connections
             self._loop.call_soon_threadsafe(writer.write, link.YES)
 
     def _save(self, path: Path, unsaved: bytearray) -> None:
+        """Append the bytes to a file and remove from `unsaved` what was written."""
         with path.open("ab", buffering=0) as file:
             while content := bytes(unsaved):
                 written = file.write(content)
@@ -170,6 +200,7 @@ class RankMessageServer:
                     del unsaved[:written]
 
     def _take(self, rank: int, event: Event, interval_s: float = INTERVAL_S) -> None:
+        """Add an event of a rank to `events`, or its heartbeat to `beats`."""
         if event.name is EventName.BEAT:
             self.beats[rank] = Heartbeat(**event.details, interval_s=interval_s)
             return
@@ -180,6 +211,7 @@ class RankMessageServer:
         self.progress += 1
 
     async def _serve(self, listener: socket.socket, serves: threading.Event) -> None:
+        """Accept connections until the context of `served` ends."""
         # no executor: its module, imported while the launcher forks ranks, loses its lock
         self._loop = asyncio.get_running_loop()
         serves.set()
@@ -190,7 +222,7 @@ class RankMessageServer:
         accepting.cancel()
 
     async def _accept(self, listener: socket.socket) -> None:
-        """Accept connections one at a time, so that no burst takes all descriptors."""
+        """Accept connections one at a time: many at once could use up the file descriptors."""
         conversations: set[asyncio.Task[None]] = set()
         while True:
             try:
@@ -208,19 +240,20 @@ class RankMessageServer:
             task.add_done_callback(conversations.discard)
 
     def _abort_strangers(self, left: int) -> None:
-        """Close the oldest connections without a proof, until this many are left."""
+        """Close the oldest unauthenticated connections until `left` of them remain."""
         while len(self._strangers) > max(left, 0):
             oldest = next(iter(self._strangers))
             self._refuse(oldest, "it did not show the secret")
             oldest.transport.abort()
 
     def _print_fault(self, error: OSError) -> None:
-        """Print an error of the system the first time."""
+        """Print a warning about an error of the operating system, once for each error number."""
         if error.errno not in self._faults:
             self._faults.add(error.errno)
             print(f"WARNING: connections to this launcher wait: {error}", flush=True)
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Authenticate a connection and answer its messages until it closes."""
         try:
             rank = await asyncio.wait_for(self._authenticated(reader, writer), _STRANGER_S)
             while True:
@@ -242,6 +275,11 @@ class RankMessageServer:
     async def _authenticated(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> int:
+        """Return the rank that has proved to have the secret.
+
+        Raises:
+            ValueError: The process is no rank, or its proof is wrong.
+        """
         challenge = secrets.token_bytes(link.CHALLENGE_BYTES)
         writer.write(challenge)
         magic, rank, shown = link.HELLO.unpack(await reader.readexactly(link.HELLO.size))
@@ -255,6 +293,7 @@ class RankMessageServer:
     async def _answer(
         self, rank: int, kind: bytes, content: bytes, writer: asyncio.StreamWriter
     ) -> bytes:
+        """Process a message of a rank and return the bytes of the answer; b"" for an event."""
         if kind == link.EVENT:
             if (event := events.parse(content)) is None or event.rank != rank:
                 raise ValueError(f"rank {rank} sent no event")
@@ -276,15 +315,17 @@ class RankMessageServer:
         raise ValueError(f"rank {rank} sent an unknown message")
 
     def _last_event(self, rank: int) -> EventName | None:
+        """Return the name of a rank's last event; None before its first."""
         lines = self.events.get(rank)
         return lines[-1].name if lines else None
 
     def _keep(self, name: str, content: bytes) -> None:
+        """Add a line to the lines that `update` appends to the file `name`."""
         with self._lock:
             self._unsaved[name] += content.rstrip() + b"\n"
 
     def _refuse(self, writer: asyncio.StreamWriter, why: str) -> None:
-        """Report the first refused connections, and how many have come whenever they doubled."""
+        """Count a refused connection; print a warning for refusals number 1, 2, 4, 8 and so on."""
         self._strangers.pop(writer, None)
         self.refused += 1
         if self.refused & (self.refused - 1) == 0:
@@ -294,6 +335,7 @@ class RankMessageServer:
 
 
 def _listener(host: str) -> socket.socket:
+    """Return a socket bound to a free port: of the loopback interface for a loopback `host`."""
     if host in ("localhost", "127.0.0.1"):
         return socket.create_server(("127.0.0.1", 0))
     if socket.has_dualstack_ipv6():
@@ -303,7 +345,7 @@ def _listener(host: str) -> socket.socket:
 
 
 def _allow_files(number: int) -> None:
-    """Let this process have this many open files, or as many as its hard limit allows."""
+    """Raise this process's limit of open files to `number`, at most to the hard limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < number:
         allowed = number if hard == resource.RLIM_INFINITY else min(number, hard)

@@ -43,10 +43,15 @@ _RESOLUTION_PAUSES_S = (0.0, 1.0, 2.0, 4.0)
 
 @dataclass(frozen=True)
 class RankContext:
-    """This process among the ranks; `folder` is shared by all of them.
+    """What a rank's process needs for its work: its place in the cluster, folder and event log.
 
-    `start_s` is when the process began, in seconds since the epoch; `gpus_given` is how many GPUs
-    Slurm lets the task see; `launcher` is where the launcher listens, as in `link.VARIABLE`.
+    Attributes:
+        cluster: The cluster, and which task of it this process is.
+        folder: The attempt's folder, which all ranks share.
+        events: The rank's event log.
+        start_s: When the process began, in seconds since the epoch.
+        gpus_given: Number of GPUs that Slurm makes visible to the task; None if unknown.
+        launcher: `HOST:PORT SECRET` of the launcher, as in `link.VARIABLE`; "" without one.
     """
 
     cluster: Cluster
@@ -57,9 +62,9 @@ class RankContext:
     launcher: str = ""
 
     def coordinator_has_ended_well(self) -> bool:
-        """Wait until the coordinator of parameter servers, rank 0, has ended.
+        """Wait until rank 0, the coordinator, has ended; return whether it succeeded.
 
-        If it hangs, the launcher ends all ranks.
+        If rank 0 hangs, the launcher ends all ranks.
         """
         if (own := link.connect(self.launcher, self.cluster.rank)) is not None:
             with contextlib.closing(own), contextlib.suppress(OSError):
@@ -72,13 +77,14 @@ class RankContext:
 
     @property
     def host(self) -> str:
+        """The host name."""
         return socket.gethostname()
 
     def place(self) -> Rank:
-        """Return the rank's host, GPUs and software, as far as they are known without TensorFlow.
+        """Return the rank's host, CPUs, GPUs and software, as far as known without TensorFlow.
 
-        Devices and clock offsets are left empty. To be called after the training, because the
-        query of the driver takes time that belongs to no phase.
+        Devices and clock offsets are left empty. Call it after the training, because the query of
+        the GPU driver takes time that belongs to no phase.
         """
         cluster = self.cluster
         return Rank(
@@ -104,7 +110,10 @@ class CpuError(RuntimeError):
 
 
 def _missing_cpus(spec: RunSpec) -> str:
-    """Describe which CPUs this rank lacks; empty if it has all. Local ranks share one machine's."""
+    """Return which CPUs this rank lacks, in words; "" if it has all that the run requests.
+
+    Local ranks share the machine's CPUs and are not checked.
+    """
     if spec.measured.launcher == "local":
         return ""
     cpus, quota, least = provenance.placement().cpus, provenance.cpu_quota(), spec.cpus_per_task
@@ -155,9 +164,11 @@ def _resolution_error(host: str) -> str:
 
 
 class WorkFailedError(Exception):
-    """A user's program failed: one sentence for the user.
+    """A user's program failed; the message is a sentence for the user.
 
-    `name` is the program's exception, or how it ended; `status` is the status of this process.
+    Attributes:
+        name: Class of the program's exception, or how the program ended.
+        status: Exit status for this process.
     """
 
     def __init__(self, name: str, message: str, status: int) -> None:
@@ -166,9 +177,10 @@ class WorkFailedError(Exception):
 
 
 def parser(description: str) -> argparse.ArgumentParser:
-    """Make the parser of the flags that `Attempt.run_ranks` gives to programs of ranks.
+    """Return a parser for the options that `Attempt.run_ranks` passes to a rank's program.
 
-    The first line of `description`, the program's docstring, is shown.
+    Args:
+        description: The program's docstring, whose first line is in the help.
     """
     made = argparse.ArgumentParser(description=description.splitlines()[0])
     run_spec.add_argument(made)
@@ -185,15 +197,17 @@ def process(
     usage: Callable[[], Usage] = heartbeat.own_usage,
     given_up: Callable[[], object] = lambda: None,
 ) -> None:
-    """Run `work` as one rank: resolve the cluster, log events, write the report.
+    """Run `work` as this process's rank, write events and the report, and exit.
+
+    The exit status is 0 after success. If `work` fails, an event `failed` has the error.
 
     Args:
-        spec: What is run.
+        spec: The run.
         folder: The attempt's folder, which all ranks share.
         started_s: When the process began, by `time.monotonic()`.
         work: Does the rank's work and returns its report.
         usage: Returns CPU time and I/O of the processes that do the work.
-        given_up: Called when the launcher takes the rank for hung.
+        given_up: Called when the launcher ends hanging ranks.
     """
     launcher = os.environ.pop(link.VARIABLE, "")  # a program does not get the secret
     suffix = spec.measured.host_suffix or ""
@@ -241,7 +255,7 @@ def process(
 
 
 def _own_process(context: RankContext) -> dict[str, Any]:
-    """Return what the first event of a rank says about its process."""
+    """Return the details of a rank's first event: host, process id, job and so on."""
     counter = provenance.oom_counter()
     details = {
         "host": context.host,
@@ -255,7 +269,7 @@ def _own_process(context: RankContext) -> dict[str, Any]:
 
 
 def _title(context: RankContext) -> str:
-    """Return the first line of a rank's log: its number, host and place in the cluster."""
+    """Return the first line of a rank's log, such as `rank 3 on n2: worker 3 of 4 at n2:12003`."""
     cluster = context.cluster
     tasks = cluster.jobs[cluster.job]
     place = f"{cluster.job} {cluster.index} of {len(tasks)} at {tasks[cluster.index]}"
@@ -263,7 +277,7 @@ def _title(context: RankContext) -> str:
 
 
 def _is_sent(report: Rank, connection: link.LauncherConnection | None) -> bool:
-    """Send the report to the launcher, if it can be reached."""
+    """Send the report to the launcher; return False if the launcher has not acknowledged it."""
     if connection is None:
         return False
     with contextlib.closing(connection), contextlib.suppress(OSError):
@@ -275,7 +289,15 @@ def _is_sent(report: Rank, connection: link.LauncherConnection | None) -> bool:
 def _add_failure(
     events: EventLog, meter: resource_use.Meter, error: str, message: str, **more: Any
 ) -> None:
-    """Log why this rank fails, with the highest memory that it used."""
+    """Log an event `failed` with the error and the rank's peak memory.
+
+    Args:
+        events: The rank's event log.
+        meter: The rank's meter, which is stopped.
+        error: Class of the exception, or how a program ended.
+        message: The error in words.
+        **more: Further details of the event.
+    """
     use = meter.end()
     on_gpu = max((gpu.memory_gb or 0.0 for gpu in use.gpus), default=0.0)
     peaks = {"rank_memory_gb": use.memory_gb, "gpu_memory_gb": on_gpu or None}
@@ -294,7 +316,7 @@ def _add_exception(events: EventLog, meter: resource_use.Meter, error: Exception
 
 
 def _end_alone(events: EventLog) -> None:
-    """End this process, whatever it does: a rank without a launcher would only take cores."""
+    """End this process at once, because its launcher has ended."""
     events.add(
         EventName.FAILED, error="LauncherEnded", message="the launcher ended before this rank"
     )
@@ -302,6 +324,9 @@ def _end_alone(events: EventLog) -> None:
 
 
 def defer_failure(spec: RunSpec) -> None:
-    """Wait before this rank fails, so that others report that they have GPUs: srun ends them."""
+    """Wait some seconds on a run of several nodes, so that other ranks report their GPUs first.
+
+    To be called before a rank fails: srun then ends all ranks.
+    """
     if spec.geometry.nodes > 1 and spec.measured.launcher != "local":
         time.sleep(_OTHERS_S)

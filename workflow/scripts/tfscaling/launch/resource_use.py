@@ -31,10 +31,17 @@ _POWERCAP = Path("/sys/class/powercap")
 
 
 class Processors:
-    """The energy counters of the node's processors and their memory, which wrap around.
+    """Energy of this node's processors and their memory since construction, by RAPL's counters.
 
-    `unknown` is why they cannot be read, or empty. On a node that the job shares with other jobs
-    the energy is unknown.
+    `read` must be called more often than the counters wrap around, which takes some minutes. The
+    energy is unknown on a node that the job shares with other jobs.
+
+    Args:
+        environ: The environment, with Slurm's number of CPUs of the job on this node.
+        powercap: The folder of the counters.
+
+    Attributes:
+        unknown: Why the energy is unknown; "" if it is known.
     """
 
     def __init__(self, environ: Mapping[str, str], powercap: Path = _POWERCAP) -> None:
@@ -59,10 +66,9 @@ class Processors:
         self.read()
 
     def read(self) -> None:
-        """Add what the counters counted since they were read; they may wrap around once between.
+        """Add the energy since the last call to the total.
 
-        A counter that started again counted a power that no socket can take: then the energy is
-        unknown.
+        If a counter was reset to zero meanwhile, the energy is unknown.
         """
         before_s, self._read_s = self._read_s, time.monotonic()
         most_uj = POWER_MAX_W * max(self._read_s - before_s, INTERVAL_S) * 1e6
@@ -81,12 +87,21 @@ class Processors:
 
     @property
     def energy_j(self) -> float | None:
-        """Joules since the start; None if unknown."""
+        """Energy in joules from construction to the last `read`; None if unknown."""
         return None if self.unknown else self._total_uj / 1e6
 
 
 class Gpu:
-    """One GPU by NVML: `nvml` is the module pynvml, `handle` its handle."""
+    """Energy, utilisation and memory of one GPU since construction, by NVML.
+
+    Args:
+        nvml: The module pynvml, initialised.
+        handle: NVML's handle of the GPU.
+
+    Attributes:
+        uuid: NVML's UUID of the GPU.
+        unknown: Why the energy is unknown; "" if it is known.
+    """
 
     def __init__(self, nvml: Any, handle: Any) -> None:
         self._nvml, self._handle = nvml, handle
@@ -97,6 +112,7 @@ class Gpu:
         self._first_mj = self._last_mj = self._energy_mj()
 
     def _energy_mj(self) -> int | None:
+        """Return the energy counter in millijoules; None if the GPU has none."""
         try:
             return int(self._nvml.nvmlDeviceGetTotalEnergyConsumption(self._handle))
         except self._nvml.NVMLError as error:
@@ -105,13 +121,13 @@ class Gpu:
 
     @property
     def memory_gb(self) -> float:
-        """All of its memory. Raises NVMLError."""
+        """Total memory of the GPU in GB; raises NVMLError."""
         return float(self._nvml.nvmlDeviceGetMemoryInfo(self._handle).total / 1e9)
 
     def sample(self) -> None:
-        """Read current utilisation, memory and the energy counter.
+        """Read utilisation, used memory and energy counter once.
 
-        What the GPU does not support stays unknown.
+        Values that the GPU does not report stay unknown.
         """
         self._read_energy()
         with contextlib.suppress(self._nvml.NVMLError):
@@ -121,7 +137,7 @@ class Gpu:
             self._memory_bytes = max(self._memory_bytes, used)
 
     def _read_energy(self) -> None:
-        """Read the counter; it only grows unless the driver resets it."""
+        """Read the energy counter; if it has decreased, the energy is unknown."""
         if self._first_mj is None or self._last_mj is None:
             return
         before_mj, self._last_mj = self._last_mj, self._energy_mj()
@@ -130,7 +146,7 @@ class Gpu:
             self._last_mj = None
 
     def end(self) -> GpuUse:
-        """Return what the GPU used since the start."""
+        """Return energy, mean utilisation and peak memory since construction."""
         self._read_energy()
         energy_j = None
         if self._first_mj is not None and self._last_mj is not None:
@@ -144,9 +160,15 @@ class Gpu:
 
 
 def gpus_of_rank(environ: Mapping[str, str], nvml: Any = None) -> tuple[list[Gpu], str]:
-    """Return the GPUs in CUDA_VISIBLE_DEVICES, or else all GPUs of the node; or none, and why.
+    """Return the GPUs to measure for this rank, and why there are none.
 
-    `nvml` replaces the module pynvml.
+    Args:
+        environ: The environment. Its CUDA_VISIBLE_DEVICES selects the GPUs; without it, all GPUs of
+            the node are returned.
+        nvml: Replaces the module pynvml in tests.
+
+    Returns:
+        (GPUs, ""), or ([], NVML's error).
     """
     nvml = nvml or importlib.import_module("pynvml")
     try:
@@ -160,15 +182,20 @@ def gpus_of_rank(environ: Mapping[str, str], nvml: Any = None) -> tuple[list[Gpu
 
 
 def _handle(nvml: Any, entry: str) -> Any:
+    """Return NVML's handle of a GPU from its number or its UUID."""
     if entry.isdecimal():
         return nvml.nvmlDeviceGetHandleByIndex(int(entry))
     return nvml.nvmlDeviceGetHandleByUUID(entry)
 
 
 class Meter:
-    """Measures from its construction to `end`, in a thread that samples once a second.
+    """Measures this rank's resource usage from construction to `end`.
 
-    The thread also queries the GPUs' driver, which can take a second: the work begins at once.
+    A thread finds the GPUs, which can take a second, and samples once a second.
+
+    Args:
+        environ: The environment, which selects the GPUs.
+        on_gpus: Whether the rank uses GPUs.
     """
 
     def __init__(self, environ: Mapping[str, str], on_gpus: bool) -> None:
@@ -182,6 +209,7 @@ class Meter:
         self._thread.start()
 
     def _sample(self) -> None:
+        """Sample GPUs and processors until `end` is called: the thread's function."""
         gpus, why = gpus_of_rank(self._environ) if self._on_gpus else ([], "")
         while (gpus or not self._processors.unknown) and not self._done.wait(INTERVAL_S):
             for gpu in gpus:
@@ -193,7 +221,10 @@ class Meter:
         self._sampling_cpu_s = time.thread_time()
 
     def end(self) -> ResourceUse:
-        """Stop, and return what was used; a driver that hangs does not hold a finished run."""
+        """Stop the measurement and return the usage.
+
+        If the GPU driver does not answer within `_ANSWER_S` seconds, the GPUs' usage is unknown.
+        """
         duration_s, cpu_s = time.monotonic() - self._begun_s, _cpu_s() - self._cpu_s
         self._done.set()
         self._thread.join(_ANSWER_S)
@@ -212,12 +243,12 @@ class Meter:
 
 
 def memory_gb() -> float:
-    """Highest resident memory of this process, or of the largest of its children that ended."""
+    """Return the peak resident memory in GB of this process or of its largest ended child."""
     used = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return max(each.ru_maxrss for each in used) * 1024 / 1e9
 
 
 def _cpu_s() -> float:
-    """Return CPU time of this process and of its children that have ended."""
+    """Return the CPU time in seconds of this process and its ended children."""
     used = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(each.ru_utime + each.ru_stime for each in used)

@@ -67,9 +67,9 @@ _END_BYTES = 1 << 16
 
 
 def describe(environ: Mapping[str, str]) -> SlurmJob | None:
-    """Return the job's facts with queue_time_s and boot_time_s; None outside Slurm.
+    """Return Slurm's facts about the job in which this process runs; None outside Slurm.
 
-    If the controller does not answer, only the id is known: the run continues.
+    If the controller does not answer, only the job's id is known.
     """
     number = job_id(environ)
     if number is None:
@@ -87,9 +87,13 @@ def describe(environ: Mapping[str, str]) -> SlurmJob | None:
 
 
 def other_allocation(job: SlurmJob | None, nodes: int) -> str:
-    """Return that the job, or the run's part of an allocation, has more or fewer nodes, or "".
+    """Return a message if the job, or the run's part of it, has another number of nodes; else "".
 
-    Nodes that a run holds without using them are missing in its node-hours.
+    The run's node-hours do not include additional nodes.
+
+    Args:
+        job: Slurm's facts about the job; None without Slurm.
+        nodes: The requested number of nodes.
     """
     if job is None or job.nodes is None:
         return ""
@@ -100,21 +104,21 @@ def other_allocation(job: SlurmJob | None, nodes: int) -> str:
 
 
 def memory_gb(job: SlurmJob | None) -> float | None:
-    """Return the memory that Slurm gave a job on each node, by its `tres`; None if unknown."""
+    """Return the memory in GB that Slurm allocated to a job on each node; None if unknown."""
     if job is None or (found := re.search(r"\bmem=([\d.]+)([KMGT])", job.tres or "")) is None:
         return None
     return float(found[1]) * 1024 ** "_KMGT".index(found[2]) / int(job.nodes_allocated or 1) / 1e9
 
 
 def settings(environ: Mapping[str, str]) -> dict[str, str] | None:
-    """Return Slurm's settings that can change how a run goes, `SETTINGS`; None outside Slurm."""
+    """Return those settings of Slurm that can affect a run (SETTINGS); None outside Slurm."""
     if job_id(environ) is None or (found := _config()) is None:
         return None
     return {name: found[name] for name in SETTINGS if name in found}
 
 
 def consumed_energy_j(environ: Mapping[str, str]) -> float | None:
-    """Joules of the job's steps that have ended, as Slurm accounts them; None if it does not."""
+    """Return the energy of the job's ended steps in joules, from sacct; None if unknown."""
     number, plugin = job_id(environ), (_config() or {}).get(ENERGY_PLUGIN, "")
     if (
         number is None
@@ -136,9 +140,11 @@ def consumed_energy_j(environ: Mapping[str, str]) -> float | None:
 
 
 def find_node_name(host: str, environ: Mapping[str, str]) -> str | None:
-    """Return Slurm's name of the node of a host, or None if it is not in this job.
+    """Return Slurm's name of a host's node, for `--exclude`; None if it is not in this job.
 
-    The host may have a domain name. `--exclude` takes only Slurm's name.
+    Args:
+        host: Host name, with or without its domain.
+        environ: The environment of this process.
     """
     job = describe(environ)
     try:
@@ -149,10 +155,10 @@ def find_node_name(host: str, environ: Mapping[str, str]) -> str | None:
 
 
 def is_preempted(environ: Mapping[str, str]) -> bool:
-    """Return whether Slurm is about to preempt this job and give its nodes to another job.
+    """Return whether Slurm is preempting this job to give its nodes to another job.
 
-    Where the partition has a GraceTime, the ranks are asked to end at its beginning, and the
-    launcher at its end.
+    In a partition with GraceTime, Slurm signals the ranks at its beginning and ends the launcher at
+    its end.
     """
     fields = _own_fields(environ)
     since, started = (_moment(fields.get(name)) for name in ("PreemptTime", "StartTime"))
@@ -173,15 +179,17 @@ def requeue_own_job(environ: Mapping[str, str]) -> None:
 
 
 def _own_fields(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return field → value of `scontrol show job` for this job; {} without an answer."""
     number = job_id(environ)
     shown = _SLURM.show_job(number) if number else ""
     return _fields(shown) if isinstance(shown, str) else {}
 
 
 def signals_children_alone() -> bool:
-    """Return whether Slurm signals the processes that it has started, and none that these start.
+    """Return whether Slurm signals only the processes that it started, not their children.
 
-    So does proctrack/cgroup, unless cgroup.conf disables it (Slurm 26.11).
+    This is the default of proctrack/cgroup, unless cgroup.conf has `SignalChildrenProcesses=yes`
+    (Slurm 26.11).
     """
     found = _config() or {}
     signals_all = found.get("SignalChildrenProcesses", "no").lower() == "yes"
@@ -189,11 +197,11 @@ def signals_children_alone() -> bool:
 
 
 def parse(text: str) -> SlurmJob:
-    """Parse the output of `scontrol show job` for one job, and derive its waiting times.
+    """Parse the output of `scontrol show job` for one job, and derive queue and boot time.
 
-    Slurm evaluates a job for the last time when it allocates the nodes (LastSchedEval). If it has
-    to boot some of them, it sets the start (StartTime) again once all are up. Without times,
-    `queue_time_reason` has the reason.
+    The wait in the queue ends with the last evaluation of the job (LastSchedEval), at which its
+    nodes are allocated. Slurm may then boot nodes and sets StartTime after that. If times are
+    missing, `queue_time_reason` has the reason.
     """
     fields = _fields(text)
     fields.setdefault("AllocTRES", fields.get("TRES", ""))  # its name until Slurm 23.02
@@ -216,7 +224,7 @@ def parse(text: str) -> SlurmJob:
 
 
 def _fields(text: str) -> dict[str, str]:
-    """Return all fields of one `scontrol show job` but those after free text."""
+    """Return field → value from `scontrol show job`; fields that follow free text are left out."""
     fields: dict[str, str] = {}
     for line in text.strip().partition("\n\n")[0].splitlines():
         words = [word.split("=", 1) for word in line.split() if "=" in word]
@@ -226,26 +234,29 @@ def _fields(text: str) -> dict[str, str]:
 
 
 def _config() -> dict[str, str] | None:
+    """Return Slurm's settings; None without an answer."""
     settings = _SLURM.configuration()
     return None if isinstance(settings, NoAnswer) else settings or None
 
 
 def _seconds(begin: str | None, end: str | None) -> float | None:
-    """Return seconds between two of Slurm's times; None if one is not known."""
+    """Return the seconds between two times as Slurm prints them; None if one is unknown."""
     first, last = _moment(begin), _moment(end)
     return None if first is None or last is None else (last - first).total_seconds()
 
 
 def _moment(text: str | None) -> datetime | None:
+    """Return a time as Slurm prints it; None if it is unknown."""
     with contextlib.suppress(ValueError):
         return datetime.fromisoformat(text or "")
     return None
 
 
 def words(log: Path | None) -> tuple[str, ...]:
-    """Return Slurm's lines about a step: the log of its srun, then its lines in the ranks' logs.
+    """Return Slurm's messages about a step: the end of srun's log and lines in the ranks' logs.
 
-    Nothing without a log: the ranks are not Slurm's.
+    Args:
+        log: The log of srun; None if the ranks were not started by Slurm, which gives ().
     """
     if log is None:
         return ()
@@ -259,9 +270,12 @@ def words(log: Path | None) -> tuple[str, ...]:
 
 
 def ended_by(log: Path | None) -> Cause | None:
-    """Why Slurm itself ended a job, by the log of its srun; None if it did not, or gave no reason.
+    """Return the cause if Slurm ended the job, for example at its time limit; else None.
 
-    A user's scancel has no reason in the log.
+    A user's scancel gives no reason in the log, so the result is None.
+
+    Args:
+        log: The log of srun; None without srun.
     """
     lines = words(log)
     for failed in filter(None, map(_NODE_FAILED.search, lines)):
@@ -276,9 +290,9 @@ def ended_by(log: Path | None) -> Cause | None:
 
 
 def srun_errors(log: Path) -> dict[int, str]:
-    """Return rank → srun's own words, from lines such as `srun: error: node2: task 1: Killed`.
+    """Return rank → srun's message, from lines such as `srun: error: node2: task 1: Killed`.
 
-    Ranks that srun itself terminated after the first failure are left out: they are no cause.
+    Ranks that srun terminated itself after the first failure are left out.
     """
     found: dict[int, str] = {}
     for match in filter(None, map(_SRUN_ERROR.search, last_lines(log, 500))):

@@ -39,10 +39,14 @@ _MAY_BE_PREEMPTED = ("rank_died", "rank_failed", "program_failed", "cancelled")
 
 
 class Supervisor:
-    """Runs the commands of one launch until all have ended, one has failed, or the ranks hang.
+    """Starts the ranks of one launch, watches them, and ends all of them together.
 
-    `ranks` is the number of ranks, `stall_timeout_s` the limit of the stall detector; `grace_s` is
-    how long ranks may take to end when a signal ends the launch.
+    Args:
+        commands: The commands to start: one srun, or one command for each rank.
+        messages: Receives the ranks' events, heartbeats and reports.
+        stall_timeout_s: Limit of the stall detector in seconds.
+        ranks: Number of ranks.
+        grace_s: Seconds that ranks may take to end after a signal to the launcher; None: GRACE_S.
     """
 
     def __init__(
@@ -63,9 +67,12 @@ class Supervisor:
         self._signal: int | None = None
 
     def run(self) -> Cause | None:
-        """Start everything and wait: None after success, else the cause of the failure.
+        """Start all commands and wait until all have ended, one has failed, or the ranks hang.
 
-        Afterwards no process of the launch is left.
+        On return, no process of the launch is running.
+
+        Returns:
+            The cause of a failure; None after success.
         """
         previous = {number: signal.signal(number, self._remember) for number in SIGNALS}
         previous[WARNING] = signal.signal(WARNING, self._pass_on)
@@ -98,21 +105,24 @@ class Supervisor:
         return failures.find_lost_node(cause, self._srun_log)
 
     def _exits(self) -> dict[int, int | None]:
-        """Rank → exit code, None while it runs, of the ranks that this process has started."""
+        """Return rank → exit code of the ranks that this process started; None while one runs."""
         if self.commands[0].is_fork:
             return {**forked_ranks.exits(self.folder)}
         pairs = zip(self.commands, self._processes, strict=True)
         return {c.rank: process.poll() for c, process in pairs if c.rank is not None}
 
     def _remember(self, number: int, _: Any) -> None:
+        """Store a signal that ends the launch: a signal handler."""
         self._signal = number
 
     def _pass_on(self, number: int, _: Any) -> None:
+        """Pass a warning signal on to the ranks: a signal handler."""
         for process in self._processes:
             if process.poll() is None:
                 _signal_group(process, number)
 
     def _watch(self) -> Cause | None:
+        """Wait for the end of the launch; return the cause of a failure, or None."""
         now_s = time.monotonic()
         watch = heartbeat.StallDetector(self.stall_timeout_s, now_s, self._ranks)
         heard_s, seen_s = float("-inf"), now_s
@@ -150,7 +160,7 @@ class Supervisor:
         return None
 
     def _stalled(self, stall: heartbeat.Stall) -> Cause:
-        """End programs that hang, and return the cause with the lines at which they hang."""
+        """End programs that hang; return the cause with the lines of code at which they hang."""
         cause = failures.stalled(self.folder, stall.message, stall.rank, self._ranks)
         if not failures.running(self.folder):
             return cause
@@ -163,7 +173,11 @@ class Supervisor:
         return failures.add_places(cause, self.folder)
 
     def _activities(self, *, before_failing: bool = False) -> dict[int, RankActivity]:
-        """Return what each rank that has started does now, or did before it failed."""
+        """Return rank → its present activity, for ranks that have reported an event.
+
+        Args:
+            before_failing: Return a failed rank's activity before its failure.
+        """
         self.messages.update(files=True)
         found = {}
         for rank, lines in sorted(dict(self.messages.events).items()):
@@ -173,6 +187,7 @@ class Supervisor:
         return found
 
     def _end_all(self) -> None:
+        """End all processes of the launch: first by SIGTERM, after the grace period by SIGKILL."""
         grace_s = GRACE_S if self._signal is None else self.grace_s or GRACE_S
         begun_s = time.monotonic()
         if self._ask_ranks_of_srun():
@@ -188,14 +203,18 @@ class Supervisor:
             _signal_group(process, signal.SIGKILL)  # children that a dead rank left behind
 
     def _wait_for_all(self, at_most_s: float) -> None:
+        """Wait until all processes have ended, for at most this many seconds."""
         deadline = time.monotonic() + at_most_s
         while any(p.poll() is None for p in self._processes) and time.monotonic() < deadline:
             time.sleep(_POLL_S)
 
     def _ask_ranks_of_srun(self) -> bool:
-        """Have Slurm signal the ranks as the launcher was signalled; return whether it does.
+        """Have Slurm send SIGTERM to the ranks after a signal to the launcher.
 
-        Ranks may write a checkpoint then. If srun itself is signalled, it kills them at once.
+        The ranks can then write a checkpoint. A signal to srun itself would kill them at once.
+
+        Returns:
+            Whether Slurm signals the ranks.
         """
         if self._signal is None or self._srun_log is None:
             return False
@@ -211,6 +230,7 @@ class Supervisor:
         return SlurmClient(GRACE_S).signal(steps, "TERM") is None
 
     def _why(self, silent: set[int]) -> Cause:
+        """Return the cause after a rank has failed; `silent` are ranks with missing heartbeats."""
         if ended := slurm_job.ended_by(self._srun_log):
             return failures.add_rank_of_host(ended, self.folder)
         srun = slurm_job.srun_errors(self._srun_log) if self._srun_log else {}
@@ -221,13 +241,13 @@ class Supervisor:
 
 
 def cancelled(number: int) -> Cause:
-    """Return the cause when the launcher received a signal."""
+    """Return the cause for a launcher that received the signal with this number."""
     name = signal.Signals(number).name
     return Cause(kind="cancelled", message=f"the launcher received {name}")
 
 
 def activity(events: Sequence[Event]) -> RankActivity:
-    """Return what a rank does now, by its events: at least one."""
+    """Return the present activity of a rank from its events, at least one."""
     last = events[-1]
     if last.name is EventName.END:
         return RankActivity.ENDED
@@ -241,9 +261,11 @@ def activity(events: Sequence[Event]) -> RankActivity:
 
 
 def _has_pipeline(events: Sequence[Event]) -> bool:
+    """Return whether the rank reads its data from an input pipeline."""
     return any(e.name is EventName.DATA and e.details.get("pipeline") for e in events)
 
 
 def _signal_group(process: subprocess.Popen[bytes], number: int) -> None:
+    """Send a signal to the process group of a process, if it still exists."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, number)

@@ -71,7 +71,12 @@ print(json.dumps([platform.python_version(), {name: version(name) for name in sy
 
 
 class UserProgram:
-    """The program of a run on this rank; `run` starts it and waits."""
+    """The user's program of a run on this rank.
+
+    Args:
+        spec: The run.
+        dataset_file: The prepared data for the program, if any.
+    """
 
     def __init__(self, spec: RunSpec, dataset_file: Path | None = None) -> None:
         self._spec = spec
@@ -91,12 +96,16 @@ class UserProgram:
         self._excess = ""
 
     def usage(self) -> Usage:
-        """Return CPU time and bytes of the program and all that it started."""
+        """Return CPU time and I/O of the program and all its descendants."""
         child = self._child
         return heartbeat.own_usage() if child is None else heartbeat.tree_usage(child.pid)
 
     def run(self, context: RankContext) -> ProgramReport:
-        """Start the program, wait, and report. Raises WorkFailedError unless it succeeds."""
+        """Start the program, wait for its end, and return the rank's report.
+
+        Raises:
+            WorkFailedError: The program failed, could not be started, or its report is unusable.
+        """
         rank, events = context.cluster.rank, context.events
         own = (context.folder / f"rank-{rank}.files").absolute()
         if self._dataset is not None and not self._dataset.exists():
@@ -151,10 +160,9 @@ class UserProgram:
         )
 
     def _wait(self, child: subprocess.Popen[bytes]) -> int:
-        """Wait for the program's end, and return its exit code.
+        """Wait for the program's end and return its exit code.
 
-        A program that has reported more epochs than requested is ended: its training does not
-        count.
+        The program is ended if it reports more epochs than requested: its training would not count.
         """
         recipe, pause_s = self._spec.recipe, _EPOCHS_INTERVAL_S[0]
         while True:
@@ -173,12 +181,13 @@ class UserProgram:
                 self._signal(signal.SIGKILL)
 
     def _pass_on(self, number: int, _: object) -> None:
+        """Pass a signal on to the program's process group: a signal handler."""
         if self._child is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._child.pid, number)
 
     def _place(self, context: RankContext) -> Rank:
-        """Return the rank's placement, with package versions of the program's environment."""
+        """Return the rank's host, CPUs and GPUs, with the program's package versions."""
         place = context.place()
         names: tuple[str, ...] = ()
         # the driver's names of the GPUs that this process may use, where they are numbers
@@ -191,7 +200,7 @@ class UserProgram:
         return replace(place, gpu_names=names, host_facts=facts)
 
     def _copy(self, output: IO[bytes]) -> None:
-        """Pass the output on to the rank's log; keep its end, and all of it where it is read."""
+        """Copy the program's output to the rank's log, and to a file if metrics are read there."""
         copy = self._report if _source(self._spec) == "output" else None
         with contextlib.ExitStack() as stack:
             file = stack.enter_context(copy.open("wb")) if copy else None
@@ -207,8 +216,12 @@ class UserProgram:
     def _tell_signs(self, events: EventLog, done: threading.Event) -> None:
         """Write an event whenever the program has written something, or has used CPU time.
 
-        CPU time only where nothing else is to be expected of it: else a program that goes round in
-        circles would never be ended.
+        CPU time counts only if the recipe has `observe: nothing`. Otherwise the program reports its
+        progress, and an endless loop must not look like progress.
+
+        Args:
+            events: The rank's event log.
+            done: Set after the program's end.
         """
         seen: object = None
         while not done.wait(self._signs_interval_s):
@@ -226,7 +239,7 @@ class UserProgram:
                 )
 
     def give_up(self) -> None:
-        """End the hanging program; Python first prints where it is."""
+        """End a hanging program by SIGABRT, at which Python prints the line that it executes."""
         if self._child is not None:
             self._hung = True
             self._signal(signal.SIGABRT)
@@ -240,9 +253,12 @@ class UserProgram:
                 os.kill(pid, number)
 
     def _observed(self, rank: int, log: Path) -> Observed | None:
-        """Read what the program reported. Raises WorkFailedError if that is missing or broken.
+        """Read what the program reported; None if the recipe observes nothing.
 
-        Where a program writes its own logs, the first rank may be the only one that does.
+        Of a program that writes its own logs, ranks other than 0 may report nothing.
+
+        Raises:
+            WorkFailedError: The report is missing or damaged.
         """
         recipe = self._spec.recipe
         if recipe.observe not in OBSERVERS:
@@ -257,10 +273,11 @@ class UserProgram:
             raise WorkFailedError("ObservationError", f"{text}; log: {log}", 1) from error
 
     def _lines(self) -> list[str]:
-        """Return the end of the output."""
+        """Return the last lines of the program's output."""
         return [line.decode(errors="replace").rstrip() for line in self._tail]
 
     def _failure(self, code: int, log: Path) -> WorkFailedError:
+        """Return the error for a program that ended with this exit code, negative for a signal."""
         lines = self._lines()
         ended = failures.exit_text(code)
         text = f"the program was {ended}" if code < 0 else f"the program ended with {ended}"
@@ -279,10 +296,14 @@ class UserProgram:
 
 
 def environment(context: RankContext, spec: RunSpec) -> dict[str, str]:
-    """Return the variables that the program gets besides TF_CONFIG, by frameworks' usual names.
+    """Return the environment variables for the user's program, apart from TF_CONFIG.
 
-    Raises WorkFailedError if the rank has other GPUs than the run requests, or if the recipe's
-    environment does not exist on its host.
+    Examples are RANK, WORLD_SIZE, LOCAL_RANK and MASTER_ADDR, as PyTorch and other frameworks use
+    them.
+
+    Raises:
+        WorkFailedError: The rank has another number of GPUs than the run requests, or the recipe's
+            environment does not exist on this host.
     """
     rank, cluster = context.cluster.rank, context.cluster
     host, _, port = cluster.jobs["worker"][0].rpartition(":")
@@ -325,7 +346,7 @@ def environment(context: RankContext, spec: RunSpec) -> dict[str, str]:
 
 
 def _with_versions(facts: HostFacts, environment: str) -> HostFacts:
-    """Add the package versions of the recipe's environment to the facts, if its Python runs."""
+    """Return the facts with Python and package versions from the recipe's environment."""
     command = [str(recipes.python_of(environment)), "-c", _VERSIONS, *PROGRAM_PACKAGES]
     try:
         shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
@@ -364,6 +385,6 @@ def _start_program(words: list[str], host: str, own_group: bool) -> subprocess.P
 
 
 def _source(spec: RunSpec) -> str:
-    """Return where the program's report is: see `Observer.source`."""
+    """Return `events` or `output`, where the program's report is; "" if nothing is observed."""
     observer = OBSERVERS.get(spec.recipe.observe)
     return observer.source if observer else ""

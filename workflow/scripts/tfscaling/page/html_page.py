@@ -72,9 +72,17 @@ _LONG = {"reason", "remark", "meaning", "what it means"}
 
 
 class Column:
-    """`is_choice`: rows can be chosen by the column's values.
+    """A column of a table on the page: how it can be chosen by, sorted and coloured.
 
-    `is_ordered`: a number does not stand alone in its cell, which then has a sort key.
+    Args:
+        name: Name of the column.
+        shown: The table.
+
+    Attributes:
+        is_long: Whether its cells have long texts.
+        is_choice: Whether readers can choose rows by its values.
+        is_number: Whether it has numbers.
+        is_ordered: Whether its cells need a sort key, because they have more text than a number.
     """
 
     def __init__(self, name: str, shown: TextTable) -> None:
@@ -87,17 +95,23 @@ class Column:
         )
 
     def order(self, cell: str) -> str:
-        """Return what a cell of a column of numbers sorts by; empty for a missing number."""
+        """Return the sort key of a cell; "" for a missing number."""
         return f"{cell.value:.9g}" if isinstance(cell, FormattedNumber) else ""
 
     def tone(self, cell: str) -> str | None:
-        """Return how a cell is coloured."""
+        """Return the name of a cell's colour; None without one."""
         return TONES.get(cell) if self.name in _JUDGED else None
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table of the page, between its caption and its notes."""
+    """A table of the page with its caption and notes.
+
+    Attributes:
+        id: The id of its HTML element.
+        shown: The formatted table.
+        caption: A text above the table.
+    """
 
     id: str
     shown: TextTable
@@ -110,12 +124,18 @@ class Table:
 
     @property
     def rows(self) -> list[tuple[str, ...]]:
-        """The cells: `Number`s, links and other texts."""
+        """The formatted cells, row by row: numbers, links and other texts."""
         return [*self.shown.cells.itertuples(index=False, name=None)]
 
 
 def all_runs(frame: pd.DataFrame, metrics: Sequence[str], folder: Path) -> Table:
-    """Make the table with one row per run; record paths are relative to `folder`."""
+    """Return the table with one row per run.
+
+    Args:
+        frame: The table of runs.
+        metrics: The metrics to show, if a run has a value.
+        folder: The page's folder, to which links to records are relative.
+    """
     axes, fixed = naming_columns(frame)
     rows = to_rows(RunRow, frame)
     for row in rows:  # as Slurm writes them
@@ -168,7 +188,10 @@ _COMMIT = re.compile("[0-9a-f]{40}")
 
 
 def commit_name(commit: str) -> str:
-    """Return a commit in ten digits, or a tag, with a note if files were changed after it."""
+    """Return a commit for readers: a tag, or its first ten digits, and if files were changed.
+
+    Example: `0123456789 with uncommitted changes` for 0123456789… with `-dirty`.
+    """
     name = commit.removesuffix("-dirty")
     short = name[:10] if _COMMIT.fullmatch(name) else name
     return short if name == commit else f"{short} with uncommitted changes"
@@ -195,7 +218,7 @@ def summary(platforms: Mapping[str, Platform], runs: pd.DataFrame, comparison: p
 
 
 def warning_lines(found: Sequence[DataWarning]) -> list[tuple[str, str]]:
-    """Return (severity, all its warnings in short, as a line) for the top of the page."""
+    """Return (severity, line) for the top of the page: all warnings of a severity in short."""
     leads = {SERIOUS: "Warning", LIMITED: "Note"}
     return [
         (severity, f"{leads[severity]}: {'; '.join(warning.short for warning in own)}.")
@@ -204,12 +227,14 @@ def warning_lines(found: Sequence[DataWarning]) -> list[tuple[str, str]]:
 
 
 class ShownHeadline(NamedTuple):
-    """Headline as the page shows it.
+    """A headline as shown on the page.
 
     Attributes:
+        work: Name of the question.
+        text: The answer as a sentence.
         support: Level of support.
-        badge: Displayed text: the support explained, or for too few runs the explanation alone.
-        more: An explanation that is too long for the badge, as a sentence; empty without one.
+        badge: Text of the badge: the level of support, with a short explanation.
+        more: An explanation that is too long for the badge, as a sentence; "" without one.
     """
 
     work: str
@@ -224,7 +249,7 @@ _BADGE_MAX = 60
 
 
 def headlines(table: pd.DataFrame) -> list[ShownHeadline]:
-    """Return the headlines of the page."""
+    """Return the headlines to show, from the table `headline`."""
     found = []
     for row in to_rows(HeadlineRow, table):
         badge, more = row.badge, ""
@@ -237,7 +262,14 @@ def headlines(table: pd.DataFrame) -> list[ShownHeadline]:
 
 
 class ShownChoice(NamedTuple):
-    """An answer on the page; `is_other` means it is for a goal that the question does not name."""
+    """The answer by one goal as shown on the page.
+
+    Attributes:
+        title: What the answer is best for.
+        text: The answer.
+        support: Level of support.
+        is_other: Whether the question names a different goal.
+    """
 
     title: str
     text: str
@@ -295,7 +327,7 @@ def failed_attempts_notes(runs: pd.DataFrame) -> list[str]:
 
 
 def metrics_table(qualities: Mapping[str, Quality]) -> Table:
-    """Every metric, and the `qualities` of the points that only recipes name."""
+    """Return the table that explains all metrics, including qualities that only a recipe names."""
     texts = {**meanings(), **BY_FORMULAE}
     own = {name: quality_metric(each) for name, each in qualities.items() if name not in METRICS}
     rows = [
@@ -359,7 +391,13 @@ _STYLE = re.compile(r"<style[^>]*>\s*\*\{stroke-linejoin: round; stroke-linecap:
 
 @dataclass(frozen=True)
 class Plot:
-    """A plot that was drawn, by its name in the registry: its title, and the SVG."""
+    """A plot for the page.
+
+    Attributes:
+        name: Its name in PLOTS.
+        title: Its title.
+        svg: The plot as SVG.
+    """
 
     name: str
     title: str
@@ -368,12 +406,17 @@ class Plot:
 
 @dataclass(frozen=True)
 class Results:
-    """What the page shows of a study.
+    """The results of a study to show on the page.
 
-    `runs` has one row per run, `comparison` one per point. `conclusions` are the tables of
-    conclusions by their name in `CONCLUSIONS`; "headline", "decision", "findings" and "next_steps"
-    are among them. `plots` are the plots with something to show. `asked` is the goal of the
-    configuration's `question`, None without that key.
+    Attributes:
+        manifest: The planned runs.
+        runs: The table of runs.
+        comparison: The table of configurations.
+        warnings: Limits of what the numbers mean.
+        conclusions: Name in CONCLUSIONS → table; "headline", "decision", "findings" and
+            "next_steps" are required.
+        plots: The plots that have something to show.
+        asked: Goal of the configuration's `question`; None without this key.
     """
 
     manifest: Manifest
@@ -390,13 +433,11 @@ def render(
 ) -> str:
     """Return the page as HTML.
 
-    The warnings come first in short; their complete texts are in the section on validity.
-
     Args:
-        results: Tables, manifest and conclusions.
-        title: The title of the page.
-        metrics: The columns shown of every point.
-        folder: The folder in which the page will be written, for links to records.
+        results: Tables, manifest, conclusions and plots.
+        title: Title of the page.
+        metrics: Metrics that the tables show.
+        folder: Folder in which the page will be written, for links to records.
     """
     runs, comparison = results.runs, results.comparison
     headline, decision, findings, next_steps = (
@@ -444,7 +485,7 @@ def render(
 
 
 def _trains(runs: pd.DataFrame) -> str:
-    """Describe what the study trains: models, data and recipes."""
+    """Return models, datasets and recipes of the runs in words."""
     named = {"model": "model", "data": "dataset", "recipe": "recipe"}
     found = {noun: runs[column].dropna().unique() for noun, column in named.items()}
     return "; ".join(
@@ -453,7 +494,7 @@ def _trains(runs: pd.DataFrame) -> str:
 
 
 def _tables(results: Results, metrics: Sequence[str], folder: Path) -> Iterator[Table]:
-    """Yield the tables to sort and filter, in the page's order; none of an empty conclusion."""
+    """Yield the page's sortable tables in their order: comparison, conclusions with rows, runs."""
     title = "Comparison: one row per configuration"
     yield Table("comparison", comparison.comparison_text_table(results.comparison, title, metrics))
     for name, conclusion in CONCLUSIONS.items():
@@ -464,10 +505,15 @@ def _tables(results: Results, metrics: Sequence[str], folder: Path) -> Iterator[
 
 
 def inline(svg: str, name: str, label: str) -> str:
-    """Return the SVG as an element whose ids begin with `name`; screen readers say `label`.
+    """Return an SVG by matplotlib as an element for the page, at a third of its size.
 
-    It has no fixed size. It is a third as long as matplotlib's: coordinates have two digits, fonts
-    are named once, and only ids that are used stay.
+    Coordinates have two decimals, fonts are named once, and unused ids are removed. Width and
+    height are left to the page.
+
+    Args:
+        svg: The SVG.
+        name: Prefix of the remaining ids.
+        label: Text for screen readers.
     """
     start = svg.index("<svg")
     body = re.sub(r"<metadata>.*?</metadata>\s*", "", svg[start:], flags=re.DOTALL)
@@ -489,7 +535,7 @@ def inline(svg: str, name: str, label: str) -> str:
 
 @functools.cache
 def datatables() -> str:
-    """Return DataTables as itables ships it, an ECMAScript module: compressed, in base64."""
+    """Return the JavaScript of DataTables from itables, as gzip in base64."""
     from itables.options import dt_bundle
 
     packed = gzip.compress(Path(dt_bundle).read_bytes(), compresslevel=9, mtime=0)

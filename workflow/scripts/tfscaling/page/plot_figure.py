@@ -46,10 +46,14 @@ LINESTYLES: tuple[LineStyle, ...] = ("-", "--", "-.", (0, (6, 2, 1, 2, 1, 2)))
 
 @dataclass(frozen=True)
 class Tables:
-    """What plots are drawn from: comparison.csv, epochs.csv, and published.csv, which may be empty.
+    """The tables from which plots are drawn.
 
-    `footnotes` are at the foot of every exported plot, before its own notes. The lines of the
-    points in `first` are shown where a plot cannot show all lines.
+    Attributes:
+        comparison: comparison.csv, one row per configuration.
+        epochs: epochs.csv.
+        published: published.csv, which may be empty.
+        footnotes: Notes below each exported plot.
+        first: Configurations whose lines are shown first if a plot cannot show all lines.
     """
 
     comparison: pd.DataFrame
@@ -61,10 +65,15 @@ class Tables:
 
 @dataclass(frozen=True)
 class Series:
-    """One line: `rows` are its points by nodes, those without a valid run too.
+    """A line of a plot.
 
-    A line that is not `is_shown` is hidden until a reader of the page chooses it. A line that is
-    not `is_drawn` is in the tables alone.
+    Attributes:
+        key: The values of the axes that its configurations share.
+        label: Its text in the legend.
+        style: Colour, marker and line style for matplotlib.
+        rows: Its configurations by number of nodes, also without a valid run.
+        is_shown: Whether the line is visible until a reader of the page hides it.
+        is_drawn: Whether the plot has the line at all; otherwise only the tables have its values.
     """
 
     key: tuple[str, ...]
@@ -76,7 +85,7 @@ class Series:
 
 
 def values(rows: pd.DataFrame, name: str) -> np.ndarray:
-    """Return a column as floats: NaN for missing cells, even if all are missing."""
+    """Return a column of a table as floats; NaN for missing cells or a missing column."""
     if name not in rows:
         return np.full(len(rows), np.nan)
     return pd.to_numeric(rows[name], errors="coerce").to_numpy(float)
@@ -98,12 +107,12 @@ def rows_without_runs(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def colour_numbers(table: pd.DataFrame) -> dict[str, int]:
-    """Return platform → the number of its colour: its position among the platforms of the table."""
+    """Return platform → number of its colour, which is its position in the table."""
     return {str(name): number for number, name in enumerate(table["platform"].unique())}
 
 
 def platform_titles(table: pd.DataFrame) -> dict[str, str]:
-    """Return platform → its title; its name if it has no title or shares it with another."""
+    """Return platform → its title, or its name without a unique title."""
     titles = {}
     for name, rows in table.groupby("platform", sort=False):
         known = rows["platform_title"].dropna() if "platform_title" in rows else ()
@@ -140,10 +149,13 @@ def group_rows(table: pd.DataFrame, by: Sequence[str]) -> dict[tuple[str, ...], 
 def series(
     table: pd.DataFrame, first: Sequence[Point] = (), by: Sequence[str] = LINE_AXES
 ) -> list[Series]:
-    """All lines, whose points have the same axes `by`: those shown in the order of the table.
+    """Return all lines of a plot; the lines shown at first come first.
 
-    The others follow, by their rank in `first`. By default lines are over the nodes; by POINT_AXES
-    each configuration is a line.
+    Args:
+        table: The table of configurations.
+        first: Configurations whose lines are shown first.
+        by: The axes that the configurations of a line share. By default a line is over the numbers
+            of nodes; with POINT_AXES each configuration is a line.
     """
     titles, colours, shown = platform_titles(table), colour_numbers(table), axes_that_vary(table)
     groups = group_rows(table, by)
@@ -172,7 +184,12 @@ def series(
 
 
 def drawn_series(tables: Tables, by: Sequence[str] = LINE_AXES) -> list[Series]:
-    """Return the lines that a plot has, shown or hidden."""
+    """Return the lines that a plot draws, visible or hidden at first.
+
+    Args:
+        tables: The tables.
+        by: The axes that the configurations of a line share.
+    """
     return [line for line in series(tables.comparison, tables.first, by) if line.is_drawn]
 
 
@@ -186,7 +203,7 @@ def note_of_lines(tables: Tables, by: Sequence[str] = LINE_AXES) -> list[str]:
 def mark_as_line(axes: Any, line: Series) -> Iterator[None]:
     """Mark artists that are drawn in this context as parts of `line`, hidden if it is not shown.
 
-    Readers of the page show and hide the line by its label.
+    On the page, readers show and hide a line by its label in the legend.
     """
     before, containers = set(axes.get_children()), len(axes.containers)
     yield
@@ -200,7 +217,7 @@ def mark_as_line(axes: Any, line: Series) -> Iterator[None]:
 
 
 def lines_hidden(figure: Figure) -> dict[str, list[Any]]:
-    """Return label → artists of each hidden line."""
+    """Return label → matplotlib artists of each line that is hidden at first."""
     found: dict[str, list[Any]] = {}
     for artist in figure.findobj():
         gid = artist.get_gid() or ""
@@ -212,7 +229,10 @@ def lines_hidden(figure: Figure) -> dict[str, list[Any]]:
 def tip_texts(rows: pd.DataFrame, label: str, *names: str) -> list[str]:
     """Return a text for each point of a line: its nodes, the line, values of metrics, its runs.
 
-    Where not all runs have times, it says how many have, if one of the metrics depends on them.
+    Args:
+        rows: The configurations.
+        label: Label of the line.
+        *names: The metrics to show.
     """
     columns = {run_count_column(name) for name in names}
     texts = []
@@ -262,7 +282,13 @@ _LEGEND_COLUMNS, _NOTE_COLUMNS, _TITLE_COLUMNS = 60, 66, 46
 
 
 def panels(title: str, x: str, ys: Sequence[str]) -> tuple[Figure, list[Any]]:
-    """Make a figure with one panel per entry of `ys`, one above the other."""
+    """Return a figure and its axes: one panel for each y label, one below the other.
+
+    Args:
+        title: Title of the figure.
+        x: Label of the common x axis.
+        ys: Labels of the y axes.
+    """
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -286,7 +312,16 @@ def set_tip(artist: Any, text: str) -> None:
 
 
 def points(axes: Any, rows: pd.DataFrame, x: str, y: str, label: str, style: Style) -> None:
-    """Draw the points of a line with their bars, and their values at the pointer."""
+    """Draw a line with error bars and tooltips.
+
+    Args:
+        axes: The axes.
+        rows: The configurations.
+        x: Column for the x axis.
+        y: Column for the y axis.
+        label: Label of the line.
+        style: Style of the line.
+    """
     named = [name for name in (x, y) if name in METRICS]
     bars = {
         f"{axis}err": error_bar_lengths(rows, n) for axis, n in (("x", x), ("y", y)) if n in named
@@ -322,9 +357,15 @@ def error_bar_notes(table: pd.DataFrame, *columns: str) -> list[str]:
 
 
 def mark_absent(axes: Any, table: pd.DataFrame, x: str | None = None) -> bool:
-    """Mark each point without a valid run by a cross at the foot of the axes, at its `x`.
+    """Mark configurations without a valid run by crosses at the bottom, and in the legend.
 
-    Without an `x` the cross is in the legend only. Return whether any point is marked.
+    Args:
+        axes: The axes.
+        table: The table of configurations.
+        x: Column for the x axis; None: only the legend has a cross.
+
+    Returns:
+        Whether any configuration is without a valid run.
     """
     rows, colours = rows_without_runs(table), colour_numbers(table)
     where = values(rows, x) if x else np.full(len(rows), np.nan)
@@ -350,7 +391,10 @@ def format_plain(value: float) -> str:
 def use_plain_log(axes: Any, which: str, room: float = 0.0) -> None:
     """Make an axis logarithmic with plain numbers, and label it so.
 
-    `room` is the share left empty below.
+    Args:
+        axes: The axes.
+        which: `x` or `y`.
+        room: Share of the axis to leave empty below the values.
     """
     from matplotlib.ticker import LogLocator, NullLocator
 
@@ -368,7 +412,7 @@ def use_plain_log(axes: Any, which: str, room: float = 0.0) -> None:
 
 
 def value_axis(axes: Any, found: Iterable[float]) -> None:
-    """Make the x axis logarithmic, with the values themselves as ticks, such as node counts."""
+    """Make the x axis logarithmic, with ticks at these values, such as numbers of nodes."""
     from matplotlib.ticker import FixedLocator, NullLocator
 
     known = sorted({float(value) for value in found if value > 0})
@@ -382,17 +426,23 @@ def value_axis(axes: Any, found: Iterable[float]) -> None:
 
 
 def label_empty_axes(axes: Any, text: str = NOTHING) -> None:
-    """Write a text in the middle of empty axes, without ticks at their y axis."""
+    """Write a text into axes without data and remove the ticks of their y axis."""
     axes.text(0.5, 0.5, text, ha="center", va="center", transform=axes.transAxes)
     axes.yaxis.set_ticks([])
     axes.minorticks_off()
 
 
 def finish(figure: Figure, axes: Any, tables: Tables, notes: Sequence[str] = ()) -> Figure:
-    """Add the legend below the axes, then these notes and the footnotes of `tables`.
+    """Add a legend and notes below a figure, which becomes higher by their height.
 
-    The figure becomes as high as they need. The legend has what is labelled in `axes`, or in each
-    of several, each label once.
+    Args:
+        figure: The figure.
+        axes: The axes, or several, whose labels the legend has.
+        tables: The tables, with footnotes that follow the notes.
+        notes: The notes.
+
+    Returns:
+        The figure.
     """
     from matplotlib.lines import Line2D
 
@@ -444,7 +494,7 @@ def wrap_lines(text: str, width: int) -> str:
 
 
 def svg(figure: Figure) -> str:
-    """Return the figure as SVG, whose text is text; the same figure gives the same SVG."""
+    """Return a figure as SVG with tooltips; equal figures give equal texts."""
     import matplotlib
 
     metadata = {"Date": None, "Creator": None, "Format": None, "Type": None}
@@ -461,8 +511,8 @@ _TAB = r"(?:\t|&#0*9;|&#x0*9;)"
 def _with_tips(svg: str) -> str:
     """Make the texts of `set_tip` titles of their elements, which browsers show at the pointer.
 
-    Elements of lines have the label of the line as `data-line`, entries of legends have theirs as
-    `data-entry`. Hidden lines are not displayed.
+    Parts of lines have the attribute `data-line` and entries of the legend `data-entry`, with the
+    label of the line. Hidden lines have `display="none"`.
     """
     # an attribute whose value has double quotes is written in single ones
     svg = re.sub(

@@ -39,7 +39,14 @@ _EPOCH_TIPS_MAX = 20
 
 @dataclass(frozen=True)
 class _Panel:
-    """The points of `table` over their time by the column `name`, a metric."""
+    """A panel of a plot over execution time.
+
+    Attributes:
+        name: Column of the table for the y axis.
+        metric: The metric in this column.
+        label: Label of the y axis.
+        table: The configurations.
+    """
 
     name: str
     metric: Metric
@@ -48,7 +55,7 @@ class _Panel:
 
 
 def quality_time(tables: Tables, title: str) -> Figure:
-    """Plot the quality over execution time, with the Pareto sets: a panel for each metric."""
+    """Plot quality over execution time with Pareto sets, a panel for each metric of quality."""
     table = tables.comparison
     panels = []
     for quality in [*qualities_in_table(table).values()] or [Quality()]:
@@ -87,10 +94,14 @@ def _plot_against_time(tables: Tables, title: str, panels: Sequence[_Panel]) -> 
 
 
 def _draw(axes: Any, tables: Tables, panel: _Panel, named: bool, gpus: bool) -> pd.DataFrame:
-    """Draw the points of a panel and its Pareto sets; return the points with both values.
+    """Draw a panel and return the configurations that have both values.
 
-    `named`: the Pareto sets are called by the metric, as there are several. With `gpus` labels have
-    the GPUs per node.
+    Args:
+        axes: The panel's axes.
+        tables: The tables.
+        panel: What to draw.
+        named: Whether the legend names the metric of the Pareto set.
+        gpus: Whether labels have the number of GPUs per node.
     """
     table, name = panel.table, panel.name
     is_cost = name == "cost_usd"
@@ -121,11 +132,17 @@ def _draw(axes: Any, tables: Tables, panel: _Panel, named: bool, gpus: bool) -> 
 
 
 def pareto_set(rows: Sequence[Cells], metrics: Sequence[str]) -> list[int]:
-    """Positions of the rows that no other row beats, sorted by the first metric, then the next.
+    """Return the positions of rows that no other row dominates, sorted by the metrics.
 
-    A row is beaten by one that is at least as good in every metric and better in one. So rows with
-    equal values beat each other in nothing and are all kept. Every row has a value of every metric.
-    Raises ValueError if rows are of different qualities, which nothing compares.
+    A row dominates another if it is at least as good in every metric and better in at least one.
+    Rows with equal values are all kept.
+
+    Args:
+        rows: The rows; each has a value of every metric.
+        metrics: Names of the metrics.
+
+    Raises:
+        ValueError: The rows have different metrics of quality.
     """
     if QUALITY in metrics and len(qualities_by_metric(rows)) > 1:
         raise ValueError(
@@ -141,7 +158,15 @@ def pareto_set(rows: Sequence[Cells], metrics: Sequence[str]) -> list[int]:
 def _pareto_lines(
     axes: Any, panel: _Panel, shown: pd.DataFrame, named_by_metric: bool, gpus: bool
 ) -> None:
-    """Draw a line through the Pareto set of each task, whose points have labels."""
+    """Draw a line through the Pareto set of each task, with labels at its configurations.
+
+    Args:
+        axes: The panel's axes.
+        panel: What is drawn.
+        shown: The configurations with both values.
+        named_by_metric: Whether the legend names the metric.
+        gpus: Whether labels have the number of GPUs per node.
+    """
     metric, names, drawn = panel.metric, [_TIME, panel.name], set(points_of(shown))
     # for each task, the points that no other comparable point beats
     tasks = group_by_task(to_rows(PointRow, panel.table))
@@ -179,10 +204,14 @@ _PUBLISHED: Style = {
 
 @dataclass(frozen=True)
 class _Learned:
-    """What a panel shows: a column of the comparison, and one or two of the epochs.
+    """A panel that shows how well models learned.
 
-    `quality` is the metric of the points that it shows, None for all points; `held_out` is the
-    column of the epochs with the same metric for held-out examples.
+    Attributes:
+        label: Label of the y axis.
+        column: Column of the comparison.
+        in_training: Column of the epochs with the value during training.
+        held_out: Column of the epochs with the value on held-out examples.
+        quality: The configurations' metric of quality; None: the panel shows all configurations.
     """
 
     label: str
@@ -192,11 +221,12 @@ class _Learned:
     quality: str | None = None
 
     def points(self, table: pd.DataFrame) -> pd.DataFrame:
+        """Return the configurations that the panel shows."""
         return table if self.quality is None else table[table["quality_metric"] == self.quality]
 
 
 def _learned(table: pd.DataFrame) -> list[_Learned]:
-    """Return panels for the loss, a known accuracy, and the qualities to compare points by."""
+    """Return the panels for the loss, the accuracy if known, and other metrics of quality."""
     found = [*qualities_in_table(table).values()]
     panels = [_Learned("loss", "loss", "loss", "test_loss")]
     if np.isfinite(values(table, "accuracy")).any() or any(q.is_accuracy for q in found):
@@ -209,7 +239,7 @@ def _learned(table: pd.DataFrame) -> list[_Learned]:
 
 
 def loss_quality(tables: Tables, title: str) -> Figure:
-    """Plot loss and quality over the global batch, measured and published."""
+    """Plot loss and quality over the global batch size, measured and published."""
     table, published, batch = tables.comparison, tables.published, "global_batch_size"
     shown_of = _learned(table)
     labels = [learned.label for learned in shown_of]
@@ -249,7 +279,10 @@ def loss_quality(tables: Tables, title: str) -> Figure:
 
 
 def epochs(tables: Tables, title: str) -> Figure:
-    """Plot loss and quality of each epoch, a line per point, hollow marks where held out."""
+    """Plot loss and quality over epochs, a line for each configuration.
+
+    Hollow marks are values on held-out examples.
+    """
     from matplotlib.ticker import MaxNLocator
 
     table = tables.comparison
@@ -299,7 +332,7 @@ def epochs(tables: Tables, title: str) -> Figure:
 
 
 def _epoch_tips(axes: Any, by_epoch: pd.Series, name: str) -> None:
-    """Show values of a line at the pointer: of all epochs, or of every n-th and the last."""
+    """Add tooltips to a line over epochs: to all epochs, or to every n-th and the last."""
     step = -(-len(by_epoch) // _EPOCH_TIPS_MAX)
     shown = by_epoch.iloc[::-step].iloc[::-1]
     texts = [f"epoch {epoch}, {name} {value:.4g}" for epoch, value in shown.items()]
@@ -307,7 +340,13 @@ def _epoch_tips(axes: Any, by_epoch: pd.Series, name: str) -> None:
 
 
 def _value_axis(axes: Any, shown: bool, room: float = 0.0) -> None:
-    """Show plain numbers, on a logarithmic axis if the values differ by much."""
+    """Format the y axis with plain numbers; losses that differ by a factor of 8 get a log scale.
+
+    Args:
+        axes: The axes.
+        shown: Whether they have data.
+        room: Share of the axis to leave empty below the values.
+    """
     if not shown:
         plot_figure.label_empty_axes(axes)
         return

@@ -23,12 +23,13 @@ if TYPE_CHECKING:
 class Plot:
     """A plot of the page.
 
-    `title` is used where the configuration has none; `{quality}` in it is what is compared, and
-    `{learned}` the loss and that.
-
-    `function` is `module.function` of this package: it takes `Tables`, the title, and the `metric`
-    if the plot has one, and returns the figure, whatever has failed or is missing. `shows` are
-    columns of the comparison: the page leaves the plot out if no point has a value in any of them.
+    Attributes:
+        title: Default title; `{quality}` in it is replaced by the metric of quality, `{learned}` by
+            the loss and that metric.
+        function: `module.function` of this package. It takes `Tables`, the title and, if the plot
+            has one, the metric, and returns the figure.
+        shows: Columns of the comparison. The plot is left out if all are empty.
+        metric: The metric to plot, for functions that take one.
     """
 
     title: str
@@ -84,12 +85,12 @@ PLOTS: dict[str, Plot] = {
 def titles(
     options: Mapping[str, PlotOptions | None], qualities: Iterable[Quality]
 ) -> dict[str, str]:
-    """Return the plots to draw, by name, each with its title.
+    """Return name → title of each plot to draw.
 
     Args:
-        options: Plots of the configuration: a title, None in it for the plot's own title, or None
-            for a plot that is not drawn. Plots without an entry are drawn.
-        qualities: The runs' qualities: titles name the quality if there is only one.
+        options: Plots in the configuration: None for a plot that is not drawn; options with the
+            title None for the default title. Plots without an entry are drawn.
+        qualities: The metrics of quality of all runs. If only one exists, titles name it.
     """
     nouns = {each.in_training.replace("_", " ") for each in qualities}
     noun = nouns.pop() if len(nouns) == 1 else "quality"

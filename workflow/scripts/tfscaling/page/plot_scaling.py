@@ -74,7 +74,7 @@ def _plot_over_nodes(
 
 
 def execution_time(tables: Tables, title: str) -> Figure:
-    """Plot execution time over nodes, with the ideal of each series and published times."""
+    """Plot execution time over nodes, with ideal scaling of each line and published times."""
     table, time = tables.comparison, "execution_time_s"
     figure, axes, lines, has_absent = _plot_over_nodes(tables, title, "execution time (s)", time)
     axes.set_yscale("log")
@@ -119,7 +119,11 @@ def execution_time(tables: Tables, title: str) -> Figure:
 
 
 def _ideal_s(rows: pd.DataFrame) -> np.ndarray:
-    """Seconds from the first configuration if more replicas divide the training, not its start."""
+    """Return the ideal execution times of a line in seconds.
+
+    From the first configuration on, the training time is divided by the number of replicas; the
+    rest of the execution time stays the same.
+    """
     whole_s, training_s = values(rows, "execution_time_s")[0], values(rows, "train_time_s")[0]
     divided_s = training_s if 0 < training_s <= whole_s else whole_s
     replicas = values(rows, "replicas")
@@ -127,7 +131,13 @@ def _ideal_s(rows: pd.DataFrame) -> np.ndarray:
 
 
 def over_nodes(tables: Tables, title: str, name: str) -> Figure:
-    """Plot a metric of the comparison over nodes, with the status of points without a value."""
+    """Plot a metric over nodes, and mark configurations without a valid run.
+
+    Args:
+        tables: The tables.
+        title: Title of the figure.
+        name: The metric.
+    """
     table, metric = tables.comparison, METRICS[name]
     label = name_with_unit(metric.title, metric.unit)
     figure, axes, lines, _ = _plot_over_nodes(tables, title, label, name)
@@ -142,7 +152,13 @@ def over_nodes(tables: Tables, title: str, name: str) -> Figure:
 
 
 def ratio(tables: Tables, title: str, name: str) -> Figure:
-    """Plot speed-up, or an efficiency, over nodes with the ideal by the number of replicas."""
+    """Plot speed-up or an efficiency over nodes, with its ideal value.
+
+    Args:
+        tables: The tables.
+        title: Title of the figure.
+        name: `speedup` or the name of an efficiency.
+    """
     is_speedup, table = name == "speedup", tables.comparison
     y = "speed-up over the baseline" if is_speedup else METRICS[name].title
     figure, axes, lines, has_absent = _plot_over_nodes(tables, title, y, name)
@@ -183,7 +199,12 @@ def _why_no_times(table: pd.DataFrame) -> str:
 
 
 def _why_no_ratio(points: pd.DataFrame, name: str) -> str:
-    """Return why none of these measured points has a speed-up or an efficiency."""
+    """Return why these configurations have no speed-up or efficiency.
+
+    Args:
+        points: Measured configurations.
+        name: `speedup` or the name of an efficiency.
+    """
     if name == "weak_scaling_efficiency":
         if points["batch_scaling"].eq("strong").all():
             return "the same global batch on any number of nodes"
@@ -211,7 +232,7 @@ def _baselines(table: pd.DataFrame) -> list[str]:
 
 
 def time_split(tables: Tables, title: str) -> Figure:
-    """Plot where the time goes: the phases of every point as a bar, a panel per platform."""
+    """Plot the phases of each configuration as a bar, a panel for each platform."""
     from matplotlib.figure import Figure
 
     table = tables.comparison
@@ -249,26 +270,26 @@ def time_split(tables: Tables, title: str) -> Figure:
 
 
 def _points_with_bars(tables: Tables) -> pd.DataFrame:
-    """Return the points that have a bar, in the order of the table; the best ones if not all."""
+    """Return the configurations that get a bar: at most _BARS_MAX, the best ones by rank."""
     planned = tables.comparison[tables.comparison["status"] != "excluded"]
     ranks = plot_figure.rank_lines(points_of(planned), tables.first)
     return planned[[ranks[point] < _BARS_MAX for point in points_of(planned)]]
 
 
 def _bar_axes(rows: pd.DataFrame) -> list[str]:
-    """Return the axes that distinguish the bars of a panel."""
+    """Return the axes that distinguish the bars of a panel: nodes and others that differ."""
     return [axis for axis in POINT_AXES[1:] if axis == "nodes" or rows[axis].nunique() > 1]
 
 
 def _bar_names(rows: pd.DataFrame) -> list[str]:
-    """Return the names of the bars of a panel, in lines that leave room for the bars."""
+    """Return the label of each bar of a panel, with line breaks."""
     axes = _bar_axes(rows)
     texts = [", ".join(axis_text(axis, row) for axis in axes) for row in to_rows(PointRow, rows)]
     return [plot_figure.wrap_lines(text, _BAR_COLUMNS) for text in texts]
 
 
 def _bars(axes: Any, rows: pd.DataFrame, texts: Sequence[str], phases: Sequence[str]) -> None:
-    """Draw one bar per row from top to bottom; a cross has the status of a row without one.
+    """Draw one bar per row from top to bottom; rows without times get a text.
 
     Args:
         axes: The panel.

@@ -55,7 +55,11 @@ class SupersededError(FileNotFoundError):
 
 
 def begin(folder: Path, number: int) -> None:
-    """Create the folder of an attempt; earlier attempts cannot publish results from then on.
+    """Create the folder of an attempt, and prevent earlier attempts from publishing results.
+
+    Args:
+        folder: The job's folder.
+        number: Number of the attempt.
 
     Raises:
         FileExistsError: If the attempt exists.
@@ -67,7 +71,13 @@ def begin(folder: Path, number: int) -> None:
 
 
 def _block_attempts(folder: Path, attempts: Iterable[int], newest: int) -> None:
-    """Prevent these attempts from publishing results, because a newer one counts."""
+    """Prevent attempts from publishing results.
+
+    Args:
+        folder: The job's folder.
+        attempts: Numbers of these attempts.
+        newest: Number of the attempt whose results count.
+    """
     for each in attempts:
         with contextlib.suppress(FileNotFoundError):
             old = path(folder, each)
@@ -75,10 +85,14 @@ def _block_attempts(folder: Path, attempts: Iterable[int], newest: int) -> None:
 
 
 def restore_record(kept: Path, record: Path) -> None:
-    """Copy the record that an attempt keeps to the run's folder; block all other attempts.
+    """Copy the record in an attempt's folder to the run's folder, and block all other attempts.
 
-    A present record is saved in its attempt's folder; a broken one, or the record of another run,
-    is renamed.
+    If the run's folder has a valid record, it is first saved in its attempt's folder. A damaged
+    record, or the record of a different run, is renamed.
+
+    Args:
+        kept: The record in the attempt's folder.
+        record: The file of the run's record.
 
     Raises:
         OSError: If a file cannot be written.
@@ -105,7 +119,11 @@ def restore_record(kept: Path, record: Path) -> None:
 
 
 def keep_record(record: Path, number: int) -> None:
-    """Save a run's record in the folder of its attempt if it is missing there.
+    """Save a run's record in the folder of its attempt, if it is missing there.
+
+    Args:
+        record: The file of the run's record.
+        number: Number of the attempt.
 
     Raises:
         OSError: If it cannot be written.
@@ -117,7 +135,11 @@ def keep_record(record: Path, number: int) -> None:
 
 
 def publish(source: Path, place: Path) -> None:
-    """Make a file of an attempt available in the job's folder under a second name.
+    """Give a file of an attempt a second name in the job's folder.
+
+    Args:
+        source: The file in the attempt's folder.
+        place: Its path in the job's folder.
 
     Raises:
         SupersededError: If a newer attempt has begun; nothing is changed.
@@ -133,10 +155,13 @@ def publish(source: Path, place: Path) -> None:
 
 
 def tidy(attempt: Path) -> None:
-    """Delete files of a finished attempt that its record contains or that only its launcher needed.
+    """Delete files of a finished attempt that are no longer needed.
 
-    The first rank's log, a program's files, and the record itself remain; the other ranks' logs are
-    put into one archive.
+    The first rank's log, files of a program, and the record are kept. The logs of the other ranks
+    are put into an archive.
+
+    Args:
+        attempt: The attempt's folder.
     """
     with os.scandir(attempt) as entries:  # which knows the kind of each without a further call
         found = {entry.name: entry.is_dir(follow_symlinks=False) for entry in entries}
@@ -237,12 +262,16 @@ class FailureReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def write_failure(folder: Path, failure: FailureReport) -> None:
-    """Write the failure to the folder of a job or an attempt. Raises OSError."""
+    """Write failure.json to the folder of a job or an attempt.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
     run_record.write_json(folder / run_record.FAILURE, failure)
 
 
 def read_failure(folder: Path) -> FailureReport | None:
-    """Read the failure in the folder of a job or an attempt, or None.
+    """Read failure.json in the folder of a job or an attempt; None without the file.
 
     Raises:
         RecordError: The file is damaged.
@@ -299,9 +328,13 @@ def failed_too_often(folder: Path) -> bool:
 
 
 class Spent(NamedTuple):
-    """Node-hours of all attempts at some runs, and the part that failed attempts took.
+    """Compute time of all attempts at some runs.
 
-    `lost_cost_usd` is None if a failed attempt has no price.
+    Attributes:
+        attempts: Number of failed attempts.
+        node_hours: Node-hours of all attempts.
+        lost_node_hours: Node-hours of failed attempts.
+        lost_cost_usd: Cost of failed attempts in US dollars; None if one of them has no price.
     """
 
     attempts: int = 0
@@ -343,7 +376,10 @@ class Beginning(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_beginning(attempt: Path) -> Beginning | None:
-    """Return where an attempt's training began, from its folder; None if it did not begin.
+    """Return where an attempt's training began; None if it did not begin.
+
+    Args:
+        attempt: The attempt's folder.
 
     Raises:
         RecordError: The file is damaged.
@@ -352,7 +388,13 @@ def read_beginning(attempt: Path) -> Beginning | None:
 
 
 def with_resumption(record: RunRecord, run: Path, reports: Sequence[RankReport]) -> RunRecord:
-    """Return the record with facts about its resumption, if its attempt resumed a training."""
+    """Return a run's record, with facts on earlier attempts if its training was resumed.
+
+    Args:
+        record: The record.
+        run: The run's folder.
+        reports: Reports of all ranks.
+    """
     beginning = read_beginning(path(run, record.attempt))
     if beginning is None or beginning.checkpoint is None:
         return record
@@ -381,7 +423,7 @@ def with_resumption(record: RunRecord, run: Path, reports: Sequence[RankReport])
 
 
 def remove_checkpoints(run: Path) -> None:
-    """Delete a run's checkpoints, after it has its record or if none of them is valid."""
+    """Delete a run's checkpoints."""
     shutil.rmtree(run / CHECKPOINTS, ignore_errors=True)
 
 

@@ -48,19 +48,24 @@ def at(monotonic_s: float) -> float:
 
 
 class Offset(NamedTuple):
-    """Difference of the launcher's clock and this process's clock, in seconds.
+    """Difference of the launcher's clock and this process's clock.
 
-    `offset_s` added to this process's time gives the launcher's time, within `uncertainty_s`.
+    Attributes:
+        offset_s: Seconds to add to this process's time to get the launcher's time.
+        uncertainty_s: Largest error of the offset in seconds.
     """
 
     offset_s: float
     uncertainty_s: float
 
     def over(self, later: Offset | None) -> Offset:
-        """Return this offset with an uncertainty that holds until the offset `later` was measured.
+        """Return this offset with an uncertainty that holds from this measurement to a later one.
 
-        Monotonic clocks of two hosts drift, and a clock that is slewed to the right time drifts by
-        as much as it was wrong.
+        Monotonic clocks of two hosts drift, and a clock that is slewed drifts by as much as it was
+        wrong.
+
+        Args:
+            later: The offset measured later; None if it could not be measured.
         """
         if later is None:
             return self
@@ -69,7 +74,7 @@ class Offset(NamedTuple):
 
 
 def measure(launcher_s: Callable[[], float]) -> Offset | None:
-    """Measure this process's offset from the launcher's clock; None if it is above a day.
+    """Return this process's offset from the launcher's clock; None if it is above a day.
 
     Args:
         launcher_s: Requests the launcher's time, in seconds since the epoch.

@@ -70,7 +70,13 @@ _WORDS_MAX = 500
 
 
 class Blame(NamedTuple):
-    """The exception of a crash: its class, its message in one line, and where it was raised."""
+    """The exception of a crash.
+
+    Attributes:
+        name: Its class.
+        error: Its class and message in one line.
+        place: The line of code that raised it.
+    """
 
     name: str
     error: str

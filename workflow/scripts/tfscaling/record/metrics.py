@@ -266,7 +266,12 @@ _NO_MOMENTS = f"{_UNKNOWN}its record has no moments of epochs and checkpoints"
 
 
 class QualityFound(NamedTuple):
-    """A value of quality; or None, and why it is missing."""
+    """Quality of a run.
+
+    Attributes:
+        value: The value; None if it is missing.
+        reason: Why it is missing; "" if it is not.
+    """
 
     value: float | None
     reason: str = ""
@@ -336,8 +341,9 @@ class Reached(NamedTuple):
 def judge_target(record: RunRecord, quality: Quality, target: float) -> Reached:
     """Return whether a run reached a target, and when the first epoch or evaluation that did ended.
 
-    The time begins with execution_time_s, at the trainer's first line, initialisation included, and
-    ends with the evaluation, as in MLPerf. In a resumed run the training before is included.
+    The time begins as execution_time_s does, with the trainer's first line, and ends with the first
+    epoch or evaluation that reaches the target, as in MLPerf. The time of earlier attempts at a
+    resumed run is included.
 
     Args:
         record: The record of the run.
@@ -360,11 +366,15 @@ def judge_target(record: RunRecord, quality: Quality, target: float) -> Reached:
 
 
 def _target_at_epoch(record: RunRecord, number: int) -> Reached:
-    """Return the result for a target that was reached with this epoch (from 1).
+    """Return the time at which a target was reached in an epoch.
 
-    If the record has no end of the epoch (epochs before a resumption), the later epochs are
-    subtracted from execution_time_s and the evaluations so far are added. The time is unknown if
-    checkpoints were written after the epoch.
+    If the record has no end of this epoch (epochs before a resumption), later epochs are subtracted
+    from execution_time_s and evaluations so far are added. The time is unknown if checkpoints were
+    written after the epoch.
+
+    Args:
+        record: The record of the run.
+        number: Number of the epoch, from 1.
     """
     epochs, resumed = record.metrics.epochs, record.resumed
     evaluations_s = [epoch.evaluation_time_s or 0.0 for epoch in epochs[:number]]

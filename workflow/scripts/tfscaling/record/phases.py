@@ -96,7 +96,7 @@ class Phases(Part, frozen=True, kw_only=True):
         return sum(getattr(self, name) or 0.0 for name in WALL_PHASES)
 
     def unknown(self) -> list[str]:
-        """Return the phases of the built-in trainer that have no duration."""
+        """Return the names of the built-in trainer's phases that have no duration."""
         return [name for name in TRAINER_PHASES if getattr(self, name) is None]
 
 

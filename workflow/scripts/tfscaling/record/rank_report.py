@@ -208,6 +208,7 @@ class Epoch(Part, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def is_finite(self) -> bool:
+        """Whether the losses of the epoch are finite."""
         return self.loss is not None and self.test_loss is not None
 
 
@@ -341,11 +342,12 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_training(self) -> bool:
+        """Whether the program has reported steps, epochs or evaluations."""
         return bool(self.steps or self.epochs or self.evaluations)
 
     @property
     def evaluation_spans_s(self) -> list[tuple[float, float]]:
-        """(begin, end) of the evaluations whose times are known."""
+        """(begin, end) in seconds since the epoch, for evaluations with known times."""
         return [span_s for each in self.evaluations if (span_s := each.span_s) is not None]
 
 
@@ -387,5 +389,10 @@ RankReport = TrainingReport | ServerReport | ProgramReport
 
 
 def summary(whole: msgspec.Struct, kind: type[_S]) -> _S:
-    """Return an object of type `kind` with its fields copied from `whole`, which must have them."""
+    """Return an object of type `kind` with the values of its fields from another object.
+
+    Args:
+        whole: An object that has all fields of `kind`.
+        kind: The type.
+    """
     return kind(**{name: getattr(whole, name) for name in kind.__struct_fields__})

@@ -59,6 +59,7 @@ class RunAxes(Point, frozen=True, kw_only=True):
 
     @property
     def point(self) -> Point:
+        """The configuration of the run."""
         return summary(self, Point)
 
 

@@ -316,7 +316,7 @@ def input_waits_s(reports: Sequence[RankReport]) -> list[float]:
 
 
 def computation(reports: Sequence[RankReport], fed_step_time_s: float | None) -> Computation:
-    """Split a step into computation and the rest, and find the slowest rank.
+    """Return time of computation and of the rest of a step, and the slowest rank.
 
     Args:
         reports: Reports of all ranks, with separately measured steps of computation alone.
@@ -612,6 +612,7 @@ def socket_warning(reports: Sequence[RankReport]) -> str | None:
 
 
 def _program_warnings(spec: RunSpec, reports: Sequence[RankReport]) -> list[str]:
+    """Return warnings about what programs reported."""
     seen = first_observed(reports)
     found = [text for report in program_reports(reports) for text in report.seen.warnings]
     if 0 < len(seen.epochs) < spec.recipe.epochs:

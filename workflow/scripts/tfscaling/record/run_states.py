@@ -44,7 +44,7 @@ class RunState(enum.StrEnum):
 
 
 def words(status: str) -> str:
-    """Return a status in words for a sentence."""
+    """Return a status as words for a sentence, such as `not fitting in memory`."""
     return "not fitting in memory" if status == RunState.DOES_NOT_FIT else status
 
 
@@ -144,7 +144,7 @@ def nearest_change(spec: RunSpec, runs_dir: Path) -> str:
 
 
 def other_code(spec: RunSpec, record: RunRecord | DoesNotFit) -> str:
-    """Return which user files have changed since the record was made; "" if none has.
+    """Return a message that names user files changed since the record was made; "" if none has.
 
     Records without checksums are not compared.
     """

@@ -55,6 +55,7 @@ class Trend(NamedTuple):
 
     @property
     def warning(self) -> str:
+        """A sentence about the change, for readers; "" without a change."""
         if not self.change:
             return ""
         text = f"the step time of the short run changed by {-self.change:+.0%} along its steps"
@@ -64,8 +65,10 @@ class Trend(NamedTuple):
 class ProjectedTraining(NamedTuple):
     """The durations of the complete training, projected from a short run.
 
-    `error_s` is the standard error of its time by the scatter of the steps within this run, and by
-    their `trend`.
+    Attributes:
+        phases: Its durations.
+        error_s: Standard error of its time in seconds, from the scatter and the trend of the steps.
+        trend: How the time of a step changed along the run.
     """
 
     phases: Phases
@@ -74,7 +77,11 @@ class ProjectedTraining(NamedTuple):
 
 
 def short_run(spec: RunSpec, reports: Sequence[TrainingReport]) -> ShortRun | None:
-    """Return a short run's part of the complete training; None for complete and diverged runs."""
+    """Return how much of the complete training a short run trained, for its record.
+
+    Returns:
+        None for complete and diverged runs.
+    """
     if not reports or (stopped := reports[0].stopped) is None:
         return None
     chief, epochs = reports[0], spec.recipe.epochs
@@ -98,7 +105,7 @@ def short_run(spec: RunSpec, reports: Sequence[TrainingReport]) -> ShortRun | No
 
 
 def blocks(executions: Sequence[Execution]) -> tuple[StepBlock, ...]:
-    """Join executions in order to at most BLOCKS_MAX blocks with about as many steps each."""
+    """Join consecutive executions to at most BLOCKS_MAX blocks of about equal size."""
     number = min(BLOCKS_MAX, len(executions))
     ends = [len(executions) * place // number for place in range(number + 1)]
     parts = [executions[a:b] for a, b in itertools.pairwise(ends)]
@@ -112,10 +119,14 @@ def blocks(executions: Sequence[Execution]) -> tuple[StepBlock, ...]:
 
 
 def as_short_run(record: RunRecord, epochs: int) -> RunRecord:
-    """Return a complete run's record as the beginning of a training with this many epochs.
+    """Return a complete run's record as if it were the beginning of a longer training.
 
-    Its steady steps are the steps after the first epoch. The record is returned unchanged if an end
-    of an epoch, or the steps and examples, are unknown.
+    The steps after the first epoch count as steady. The record is returned unchanged if the end of
+    an epoch, or the number of steps or examples, is unknown.
+
+    Args:
+        record: The record of a complete run.
+        epochs: Number of epochs of the longer training.
     """
     done, per_epoch = record.metrics.epochs, record.derived.steps_per_epoch
     ends_s = [epoch.ended_s for epoch in done if epoch.ended_s is not None]

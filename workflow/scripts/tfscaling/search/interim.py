@@ -38,12 +38,24 @@ FREEDOM = (4.0, 30.0)
 
 
 def least_chance(problem: SearchProblem) -> float:
-    """Return the least chance of a candidate that is not excluded."""
+    """Return the probability at or below which a candidate counts as worse than the best.
+
+    See `chances_beyond` for the probability.
+    """
     return RISK_MAX / (4 * problem.count)
 
 
 def add_runs(problem: SearchProblem, state: SearchState, new: Mapping[str, NewRuns]) -> SearchState:
-    """Add the runs of a round."""
+    """Return the state with the runs of a round, and with candidates eliminated by failures.
+
+    Args:
+        problem: The question.
+        state: The state before the round.
+        new: Name of a candidate, or of its short runs → its runs in this round.
+
+    Raises:
+        ValueError: The goal of a run is not above zero.
+    """
     used, is_projected = state.used.copy(), state.is_projected.copy()
     observations, eliminated = [*state.observations], {**state.eliminated}
     for name, made in new.items():
@@ -77,6 +89,11 @@ def add_runs(problem: SearchProblem, state: SearchState, new: Mapping[str, NewRu
 
 
 def _goal_value(problem: SearchProblem, run: Run) -> float:
+    """Return the goal of a run: infinite if the run missed it, NaN if unknown.
+
+    Raises:
+        ValueError: The value is not above zero.
+    """
     value = run.get(problem.goal, 0.0)
     if value <= 0:
         raise ValueError(f"{problem.goal}: a goal needs a value above zero of every run")
@@ -86,17 +103,22 @@ def _goal_value(problem: SearchProblem, run: Run) -> float:
 def _gets_no_more_runs(missed: int, runs: int) -> bool:
     """Return whether a candidate gets no more runs, because some missed a limit or the target.
 
-    It cannot be named any more. It gets further runs only while the next may close it.
+    It can no longer be recommended. Further runs are only made while they may show that it misses
+    the limit reliably.
+
+    Args:
+        missed: Number of runs that missed.
+        runs: Number of all runs.
     """
     return missed > 0 and (is_closed(missed, runs) or 2 * missed < runs)
 
 
 def judge_limits(problem: SearchProblem, state: SearchState) -> SearchState:
-    """Judge which candidates keep all limits, miss one, or leave it open.
+    """Return the state with a verdict on each candidate: keeps all limits, misses one, or open.
 
-    A candidate misses a limit as in `is_closed`. It keeps the limits as in `intervals.keeps_limit`,
-    from KEPT_RUNS on. It leaves without either if fewer than half of its runs miss one, or after
-    its last run.
+    A candidate misses a limit by the rule of `is_closed`, and keeps the limits by the rule of
+    `intervals.keeps_limit` from KEPT_RUNS runs on. It is eliminated without a verdict if fewer than
+    half of its runs miss a limit, or after its last run.
     """
     limits = problem.limits
     allowed, eliminated = [*state.allowed], {**state.eliminated}
@@ -123,7 +145,7 @@ def judge_limits(problem: SearchProblem, state: SearchState) -> SearchState:
 
 
 def analyse(problem: SearchProblem, state: SearchState) -> SearchState:
-    """Fit all runs, choose the best candidate, and judge how sure that is."""
+    """Fit the model to all runs, choose the best candidate, and compute the others' chances."""
     leaders = [int(n) for n in np.flatnonzero(state.seen) if n not in state.eliminated]
     before = state.analysis
     if not leaders:
@@ -170,7 +192,14 @@ def analyse(problem: SearchProblem, state: SearchState) -> SearchState:
 
 
 def _compare_projections(state: SearchState, runs: Runs) -> SearchState:
-    """Compare the complete runs of candidates with the projections by their short runs."""
+    """Return the state with a comparison of projected and measured values for each candidate.
+
+    The comparison also updates the variance of projection errors.
+
+    Args:
+        state: The state.
+        runs: All runs with a known value.
+    """
     analysis, trials = state.analysis, dict[int, Trial]()
     freedom = np.clip(analysis.fit.freedom if analysis.fit else 0.0, *FREEDOM)
     quantile = float(scipy.special.stdtrit(freedom, (1 + CONFIDENCE) / 2))
@@ -216,7 +245,17 @@ def chances_to_beat_best(state: SearchState, margin: float) -> Array:
 
 
 def _gates(problem: SearchProblem, state: SearchState, fit: Fit, best: int) -> Array:
-    """Return the candidates with too few runs to be judged worse than the best."""
+    """Return which candidates have too few runs to be judged worse than the best.
+
+    Args:
+        problem: The question.
+        state: The state.
+        fit: The estimates from all runs.
+        best: Number of the best candidate.
+
+    Returns:
+        Boolean array of shape (candidates,).
+    """
     gates = np.zeros(problem.count, bool) if state.is_smooth else state.seen == 0
     with np.errstate(invalid="ignore"):
         ahead = (fit.mean[best] - problem.near - fit.left_out) / fit.left_out_sd
@@ -230,7 +269,7 @@ def _gates(problem: SearchProblem, state: SearchState, fit: Fit, best: int) -> A
 
 
 def _is_shown_out(state: SearchState, n: int) -> bool:
-    """Return whether the runs of an eliminated candidate show that it cannot be recommended."""
+    """Return whether its runs show that an eliminated candidate cannot be recommended."""
     if state.eliminated[n] in (Reason.DIVERGED, Reason.NOT_REACHED):
         return is_closed(int(state.missed[n]), int(state.missed[n] + state.seen[n]))
     return state.eliminated[n] is Reason.NO_MEMORY

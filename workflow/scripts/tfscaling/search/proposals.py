@@ -29,7 +29,12 @@ def batch_size(candidates: int) -> int:
 
 
 def next_runs(problem: SearchProblem, state: SearchState) -> dict[str, int]:
-    """Return name → number of the runs that the next analysis needs; none if the search ends."""
+    """Return name → number of runs for the next analysis; {} if the search ends.
+
+    Args:
+        problem: The question.
+        state: The state after the last analysis.
+    """
     if not state.rounds:
         chosen, is_trial = _initial_candidates(problem, state), False
     elif state.analysis.fit is None or state.analysis.best is None:
@@ -46,7 +51,7 @@ def next_runs(problem: SearchProblem, state: SearchState) -> dict[str, int]:
 
 
 def is_settled(problem: SearchProblem, state: SearchState) -> bool:
-    """Return whether the best may be named, and no other candidate may be better."""
+    """Return whether the best candidate may be recommended and no other may be better."""
     best = state.analysis.best
     if best is None or not state.analysis.is_sure:
         return False
@@ -70,16 +75,24 @@ def _runnable(problem: SearchProblem, state: SearchState, chosen: Sequence[int])
 
 
 def open_series(problem: SearchProblem, state: SearchState) -> list[int]:
-    """Return the candidates that may run later, and then those whose short runs may."""
+    """Return the candidates that may run later, then their short runs, by number."""
     runnable = _runnable(problem, state, range(problem.count))
     return runnable + [n + problem.count for n in runnable if state.is_projected[n]]
 
 
 def _short_or_complete(state: SearchState, chosen: Sequence[int], is_trial: bool) -> list[int]:
-    """Return the next runs of candidates: short ones while they help, then complete ones.
+    """Return for each chosen candidate the number of its next run: short or complete.
 
-    Short runs help as long as their mean scatters about as much as they err together, and until
-    only the final confirmation run is missing. With `is_trial`, all runs of the best are complete.
+    Short runs are chosen until more of them would reduce the error of the projection only little,
+    and until only the confirming complete run is missing.
+
+    Args:
+        state: The state.
+        chosen: Numbers of candidates, once for each run.
+        is_trial: Whether all runs of the best candidate are complete.
+
+    Returns:
+        Numbers of candidates; `count` is added for a short run.
     """
     count = len(state.allowed)
     most = np.rint(2 * state.analysis.scatter / state.projection_sd**2)
@@ -110,9 +123,10 @@ def _runs_lacking(problem: SearchProblem, state: SearchState, best: int) -> int:
 
 
 def _choose(problem: SearchProblem, state: SearchState, fit: Fit, best: int) -> list[int]:
-    """Return the next round's runs: the best, and those most likely better for their cost.
+    """Return the candidates of the next round, once for each run.
 
-    If the others are surely behind, only the best lacks runs to be recommended.
+    These are the best candidate, and others that may be better, by chance and cost. If the others
+    are certainly worse, only the best candidate gets runs.
     """
     batch = batch_size(problem.count)
     is_new = (state.used[: problem.count] == 0) & (state.seen == 0)
@@ -143,7 +157,7 @@ def _choose(problem: SearchProblem, state: SearchState, fit: Fit, best: int) -> 
 
 
 def _rank(problem: SearchProblem, state: SearchState, fit: Fit, best: int) -> list[int]:
-    """Return the rivals of the best, those with the highest chance for their cost first."""
+    """Return the candidates that may be better than the best, ordered by chance for their cost."""
     chances = state.analysis.chances
     takes = np.exp(fit.mean) * (1 if problem.is_cost else problem.nodes)
     score = np.where(state.analysis.gates, np.maximum(chances, 0.02), chances)
@@ -154,16 +168,19 @@ def _rank(problem: SearchProblem, state: SearchState, fit: Fit, best: int) -> li
 
 
 def _exceed_risk(chances: Array) -> Array:
-    """Return the candidates that must become less likely.
+    """Return which candidates must become less likely before the search may end.
 
-    The least likely may keep their chances, which are half of RISK_MAX together.
+    The least likely candidates may keep their chances, which sum up to half of RISK_MAX.
+
+    Args:
+        chances: Probability of each candidate to be better than the best.
     """
     sums = np.array([chances[chances <= chance].sum() for chance in chances])
     return np.asarray(sums > RISK_MAX / 2)
 
 
 def _are_neighbours(problem: SearchProblem, state: SearchState, n: int, other: int) -> bool:
-    """Return whether both are without runs, on the same line and within an octave."""
+    """Return whether two candidates without runs are on a line, at most a factor of 2 apart."""
     octaves = abs(math.log2(problem.nodes[n] / problem.nodes[other]))
     is_near = problem.lines[n] == problem.lines[other] and octaves < 1.01
     return is_near and not state.seen[n] and not state.seen[other]

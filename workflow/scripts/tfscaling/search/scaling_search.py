@@ -30,18 +30,18 @@ class ScalingSearch:
         self.problem = problem
 
     def propose(self, state: SearchState) -> dict[str, int]:
-        """Return how many runs the next analysis needs of each candidate, by name.
+        """Return name → number of runs for the next analysis; {} if the search has ended.
 
-        Short runs have separate names. Without any run, the search has ended.
+        Short runs of a candidate have a separate name.
         """
         return next_runs(self.problem, state)
 
     def observe(self, state: SearchState, new: Mapping[str, NewRuns]) -> SearchState:
-        """Return the state after the analysis of all runs, also of the last round.
+        """Return the state after the analysis of all runs, including a new round.
 
         Args:
             state: The state before.
-            new: What became of the runs that `propose` returned for it, by name.
+            new: Name → results of the runs that `propose` returned.
 
         Raises:
             ValueError: The goal of a run is not above zero.
@@ -57,10 +57,10 @@ def decide(
     limits: Mapping[str, Limit] | None = None,
     indifference: float = Question().indifference,
 ) -> Decision:
-    """Decide what the runs show after the last interim analysis with all its runs.
+    """Return what the runs so far show, and which runs a search needs next.
 
-    The analyses are repeated from the first, each with the runs it had: the decision is a
-    function of the runs.
+    The interim analyses are repeated from the first one, each with the runs of its time. So the
+    decision depends on the runs only, and a search can be interrupted at any time.
 
     Args:
         candidates: The configurations with their runs so far.
@@ -86,7 +86,13 @@ def decide(
 
 
 def _new_runs(candidate: Candidate, used: int, number: int) -> NewRuns | None:
-    """Return the next runs of a candidate, after those `used`; None while one is missing."""
+    """Return the runs of a candidate in a round; None while one of them is missing.
+
+    Args:
+        candidate: The candidate.
+        used: Number of its runs in earlier rounds.
+        number: Number of its runs in this round.
+    """
     missing = {*candidate.lacks(used + number)}
     if missing and not candidate.failed_blocks & missing:
         return None
@@ -154,7 +160,10 @@ def _standing(problem: SearchProblem, state: SearchState, n: int) -> Standing:
 
 
 def _bound(problem: SearchProblem, state: SearchState) -> float:
-    """Return by which fraction no candidate may be better at most; infinite with open gates."""
+    """Return the fraction by which another candidate may be better than the best.
+
+    Infinite if unknown.
+    """
     unresolved = state.analysis.unresolved
     if state.analysis.has_gates or not all(state.seen[n] for n in unresolved):
         return math.inf

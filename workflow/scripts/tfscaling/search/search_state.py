@@ -48,11 +48,12 @@ class SearchProblem:
 
     @property
     def count(self) -> int:
+        """Number of candidates."""
         return len(self.candidates)
 
     @cached_property
     def names(self) -> list[str]:
-        """The names of the candidates, then of their short runs: (2 candidates,)."""
+        """Names of all candidates, then of their short runs ("" without any): (2 candidates,)."""
         shorts = (each.short.name if each.short else "" for each in self.candidates)
         return [*(each.name for each in self.candidates), *shorts]
 
@@ -63,18 +64,22 @@ class SearchProblem:
 
     @cached_property
     def nodes(self) -> Array:
+        """Number of nodes of each candidate."""
         return np.array([each.nodes for each in self.candidates], float)
 
     @cached_property
     def lines(self) -> list[str]:
+        """Name of the line of each candidate; on a line only the number of nodes differs."""
         return [each.line for each in self.candidates]
 
     @property
     def is_cost(self) -> bool:
+        """Whether the goal is a cost."""
         return self.goal.startswith("cost_")
 
     @property
     def has_target(self) -> bool:
+        """Whether the goal is a time or cost until a target is reached."""
         return self.goal in ALL_RUNS_METRICS
 
     @property
@@ -84,13 +89,17 @@ class SearchProblem:
 
     @cached_property
     def model(self) -> ScalingModel:
+        """The model of time or cost over the numbers of nodes."""
         return ScalingModel(self.nodes, self.lines, self.is_cost)
 
 
 class NewRuns(NamedTuple):
-    """The runs that were made of those `proposed` for a candidate, or for its short runs.
+    """Results of a round for one candidate, or for its short runs.
 
-    `failure` is why the candidate can have no further runs; None if it can.
+    Attributes:
+        proposed: How many runs were proposed.
+        runs: The runs that were made.
+        failure: Why the candidate can have no further runs; None if it can.
     """
 
     proposed: int
@@ -101,7 +110,12 @@ class NewRuns(NamedTuple):
 class Observation(NamedTuple):
     """A run in the analyses.
 
-    `value` is the goal: infinite if the run diverged or missed the target, NaN if it is not known.
+    Attributes:
+        candidate: Number of the candidate.
+        round: Number of the round, from 0.
+        value: The goal; infinite if the run diverged or missed the target, NaN if unknown.
+        is_short: Whether it is a short run, whose value is projected.
+        run: Metric → value.
     """
 
     candidate: int
@@ -112,6 +126,7 @@ class Observation(NamedTuple):
 
     @property
     def is_known(self) -> bool:
+        """Whether the value is a finite number."""
         return math.isfinite(self.value)
 
 
@@ -192,31 +207,32 @@ class SearchState:
 
     @cached_property
     def seen(self) -> Array:
-        """The number of runs with a known value."""
+        """Number of runs with a known value of each candidate, short ones included."""
         return self._count(lambda each: each.is_known)
 
     @cached_property
     def complete(self) -> Array:
-        """The number of complete runs with a known value."""
+        """Number of complete runs with a known value of each candidate."""
         return self._count(lambda each: each.is_known and not each.is_short)
 
     @cached_property
     def missed(self) -> Array:
-        """The number of runs that diverged or missed the target."""
+        """Number of runs of each candidate that diverged or missed the target."""
         return self._count(lambda each: math.isinf(each.value))
 
     def _count(self, counts: Callable[[Observation], bool]) -> Array:
+        """Return the number of observations of each candidate for which `counts` returns True."""
         owners = [each.candidate for each in self.observations if counts(each)]
         return np.bincount(np.array(owners, int), minlength=len(self.allowed))
 
     def runs_of(self, candidate: int, is_short: bool = False) -> list[Run]:
-        """Return the complete runs of a candidate, or its short ones."""
+        """Return the complete runs of a candidate, or its short runs."""
         own = (each for each in self.observations if each.candidate == candidate)
         return [each.run for each in own if each.is_short == is_short]
 
     @cached_property
     def projection_sd(self) -> Array:
-        """Standard deviations of the errors that the short runs of a candidate have in common."""
+        """Standard deviation of the projection error that all short runs of a candidate share."""
         errors: list[list[float]] = [[] for _ in self.allowed]
         for each in self.observations:
             if each.is_known and each.is_short:

@@ -16,13 +16,19 @@ PROJECTION_ERROR = "projection_error"
 
 @dataclass(frozen=True)
 class Candidate:
-    """A candidate and its runs by block; None: no run, or the infrastructure ended it.
+    """A configuration of a search with its runs so far; a block is one repeat of the grid.
 
-    In `failed_blocks`, numbered from 0, the run failed too often to be tried again, or ran out of
-    memory; the latter are `unfit_blocks`, too. Later blocks replace `skipped_blocks`, up to
-    `blocks_max`. Candidates on the same `line` differ only in their nodes. `short` has the short
-    runs of the same training: their values are projected, and their PROJECTION_ERROR is the
-    projection's standard error as a fraction, from the steps within the run.
+    Attributes:
+        name: The name.
+        runs: Run of each block, metric → value; None if it is missing.
+        failed_blocks: Blocks, from 0, whose run failed too often or ran out of memory.
+        skipped_blocks: Blocks that later blocks replace.
+        blocks_max: Number of blocks.
+        line: Name of the line; on a line only the number of nodes differs.
+        nodes: Number of nodes.
+        short: The candidate's short runs. Their values are projections, and PROJECTION_ERROR is the
+            projection's standard error as a fraction.
+        unfit_blocks: The failed blocks whose run ran out of memory.
     """
 
     name: str
@@ -37,14 +43,15 @@ class Candidate:
 
     @property
     def number(self) -> int:
+        """Number of existing runs."""
         return sum(run is not None for run in self.runs)
 
     def blocks(self, runs: int) -> list[int]:
-        """Return the blocks of the candidate's first `runs` runs, from 0."""
+        """Return the blocks, from 0, that have the candidate's first `runs` runs."""
         return [n for n in range(self.blocks_max) if n not in self.skipped_blocks][:runs]
 
     def lacks(self, runs: int) -> list[int]:
-        """Return the blocks of the candidate's first `runs` runs in which it has no run."""
+        """Return the blocks among the candidate's first `runs` that have no run yet."""
         had = len(self.runs)
         return [n for n in self.blocks(runs) if n >= had or self.runs[n] is None]
 
@@ -86,11 +93,16 @@ class Allowed(StrEnum):
 class Standing:
     """What is known about a candidate.
 
-    `runs` and `short_runs` were analysed. `behind`: by what fraction it is behind the best, by
-    estimate; negative where the best was chosen for its certainty. `chance` is the probability that
-    it is better than the best by more than the indifference. Both are None before the first
-    analysis. `reason` is None for the best and those not excluded. `trial` is None without both
-    short and complete runs.
+    Attributes:
+        runs: Number of complete runs in the analyses.
+        behind: Fraction by which its estimate is worse than the best; negative if the best was
+            chosen for its certainty; None before the first analysis.
+        chance: Probability that it is better than the best by more than the indifference; None
+            before the first analysis.
+        reason: Why it is not the answer; None for the best and for candidates that may be better.
+        allowed: Whether it keeps all limits.
+        short_runs: Number of short runs in the analyses.
+        trial: Comparison of projected and measured value; None without short and complete runs.
     """
 
     runs: int
@@ -104,9 +116,13 @@ class Standing:
 
 @dataclass(frozen=True)
 class Trial:
-    """The goal of a candidate: projected from its short runs, and measured by complete runs.
+    """A candidate's goal, projected from its short runs and measured by its complete runs.
 
-    The projection has an interval of CONFIDENCE; the measured value is the mean.
+    Attributes:
+        projected: The projection.
+        low: Lower end of its interval with confidence CONFIDENCE.
+        high: Upper end of the interval.
+        measured: Mean of the complete runs.
     """
 
     projected: float
@@ -116,22 +132,29 @@ class Trial:
 
     @property
     def holds(self) -> bool:
+        """Whether the measured value is inside the projection's interval."""
         return self.low <= self.measured <= self.high
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What is known after the last interim analysis, and what the next one needs.
+    """What a search has found after its last analysis, and which runs it needs next.
 
-    `best` may be worse than the best by the fraction `bound`; None where nothing may be named.
-    Nothing is compared, so nothing decided, where fewer than two candidates have a valid run.
-    `unresolved` left without being closed (they do not run, or some of their runs diverged or
-    missed a limit or the target), and no runs show that they are worse than `best`. `beat_by`: a
-    candidate without runs would have to be better than its line says by this fraction, to be better
-    than the best by more than the indifference; None if every candidate has a run.
-
-    The next analysis needs this many runs of each candidate, and of each `short`, in `wanted`,
-    which is empty when the search has ended. Those in `open` may be run later.
+    Attributes:
+        best: Name of the candidate to recommend; None if none may be named.
+        bound: Fraction by which another candidate may be better than `best`.
+        is_decided: Whether the runs decide the question.
+        has_ended: Whether the search needs no more runs.
+        is_compared: Whether at least two candidates have a valid run.
+        rounds: Number of analyses.
+        standings: Name → what is known about the candidate.
+        unresolved: Candidates without further runs (they fail, diverge or miss a limit sometimes)
+            that may be better than `best`.
+        beat_by: Fraction by which a candidate without runs would have to be better than its line
+            predicts, to be the answer; None if every candidate has a run.
+        wanted: Name of a candidate or its short runs → number of its runs for the next analysis; {}
+            if the search has ended.
+        open: Candidates and short runs that may run later.
     """
 
     best: str | None
@@ -148,22 +171,30 @@ class Decision:
 
     @property
     def survivors(self) -> tuple[str, ...]:
+        """Names of the candidates that may still be the answer."""
         return tuple(name for name, each in self.standings.items() if each.reason is None)
 
     @property
     def runs(self) -> dict[str, int]:
-        """The number of analysed complete runs by candidate."""
+        """Name → number of complete runs in the analyses."""
         return {name: each.runs for name, each in self.standings.items()}
 
     @property
     def failed(self) -> dict[str, Reason]:
-        """Return the candidates that were eliminated for a reason in FAILED."""
+        """Name → reason, for candidates that were eliminated because their runs failed."""
         reasons = {name: each.reason for name, each in self.standings.items()}
         return {name: why for name, why in reasons.items() if why in FAILED}
 
 
 def lacking(decision: Decision, candidates: Sequence[Candidate]) -> list[tuple[int, str]]:
-    """Return (block from 0, candidate) of the runs that the next analysis lacks, block by block."""
+    """Return (block, name) of each run that the next analysis needs, sorted by block.
+
+    Blocks are numbered from 0.
+
+    Args:
+        decision: The decision after the last analysis.
+        candidates: The candidates with their runs so far.
+    """
     runs = decision.wanted
     each = [*candidates, *(own.short for own in candidates if own.short)]
     return sorted((n, own.name) for own in each for n in own.lacks(runs.get(own.name, 0)))

@@ -65,10 +65,7 @@ class StudySearch:
     decision: Decision
 
     def wanted(self) -> Iterator[tuple[Point, int]]:
-        """Yield (configuration, repeat) of each run that the next analysis needs.
-
-        Runs are in the order of blocks.
-        """
+        """Yield (configuration, repeat from 1) of each run that the next analysis needs."""
         for block, name in lacking(self.decision, self.candidates):
             yield self.all_points[name], block + 1
 
@@ -83,7 +80,9 @@ class StudySearch:
         return any(self.all_points[name] == point for name in self.decision.open)
 
     def most_runs(self, costs: Mapping[Point, float]) -> dict[Point, int]:
-        """Return configuration → number of runs, if all further rounds run the most expensive ones.
+        """Return configuration → number of runs in the most expensive course of the search.
+
+        All further rounds then run the most expensive configurations.
 
         Args:
             costs: Configuration → cost of a run.
@@ -101,13 +100,23 @@ class StudySearch:
 
 
 def of_study(planned: Manifest, runs: pd.DataFrame) -> list[StudySearch]:
-    """Return the searches of a manifest, with the decisions that the table of runs gives."""
+    """Return the searches of a study with their decisions from the runs so far.
+
+    Args:
+        planned: The manifest.
+        runs: The table of runs.
+    """
     rows = row_values.group_by_point(table_files.to_rows(RunRow, runs) if planned.searches else ())
     return [_make_search(each, rows) for each in planned.searches]
 
 
 def _make_search(planned: PlannedSearch, by_point: Mapping[Point, Sequence[RunRow]]) -> StudySearch:
-    """Return one search with its decision."""
+    """Return a search with its decision.
+
+    Args:
+        planned: The search in the manifest.
+        by_point: Configuration → its rows in the table of runs.
+    """
     short_of = {each.point: each.short for each in planned.points if each.short}
     rows = {point: by_point.get(point, ()) for point in planned.with_shorts}
     trained: dict[Point, float] = {}
@@ -133,10 +142,13 @@ def _make_search(planned: PlannedSearch, by_point: Mapping[Point, Sequence[RunRo
 
 
 def work_of(examples: Iterable[float]) -> float:
-    """Return the most frequent number of trained examples of configurations; 0 without any.
+    """Return the most frequent number of trained examples; 0 without any.
 
-    Numbers within SAME_WORK_TOLERANCE count together; of equally frequent ones the largest is
-    taken.
+    Numbers that differ by less than SAME_WORK_TOLERANCE count as equal. Among equally frequent
+    numbers the largest is returned.
+
+    Args:
+        examples: Number of trained examples of each configuration.
     """
     counts = Counter(examples)
     alike = {

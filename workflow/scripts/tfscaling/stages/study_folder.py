@@ -20,10 +20,12 @@ from tfscaling.tables import table_files
 
 @dataclass(frozen=True)
 class StudyFolder:
-    """The files of a study; config.json and manifest.json are in `details`.
+    """The files of a study; reading them raises InputError or OSError.
 
-    `results` holds the records that studies share, by default the folder above. `round` is the
-    round of extra repeats to assess. Reading raises InputError and OSError.
+    Attributes:
+        folder: The folder of the study, results/<study>.
+        results: The folder with the runs that studies share; None: the folder above the study's.
+        round: Number of the round of extra repeats to assess.
     """
 
     folder: Path
@@ -32,10 +34,12 @@ class StudyFolder:
 
     @cached_property
     def config(self) -> Config:
+        """The configuration, from details/config.json."""
         return program_errors.read_json(self.details / "config.json", Config)
 
     @cached_property
     def manifest(self) -> Manifest:
+        """The planned runs, from details/manifest.json."""
         return Manifest.read(self.details / "manifest.json")
 
     @property
@@ -45,12 +49,12 @@ class StudyFolder:
 
     @property
     def details(self) -> Path:
-        """The folder of all that few readers open."""
+        """The folder of files that few readers need."""
         return self.folder / "details"
 
     @contextlib.contextmanager
     def renewed(self, name: str) -> Iterator[Path]:
-        """Provide an empty folder, which replaces the one in `details` after the block."""
+        """Provide an empty folder in the `with` block, which then replaces `details/<name>`."""
         folder, made = self.details / name, self.details / f".{name}"
         for each in (folder, made):
             shutil.rmtree(each, ignore_errors=True)

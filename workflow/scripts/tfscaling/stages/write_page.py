@@ -28,7 +28,12 @@ from tfscaling.tables.row_values import axes_without_nodes, point_of
 
 
 def plots(study: StudyFolder, warnings: Sequence[DataWarning] = ()) -> list[Plot]:
-    """Draw the configured plots that have data, with these warnings below them."""
+    """Return the configured plots that have data.
+
+    Args:
+        study: The study.
+        warnings: Warnings that become notes below each plot.
+    """
     comparison = study.read("comparison")
     tables = Tables(
         comparison,
@@ -45,7 +50,10 @@ def plots(study: StudyFolder, warnings: Sequence[DataWarning] = ()) -> list[Plot
 
 
 def lines_first(study: StudyFolder) -> list[Point]:
-    """Points whose lines plots show first: recommended, next best and baseline, then by rank."""
+    """Return the configurations whose lines plots show first.
+
+    These are the recommended, the next best and the baseline configuration, then others by rank.
+    """
     if len(study.read("comparison")) <= plot_figure.LINES_MAX:
         return []
     evidence = write_tables.evidence_of(study)
@@ -61,7 +69,10 @@ def lines_first(study: StudyFolder) -> list[Point]:
 
 
 def page(study: StudyFolder) -> None:
-    """Write the page, on request its plots as files, and remove the folder `partial`."""
+    """Write report.html and, if the configuration exports SVG, the plots as files.
+
+    The folder `partial` of an unfinished sweep is removed.
+    """
     warnings = data_warnings.read_warnings(study.details / "warnings.json")
     results = Results(
         study.manifest,
@@ -88,7 +99,7 @@ STAGES = (write_tables.collect, write_tables.compare, write_tables.analyse, page
 
 
 def partial(study: StudyFolder) -> None:
-    """Run these stages with the records that exist, in the folder `partial` of the study."""
+    """Write tables, plots and page from the records that exist to the study's folder `partial`."""
     made = StudyFolder(study.folder / "partial", study.results or study.folder.parent)
     (made.folder / "report.html").unlink(missing_ok=True)
     for stage in STAGES:

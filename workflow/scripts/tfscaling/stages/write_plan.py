@@ -63,7 +63,13 @@ DIGITS = {"node_hours": 3, "cost_usd": 4}
 
 
 def run(study: StudyFolder) -> None:
-    """Write and print the plan. Raises InputError if the submission is not what it should be."""
+    """Write plan.csv and plan.md and print the plan.
+
+    How jobs are submitted is read from standard input.
+
+    Raises:
+        InputError: Standard input has no valid `Submission`.
+    """
     try:
         how = msgspec.json.decode(sys.stdin.buffer.read(), type=Submission)
     except msgspec.DecodeError as error:
@@ -95,9 +101,17 @@ def run(study: StudyFolder) -> None:
 def answered(
     made: costed_plan.Plan, config: Config, how: Submission
 ) -> tuple[list[PlanRow], list[str]]:
-    """Return the plan's rows with submission and Slurm's answers, and lines about what must wait.
+    """Return the plan's rows with Slurm's answers to their sbatch lines, and warnings.
 
-    Slurm is only asked with an executor that submits to it; jobs are tested and not started.
+    Slurm is only queried if the executor submits to it. Jobs are tested, not started.
+
+    Args:
+        made: The plan.
+        config: The configuration.
+        how: How jobs are submitted.
+
+    Returns:
+        The rows, and lines about jobs that must wait and about missing answers.
     """
     rows = costed_plan.add_submission(made.rows, config, how)
     if how.executor not in submission.SLURM:
@@ -114,7 +128,7 @@ def answered(
 
 
 def allocations(rows: Iterable[PlanRow], config: Config) -> Iterator[str]:
-    """Yield the cost of each allocation if every run takes its time limit."""
+    """Yield a line about each allocation: nodes, minutes and node-hours by the time limits."""
     found: dict[tuple[str | None, ...], list[PlanRow]] = {}
     for row in rows:
         at = config.platforms[row.platform]
@@ -135,7 +149,10 @@ def allocations(rows: Iterable[PlanRow], config: Config) -> Iterator[str]:
 
 
 def said_by_slurm(rows: Iterable[PlanRow]) -> list[str]:
-    """Slurm's words about points, one line for all points of a platform with the same words."""
+    """Return Slurm's messages about the rows.
+
+    Rows of a platform with equal messages share a line.
+    """
     return [
         line
         for line, _ in preflight.group_by_message((row, row.slurm) for row in rows if row.slurm)
@@ -162,7 +179,12 @@ def markdown(
 
 
 def points_shown(rows: Sequence[PlanRow], lines: Mapping[str, int]) -> TextTable:
-    """One row per point; axes that are the same everywhere stand above."""
+    """Return the plan as a table with one row per configuration; constant axes are named above it.
+
+    Args:
+        rows: The rows of the plan.
+        lines: sbatch line → its number.
+    """
     values = {
         axis: {getattr(row, axis) for row in rows} for axis in NAMING_COLUMNS if axis != "nodes"
     }
@@ -177,7 +199,13 @@ def points_shown(rows: Sequence[PlanRow], lines: Mapping[str, int]) -> TextTable
 
 
 def cell(name: str, row: PlanRow, lines: Mapping[str, int]) -> str:
-    """Format a value of the plan; an sbatch line becomes its number in `lines`."""
+    """Return a value of the plan as text.
+
+    Args:
+        name: Column of the table.
+        row: Row of the plan.
+        lines: sbatch line → its number, which is shown in place of the line.
+    """
     if name == "feasibility" and row.is_refused:
         # Slurm's reasons are above the table
         known = row.feasibility == costed_plan.REFUSED
@@ -201,16 +229,22 @@ def cell(name: str, row: PlanRow, lines: Mapping[str, int]) -> str:
 
 
 def clock(duration_s: float) -> FormattedNumber:
-    """Seconds as h:mm:ss, with the days where there are any."""
+    """Return seconds as `h:mm:ss`, or `2 days, h:mm:ss`."""
     return FormattedNumber(str(datetime.timedelta(seconds=round(duration_s))), duration_s)
 
 
 def totals_shown(
     made: costed_plan.Plan, points: Sequence[PlanRow], config: Config, warnings: Sequence[str]
 ) -> TextTable:
-    """Return the sums for each platform and in total, with notes on them and on the budget.
+    """Return a table of the sums for each platform and in total, with notes.
 
     Runs that Slurm refuses are excluded.
+
+    Args:
+        made: The plan.
+        points: Its rows with Slurm's answers.
+        config: The configuration.
+        warnings: Lines that precede the notes.
     """
     wanted = [row for row in points if row.runs and not row.is_refused]
     platforms = dict.fromkeys(row.platform for row in wanted)
@@ -222,7 +256,7 @@ def totals_shown(
 
 
 def searches_shown(searches: Sequence[costed_plan.SearchCost]) -> TextTable:
-    """Return a table with each search's lowest, expected and highest cost, and its full grid's."""
+    """Return a table with the costs of each search and its full grid: lowest, expected, highest."""
     rows = [
         [search.work, kind, *sums(cost)[:3]]
         for search in searches
@@ -235,7 +269,7 @@ def searches_shown(searches: Sequence[costed_plan.SearchCost]) -> TextTable:
 
 
 def sums(total: costed_plan.Total) -> list[str]:
-    """Format a total: runs, node-hours, US dollars, and the time of all runs in sequence."""
+    """Return the cells of a total: runs, node-hours, US dollars, time of all runs in sequence."""
     known = format_value(total.cost_usd, 2)
     usd = FormattedNumber(f"{known} + unknown", total.cost_usd) if total.cost_usd else "unknown"
     cost = usd if total.unpriced else known
@@ -279,7 +313,7 @@ def notes(made: costed_plan.Plan, points: Sequence[PlanRow], config: Config) -> 
 
 
 def changed_parameters(rows: Sequence[PlanRow]) -> dict[str, float]:
-    """Return how runs to do differ from the nearest records, with the number of runs."""
+    """Return change → number of runs that differ by it from the most similar record."""
     found: dict[str, float] = {}
     for row in rows:
         change = row.reason.partition(f"{runs_table.NEAREST_RECORD}: ")[2]
@@ -289,7 +323,10 @@ def changed_parameters(rows: Sequence[PlanRow]) -> dict[str, float]:
 
 
 def waits_judged(points: Sequence[PlanRow], config: Config) -> list[str]:
-    """Whether configurations without runs are expected to keep the limit of the time with queue."""
+    """Return lines on whether new configurations are expected to keep the limit of time with queue.
+
+    The result is [] without such a limit.
+    """
     name = "time_with_queue_s"
     if (limit := config.question.given.get(name)) is None:
         return []
@@ -308,7 +345,7 @@ def waits_judged(points: Sequence[PlanRow], config: Config) -> list[str]:
 
 
 def assess_repeats(study: StudyFolder) -> None:
-    """Write the file of the round and print what it decides."""
+    """Write and print which extra repeats the next round of a search or of repeats has."""
     number = study.round
     previous = extra_repeats.read_round(file_of_round(study, number - 1)) if number > 1 else None
     before = previous.runs if previous else ()
@@ -326,4 +363,5 @@ def assess_repeats(study: StudyFolder) -> None:
 
 
 def file_of_round(study: StudyFolder, number: int) -> Path:
+    """Return the path of the file of a round of extra repeats."""
     return study.details / "repeats" / f"round={number}.json"

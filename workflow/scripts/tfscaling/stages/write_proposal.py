@@ -73,10 +73,19 @@ FACTS = {
 
 @dataclass(frozen=True)
 class Request:
-    """The node-hours for one training task, at the configuration that its answer names.
+    """The compute time to request for one training task, at the recommended configuration.
 
-    `so_far` is what it is best for, where the runs do not decide it. `time_s` is the wall time of a
-    run without its end, with evaluations and checkpoints. `cores` and `gpus` are of a node.
+    Attributes:
+        name: Model, recipe and configuration.
+        so_far: What the configuration is best for so far; "" if the runs decide it.
+        time_s: Wall time of a training in seconds, with evaluations and checkpoints.
+        is_projected: Whether the time is projected from short runs.
+        nodes: Number of nodes.
+        trainings: Number of trainings.
+        margin: Fraction that is added.
+        record: Markdown link to the records.
+        cores: Cores of a node; NaN if unknown.
+        gpus: GPUs of a node.
     """
 
     name: str
@@ -102,7 +111,7 @@ class Request:
 
     @property
     def shares(self) -> str:
-        """Core-hours and GPU-hours of all trainings in words, as far as they are known."""
+        """Core-hours and GPU-hours of all trainings as text: `640 core-hours, 40 GPU-hours`."""
         each = {"core-hours": self.cores, "GPU-hours": self.gpus}
         return ", ".join(
             f"{number * self.node_hours:.4g} {name}" for name, number in each.items() if number > 0
@@ -110,7 +119,11 @@ class Request:
 
 
 def run(study: StudyFolder) -> None:
-    """Write the proposal. Raises SystemExit if nothing was measured."""
+    """Write the proposal with its plots and print the paths.
+
+    Raises:
+        SystemExit: No run has an execution time.
+    """
     comparison, folder = study.read("comparison"), study.folder / "proposal"
     evidence = write_tables.evidence_of(study)
     measured = [row for row in evidence.points if is_known(row.execution_time_s)]
@@ -154,14 +167,14 @@ def _title(config: Config) -> str:
 
 
 def _measured_time(row: PointRow) -> str:
-    """Return what the execution time of a configuration's runs includes."""
+    """Return between which events the execution time of a configuration is measured, in words."""
     if row.strategy == OWN_STRATEGY:
         return "from the program's start on the first rank to its end on the last"
     return "from the trainer's first line to the end of training"
 
 
 def _times(rows: Sequence[PointRow]) -> str:
-    """How often each configuration was trained: `once`, `6 times` or `3 to 6 times`."""
+    """Return how often each configuration was trained: `once`, `6 times` or `3 to 6 times`."""
     least, most = (end(row.runs for row in rows) for end in (min, max))
     if most == 1:
         return "once"
@@ -195,7 +208,7 @@ def _series(rows: Sequence[PointRow], imported_from: str) -> Iterator[str]:
 
 
 def _cell(name: str, row: PointRow) -> str:
-    """Format a value; hours are of one run, without failed attempts."""
+    """Return a value as text; hours are for one run without failed attempts."""
     if not name.endswith("_hours"):
         return format_cell(name, row)
     return format_value(
@@ -214,7 +227,7 @@ def _records_link(point: Point) -> str:
 
 
 def requests(study: Study, config: Config) -> Iterator[Request]:
-    """Yield one request per question: for what its answer names, if it names anything."""
+    """Yield a request for each question whose answer names a configuration."""
     vary = [axis for axis in varying_axes(study.points) if axis not in WORK_AXES]
     for found in answer_questions(study):
         if found.leader is None:
@@ -269,7 +282,7 @@ def _facts(runs: pd.DataFrame) -> Iterator[tuple[str, str]]:
 
 
 def _converted(page: Path) -> list[Path]:
-    """Convert the page with pandoc and return the files; none without pandoc."""
+    """Convert a Markdown file by pandoc and return the new files; [] without pandoc."""
     if shutil.which("pandoc") is None:
         print("With pandoc in PATH (pip install pypandoc_binary) this also writes .tex and .docx.")
         return []

@@ -54,10 +54,10 @@ def collect(study: StudyFolder) -> None:
 
 
 def summary_lines(runs: pd.DataFrame) -> list[str]:
-    """Return lines with the number of runs by status, and why runs do not count.
+    """Return lines about numbers of runs by status, and why runs do not count.
 
-    Each run that failed, diverged or ran out of memory has its own line, with the axes that
-    distinguish it. Other runs with the same reason share a line.
+    Runs that failed, diverged or ran out of memory have separate lines. Other runs with the same
+    reason share a line.
     """
     counts = runs["status"].value_counts()
     lines = ["runs: " + ", ".join(f"{number} {status}" for status, number in counts.items())]
@@ -75,7 +75,7 @@ def summary_lines(runs: pd.DataFrame) -> list[str]:
 
 
 def compare(study: StudyFolder) -> None:
-    """Write the comparison and the warnings."""
+    """Write comparison.csv, comparison.md and warnings.json."""
     shown, runs = study.config.comparison, study.read("runs")
     published = published_results.read_published(study.config.published.path)
     table = comparison.comparison_table(runs, study.manifest, shown.baseline.axes, published)
@@ -93,7 +93,10 @@ def compare(study: StudyFolder) -> None:
 
 
 def analyse(study: StudyFolder) -> None:
-    """Write the table of each conclusion with rows; on request its page, after the warnings."""
+    """Write the CSV file of each conclusion that has rows, console.md, and headline.md.
+
+    If the configuration exports Markdown, each conclusion has a Markdown file.
+    """
     warnings = data_warnings.read_warnings(study.details / "warnings.json")
     evidence = evidence_of(study)
     columns, goal = study.config.comparison.columns, study.config.question.goal
@@ -110,7 +113,7 @@ def analyse(study: StudyFolder) -> None:
 
 
 def evidence_of(study: StudyFolder) -> Study:
-    """Return the evidence from which conclusions are drawn."""
+    """Return tables, manifest and configuration as the evidence for conclusions."""
     config = study.config
     return Study(
         study.read("comparison"),
@@ -125,7 +128,11 @@ def evidence_of(study: StudyFolder) -> Study:
 
 
 def regressions(study: StudyFolder) -> None:
-    """Print what is slower than in another study. Raises SystemExit with the reasons."""
+    """Print which configurations are slower than in the study `compare_with`.
+
+    Raises:
+        SystemExit: A configuration is slower, or may be; with the reasons.
+    """
     found = study.read("regressions")
     print(display.to_markdown(two_sweeps.as_text(found)))
     if reason := refusal(found):
@@ -133,7 +140,7 @@ def regressions(study: StudyFolder) -> None:
 
 
 def refusal(found: pd.DataFrame) -> str:
-    """Return why a change should not be taken, or an empty text."""
+    """Return why a change should be rejected; "" if nothing speaks against it."""
     bad = int(found["verdict"].isin(two_sweeps.REGRESSIONS).sum())
     if bad:
         return f"{text_lines.count(bad, 'configuration')} slower, lost or failing"

@@ -31,10 +31,16 @@ EVALUATION_BATCH = 500
 
 
 def order_of_epoch(seed: int, epoch: int, examples: int, batch: int) -> np.ndarray:
-    """Return the indices of the examples in random order, each once: (steps, batch), int32.
+    """Return a random order of the example indices of an epoch, as int32 of shape (steps, batch).
 
-    An incomplete last batch is padded with the first examples of the epoch. So all steps have the
-    same shape, and the statistics of a batch come from real images.
+    Each index occurs once, but an incomplete last batch is filled with the first indices of the
+    epoch. So all steps have the same shape, and batch statistics come from real examples.
+
+    Args:
+        seed: Seed of the run.
+        epoch: Number of the epoch, which changes the order.
+        examples: Number of examples.
+        batch: Global batch size, in examples.
     """
     steps = -(-examples // batch)
     order = np.random.default_rng([seed, epoch]).permutation(examples)
@@ -42,9 +48,15 @@ def order_of_epoch(seed: int, epoch: int, examples: int, batch: int) -> np.ndarr
 
 
 class ExampleOrder:
-    """Which examples of arrays are in each step, and in each call of an evaluation.
+    """The examples of each training step and of each evaluation step, as indices into arrays.
 
-    Raises ValueError if there are fewer training examples than a global batch has.
+    Args:
+        arrays: The data.
+        global_batch: Examples per step over all replicas.
+        replicas: Number of replicas.
+
+    Raises:
+        ValueError: The data has fewer training examples than a global batch.
     """
 
     def __init__(self, arrays: Arrays, global_batch: int, replicas: int) -> None:
@@ -59,11 +71,14 @@ class ExampleOrder:
         self.evaluation_batch = min(EVALUATION_BATCH, -(-self.test_examples // replicas))
 
     def epoch_indices(self, seed: int, epoch: int) -> np.ndarray:
-        """Return indices of shape (steps, global batch); the last step may end with padding."""
+        """Return the indices of an epoch, of shape (steps, global batch); see `order_of_epoch`."""
         return order_of_epoch(seed, epoch, self.train_examples, self.global_batch)
 
     def evaluation_indices(self) -> np.ndarray:
-        """Return indices of shape (calls, replicas x evaluation_batch), each once; -1 pads."""
+        """Return the indices of all held-out examples, each once, padded with -1.
+
+        The shape is (calls, replicas * evaluation_batch).
+        """
         width = self.evaluation_batch * self.replicas
         indices = np.full(-(-self.test_examples // width) * width, -1, np.int32)
         indices[: self.test_examples] = np.arange(self.test_examples)
@@ -86,11 +101,17 @@ GPU_BYTES_MAX = 1 << 30
 
 
 def held_by_gpu(array: np.ndarray) -> np.ndarray:
+    """Return the array in the type in which a GPU stores it and gathers from it; see HELD_AS."""
     return array.astype(HELD_AS.get(array.dtype.name, array.dtype), copy=False)
 
 
 def device_of(device: str, size: int) -> str:
-    """Return the device that stores `size` bytes for a device; beyond a GPU's limit, the host."""
+    """Return the name of the device that stores an array for `device`.
+
+    Args:
+        device: Name of the device that computes.
+        size: Size of the array in bytes; beyond GPU_BYTES_MAX, the host's CPU stores it.
+    """
     import tensorflow as tf
 
     spec = tf.DeviceSpec.from_string(device)
@@ -101,13 +122,21 @@ def device_of(device: str, size: int) -> str:
 
 
 def is_gpu(device: str) -> bool:
+    """Return whether a device name means a GPU."""
     import tensorflow as tf
 
     return bool(tf.DeviceSpec.from_string(device).device_type == "GPU")
 
 
 class Trainer(AllReduceLoop):
-    """One rank's part of the training of a model on arrays, which lie on the devices as a whole."""
+    """One rank's part of the training of a model on arrays, which are stored on the devices.
+
+    Args:
+        strategy: The `tf.distribute.Strategy`.
+        build_model: Returns the Keras model.
+        arrays: The complete data, equal on all ranks.
+        spec: The run.
+    """
 
     def __init__(
         self, strategy: Any, build_model: Callable[[], Any], arrays: Arrays, spec: RunSpec
@@ -131,7 +160,7 @@ class Trainer(AllReduceLoop):
         self._evaluate_call = self._in_replicas(self._evaluation)
 
     def _resident(self, arrays: tuple[Nest, ...]) -> Any:
-        """Each array as a value of every local device; a GPU holds them itself where they fit."""
+        """Return the arrays as values on each local device; large arrays stay on the host."""
         tf, devices = self.tf, self.strategy.extended.worker_devices
         size = sum(array.nbytes for array in tf.nest.flatten(arrays))
         places = [device_of(device, size) for device in devices]
@@ -149,7 +178,7 @@ class Trainer(AllReduceLoop):
         return tf.nest.map_structure(on_device, arrays)
 
     def _trained(self, indices: Any, data: tuple[Any, ...]) -> tuple[Any, ...]:
-        """In a replica: its part of the training examples at the indices of all replicas."""
+        """Return this replica's part of the training examples at the indices of all replicas."""
         return self._gather(self._own(indices, self.batch), data, self._train_types)
 
     def _own(self, indices: Any, size: int) -> Any:
@@ -158,22 +187,28 @@ class Trainer(AllReduceLoop):
         return self.tf.slice(indices, [replica * size], [size])
 
     def _weights(self, examples: Any) -> Any:
-        """Return weights of this replica's part of a global batch; its first `examples` count."""
+        """Return the weights of this replica's part of a batch: 1 for examples, 0 for padding.
+
+        Args:
+            examples: Number of examples in the global batch; padding follows them.
+        """
         tf = self.tf
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
         return tf.cast(replica * self.batch + tf.range(self.batch) < examples, tf.float32)
 
     def _replica_step(self, indices: Any, examples: Any, *data: Any) -> Any:
+        """Train one step in a replica; return a value that exists after the update."""
         batch = self._trained(indices, data)
         return self.train_on(batch, self._weights(examples), examples)
 
     def _step(self, order: Any, step: Any, *data: Any) -> Any:
+        """Train step number `step` of `order` on all replicas."""
         tf = self.tf
         examples = tf.minimum(self.global_batch, self.train_examples - step * self.global_batch)
         return self.strategy.run(self._replica_step, args=(order[step], examples, *data))
 
     def _steps(self, order: Any, start: Any, end: Any, *data: Any) -> Any:
-        """Run steps start to end - 1 of `order`; return a value of each replica's last step."""
+        """Train the steps from `start` to `end` - 1 of `order`; return the last step's values."""
         last = self._step(order, start, *data)
         if self.recipe.steps_per_execution == 1:
             return last  # a loop that never runs would be traced and compiled as well
@@ -185,12 +220,14 @@ class Trainer(AllReduceLoop):
         return last
 
     def _evaluation(self, indices: Any, *data: Any) -> None:
+        """Evaluate the model in a replica on its part of these held-out examples; -1 is padding."""
         tf = self.tf
         own = self._own(indices, self.order.evaluation_batch)
         batch = self._gather(tf.maximum(own, 0), data, self._test_types)
         self.test_on(batch, tf.cast(own >= 0, tf.float32))
 
     def _compute(self, order: Any, *data: Any) -> Any:
+        """Run forward and backward pass of a replica without communication."""
         batch = self._trained(order[0], data)
         return self.compute_on(batch, self._weights(self.global_batch))
 

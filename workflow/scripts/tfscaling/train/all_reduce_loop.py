@@ -25,11 +25,15 @@ COMPUTE_STEPS = 20
 
 
 class AllReduceLoop(TrainingLoop):
-    """One rank's part of the training of a model: a classifier, or one that trains itself.
+    """One rank's part of a data-parallel training with all-reduce.
 
-    `strategy` is a tf.distribute.Strategy. A subclass provides the batches: it calls
-    `make_model`, and in each replica `train_on` and `test_on` with a batch and the weights of its
-    examples, 0 for padding.
+    The model is a classifier, or a compiled model with its own loss. A subclass provides the
+    batches: it calls `make_model`, and in each replica `train_on` and `test_on` with a batch and
+    the weights of its examples, 0 for padding.
+
+    Args:
+        strategy: The `tf.distribute.Strategy`.
+        spec: The run.
     """
 
     def __init__(self, strategy: Any, spec: RunSpec) -> None:
@@ -53,15 +57,15 @@ class AllReduceLoop(TrainingLoop):
         sample: Callable[[], tuple[Any, ...]],
         problem_of_labels: Callable[[], str | None],
     ) -> None:
-        """Make the model with its optimizer, on all replicas.
+        """Make the model with its optimizer on all replicas.
 
         Args:
-            build_model: Makes the model.
-            sample: Returns a batch as `fit` would have it.
-            problem_of_labels: Returns why a classifier could not learn the labels, or None.
+            build_model: Returns the Keras model.
+            sample: Returns a batch as `fit` gets it, or its TensorSpecs.
+            problem_of_labels: Returns why a classifier cannot be trained on the labels, or None.
 
         Raises:
-            ModelError: The model cannot be trained so.
+            ModelError: The model cannot be trained in this way.
         """
         import keras
 
@@ -109,13 +113,19 @@ class AllReduceLoop(TrainingLoop):
         return found
 
     def _seed_replica(self) -> None:
-        """Give a replica different random numbers, by its number: dropout draws other masks."""
+        """Give each replica different random states, so that dropout masks differ."""
         number = self.tf.distribute.get_replica_context().replica_id_in_sync_group
         for variable in filter(loop.is_seed, self.model.non_trainable_variables):
             variable.assign(loop.stream(variable.value, number))
 
     def _gradients(self, batch: Any, weights: Any, examples: Any) -> tuple[Any, list[Any]]:
-        """Return this replica's part of the loss of a global batch, and its gradients."""
+        """Return a replica's part of a global batch's loss, and its gradients.
+
+        Args:
+            batch: Inputs and labels of this replica's part.
+            weights: 1 for each example, 0 for padding; float32, (batch,).
+            examples: Number of examples of the global batch.
+        """
         x, answers = batch
         if self.replicas > 1:
             x = optimizers.forget_batch_size(x)
@@ -128,10 +138,15 @@ class AllReduceLoop(TrainingLoop):
         return loss, tape.gradient(scaled, self.model.trainable_variables)
 
     def train_on(self, batch: Any, weights: Any, examples: Any) -> Any:
-        """Train, in a replica, one step on its part of a global batch with `examples` examples.
+        """Train one step in a replica on its part of a global batch.
 
-        `weights`, float32 (batch,), are 1 for examples and 0 for padding, which comes last. Returns
-        a value that is available once the weights are updated.
+        Args:
+            batch: Inputs and labels of this replica's part.
+            weights: 1 for each example, 0 for padding at the end; float32, (batch,).
+            examples: Number of examples of the global batch.
+
+        Returns:
+            A value that is available once the model's weights are updated.
         """
         if self.custom_step is not None:
             self.custom_step.train(batch, self._counted(weights), examples)
@@ -152,7 +167,15 @@ class AllReduceLoop(TrainingLoop):
         self._count(self._forward(x, answers, weights, training=False))
 
     def compute_on(self, batch: Any, weights: Any) -> Any:
-        """Run, in a replica, the passes alone; return a value that depends on all gradients."""
+        """Run forward and backward pass in a replica without communication and update.
+
+        Args:
+            batch: Inputs and labels.
+            weights: 1 for each example, 0 for padding at the end; float32, (batch,).
+
+        Returns:
+            A number that depends on all gradients, so that all of them are computed.
+        """
         tf = self.tf
         if self.custom_step is not None:
             gradients = self.custom_step.gradients(batch)
@@ -163,6 +186,7 @@ class AllReduceLoop(TrainingLoop):
         return tf.add_n([tf.cast(tf.reshape(g, [-1])[0], tf.float32) for g in dense])
 
     def _counted(self, weights: Any) -> Any:
+        """Count a replica's examples and return their number, int32."""
         examples = self.tf.reduce_sum(weights)
         self._count([0.0, 0.0, examples])
         return self.tf.cast(examples, self.tf.int32)
@@ -174,9 +198,10 @@ class AllReduceLoop(TrainingLoop):
         return tf.cast(tf.reshape(first, [-1])[0], tf.float32)
 
     def _average_statistics(self) -> None:
-        """Give a replica the mean of what each gathered, such as batch normalization's moments.
+        """Assign the mean over all replicas to a replica's moving statistics.
 
-        Keras leaves each replica its own while training; the model that is evaluated must be one.
+        Keras keeps separate statistics of batch normalization in each replica during training. The
+        model that is evaluated must have one set.
         """
         tf = self.tf
         own = [v for v in self.model.non_trainable_variables if v.dtype.startswith("float")]
@@ -204,17 +229,21 @@ class AllReduceLoop(TrainingLoop):
 
     @abstractmethod
     def some_examples(self) -> tuple[Any, ...] | None:
-        """Training examples of one batch as the model gets them; None if there are none yet."""
+        """Return one batch of training examples as the model gets them; None if none was read."""
 
     @abstractmethod
     def _computations(self) -> Iterator[Callable[[], Any]]:
-        """Yield functions of forward and backward pass alone; each returns the replicas' values."""
+        """Yield functions that run forward and backward pass alone.
+
+        Each returns the values of the replicas, to wait for.
+        """
 
     def compute_steps(self) -> list[float]:
-        """Run forward and backward pass of this rank alone: no all-reduce, no update.
+        """Return the durations in seconds of steps that only compute: no all-reduce, no update.
 
-        A step of the training less this is communication, waiting for slower ranks, and the update.
-        The ranks compute at the same time, as they do when they train; the first is not counted.
+        The time of a training step minus this is communication, waiting for slower ranks, and the
+        update. All ranks compute at the same time, as in the training. The first step, which
+        compiles, is not in the result.
         """
         durations, computations = [], self._computations()
         for number in range(COMPUTE_STEPS + 1):
@@ -227,8 +256,8 @@ class AllReduceLoop(TrainingLoop):
         return durations[1:]
 
     def _fetch(self, values: Any) -> list[Any]:
-        """Fetch the values of this rank's replicas, which exist once their work is done.
+        """Return the values of this rank's replicas as NumPy arrays, after waiting for them.
 
-        They are fetched so that a step that a GPU has not finished is not counted as done.
+        Without this, a step that a GPU has not finished would count as done.
         """
         return [value.numpy() for value in self.strategy.experimental_local_results(values)]

@@ -43,14 +43,19 @@ class CheckpointError(RuntimeError):
 
 
 class Saved(NamedTuple):
-    """Variables that are equal on all replicas, and others: the copies on this rank's replicas."""
+    """The variables of a checkpoint; for each variable its copies on this rank's replicas.
+
+    Attributes:
+        shared: Variables that are equal on all replicas; the first rank writes them.
+        own: Variables that differ between replicas; each rank writes its copies.
+    """
 
     shared: Sequence[Sequence[Any]]
     own: Sequence[Sequence[Any]]
 
 
 class Training(Protocol):
-    """What a checkpoint needs of a training loop."""
+    """The methods of a training loop that checkpoints need; see `TrainingLoop`."""
 
     def saved(self) -> Saved: ...
 
@@ -58,10 +63,18 @@ class Training(Protocol):
 
 
 class Checkpoints:
-    """The checkpoints of one rank's training.
+    """Reads and writes one rank's part of the checkpoints of a training.
 
-    `rank` of `ranks` writes and reads them in the folder of `beginning`; `attempt` is the attempt's
-    folder.
+    Args:
+        attempt: The attempt's folder.
+        beginning: The checkpoint from which the attempt resumes, and the folder of checkpoints.
+        rank: The rank.
+        ranks: Number of ranks.
+        recipe: The recipe, which sets how often checkpoints are written.
+
+    Attributes:
+        read_s: Seconds spent resuming from a checkpoint.
+        written_s: Seconds spent writing checkpoints.
     """
 
     def __init__(
@@ -80,7 +93,10 @@ class Checkpoints:
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
-        """Request a checkpoint and the end at SIGTERM, and a checkpoint at SIGUSR1."""
+        """Handle signals in the `with` block.
+
+        SIGUSR1 requests a checkpoint; SIGTERM requests a checkpoint and the end of the training.
+        """
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -96,13 +112,20 @@ class Checkpoints:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[None]:
-        """Count the time in this context as resuming from a checkpoint."""
+        """Add the duration of the `with` block to `read_s`."""
         start_s = time.perf_counter()
         yield
         self.read_s += time.perf_counter() - start_s
 
     def restore(self, training: Training) -> State | None:
-        """Give the training the newest checkpoint, if any. Raises CheckpointError if unfit."""
+        """Assign the checkpoint's values to the training's variables and return its state.
+
+        Returns:
+            None if the attempt begins without a checkpoint.
+
+        Raises:
+            CheckpointError: The checkpoint does not fit the model, or is missing.
+        """
         name = self._beginning.checkpoint
         if name is None:
             return None
@@ -119,10 +142,15 @@ class Checkpoints:
         return state
 
     def after_step(self, training: Training, steps: int, state: Callable[[], State]) -> None:
-        """Write a checkpoint if one is due or requested. Call it in the middle of epochs.
+        """Write a checkpoint if one is due or requested; to be called after steps within an epoch.
 
-        The training has `steps` steps, and then this `state`. Raises InterruptedTrainingError if it
-        is to end.
+        Args:
+            training: The training loop.
+            steps: Steps of the complete training that are done.
+            state: Returns the state of the training.
+
+        Raises:
+            InterruptedTrainingError: A signal requests the end of the training.
         """
         self._note(steps)
         if steps < self._next_look:
@@ -133,7 +161,15 @@ class Checkpoints:
         self.written_s += time.perf_counter() - start_s
 
     def after_epoch(self, training: Training, state: State) -> None:
-        """Write a checkpoint if one is due after an epoch; `state` is the next epoch's."""
+        """Write a checkpoint if one is due or requested; to be called after an epoch.
+
+        Args:
+            training: The training loop.
+            state: The state at the beginning of the next epoch.
+
+        Raises:
+            InterruptedTrainingError: A signal requests the end of the training.
+        """
         start_s = time.perf_counter()
         every = self._every_epochs
         due = every is not None and (state.epoch - 1) % every == 0
@@ -142,9 +178,18 @@ class Checkpoints:
         self.written_s += time.perf_counter() - start_s
 
     def _ask(self, training: Training, state: State, due: bool, step_s: float) -> None:
-        """Decide with the other ranks whether to write or to end, and when to decide again.
+        """Agree with the other ranks whether to write a checkpoint and whether to end.
 
-        `step_s` is how long a step took lately.
+        Also sets after how many steps the ranks agree again.
+
+        Args:
+            training: The training loop.
+            state: The state of the training.
+            due: Whether a checkpoint is due by the number of epochs.
+            step_s: Recent seconds per step; infinite after an epoch.
+
+        Raises:
+            InterruptedTrainingError: A signal to any rank requests the end.
         """
         now_s = time.perf_counter()
         is_late = self._rank == 0 and now_s - self._last_s >= self._every_s
@@ -163,7 +208,10 @@ class Checkpoints:
             raise InterruptedTrainingError(f"interrupted {where}; {left}", written)
 
     def _write(self, training: Training, state: State) -> Path | None:
-        """Write a checkpoint of this state; None if a rank could not write its part."""
+        """Write a checkpoint of this state and return its folder.
+
+        None if a rank failed to write.
+        """
         self._note(state.steps, force=True)
         temporary = checkpoint_folder.temporary(self._folder, state.steps, self._beginning.attempt)
         saved = training.saved()
@@ -197,7 +245,12 @@ class Checkpoints:
         return final
 
     def _note(self, steps: int, force: bool = False) -> None:
-        """Leave the position for the record of a later attempt."""
+        """Write the number of trained steps to the attempt's folder, every few seconds.
+
+        Args:
+            steps: Steps of the complete training that are done.
+            force: Write it in any case.
+        """
         now_s = time.perf_counter()
         if self._rank == 0 and (force or now_s - self._noted_s >= _POSITION_INTERVAL_S):
             with contextlib.suppress(OSError):
@@ -206,9 +259,11 @@ class Checkpoints:
 
 
 def variables_of(strategy: Any, *roots: Any) -> list[tuple[Any, list[Any]]]:
-    """Return (variable, its copies on the local replicas) of all variables below these objects.
+    """Return (variable, its copies on the local replicas) for all variables of some objects.
 
-    In the order in which the objects have them; a variable of Keras counts as TensorFlow's below.
+    Args:
+        strategy: The distribution strategy.
+        *roots: Models, optimizers and other objects; their variables are in a fixed order.
     """
     import keras
     import tensorflow as tf
@@ -227,6 +282,7 @@ def variables_of(strategy: Any, *roots: Any) -> list[tuple[Any, list[Any]]]:
 
 
 def _arrays(kind: str, variables: Sequence[Sequence[Any]]) -> dict[str, np.ndarray]:
+    """Return name in the file → array for these variables; `kind` is `shared` or `own`."""
     return {
         f"{kind}/{number}/{replica}": np.asarray(copy.numpy())
         for number, copies in enumerate(variables)
@@ -235,7 +291,16 @@ def _arrays(kind: str, variables: Sequence[Sequence[Any]]) -> dict[str, np.ndarr
 
 
 def _assign(path: Path, kind: str, variables: Sequence[Sequence[Any]]) -> None:
-    """Give each variable its array; a shared one has the same on all replicas."""
+    """Assign the arrays of a checkpoint's file to variables.
+
+    Args:
+        path: The file.
+        kind: `shared`: all copies get the same array; `own`: each copy gets its array.
+        variables: The copies of each variable.
+
+    Raises:
+        CheckpointError: Number or shapes of the arrays differ.
+    """
     with np.load(path, allow_pickle=False) as arrays:
         names = {name for name in arrays.files if name.startswith(f"{kind}/")}
         for number, copies in enumerate(variables):

@@ -66,7 +66,7 @@ class CustomTrainStep:
         )
 
     def gradients(self, batch: tuple[Any, ...]) -> list[Any]:
-        """Return gradients of the loss of this replica's batch, which the metrics count."""
+        """Return the gradients of the loss on this replica's batch; the metrics are updated."""
         with self.tf.GradientTape() as tape:
             loss = self.model.optimizer.scale_loss(self._measured(batch, True))
         gradients: list[Any] = tape.gradient(loss, self.model.trainable_variables)
@@ -129,20 +129,29 @@ class CustomTrainStep:
         return loss
 
     def _real(self, batch: tuple[Any, ...], own: Any) -> tuple[Any, ...]:
-        """Return the first `own` examples; one if there is none, to compute it with the others."""
+        """Return the first `own` examples of a padded batch, but at least one.
+
+        A replica without examples computes one, because all replicas must run the same operations.
+        """
         rows = self.tf.maximum(own, 1)
         real: tuple[Any, ...] = self.tf.nest.map_structure(lambda array: array[:rows], batch)
         return real
 
     def _keep_if(self, counts: Any, before: Sequence[Any]) -> None:
-        """Let the metrics forget a batch without real examples."""
+        """Reset the metrics to the values `before` unless `counts` is true.
+
+        It is false for a batch of padding alone.
+        """
         tf = self.tf
         for variable, value in zip(self.metrics, before, strict=True):
             variable.assign(tf.where(counts, tf.convert_to_tensor(variable.value), value))
 
 
 def check_reductions(model: Any) -> None:
-    """Raise ModelError for a compiled model that several replicas cannot train as one does."""
+    """Raise ModelError if a loss is no mean over the batch, or if the optimizer overwrites weights.
+
+    Several replicas would then train differently from one replica.
+    """
     import keras
 
     for part in keras.tree.flatten(getattr(model, "loss", None)):

@@ -29,7 +29,7 @@ PRIVATE = {
 
 
 def build_for(model: Any, sample: tuple[Any, ...]) -> None:
-    """Build the metrics and optimizer of a compiled model for batches like `sample`."""
+    """Build metrics and optimizer of a compiled model for batches such as `sample`."""
     model._symbolic_build(data_batch=sample)
 
 
@@ -45,39 +45,38 @@ def learning_rate(optimizer: Any) -> Any:
 
 
 def place_of(optimizer: Any, variable: Any) -> int:
-    """Return the index of a variable, or of its replica's copy, in the optimizer's slots."""
+    """Return the index of a variable in the optimizer's lists of slot variables."""
     return int(optimizer._get_variable_index(variable))
 
 
 def moments(adam: Any, place: int) -> tuple[Any, Any]:
-    """Return the variables with Adam's first and second moment."""
+    """Return Adam's variables with the first and second moment of the variable at an index."""
     return adam._momentums[place].value, adam._velocities[place].value
 
 
 def random_seed() -> Any:
-    """Return the seed that `keras.utils.set_random_seed` has set; None without one."""
+    """Return the seed set by `keras.utils.set_random_seed`; None if none is set."""
     from keras.src.utils import rng_utils
 
     return rng_utils.get_random_seed()
 
 
 def one_device_extended() -> Any:
-    """Return the class that implements a strategy of one device, as a base for all ranks."""
+    """Return TensorFlow's class OneDeviceExtended, the base class of the strategy by MPI."""
     from tensorflow.python.distribute.one_device_strategy import OneDeviceExtended
 
     return OneDeviceExtended
 
 
 def run_after(operation: Any, other: Any) -> None:
-    """Let an operation of a graph run after `other`, which was made later."""
+    """Add a control dependency: `operation` of a graph runs after `other`, which was made later."""
     operation._add_control_input(other)
 
 
 def strategy_of_devices(devices: Sequence[str]) -> Any:
-    """Return the class MultiWorkerMirroredStrategy, for these CPU devices of this worker.
+    """Return a class MultiWorkerMirroredStrategy with one replica on each of these CPU devices.
 
-    TensorFlow's own constructor takes all GPUs, or else exactly one CPU; the rest of the strategy
-    handles any list of devices.
+    TensorFlow's own constructor uses all GPUs of a worker, or exactly one CPU device.
     """
     import tensorflow as tf
     from tensorflow.python.distribute import collective_all_reduce_strategy

@@ -28,10 +28,9 @@ _PROGRESS_INTERVAL_S = 5.0
 
 
 def compiled(function: Callable[..., Any], reduce_retracing: bool = False) -> Any:
-    """Return `function` as a graph of TensorFlow, traced as Keras traces a step of `fit`.
+    """Return the function as a `tf.function` without AutoGraph, as Keras traces a step of `fit`.
 
-    Without AutoGraph, which turns `if` and `for` of the source into operations: to rewrite the
-    source of a step takes longer than to trace a small model.
+    Conversion by AutoGraph would take longer than tracing a small model.
     """
     import tensorflow as tf
 
@@ -44,12 +43,17 @@ SEED_STRIDE = 1_000_003
 
 
 def is_seed(variable: Any) -> bool:
-    """Return whether the variable is a state of random numbers: [seed, count of draws]."""
+    """Return whether a variable is a Keras random state: [seed, count of draws]."""
     return bool(variable.name == "seed_generator_state")
 
 
 def stream(state: Any, number: Any) -> Any:
-    """Return this replica's state of the random numbers: replica 0 draws what Keras alone would."""
+    """Return a replica's random state, different for each replica.
+
+    Args:
+        state: Keras's state, which replica 0 keeps.
+        number: Number of the replica.
+    """
     import tensorflow as tf
 
     own = tf.cast(number, state.dtype) * SEED_STRIDE
@@ -57,9 +61,13 @@ def stream(state: Any, number: Any) -> Any:
 
 
 class Measured(NamedTuple):
-    """Means over the examples of an epoch, or the held-out ones, and over all replicas.
+    """Means over the examples of an epoch or of an evaluation, over all replicas.
 
-    A custom model may measure no accuracy, and has `metrics` by name.
+    Attributes:
+        loss: Loss, including the model's own losses such as regularisers.
+        accuracy: Accuracy; None if a custom model has none.
+        examples: Number of examples.
+        metrics: Other metrics of a custom model, by name.
     """
 
     loss: float
@@ -69,15 +77,19 @@ class Measured(NamedTuple):
 
 
 def measured_by_sums(loss: float, correct: float, examples: float) -> Measured:
-    """Make the means from a classifier's sums of losses and correct answers."""
+    """Return the means of a classifier from its summed losses and correct answers."""
     return Measured(loss / examples, correct / examples, examples)
 
 
 def measured_by_itself(examples: float, results: Mapping[str, float]) -> Measured:
-    """Make the measured means of a model that trains itself, from its metrics.
+    """Return the means that a compiled model's metrics report.
 
-    Accuracy is the metric `accuracy`, else the only one whose name ends in "accuracy". It is None
-    if no metric qualifies or if the value is outside [0, 1].
+    The accuracy is the metric `accuracy`, else the only metric whose name ends in "accuracy". It is
+    None if no metric qualifies or if the value is outside [0, 1].
+
+    Args:
+        examples: Number of examples.
+        results: Metric → value, with `loss`.
     """
     metrics = {name: value for name, value in results.items() if name != "loss"}
     named = [name for name in metrics if name.endswith("accuracy")]
@@ -88,15 +100,18 @@ def measured_by_itself(examples: float, results: Mapping[str, float]) -> Measure
 
 @dataclass
 class Result:
-    """What one rank measured.
+    """What one rank measured in a training; losses and metrics that are not finite are None.
 
-    `epochs`: loss and accuracy are means over the epoch's examples while they are trained.
-    A loss is the total one, as Keras reports it: with the model's own losses, such as regularisers.
-    `examples_trained`: over all epochs and replicas, counted by the steps; padding is not counted.
-    `evaluations`: how many were made. `is_short`: `stop_after_steps` ended the training.
-    `went_on`: the place in the training from which this attempt resumed; the steps are this
-    attempt's. `diverged`: what is not finite, from which epoch on; "" if all is. A loss that is NaN
-    or infinite is None everywhere else: no JSON has it.
+    Attributes:
+        epochs: One entry per epoch; loss and accuracy are means during the epoch's training.
+        steps: Durations of this attempt's steps.
+        test_loss: Loss of the last evaluation on held-out examples.
+        test_accuracy: Accuracy of the last evaluation on held-out examples.
+        went_on: Position from which this attempt resumed; None without a checkpoint.
+        examples_trained: Examples of all epochs and replicas, without padding.
+        diverged: Which value is not finite, and from which epoch on; "" if all are finite.
+        evaluations: Number of evaluations.
+        is_short: Whether `stop_after_steps` ended the training.
     """
 
     epochs: list[Epoch] = field(default_factory=list)
@@ -111,13 +126,19 @@ class Result:
 
     @property
     def input_wait_s(self) -> float | None:
-        """Mean wait for input in a step after the first execution; None if there was none."""
+        """Mean seconds per step that the rank waited for input; None if it never waited."""
         later = self.steps[1:]
         waited_s = sum(execution.input_wait_s for execution in later)
         return waited_s / sum(execution.steps for execution in later) if waited_s else None
 
     def finite(self, name: str, value: float, epoch: int) -> float | None:
-        """Return the value if it is finite; else None, and mark the training as diverged."""
+        """Return the value if it is finite; else return None and mark the training as diverged.
+
+        Args:
+            name: Name of the value, for the message.
+            value: The value.
+            epoch: Number of the epoch.
+        """
         if math.isfinite(value):
             return value
         found = "NaN" if math.isnan(value) else "infinite"
@@ -133,7 +154,7 @@ def describe_result(loss: float | None, found: Measured) -> str:
 
 
 def finite_only(metrics: dict[str, float]) -> dict[str, float | None]:
-    """Values that are NaN or infinite are None: no JSON has them."""
+    """Return the metrics with None in place of NaN and infinity, which JSON does not allow."""
     return {name: value if math.isfinite(value) else None for name, value in metrics.items()}
 
 
@@ -159,11 +180,18 @@ class EpochProgress:
 
 
 class TrainingLoop(ABC):
-    """One rank's epochs of training a model.
+    """One rank's loop over the epochs of a training; a base class for all strategies.
 
-    `batch` is the number of examples per replica and step, `examples_per_step` the number per
-    update of the variables; `replicas` is what TensorFlow has, which need not be what was
-    requested. `train_examples` are per epoch, `test_examples` per evaluation.
+    Args:
+        strategy: The `tf.distribute.Strategy`.
+        replicas: Number of replicas that TensorFlow has.
+        spec: The run.
+
+    Attributes:
+        batch: Examples per replica and step.
+        examples_per_step: Examples per update of the variables.
+        train_examples: Training examples per epoch.
+        test_examples: Held-out examples per evaluation.
     """
 
     train_examples: int
@@ -194,35 +222,35 @@ class TrainingLoop(ABC):
 
     @property
     def updates_per_epoch(self) -> int | None:
-        """Updates of the variables in an epoch; None of a pipeline, whose end shows when it comes.
+        """Number of updates of the variables in an epoch; None if unknown.
 
-        A pipeline has them where the recipe gives `steps_per_epoch`.
+        It is unknown for a pipeline if the recipe has no `steps_per_epoch`.
         """
         by_data = -(-self.train_examples // self.examples_per_step)
         return self.recipe.steps_per_epoch or by_data or None
 
     @abstractmethod
     def _reset(self) -> None:
-        """Set the sums of loss and correct answers to zero."""
+        """Reset the sums of loss, correct answers and examples to zero."""
 
     @abstractmethod
     def _measured(self) -> Measured:
-        """Return what was measured since `_reset`, over all replicas."""
+        """Return the means since the last `_reset`, over all replicas."""
 
     @abstractmethod
     def _train_epoch(self, epoch: int, result: Result, events: EventLog) -> None:
-        """Train on each example of the epoch once; append to result.steps."""
+        """Train one epoch and append the durations of its steps to `result.steps`."""
 
     @abstractmethod
     def _evaluate(self) -> None:
-        """Add loss and correct answers of the held-out examples, each once."""
+        """Add loss and correct answers of all held-out examples to the sums."""
 
     def compute_steps(self) -> list[float]:
-        """Durations in seconds of steps of this rank's computation alone; [] if it has none."""
+        """Return durations in seconds of steps without communication; [] if not measured."""
         return []
 
     def saved(self) -> Saved:
-        """Return the variables of a checkpoint, in one order for all attempts and ranks."""
+        """Return the variables of a checkpoint, in the same order on all ranks."""
         shared = [*self.model.trainable_variables, *getattr(self.optimizer, "variables", ())]
         equal = {id(variable.value) for variable in shared}
         found = variables_of(self.strategy, self.model, self.optimizer, self.totals)
@@ -232,11 +260,11 @@ class TrainingLoop(ABC):
         )
 
     def agreed(self, values: Sequence[float]) -> list[float]:
-        """Return the means of three values over the replicas; all ranks wait for one another."""
+        """Return the means of three values over all replicas; waits for all ranks."""
         return list(values)
 
     def _skip(self, state: State, events: EventLog) -> None:
-        """Read the data again up to a checkpoint."""
+        """Read the input pipeline up to the position of a checkpoint; arrays need nothing."""
         del state, events  # the order of arrays follows from the epoch
 
     def train(
@@ -245,12 +273,18 @@ class TrainingLoop(ABC):
         report: Callable[[str], None],
         checkpoints: Checkpoints | None = None,
     ) -> Result:
-        """Train all epochs, or the epochs that remain after the last of the `checkpoints`.
+        """Train all epochs, or those after a checkpoint, and return the measurements.
 
-        `report` gets one line per epoch. Between epochs the model is evaluated where the recipe
-        says so; after the last one it is the caller's part. A loss that is NaN or infinite ends the
-        training after its epoch: it is the sum over all replicas, so all ranks end alike. Raises
-        InterruptedTrainingError if `checkpoints` got a signal to end.
+        Evaluations between epochs are included; the caller evaluates after the last one. A loss
+        that is not finite ends the training after its epoch, on all ranks.
+
+        Args:
+            events: The rank's event log.
+            report: Called with a line of text for each epoch.
+            checkpoints: The run's checkpoints, if any.
+
+        Raises:
+            InterruptedTrainingError: A signal ended the training.
         """
         self._checkpoints = checkpoints
         with nullcontext() if checkpoints is None else checkpoints.listening():
@@ -306,20 +340,21 @@ class TrainingLoop(ABC):
         return result
 
     def _end(self, result: Result, events: EventLog) -> None:
-        """Write the events that the last epoch is done."""
+        """Write the events after the last epoch."""
         if (made := self._checkpoints) is not None:
             events.add(EventName.CHECKPOINTED, read_s=made.read_s, written_s=made.written_s)
         events.add(EventName.TRAINED)
 
     def _steps_of_epoch(self, whole: int) -> int:
-        """Return the steps of an epoch of `whole` steps: fewer if `stop_after_steps` ends it."""
+        """Return the number of steps to train in an epoch: `whole`, or fewer for a short run."""
         is_auto = self.recipe.stop_after_steps == AUTO
         return whole if is_auto else int(min(whole, self._steps_left))
 
     def _is_enough(self, result: Result) -> bool:
-        """Whether a short run may end here, on which the ranks agree; else it doubles its steps.
+        """Return whether a short run may end after the steps so far; all ranks get the same answer.
 
-        A tenth of the training is enough in any case, but AUTO_STEPS are made first.
+        If not, as many steps again are trained before the next call. A tenth of the training is
+        always enough.
         """
         if self.recipe.stop_after_steps != AUTO:
             return True
@@ -333,9 +368,10 @@ class TrainingLoop(ABC):
         return False
 
     def epoch_turn_s(self) -> float:
-        """Duration from the last step of an epoch to the first of the next, without evaluation.
+        """Measure the seconds between two epochs, without an evaluation.
 
-        To be called after training, when all is compiled; the last epoch's sums are lost.
+        Call it after the training, when everything is compiled; it resets the sums of the last
+        epoch.
         """
         start_s = time.perf_counter()
         self._measured()
@@ -343,11 +379,11 @@ class TrainingLoop(ABC):
         return time.perf_counter() - start_s
 
     def _before_first_step(self) -> None:
-        """Do what comes before the first step of an epoch."""
+        """Prepare the first step of an epoch."""
         self._reset()
 
     def _first_epoch(self, result: Result, events: EventLog) -> int:
-        """Return the epoch to begin with: the checkpoint's epoch, if a checkpoint exists."""
+        """Return the number of the first epoch to train; restore the checkpoint, if any."""
         checkpoints = self._checkpoints
         self._begun = EpochProgress()
         if checkpoints is None or (state := checkpoints.restore(self)) is None:
@@ -368,7 +404,7 @@ class TrainingLoop(ABC):
         return state.epoch
 
     def _begin_epoch(self, epoch: int, result: Result) -> None:
-        """Start its clock and its sums."""
+        """Start the clock and the sums of an epoch."""
         begun, since = self._begun, result.went_on
         if self._checkpoints is not None:
             begun.written_s = self._checkpoints.written_s
@@ -379,14 +415,18 @@ class TrainingLoop(ABC):
             self._reset()
 
     def _epoch_s(self, now_s: float) -> float:
-        """Return duration of the epoch so far, in all attempts, without checkpoints."""
+        """Return the seconds of the epoch so far, over all attempts, without checkpoints."""
         written_s = self._checkpoints.written_s - self._begun.written_s if self._checkpoints else 0
         return self._begun.before_s + (now_s - self._begun_s) - written_s
 
     def _after_step(self, result: Result, epoch: int, step: int, examples: int) -> bool:
-        """Write a checkpoint if it is due; return whether the training ends within this epoch.
+        """Write a checkpoint if one is due; return whether the training ends within this epoch.
 
-        Call it after `step` steps of an epoch that has more; they had `examples` examples.
+        Args:
+            result: The measurements so far.
+            epoch: Number of the epoch.
+            step: Number of trained steps of the epoch, fewer than the epoch has.
+            examples: Number of trained examples of the epoch.
         """
         if self._checkpoints is not None:
             self._checkpoints.after_step(
@@ -397,6 +437,7 @@ class TrainingLoop(ABC):
         return step >= self._steps_left and self._is_enough(result)
 
     def _after_epoch(self, checkpoints: Checkpoints, result: Result, epoch: int) -> None:
+        """Write a checkpoint after an epoch if one is due."""
         last, begun = result.steps[-1], self._begun
         steps = last.first_step + last.steps
         begun.steps_before_epoch += steps
@@ -404,7 +445,14 @@ class TrainingLoop(ABC):
         checkpoints.after_epoch(self, self._state(result, epoch + 1, 0, 0))
 
     def _state(self, result: Result, epoch: int, step: int, examples: int) -> State:
-        """Return what a checkpoint after `step` steps of an epoch has besides variables."""
+        """Return the state that a checkpoint stores in addition to variables.
+
+        Args:
+            result: The measurements so far.
+            epoch: The epoch to resume with.
+            step: Number of trained steps of this epoch.
+            examples: Number of trained examples of this epoch.
+        """
         assert self._checkpoints is not None
         epoch_s = self._epoch_s(time.perf_counter()) if step else 0.0
         return State(
@@ -422,10 +470,14 @@ class TrainingLoop(ABC):
         )
 
     def evaluate(self, result: Result, events: EventLog, event: EventName) -> str:
-        """Evaluate the model on the held-out examples, each counted once, summed over replicas.
+        """Evaluate the model on all held-out examples; return the values as a line of text.
 
-        Loss and accuracy are set in the result and in its last epoch, and logged as `event`.
-        Return them as a line.
+        The values are also stored in `result` and its last epoch, and logged.
+
+        Args:
+            result: The measurements, which are changed.
+            events: The rank's event log.
+            event: Name of the event to log.
         """
         start_s = time.perf_counter()
         result.evaluations += 1
@@ -447,25 +499,31 @@ class TrainingLoop(ABC):
         return f"held-out: {describe_result(result.test_loss, found)}"
 
     def _note(self, events: EventLog, result: Result, epoch: int, step: int) -> None:
-        """Write the event of the very first step, or else a sign of life."""
+        """Log the event of the first step, or that a step is done, every few seconds."""
         if len(result.steps) == 1:
             events.add(EventName.FIRST_STEP)
         else:
             self._sign_of_life(events, epoch, step)
 
     def _sign_of_life(self, events: EventLog, epoch: int, step: int) -> None:
-        """Write an event every few seconds: the launcher ends runs in which nothing moves."""
+        """Log the progress every few seconds.
+
+        The launcher ends runs without events as hanging.
+        """
         now_s = time.perf_counter()
         if now_s - self._reported_s > _PROGRESS_INTERVAL_S:
             events.add(EventName.PROGRESS, epoch=epoch, step=step)
             self._reported_s = now_s
 
     def _gather(self, indices: Any, data: tuple[Any, ...], types: Any = None) -> tuple[Any, ...]:
-        """Return the examples at `indices` of inputs, answers and weights, as `fit` gets them.
+        """Return the examples at some indices as the model gets them.
 
-        `types` are the arrays' types if `data` is held in others. Floating point is float32, all
-        else unchanged; only a classifier's inputs of bytes are scaled to [0, 1], unless the model's
-        input is of whole numbers.
+        Floating-point arrays become float32. A classifier's images in bytes are scaled to [0, 1].
+
+        Args:
+            indices: The indices.
+            data: Inputs, answers and weights.
+            types: Original types of the arrays, if `data` is stored in other types.
         """
         tf = self.tf
 
@@ -480,11 +538,16 @@ class TrainingLoop(ABC):
         return (x, *rest)
 
     def _forward(self, batch: Any, answers: Any, weights: Any, training: bool) -> Any:
-        """Loss, correct answers and number of examples of this batch, summed by `weights`, float32.
+        """Return [loss, correct answers, examples] of a classifier, summed over a batch; float32.
 
-        A weight is 1, or 0 for padding. The model's own losses are of the batch: they count as
-        often as the batch has examples, so that they count once in a mean over examples. Labels
-        may be rows of one.
+        The model's own losses, such as regularisers, are multiplied by the number of examples, so
+        that they count once in the mean.
+
+        Args:
+            batch: The inputs.
+            answers: The labels, whole numbers.
+            weights: 1 for each example, 0 for padding.
+            training: Whether layers behave as in training, and labels are smoothed.
         """
         import keras
 
@@ -505,4 +568,5 @@ class TrainingLoop(ABC):
         return tf.stack([loss, tf.reduce_sum(correct * weights), examples])
 
     def _count(self, sums: Any) -> None:
+        """Add [loss, correct answers, examples] to the sums."""
         self.totals.assign_add(self.tf.cast(sums, self.totals.dtype))

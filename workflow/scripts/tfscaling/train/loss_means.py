@@ -28,7 +28,13 @@ _WAY_OUT = (
 
 
 class Halves(NamedTuple):
-    """Losses of a batch and of its two halves."""
+    """Losses of a batch and of its two halves.
+
+    Attributes:
+        whole: Loss of the batch.
+        first: Loss of the first half.
+        second: Loss of the second half.
+    """
 
     whole: float
     first: float
@@ -36,18 +42,18 @@ class Halves(NamedTuple):
 
     @property
     def mean(self) -> float:
-        """The mean of the halves' losses."""
+        """The mean of the two halves' losses."""
         return (self.first + self.second) / 2
 
 
 class LossOfParts(NamedTuple):
-    """Losses of a batch's parts, as `compare` returns them.
+    """Losses of parts of a batch, from `compare`.
 
     Attributes:
         first: Loss of the batch's first half.
-        doubled: Loss of the batch's first half twice.
-        halves: Losses of the batch, or of a part, whose halves' mean differs most from it.
-        tolerance: Relative difference that rounding explains.
+        doubled: Loss of a batch that has the first half twice.
+        halves: Of all compared parts, the part whose loss differs most from its halves' mean.
+        tolerance: Relative difference that rounding errors explain.
     """
 
     first: float
@@ -57,7 +63,7 @@ class LossOfParts(NamedTuple):
 
     @property
     def problem(self) -> str | None:
-        """Why replicas cannot train with this loss, or None."""
+        """Why several replicas cannot train with this loss, as a sentence; None if they can."""
         if self._is_close(self.doubled, self.first):
             return None
         return (
@@ -68,7 +74,7 @@ class LossOfParts(NamedTuple):
 
     @property
     def warning(self) -> str | None:
-        """How this loss depends on the number of replicas, or None."""
+        """How the loss depends on the number of replicas, as a sentence; None if it does not."""
         whole, mean = self.halves.whole, self.halves.mean
         if self._is_close(whole, mean):
             return None
@@ -79,11 +85,12 @@ class LossOfParts(NamedTuple):
         )
 
     def _is_close(self, one: float, other: float) -> bool:
+        """Return whether two losses are equal within the tolerance."""
         return bool(np.isclose(one, other, rtol=self.tolerance, atol=1e-6))
 
 
 def spread_weights(model: Any) -> None:
-    """Change the weights of a new model at random, so that its examples have different losses."""
+    """Add random numbers to the weights of a new model, so that losses of its examples differ."""
     dice = np.random.default_rng(0)
     for variable in model.trainable_variables:
         values = np.asarray(variable.numpy(), np.float32)
@@ -91,14 +98,14 @@ def spread_weights(model: Any) -> None:
 
 
 def compare(model: Any, batch: tuple[Any, ...]) -> LossOfParts | None:
-    """Compare a compiled model's losses of parts of a batch.
+    """Compute a compiled model's loss on parts of a batch.
 
     Args:
-        model: A model that trains itself, with built metrics.
-        batch: (x, y) or (x, y, weights) as `fit` gives them, of at least two examples.
+        model: A compiled model with built metrics.
+        batch: (x, y) or (x, y, weights) as `fit` gets it, of at least two examples.
 
     Returns:
-        None if the loss draws random numbers, or cannot be computed so: nothing is known then.
+        None if the loss is random, or cannot be computed on parts of a batch.
     """
     import keras
 
@@ -137,9 +144,9 @@ def _losses_of_halves(loss: Callable[[np.ndarray], float], rows: np.ndarray) -> 
 
 
 def _loss_of(model: Any, batch: tuple[Any, ...], rows: np.ndarray) -> Callable[[np.ndarray], float]:
-    """Return the function from rows of a batch to their loss, without dropout.
+    """Return a function that computes the loss of some rows of a batch, without dropout.
 
-    Random outputs are drawn once, for all `rows`.
+    Random outputs of the model are computed once, for all `rows`, and then reused.
     """
     import keras
 

@@ -13,6 +13,7 @@ from tfscaling.train import user_model
 
 
 def _mnist_cnn() -> Any:
+    """Return the untrained network `mnist_cnn`."""
     import keras
 
     return keras.Sequential(
@@ -28,6 +29,7 @@ def _mnist_cnn() -> Any:
 
 
 def _cifar10_cnn() -> Any:
+    """Return the untrained network `cifar10_cnn`."""
     import keras
 
     return keras.Sequential(
@@ -46,7 +48,7 @@ def _cifar10_cnn() -> Any:
 
 
 def _resnet50() -> Any:
-    """Build ResNet-50; batch normalization is over each replica's own batch."""
+    """Return an untrained ResNet-50; batch normalization uses each replica's part of a batch."""
     import keras
 
     return keras.applications.ResNet50(
@@ -78,7 +80,12 @@ MODELS: dict[str, Model] = {
 
 
 def get(name: str, parameters: Given = NOTHING) -> Model:
-    """Return the model with this name, or made by the function `package.module:function`."""
+    """Return a built-in model by its name, or a custom model.
+
+    Args:
+        name: Name in MODELS, or `package.module:function`.
+        parameters: Values of the recipe that a custom function may take as arguments.
+    """
     if not user_code.is_reference(name):
         return MODELS[name]
     build = functools.partial(user_model.build, name, lambda: user_code.call(name, parameters))
@@ -90,7 +97,13 @@ _UNCOUNTED = re.compile(r"Einsum|While|Call|RNN|FFT|Sparse|^(Stateless)?(If|Case
 
 
 def training_flops(model: Any) -> float | None:
-    """FLOPs of a training step per example; None where the profiler cannot count them all."""
+    """Return the floating-point operations of a training step per example.
+
+    They are three times the operations of the forward pass.
+
+    Returns:
+        None if TensorFlow's profiler cannot count all operations of the model.
+    """
     import tensorflow as tf
 
     def forward(*inputs: Any) -> Any:

@@ -23,7 +23,7 @@ from tfscaling.train import keras_internals
 
 
 def learning_rate_factor(recipe: Recipe, replicas: int) -> float:
-    """Return factor of the learning rate relative to one replica."""
+    """Return the factor by which the recipe multiplies the learning rate on this many replicas."""
     factor = {"none": 1.0, "linear": float(replicas), "sqrt": replicas**0.5}
     return factor[recipe.learning_rate_scaling]
 
@@ -58,10 +58,17 @@ def make_optimizer(
 
 
 def make_learning_rate(recipe: Recipe, full: float, updates_per_epoch: int | None) -> Any:
-    """Return the learning rate `full` itself, or the schedule from it that the recipe requests.
+    """Return the learning rate for Keras: a number, or the schedule that the recipe requests.
 
-    Update number u, from 0 on, of w updates of warm-up has (u + 1) / w of the full rate. Raises
-    ValueError if there is a schedule and `updates_per_epoch` is None.
+    In a warm-up of w updates, update number u (from 0) has (u + 1) / w of the full rate.
+
+    Args:
+        recipe: The recipe.
+        full: The learning rate after the warm-up.
+        updates_per_epoch: Updates in an epoch; None if unknown.
+
+    Raises:
+        ValueError: The recipe has a schedule and `updates_per_epoch` is None.
     """
     if not recipe.has_schedule:
         return full
@@ -94,12 +101,17 @@ COMPILED_ELEMENTS_MIN = 1 << 18
 
 
 def make_fused(kind: str, learning_rate: Any, casts: bool = False, **settings: Any) -> Any:
-    """Make Keras's SGD or Adam, which updates a variable by one operation of TensorFlow.
+    """Return Keras's SGD or Adam with one TensorFlow operation for each update of a variable.
 
-    It applies gradients as they are given: nothing is summed over the replicas. With `casts`,
-    where a gradient is a cast of bfloat16, as Keras's mixed_bfloat16 makes it, XLA compiles cast
-    and update of a large variable together, and no array has the gradient in the variable's type.
-    That is for variables on a CPU, and gradients of one replica: a sum over replicas is no cast.
+    It applies gradients without summing them over the replicas.
+
+    Args:
+        kind: `sgd` or `adam`.
+        learning_rate: A number or a schedule.
+        casts: Whether gradients are casts of bfloat16 tensors, as with the policy mixed_bfloat16.
+            XLA then compiles cast and update of a large variable together, which saves a copy of
+            the gradient. Possible for variables on a CPU and a single replica.
+        **settings: Further arguments of the Keras class.
     """
     import keras
     import tensorflow as tf
@@ -134,6 +146,7 @@ def make_fused(kind: str, learning_rate: Any, casts: bool = False, **settings: A
 
 
 def _update_by_sgd(sgd: Any, gradient: Any, variable: Any, learning_rate: Any) -> None:
+    """Update a variable by SGD, with momentum if the optimizer has it."""
     import tensorflow as tf
 
     number = functools.partial(tf.cast, dtype=variable.dtype)
@@ -157,6 +170,7 @@ def _update_by_sgd(sgd: Any, gradient: Any, variable: Any, learning_rate: Any) -
 
 
 def _update_by_adam(adam: Any, gradient: Any, variable: Any, learning_rate: Any) -> None:
+    """Update a variable and its moments by Adam."""
     import tensorflow as tf
 
     number = functools.partial(tf.cast, dtype=variable.dtype)
@@ -179,11 +193,10 @@ def _update_by_adam(adam: Any, gradient: Any, variable: Any, learning_rate: Any)
 
 @contextmanager
 def gradients_as_given() -> Iterator[None]:
-    """Give a context, in a replica, in which optimizers apply gradients without summing them.
+    """In the `with` block, in a replica: let Keras apply gradients without summing them again.
 
-    Replicas meet as in the context around it, unless the optimizer updates weights in a condition,
-    where TensorFlow lets no replicas meet: there each one updates its own copy, by the same
-    gradients.
+    Replicas meet in `merge_call` as usual. Inside a condition of the graph, where TensorFlow does
+    not allow that, each replica updates its copy of a variable, by the same gradients.
     """
     import tensorflow as tf
 
@@ -235,7 +248,13 @@ def _replica_view_class() -> Any:
 
 
 def scale_values(gradient: Any, number: Any, by: Callable[[Any, Any], Any]) -> Any:
-    """Return a gradient, or the values of its slices, changed `by` a function of TensorFlow."""
+    """Return a gradient whose values are changed by a function such as `tf.multiply`.
+
+    Args:
+        gradient: A tensor or `tf.IndexedSlices`.
+        number: Second argument of the function.
+        by: The function, of the values and the number.
+    """
     import tensorflow as tf
 
     own = tf.cast(number, gradient.dtype)
@@ -245,11 +264,14 @@ def scale_values(gradient: Any, number: Any, by: Callable[[Any, Any], Any]) -> A
 
 
 def sum_over_replicas(gradients: Sequence[Any]) -> list[Any]:
-    """Return the sums of the replicas' gradients, in a replica (None: there is none).
+    """Return the sum of each gradient over all replicas; to be called in a replica.
 
-    A table gets the slices from all replicas, one after the other, as if one device had looked up
-    all examples. Places that do not depend on the examples, as of positions, one device
-    looks up once: there the replicas' slices are added. Keras's optimizers square each slice.
+    For an embedding table the result has the slices of all replicas, as if one device had looked up
+    all examples. If all replicas looked up the same places independently of their examples, such as
+    positions of words, the slices are added: a single device would have one slice for each place.
+
+    Args:
+        gradients: The replica's gradients; None for a variable without one stays None.
     """
     import tensorflow as tf
 
@@ -261,11 +283,17 @@ def sum_over_replicas(gradients: Sequence[Any]) -> list[Any]:
 
 
 def _looked_up_once(own: Any, total: Any, replicas: int) -> Any:
-    """Add the replicas' slices if all replicas looked up the same places for all examples.
+    """Return the sum, with the replicas' slices added if they do not depend on the examples.
 
-    The size of a batch is unknown while a step is traced (`forget_batch_size`): a known number of
-    slices does not depend on it. An unknown number may depend on the length of texts: places that
-    ascend do not come from several examples.
+    The batch size is unknown while a step is traced (`forget_batch_size`): a known number of slices
+    does not depend on the examples. An unknown number may depend on the length of texts. Then only
+    strictly ascending places count as independent.
+
+    Args:
+        own: This replica's gradient.
+        total: The slices of all replicas, one after the other; other gradients are returned
+            unchanged.
+        replicas: Number of replicas.
     """
     import tensorflow as tf
 
@@ -290,7 +318,10 @@ def _looked_up_once(own: Any, total: Any, replicas: int) -> Any:
 
 
 def forget_batch_size(batch: Any) -> Any:
-    """Return inputs; the batch size of whole numbers is unknown to a graph."""
+    """Return a batch whose integer tensors have an unknown batch size in the graph.
+
+    See `_looked_up_once` for the reason.
+    """
     import tensorflow as tf
 
     def of_any(part: Any) -> Any:
@@ -302,10 +333,10 @@ def forget_batch_size(batch: Any) -> Any:
 
 
 def wait_for_all(gradients: Sequence[Any]) -> list[Any]:
-    """Return the gradients; each is available once all of them are. None stays None.
+    """Return the gradients with control dependencies: each is available once all are computed.
 
-    As long as the backward pass still reads a variable, its update would have to copy it. What the
-    backward pass made in bfloat16 is cast after that, where it is used.
+    While the backward pass still reads a variable, an update would have to copy the variable. Casts
+    from bfloat16 are done after the wait. None stays None.
     """
     import tensorflow as tf
 
@@ -320,7 +351,10 @@ def wait_for_all(gradients: Sequence[Any]) -> list[Any]:
 
 
 def undo_cast(gradient: Any) -> Any:
-    """Return the bfloat16 tensor from which this tensor was cast; None if it is no cast."""
+    """Return the bfloat16 tensor from which a graph casts this tensor.
+
+    None if it is no such cast.
+    """
     import tensorflow as tf
 
     if tf.executing_eagerly() or not isinstance(gradient, tf.Tensor) or gradient.op.type != "Cast":

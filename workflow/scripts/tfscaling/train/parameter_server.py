@@ -35,9 +35,10 @@ from tfscaling.train.optimizers import make_optimizer
 
 
 def serve(context: RankContext) -> bool:
-    """Serve as parameter server or worker until the coordinator ends; return if it ended well.
+    """Run TensorFlow's server of a parameter server or worker until the coordinator ends.
 
-    The launcher reports when that is: TensorFlow's servers have no call for it.
+    Returns:
+        Whether the coordinator succeeded, as the launcher reports.
     """
     import tensorflow as tf
 
@@ -51,10 +52,13 @@ def serve(context: RankContext) -> bool:
 
 
 class Batch(NamedTuple):
-    """What a worker is given to train, as tensors.
+    """A worker's part of a batch, as tensors.
 
-    `weights` are 0 for padding; `examples` is how many examples the update has; `replica` is the
-    replica's number in a synchronous update, else 0.
+    Attributes:
+        indices: Indices of the examples.
+        weights: 1 for each example, 0 for padding.
+        examples: Number of examples of the update.
+        replica: Number of the replica in a synchronous update; else 0.
     """
 
     indices: Any
@@ -64,7 +68,7 @@ class Batch(NamedTuple):
 
 
 def check_model(model: Any, arrays: Arrays, recipe: Recipe) -> None:
-    """Raise ModelError unless the workers can train the model: as a classifier only."""
+    """Raise ModelError unless parameter servers can train the model: as a classifier only."""
     if user_model.trains_itself(model, recipe):
         # workers share one model: metrics of a custom step would overwrite each other
         raise user_model.ModelError(
@@ -76,9 +80,13 @@ def check_model(model: Any, arrays: Arrays, recipe: Recipe) -> None:
 
 
 def changed_by_training(model: Any, shape: Sequence[int]) -> list[Any]:
-    """Return variables that a forward pass changes; frozen weights are not among them.
+    """Return the non-trainable variables that a forward pass changes, such as moving means.
 
-    `shape` is of one example. The pass is traced, not computed.
+    The pass is traced, not computed.
+
+    Args:
+        model: The Keras model.
+        shape: Shape of an example.
     """
     import keras
     import tensorflow as tf
@@ -98,10 +106,15 @@ def changed_by_training(model: Any, shape: Sequence[int]) -> list[Any]:
 
 
 class ReplicaStates:
-    """Synchronous workers: each replica has its own values, as with a copy of the model.
+    """Separate moving statistics and random states for each replica of a synchronous training.
 
-    The values are on the parameter servers, one row per replica, because any worker may compute
-    any replica's part of a batch. `shape` is of one example.
+    They are stored on the parameter servers, one row per replica, because any worker may compute
+    any replica's part of a batch.
+
+    Args:
+        model: The Keras model.
+        shape: Shape of an example.
+        replicas: Number of replicas.
     """
 
     def __init__(self, model: Any, shape: Sequence[int], replicas: int) -> None:
@@ -116,7 +129,12 @@ class ReplicaStates:
             self._rows.append(tf.Variable(np.stack(values), trainable=False))
 
     def forward(self, number: Any, call: Callable[[], Any]) -> Any:
-        """Return what `call` returns for the replica with this number, whose state it changes."""
+        """Call a function with the states of one replica and return its result.
+
+        Args:
+            number: Number of the replica, whose states are updated.
+            call: The function, which calls the model.
+        """
         import keras
         import tensorflow as tf
 
@@ -132,7 +150,7 @@ class ReplicaStates:
         return found
 
     def average(self) -> None:
-        """Give the model and all replicas the mean of what each gathered, such as moments."""
+        """Assign the mean of the replicas' statistics to the model and to all replicas."""
         import tensorflow as tf
 
         for variable, rows in zip(self._changed, self._rows, strict=True):
@@ -143,10 +161,17 @@ class ReplicaStates:
 
 
 class ParameterServerTrainer(TrainingLoop):
-    """The coordinator's part; a replica is a worker.
+    """Training of a classifier with parameter servers, as the coordinator runs it.
 
-    `synchronous` makes one update from the gradients of all workers; else each worker's gradients
-    are a separate update. The other arguments are as for `all_reduce.Trainer`.
+    Each worker is a replica.
+
+    Args:
+        strategy: The `tf.distribute.ParameterServerStrategy`.
+        build_model: Returns the Keras model.
+        arrays: The complete data.
+        spec: The run.
+        synchronous: Whether the gradients of all workers make one update; otherwise each worker's
+            gradients are a separate update.
     """
 
     def __init__(
@@ -188,7 +213,7 @@ class ParameterServerTrainer(TrainingLoop):
         self._update_step = self._in_replicas(self._apply_all)
 
     def _resident(self, arrays: tuple[Nest, ...]) -> Any:
-        """Return an iterator on each worker that gives the complete arrays again and again."""
+        """Return an iterator of each worker that yields the complete arrays for ever."""
         tf = self.tf
 
         def dataset() -> Any:
@@ -197,7 +222,7 @@ class ParameterServerTrainer(TrainingLoop):
         return iter(self.coordinator.create_per_worker_dataset(dataset))
 
     def _gradients_of(self, batch: Batch, data: Any) -> list[Any]:
-        """Return gradients of this batch's part of the loss, as the optimizer scales it."""
+        """Return the gradients of this batch's part of the loss, multiplied by the loss scale."""
         images, answers = self._gather(batch.indices, next(data))
 
         def forward() -> Any:
@@ -211,12 +236,12 @@ class ParameterServerTrainer(TrainingLoop):
         return gradients
 
     def _apply_own(self, batch: Batch, data: Any) -> None:
-        """Apply this worker's gradients as an asynchronous update."""
+        """Apply a worker's gradients as an asynchronous update."""
         own, variables = self._gradients_of(batch, data), self.model.trainable_variables
         self.optimizer.apply_gradients(zip(own, variables, strict=True))
 
     def _contribute(self, batch: Batch, data: Any) -> None:
-        """Add this worker's gradients to the synchronous update."""
+        """Add a worker's gradients to the sums for the synchronous update."""
         own = self._gradients_of(batch, data)
         for total, gradient in zip(self.gradients, own, strict=True):
             # a variable that the loss does not depend on has no gradient: it stays 0
@@ -225,7 +250,7 @@ class ParameterServerTrainer(TrainingLoop):
         self.contributions.assign_add(1)
 
     def _apply_all(self) -> Any:
-        """Apply the gradients of all workers as one update; return how many contributed."""
+        """Apply the summed gradients as one update; return how many workers have contributed."""
         contributions = self.contributions.read_value()
         gradients = [total.read_value() for total in self.gradients]
         variables = self.model.trainable_variables
@@ -236,6 +261,7 @@ class ParameterServerTrainer(TrainingLoop):
         return contributions
 
     def _evaluation(self, indices: Any, data: Any) -> None:
+        """Evaluate the model on a worker for these held-out examples; -1 is padding."""
         tf = self.tf
         batch, answers = self._gather(tf.maximum(indices, 0), next(data))
         weights = tf.cast(indices >= 0, tf.float32)
@@ -248,9 +274,13 @@ class ParameterServerTrainer(TrainingLoop):
         return measured_by_sums(*self.totals.numpy().tolist())
 
     def _schedule(self, indices: np.ndarray, own: int, examples: int, replica: int = 0) -> None:
-        """Give a batch to a worker: its first `own` examples count, the rest is padding.
+        """Schedule a training step of a batch on any worker.
 
-        `examples` is how many the update has, `replica` the replica's number in it.
+        Args:
+            indices: Indices of the examples, of shape (batch,).
+            own: Number of examples; the other indices are padding.
+            examples: Number of examples of the update.
+            replica: Number of the replica in the update.
         """
         tf = self.tf
         batch = Batch(
@@ -273,6 +303,7 @@ class ParameterServerTrainer(TrainingLoop):
     def _train_synchronously(
         self, epoch: int, order: np.ndarray, result: Result, events: EventLog
     ) -> None:
+        """Train an epoch with one update per global batch."""
         for step, indices in enumerate(order):
             start_s = time.perf_counter()
             examples = min(self.global_batch, self.train_examples - step * self.global_batch)
@@ -291,7 +322,7 @@ class ParameterServerTrainer(TrainingLoop):
     def _train_freely(
         self, epoch: int, batches: np.ndarray, result: Result, events: EventLog
     ) -> None:
-        """Schedule batches asynchronously; `schedule` waits while the queue is full."""
+        """Train an epoch with a separate update for each worker's batch."""
         # the first batches compile the step on every worker: a separate row
         first = 0 if result.steps else min(self.replicas, len(batches))
         for start, end in ((0, first), (first, len(batches))):

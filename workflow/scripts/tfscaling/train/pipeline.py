@@ -34,14 +34,16 @@ _POLL_S = 0.1
 
 
 class PipelineError(ValueError):
-    """The datasets cannot be trained on; names what, and the way out."""
+    """The datasets cannot be trained on; the message names the problem and what to change."""
 
 
 class Fed(NamedTuple):
-    """What a replica is given for a step: its part of the worker's batch.
+    """A replica's part of a worker's batch for one step.
 
-    `batch` is padded to the replica's batch size; its first `examples` count. `more` is 1 if the
-    worker has examples after this step, else 0. Both are float32, so that one all-reduce sums them.
+    Attributes:
+        batch: The tensors, padded to the replica's batch size.
+        examples: Number of examples at the beginning of `batch`; float32.
+        more: 1 if the worker has examples after this step, else 0; float32.
     """
 
     batch: Any
@@ -50,13 +52,21 @@ class Fed(NamedTuple):
 
 
 class StepIterator:
-    """Iterator over the steps of a worker: a `Fed` for each of its `devices`; it never ends.
+    """Endless iterator over a worker's steps: each item has a `Fed` for each of its devices.
 
-    Each replica gets `batch` examples of a step. After the end of `dataset` come copies of the last
-    batch that weigh nothing: the worker joins the steps of workers with a longer part. If there is
-    none they are zeros, in dimensions that may vary as large as `like`, a batch of other data.
-    Raises PipelineError for a batch of more examples than the worker's replicas take together, and
-    for a first one of fewer that is not the only one.
+    Batches are fetched ahead in a thread. After the end of the dataset come copies of the last
+    batch with 0 examples: the worker joins the steps of workers that have more data. A worker
+    without any data gets zeros.
+
+    Args:
+        dataset: The worker's `tf.data.Dataset` of batches.
+        batch: Examples per replica and step.
+        devices: The worker's devices.
+        like: A batch whose sizes are used for zeros in dimensions of unknown size.
+
+    Raises:
+        PipelineError: A batch has more examples than the replicas take in a step, or the first of
+            several batches has fewer.
     """
 
     def __init__(self, dataset: Any, batch: int, devices: Sequence[str], like: Any = None) -> None:
@@ -83,11 +93,12 @@ class StepIterator:
         return self._last
 
     def close(self) -> None:
-        """Fetch no more; returns when no batch is being made."""
+        """Stop fetching batches and wait until the thread has ended."""
         self._closed.set()
         self._ended.wait()
 
     def _fill(self) -> None:
+        """Fetch batches until the end of the dataset: the thread's function."""
         # TensorFlow 2.21 waits for up to a minute when an iterator is freed: a wake-up of its
         # autotuner gets lost. So this thread frees it, when all batches are fetched.
         iterator = None
@@ -102,12 +113,14 @@ class StepIterator:
         del iterator
 
     def _put(self, item: list[Fed] | Exception) -> None:
+        """Put an item into the queue, waiting for space, unless the iterator is closed."""
         while not self._closed.is_set():
             with contextlib.suppress(queue.Full):
                 self._ready.put(item, timeout=_POLL_S)
                 return
 
     def _items(self, batches: Iterator[Any]) -> Iterator[list[Fed]]:
+        """Yield the parts of each batch of the dataset."""
         waiting: tuple[Any, int] | None = None
         is_first = True
         for batch in batches:
@@ -127,6 +140,7 @@ class StepIterator:
         yield self._split(*waiting, more=0)
 
     def _nothing(self) -> Any:
+        """Return a batch of zeros, for a worker without data."""
         import tensorflow as tf
 
         parts = tf.nest.flatten(self._dataset.element_spec)
@@ -142,7 +156,13 @@ class StepIterator:
         return tf.nest.pack_sequence_as(self._dataset.element_spec, list(map(zeros, parts, others)))
 
     def _split(self, batch: Any, examples: int, more: int) -> list[Fed]:
-        """Split a batch into parts for the devices."""
+        """Return the parts of a batch for the devices, padded to the replica's batch size.
+
+        Args:
+            batch: The tensors.
+            examples: Number of examples of the batch.
+            more: 1 if the worker has further batches, else 0.
+        """
         import tensorflow as tf
 
         size = self._batch
@@ -161,6 +181,7 @@ class StepIterator:
         return parts
 
     def _fed(self, batch: Any, examples: int, more: int) -> Fed:
+        """Return a `Fed` with these numbers as tensors."""
         import tensorflow as tf
 
         return Fed(batch, tf.constant(float(examples)), tf.constant(float(more)))
@@ -200,7 +221,7 @@ def _check_first(examples: int, size: int) -> None:
 
 
 def check_batches(dataset: Any, size: int) -> None:
-    """Check the size of the first batches, without the training.
+    """Check the sizes of a dataset's first two batches.
 
     Args:
         dataset: The training data of a worker.
@@ -219,14 +240,22 @@ def check_batches(dataset: Any, size: int) -> None:
 
 
 class Datasets(NamedTuple):
-    """This worker's part of the data, as batches: tf.data.Datasets."""
+    """A worker's part of the data: `tf.data.Dataset`s of batches, for training and evaluation."""
 
     train: Any
     test: Any
 
 
 def datasets_of(name: str, returned: Any) -> Datasets:
-    """Check what the user's function returned, and return it. Raises PipelineError."""
+    """Check what a custom function returned and return it as Datasets.
+
+    Args:
+        name: Name of the function, for messages.
+        returned: Its return value.
+
+    Raises:
+        PipelineError: It is no pair of datasets with batches that can be trained on.
+    """
     import tensorflow as tf
 
     if not isinstance(returned, tuple | list) or len(returned) != 2:
@@ -255,7 +284,17 @@ def datasets_of(name: str, returned: Any) -> Datasets:
 
 
 class PipelineTrainer(AllReduceLoop):
-    """One rank's part of the training of a model on this worker's part of a pipeline."""
+    """One rank's part of the training of a model on this worker's part of an input pipeline.
+
+    Args:
+        strategy: The `tf.distribute.Strategy`.
+        build_model: Returns the Keras model.
+        datasets: The worker's datasets.
+        spec: The run.
+
+    Raises:
+        PipelineError: A dataset never ends.
+    """
 
     def __init__(
         self, strategy: Any, build_model: Callable[[], Any], datasets: Datasets, spec: RunSpec
@@ -288,7 +327,7 @@ class PipelineTrainer(AllReduceLoop):
 
     @contextmanager
     def _fed(self, dataset: Any) -> Iterator[Iterator[Any]]:
-        """Yield the worker's batches, each as a `Fed` on every replica."""
+        """Provide an iterator over the worker's batches, each as a `Fed` on every replica."""
         local, seen = self.strategy.experimental_local_results, None
         if self._kept is not None:
             seen = self.tf.nest.map_structure(lambda value: local(value)[0], self._kept.batch)
@@ -303,11 +342,12 @@ class PipelineTrainer(AllReduceLoop):
             yield map(of_replicas, feed)
 
     def _weights(self, fed: Fed) -> Any:
+        """Return 1 for each example of a replica's batch and 0 for padding; float32, (batch,)."""
         tf = self.tf
         return tf.cast(tf.cast(tf.range(self.batch), tf.float32) < fed.examples, tf.float32)
 
     def _summed(self, fed: Fed) -> Any:
-        """Examples of this step over all replicas, and how many replicas have more; float32."""
+        """Return [examples of the step, replicas with more data] over all replicas; float32."""
         sums = self.tf.stack([fed.examples, fed.more])
         if self.replicas == 1:
             return sums
@@ -315,6 +355,7 @@ class PipelineTrainer(AllReduceLoop):
         return context.all_reduce(self.tf.distribute.ReduceOp.SUM, sums)
 
     def _step(self, fed: Fed) -> Any:
+        """Train one step in a replica; return a value to wait for, and `_summed`."""
         sums = self._summed(fed)
         examples = self.tf.maximum(sums[0], 1.0)
         return self.train_on(fed.batch, self._weights(fed), examples), sums
@@ -334,7 +375,7 @@ class PipelineTrainer(AllReduceLoop):
             return super()._train(events, report)
 
     def _skip(self, state: State, events: EventLog) -> None:
-        """Read all that was trained once more: only so are shuffles and random changes the same."""
+        """Read the batches before a checkpoint again, so that shuffles continue as without it."""
         if self._endless is not None:
             for number in range(state.steps):
                 next(self._endless)

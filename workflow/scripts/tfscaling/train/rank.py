@@ -55,7 +55,10 @@ _FIRST_PORT = 20000
 
 
 def prepare(context: RankContext, spec: RunSpec) -> list[str]:
-    """Load TensorFlow and take this rank's devices; returns their names."""
+    """Import TensorFlow and make the run's devices visible to it; return their names.
+
+    Example: ["GPU:0", "GPU:1"].
+    """
     # parameter servers and coordinators compute nothing that a GPU would help with
     gpus = spec.geometry.gpus_per_task if context.cluster.job == "worker" else 0
     if gpus == 0 or not spec.on_gpus:
@@ -74,15 +77,14 @@ def prepare(context: RankContext, spec: RunSpec) -> list[str]:
 
 
 def load_tensorflow() -> None:
-    """Import TensorFlow in 60 % of the CPU time that `import tensorflow` takes.
+    """Import TensorFlow faster than `import tensorflow` does, and switch on oneDNN.
 
-    What no rank needs is left out. From start to end, a process that imports TensorFlow took 4.4 s
-    of CPU time and 650 MB; without a search for garbage among half a million objects 2.9 s;
-    without matplotlib (for Keras's plots) and pandas (for data frames given to `fit`) 3.0 s and
-    570 MB; without both 2.6 s. Code that is loaded later may import both modules.
+    The garbage collector is off during the import, and matplotlib and pandas are not imported. The
+    process then takes 2.6 s of CPU time in place of 4.4 s. Code that is loaded later may import
+    both modules.
 
-    oneDNN's operations are switched on for every x86 processor. By itself TensorFlow uses them only
-    with instructions for neural networks (AVX512_VNNI and later), so not on AMD's Zen 3.
+    oneDNN's operations are switched on for every x86 processor. TensorFlow's default is to use them
+    only with instructions for neural networks (AVX512_VNNI and later), so not on AMD's Zen 3.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
     if platform.machine() == "x86_64":
@@ -108,9 +110,14 @@ def _hide_modules(*names: str) -> Iterator[None]:
 
 
 def place_of(context: RankContext, spec: RunSpec, used: Sequence[str]) -> Rank:
-    """Return what the rank got, its clock aside; `used` are the devices of its replicas.
+    """Return the resources that the rank got: host, devices, threads and versions.
 
-    Call it after the work: a query of the driver takes time that is no phase of a training.
+    Call it after the training: a query of the GPU driver takes time that belongs to no phase.
+
+    Args:
+        context: The rank.
+        spec: The run.
+        used: The devices of the rank's replicas.
     """
     import tensorflow as tf
 
@@ -128,8 +135,12 @@ def place_of(context: RankContext, spec: RunSpec, used: Sequence[str]) -> Rank:
 class _Training(NamedTuple):
     """A training that is ready to begin.
 
-    `devices` are the devices of this rank's replicas. A coordinator has the devices of its workers
-    in `worker_devices`.
+    Attributes:
+        trainer: The training loop.
+        data: The data.
+        data_sha256: Checksum of the data.
+        devices: Devices of this rank's replicas.
+        worker_devices: Devices of each worker that this coordinator drives; None without one.
     """
 
     trainer: AllReduceLoop | ParameterServerTrainer
@@ -140,7 +151,14 @@ class _Training(NamedTuple):
 
 
 class _Measured(NamedTuple):
-    """What a training measured after its last epoch, next to the `result` of the loop."""
+    """The measurements of a finished training.
+
+    Attributes:
+        result: Measurements of the training loop.
+        stopped: How a short run ended; None for a complete run.
+        compute_steps: Seconds of steps without communication.
+        weights_sha256: Checksum of the final weights; "" if the training diverged.
+    """
 
     result: Result
     stopped: Stopped | None = None
@@ -149,7 +167,13 @@ class _Measured(NamedTuple):
 
 
 def run(context: RankContext, spec: RunSpec, dataset_file: Path) -> RankReport:
-    """Do this rank's part of a training run and return its report."""
+    """Train as one rank of a run and return the rank's report.
+
+    Args:
+        context: The rank.
+        spec: The run.
+        dataset_file: The prepared data.
+    """
     names, kind = prepare(context, spec), STRATEGIES[spec.point.strategy]
     if kind.coordinated and not context.cluster.is_chief:
         if not parameter_server.serve(context):
@@ -164,7 +188,14 @@ def run(context: RankContext, spec: RunSpec, dataset_file: Path) -> RankReport:
 def _make_training(
     context: RankContext, spec: RunSpec, names: list[str], dataset_file: Path
 ) -> _Training:
-    """Make the strategy, load the data, and build the model; `names` are this rank's devices."""
+    """Make the strategy, load the data and build the model.
+
+    Args:
+        context: The rank.
+        spec: The run.
+        names: This rank's devices.
+        dataset_file: The prepared data.
+    """
     import keras
 
     kind, events = STRATEGIES[spec.point.strategy], context.events
@@ -195,7 +226,7 @@ def _make_training(
 def _train(
     context: RankContext, spec: RunSpec, trainer: AllReduceLoop | ParameterServerTrainer
 ) -> _Measured:
-    """Train the model, evaluate it unless it diverged, and measure its computation alone."""
+    """Train the model, evaluate it unless it diverged, and measure steps without communication."""
     events, is_first = context.events, context.cluster.rank == 0  # its log has the progress
     report_line: Callable[[str], None] = partial(print, flush=True) if is_first else lambda _: None
     result = trainer.train(events, report_line, checkpoints_of(context, spec))
@@ -221,6 +252,7 @@ def _train(
 def _report(
     context: RankContext, spec: RunSpec, training: _Training, measured: _Measured
 ) -> TrainingReport:
+    """Return the report of a rank that trained."""
     trainer, result, workers = training.trainer, measured.result, training.worker_devices
     is_first = context.cluster.rank == 0
     return TrainingReport(
@@ -254,7 +286,14 @@ def _report(
 def all_reduce_trainer(
     strategy: Any, build: Callable[[], Any], data: Arrays | Datasets, spec: RunSpec
 ) -> AllReduceLoop:
-    """Make the training of a model on arrays, or on a pipeline."""
+    """Return a training loop with all-reduce, for arrays or for an input pipeline.
+
+    Args:
+        strategy: The `tf.distribute.Strategy`.
+        build: Returns the Keras model.
+        data: The data.
+        spec: The run.
+    """
     if isinstance(data, Datasets):
         return PipelineTrainer(strategy, build, data, spec)
     return Trainer(strategy, build, data, spec)
@@ -266,7 +305,7 @@ def _warnings(
     data: Arrays | Datasets,
     result: Result,
 ) -> Iterator[str]:
-    """Yield warnings about a user's model and data that may be treated differently than meant."""
+    """Yield warnings about settings of a custom model, or data, that are not used as given."""
     model = trainer.model
     yield from user_model.warnings(model, spec.recipe)
     if isinstance(data, Arrays):
@@ -288,7 +327,10 @@ def _losses_of_parts(trainer: AllReduceLoop) -> loss_means.LossOfParts | None:
 
 
 def checkpoints_of(context: RankContext, spec: RunSpec) -> Checkpoints | None:
-    """Return the run's checkpoints; None if its recipe requests none."""
+    """Return the object that reads and writes the run's checkpoints.
+
+    None if the run writes none.
+    """
     beginning = attempts.read_beginning(context.folder)
     if beginning is None or not spec.recipe.writes_checkpoints:
         return None
@@ -297,7 +339,16 @@ def checkpoints_of(context: RankContext, spec: RunSpec) -> Checkpoints | None:
 
 
 def data_of(worker: int, spec: RunSpec, dataset_file: Path) -> tuple[Arrays | Datasets, str | None]:
-    """Load the prepared arrays, or this worker's part of a pipeline; with their checksum."""
+    """Load the data of a worker.
+
+    Args:
+        worker: Index of the worker.
+        spec: The run.
+        dataset_file: The prepared data.
+
+    Returns:
+        The prepared arrays, or the worker's part of an input pipeline; and the SHA-256 of the data.
+    """
     recipe, dataset = spec.recipe, spec.dataset
     if dataset is None or not user_code.is_pipeline(dataset):
         arrays = catalogue.load(
@@ -330,6 +381,7 @@ def data_of(worker: int, spec: RunSpec, dataset_file: Path) -> tuple[Arrays | Da
 
 
 def _weights_sha256(model: Any) -> str:
+    """Return the SHA-256 of the trainable weights, in hexadecimal digits."""
     checksum = hashlib.sha256()
     for variable in model.trainable_variables:
         checksum.update(variable.numpy().tobytes())
@@ -337,17 +389,19 @@ def _weights_sha256(model: Any) -> str:
 
 
 def check(model: ModelToCheck, dataset_file: Path) -> CheckedModel:
-    """Check whether runs of this kind can begin.
+    """Check whether runs with this model can start, by building it on this machine's CPU.
 
-    Builds the model as a rank does, with one replica and one batch, on this machine's CPU. Where
-    runs have several workers, reads the first batches of the first worker. A problem is one line
-    with the line of user code; its traceback is printed. The process computes on the CPU from then
+    The model is built as in a rank, with one replica and one batch. If the runs have several
+    workers, the first batches of the first worker are read. The process uses the CPU only from then
     on.
 
     Args:
         model: The runs.
-        dataset_file: The prepared data; if that does not exist yet, or is large, the model alone is
+        dataset_file: The prepared data. If it does not exist yet, or is large, only the model is
             built.
+
+    Returns:
+        The problem in one line, with the line of user code, or warnings. The traceback is printed.
     """
     import keras
 
@@ -368,7 +422,10 @@ def check(model: ModelToCheck, dataset_file: Path) -> CheckedModel:
 
 
 def tf_config(spec: RunSpec) -> str:
-    """Return TF_CONFIG of the first worker of such a run, which a user's function may read."""
+    """Return an example of TF_CONFIG for the first worker of a run.
+
+    A user's function may read it while the model is checked.
+    """
     ports = iter(range(_FIRST_PORT, _FIRST_PORT + spec.geometry.tasks))
     cluster = {
         job: [f"127.0.0.1:{next(ports)}" for _ in range(number)]
@@ -378,10 +435,17 @@ def tf_config(spec: RunSpec) -> str:
 
 
 def _build_model(spec: RunSpec, dataset_file: Path, on_several_replicas: bool) -> tuple[str, ...]:
-    """Build the model, and call it symbolically with inputs of the data's shape.
+    """Build a run's model, compute its output shape, and return warnings.
 
-    A model that trains itself on several replicas computes its loss, too. Returns warnings; raises
-    what the user's code raises, and ModelError.
+    For a compiled model on several replicas, the loss is computed as well.
+
+    Args:
+        spec: The run.
+        dataset_file: The prepared data.
+        on_several_replicas: Whether runs with this model have several replicas.
+
+    Raises:
+        ModelError: The model cannot be trained. Exceptions in user code are passed on.
     """
     import keras
 
@@ -410,7 +474,7 @@ def _build_model(spec: RunSpec, dataset_file: Path, on_several_replicas: bool) -
 
 
 def _is_readable(spec: RunSpec, dataset_file: Path) -> bool:
-    """Return whether the data exists, and is small or made as it is read."""
+    """Return whether the data exists and can be read quickly: a small file or a pipeline."""
     if spec.dataset is None:
         return False
     if user_code.is_pipeline(spec.dataset):

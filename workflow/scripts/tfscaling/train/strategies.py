@@ -26,11 +26,18 @@ class DeviceError(RuntimeError):
 
 
 def configure(gpus: int, devices: str, threads: int) -> list[str]:
-    """Make exactly the requested devices visible to TensorFlow, before anything else uses it.
+    """Make exactly the requested devices visible to TensorFlow; call it before TensorFlow uses any.
 
-    `gpus` devices of this rank, `devices` physical or logical, `threads` of one operation.
-    Returns the replica devices, such as ["GPU:0", "GPU:1"], ["CPU:0", "CPU:1"] or ["CPU:0"].
-    Raises DeviceError if GPUs are missing.
+    Args:
+        gpus: Number of GPUs of this rank; 0 for a CPU.
+        devices: `physical`, or `logical` for parts of the CPU in place of GPUs.
+        threads: Threads of one operation.
+
+    Returns:
+        The replicas' devices, such as ["GPU:0", "GPU:1"], ["CPU:0", "CPU:1"] or ["CPU:0"].
+
+    Raises:
+        DeviceError: GPUs are missing.
     """
     import tensorflow as tf
 
@@ -52,16 +59,19 @@ def configure(gpus: int, devices: str, threads: int) -> list[str]:
 
 
 def hide_gpus(environ: MutableMapping[str, str]) -> None:
-    """Let this process, which computes on no GPU, take none. Before TensorFlow is loaded.
+    """Hide all GPUs from this process; call it before TensorFlow is imported.
 
-    TensorFlow's own switch, `set_visible_devices`, is not for its servers: a parameter server would
-    take the memory of every GPU that it sees.
+    For coordinators and parameter servers. TensorFlow's `set_visible_devices` does not affect its
+    servers: a parameter server would take the memory of every GPU that it sees.
+
+    Args:
+        environ: The environment to change.
     """
     environ[VISIBLE_GPUS] = ""
 
 
 def gpu_names() -> list[str | None]:
-    """Return the models of the GPUs that TensorFlow sees; None for a GPU without a name."""
+    """Return the model name of each GPU that TensorFlow sees; None for a GPU without a name."""
     import tensorflow as tf
 
     details = tf.config.experimental.get_device_details
@@ -78,7 +88,7 @@ def devices_in_use(strategy: Any) -> list[str]:
 
 
 def worker_devices() -> tuple[tuple[str, ...], ...]:
-    """Return the devices of each worker that this coordinator drives: its GPUs, or its CPU."""
+    """Return the devices of each worker of this coordinator: its GPUs, or else its CPU."""
     import tensorflow as tf
 
     found: dict[int, list[str]] = {}
@@ -100,7 +110,13 @@ def _short_device_name(name: str) -> str:
 
 
 def missing_gpus(requested: int, seen: int, exported: Mapping[str, str | None]) -> str:
-    """Return the message for a wrong number of GPUs, with the variables that select GPUs."""
+    """Return an error message for a wrong number of GPUs.
+
+    Args:
+        requested: Number of requested GPUs.
+        seen: Number of GPUs that TensorFlow sees.
+        exported: Variables that select GPUs, with their values; None means not set.
+    """
     variables = ", ".join(f"{name}={value or '(not set)'}" for name, value in exported.items())
     return (
         f"GPUs requested for this task: {requested}; GPUs that TensorFlow sees: {seen}; "
@@ -113,9 +129,10 @@ _IS_ALONE = ContextVar("is_alone", default=False)
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """Let the strategy have one replica for code in this thread: a step of a model's own.
+    """Let a strategy report one replica to code of this thread in the `with` block.
 
-    Keras divides a loss by the strategy's number of replicas.
+    Keras divides a loss by the strategy's number of replicas, which would be wrong in a custom
+    step.
     """
     before = _IS_ALONE.set(True)
     try:
@@ -125,7 +142,7 @@ def alone() -> Iterator[None]:
 
 
 def hiding_replicas(base: Any) -> Any:
-    """Return a class of strategies whose replicas `alone` hides."""
+    """Return a subclass of a strategy class that reports one replica within `alone`."""
 
     class Hiding(base):  # type: ignore[misc]
         @property

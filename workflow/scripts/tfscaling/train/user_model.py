@@ -35,11 +35,20 @@ _WHAT = ("loss", "loss_weights", "metrics", "weighted_metrics")
 
 
 class ModelError(ValueError):
-    """The training could not follow the model; names what, and the way out."""
+    """The model cannot be trained as it is; the message names the problem and what to change."""
 
 
 def build(name: str, function: Callable[[], Any]) -> Any:
-    """Make the model by the user's function. Raises ModelError if it could not be followed."""
+    """Call the user's function and return the Keras model.
+
+    Args:
+        name: Name of the function, for messages.
+        function: The function, without arguments.
+
+    Raises:
+        ModelError: The model cannot be trained, or the function sets the random seed or dtype
+            policy.
+    """
     import keras
 
     # they belong to the recipe and the run
@@ -61,10 +70,10 @@ def build(name: str, function: Callable[[], Any]) -> Any:
 
 
 def problem(model: Any) -> str | None:
-    """Return why the workflow cannot train a custom model, or None.
+    """Return why the built-in trainer cannot train a custom model; None if it can.
 
-    It has to be a Keras model with trainable weights, and may not override a method that the
-    workflow never calls.
+    It must be a Keras model with trainable weights, and may not override methods such as
+    `train_step`, which the trainer does not call.
     """
     import keras
 
@@ -85,14 +94,16 @@ def problem(model: Any) -> str | None:
 
 
 def trains_itself(model: Any, recipe: Recipe) -> bool:
-    """Whether the model's own loss trains it; else it is a classifier by the cross-entropy."""
+    """Return whether the model is trained by its own loss, and not as a classifier."""
     return recipe.loss == "model" and bool(model.compiled or has_own(model, "compute_loss"))
 
 
 def check_classifier(model: Any, of_labels: str | None) -> None:
-    """Raise ModelError unless the cross-entropy of one output with the labels trains the model.
+    """Raise ModelError unless the model can be trained by the cross-entropy of one output.
 
-    `of_labels` is what is wrong with the labels, None if nothing is.
+    Args:
+        model: The model.
+        of_labels: The problem of the labels, from `problem_of_labels`; None without one.
     """
     if overridden := [name for name in OWN_TRAINING if has_own(model, name)]:
         raise ModelError(
@@ -138,7 +149,8 @@ def _shape_problem(model: Any) -> str | None:
 def label_problem(*elements: tuple[Any, ...]) -> str | None:
     """Return why labels are not one whole number from 0 on for each example, or None.
 
-    Each of `elements` is (inputs, labels) of all examples, as arrays or as TensorSpecs.
+    Args:
+        *elements: Pairs (inputs, labels) of all examples, as arrays or TensorSpecs.
     """
     for element in elements:
         if not isinstance(element, tuple) or len(element) != 2:
@@ -160,10 +172,18 @@ def label_problem(*elements: tuple[Any, ...]) -> str | None:
 def compile_as_asked(
     model: Any, recipe: Recipe, replicas: int, updates_per_epoch: int | None = None
 ) -> None:
-    """Give a model that trains itself the optimizer and learning rate that the recipe names.
+    """Set optimizer and learning rate of a model with its own loss as the recipe requests.
 
-    Keys that the recipe does not give leave the compiled ones. Raises ModelError where the model
-    needs one of them, or cannot take it.
+    Settings that the recipe does not give stay as compiled.
+
+    Args:
+        model: The model, which is changed.
+        recipe: The recipe.
+        replicas: Number of replicas, by which the learning rate may be scaled.
+        updates_per_epoch: Updates in an epoch; None if unknown.
+
+    Raises:
+        ModelError: The model lacks a loss or optimizer, or cannot take a setting of the recipe.
     """
     if recipe.label_smoothing:
         raise ModelError(
@@ -193,7 +213,17 @@ def compile_as_asked(
 def _change_optimizer(
     model: Any, recipe: Recipe, factor: float, updates_per_epoch: int | None
 ) -> None:
-    """Give the compiled optimizer the settings that the recipe names."""
+    """Change the settings of the compiled optimizer to those in the recipe.
+
+    Args:
+        model: The model, whose optimizer is changed.
+        recipe: The recipe.
+        factor: Factor of the learning rate by the number of replicas.
+        updates_per_epoch: Updates in an epoch; None if unknown.
+
+    Raises:
+        ModelError: The optimizer cannot take a setting.
+    """
     import keras
 
     asked = {key: getattr(recipe, key) for key in ("momentum", "nesterov", "weight_decay")}
@@ -239,7 +269,7 @@ def _scale_schedule(schedule: Any, factor: float) -> Any:
 
 
 def trained_by(model: Any, recipe: Recipe) -> str:
-    """Describe the model's optimizer, loss, metrics and methods that train it; "" without any."""
+    """Return optimizer, loss, metrics and own methods of a model in words; "" for a classifier."""
     if not trains_itself(model, recipe):
         return ""
     methods = [f"its own {name}" for name in OWN_TRAINING if has_own(model, name)]
@@ -248,7 +278,7 @@ def trained_by(model: Any, recipe: Recipe) -> str:
 
 
 def warnings(model: Any, recipe: Recipe) -> list[str]:
-    """Return the settings of `compile()` that the recipe's classifier ignores, for the record."""
+    """Return a warning if the model is compiled, but is trained as a classifier."""
     if trains_itself(model, recipe) or not model.compiled:
         return []
     names = [f"optimizer {type(model.optimizer).__name__}", *_compiled(model)]
@@ -291,10 +321,10 @@ def warnings_after_training(model: Any, recipe: Recipe, steps: int) -> Iterator[
 
 
 def _not_additive(model: Any) -> list[str]:
-    """Return names of custom metrics whose state after two batches is not the sum of their states.
+    """Return the names of custom metrics whose state is not a sum over batches.
 
-    A copy of each metric is updated with random outputs, also as labels. Metrics that cannot be
-    copied or take other arguments are left out.
+    Such a state cannot be summed over replicas. A copy of each metric is tested with random
+    numbers. Metrics that cannot be copied or take other arguments are not tested.
     """
     named = [part for each in model.metrics for part in getattr(each, "metrics", [each])]
     custom = [each for each in named if type(each).__module__.split(".")[0] != "keras"]
@@ -302,6 +332,7 @@ def _not_additive(model: Any) -> list[str]:
 
 
 def _is_additive(metric: Any) -> bool:
+    """Return whether a metric's state after two batches is the sum of its states after each."""
     dice = np.random.default_rng(0)
     batches = [dice.random((4, 1), np.float32) for _ in range(4)]
 
@@ -342,7 +373,7 @@ def _describe_setting(value: Any) -> str:
 
 
 def has_own(model: Any, name: str) -> bool:
-    """Whether the method is not Keras's, but of the model's class, one of its bases, or its own."""
+    """Return whether the model or its class defines a method that overrides Keras's."""
     if name in vars(model):
         return True
     owner = next((cls for cls in type(model).__mro__ if name in vars(cls)), None)
@@ -354,7 +385,7 @@ _FOR_BYTES = ("Rescaling", "Normalization", "Embedding")
 
 
 def scale_bytes(model: Any, x: Any) -> Any:
-    """Return the inputs `x`; bytes that the model takes as images are scaled to [0, 1]."""
+    """Return the inputs with images in bytes scaled to [0, 1]; other inputs are unchanged."""
     import tensorflow as tf
 
     def scaled(data: Any, symbol: Any) -> Any:
@@ -365,7 +396,13 @@ def scale_bytes(model: Any, x: Any) -> Any:
 
 
 def byte_warnings(model: Any, recipe: Recipe, x: Nest) -> list[str]:
-    """Return a warning of layers for bytes, in a classifier all of whose inputs are scaled."""
+    """Return a warning if a classifier scales its inputs although they are already in [0, 1].
+
+    Args:
+        model: The model.
+        recipe: The recipe.
+        x: The inputs in the data.
+    """
     import keras
     import tensorflow as tf
 
@@ -387,12 +424,17 @@ def byte_warnings(model: Any, recipe: Recipe, x: Nest) -> list[str]:
 
 
 def _is_scaled(data: Any, symbol: Any) -> bool:
-    """Whether these are images in bytes; `symbol` is the model's input, None if it is unknown."""
+    """Return whether inputs are scaled: bytes that the model takes as floating-point numbers.
+
+    Args:
+        data: The inputs.
+        symbol: The model's symbolic input; None if it is unknown.
+    """
     return data.dtype.name == "uint8" and (symbol is None or "float" in symbol.dtype)
 
 
 def _symbols(model: Any, x: Any) -> Any:
-    """Return the model's symbolic input for each part of `x`; None where a subclass has none."""
+    """Return the model's symbolic input for each part of `x`; None for unknown ones."""
     inputs: Sequence[Any] = getattr(model, "inputs", None) or ()
     if isinstance(x, dict):
         by_name = {each.name: each for each in inputs}  # Keras requires these names of keys

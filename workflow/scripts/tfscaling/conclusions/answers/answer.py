@@ -22,9 +22,9 @@ from tfscaling.tables.row_values import point_of
 
 @functools.lru_cache(maxsize=1)  # all views show the same answers
 def answer_questions(study: Study) -> tuple[Answer, ...]:
-    """Return one answer for each question of a study, by the goal of the configuration file.
+    """Return the answer to each question of a study, by the goal in the configuration.
 
-    The attribute `other_goals` has the answers to the same question by other goals.
+    The attribute `other_goals` of an answer has the answers to the same question by other goals.
     """
     answers = []
     for task in study.tasks:
@@ -35,7 +35,7 @@ def answer_questions(study: Study) -> tuple[Answer, ...]:
 
 
 def answers_by_goal(study: Study) -> Iterator[Answer]:
-    """Yield the answers of all questions that have a valid run, by each goal in order of GOALS."""
+    """Yield the answers to all questions with a valid run, by each goal in the order of GOALS."""
     for asked in answer_questions(study):
         each = [own for own in (asked, *asked.other_goals) if own.is_measured]
         yield from sorted(each, key=lambda own: [*GOALS].index(own.goal))

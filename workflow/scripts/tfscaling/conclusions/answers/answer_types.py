@@ -27,7 +27,7 @@ from tfscaling.tables.row_values import is_known, point_of
 
 
 class State(StrEnum):
-    """What the runs show about a configuration of a question, by one goal."""
+    """What the runs show about a configuration of a question, for one goal."""
 
     #: It is compared with the others.
     COMPARED = "compared"
@@ -60,21 +60,21 @@ _OPEN = (State.UNDECIDED, State.OPEN, State.NOT_RUN)
 
 @dataclass(frozen=True)
 class Candidate:
-    """A configuration of a question, with what its runs show by one goal.
+    """A configuration of a question, with what its runs show for one goal.
 
     Attributes:
         row: Its row of the comparison.
         name: The axes that distinguish it from the other configurations.
         state: What its runs show.
-        reason: Why it is not compared; empty if it is.
-        value: The goal with its interval and unit.
-        remark: Runs that failed, diverged or missed the target: a recommendation must name them.
+        reason: Why it is not compared; "" if it is compared.
+        value: Value of the goal with interval and unit, as text.
+        remark: Runs that failed, diverged or missed the target, in words; "" without any.
         runs: Number of its runs that have the goal.
-        missed: Columns with a limit that its runs show it to miss.
-        undecided: Columns with a limit that its runs show it neither to keep nor to miss.
+        missed: Columns whose limit its runs miss, as they show.
+        undecided: Columns whose limit its runs show neither to be kept nor to be missed.
         kept_runs: How many of its runs kept the limits or the target; None without either.
-        worse: How much worse it is than the recommended one.
-        is_equal: Whether it is shown to be within the indifference of the best.
+        worse: Difference from the recommended configuration.
+        is_equal: Whether its difference from the best is shown to be within the indifference.
         is_alike: Whether it is not shown to be worse than the recommended one.
     """
 
@@ -99,7 +99,7 @@ class Candidate:
 
     @property
     def noted(self) -> str:
-        """Its name, followed by the remark in brackets."""
+        """Its name, with the remark in parentheses."""
         return f"{self.name} ({self.remark})" if self.remark else self.name
 
     @property
@@ -180,29 +180,31 @@ class Answer:
 
     Attributes:
         work: Name of the question.
-        goal: The metric that is to be best.
-        title: What the recommended configuration is best for.
-        indifference: Fraction below which a difference does not matter.
+        goal: The metric to optimise.
+        title: What the recommended configuration is best for, in words.
+        indifference: Relative difference below which two configurations count as equal.
         candidates: All configurations of the question, the best median first.
-        recommended: The configuration to take, None where the runs name none.
-        leader: The recommended one, or else the best median.
-        rival: What a headline compares it with.
-        support: How sure it is.
-        bound: By what fraction the recommended one may be worse than the best; None: not known.
-        is_best: Whether every other compared one is shown to be worse.
-        is_near_best: Whether it is shown to be within the indifference of the best, with enough
-            runs of all that are compared.
-        is_only: Whether no other is shown to keep the limits, and some miss them or are worse.
-        how: Why it is taken and none of its equals.
-        after: The next best estimate.
-        comparisons: Number of comparisons that hold together.
-        limits: Limits of the question by column.
-        whole_run: Interval of one run of the complete training, where it is projected.
-        search: The search that decided.
-        trainings: How many times the training is run in all.
-        repeats: Runs of each configuration that may settle what is open; None: more do not help.
-        statuses: How many runs have which status, of a question without a valid run.
-        other_goals: The same question by the other goals: what the recommended one costs.
+        recommended: The recommended configuration; None if the runs do not justify one.
+        leader: The recommended configuration, or else the one with the best median.
+        rival: The configuration with which a headline compares the leader.
+        support: Level of support by the runs.
+        bound: Fraction by which the recommended configuration may be worse than the best; None if
+            unknown.
+        is_best: Whether all other compared configurations are shown to be worse.
+        is_near_best: Whether the recommended one is shown to be within the indifference of the
+            best, with enough runs of all configurations.
+        is_only: Whether only one configuration is shown to keep the limits, and others miss them or
+            are worse.
+        how: Why the recommended one was chosen among equal ones, in words.
+        after: The configuration with the next best estimate.
+        comparisons: Number of comparisons whose error rate is controlled together.
+        limits: Column → limit of the question.
+        whole_run: Interval of one run of the complete training, if it is projected.
+        search: The search that decided; None without one.
+        trainings: Number of trainings that are planned with the answer.
+        repeats: Runs of each configuration that may settle what is open; None if more do not help.
+        statuses: Status → number of runs, for a question without a valid run.
+        other_goals: Answers to the same question by the other goals.
     """
 
     work: str
@@ -342,7 +344,7 @@ class Answer:
 
     @property
     def kept_text(self) -> str:
-        """A sentence about the runs that kept the limits; empty without limits."""
+        """A sentence on how many runs kept the limits; "" without limits."""
         kept = self.recommended.kept_runs if self.recommended else None
         if not kept:
             return ""

@@ -32,14 +32,14 @@ from tfscaling.tables.row_values import (
 def create_candidate(
     study: Study, task: QuestionEvidence, goal: str, row: PointRow, state: State | None = None
 ) -> Candidate:
-    """Return a configuration with the state that its runs show before any comparison.
+    """Return a configuration of a question with what its runs show before any comparison.
 
     Args:
         study: The evidence.
         task: The question.
-        goal: The metric that is to be best.
-        row: The configuration.
-        state: Its state; None: by its runs.
+        goal: The metric to optimise.
+        row: The configuration's row of the comparison.
+        state: Its state; None: derived from its runs.
     """
     point = point_of(row)
     facts = task.facts[point]

@@ -22,7 +22,7 @@ from tfscaling.tables.row_values import axes_without_nodes, group_by, is_known, 
 
 
 def choose(study: Study, asked: Answer, candidates: Sequence[Candidate]) -> Answer:
-    """Return the answer with the configuration to take, by the runs of all configurations.
+    """Compare the configurations that keep the limits, and return the answer with the best one.
 
     Args:
         study: The evidence.
@@ -52,7 +52,12 @@ def choose(study: Study, asked: Answer, candidates: Sequence[Candidate]) -> Answ
 
 
 def _apply_contest(asked: Answer, found: GoalComparison) -> Answer:
-    """Return the answer with the result of a contest."""
+    """Return the answer with the result of the comparisons.
+
+    Args:
+        asked: The answer so far, with its candidates.
+        found: The result: the chosen configuration, and its differences from others.
+    """
     taken, against = point_of(found.taken), found.against or {}
     equals = {*map(point_of, found.equals)}
 
@@ -96,7 +101,10 @@ def _apply_contest(asked: Answer, found: GoalComparison) -> Answer:
 
 
 def _add_rival(asked: Answer, samples: Samples) -> Answer:
-    """Return the answer with the rival of its headline: the other end of its line, or the next."""
+    """Return the answer with the configuration with which its headline compares the leader.
+
+    It is the smallest or largest number of nodes on the leader's line, else the next best one.
+    """
     taken, compared = asked.leader, asked.compared
     if taken is None or asked.support == NOT_COMPARED:
         return asked

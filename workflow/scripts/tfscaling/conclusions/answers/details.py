@@ -15,9 +15,14 @@ _REPORTED = ("cost_usd", QUALITY, "rank_memory_gb", "gpu_memory_gb")
 
 
 def report_leader(samples: Samples, asked: Answer) -> str:
-    """Return time, goal, price, quality and memory in words, with the margins to their limits.
+    """Return what a headline says about the leader: metrics in words, with margins to limits.
 
-    Empty for a question without limits, and without a leader.
+    Args:
+        samples: Values of the runs.
+        asked: The answer.
+
+    Returns:
+        "" for a question without limits, or without a leader.
     """
     if asked.leader is None or not asked.limits:
         return ""

@@ -154,13 +154,16 @@ def misses(
 def _ratio(
     values: Sequence[float], of_base: Sequence[float], error: float, shared_error: float
 ) -> tuple[float, float] | None:
-    """Return the interval of the mean logarithm of a ratio; None for too few runs.
+    """Return the confidence interval of the mean logarithm of runs minus that for the baseline.
 
     Args:
         values: Seconds of the runs.
         of_base: Seconds of the runs of the baseline.
         error: Error rate of each end.
         shared_error: Standard error of all values together, as a fraction.
+
+    Returns:
+        Lower and upper end of the logarithm of the ratio; None for too few runs.
     """
     runs = min(len(values), len(of_base))
     if runs < RUNS_FOR_INTERVAL:
@@ -174,7 +177,7 @@ def _ratio(
 
 
 def _seconds(samples: Samples, row: PointRow, name: str) -> list[float]:
-    """Return the seconds of each run that the efficiency is a ratio of, in all or per example."""
+    """Return for each run the seconds, in all or per example, from which the efficiency follows."""
     values = samples.values_in_unit(point_of(row), _METRICS[name])
     if name == OF_RUN:
         return values

@@ -12,7 +12,15 @@ from tfscaling.estimation.samples import INCONCLUSIVE, TOO_FEW
 
 
 def runs_to_settle(study: Study, asked: Answer) -> int | None:
-    """Return how many runs of each configuration may settle an answer; None: more do not help."""
+    """Return the number of runs of each configuration that may settle an open answer.
+
+    Args:
+        study: The evidence.
+        asked: The answer.
+
+    Returns:
+        None if nothing is open, or more runs do not help.
+    """
     if asked.support == TOO_FEW:
         return RUNS_FOR_INTERVAL
     if asked.support != INCONCLUSIVE:

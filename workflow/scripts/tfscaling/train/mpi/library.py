@@ -27,10 +27,10 @@ _VALUE_BYTES = 1024 - 256
 
 @contextlib.contextmanager
 def short_values() -> Iterator[None]:
-    """Give a context in which this process's MPI library keeps its values short.
+    """Make Slurm's PMI limit the length of values within the `with` block; see the module.
 
-    The library must start in a call that gives up the GIL: a thread stands between it and Slurm.
-    Does nothing for a process that Slurm has not given a connection, the variable PMI_FD.
+    A thread changes Slurm's answer to the library. So the library must start in a call that
+    releases the GIL. Nothing changes if Slurm has not started the process (no variable PMI_FD).
     """
     if not (number := os.environ.get("PMI_FD")):
         yield
@@ -51,7 +51,7 @@ def short_values() -> Iterator[None]:
 
 
 def _relay(library: socket.socket, slurm: int) -> None:
-    """Pass each request to Slurm and its answer back, until the library's side ends."""
+    """Pass each request of the library to Slurm and Slurm's answer back: a thread's function."""
     with library, library.makefile("rb") as requests, open(slurm, "rb", closefd=False) as answers:
         for request in requests:
             os.write(slurm, request)
@@ -59,6 +59,7 @@ def _relay(library: socket.socket, slurm: int) -> None:
 
 
 def _shortened(answer: bytes) -> bytes:
+    """Return an answer of Slurm with a lower `vallen_max`."""
     return re.sub(rb"(?<=vallen_max=)\d+", lambda n: b"%d" % min(int(n[0]), _VALUE_BYTES), answer)
 
 
@@ -79,10 +80,14 @@ class MpiError(RuntimeError):
 
 
 def communicator(rank: int, ranks: int) -> Any:
-    """Return the communicator of all ranks, in which this one is `rank`: mpi4py's COMM_WORLD.
+    """Return mpi4py's COMM_WORLD; the first call loads the MPI library and waits for all ranks.
 
-    The first call loads the library and waits for the other ranks. Raises MpiError if there is
-    none, or if its ranks are not the launcher's. Its settings in the environment are kept.
+    Args:
+        rank: This process's rank, by the launcher.
+        ranks: Number of ranks.
+
+    Raises:
+        MpiError: No MPI library can be loaded, or its ranks differ from the launcher's.
     """
     try:
         import mpi4py
@@ -114,10 +119,13 @@ def communicator(rank: int, ranks: int) -> Any:
 
 
 def _start(mpi: Any) -> None:
-    """Start the library, which waits for the other ranks.
+    """Initialise MPI by a call that releases the GIL, and wait for the other ranks.
 
-    By the library's own function, because mpi4py's keeps the GIL: this rank would give no signs of
-    life, and the launcher would take it for one that hangs.
+    mpi4py's own initialisation keeps the GIL: the rank would send no heartbeats, and the launcher
+    would end it as hanging.
+
+    Raises:
+        MpiError: The library reports an error.
     """
     init_thread = ctypes.CDLL(mpi.__file__).MPI_Init_thread
     provided = ctypes.c_int()
@@ -130,9 +138,12 @@ def _start(mpi: Any) -> None:
 
 
 def node_communicator(world: Any) -> Any:
-    """Return the communicator of the ranks of `world` that share memory with this one.
+    """Return the communicator of the ranks on this node.
 
-    Once all ranks have mapped the library's own shared memory, its name is removed.
+    The file name of MPICH's shared memory is removed, so that killed ranks leave no file.
+
+    Args:
+        world: The communicator of all ranks.
     """
     from mpi4py import MPI
 
@@ -146,7 +157,7 @@ def node_communicator(world: Any) -> Any:
 
 
 def library() -> str | None:
-    """Name and version of the library if this process has loaded one, in one line."""
+    """Return name and version of the MPI library in one line; None if none is loaded."""
     if "mpi4py.MPI" not in sys.modules:
         return None
     from mpi4py import MPI
@@ -156,7 +167,7 @@ def library() -> str | None:
 
 
 def end() -> None:
-    """End the library after the work, when all ranks do."""
+    """Finalise MPI; all ranks must call this."""
     from mpi4py import MPI
 
     MPI.Finalize()

@@ -34,9 +34,11 @@ _CALLS = "tfscaling_calls_of_mpi"
 
 
 class Part(NamedTuple):
-    """Size and data type by which `buckets` groups tensors into messages.
+    """Size and data type of a tensor, by which `buckets` groups tensors.
 
-    `bytes` is infinite for sparse tensors and unknown shapes, which are sent alone.
+    Attributes:
+        bytes: Size; infinite for sparse tensors and unknown shapes, which are sent alone.
+        dtype: Name of the data type.
     """
 
     bytes: float
@@ -44,9 +46,12 @@ class Part(NamedTuple):
 
 
 def buckets(parts: Sequence[Part]) -> list[list[int]]:
-    """Places of tensors that share a message, in the order in which a backward pass makes them.
+    """Return groups of tensors to sum in one message, as lists of indices.
 
-    That is the reverse of the order of a model's variables.
+    The order is the order in which a backward pass computes gradients: the last variable first.
+
+    Args:
+        parts: Sizes and types of the tensors.
     """
     found: list[list[int]] = []
     room, dtype = 0.0, ""
@@ -63,10 +68,12 @@ def buckets(parts: Sequence[Part]) -> list[list[int]]:
 
 @dataclass
 class _Calls:
-    """Calls of MPI in a graph, one after the other, between which no other graph has one.
+    """The MPI calls of a graph that follow one another without a call of another graph in between.
 
-    `last` is the operation of the last so far, `end` the one that writes the variable after them,
-    `own` are the names of operations of this graph that had the variable before, and of `end`.
+    Attributes:
+        own: Names of this graph's operations that use the variable of turns.
+        last: The last MPI operation so far.
+        end: The operation that writes the variable after the calls.
     """
 
     own: set[str]
@@ -75,7 +82,13 @@ class _Calls:
 
 
 class MpiAllReduce:
-    """Sums and gathers tensors over the ranks of `world`; made outside of a strategy's scope."""
+    """All-reduce, all-gather and broadcast of tensors by MPI, in the same order on all ranks.
+
+    Make it outside of a strategy's scope.
+
+    Args:
+        world: mpi4py's communicator of all ranks.
+    """
 
     def __init__(self, world: Any) -> None:
         import tensorflow as tf
@@ -86,10 +99,13 @@ class MpiAllReduce:
             self._turns = tf.Variable(0, trainable=False, dtype=tf.int64)
 
     def __call__(self, tensors: Sequence[Any]) -> list[Any]:
-        """Return the sum of each tensor; the ranks' tensors have the same shapes and types.
+        """Return the sum of each tensor over all ranks.
 
-        For tf.IndexedSlices, whose number may differ between ranks, the sum has the slices of all
-        ranks, in the order of the ranks.
+        The sum of tf.IndexedSlices has the slices of all ranks, in the order of the ranks. Their
+        number may differ between ranks.
+
+        Args:
+            tensors: This rank's tensors; shapes and types are equal on all ranks.
         """
         tf = self.tf
         given = [t if _is_sparse(t) else tf.convert_to_tensor(t) for t in tensors]
@@ -101,9 +117,11 @@ class MpiAllReduce:
         return sums
 
     def gathered(self, tensors: Sequence[Any]) -> list[Any]:
-        """Return the rows of all ranks, in the order of the ranks, for each tensor.
+        """Return each tensor with the rows of all ranks, in the order of the ranks.
 
-        All tensors of a rank have the same number of rows; it may differ between ranks.
+        Args:
+            tensors: This rank's tensors, with equal numbers of rows; other ranks may have other
+                numbers.
         """
         found = self._in_turn(self._gathered, tensors, [tensor.dtype for tensor in tensors])
         for tensor, rows in zip(tensors, found, strict=True):
@@ -111,12 +129,17 @@ class MpiAllReduce:
         return found
 
     def broadcast(self, value: np.ndarray) -> np.ndarray:
-        """Return rank 0's array; the ranks' have the same shape and type."""
+        """Return rank 0's array.
+
+        Args:
+            value: This rank's array; shape and type are equal on all ranks.
+        """
         found = np.array(value)
         self.world.Bcast(found.reshape(-1).view(np.uint8))
         return found
 
     def _of_bucket(self, tensors: list[Any]) -> list[Any]:
+        """Return the sums of tensors that share a message."""
         tf = self.tf
         if _is_sparse(tensors[0]):
             (own,) = tensors
@@ -130,6 +153,7 @@ class MpiAllReduce:
         return [tf.reshape(p, t.shape) for p, t in zip(parts, tensors, strict=True)]
 
     def _sum(self, tensor: Any) -> Any:
+        """Return the sum of a dense tensor over all ranks, in its type."""
         own = self.tf.cast(tensor, _SUMMED_AS.get(tensor.dtype.name, tensor.dtype))
         (total,) = self._in_turn(self._summed, [own], own.dtype)
         total.set_shape(tensor.shape)
@@ -138,7 +162,13 @@ class MpiAllReduce:
     def _in_turn(
         self, function: Callable[..., Any], tensors: Sequence[Any], types: Any
     ) -> list[Any]:
-        """Apply `function` to the tensors' arrays when it is its turn; `types` are its results'."""
+        """Apply a function with MPI calls to tensors, after all earlier MPI calls.
+
+        Args:
+            function: Takes and returns NumPy arrays.
+            tensors: Its arguments.
+            types: Data types of its results.
+        """
         tf = self.tf
         called = partial(tf.numpy_function, function, tensors, types)
         with tf.device("CPU:0"):
@@ -157,7 +187,7 @@ class MpiAllReduce:
         return found
 
     def _calls_of_graph(self) -> _Calls:
-        """Return the calls to which the next one of this graph belongs."""
+        """Return the calls after which the next MPI call of the present graph comes."""
         graph = self.tf.compat.v1.get_default_graph()
         users = {op.name for op in graph.capture(self._turns.handle).consumers()}
         calls: _Calls | None = getattr(graph, _CALLS, None)
@@ -169,9 +199,11 @@ class MpiAllReduce:
         return calls
 
     def _summed(self, own: np.ndarray) -> np.ndarray:
+        """Return the sum of an array over all ranks."""
         return self._sums.sum(own.reshape(-1)).reshape(own.shape)
 
     def _gathered(self, *own: np.ndarray) -> list[np.ndarray]:
+        """Return the rows of all ranks for each array."""
         counts = np.zeros(self.world.size, np.int64)
         counts[self.world.rank] = len(own[0])
         of_all = self._sums.sum(counts)
@@ -189,18 +221,25 @@ class MpiAllReduce:
 
 
 def _is_sparse(tensor: Any) -> bool:
+    """Return whether a tensor is tf.IndexedSlices."""
     import tensorflow as tf
 
     return isinstance(tensor, tf.IndexedSlices)
 
 
 def _part(tensor: Any) -> Part:
+    """Return size and data type of a tensor."""
     count = None if _is_sparse(tensor) else tensor.shape.num_elements()
     return Part(math.inf if count is None else count * tensor.dtype.size, tensor.dtype.name)
 
 
 def strategy(device: str, world: Any) -> Any:
-    """Make the class of strategies over the ranks of a communicator, each with this `device`."""
+    """Return a subclass of `tf.distribute.Strategy` with one replica per rank and sums by MPI.
+
+    Args:
+        device: The rank's device, such as `GPU:0`.
+        world: mpi4py's communicator of all ranks.
+    """
     import tensorflow as tf
 
     rank, ranks = int(world.rank), int(world.size)  # the library does not answer after its end
@@ -278,7 +317,7 @@ def strategy(device: str, world: Any) -> Any:
 
 
 def _aggregate(variable: Any, reduce_op: Any) -> None:
-    """Let a replica that changes the variable change it by what the replicas have together."""
+    """Make `assign` and similar methods of a variable first reduce the value over the replicas."""
     import tensorflow as tf
 
     def of_all(change: Callable[..., Any]) -> Callable[..., Any]:

@@ -26,7 +26,12 @@ _RANK_BYTES = 4
 
 
 class NodeMemory:
-    """Shared memory of `size` bytes of the ranks of a node, mpi4py's communicator `ranks`."""
+    """Memory that all ranks of a node share, and a barrier for these ranks.
+
+    Args:
+        ranks: mpi4py's communicator of the node's ranks.
+        size: Size in bytes.
+    """
 
     def __init__(self, ranks: Any, size: int) -> None:
         self.rank, self.size = int(ranks.rank), int(ranks.size)
@@ -45,7 +50,11 @@ class NodeMemory:
         os.close(descriptor)
 
     def meet(self) -> None:
-        """Wait for the other ranks, asleep. Raises ConnectionError if one has ended."""
+        """Wait for the other ranks of the node without using CPU time.
+
+        Raises:
+            ConnectionError: Another rank has ended.
+        """
         # the first rank answers the others; two ranks notify each other: the last one does not wait
         if self.rank > 0 or self.size == 2:
             self._others[0].send(b"\0")
@@ -56,13 +65,17 @@ class NodeMemory:
                 other.send(b"\0")
 
     def array(self, *shape: int) -> np.ndarray:
-        """Return the next bytes, which are the same on all ranks that call in the same order."""
+        """Return the next unused bytes as an array of this shape and type uint8.
+
+        All ranks must call in the same order to get the same memory.
+        """
         size = math.prod(shape)
         array, self._free = self._free[:size].reshape(shape), self._free[size:]
         return array
 
 
 def _unnamed_file(size: int) -> int:
+    """Return the descriptor of a file in memory that has no name, with this size in bytes."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("tfscaling")
     else:  # a Python that was built for an old C library
@@ -73,9 +86,16 @@ def _unnamed_file(size: int) -> int:
 
 
 def _connected(ranks: Any, descriptor: int) -> list[socket.socket]:
-    """Connect to the other ranks of the node and give them this file.
+    """Wait for the other ranks of the node and send them a file descriptor.
 
-    Every user of the machine sees the address and can connect: other users get nothing.
+    Connections of other users are closed.
+
+    Args:
+        ranks: The communicator of the node's ranks.
+        descriptor: The file's descriptor.
+
+    Returns:
+        A socket to each other rank, by rank.
     """
     found: dict[int, socket.socket] = {}
     with socket.socket(socket.AF_UNIX) as listener:
@@ -94,7 +114,7 @@ def _connected(ranks: Any, descriptor: int) -> list[socket.socket]:
 
 
 def _user_of(connection: socket.socket) -> int:
-    """Return the user of the process at the other end, as the kernel saw it when it connected."""
+    """Return the user id of the process at the other end of a Unix socket, from the kernel."""
     size = struct.calcsize("3i")
     _, user, _ = struct.unpack(
         "3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
@@ -103,6 +123,11 @@ def _user_of(connection: socket.socket) -> int:
 
 
 def _received(connection: socket.socket, count: int) -> bytes:
+    """Return `count` received bytes.
+
+    Raises:
+        ConnectionError: The other rank has ended.
+    """
     found = connection.recv(count, socket.MSG_WAITALL)
     if len(found) < count:
         raise ConnectionError("another rank of this node has ended")
@@ -124,10 +149,13 @@ Between = Callable[[np.ndarray], None]
 
 
 class RankSums:
-    """The sums of this rank's arrays and the arrays of all others.
+    """Sums of arrays over all ranks of an MPI job.
 
-    `world` and `of_node` are mpi4py's communicators of all ranks and of the ranks that share memory
-    with this one. All ranks make theirs at the same time, and call in the same order.
+    All ranks must make the object at the same time and call its methods in the same order.
+
+    Args:
+        world: mpi4py's communicator of all ranks.
+        of_node: mpi4py's communicator of this node's ranks.
     """
 
     def __init__(self, world: Any, of_node: Any) -> None:
@@ -140,10 +168,13 @@ class RankSums:
         self._node = Node(of_node) if world.allreduce(of_node.size, MPI.MAX) > 1 else None
 
     def sum(self, own: np.ndarray) -> np.ndarray:
-        """Return the sum of all ranks' `own`, which are flat, of one size and type.
+        """Return the sum of an array over all ranks, as a new array that the caller may overwrite.
 
-        The caller may overwrite the sum. Raises ConnectionError if another rank of this node has
-        ended.
+        Args:
+            own: This rank's one-dimensional array; size and type are equal on all ranks.
+
+        Raises:
+            ConnectionError: Another rank of this node has ended.
         """
         if self._node is not None:
             return self._node.sum(own, self._sum_between_nodes if self._has_nodes else None)
@@ -153,11 +184,16 @@ class RankSums:
         return total
 
     def _sum_between_nodes(self, of_node: np.ndarray) -> None:
+        """Replace the sum of a node by the sum of all nodes, on the first rank of each node."""
         self._firsts.Allreduce(self._mpi.IN_PLACE, of_node)
 
 
 class Node:
-    """This rank and the others of its node, which are mpi4py's communicator `ranks`."""
+    """Sums of arrays over the ranks of a node, in shared memory.
+
+    Args:
+        ranks: mpi4py's communicator of the node's ranks.
+    """
 
     def __init__(self, ranks: Any) -> None:
         own_bytes = 2 * CHUNK_BYTES + 2 * SMALL_BYTES
@@ -171,7 +207,12 @@ class Node:
         self._turn = 0
 
     def sum(self, own: np.ndarray, between: Between | None = None) -> np.ndarray:
-        """Return the sum of the ranks' `own`, and by `between` of all nodes'."""
+        """Return the sum of an array over the ranks of this node, or of all nodes.
+
+        Args:
+            own: This rank's one-dimensional array.
+            between: Sums an array over the nodes, in place; None: the sum is for this node only.
+        """
         if own.nbytes <= SMALL_BYTES and between is None:
             return self._sum_small(own)
         total = aligned(own)
@@ -188,7 +229,12 @@ class Node:
         return total
 
     def _sum_chunks(self, own: np.ndarray, total: np.ndarray | None) -> None:
-        """Write the sum of the ranks' `own` to `total`; without it to `self._sums`."""
+        """Sum an array over the node's ranks, chunk by chunk.
+
+        Args:
+            own: This rank's array.
+            total: Gets the sum; None: the sum is left in the shared memory `_sums`.
+        """
         chunks = _parts(own, CHUNK_BYTES)
         # While a chunk is added the next one is given. What is read in a round was written in the
         # one before, and is written again in the one after: two places, and one meeting a round.
@@ -205,13 +251,13 @@ class Node:
                 total[chunk] = summed  # while it is in the caches
 
     def _give(self, place: int, own: np.ndarray) -> None:
-        """Write what others add of this rank's `own` to the shared memory."""
+        """Write the parts of an array that other ranks add to the shared memory."""
         given, mine = self._of_ranks(place, own)[self.rank], self._share(own.size)
         given[: mine.start] = own[: mine.start]
         given[mine.stop :] = own[mine.stop :]
 
     def _add(self, place: int, own: np.ndarray, total: np.ndarray) -> None:
-        """Write the sum of this rank's share to the result."""
+        """Write the sum over the ranks for the part that this rank adds to `total`."""
         given, mine = self._of_ranks(place, own), self._share(own.size)
         parts = [own[mine] if r == self.rank else given[r, mine] for r in range(self.size)]
         result, so_far = total[mine], parts[0]
@@ -221,9 +267,11 @@ class Node:
             so_far = np.add(so_far, part, out=result)
 
     def _of_ranks(self, place: int, like: np.ndarray) -> np.ndarray:
+        """Return the shared arrays of all ranks, with the type and size of `like`."""
         return self._given[place, :, : like.nbytes].view(like.dtype)
 
     def _sum_small(self, own: np.ndarray) -> np.ndarray:
+        """Return the sum of a small array, which each rank adds completely."""
         # every second sum has the same place: others may still read what was added last
         self._turn = 1 - self._turn
         given = self._small[self._turn, :, : own.nbytes].view(own.dtype)
@@ -232,18 +280,21 @@ class Node:
         return np.add.reduce(given, axis=0, out=aligned(own))
 
     def _share(self, count: int) -> slice:
-        """Return the part of `count` elements that this rank adds."""
+        """Return the slice of `count` elements that this rank adds."""
         return slice(count * self.rank // self.size, count * (self.rank + 1) // self.size)
 
 
 def _parts(array: np.ndarray, size: int) -> list[slice]:
-    """Return parts of `size` bytes; the last one may have less."""
+    """Return slices that divide an array into parts of `size` bytes; the last may be smaller."""
     count = size // array.itemsize
     return [slice(start, start + count) for start in range(0, max(1, array.size), count)]
 
 
 def aligned(like: np.ndarray) -> np.ndarray:
-    """Return an empty array of this shape and type that TensorFlow takes without a copy."""
+    """Return an empty array with the shape and type of `like`.
+
+    Its address is aligned, so that TensorFlow uses it without a copy.
+    """
     space = np.empty(like.nbytes + _ALIGNMENT, np.uint8)
     start = -space.ctypes.data % _ALIGNMENT
     return space[start : start + like.nbytes].view(like.dtype).reshape(like.shape)
