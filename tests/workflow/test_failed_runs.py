@@ -151,7 +151,8 @@ def test_the_snakemake_of_a_job_leaves_the_tables_alone(failing: Project) -> Non
     done = failing.snakemake(*options, "--target-jobs", f"train:{job}", check=False)
     assert done.returncode != 0
     (failure,) = failing.failures()
-    assert (failure["cause"]["message"], failure["attempt"]) == ("exit code 3", 2)
+    assert failure["cause"]["message"].startswith("exit code 3; ")
+    assert failure["attempt"] == 2
     assert not partial.exists()
 
 
