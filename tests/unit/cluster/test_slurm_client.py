@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import snakemake_executor_plugin_slurm_sweep.slurm_client as of_plugin
-from builders import REPOSITORY, SCRIPTS, is_gone
+from builders import REPOSITORY, SCRIPTS, is_gone, wait_until
 from fake_programs import program
 from tfscaling.cluster import slurm_client
 from tfscaling.cluster.slurm_client import (
@@ -202,7 +202,7 @@ def test_an_sbatch_that_did_not_end_by_itself_may_have_submitted(script: str, fo
 
 def test_nothing_that_a_wrapper_started_submits_after_its_time_limit(folder: Path) -> None:
     late = folder / "submitted"
-    program(folder, "real-sbatch", f"echo $$ >{folder}/pid; sleep 3; touch {late}")
+    program(folder, "real-sbatch", f"echo $$ >{folder}/pid; sleep 900; touch {late}")
     program(folder, "sbatch", f'sh -c "{folder}/real-sbatch; true"; true')
     client = SlurmClient(timeout_s=1.0)
     while not (folder / "pid").exists():  # on a busy machine it may not have come so far
@@ -210,7 +210,8 @@ def test_nothing_that_a_wrapper_started_submits_after_its_time_limit(folder: Pat
         assert isinstance(answer, Refusal) and answer.kind is RefusalKind.FOR_NOW
         client = SlurmClient(client.timeout_s * 2)
     pid = int((folder / "pid").read_text())
-    assert is_gone(pid) and not late.exists()
+    wait_until(lambda: is_gone(pid))  # it has been killed, and may not have ended yet
+    assert not late.exists()
 
 
 @pytest.mark.parametrize("error", [FileNotFoundError, ProcessLookupError])
