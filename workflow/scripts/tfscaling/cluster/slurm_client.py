@@ -311,7 +311,8 @@ class SlurmClient:
     def account_lineages(self, account: str) -> list[str] | NoAnswer:
         """Return the path of each association of an account in the tree of accounts.
 
-        Example: `/root/physics/`. It needs Slurm 23.11.
+        The names of the accounts, from Slurm's first account down, stand between slashes. It needs
+        Slurm 23.11.
         """
         layout = ("--noheader", "--parsable2", "show", "associations", "format=Lineage")
         return self._read(str.split, "sacctmgr", *layout, "where", f"accounts={account}")
