@@ -38,7 +38,7 @@ while (walker.nextNode()) {
 }
 const found = {
   name: window.name, width: root.clientWidth, needed: root.scrollWidth,
-  smallest: Math.min(...heights), headline: box(".headline"), plot: box(".hero .plot"),
+  smallest: Math.min(...heights), headline: box(".headline"), plot: box(".hero .plot svg"),
   tips: document.querySelectorAll("svg .tip title").length,
   tables: [...document.querySelectorAll("#comparison ~ .table .dt-layout-table")].map(
     (scroller) => scroller.scrollWidth - scroller.clientWidth),

@@ -62,6 +62,11 @@ function activate(DataTable, region) {
     },
   });
   choosers.append(...choices.map((index) => chooser(table, index)));
+  const title = document.getElementById(region.getAttribute("aria-labelledby"))?.textContent.trim();
+  const namePages = () =>
+    region.querySelector(".dt-paging nav")?.setAttribute("aria-label", `Pages of ${title}`);
+  table.on("draw", namePages);
+  namePages();
   const scroller = region.querySelector(".dt-layout-table");
   for (const name of ["role", "tabindex", "aria-labelledby"]) {
     scroller.setAttribute(name, region.getAttribute(name));
