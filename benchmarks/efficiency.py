@@ -4,8 +4,8 @@
 efficiency.py [--trials N] [--seed N]: simulates --trials sets of each cell. Ends with 1 if a
 statement is surely (99 %) false in more than 5 % of a cell.
 
-A set has a baseline and configurations with a limit that is as hard as it gets: exactly so many of
-their runs miss it that the statement is false, against the true median of the baseline.
+A set has a baseline and configurations with a limit that is as hard as it gets: just enough of
+their runs miss it to make the statement false, against the true median of the baseline.
 """
 
 from __future__ import annotations

@@ -151,8 +151,8 @@ def test_the_snakemake_of_a_job_leaves_the_tables_alone(failing: Project) -> Non
     done = failing.snakemake(*options, "--target-jobs", f"train:{job}", check=False)
     assert done.returncode != 0
     (failure,) = failing.failures()
-    assert failure["cause"]["message"].startswith("exit code 3; ")
-    assert failure["attempt"] == 2
+    message = "exit code 3; its last line: setup: ended with exit code 3"
+    assert (failure["cause"]["message"], failure["attempt"]) == (message, 2)
     assert not partial.exists()
 
 
