@@ -29,7 +29,7 @@ sys.path.insert(0, str(SCRIPTS))
 from tfscaling.cluster import resolver  # noqa: E402
 from tfscaling.datasets.catalogue import Arrays  # noqa: E402
 from tfscaling.estimation.intervals import ratio_interval  # noqa: E402
-from tfscaling.launch.launchers import LAUNCHERS, Request  # noqa: E402
+from tfscaling.launch.launchers import LAUNCHERS, LaunchRequest  # noqa: E402
 from tfscaling.study import acceptance, config_validation  # noqa: E402
 from tfscaling.study.config_types import MPI_STRATEGY  # noqa: E402
 from tfscaling.study.registries import Registries  # noqa: E402
@@ -88,7 +88,7 @@ def start(workers: int, rounds: int) -> int:
     words = [sys.executable, __file__, "--rank", f"--workers={workers}", f"--rounds={rounds}"]
     spec = specs(workers)[MPI]
     with contextlib.ExitStack() as stack:
-        request = Request(
+        request = LaunchRequest(
             words,
             spec.geometry,
             spec.jobs,
@@ -96,7 +96,7 @@ def start(workers: int, rounds: int) -> int:
             Path(),
             gpus=False,
             mpi="",
-            held=stack,
+            resources=stack,
         )
         quiet = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
         processes = [

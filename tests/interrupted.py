@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from tfscaling.launch import checkpoint_folder
-from tfscaling.launch.checkpoint_folder import InterruptedTrainingError, State
+from tfscaling.launch.checkpoint_folder import CheckpointState, InterruptedTrainingError
 from tfscaling.record.attempts import Beginning
 from tfscaling.record.events import EventLog, EventName
 from tfscaling.study.config_types import Recipe
@@ -51,11 +51,13 @@ class Interrupted(Checkpoints):
 
     moment: Moment | None = None
 
-    def after_step(self, training: Training, steps: int, state: Callable[[], State]) -> None:
+    def after_step(
+        self, training: Training, steps: int, state: Callable[[], CheckpointState]
+    ) -> None:
         self._interrupt(steps)
         super().after_step(training, steps, state)
 
-    def after_epoch(self, training: Training, state: State) -> None:
+    def after_epoch(self, training: Training, state: CheckpointState) -> None:
         self._interrupt(state.steps)
         super().after_epoch(training, state)
 
@@ -110,7 +112,7 @@ def train(
         else:
             trainer.evaluate(result, events, EventName.EVALUATED)
             return Trained(trainer, result, begun)
-        found = checkpoint_folder.checkpoints(folder)
+        found = checkpoint_folder.list_checkpoints(folder)
         left = found[-1] if found else (0, None)
         name = left[1].name if left[1] is not None else None
         beginning = Beginning(

@@ -18,7 +18,7 @@ from typing import Any
 
 import loaded_python
 from builders import SCRIPTS
-from tfscaling.launch.launchers import LAUNCHERS, Request
+from tfscaling.launch.launchers import LAUNCHERS, LaunchRequest
 from tfscaling.study.geometry import Geometry
 
 #: A deadlock is a failure.
@@ -50,7 +50,7 @@ class Ranks:
         self, folder: Path, geometry: Geometry, jobs: Mapping[str, int], *words: str
     ) -> None:
         """Start the ranks of a job as the local launcher does; rank N writes `folder`/N.json."""
-        request = Request([], geometry, jobs, 1, folder, False, mpi="", held=self._stack)
+        request = LaunchRequest([], geometry, jobs, 1, folder, False, mpi="", resources=self._stack)
         for command in LAUNCHERS["local"](request):
             self.start(folder / f"{command.rank}.json", *words, environ=command.env)
 

@@ -140,7 +140,7 @@ def test_no_data_is_run_as_code_and_no_file_is_in_a_folder_of_all_users() -> Non
 
 
 def test_a_launcher_listens_at_the_address_that_it_is_given_and_at_no_other(tmp_path: Path) -> None:
-    with RankMessageServer(tmp_path).served("127.0.0.1", 1) as address:
+    with RankMessageServer(tmp_path).serve("127.0.0.1", 1) as address:
         port = f"{int(address.split()[0].rpartition(':')[2]):04X}"
         lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
         (own,) = [line[1] for line in lines if line[1].endswith(f":{port}") and line[3] == "0A"]

@@ -70,7 +70,7 @@ def main() -> None:
             arguments = ["--dataset-file", str(args.dataset_file)]
         if spec.recipe.writes_checkpoints or spec.recipe.program:
             made_of = {**code, "data": data.sha256 if data else ""}
-            checkpoint_folder.begin(attempt.folder, attempt.number, spec, made_of)
+            checkpoint_folder.begin_training(attempt.folder, attempt.number, spec, made_of)
         waits_s = args.stall_timeout_s, args.latency_wait_s
         cause = attempt.run_ranks(SCRIPTS / "run_rank.py", arguments, spec, *waits_s)
         cause = cause or finish(args.record, spec, attempt, data, code)
@@ -81,7 +81,7 @@ def main() -> None:
             attempts.remove_checkpoints(attempt.folder)
         return cause
 
-    launching.run(args.record, request, work, args.dataset_file)
+    launching.run_next_attempt(args.record, request, work, args.dataset_file)
 
 
 def finish(
@@ -96,7 +96,7 @@ def finish(
     `data` is what the ranks were to read, None for a program that has its own; `code` has the
     checksums of the user code that they were to load.
     """
-    reports = rank_files.reports(attempt.scratch)
+    reports = rank_files.read_reports(attempt.scratch)
     problems = checks.problems(spec, data, reports)
     # a run that diverged is a result: it has a record, and is not tried again
     divergence = problems.pop(checks.FINITE, "")
@@ -114,11 +114,11 @@ def finish(
     )
     if data and not spec.recipe.program:
         data = run_results.with_example_counts(data, reports)
-    environment = provenance.describe(
+    environment = provenance.describe_environment(
         SCRIPTS, LAUNCH_S, code, data, unchecked, spec.measured.container
     )
     if spec.measured.launcher != "local" and (
-        wrong_nodes := slurm_job.other_allocation(environment.slurm_job, spec.geometry.nodes)
+        wrong_nodes := slurm_job.allocation_problem(environment.slurm_job, spec.geometry.nodes)
     ):
         return Cause(kind="invalid", message=wrong_nodes)
     merged = sorted((line for lines in rank_events for line in lines), key=lambda e: e.time_s)
@@ -163,9 +163,11 @@ def leave_unfit(
     cause: Cause,
 ) -> None:
     """Write the record of a run that ran out of memory: a result, which no start tries again."""
-    environment = provenance.describe(SCRIPTS, LAUNCH_S, code, data, (), spec.measured.container)
+    environment = provenance.describe_environment(
+        SCRIPTS, LAUNCH_S, code, data, (), spec.measured.container
+    )
     is_local = spec.measured.launcher == "local"
-    memory = failures.memory(cause, attempt.scratch, environment.slurm_job, is_local)
+    memory = failures.memory_use(cause, attempt.scratch, environment.slurm_job, is_local)
     wall_time_s = clock.now() - LAUNCH_S
     record = DoesNotFit.of(
         spec, attempt.number, cause.sentence, environment, wall_time_s=wall_time_s, **memory

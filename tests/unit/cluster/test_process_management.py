@@ -12,7 +12,7 @@ class Client:
     """A rank's side of the protocol."""
 
     def __init__(self, address: str, rank: int) -> None:
-        environ = process_management.variables(address, rank)
+        environ = process_management.pmi_variables(address, rank)
         host, port = environ["PMI_PORT"].split(":")
         self.socket = socket.create_connection((host, int(port)), timeout=300)
         self.lines = self.socket.makefile("rw")
@@ -31,7 +31,7 @@ class Client:
 
 def test_two_jobs_on_this_machine_share_no_memory() -> None:
     """MPICH names the ranks' memory after the space of their job: a killed job leaves its own."""
-    with process_management.served(1) as one, process_management.served(1) as other:
+    with process_management.pmi_server(1) as one, process_management.pmi_server(1) as other:
         clients = [Client(address, 0) for address in (one, other)]
         names = {client.ask("get_my_kvsname") for client in clients}
         for client in clients:
@@ -41,7 +41,7 @@ def test_two_jobs_on_this_machine_share_no_memory() -> None:
 
 @pytest.mark.timeout(300)
 def test_a_rank_that_waits_is_let_go_when_the_job_ends() -> None:
-    with process_management.served(2) as address:
+    with process_management.pmi_server(2) as address:
         client = Client(address, 0)
         client.lines.write("cmd=barrier_in\n")
         client.lines.flush()

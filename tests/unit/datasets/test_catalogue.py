@@ -66,7 +66,7 @@ def fetch(
             source: closed if kind == "closed" else partial(copy, kind)
             for source, kind in sources.items()
         }
-        monkeypatch.setitem(DATASETS, "small", Dataset("", CHECKSUM, 6, formats.mnist, opened))
+        monkeypatch.setitem(DATASETS, "small", Dataset("", CHECKSUM, 6, formats.read_mnist, opened))
         return catalogue.fetch("small", path, tmp_path / "small.npz", tmp_path / "small.json")
 
     return fetch_small

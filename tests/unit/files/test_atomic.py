@@ -11,7 +11,7 @@ from tfscaling.files import atomic
 
 def test_the_file_appears_whole_and_nothing_is_left(tmp_path: Path) -> None:
     path = tmp_path / "table.csv"
-    with atomic.whole(path) as temporary:
+    with atomic.replacement(path) as temporary:
         temporary.write_text("half")
         assert not path.exists()
     atomic.write_text(tmp_path / "other.txt", "all\n")
@@ -25,7 +25,7 @@ def test_processes_of_one_number_on_two_hosts_do_not_share_a_temporary_file(
     """As the ranks of two containers, or of two nodes that write into one folder."""
     monkeypatch.setattr(os, "getpid", lambda: 7)
     path = tmp_path / "run.json"
-    with atomic.whole(path) as first, atomic.whole(path) as second:
+    with atomic.replacement(path) as first, atomic.replacement(path) as second:
         first.write_text("first")
         second.write_text("second")
         assert first != second

@@ -85,6 +85,6 @@ def test_a_run_that_an_earlier_attempt_finishes_as_the_next_begins_is_not_made_a
 
     monkeypatch.setattr(attempts, "begin", begin_late)
     request = RunRequest(spec=spec)
-    launching.run(path, request, lambda _: pytest.fail("the run started again"))
+    launching.run_next_attempt(path, request, lambda _: pytest.fail("the run started again"))
     assert path.samefile(record)
     assert attempts.numbers(path.parent) == [1, 2]

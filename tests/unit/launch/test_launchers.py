@@ -20,17 +20,17 @@ from fake_programs import program
 from project import REPOSITORY
 from tfscaling.cluster.gpu_allocation import ClusterError
 from tfscaling.launch import containers, launchers, link
-from tfscaling.launch.launchers import LAUNCHERS, Request, ReservedPorts
+from tfscaling.launch.launchers import LAUNCHERS, LaunchRequest, ReservedPorts
 from tfscaling.study.config_types import Container, Measured
 from tfscaling.study.geometry import Geometry
 
 FOLDER = Path("attempt=1")
 
 
-def request(geometry: Geometry, **changes: Any) -> Request:
+def request(geometry: Geometry, **changes: Any) -> LaunchRequest:
     jobs = {"worker": geometry.tasks}
     usual: dict[str, Any] = {"jobs": jobs, "cpus_per_task": 4, "folder": FOLDER, "gpus": False}
-    return Request(["python", "run_rank.py", "--seed", "1"], geometry, **{**usual, **changes})
+    return LaunchRequest(["python", "run_rank.py", "--seed", "1"], geometry, **{**usual, **changes})
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_variables_of_the_platform_keep_their_values_in_an_image(
 
 def test_the_digest_of_an_image_changes_with_its_files(tmp_path: Path) -> None:
     def digest(path: Path) -> str | None:
-        return containers.digest(Container(image=str(path)))
+        return containers.image_sha256(Container(image=str(path)))
 
     file = tmp_path / "folder/usr/program"
     file.parent.mkdir(parents=True)
@@ -255,7 +255,7 @@ def test_ranks_do_not_get_what_a_user_has_set_for_srun_by_hand(
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     wanted = replace(request(Geometry(1, 1, 0)), folder=tmp_path, env={"SLURM_WAIT": "5"})
     (command,) = LAUNCHERS["srun"](wanted)
-    launchers.start(command).wait()
+    launchers.start_process(command).wait()
     seen = dict(line.split("=", 1) for line in command.log.read_text().splitlines() if "=" in line)
     assert not removed.keys() & seen.keys()
     assert seen.items() >= {**of_job, "SLURM_WAIT": "5"}.items()
@@ -311,7 +311,7 @@ def test_setup_lines_of_any_length_are_in_an_owner_only_file_and_in_no_command(
     launchers.write_setup(file, [f"TOKEN={secret} # {'x' * 200_000}"])
     assert file.stat().st_mode & 0o777 == 0o600 and secret in file.read_text()
     with ExitStack() as held:
-        asked = replace(request(Geometry(1, 2, 0)), setup=file, held=held)
+        asked = replace(request(Geometry(1, 2, 0)), setup=file, resources=held)
         commands = LAUNCHERS[launcher](asked)
     assert all(str(file) in command.argv for command in commands)
     assert not any(secret in word for command in commands for word in command.argv)

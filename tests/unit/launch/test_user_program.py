@@ -81,7 +81,7 @@ while "SIGTERM" not in got and not os.path.exists(own + "/done"):
 @pytest.mark.parametrize("passes_on", [True, False])
 def test_a_rank_passes_on_what_slurm_sends_to_it_alone(passes_on: bool, tmp_path: Path) -> None:
     """Where the program gets the signals of the rank's group, it does not get them twice."""
-    env = {user_program.PASSES_ON: "1" if passes_on else ""}
+    env = {user_program.FORWARDS_VARIABLE: "1" if passes_on else ""}
     process = start(tmp_path, SIGNALLED, "{folder}", env=env)
     attempt = tmp_path / "run/attempt=1"
     own = attempt / "rank-0.files"
@@ -329,5 +329,5 @@ def test_a_rank_reports_the_names_of_the_gpus_that_its_program_may_use(
         tmp_path / "run", ["true"], settings, gpus, CUDA_VISIBLE_DEVICES=visible, **environ
     )
     assert done.returncode == 0, done.stderr
-    (report,) = rank_files.reports(tmp_path / "run")
+    (report,) = rank_files.read_reports(tmp_path / "run")
     assert (report.gpu_names, report.host_facts.gpus) == (names, ("A", "B"))

@@ -27,7 +27,7 @@ READING_S = 0.05
 @pytest.fixture
 def address(tmp_path: Path) -> Iterator[str]:
     """A launcher's."""
-    with RankMessageServer(tmp_path).served("127.0.0.1", 1) as found:
+    with RankMessageServer(tmp_path).serve("127.0.0.1", 1) as found:
         yield found
 
 

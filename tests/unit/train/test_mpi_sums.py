@@ -25,13 +25,13 @@ RANKS = 5
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     folder = tmp_path_factory.mktemp("sums")
-    with process_management.served(RANKS) as pmi:
+    with process_management.pmi_server(RANKS) as pmi:
         processes = [
             subprocess.Popen(
                 [sys.executable, mpi_sums_rank.__file__, str(rank), str(RANKS), str(folder)],
                 env={
                     **os.environ,
-                    **process_management.variables(pmi, rank),
+                    **process_management.pmi_variables(pmi, rank),
                     "PYTHONPATH": str(SCRIPTS),
                 },
             )

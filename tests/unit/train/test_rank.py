@@ -73,7 +73,7 @@ def work(context):
         rank=0, job="worker", host="h", devices=(), cpus=1, cluster_hash="c", clock=RankClock(),
         tensorflow_version="2", host_facts=HostFacts(machine=None, packages={}),
     )
-rank_process.process(spec, folder, started_s, work)
+rank_process.run_as_rank(spec, folder, started_s, work)
 """
 
 
@@ -183,17 +183,17 @@ def test_a_wall_clock_that_is_set_changes_no_time_of_a_rank(tmp_path: Path, when
     config = '{"cluster": {"worker": ["127.0.0.1:1"]}, "task": {"type": "worker", "index": 0}}'
     before_s = clock.now()
     messages = RankMessageServer(tmp_path)
-    with messages.served("127.0.0.1", 1) as address:
+    with messages.serve("127.0.0.1", 1) as address:
         words = [str(tmp_path / "spec.json"), str(tmp_path), when]
         environment = {"TF_CONFIG": config, link.VARIABLE: address}
         done = run_python(STEPPED, *words, CUDA_VISIBLE_DEVICES="-1", **environment)
         assert done.returncode == 0, done.stderr
-        messages.wait([0], 60.0)
+        messages.wait_for_files([0], 60.0)
     passed = events.read_by_rank(tmp_path)[0]
     assert [e.name for e in passed] == [*EVENTS[:7], "end"]
     moments = [before_s, *(e.time_s for e in passed), clock.now()]
     assert moments == sorted(moments)
-    (report,) = rank_files.reports(tmp_path)
+    (report,) = rank_files.read_reports(tmp_path)
     assert isinstance(report, ServerReport)
     assert isinstance(report.clock.uncertainty_s, float)
     off_s, uncertainty_s = -120 if when == "before" else 0, report.clock.uncertainty_s

@@ -1,4 +1,4 @@
-"""The files in an attempt's folder: logs, reports, events.
+"""The files of ranks in an attempt's folder: logs, reports, events.
 
 The launcher writes events and reports of the ranks that have a connection; others write their own.
 """
@@ -10,7 +10,7 @@ from pathlib import Path
 from tfscaling.record import run_record
 from tfscaling.record.rank_report import RankReport
 
-#: Reports of ranks, one a line.
+#: File with the reports of ranks that have a connection, one a line.
 REPORTS = "ranks.reports.jsonl"
 
 
@@ -47,7 +47,7 @@ def observed_path(folder: Path, rank: int) -> Path:
 _REPORT: type[RankReport] = RankReport  # type: ignore[assignment]  # a union is no class
 
 
-def reports(folder: Path) -> list[RankReport]:
+def read_reports(folder: Path) -> list[RankReport]:
     """Read the reports of all ranks of an attempt, by ascending rank.
 
     Raises:

@@ -167,7 +167,7 @@ def tidy(attempt: Path) -> None:
         found = {entry.name: entry.is_dir(follow_symlinks=False) for entry in entries}
     logs = [n for n in found if n.startswith("rank-") and n.endswith(".log") and n != FIRST_LOG]
     if logs:
-        with atomic.whole(attempt / LOGS) as path, tarfile.open(path, "w:gz") as archive:
+        with atomic.replacement(attempt / LOGS) as path, tarfile.open(path, "w:gz") as archive:
             for name in sorted(logs):
                 archive.add(attempt / name, name)
     kept = (RECORD, SUPERSEDED_RECORD, run_record.FAILURE, FIRST_LOG, LOGS)

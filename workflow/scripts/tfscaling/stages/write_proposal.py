@@ -136,7 +136,7 @@ def run(study: StudyFolder) -> None:
         figure = PLOTS[name].draw(tables, PLOTS[name].title)
         for artist in chain(*lines_hidden(figure).values()):
             artist.set_visible(False)
-        with atomic.whole(folder / f"{name}.png") as temporary:
+        with atomic.replacement(folder / f"{name}.png") as temporary:
             # both plots side by side
             figure.savefig(temporary, format="png", dpi=200, pil_kwargs={"dpi": (360, 360)})
     text = shown.render(

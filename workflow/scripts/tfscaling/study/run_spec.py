@@ -222,7 +222,7 @@ def encode(spec: RunSpec) -> str:
     plain = {name: getattr(spec, name) for name in spec.__struct_fields__}
     plain |= {key: flat(keys) for key, keys in plain.items() if isinstance(keys, Recipe | Measured)}
     written = msgspec.json.encode(plain, order="deterministic")
-    strict_json.check(written, spec)
+    strict_json.check_finite(written, spec)
     return written.decode()
 
 

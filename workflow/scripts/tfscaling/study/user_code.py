@@ -422,7 +422,7 @@ def _relative_to_project(path: Path) -> Path:
 
 def _sha256(path: Path) -> str:
     return (
-        python_code.sha256(path.read_bytes())
+        python_code.code_sha256(path.read_bytes())
         if path.suffix == ".py"
         else _sha256_with_comments(path)
     )

@@ -25,7 +25,7 @@ import numpy as np
 
 from tfscaling.files import atomic
 from tfscaling.launch import checkpoint_folder
-from tfscaling.launch.checkpoint_folder import InterruptedTrainingError, State
+from tfscaling.launch.checkpoint_folder import CheckpointState, InterruptedTrainingError
 from tfscaling.record import attempts
 from tfscaling.record.attempts import Beginning
 from tfscaling.study.config_types import Recipe
@@ -117,7 +117,7 @@ class Checkpoints:
         yield
         self.read_s += time.perf_counter() - start_s
 
-    def restore(self, training: Training) -> State | None:
+    def restore(self, training: Training) -> CheckpointState | None:
         """Assign the checkpoint's values to the training's variables and return its state.
 
         Returns:
@@ -141,7 +141,9 @@ class Checkpoints:
         self._last_s = self._look_s = time.perf_counter()
         return state
 
-    def after_step(self, training: Training, steps: int, state: Callable[[], State]) -> None:
+    def after_step(
+        self, training: Training, steps: int, state: Callable[[], CheckpointState]
+    ) -> None:
         """Write a checkpoint if one is due or requested; to be called after steps within an epoch.
 
         Args:
@@ -160,7 +162,7 @@ class Checkpoints:
         self._ask(training, state(), False, step_s)
         self.written_s += time.perf_counter() - start_s
 
-    def after_epoch(self, training: Training, state: State) -> None:
+    def after_epoch(self, training: Training, state: CheckpointState) -> None:
         """Write a checkpoint if one is due or requested; to be called after an epoch.
 
         Args:
@@ -177,7 +179,7 @@ class Checkpoints:
         self._ask(training, state, due, math.inf)
         self.written_s += time.perf_counter() - start_s
 
-    def _ask(self, training: Training, state: State, due: bool, step_s: float) -> None:
+    def _ask(self, training: Training, state: CheckpointState, due: bool, step_s: float) -> None:
         """Agree with the other ranks whether to write a checkpoint and whether to end.
 
         Also sets after how many steps the ranks agree again.
@@ -207,13 +209,15 @@ class Checkpoints:
             left = f"its checkpoint is {written}" if written else "no checkpoint could be written"
             raise InterruptedTrainingError(f"interrupted {where}; {left}", written)
 
-    def _write(self, training: Training, state: State) -> Path | None:
+    def _write(self, training: Training, state: CheckpointState) -> Path | None:
         """Write a checkpoint of this state and return its folder.
 
         None if a rank failed to write.
         """
         self._note(state.steps, force=True)
-        temporary = checkpoint_folder.temporary(self._folder, state.steps, self._beginning.attempt)
+        temporary = checkpoint_folder.temporary_folder(
+            self._folder, state.steps, self._beginning.attempt
+        )
         saved = training.saved()
         arrays = _arrays("own", saved.own)
         if self._rank == 0:
@@ -224,7 +228,7 @@ class Checkpoints:
             temporary.mkdir(parents=True, exist_ok=True)
             with path.open("wb") as file:
                 np.savez(file, allow_pickle=False, **arrays)
-            atomic.store(path)
+            atomic.flush_to_disk(path)
         except OSError as error:  # as when the disk is full: the training continues
             failure = error
             print(f"no checkpoint: {error}", flush=True)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from tfscaling.launch.checkpoint_folder import State
+from tfscaling.launch.checkpoint_folder import CheckpointState
 from tfscaling.record import step_estimates
 from tfscaling.record.events import EventLog, EventName
 from tfscaling.record.rank_report import Epoch, Execution, ResumePoint, summary
@@ -263,7 +263,7 @@ class TrainingLoop(ABC):
         """Return the means of three values over all replicas; waits for all ranks."""
         return list(values)
 
-    def _skip(self, state: State, events: EventLog) -> None:
+    def _skip(self, state: CheckpointState, events: EventLog) -> None:
         """Read the input pipeline up to the position of a checkpoint; arrays need nothing."""
         del state, events  # the order of arrays follows from the epoch
 
@@ -444,7 +444,7 @@ class TrainingLoop(ABC):
         begun.steps_per_epoch = begun.steps_per_epoch or steps
         checkpoints.after_epoch(self, self._state(result, epoch + 1, 0, 0))
 
-    def _state(self, result: Result, epoch: int, step: int, examples: int) -> State:
+    def _state(self, result: Result, epoch: int, step: int, examples: int) -> CheckpointState:
         """Return the state that a checkpoint stores in addition to variables.
 
         Args:
@@ -455,7 +455,7 @@ class TrainingLoop(ABC):
         """
         assert self._checkpoints is not None
         epoch_s = self._epoch_s(time.perf_counter()) if step else 0.0
-        return State(
+        return CheckpointState(
             ranks=self._checkpoints.ranks,
             epoch=epoch,
             step=step,

@@ -48,7 +48,7 @@ def serve(context: RankContext) -> bool:
         job_name=own.job, task_index=own.index, protocol="grpc", start=True,
     )  # fmt: skip
     context.events.add(EventName.RENDEZVOUS, serves=True)
-    return context.coordinator_has_ended_well()
+    return context.wait_for_coordinator()
 
 
 class Batch(NamedTuple):

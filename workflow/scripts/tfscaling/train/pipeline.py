@@ -20,7 +20,7 @@ from contextlib import closing, contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
-from tfscaling.launch.checkpoint_folder import State
+from tfscaling.launch.checkpoint_folder import CheckpointState
 from tfscaling.record.events import EventLog
 from tfscaling.record.rank_report import Execution
 from tfscaling.study.run_spec import RunSpec
@@ -374,7 +374,7 @@ class PipelineTrainer(AllReduceLoop):
         with self._fed(self.data.train.repeat()) as self._endless:
             return super()._train(events, report)
 
-    def _skip(self, state: State, events: EventLog) -> None:
+    def _skip(self, state: CheckpointState, events: EventLog) -> None:
         """Read the batches before a checkpoint again, so that shuffles continue as without it."""
         if self._endless is not None:
             for number in range(state.steps):

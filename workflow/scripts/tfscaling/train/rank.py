@@ -123,7 +123,7 @@ def place_of(context: RankContext, spec: RunSpec, used: Sequence[str]) -> Rank:
 
     takes_gpus = context.cluster.job == "worker" and spec.on_gpus
     return replace(
-        context.place(),
+        context.describe_rank(),
         devices=tuple(used),
         gpu_names=tuple(strategies.gpu_names()) if takes_gpus else (),
         intra_op_threads=tf.config.threading.get_intra_op_parallelism_threads(),
