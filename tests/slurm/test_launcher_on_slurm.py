@@ -67,11 +67,13 @@ class Launch:
         begun = "start" if strategy == "own" else "epoch"
         wait_for(lambda: self.have_all(begun), "its work")
         self.pid = (project.folder / "pid").read_text().strip()
-        self.ranks = [lines[0] for lines in events.read_by_rank(self.folder / "attempt=1").values()]
+        self.ranks = [
+            lines[0] for lines in events.read_events_by_rank(self.folder / "attempt=1").values()
+        ]
 
     def have_all(self, event: str) -> bool:
         """Whether all ranks have passed this event."""
-        ranks = events.read_by_rank(self.folder / "attempt=1").values()
+        ranks = events.read_events_by_rank(self.folder / "attempt=1").values()
         return sum(any(e.name == event for e in lines) for lines in ranks) == NODES
 
     def signal(self, name: str, host: str, pid: str) -> None:

@@ -198,7 +198,7 @@ def preview(jobs):
     """The lines of a dry-run of these jobs."""
     runs_dir = Path(ROOT, "runs")
     runs = {JOBS.record_file(path): run for path, run in RUNS.items()}
-    change_of = functools.partial(run_states.nearest_change, runs_dir=runs_dir)
+    change_of = functools.partial(run_states.describe_nearest_change, runs_dir=runs_dir)
     why_repeated = runs_to_do().why_repeated
     lines = DryRun(CONFIG, MANIFEST, runs, runs_dir, why_repeated, change_of).lines(jobs)
     files = (str(file) for job in jobs for file in job["output"])

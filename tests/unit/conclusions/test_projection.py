@@ -334,7 +334,7 @@ def test_steps_that_change_are_projected_as_the_page_says(
         found = []
         for _ in range(4):
             steps = [Execution(1, n, 1, s) for n, s in enumerate(steps_of(kind, size, numbers))]
-            steady = step_estimates.blocks(steps[1:])
+            steady = step_estimates.join_steps_to_blocks(steps[1:])
             made = msgspec.structs.replace(short, steady=steady)
             projected = step_estimates.project_training(
                 msgspec.structs.replace(record, short_run=made)

@@ -44,7 +44,7 @@ def rank_of(
         text=True,
         check=False,
     )
-    seen = events.read_by_rank(folder)
+    seen = events.read_events_by_rank(folder)
     assert index in seen, done.stderr
     return done, seen[index][-1]
 

@@ -67,8 +67,8 @@ def test_what_ranks_report_is_in_one_file_of_the_launcher(
     wait_until(lambda: names(messages, 0) == names(messages, 1) == ["start", "end"])
     assert messages.beats[1].cpu_s == 0.5 and messages.reported == {0, 1}
     messages.wait_for_files([0, 1], 0.0)
-    assert {path.name for path in tmp_path.iterdir()} == {events.OF_RANKS, rank_files.REPORTS}
-    found = events.read_by_rank(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {events.RANKS_EVENTS, rank_files.REPORTS}
+    found = events.read_events_by_rank(tmp_path)
     assert [[e.name for e in lines] for lines in found.values()] == [["start", "end"]] * 2
     assert found[0][0].time_s == pytest.approx(found[0][0].host_time_s + 2.0, abs=1.0)
 
@@ -87,7 +87,7 @@ def test_a_rank_that_loses_its_launcher_writes_all_it_has_reported(
     messages.update(files=True)
     assert names(messages, 0) == ["start", "imported"]
     assert messages.beats[0].number == 1
-    assert [e.name for e in events.read_by_rank(tmp_path)[0]] == ["start", "imported"]
+    assert [e.name for e in events.read_events_by_rank(tmp_path)[0]] == ["start", "imported"]
     assert link.connect(address, 0) is None
     assert link.connect("", 0) is None
 
@@ -231,7 +231,7 @@ def test_fake_messages_change_nothing_and_are_reported(
     wait_until(lambda: names(messages, 0) == ["start", "end"] and names(messages, 1) == ["start"])
     messages.update(files=True)
     assert (messages.beats, messages.reported) == ({}, set())
-    assert {path.name for path in tmp_path.iterdir()} == {events.OF_RANKS}
+    assert {path.name for path in tmp_path.iterdir()} == {events.RANKS_EVENTS}
     assert "WARNING" in capfd.readouterr().out
 
 
@@ -259,7 +259,7 @@ from tfscaling.launch.rank_messages import RankMessageServer
 limit = int(sys.argv[3])
 resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
 messages = RankMessageServer(Path(sys.argv[2]))
-with messages.served("127.0.0.1", 2) as address:
+with messages.serve("127.0.0.1", 2) as address:
     print(address, flush=True)
     sys.stdin.read()
     print(messages.events, flush=True)

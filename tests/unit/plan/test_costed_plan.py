@@ -63,7 +63,7 @@ def test_failed_attempts_are_counted_with_their_cost(tmp_path: Path) -> None:
     for run in planned_runs(config):
         write_failure(tmp_path, run)
         for attempt, wall_time_s in ((1, 1800.0), (2, None)):
-            folder = attempts.path(tmp_path / run.spec.path, attempt)
+            folder = attempts.attempt_folder(tmp_path / run.spec.path, attempt)
             folder.mkdir()
             cause = Cause(kind="stalled", message="x")
             failure = FailureReport(

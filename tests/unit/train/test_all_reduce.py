@@ -143,7 +143,9 @@ def test_a_short_run_ends_itself_after_its_steps_are_enough_or_a_tenth_of_the_tr
     """Looked at after 4, 8, 16 and 30 of 300 steps; two are executed at once, six are an epoch."""
     monkeypatch.setattr(loop, "AUTO_STEPS", 4)
     monkeypatch.setattr(
-        step_estimates, "is_enough", lambda later: sum(each.steps for each in later) >= enough
+        step_estimates,
+        "are_steps_enough",
+        lambda later: sum(each.steps for each in later) >= enough,
     )
     _, short = train(tmp_path / "short", stop_after_steps="auto", epochs=50)
     _, whole = train(tmp_path / "whole", epochs=50)
@@ -361,7 +363,7 @@ def test_each_step_has_the_wait_for_its_batch(
 def test_phases_and_epochs_are_told_as_they_pass(tmp_path: Path) -> None:
     lines: list[str] = []
     _, result = train(tmp_path, lines.append)
-    passed = events.read(tmp_path / "events")
+    passed = events.read_events(tmp_path / "events")
     names = [event.name for event in passed if event.name is not EventName.PROGRESS]
     assert names == ["first_step", "epoch", "epoch", "epoch_evaluated", "epoch", "trained"]
     epochs = [event.details for event in passed if event.name is EventName.EPOCH]
@@ -407,7 +409,7 @@ def test_evaluations_between_epochs_change_nothing_of_the_training(tmp_path: Pat
     assert [row.keys() >= EVALUATED for row in rows_of(result)] == [True, True, False]
     trainer.evaluate(result, EventLog(tmp_path / "last", 0), EventName.EVALUATED)
     assert rows_of(result)[-1].keys() >= EVALUATED
-    told = events.read(tmp_path / "each/events") + events.read(tmp_path / "last")
+    told = events.read_events(tmp_path / "each/events") + events.read_events(tmp_path / "last")
     evaluations = [event.details for event in told if event.name.endswith("evaluated")]
     assert [event["epoch"] for event in evaluations] == [1, 2, 3]
     for event, epoch in zip(evaluations, rows_of(result), strict=True):

@@ -64,12 +64,12 @@ def test_a_loss_that_is_not_finite_ends_the_training_after_its_epoch(
     result = loop.train(EventLog(tmp_path / "e", 0), lines.append)
     assert (len(result.epochs), result.diverged) == (epochs, diverged)
     assert result.examples_trained == TRAIN_EXAMPLES * epochs
-    told = [event for event in events.read(tmp_path / "e") if event.name is EventName.EPOCH]
+    told = [event for event in events.read_events(tmp_path / "e") if event.name is EventName.EPOCH]
     assert [event.details["loss"] for event in told] == [epoch.loss for epoch in result.epochs]
     rows = [msgspec.to_builtins(epoch) for epoch in result.epochs]
     values = [value for row in rows for value in row.values() if value is not None]
     assert all(math.isfinite(value) for value in values)
-    assert events.read(tmp_path / "e")[-1].name is EventName.TRAINED
+    assert events.read_events(tmp_path / "e")[-1].name is EventName.TRAINED
     if diverged:
         assert (result.test_loss, result.test_accuracy) == (None, None)
         name = "test_loss" if "held-out" in diverged else "loss"

@@ -160,7 +160,7 @@ def test_the_report_passes_all_checks(finished: Path) -> None:
     report = report_of(finished)
     del report["policy"]
     reports = [msgspec.convert(report, RankReport)]
-    assert checks.problems(spec, data, reports) == {}
+    assert checks.find_problems(spec, data, reports) == {}
     others = [
         msgspec.structs.replace(spec, replicas=7),
         msgspec.structs.replace(
@@ -168,7 +168,7 @@ def test_the_report_passes_all_checks(finished: Path) -> None:
         ),
         msgspec.structs.replace(spec, jobs={"worker": 2}),
     ]
-    assert all(checks.problems(other, data, reports) for other in others)
+    assert all(checks.find_problems(other, data, reports) for other in others)
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="of x86 processors")
@@ -189,7 +189,7 @@ def test_a_wall_clock_that_is_set_changes_no_time_of_a_rank(tmp_path: Path, when
         done = run_python(STEPPED, *words, CUDA_VISIBLE_DEVICES="-1", **environment)
         assert done.returncode == 0, done.stderr
         messages.wait_for_files([0], 60.0)
-    passed = events.read_by_rank(tmp_path)[0]
+    passed = events.read_events_by_rank(tmp_path)[0]
     assert [e.name for e in passed] == [*EVENTS[:7], "end"]
     moments = [before_s, *(e.time_s for e in passed), clock.now()]
     assert moments == sorted(moments)

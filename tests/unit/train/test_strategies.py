@@ -84,7 +84,7 @@ try:
     rank.prepare(context, spec)
 except strategies.DeviceError:
     told.add(events.EventName.FAILED)
-print(json.dumps([event.name for event in events.read(log)]))
+print(json.dumps([event.name for event in events.read_events(log)]))
 """
 
 

@@ -248,7 +248,7 @@ class SlurmClient:
 
         Args:
             numbers: Numbers of jobs.
-            name: Cancel all of the user's jobs with this name.
+            name: Cancel all jobs of the user with this name.
 
         Returns:
             None after success, else NoAnswer.
@@ -301,7 +301,7 @@ class SlurmClient:
         return [_parse_queued_job(row) for row in rows if len(row) == 10]
 
     def steps(self, job: str | None = None) -> set[str] | NoAnswer:
-        """Return the names of the user's running steps.
+        """Return the names of the running steps of this user.
 
         Args:
             job: Number of a job; None: the steps of all jobs.
@@ -315,7 +315,7 @@ class SlurmClient:
     # Accounting
 
     def accounted_states(self, names: Sequence[str], days: int = 2) -> dict[str, str] | NoAnswer:
-        """Return number → state of the user's recent jobs with these names, from sacct.
+        """Return number → state of recent jobs with these names, from sacct.
 
         Args:
             names: Names of jobs.

@@ -14,7 +14,7 @@ from pathlib import Path
 from tfscaling.console import text_lines
 from tfscaling.files import atomic
 from tfscaling.record import attempts
-from tfscaling.record.run_states import RERUN_STALE, RunState, words
+from tfscaling.record.run_states import RERUN_STALE, RunState, status_words
 from tfscaling.study.manifest import Manifest
 
 #: The end of a stale run's reason, which is printed once, with the complete command.
@@ -142,9 +142,9 @@ class SweepOutcome:
         """Return why no run counts and how to rerun stale runs; [] if a run counts."""
         if not rows or any(row["status"] == RunState.OK for row in rows):
             return []
-        number = Counter(words(row["status"]) for row in rows)
+        number = Counter(status_words(row["status"]) for row in rows)
         lines = [f"No valid run: {', '.join(f'{n} {status}' for status, n in number.items())}."]
-        if set(number) == {words(RunState.MISSING)}:
+        if set(number) == {status_words(RunState.MISSING)}:
             lines[0] += " The same command resumes the sweep."
         stale = [row["reason"] for row in rows if row["status"] == RunState.STALE]
         if reasons := Counter(reason.partition(_ADVICE)[0] for reason in stale):
@@ -213,7 +213,7 @@ def _reasons(rows: Sequence[dict[str, str]]) -> str:
         ((first, _),) = found.most_common(1)
         others = f", and {text_lines.count(len(found) - 1, 'other reason')}" * (len(found) > 1)
         rerun = f"; `{RERUN_STALE}` reruns them" * (status == RunState.STALE)
-        texts.append(f"{found.total()} {words(status)}: {first}{others}{rerun}")
+        texts.append(f"{found.total()} {status_words(status)}: {first}{others}{rerun}")
     return "; ".join(texts)
 
 

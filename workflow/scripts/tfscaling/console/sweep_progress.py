@@ -54,8 +54,10 @@ class RunProgress:
 
     def update(self) -> None:
         """Read the events that were written since the last call."""
-        for name in (events.OF_RANKS, "rank-0.events.jsonl", "rank-0.observed.jsonl"):
-            found, self._read[name] = events.read_new(self.scratch / name, self._read.get(name, 0))
+        for name in (events.RANKS_EVENTS, "rank-0.events.jsonl", "rank-0.observed.jsonl"):
+            found, self._read[name] = events.read_new_events(
+                self.scratch / name, self._read.get(name, 0)
+            )
             for event in found:
                 if event.rank == 0:
                     self._on_event(event)
@@ -123,7 +125,7 @@ class Job:
     @property
     def newest(self) -> int:
         """Number of the newest attempt; 0 without one."""
-        return max(attempts.numbers(self.record.parent), default=0)
+        return max(attempts.attempt_numbers(self.record.parent), default=0)
 
     @property
     def record(self) -> Path:
@@ -289,7 +291,7 @@ class SweepProgress:
             return [f"{job.text}: {result}"] if job.text.startswith("dataset ") else []
         self.finished.add(job.outputs[0])
         try:
-            record = run_record.outcome(job.record)
+            record = run_record.read_outcome(job.record)
             if isinstance(record, DoesNotFit):
                 result = f"does not fit in memory: {record.reason}"
             elif record is not None:
@@ -334,7 +336,7 @@ class SweepProgress:
                 lines = [f"{self._named(job)}: {lost}"]
             job.begin(newest)
             if job.spec is not None:
-                job.progress = RunProgress(job.spec, attempts.path(folder, newest))
+                job.progress = RunProgress(job.spec, attempts.attempt_folder(folder, newest))
         if job.progress is not None:
             job.progress.update()
         return lines

@@ -303,7 +303,7 @@ def fetch(
                 )
         except Exception as error:
             if user_code.is_reference(name) and not path:  # there is no other source
-                raise DatasetError(crashes.sentence(error, Path.cwd())) from error
+                raise DatasetError(crashes.describe_exception(error, Path.cwd())) from error
             failures.append(f"{source}: {type(error).__name__}: {error}")
             continue
         facts = DatasetFacts(
@@ -358,7 +358,7 @@ def _prepare_pipeline(name: str, output: Path, provenance: Path, parameters: Giv
         checksum = prepared_data.pipeline_sha256(name, folder)
     except Exception as error:
         traceback.print_exc()
-        raise DatasetError(crashes.sentence(error, Path.cwd())) from error
+        raise DatasetError(crashes.describe_exception(error, Path.cwd())) from error
     facts = DatasetFacts(
         dataset=output.stem,
         source=source,

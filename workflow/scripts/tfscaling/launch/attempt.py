@@ -72,11 +72,11 @@ class Attempt:
             folder: The job's folder, which is created if it is missing.
         """
         folder.mkdir(parents=True, exist_ok=True)
-        number = 1 + max(attempts.numbers(folder), default=0)
+        number = 1 + max(attempts.attempt_numbers(folder), default=0)
         while True:
             attempt = cls(folder, number, time.monotonic())
             try:
-                attempts.begin(folder, number)
+                attempts.create_attempt(folder, number)
             except FileExistsError:  # another launcher has just begun: both keep their files
                 number += 1
                 continue
@@ -89,7 +89,7 @@ class Attempt:
     @property
     def scratch(self) -> Path:
         """The attempt's own folder in the job's folder, with logs, events and reports of ranks."""
-        return attempts.path(self.folder, self.number)
+        return attempts.attempt_folder(self.folder, self.number)
 
     def run_ranks(
         self,
@@ -259,7 +259,7 @@ def publish_record(
         attempts.publish(attempt / name, record_file.with_name(name))
     attempts.publish(attempt / attempts.RECORD, record_file)
     if names:  # else the record has no measurement: what is left shows why
-        attempts.tidy(attempt)
+        attempts.remove_temporary_files(attempt)
 
 
 def is_finished(record_file: Path, request: RunRequest, dataset_file: Path | None) -> bool:
@@ -282,10 +282,12 @@ def is_finished(record_file: Path, request: RunRequest, dataset_file: Path | Non
         found = run_states.find_record(spec, record_file.parent, request.replaces)
     except RecordError:
         return False
-    if found is None or run_states.other_code(spec, found.record):
+    if found is None or run_states.describe_code_change(spec, found.record):
         return False
     data = [found.record.environment.dataset]
-    if dataset_file is not None and any(run_states.other_data(data, dataset_file.parent)):
+    if dataset_file is not None and any(
+        run_states.describe_data_changes(data, dataset_file.parent)
+    ):
         return False
     if found.file != record_file:
         attempts.restore_record(found.file, record_file)
@@ -303,7 +305,7 @@ def _record_restart(attempt: Attempt, spec: RunSpec) -> None:
         attempt: The present attempt.
         spec: The run.
     """
-    last = attempts.path(attempt.folder, attempt.number - 1)
+    last = attempts.attempt_folder(attempt.folder, attempt.number - 1)
     if (last / run_record.FAILURE).exists() or (attempt.folder / run_record.RECORD).exists():
         return
     try:

@@ -151,7 +151,7 @@ def begin_training(
             print(f"resuming from {path}: epoch {state.epoch}, after {state.step} steps of it")
             break
         print(f"{path} is incomplete: it is not used")
-    run_record.write_json(attempts.path(run, attempt) / attempts.BEGINNING, beginning)
+    run_record.write_json(attempts.attempt_folder(run, attempt) / attempts.BEGINNING, beginning)
     return beginning
 
 

@@ -104,7 +104,7 @@ def find_cause(
         srun_errors: Rank → srun's message about it, in srun's order.
         silent_ranks: Ranks that missed heartbeats before another rank reported an error.
     """
-    seen = events.read_by_rank(folder)
+    seen = events.read_events_by_rank(folder)
     failed = {
         rank: event
         for rank, lines in seen.items()
@@ -198,7 +198,7 @@ def cause_of_stall(
         ranks: Number of ranks. If given, the cause names ranks that did not start or did not pass
             the rendezvous.
     """
-    seen = events.read_by_rank(folder)
+    seen = events.read_events_by_rank(folder)
     if silent_rank is not None:
         return cause_of_rank(folder, "stalled", silent_rank, message)
     if not seen:
@@ -259,7 +259,7 @@ def add_places(cause: Cause, folder: Path) -> Cause:
         folder: The attempt's folder, with the events in which the ranks report these lines.
     """
     places: dict[str, list[int]] = {}
-    for rank, lines in events.read_by_rank(folder).items():
+    for rank, lines in events.read_events_by_rank(folder).items():
         for event in lines:
             if event.name is EventName.FAILED and event.details["error"] == HUNG:
                 places.setdefault(event.details["message"], []).append(rank)
@@ -279,7 +279,7 @@ def is_program_running(folder: Path, ignored_rank: int | None = None) -> bool:
     """
     return any(
         lines[-1].name not in (EventName.FAILED, EventName.END)
-        for rank, lines in events.read_by_rank(folder).items()
+        for rank, lines in events.read_events_by_rank(folder).items()
         if rank != ignored_rank and _has_event(lines, EventName.PROGRAM_STARTED)
     )
 
@@ -306,7 +306,7 @@ def add_rank_of_host(cause: Cause, folder: Path) -> Cause:
         cause: The cause so far.
         folder: The attempt's folder, with the ranks' events and logs.
     """
-    for rank, lines in events.read_by_rank(folder).items():
+    for rank, lines in events.read_events_by_rank(folder).items():
         if cause.host is not None and lines[0].details.get("host") == cause.host:
             return cause_of_rank(folder, cause.kind, rank, cause.message)
     return cause
@@ -336,7 +336,7 @@ def cause_of_rank(
         message: What went wrong; None: the exit code in words.
         exit_code: The rank's exit code, negative for a signal; None if unknown.
     """
-    lines = events.read_by_rank(folder).get(rank, [])
+    lines = events.read_events_by_rank(folder).get(rank, [])
     log = rank_files.rank_log(folder, rank)
     return Cause(
         kind=kind,
@@ -422,7 +422,7 @@ def memory_use(
         `rank_memory_gb`, `gpu_memory_gb` and `memory_limit_gb` (keys of `DoesNotFit`) → value, or
         None if unknown. The limit is the GPU's memory if a GPU ran out of memory.
     """
-    ranks = events.read_by_rank(folder).values()
+    ranks = events.read_events_by_rank(folder).values()
     failed = [event.details for lines in ranks for event in lines]
     peaks: dict[str, float | None] = {}
     for name in ("rank_memory_gb", "gpu_memory_gb"):
@@ -450,7 +450,7 @@ def as_missing_gpus(cause: Cause, folder: Path) -> Cause:
     if cause.error != DEVICE_ERROR:
         return cause
     having, lacking = set[str](), set[str]()
-    for lines in events.read_by_rank(folder).values():
+    for lines in events.read_events_by_rank(folder).values():
         begun, names = lines[0].details, {event.name for event in lines}
         host, failed = str(begun.get("host")), (e for e in lines if e.name is EventName.FAILED)
         if any(event.details["error"] == DEVICE_ERROR for event in failed):

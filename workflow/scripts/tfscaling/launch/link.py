@@ -16,8 +16,8 @@ import threading
 from tfscaling.record import clock
 from tfscaling.record.clock import Offset
 
-#: Environment variable with the launcher's address for a rank: HOST:PORT, a space, and the secret
-#: of the attempt.
+#: Environment variable by which a rank finds its launcher: HOST:PORT, a space, and the attempt's
+#: secret.
 VARIABLE = "TFSCALING_LAUNCHER"
 MAGIC, CHALLENGE_BYTES = b"tfscale1", 32
 #: A rank's first message: the magic number, its rank, and its proof.
@@ -90,7 +90,7 @@ class LauncherConnection:
     def measure_offset(self) -> Offset | None:
         """Return this clock's offset from the launcher's clock; None if it cannot be measured."""
         try:
-            return clock.measure(self._request_time_s)
+            return clock.measure_offset(self._request_time_s)
         except OSError:
             self.is_open = False
             return None

@@ -55,7 +55,7 @@ def read_reports(folder: Path) -> list[RankReport]:
     """
     path = folder / REPORTS
     lines = path.read_bytes().splitlines() if path.exists() else []
-    found = [run_record.parse(line, path, _REPORT) for line in lines]
+    found = [run_record.parse_record(line, path, _REPORT) for line in lines]
     alone = (run_record.read_as(path, _REPORT) for path in folder.glob("rank-*.json"))
     by_rank = {report.rank: report for report in (*found, *alone) if report is not None}
     return [by_rank[rank] for rank in sorted(by_rank)]

@@ -75,7 +75,7 @@ class RankMessageServer:
         self.reported: set[int] = set()
         self.progress = self.refused = 0
         self._secret = secrets.token_hex(32)
-        self._unsaved = {events.OF_RANKS: bytearray(), rank_files.REPORTS: bytearray()}
+        self._unsaved = {events.RANKS_EVENTS: bytearray(), rank_files.REPORTS: bytearray()}
         self._lock = threading.Lock()
         self._read_to: dict[Path, int] = {}
         self._read_s = float("-inf")
@@ -134,7 +134,9 @@ class RankMessageServer:
                 rank = events.rank_of_file(path)
                 if path not in self._read_to:  # it has all events of the rank
                     self.events.pop(rank, None)
-                found, self._read_to[path] = events.read_new(path, self._read_to.get(path, 0))
+                found, self._read_to[path] = events.read_new_events(
+                    path, self._read_to.get(path, 0)
+                )
                 for event in found:
                     self._store_event(rank, event, 2 * FILES_INTERVAL_S)
 
@@ -315,12 +317,12 @@ class RankMessageServer:
             writer: The connection, to which later answers are written.
         """
         if kind == link.EVENT:
-            if (event := events.parse(content)) is None or event.rank != rank:
+            if (event := events.parse_event(content)) is None or event.rank != rank:
                 raise ValueError(f"rank {rank} sent no event")
             self._ranks.add(writer)
             self._store_event(rank, event)
             if event.name is not EventName.BEAT:
-                self._queue_line(events.OF_RANKS, content)
+                self._queue_line(events.RANKS_EVENTS, content)
             return b""
         if kind == link.TIME:
             return link.MOMENT.pack(clock.now())

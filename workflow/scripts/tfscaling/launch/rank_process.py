@@ -73,7 +73,7 @@ class RankContext:
             with contextlib.closing(own), contextlib.suppress(OSError):
                 return own.wait_for_coordinator()
         while True:
-            events = rank_events.read_by_rank(self.folder).get(0)
+            events = rank_events.read_events_by_rank(self.folder).get(0)
             if events and events[-1].name in (EventName.END, EventName.FAILED):
                 return events[-1].name is EventName.END
             time.sleep(heartbeat.FILES_INTERVAL_S)
@@ -248,7 +248,7 @@ def run_as_rank(
         use = meter.end()
         last = None if own is None else link.connect(launcher, cluster.rank)
         if offset is not None and last is not None:
-            off = offset.over(last.measure_offset())._asdict()
+            off = offset.extend_until(last.measure_offset())._asdict()
         report = msgspec.structs.replace(report, clock=RankClock(**off), use=use)
     except WorkFailedError as error:
         _add_failure(events, meter, error.name, str(error), of_program=True)
@@ -323,7 +323,7 @@ def _add_failure(
 
 def _add_exception(events: EventLog, meter: resource_use.RankMeter, error: Exception) -> None:
     """Log an event `failed` with an exception of `work` and the user code that raised it."""
-    blamed = crashes.find_user_line(error, Path.cwd())
+    blamed = crashes.locate_exception(error, Path.cwd())
     if blamed is None:
         _add_failure(events, meter, type(error).__name__, str(error))
     else:

@@ -31,7 +31,7 @@ from tfscaling.record.events import EventLog, EventName
 from tfscaling.record.observers import (
     OBSERVERS,
     ObservationError,
-    epochs_so_far,
+    count_epochs,
     explain_extra_epochs,
 )
 from tfscaling.record.rank_report import PROGRAM_PACKAGES, HostFacts, Observed, ProgramReport, Rank
@@ -151,7 +151,7 @@ class UserProgram:
             raise WorkFailedError("ObservationError", f"{self._excess}; log: {log}", 1)
         if code:
             raise self._make_error(code, log)
-        if blamed := crashes.ending_traceback(self._last_lines(), Path.cwd()):
+        if blamed := crashes.find_ending_traceback(self._last_lines(), Path.cwd()):
             text = (
                 f"the program ended with exit code 0, but its output ends with an exception, "
                 f"{blamed.place}: {blamed.error}; a shell returns the status of its last command: "
@@ -178,7 +178,7 @@ class UserProgram:
             except subprocess.TimeoutExpired:
                 pause_s = min(1.5 * pause_s, _EPOCHS_INTERVAL_S[1])
             assert self._report is not None
-            counts = epochs_so_far(recipe.observe, self._report, recipe.patterns)
+            counts = count_epochs(recipe.observe, self._report, recipe.patterns)
             if max(counts.values(), default=0) > recipe.epochs and not self._excess:
                 self._excess = explain_extra_epochs(
                     recipe.observe, recipe.patterns, recipe.epochs, counts
@@ -300,11 +300,11 @@ class UserProgram:
         lines = self._last_lines()
         ended = failures.describe_exit(code)
         text = f"the program was {ended}" if code < 0 else f"the program ended with {ended}"
-        name, blamed = ended, crashes.last_traceback(lines, Path.cwd())
+        name, blamed = ended, crashes.find_last_traceback(lines, Path.cwd())
         if self._hung:
             place = str(blamed.place) if blamed and blamed.error.startswith("Fatal") else ""
             return WorkFailedError(failures.HUNG, place, 1)
-        aborted = crashes.abort_reason(ended, lines)
+        aborted = crashes.find_abort_reason(ended, lines)
         if blamed is not None:
             name, text = blamed.name, f"{text}, {blamed.place}: {blamed.error}"
         if aborted:

@@ -35,8 +35,8 @@ from tfscaling.estimation.intervals import CONFIDENCE, RESAMPLES, RUNS_FOR_INTER
 from tfscaling.estimation.run_counts import RULE
 from tfscaling.estimation.samples import NOT_MEASURED, TOO_FEW
 from tfscaling.record import attempts, checks
-from tfscaling.record.metrics import METRICS, QUALITY, meanings, quality_metric
-from tfscaling.record.run_states import RESULTS, words
+from tfscaling.record.metrics import METRICS, QUALITY, describe_metrics, quality_metric
+from tfscaling.record.run_states import RESULTS, status_words
 from tfscaling.study.config_types import AXES, Platform, Quality
 from tfscaling.study.manifest import Manifest
 from tfscaling.study.platforms import SHOWN
@@ -209,7 +209,7 @@ def summary(platforms: Mapping[str, Platform], runs: pd.DataFrame, comparison: p
     commit = f"commit{'s' if len(commits) > 1 else ''} {', '.join(commits) or _UNKNOWN}"
     counts = runs["status"].value_counts()
     lost = [each for each in RESULTS[1:] if each in counts]
-    others = "".join(f", {counts[each]} {words(each)}" for each in lost)
+    others = "".join(f", {counts[each]} {status_words(each)}" for each in lost)
     in_all = f"{len(valid)} of {count(len(runs), 'run')} valid{others}"
     return (
         f"{count(len(points), 'configuration')}, {in_all}, "
@@ -328,7 +328,7 @@ def failed_attempts_notes(runs: pd.DataFrame) -> list[str]:
 
 def metrics_table(qualities: Mapping[str, Quality]) -> Table:
     """Return the table that explains all metrics, including qualities that only a recipe names."""
-    texts = {**meanings(), **BY_FORMULAE}
+    texts = {**describe_metrics(), **BY_FORMULAE}
     own = {name: quality_metric(each) for name, each in qualities.items() if name not in METRICS}
     rows = [
         [name, m.title, m.unit or MISSING, m.direction, texts.get(name, texts[QUALITY])]

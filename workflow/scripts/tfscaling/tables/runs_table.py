@@ -46,7 +46,7 @@ SERIES_AXES = ("platform", "model", "strategy", "recipe")
 #: Metrics that are measured in a single run.
 RUN_METRICS = RunMetrics.__struct_fields__
 #: The times and rates among RUN_METRICS.
-TIME_METRICS = tuple(name for name in RUN_METRICS if name not in metrics.OF_RESULTS)
+TIME_METRICS = tuple(name for name in RUN_METRICS if name not in metrics.RESULT_METRICS)
 #: Columns of short runs: trained steps, and steps of the complete training.
 PROJECTION_STEPS = ("projected_from_steps", "projected_to_steps")
 #: Columns of the time that a run occupies its nodes, cores and GPUs.
@@ -119,8 +119,8 @@ def run_tables(
         if place := first_steady_block([read[n].steady for n in numbers]):
             for n in numbers:
                 read[n] = _read_run(planned[n], runs_dir, targets, place)
-    other_data = run_states.other_data(
-        [run.data for run in read], prepared_data.folder_beside(runs_dir)
+    other_data = run_states.describe_data_changes(
+        [run.data for run in read], prepared_data.datasets_folder(runs_dir)
     )
     for run, (row, of_run, _, before_s, _), reason in zip(planned, read, other_data, strict=True):
         if reason:
@@ -203,7 +203,7 @@ def _add_failed_attempts(run: PlannedRun, row: RunRow, runs_dir: Path, before_s:
     lost_s = max(0.0, failed.wall_time_s - before_s)
     row.failed_attempts, row.lost_time_s = failed.number, lost_s
     row.lost_cost_usd = number_or_nan(platforms.run_cost_usd(price, nodes, lost_s))
-    own_s = max(0.0, failed.own_time_s - before_s)
+    own_s = max(0.0, failed.uncancelled_time_s - before_s)
     if own_s and row.projected_from_steps is None:
         # what is unknown stays unknown
         own_usd = number_or_nan(platforms.run_cost_usd(price, nodes, own_s))
@@ -241,7 +241,7 @@ def _read_run(
         return _run_without_record(run, runs_dir)
     path, record = found
     failed = "" if path.parent == folder else _failed_rerun_note(folder, record.attempt)
-    if reason := run_states.other_code(run.spec, record):
+    if reason := run_states.describe_code_change(run.spec, record):
         reason = f"{failed}; attempt {record.attempt} was {reason}" if failed else reason
         return _RunResult(planned_row(run, RunState.STALE, reason, str(path)))
     if isinstance(record, DoesNotFit):
@@ -263,7 +263,9 @@ def _run_without_record(run: PlannedRun, runs_dir: Path) -> _RunResult:
     """Return the row of a run that has no record, with the reason."""
     folder = runs_dir / run.spec.path
     status, why = _status_without_record(folder)
-    if status == RunState.MISSING and (change := run_states.nearest_change(run.spec, runs_dir)):
+    if status == RunState.MISSING and (
+        change := run_states.describe_nearest_change(run.spec, runs_dir)
+    ):
         why += f"; {NEAREST_RECORD}: {change}"
     row = planned_row(run, status, why)
     if status == RunState.FAILED:
@@ -331,7 +333,7 @@ def _run_with_record(
         ):
             warnings.append(metrics.quality_of_run(record, compared_by).reason)
         if is_whole and (target := targets.get(compared_by.metric)) is not None:
-            reached = metrics.judge_target(_add_earlier_training(record), compared_by, target)
+            reached = metrics.find_target_time(_add_earlier_training(record), compared_by, target)
             row.target_reached = reached.is_reached
             if is_timed and reached.time_s is not None:
                 row.time_to_target_s = reached.time_s
@@ -354,7 +356,7 @@ def _set_measured(
         return
     is_timed = _is_timed(run, record)
     record = _add_earlier_training(record) if is_timed else record
-    _set_metrics(row, record, RUN_METRICS if is_timed else metrics.OF_RESULTS)
+    _set_metrics(row, record, RUN_METRICS if is_timed else metrics.RESULT_METRICS)
     if run.peak_tflops is not None:
         reached = number_or_nan(record.metrics.flops_per_example) * row.throughput_examples_per_s
         row.share_of_peak = reached / run.spec.replicas / (run.peak_tflops * 1e12)

@@ -18,7 +18,7 @@ import msgspec
 from tfscaling.launch.checkpoint_folder import CheckpointState
 from tfscaling.record import step_estimates
 from tfscaling.record.events import EventLog, EventName
-from tfscaling.record.rank_report import Epoch, Execution, ResumePoint, summary
+from tfscaling.record.rank_report import Epoch, Execution, ResumePoint, copy_fields
 from tfscaling.study.config_types import AUTO, AUTO_STEPS
 from tfscaling.study.run_spec import RunSpec
 from tfscaling.train import user_model
@@ -359,7 +359,7 @@ class TrainingLoop(ABC):
         if self.recipe.stop_after_steps != AUTO:
             return True
         steps = sum(each.steps for each in result.steps)
-        is_enough = step_estimates.is_enough(result.steps[1:])
+        is_enough = step_estimates.are_steps_enough(result.steps[1:])
         lacks, *_ = self.agreed([float(not is_enough), 0.0, 0.0])
         tenth = self.recipe.epochs * (self.updates_per_epoch or 0) / 10
         if not lacks or steps >= tenth:
@@ -392,7 +392,7 @@ class TrainingLoop(ABC):
             self._skip(state, events)
         result.epochs += state.epochs
         result.examples_trained = state.examples_trained
-        result.went_on = summary(state, ResumePoint)
+        result.went_on = copy_fields(state, ResumePoint)
         self._begun = EpochProgress(
             step_in_epoch=state.step,
             steps_before_epoch=state.steps - state.step,

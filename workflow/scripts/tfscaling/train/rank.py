@@ -418,7 +418,7 @@ def check(model: ModelToCheck, dataset_file: Path) -> CheckedModel:
         return CheckedModel(None, warnings)
     except Exception as error:
         traceback.print_exc()
-        return CheckedModel(crashes.sentence(error, Path.cwd()))
+        return CheckedModel(crashes.describe_exception(error, Path.cwd()))
 
 
 def tf_config(spec: RunSpec) -> str:
