@@ -21,7 +21,7 @@ from tfscaling.record.events import EventLog, EventName
 from tfscaling.study.config_types import Recipe
 from tfscaling.train import checkpoints as module
 from tfscaling.train.checkpoints import Checkpoints, Training
-from tfscaling.train.loop import Result, TrainingLoop
+from tfscaling.train.loop import TrainingLoop, TrainingResult
 
 #: From which the moments follow.
 SEED = 20261122
@@ -74,7 +74,7 @@ class Trained(NamedTuple):
     """A training that was interrupted, and the steps from which its attempts went on."""
 
     trainer: TrainingLoop
-    result: Result
+    result: TrainingResult
     begun: list[int]
 
 
@@ -90,7 +90,7 @@ def train(
     All ranks ask one another after each step.
     """
     rank, ranks = place
-    module.ASK_INTERVAL_S = 0.0
+    module.AGREEMENT_INTERVAL_S = 0.0
     begun = []
     beginning = Beginning(folder=str(folder), attempt=1, first_attempt=1)
     steps = recipe.epochs * STEPS
@@ -121,7 +121,7 @@ def train(
     raise AssertionError("interrupted to the end")
 
 
-def outcome(trainer: TrainingLoop, result: Result) -> dict[str, Any]:
+def outcome(trainer: TrainingLoop, result: TrainingResult) -> dict[str, Any]:
     """All that must not depend on interruptions."""
     return {
         "epochs": [[e.epoch, e.loss, e.accuracy, e.metrics] for e in result.epochs],

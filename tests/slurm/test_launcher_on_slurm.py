@@ -140,9 +140,9 @@ from tfscaling.train.mpi import library as mpi
 sizes = (32, 64, 256, 700, 1500, 4000, 9000)
 used = [random.randbytes(random.choice(sizes)) for _ in range(60000)]
 del used[::2]
-world = mpi.communicator(int(os.environ["SLURM_PROCID"]), int(os.environ["SLURM_NTASKS"]))
+world = mpi.world_communicator(int(os.environ["SLURM_PROCID"]), int(os.environ["SLURM_NTASKS"]))
 print(world.allreduce(1 << world.rank), mpi.node_communicator(world).size, flush=True)
-mpi.end()
+mpi.finalize()
 """
 
 

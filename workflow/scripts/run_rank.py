@@ -34,7 +34,7 @@ def main() -> None:
 
         load = rank.load_tensorflow
         be_rank = partial(
-            process, partial(rank.run, spec=args.spec, dataset_file=args.dataset_file)
+            process, partial(rank.train_as_rank, spec=args.spec, dataset_file=args.dataset_file)
         )
 
     if args.forks_ranks:

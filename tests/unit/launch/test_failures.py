@@ -320,7 +320,7 @@ def told(rank: int, host: str, passed: dict[str, float], job: str = "worker") ->
 
 
 def lacking(rank: int, host: str, seen: int = 3, error: str = "DeviceError") -> list[Event]:
-    message = strategies.missing_gpus(4, seen, {})
+    message = strategies.describe_wrong_gpus(4, seen, {})
     return [*told(rank, host, BEGUN), failed(rank, 9.0, error=error, message=message)]
 
 

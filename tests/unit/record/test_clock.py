@@ -17,7 +17,7 @@ AHEAD = "import sys, time; real = time.time; time.time = lambda: real() + float(
 IMPORT = "from tfscaling.launch import link\nfrom tfscaling.record import clock\n"
 #: Prints the offset and its uncertainty.
 MEASURE = (
-    "found = link.LauncherConnection(sys.argv[2], 0).offset()\n"
+    "found = link.LauncherConnection(sys.argv[2], 0).measure_offset()\n"
     "print(found.offset_s, found.uncertainty_s)"
 )
 #: Two processes of one host read its clock less precisely than the clock measures the offset.

@@ -31,5 +31,5 @@ def test_a_metric_of_one_class_has_one_value() -> None:
     f1 = keras.metrics.F1Score(threshold=0.5, name="f1")
     model.compile("sgd", "binary_crossentropy", metrics=[f1])
     step = CustomTrainStep(model, BATCH, replicas=1)
-    found = step.results([variable.numpy() for variable in step.metrics])
+    found = step.compute_metric_results([variable.numpy() for variable in step.metrics])
     assert found.keys() == {"loss", "f1"}

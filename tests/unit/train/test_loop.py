@@ -14,11 +14,11 @@ from tfscaling.record import events
 from tfscaling.record.events import EventLog, EventName
 from tfscaling.record.rank_report import Execution
 from tfscaling.train.loop import (
-    Measured,
-    Result,
+    Means,
     TrainingLoop,
-    measured_by_itself,
-    measured_by_sums,
+    TrainingResult,
+    means_from_metrics,
+    means_from_sums,
 )
 
 
@@ -35,11 +35,11 @@ class Scripted(TrainingLoop):
     def _reset(self) -> None:
         pass
 
-    def _measured(self) -> Measured:
+    def _measured(self) -> Means:
         examples = self.train_examples if self.now == "train" else self.test_examples
-        return measured_by_sums(next(self.found[self.now]), 8.0, float(examples))
+        return means_from_sums(next(self.found[self.now]), 8.0, float(examples))
 
-    def _train_epoch(self, epoch: int, result: Result, events: EventLog) -> None:
+    def _train_epoch(self, epoch: int, result: TrainingResult, events: EventLog) -> None:
         self.now = "train"
         result.steps.append(Execution(epoch, 0, -(-TRAIN_EXAMPLES // GLOBAL_BATCH), 0.1))
 
@@ -101,6 +101,6 @@ def test_a_held_out_loss_that_is_not_finite_after_the_last_epoch_is_a_divergence
 def test_accuracy_of_a_model_that_trains_itself_is_its_metric(
     metrics: dict[str, float], accuracy: float | None
 ) -> None:
-    found = measured_by_itself(8.0, {"loss": 2.0, **metrics})
+    found = means_from_metrics(8.0, {"loss": 2.0, **metrics})
     assert (found.loss, found.accuracy, found.examples) == (2.0, accuracy, 8.0)
     assert found.metrics == metrics

@@ -128,8 +128,8 @@ def test_no_other_user_gets_the_memory_or_counts_as_a_rank() -> None:
     assert made.empty()
     told.put(address)
     second = memory_of(1, told)
-    made.get(timeout=300).array(8)[:] = 7
-    assert (second.array(8) == 7).all()
+    made.get(timeout=300).allocate(8)[:] = 7
+    assert (second.allocate(8) == 7).all()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user")

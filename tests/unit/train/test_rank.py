@@ -31,7 +31,7 @@ import msgspec
 spec, folder = run_spec.read(pathlib.Path(sys.argv[1])), pathlib.Path(sys.argv[2])
 own = cluster.resolve(os.environ, gpus=None)
 log = EventLog(folder / f"rank-{own.rank}.events.jsonl", own.rank)
-report = rank.run(RankContext(own, folder, log, 1.0, None), spec, folder / "data.npz")
+report = rank.train_as_rank(RankContext(own, folder, log, 1.0, None), spec, folder / "data.npz")
 policy = __import__("keras").mixed_precision.dtype_policy().name
 loaded = [name for name in ("matplotlib", "pandas") if name in sys.modules]
 import matplotlib, pandas
