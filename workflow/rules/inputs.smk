@@ -188,9 +188,12 @@ def code_of_dataset(wildcards):
 
 
 def conclusions_of_two_sweeps(wildcards):
-    """The conclusions, if the configuration names another study."""
-    if CONFIG.compare_with is None:
-        raise WorkflowError("compare_with names no other study: there is nothing to compare with")
+    """The conclusions, if the configuration has a reference to compare with."""
+    if CONFIG.compare_with is None and not MANIFEST.revisions:
+        raise WorkflowError(
+            "there is nothing to compare with: name another study in compare_with, or two recipes "
+            "of this one in compare_revisions"
+        )
     return rules.compare.output.conclusions
 
 

@@ -66,7 +66,7 @@ rule compare:
 
 
 rule regressions:
-    """Print what is slower than in the study of `compare_with`; end with status 1 if a point is."""
+    """Print which configurations are slower than in their reference; status 1 if one is."""
     input:
         conclusions=conclusions_of_two_sweeps,
         page=f"{RESULTS}/report.html",

@@ -17,7 +17,7 @@ from measured import Times, around, measured
 from msgspec import structs
 from tfscaling.conclusions import two_sweeps
 from tfscaling.conclusions.evidence import Reference, Study
-from tfscaling.conclusions.two_sweeps import judge_changes
+from tfscaling.conclusions.time_changes import judge_changes
 from tfscaling.stages import write_tables as stages
 from tfscaling.study.config_validation import ConfigError
 from tfscaling.tables.comparison import DIFFERENT_WORK, comparison_table

@@ -204,9 +204,10 @@ CONCLUSIONS: dict[str, Conclusion] = {
         _load_next_steps,
     ),
     "regressions": Conclusion(
-        "Against another sweep",
-        "Every configuration against the same one of the study that `compare_with` names: slower, "
-        "faster, the same within the indifference, undecided, lost or failing.",
+        "Compared with a reference",
+        "Every configuration against the same one in the study that `compare_with` names, or in "
+        "the first of `compare_revisions`: slower, faster, the same within the indifference, "
+        "undecided, lost or failing.",
         _load_regressions,
     ),
     "clouds": Conclusion(

@@ -1,11 +1,8 @@
-"""Comparison with another study (`compare_with`): which configurations became slower or faster.
+"""Comparison with a reference: which configurations became slower or faster.
 
-The times of both sweeps are estimated together (`estimation.estimates`), and each configuration is
-compared with itself in the other sweep. "Slower" and "faster" are tests by Holm (1979): the
-smallest p-value must be below the m-th part of the error rate, the next below the (m-1)-th part,
-and so on to the first that is not. All intervals hold together by Bonferroni, and "same" follows
-from them. An interval excludes 1 if a difference is shown. No theorem covers all of it;
-benchmarks/regressions.py simulates how often it is wrong.
+The reference is another study (`compare_with`), or the first revision in the same sweep
+(`compare_revisions`). Each configuration is compared with the same one in the reference;
+`time_changes` has the statistics.
 
 A configuration with more than half of its runs failed is failing, whatever the times of the others
 are.
@@ -14,7 +11,7 @@ are.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
@@ -25,12 +22,19 @@ import pandas as pd
 from tfscaling.conclusions import shown
 from tfscaling.conclusions.evidence import Parameters, Study, Sweep, find_exclusion
 from tfscaling.conclusions.shown import format_with_interval
-from tfscaling.estimation.estimates import estimate_locations
-from tfscaling.estimation.intervals import CONFIDENCE, Array
+from tfscaling.conclusions.time_changes import (
+    FASTER,
+    OPEN,
+    SAME,
+    SLOWER,
+    judge_changes,
+    judge_paired_changes,
+)
+from tfscaling.estimation.intervals import Array
 from tfscaling.estimation.run_counts import SWEEP_RUNS
 from tfscaling.record.metrics import NAN
 from tfscaling.record.run_states import RESULTS, RunState
-from tfscaling.study import run_spec
+from tfscaling.study import run_spec, variants
 from tfscaling.study.run_spec import NO_PARAMETERS, Point, RunSpec
 from tfscaling.tables import runs_table
 from tfscaling.tables.comparison import DIFFERENT_WORK, is_same_work
@@ -41,7 +45,6 @@ from tfscaling.tables.table_files import to_frame, to_rows
 
 #: A number of runs or comparisons; null if there are none.
 Count = Annotated[int | None, Column("runs", is_whole=True)]
-SLOWER, FASTER, SAME, OPEN = "slower", "faster", "same", "undecided"
 #: Verdict on a configuration that has valid runs in the reference, and here only failed or diverged
 #: ones.
 LOST = "lost"
@@ -58,80 +61,20 @@ _COMPARED_FACTS = (*runs_table.ENVIRONMENT_FACTS, "dataset_sha256")
 _FACT_LENGTH_MAX = 60
 
 
-@dataclass(frozen=True)
-class TimeChange:
-    """The time of a configuration in the later sweep divided by the time in the earlier one.
-
-    Attributes:
-        ratio: The ratio, above 1 if it became slower.
-        low: Lower end of its interval.
-        high: Upper end of its interval.
-        verdict: SLOWER, FASTER, SAME or OPEN.
-    """
-
-    ratio: float
-    low: float
-    high: float
-    verdict: str
-
-
-def judge_changes(before: Array, after: Array, indifference: float) -> list[TimeChange]:
-    """Return the change of each configuration's time between two sweeps.
-
-    Slower or faster: the interval of the ratio excludes 1, and the ratio is beyond the
-    indifference. Same: the complete interval is within the indifference. All others are open. All
-    verdicts of a kind hold together with CONFIDENCE.
-
-    Args:
-        before: Seconds in the earlier sweep, (configurations, repeats); NaN without a run. Each
-            configuration has SWEEP_RUNS runs or more.
-        after: Seconds in the later sweep, in the same shape.
-        indifference: Fraction below which a difference does not matter.
-    """
-    points = len(before)
-    values = np.full((2 * points, before.shape[1] + after.shape[1]), np.nan)
-    # repeats of two sweeps are no blocks of both: they ran at other times
-    values[:points, : before.shape[1]], values[points:, before.shape[1] :] = before, after
-    found = estimate_locations(values)
-    first = np.arange(points)
-    middle = found.location[first + points] - found.location[first]
-    is_shown = holm_significant(found.p_value(first, first + points))
-    low, high = found.difference_interval(first, first + points, (1 - CONFIDENCE) / 2 / points)
-    # a shown difference narrows the interval at 1 (Strassburger and Bretz 2008)
-    low = np.where(is_shown & (middle > 0), np.maximum(low, 0), low)
-    high = np.where(is_shown & (middle < 0), np.minimum(high, 0), high)
-    limit = float(np.log1p(indifference))
-    is_same = (low >= -limit) & (high <= limit)
-    verdicts = np.select(
-        [is_shown & (middle > limit), is_shown & (middle < -limit), is_same],
-        [SLOWER, FASTER, SAME],
-        OPEN,
-    )
-    logs = np.exp([middle, low, high])
-    return [TimeChange(*each) for each in zip(*logs.tolist(), verdicts.tolist(), strict=True)]
-
-
-def holm_significant(chance: Array) -> Array:
-    """Return for each p-value whether it is significant by Holm's method for all of them."""
-    order = np.argsort(chance, kind="stable")
-    refused = chance[order] > (1 - CONFIDENCE) / (len(chance) - np.arange(len(chance)))
-    is_shown = np.empty(len(chance), bool)
-    is_shown[order] = ~np.logical_or.accumulate(refused)
-    return is_shown
-
-
 class SweepRow(ConfigurationRow):
-    """A configuration of this study, of the reference study, or of both.
+    """A configuration of this study, of the reference, or of both.
 
-    Numbers are null if only one study has the configuration; ratios are null if the times are not
-    compared.
+    Numbers are null if only one of the two has the configuration; ratios are null if the times are
+    not compared.
 
     Attributes:
+        reference: The folder of the reference study, or the recipe of the reference revision.
         runs: Valid runs with a time in this study; `reference_runs` in the reference.
         runs_failed: How many of `runs_ended` failed or diverged.
         time_ratio: Time here divided by the time in the reference, above 1 if it is slower here.
         comparisons: Number of comparisons for which all intervals hold together.
-        differs: Parameters and facts that differ between the runs of the two studies.
+        pairs: Repeats in which both revisions have a time; null for another study.
+        differs: Parameters and facts that differ between the runs of both.
     """
 
     inherited_after: ClassVar[str] = "reference"
@@ -150,6 +93,7 @@ class SweepRow(ConfigurationRow):
     time_ratio_low: float = NAN
     time_ratio_high: float = NAN
     comparisons: Count = None
+    pairs: Count = None
     indifference: float = 0.0
     reason: str = ""
     differs: str | None = None
@@ -166,6 +110,7 @@ class ConfigurationRuns:
         statuses: Number of runs with each status.
         valid: Its valid runs.
         timed: The valid runs that have a time; resumed runs have none.
+        timed_repeats: The numbers of the repeats of these runs.
         bad: Number of runs that failed or diverged.
         ended: Number of runs that are valid, failed or diverged.
     """
@@ -176,53 +121,124 @@ class ConfigurationRuns:
         self.valid = [run for run in runs if run.status == RunState.OK]
         #: Without runs that resumed from a checkpoint, which have no time.
         self.timed = [run for run in self.valid if is_known(run.execution_time_s)]
+        self.timed_repeats = {run.repeat for run in self.timed}
         #: Runs that failed or diverged, and all that ended.
         self.bad = sum(self.statuses[each] for each in (RunState.FAILED, *RESULTS[1:]))
         self.ended = self.bad + len(self.valid)
 
 
+@dataclass(frozen=True)
+class Counterparts:
+    """A configuration, and the same one in the reference.
+
+    Attributes:
+        point: The configuration.
+        here: Its runs in this study; None if it is only in the reference.
+        there: Its runs in the reference; None if it is only in this study.
+        reference: The folder of the reference study, or the recipe of the reference revision.
+        parameters: The parameters of its runs in the reference; empty if they are not known.
+        is_paired: Whether both ran in the same sweep, repeat by repeat.
+    """
+
+    point: Point
+    here: ConfigurationRuns | None
+    there: ConfigurationRuns | None
+    reference: str
+    parameters: Parameters
+    is_paired: bool
+
+
 def table(study: Study) -> pd.DataFrame:
-    """Return one `SweepRow` for each configuration of either study; none without a reference."""
-    reference = study.reference
-    if reference is None:
-        return to_frame(SweepRow, [])
-    here, there = _runs_by_configuration(study), _runs_by_configuration(reference)
+    """Return one `SweepRow` for each configuration with a reference; none without a reference."""
     specs = {run.spec.point: run.spec for run in study.manifest.runs}
+    counterparts = [*_in_other_study(study), *_in_reference_revision(study, specs)]
     rows: list[SweepRow] = []
     compared: list[tuple[SweepRow, ConfigurationRuns, ConfigurationRuns]] = []
-    for point in dict.fromkeys((*here, *there)):
-        own, other = here.get(point), there.get(point)
+    for each in counterparts:
+        shown_side = each.here or each.there
+        assert shown_side is not None, "one of both has the configuration"
         row = SweepRow(
-            **axes_and_devices((own or there[point]).row),
-            reference=str(reference.folder),
+            **axes_and_devices(shown_side.row),
+            reference=each.reference,
             verdict=NOT_COMPARED,
             indifference=study.question.indifference,
         )
         rows.append(row)
-        if own is None or other is None:
-            row.reason = f"only in {'this study' if own else 'the reference'}"
+        here, there = each.here, each.there
+        if here is None or there is None:
+            row.reason = f"only in {'this study' if here else 'the reference'}"
             continue
-        row.runs, row.reference_runs = len(own.timed), len(other.timed)
-        row.execution_time_s = own.row.execution_time_s
-        row.reference_execution_time_s = other.row.execution_time_s
-        row.runs_failed, row.reference_runs_failed = own.bad, other.bad
-        row.runs_ended, row.reference_runs_ended = own.ended, other.ended
-        row.verdict, row.reason = _verdict_without_times(own, other)
-        parameters = reference.parameters.get(point, {})
-        differs = *_differing_parameters(specs[point], parameters), *_differing_facts(own, other)
+        row.runs, row.reference_runs = len(here.timed), len(there.timed)
+        row.execution_time_s = here.row.execution_time_s
+        row.reference_execution_time_s = there.row.execution_time_s
+        row.runs_failed, row.reference_runs_failed = here.bad, there.bad
+        row.runs_ended, row.reference_runs_ended = here.ended, there.ended
+        if each.is_paired:
+            row.pairs = len(here.timed_repeats & there.timed_repeats)
+        row.verdict, row.reason = _verdict_without_times(here, there, row.pairs)
+        differs = (
+            *_differing_parameters(specs[each.point], each.parameters),
+            *_differing_facts(here, there),
+        )
         row.differs = "; ".join(differs)
         if not row.verdict:
-            compared.append((row, own, other))
+            compared.append((row, here, there))
     if compared:
-        made, now, earlier = zip(*compared, strict=True)
-        judged = judge_changes(
-            _times_array(earlier), _times_array(now), study.question.indifference
-        )
-        for row, found in zip(made, judged, strict=True):
-            row.verdict, row.time_ratio = found.verdict, found.ratio
-            row.time_ratio_low, row.time_ratio_high = found.low, found.high
-            row.comparisons = len(compared)
+        _judge_times(compared, study)
     return to_frame(SweepRow, rows)
+
+
+def _judge_times(
+    compared: Sequence[tuple[SweepRow, ConfigurationRuns, ConfigurationRuns]], study: Study
+) -> None:
+    """Write verdicts, ratios and intervals to the rows of configurations with enough times.
+
+    Args:
+        compared: Each row with its runs here and in the reference.
+        study: The study, which has one reference for all of them.
+    """
+    rows, here, there = zip(*compared, strict=True)
+    judge = judge_paired_changes if study.manifest.revisions else judge_changes
+    repeats = max(max(side.timed_repeats) for side in (*here, *there))
+    changes = judge(
+        _times_array(there, repeats), _times_array(here, repeats), study.question.indifference
+    )
+    for row, change in zip(rows, changes, strict=True):
+        row.verdict, row.time_ratio = change.verdict, change.ratio
+        row.time_ratio_low, row.time_ratio_high = change.low, change.high
+        row.comparisons = len(compared)
+
+
+def _in_other_study(study: Study) -> Iterator[Counterparts]:
+    """Yield the configurations of this study and of the study that `compare_with` names."""
+    if (reference := study.reference) is None:
+        return
+    here, there = _runs_by_configuration(study), _runs_by_configuration(reference)
+    for point in dict.fromkeys((*here, *there)):
+        yield Counterparts(
+            point,
+            here.get(point),
+            there.get(point),
+            str(reference.folder),
+            reference.parameters.get(point, {}),
+            is_paired=False,
+        )
+
+
+def _in_reference_revision(study: Study, specs: Mapping[Point, RunSpec]) -> Iterator[Counterparts]:
+    """Yield the configurations of each later revision, with the same one of the first revision."""
+    if not (revisions := study.manifest.revisions):
+        return
+    runs = _runs_by_configuration(study)
+    for point, here in runs.items():
+        first = variants.of_reference(point, revisions)
+        if first is None or first == point:
+            continue
+        spec = specs.get(first)
+        parameters = (
+            msgspec.to_builtins(spec.recipe) | msgspec.to_builtins(spec.measured) if spec else {}
+        )
+        yield Counterparts(point, here, runs.get(first), first.recipe, parameters, is_paired=True)
 
 
 def _runs_by_configuration(sweep: Sweep) -> dict[Point, ConfigurationRuns]:
@@ -234,7 +250,9 @@ def _runs_by_configuration(sweep: Sweep) -> dict[Point, ConfigurationRuns]:
     }
 
 
-def _verdict_without_times(here: ConfigurationRuns, there: ConfigurationRuns) -> tuple[str, str]:
+def _verdict_without_times(
+    here: ConfigurationRuns, there: ConfigurationRuns, pairs: int | None
+) -> tuple[str, str]:
     """Return (verdict, reason) if the times of a configuration cannot be compared.
 
     The verdict is empty if they can; the reason then counts failed and diverged runs.
@@ -242,6 +260,7 @@ def _verdict_without_times(here: ConfigurationRuns, there: ConfigurationRuns) ->
     Args:
         here: Its runs in this study.
         there: Its runs in the reference.
+        pairs: Number of repeats with a time of both revisions; None for another study.
     """
     not_here, not_there = map(_exclusion_reason, (here, there))
     if not_there:
@@ -259,6 +278,12 @@ def _verdict_without_times(here: ConfigurationRuns, there: ConfigurationRuns) ->
         ended_badly += f", {there.bad} of {there.ended} there"
     if is_failing(here.bad, here.ended, there.bad, there.ended):
         return FAILING, ended_badly
+    if pairs is not None:
+        if pairs < SWEEP_RUNS:
+            needed = f"{SWEEP_RUNS} repeats with a time of both revisions are needed: {pairs} have"
+            reason = "; ".join(filter(None, (needed, ended_badly)))
+            return OPEN if pairs else NOT_COMPARED, reason
+        return "", ended_badly
     began, began_there = (
         {(run.started, run.hosts) for run in side.timed if run.started is not None}
         for side in (here, there)
@@ -324,9 +349,8 @@ def _shorten(value: object) -> str:
     return text if len(text) <= _FACT_LENGTH_MAX else f"{text[:_FACT_LENGTH_MAX]}…"
 
 
-def _times_array(sides: Sequence[ConfigurationRuns]) -> Array:
+def _times_array(sides: Sequence[ConfigurationRuns], repeats: int) -> Array:
     """Return the times of the runs in seconds, (configurations, repeats); NaN without a run."""
-    repeats = max(run.repeat for side in sides for run in side.timed)
     times = np.full((len(sides), repeats), np.nan)
     for place, side in enumerate(sides):
         for run in side.timed:
@@ -352,8 +376,8 @@ def as_text(found: pd.DataFrame) -> TextTable:
             **({"differs": join_lines(row.differs or "")} if len(causes) > 1 else {}),
         }
 
-    title = "Against another sweep"
-    none = "Not compared: `compare_with` in the configuration names no other study."
+    title = "Compared with a reference"
+    none = "Not compared: neither `compare_with` nor `compare_revisions` is in the configuration."
     if not rows:
         return shown.text_table(title, found, SweepRow, cells, (), none)
     counts = Counter(row.verdict for row in rows)
@@ -364,6 +388,7 @@ def as_text(found: pd.DataFrame) -> TextTable:
         "regressions",
         indifference=rows[0].indifference,
         comparisons=max(row.comparisons or 0 for row in rows),
+        is_paired=any(row.pairs is not None for row in rows),
         causes=causes,
     )
     return shown.text_table(title, found, SweepRow, cells, notes, none, above=above)

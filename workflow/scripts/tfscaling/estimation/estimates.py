@@ -120,6 +120,23 @@ class Estimates:
         ratio = np.where(distance > 0, distance / np.maximum(error, 1e-300), 0.0)
         return np.asarray(2 * scipy.special.stdtr(freedom, -ratio))
 
+    def location_interval(self, tail_probability: float) -> tuple[Array, Array]:
+        """Return the confidence interval of each location.
+
+        Args:
+            tail_probability: Error probability on each side.
+        """
+        freedom = np.minimum(self.freedom, self.freedom_max)
+        half = -scipy.special.stdtrit(freedom, tail_probability) * np.sqrt(self.variance)
+        return np.asarray(self.low - half), np.asarray(self.high + half)
+
+    def p_value_of_zero(self) -> Array:
+        """Return the two-sided p-value of the hypothesis that each location is zero."""
+        distance = np.maximum(np.maximum(self.low, -self.high), 0.0)
+        ratio = distance / np.maximum(np.sqrt(self.variance), 1e-300)
+        freedom = np.minimum(self.freedom, self.freedom_max)
+        return np.asarray(2 * scipy.special.stdtr(freedom, -ratio))
+
     def _standard_error(self, first: Indices, other: Indices) -> tuple[Array, Array]:
         """Return the standard error of the difference of two locations, and its freedom."""
         a, b = self.variance[first], self.variance[other]

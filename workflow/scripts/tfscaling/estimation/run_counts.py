@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from tfscaling.estimation.intervals import RUNS_FOR_INTERVAL
-from tfscaling.study.config_types import LIMITED_RUNS_MIN
+from tfscaling.study.config_types import COMPARED_RUNS_MIN, LIMITED_RUNS_MIN
 
 #: Runs of the configuration that a search names, and of its closest rivals: with ten, a slow mode
 #: in 30 % of its runs is seen with 97 %.
 LEADER_RUNS, CLOSE_LEADER_RUNS = 4, 10
-#: Minimum runs of a configuration in each of two sweeps: fewer show neither outliers nor a second
-#: mode.
-SWEEP_RUNS = 4
+#: Minimum runs of a configuration in each of two sweeps, or of each of two revisions.
+SWEEP_RUNS = COMPARED_RUNS_MIN
 #: If all runs kept a limit or target, it counts as kept from this many runs on.
 KEPT_RUNS = LIMITED_RUNS_MIN
 #: Minimum runs that show that a configuration cannot be recommended, see `is_closed`.

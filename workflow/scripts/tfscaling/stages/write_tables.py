@@ -128,7 +128,7 @@ def evidence_of(study: StudyFolder) -> Study:
 
 
 def regressions(study: StudyFolder) -> None:
-    """Print which configurations are slower than in the study `compare_with`.
+    """Print which configurations are slower than in their reference.
 
     Raises:
         SystemExit: A configuration is slower, or may be; with the reasons.
@@ -148,5 +148,5 @@ def refusal(found: pd.DataFrame) -> str:
         return ""
     return (
         "no configuration is shown to be slower, faster or the same: this shows nothing. Six runs "
-        "of each configuration in both sweeps often suffice"
+        "of each configuration, here and in the reference, often suffice"
     )

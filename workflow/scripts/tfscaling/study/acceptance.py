@@ -37,6 +37,7 @@ def accept(
         platforms.check(config.platforms)
         platforms.check_cluster(config)
         registries.check_names(config)
+        grid_checks.check_revisions(config)
         planned = plan(config, registries)
         question_checks.check_baseline(config, planned)
         question_checks.check_question(config, planned)

@@ -156,6 +156,9 @@ MetricName = Annotated[str, text("^[A-Za-z0-9_][A-Za-z0-9_.:/@ -]*$", _METRIC_FO
 #: Runs of a configuration that show that it keeps limits or reaches a target: one that misses in
 #: 24 % of its runs keeps them this often with a probability of 5 %.
 LIMITED_RUNS_MIN = 11
+#: Minimum runs of a configuration on each side of a comparison of sweeps or revisions: fewer show
+#: neither outliers nor a second mode.
+COMPARED_RUNS_MIN = 4
 #: The goals that a search can have.
 SEARCH_GOALS = ("execution_time_s", "cost_usd", "time_to_target_s", "cost_to_target_usd")
 
@@ -893,6 +896,12 @@ class Config(Keys, frozen=True, kw_only=True):
     compare_with: NotEmpty | None = None
     """Folder with the results of another study, such as `before/results/main`: each configuration
     is compared with the same one there. A relative path starts where snakemake runs."""
+    compare_revisions: (
+        Annotated[tuple[NotEmpty, ...], Meta(min_length=2, extra_json_schema={"uniqueItems": True})]
+        | None
+    ) = None
+    """Recipes that are revisions of one training, such as the code of two commits: in each repeat
+    they run one after the other, and each configuration is compared with the first revision."""
     plots: dict[str, PlotOptions | None] = {}
     """Options of plots, by their names; null does not draw the plot. All others are drawn."""
     export: tuple[Literal["markdown", "parquet", "svg"], ...] = ()

@@ -46,17 +46,30 @@ def wildcards_of(runs: Sequence[PlannedRun]) -> dict[str, str]:
     }
 
 
-def randomised(runs: Sequence[PlannedRun], seed: int) -> list[PlannedRun]:
+def randomised(
+    runs: Sequence[PlannedRun], seed: int, revisions: Sequence[str] = ()
+) -> list[PlannedRun]:
     """Return the runs in their order of starts: repeat by repeat, each repeat shuffled by `seed`.
 
-    The order of the argument does not matter.
+    Args:
+        runs: The runs; their order does not matter.
+        seed: Seed of the order.
+        revisions: Recipes that are revisions of one training: runs that differ only in the revision
+            start one after the other, in a random order.
     """
     ordered: list[PlannedRun] = []
     for repeat in sorted({run.spec.repeat for run in runs}):
         block = [run for run in runs if run.spec.repeat == repeat]
         block.sort(key=lambda run: run.spec.path)
-        random.Random(f"{seed} {repeat}").shuffle(block)
-        ordered += block
+        together: dict[Point, list[PlannedRun]] = {}
+        for run in block:
+            point = run.spec.point
+            together.setdefault(variants.of_reference(point, revisions) or point, []).append(run)
+        groups, dice = [*together.values()], random.Random(f"{seed} {repeat}")
+        dice.shuffle(groups)
+        for group in groups:
+            dice.shuffle(group)
+            ordered += group
     return ordered
 
 
@@ -239,6 +252,7 @@ def manifest_of(config: Config, found: Sequence[Candidate], registries: Registri
         ),
         excluded=tuple(excluded),
         searches=searches,
+        revisions=config.compare_revisions or (),
     )
 
 

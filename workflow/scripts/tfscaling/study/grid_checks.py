@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from tfscaling.study import grid, recipes, variants
 from tfscaling.study.config_types import (
+    COMPARED_RUNS_MIN,
     LIMITED_RUNS_MIN,
     POINT_AXES,
     SHORT_RUNS_MAX,
@@ -22,7 +23,7 @@ from tfscaling.study.config_types import (
     Recipe,
     Search,
 )
-from tfscaling.study.config_validation import SEVERAL, NotAllowed
+from tfscaling.study.config_validation import SEVERAL, NotAllowed, known
 from tfscaling.study.grid import Candidate
 from tfscaling.study.registries import Registries
 from tfscaling.study.run_spec import Point
@@ -62,6 +63,44 @@ def check_blocks(
         for point in left:
             recipe = recipe_variants[variants.base(point.recipe)][point.recipe]
             _check_devices(number, point, config.platforms[point.platform], recipe)
+
+
+def check_revisions(config: Config) -> None:
+    """Check that the revisions of `compare_revisions` can be compared with each other.
+
+    Raises:
+        NotAllowed: For an unknown recipe, a block without one of the revisions, with a search or
+            with too few repeats, and a reference in another study as well.
+    """
+    revisions = config.compare_revisions
+    if revisions is None:
+        return
+    for place, name in enumerate(revisions):
+        if name not in config.recipes:
+            rule = known(config.recipes, name)
+            raise NotAllowed(["compare_revisions", place], name, rule)
+    if config.compare_with:
+        rule = "compare_revisions has a reference already; allowed: one of the two keys"
+        raise NotAllowed(["compare_with"], config.compare_with, rule)
+    with_revisions = 0
+    for number, block in enumerate(config.grid):
+        names = {variants.base(name) for name in block.values("recipe")}
+        missing = [name for name in revisions if name not in names]
+        if len(missing) == len(revisions):
+            continue
+        with_revisions += 1
+        if missing:
+            rule = f"compare_revisions has {', '.join(missing)}, too: a block has all or none"
+            raise NotAllowed(["grid", number, "recipe"], block.recipe, rule)
+        if config.search_of(block):
+            rule = "a search ends runs of one revision alone; allowed with compare_revisions: null"
+            raise _search_error(config, number, "", "a search", rule)
+        if block.repeats < COMPARED_RUNS_MIN:
+            rule = f"compare_revisions needs {COMPARED_RUNS_MIN} or more, and six are better"
+            raise NotAllowed(["grid", number, "repeats"], block.repeats, rule)
+    if not with_revisions:
+        rule = "no block of the grid has these recipes"
+        raise NotAllowed(["compare_revisions"], list(revisions), rule)
 
 
 def check_configurations(config: Config, found: Sequence[Candidate]) -> None:

@@ -102,6 +102,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     runs: tuple[PlannedRun, ...]
     excluded: tuple[Excluded, ...]
     searches: tuple[PlannedSearch, ...] = ()
+    revisions: tuple[str, ...] = ()
+    """Recipes that are revisions of one training; the first is the reference. Empty without
+    `compare_revisions`."""
 
     @property
     def qualities(self) -> dict[str, Quality]:

@@ -6,7 +6,7 @@ import hashlib
 import itertools
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -71,6 +71,23 @@ def smaller(runs: Iterable[RunSpec], doubled: Mapping[str, Recipe]) -> dict[Poin
 def base(name: str) -> str:
     """Return the name of the recipe to which a variant belongs."""
     return name.partition("+")[0]
+
+
+def of_reference(point: Point, revisions: Sequence[str]) -> Point | None:
+    """Return the same configuration with the first revision in place of its own revision.
+
+    Args:
+        point: A configuration.
+        revisions: Recipes that are revisions of one training; the first is the reference.
+
+    Returns:
+        The configuration of the reference, also for the reference itself; None if the recipe of
+        `point` is no revision.
+    """
+    name = base(point.recipe)
+    if name not in revisions:
+        return None
+    return msgspec.structs.replace(point, recipe=revisions[0] + point.recipe.removeprefix(name))
 
 
 def named(name: str, parameters: Mapping[str, ParameterValue]) -> str:
