@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from project import Project
-from virtual_cluster import Cluster, wait_for
+from virtual_cluster import CPUS, Cluster, wait_for
 
 #: Runs a project's sweep through profiles/slurm: (exit code, output).
 Submit = Callable[..., tuple[int, str]]
@@ -38,6 +38,7 @@ CONTENT: dict[str, Any] = {
             "per_replica_batch_size": 1, "epochs": 1,
         }
     },
+    "platforms": {"cpu": {"cpus_per_node": CPUS}},
 }  # fmt: skip
 
 
