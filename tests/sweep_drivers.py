@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from project import Project
-from virtual_cluster import CPUS, Cluster, wait_for
+from virtual_cluster import Cluster, wait_for
 
 #: Runs a project's sweep through profiles/slurm: (exit code, output).
 Submit = Callable[..., tuple[int, str]]
 RUNS = 2
 #: A driver that has not ended after this long hangs, also on a busy machine.
 LIFE_MAX_S = 450.0
-#: Its ranks end when the file `gate` exists, or the gate of their run. A run takes four of the six
-#: nodes: one runs, one waits.
+#: Its ranks end when the file `gate` exists, or the gate of their run. A run takes both CPUs
+#: of four of the six nodes, one for each task: one run runs, one waits.
 PROGRAM = """
 import pathlib, re, sys, time
 
@@ -30,7 +30,8 @@ while not any(pathlib.Path(name).exists() for name in ("gate", own)):
 """
 CONTENT: dict[str, Any] = {
     "grid": [
-        {"platform": "cpu", "strategy": "own", "recipe": "gated", "nodes": 4, "repeats": RUNS}
+        {"platform": "cpu", "strategy": "own", "recipe": "gated", "nodes": 4, "tasks_per_node": 2,
+         "repeats": RUNS}
     ],
     "recipes": {
         "gated": {
@@ -38,7 +39,6 @@ CONTENT: dict[str, Any] = {
             "per_replica_batch_size": 1, "epochs": 1,
         }
     },
-    "platforms": {"cpu": {"cpus_per_node": CPUS}},
 }  # fmt: skip
 
 
