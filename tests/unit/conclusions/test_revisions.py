@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import math
+import random
+from typing import Any
+
 import numpy as np
+import pandas as pd
 import pytest
+from measured import Times, around, measured
+from msgspec.structs import replace
 from simulated import share
+from tfscaling.conclusions import two_sweeps
+from tfscaling.conclusions.evidence import Study
 from tfscaling.conclusions.time_changes import (
     FASTER,
     OPEN,
@@ -13,6 +22,8 @@ from tfscaling.conclusions.time_changes import (
     judge_changes,
     judge_paired_changes,
 )
+from tfscaling.stages import write_tables
+from tfscaling.tables.comparison import comparison_table
 
 INDIFFERENCE = 0.02
 Array = np.ndarray
@@ -103,3 +114,65 @@ def test_a_repeat_without_one_of_both_times_is_left_out() -> None:
     whole = judge_paired_changes(before[:, :6], after[:, :6], INDIFFERENCE)
     after[:, 6] = np.nan
     assert judge_paired_changes(before, after, INDIFFERENCE) == whole
+
+
+USUAL: Times = {("east", nodes): around(40 / nodes) for nodes in (1, 2, 4)}
+
+
+def study_of(before: Times, after: Times) -> Study:
+    """Return a study with the recipe `weak` and its revision `after`, with these times."""
+    (_, first, planned), (_, second, other) = measured(before), measured(after)
+    revised = tuple(
+        replace(run, spec=replace(run.spec, point=replace(run.spec.point, recipe="after")))
+        for run in other.runs
+    )
+    manifest = replace(planned, runs=(*planned.runs, *revised), revisions=("weak", "after"))
+    runs = pd.concat([first, second.assign(recipe="after")], ignore_index=True)
+    return Study(comparison_table(runs, manifest), runs, manifest)
+
+
+def rows_of(study: Study) -> list[dict[str, Any]]:
+    found = two_sweeps.table(study)
+    assert list(found.columns) == list(two_sweeps.COLUMNS)
+    return [{str(key): value for key, value in row.items()} for row in found.to_dict("records")]
+
+
+def test_each_configuration_is_compared_with_the_first_revision() -> None:
+    after = {("east", 1): around(60.0), ("east", 2): around(20.0), ("east", 4): around(5.0)}
+    rows = rows_of(study_of(USUAL, after))
+    assert [(row["nodes"], row["recipe"]) for row in rows] == [(n, "after") for n in (1, 2, 4)]
+    assert {row["reference"] for row in rows} == {"weak"}
+    assert [row["verdict"] for row in rows] == [SLOWER, SAME, FASTER]
+    assert [row["time_ratio"] for row in rows] == pytest.approx([1.5, 1.0, 0.5])
+    assert [row["reference_execution_time_s"] for row in rows] == [40.0, 20.0, 10.0]
+    assert [(row["pairs"], row["comparisons"]) for row in rows] == [(6, 3)] * 3
+    assert write_tables.refusal(pd.DataFrame(rows))
+
+
+def test_a_load_that_both_runs_of_a_pair_have_is_no_change(dice: random.Random) -> None:
+    load = [dice.uniform(1, 2) for _ in range(6)]
+    times = {point: [t * n for t, n in zip(given, load, strict=True)]
+             for point, given in USUAL.items()}  # fmt: skip
+    after = {point: [1.1 * t for t in given] for point, given in times.items()}
+    rows = rows_of(study_of(times, after))
+    assert [row["verdict"] for row in rows] == [SLOWER] * 3
+    assert all(row["time_ratio_low"] > 1.08 for row in rows)
+
+
+def test_fewer_than_four_pairs_decide_nothing() -> None:
+    """Runs of both exist in enough repeats, but only three repeats have both."""
+    after = {**USUAL, ("east", 1): [60.0] * 3}
+    row = rows_of(study_of(USUAL, after))[0]
+    assert (row["pairs"], row["runs"], row["reference_runs"]) == (3, 3, 6)
+    assert row["verdict"] == OPEN and math.isnan(row["time_ratio"])
+
+
+def test_a_revision_of_which_runs_fail_is_failing_or_lost() -> None:
+    rows = rows_of(study_of(USUAL, {**USUAL, ("east", 1): [40.0], ("east", 2): []}))
+    assert [row["verdict"] for row in rows] == ["failing", "lost", SAME]
+
+
+def test_a_configuration_without_counterpart_is_a_row() -> None:
+    before = {point: times for point, times in USUAL.items() if point != ("east", 4)}
+    rows = rows_of(study_of(before, USUAL))
+    assert [row["verdict"] for row in rows] == [SAME, SAME, "not compared"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from builders import REGISTRIES, valid_config
+from builders import REGISTRIES, raw_config, valid_config
 from scipy.stats import spearmanr
 from tfscaling.study import acceptance, grid
 from tfscaling.study.manifest import PlannedRun
@@ -37,3 +37,28 @@ def test_each_repeat_has_an_order_of_its_own_that_does_not_follow_the_nodes() ->
     many = grid.randomised(runs(40), seed=1)
     rho = spearmanr(range(len(many)), [run.spec.point.nodes for run in many]).statistic
     assert abs(rho) < 2 / len(many) ** 0.5
+
+
+def test_revisions_of_a_configuration_start_one_after_the_other(dice: random.Random) -> None:
+    usual = raw_config()["recipes"]["weak"]
+    revisions = ("weak", "weak2", "other")
+    config = valid_config(
+        (("recipes",), dict.fromkeys((*revisions, "strong"), usual)),
+        (("grid", 0, "recipe"), ["strong", *revisions]),
+        (("grid", 0, "nodes"), [1, 2, 4]),
+        (("grid", 0, "repeats"), 6),
+        (("compare_revisions",), list(revisions)),
+    )
+    planned = acceptance.plan(config, REGISTRIES)
+    assert planned.revisions == revisions
+    seed = dice.randrange(2**32)
+    ordered = grid.randomised(planned.runs, seed, planned.revisions)
+    assert sorted(run.spec.path for run in ordered) == sorted(run.spec.path for run in planned.runs)
+    points = [run.spec.point for run in ordered if run.spec.point.recipe in revisions]
+    groups = [points[n : n + 3] for n in range(0, len(points), 3)]
+    for group in groups:
+        assert {point.recipe for point in group} == {*revisions}
+        assert len({point.nodes for point in group}) == 1
+    assert len({tuple(point.recipe for point in group) for group in groups}) > 1
+    starts = [run.spec.point.recipe in revisions for run in ordered]
+    assert starts != sorted(starts)  # other configurations start between them
