@@ -6,6 +6,7 @@ usage: work.py STEPS [FACTOR]: each step takes FACTOR times as long, 1 by defaul
 import sys
 
 import numpy as np
+
 import observe
 
 steps, factor = int(sys.argv[1]), float(sys.argv[2]) if len(sys.argv) > 2 else 1.0

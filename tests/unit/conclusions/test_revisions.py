@@ -29,13 +29,16 @@ INDIFFERENCE = 0.02
 Array = np.ndarray
 
 
-def busy(points: int, runs: int, dice: np.random.Generator, noise: float = 0.01) -> list[Array]:
+def busy(
+    points: int, runs: int, dice: np.random.Generator, noise: float = 0.01
+) -> tuple[Array, Array]:
     """Seconds of two equal revisions while other work comes and goes: two (points, runs) arrays.
 
     The other work slows both runs of a pair by up to a half; each run has its own noise besides.
     """
     load = 1 + 0.5 * dice.random((points, runs))
-    return [100 * load * np.exp(noise * dice.standard_normal((points, runs))) for _ in range(2)]
+    first, second = (np.exp(noise * dice.standard_normal((points, runs))) for _ in range(2))
+    return 100 * load * first, 100 * load * second
 
 
 @pytest.mark.parametrize(("points", "runs"), [(1, 4), (1, 6), (3, 6), (12, 6), (6, 12)])

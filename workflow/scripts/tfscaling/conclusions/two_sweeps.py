@@ -231,7 +231,7 @@ def _in_reference_revision(study: Study, specs: Mapping[Point, RunSpec]) -> Iter
         return
     runs = _runs_by_configuration(study)
     for point, here in runs.items():
-        first = variants.of_reference(point, revisions)
+        first = variants.reference_point(point, revisions)
         if first is None or first == point:
             continue
         spec = specs.get(first)

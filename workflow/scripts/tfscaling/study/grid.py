@@ -64,7 +64,7 @@ def randomised(
         together: dict[Point, list[PlannedRun]] = {}
         for run in block:
             point = run.spec.point
-            together.setdefault(variants.of_reference(point, revisions) or point, []).append(run)
+            together.setdefault(variants.reference_point(point, revisions) or point, []).append(run)
         groups, dice = [*together.values()], random.Random(f"{seed} {repeat}")
         dice.shuffle(groups)
         for group in groups:

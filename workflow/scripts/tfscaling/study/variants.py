@@ -73,8 +73,8 @@ def base(name: str) -> str:
     return name.partition("+")[0]
 
 
-def of_reference(point: Point, revisions: Sequence[str]) -> Point | None:
-    """Return the same configuration with the first revision in place of its own revision.
+def reference_point(point: Point, revisions: Sequence[str]) -> Point | None:
+    """Return the configuration of the first revision that is otherwise equal.
 
     Args:
         point: A configuration.
