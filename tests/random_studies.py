@@ -49,7 +49,7 @@ def random_config(dice: random.Random) -> Config:
         raw["question"]["limits"] = {"scaling_efficiency": {"at_least": 0.7}}
     if dice.random() < 0.5:
         raw["question"]["trainings"] = dice.randint(2, 500)
-    return config_validation.validate(raw)
+    return config_validation.convert_to_types(raw)
 
 
 def write_runs(planned: Manifest, folder: Path, dice: random.Random) -> None:

@@ -184,7 +184,7 @@ def parameters_of_dataset(wildcards):
 def code_of_dataset(wildcards):
     """The checksums of the user code that prepares the data."""
     spec = PREPARED.get(wildcards.dataset)
-    return user_code.of_names(spec.dataset).checksums() if spec else {}
+    return user_code.code_of_functions(spec.dataset).checksums() if spec else {}
 
 
 def conclusions_of_two_sweeps(wildcards):

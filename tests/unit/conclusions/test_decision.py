@@ -53,7 +53,7 @@ def to_target(
     planned = replace(planned, targets={"test_accuracy": 0.97})
     for number, run in runs.iterrows():
         seconds = reached[str(run["platform"]), int(run["nodes"])][int(run["repeat"]) - 1]
-        usd = planned.platforms[str(run["platform"])].price_usd(0)
+        usd = planned.platforms[str(run["platform"])].node_price_usd_per_hour(0)
         runs.loc[number, "time_to_target_s"] = seconds
         if seconds is not None:
             cost = platforms.run_cost_usd(usd, int(run["nodes"]), seconds)

@@ -26,7 +26,7 @@ def write_tables(folder: Path, times: dict[int, float], **block: Any) -> tuple[P
     """Files of tables and warnings of a grid whose node counts in `times` were measured."""
     usual = {"platform": "cluster", "model": "mnist_cnn", "recipe": "weak", "nodes": [4, 1, 2, 9]}
     raw = raw_config((("grid",), [{**usual, **block}]))
-    planned = manifest_of(config_validation.validate(raw))
+    planned = manifest_of(config_validation.convert_to_types(raw))
     for run in planned.runs:
         if run.spec.point.nodes in times:
             write_record(folder, run, times[run.spec.point.nodes] + run.spec.repeat)

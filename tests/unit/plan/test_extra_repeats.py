@@ -21,7 +21,7 @@ def test_a_larger_batch_follows_once_all_runs_of_the_smaller_one_fit(tmp_path: P
         (("grid", 0), {"platform": "cluster", "model": "mnist_cnn", "recipe": "weak", "nodes": 1,
                        "repeats": 6}),
     )  # fmt: skip
-    planned = manifest_of(config_validation.validate(raw))
+    planned = manifest_of(config_validation.convert_to_types(raw))
 
     def sized(size: int, *numbers: int) -> tuple[PlannedRun, ...]:
         own = [r for r in planned.runs if r.spec.per_replica_batch_size == size]

@@ -184,7 +184,7 @@ def test_an_attempt_costs_what_slurm_reports(
 def test_an_attempt_that_nobody_could_report_has_a_cost(
     took_s: int, sweep: SlurmSweep, output: Path
 ) -> None:
-    folder = attempt(output, 1, run_spec.encode(RUN.spec))
+    folder = attempt(output, 1, run_spec.encode_spec(RUN.spec))
     began_s = time.time() - took_s
     os.utime(folder / attempts.SPEC, (began_s, began_s))
     sweep.failed(output, "17", "NODE_FAIL")

@@ -44,7 +44,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Plann
     dataset = json.loads(record_path(planned[0]).read_text())["environment"]["dataset"]
     facts = Path("results/datasets", f"{DATA}.json")
     write_dataset_facts(facts.parent, DATA, 3, dataset["sha256"])
-    made_by = user_code.of_names(DATA).checksums()
+    made_by = user_code.code_of_functions(DATA).checksums()
     facts.write_text(json.dumps({**json.loads(facts.read_text()), "user_code": made_by}))
     yield planned
     run_states.current_checksums.cache_clear()
@@ -54,7 +54,7 @@ def write_current_record(run: PlannedRun) -> None:
     """Write a record of the current code."""
     path = write_record(RUNS, run)
     record = json.loads(path.read_text())
-    record["environment"]["user_code"] = user_code.of_run(run.spec).checksums()
+    record["environment"]["user_code"] = user_code.code_of_run(run.spec).checksums()
     path.write_text(json.dumps(record))
 
 

@@ -35,7 +35,7 @@ def config_of(platform: str = "cluster", repeats: int = 6, **block: Any) -> Conf
     raw = raw_config((("grid",), grid), (("plots",), {name: {} for name in DRAWN}))
     for run in raw["platforms"].values():
         run |= {"usd_per_node_hour": 1.0, "price_date": "2026", "price_source": "a list"}
-    return config_validation.validate(raw)
+    return config_validation.convert_to_types(raw)
 
 
 def written(config: Config, runs_dir: Path, *changes: Change) -> Manifest:

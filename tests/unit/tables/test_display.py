@@ -33,7 +33,7 @@ def table_of(
     """
     usual = {"platform": "cluster", "model": "mnist_cnn", "recipe": "weak", "nodes": [1, 2, 4]}
     raw = raw_config((("grid",), [{**usual, **block}]))
-    planned = manifest_of(config_validation.validate(raw))
+    planned = manifest_of(config_validation.convert_to_types(raw))
     for run in planned.runs:
         nodes, repeat = run.spec.point.nodes, run.spec.repeat
         if nodes in (failures or {}):

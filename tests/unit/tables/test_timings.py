@@ -36,7 +36,7 @@ def row(nodes: int = 1, **changes: Any) -> Row:
 
 
 def planned(raw: dict[str, Any]) -> tuple[Config, Manifest]:
-    return acceptance.accept(timings.complete(raw), REGISTRIES)
+    return acceptance.validate_and_plan(timings.complete(raw), REGISTRIES)
 
 
 def make_tables(raw: dict[str, Any]) -> None:

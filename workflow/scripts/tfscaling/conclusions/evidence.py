@@ -33,7 +33,7 @@ from tfscaling.study import platforms
 from tfscaling.study.config_types import (
     EFFICIENCIES,
     POINT_AXES,
-    WORK_AXES,
+    TASK_AXES,
     Limit,
     Published,
     Question,
@@ -151,13 +151,13 @@ TaskKey = tuple[str, ...]
 
 
 def group_by_task(
-    rows: Iterable[PointRow], axes: Sequence[str] = WORK_AXES
+    rows: Iterable[PointRow], axes: Sequence[str] = TASK_AXES
 ) -> dict[TaskKey, list[PointRow]]:
     """Return values of these axes → their rows; by default model and recipe."""
     return group_by(rows, lambda row: tuple(str(row[axis]) for axis in axes))
 
 
-def task_name(row: PointRow, axes: Sequence[str] = WORK_AXES) -> str:
+def task_name(row: PointRow, axes: Sequence[str] = TASK_AXES) -> str:
     """Return the values of these axes in words; a platform by its title."""
     return ", ".join(axis_text(axis, row) for axis in axes) or ALL_CONFIGURATIONS
 
@@ -392,7 +392,7 @@ class Study(Sweep):
         """
         base = next((r for r in self.points if point_of(r).path == row.baseline_point), None)
         why = self.excluded.get(point_of(base)) if base else None
-        error = (1 - CONFIDENCE) / 2 / (compared * len(self.question.given))
+        error = (1 - CONFIDENCE) / 2 / (compared * len(self.question.set_limits))
         return efficiency.judge(
             self.samples, row, base, why.reason if why else "", name, limit, error
         )
@@ -402,7 +402,7 @@ class Study(Sweep):
         """The evidence for each question, without goals and facts."""
         shorts = {each.short for search in self.manifest.searches for each in search.points}
         rows = [row for row in self.points if not shorts or point_of(row) not in shorts]
-        axes = self.question.separate
+        axes = self.question.separating_axes
         searches = {
             self._task_key(search.planned.points[0].point): search
             for search in study_searches.of_study(self.manifest, self.runs)
@@ -417,7 +417,7 @@ class Study(Sweep):
 
     def _task_key(self, point: Point) -> TaskKey:
         """Return the values of the axes that distinguish the question of a configuration."""
-        return tuple(str(axis_columns(point)[axis]) for axis in self.question.separate)
+        return tuple(str(axis_columns(point)[axis]) for axis in self.question.separating_axes)
 
     @property
     def searches(self) -> list[tuple[QuestionEvidence, StudySearch]]:
@@ -482,7 +482,7 @@ class Study(Sweep):
         """Return a row that has only axes, devices and platform title of a configuration."""
         named = self.manifest.platforms
         devices = platforms.device_kind(point.gpus_per_node, named[point.platform].devices)
-        title = platforms.titles(named)[point.platform]
+        title = platforms.unique_titles(named)[point.platform]
         axes = axis_columns(point)
         return PointRow(**axes, devices=devices, platform_title=title)  # type: ignore[arg-type]
 

@@ -131,7 +131,9 @@ def _headline_row(study: Study, found: Answer) -> HeadlineRow:
         runs=[each.runs for each in found.compared],
         lacks_times=any(each.row.runs_timed < each.row.runs for each in found.compared),
         not_covered=found.not_covered_text(others),
-        equal={"model", "recipe"} & set(vary) and found.goal != QUALITY and study.question.equal,
+        equal={"model", "recipe"} & set(vary)
+        and found.goal != QUALITY
+        and study.question.ignored_qualities,
         **values,
     )
     return row

@@ -167,7 +167,9 @@ def search_costs(study: Study, search: StudySearch) -> dict[Point, tuple[RunCost
         if each.short:
             own = own + seconds.get(each.short, [])
             takes = takes or whole.get(each.short, [])
-        if not takes and search.planned.search.is_smooth:  # linear speed-up on the same line
+        if (
+            not takes and search.planned.search.assumes_smooth_lines
+        ):  # linear speed-up on the same line
             alike = [
                 p for p in whole if axes_without_nodes(p.axes) == axes_without_nodes(point.axes)
             ]

@@ -31,7 +31,7 @@ from tfscaling.estimation.run_counts import SWEEP_RUNS
 from tfscaling.record.metrics import NAN
 from tfscaling.record.run_states import RESULTS, RunState
 from tfscaling.study import run_spec
-from tfscaling.study.run_spec import NO_PARAMETERS, Point, RunSpec
+from tfscaling.study.run_spec import KEYS_WITHOUT_EFFECT, Point, RunSpec
 from tfscaling.tables import runs_table
 from tfscaling.tables.comparison import DIFFERENT_WORK, is_same_work
 from tfscaling.tables.display import TextTable, count, format_value, join_lines
@@ -299,11 +299,11 @@ def _differing_parameters(spec: RunSpec, there: Parameters) -> Iterator[str]:
     A key that an earlier version lacked had its default there. Keys that this version lacks are
     ignored.
     """
-    before = {**run_spec.later_defaults(), **there} if there else {}
+    before = {**run_spec.defaults_of_omitted_keys(), **there} if there else {}
     # as a file has them
     recipe, measured = msgspec.json.decode(msgspec.json.encode((spec.recipe, spec.measured)))
     for key, value in (recipe | measured).items():
-        if key in before and key not in NO_PARAMETERS and value != before[key]:
+        if key in before and key not in KEYS_WITHOUT_EFFECT and value != before[key]:
             yield join_lines(run_spec.describe_change(key, before[key], value))
 
 

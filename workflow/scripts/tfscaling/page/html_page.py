@@ -39,7 +39,7 @@ from tfscaling.record.metrics import METRICS, QUALITY, meanings, quality_metric
 from tfscaling.record.run_states import RESULTS, words
 from tfscaling.study.config_types import AXES, Platform, Quality
 from tfscaling.study.manifest import Manifest
-from tfscaling.study.platforms import SHOWN
+from tfscaling.study.platforms import SHOWN_KEYS
 from tfscaling.tables import comparison, display
 from tfscaling.tables.data_warnings import LIMITED, SERIOUS, DataWarning
 from tfscaling.tables.display import (
@@ -346,7 +346,7 @@ def provenance_section(
     Paths are relative to `folder`. `example` is the path of a raw record; None without one.
     """
     valid = runs[runs["status"] == "ok"]
-    keys = ["title", *SHOWN]
+    keys = ["title", *SHOWN_KEYS]
     rows = [
         [name, *(_format_cell(getattr(p, key)) for key in keys)] for name, p in platforms.items()
     ]

@@ -8,7 +8,7 @@ from pathlib import Path
 from tfscaling.plan import costed_plan
 from tfscaling.plan.costed_plan import Plan, sum_rows
 from tfscaling.study.config_types import Budget, Config
-from tfscaling.study.config_validation import Sources, problem
+from tfscaling.study.config_validation import Sources, format_problem
 from tfscaling.study.manifest import Manifest
 
 #: Metrics whose limit a run may miss by its start-up alone.
@@ -26,7 +26,7 @@ def find_refusal(
 
     Without budget and such a limit no record is read.
     """
-    if config.budget == Budget() and not TIME_LIMITS & config.question.given.keys():
+    if config.budget == Budget() and not TIME_LIMITS & config.question.set_limits.keys():
         return None
     made = costed_plan.make_plan(config, planned, runs_dir, forced)
     problems = budget_problems(config, made, sources)
@@ -38,8 +38,8 @@ def deadline_problems(config: Config, made: Plan, sources: Sources = ()) -> list
     """Return a line for each limit of time that start-up alone exceeds for all runs to do."""
     rule = f"runs took at least {made.startup_s:.3g} s before they began to train; allowed: more"
     return [
-        problem(["question", "limits", name, "at_most"], limit.at_most, rule, sources)
-        for name, limit in config.question.given.items()
+        format_problem(["question", "limits", name, "at_most"], limit.at_most, rule, sources)
+        for name, limit in config.question.set_limits.items()
         if name in TIME_LIMITS and limit.value < made.startup_s
     ]
 
@@ -63,7 +63,9 @@ def budget_problems(config: Config, made: Plan, sources: Sources = ()) -> list[s
         name = sums.unpriced[0]
         needed = f"needs the price of platform {name}, which has runs to do"
         reason = f"budget.usd {budget.usd:g} {needed}"
-        found.append(problem(["platforms", name, "usd_per_node_hour"], None, reason, sources))
+        found.append(
+            format_problem(["platforms", name, "usd_per_node_hour"], None, reason, sources)
+        )
     for key, limit, unit, value in (
         ("usd", budget.usd, "US dollars", cost_usd),
         ("node_hours", budget.node_hours, "node-hours", node_hours),
@@ -77,5 +79,5 @@ def budget_problems(config: Config, made: Plan, sources: Sources = ()) -> list[s
             "budget, or fewer runs in the grid"
         )
         shown = int(limit) if limit.is_integer() else limit
-        found.append(problem(["budget", key], shown, reason, sources))
+        found.append(format_problem(["budget", key], shown, reason, sources))
     return found

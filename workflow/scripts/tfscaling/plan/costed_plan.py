@@ -91,7 +91,7 @@ def recipes_with_different_work(
     """Return the recipes whose configurations would train different numbers of examples."""
     found = []
     for name, own in row_values.group_by(rows, lambda row: row.recipe).items():
-        recipe = recipes[variants.base(name)]
+        recipe = recipes[variants.base_recipe(name)]
         shapes = {(row.nodes, row.gpus_per_node, row.tasks_per_node) for row in own}
         if recipe.steps_per_epoch and recipe.per_replica_batch_size and len(shapes) > 1:
             found.append(name)

@@ -81,7 +81,7 @@ def mpi_problem(specs: Iterable[RunSpec], config: Config) -> str:
     Platforms with a `setup`, which may load a module, or an `env`, which may name the library, are
     not checked.
     """
-    of_mpi = (spec.point.platform for spec in specs if spec.by_mpi)
+    of_mpi = (spec.point.platform for spec in specs if spec.uses_mpi)
     platforms = config.platforms
     wanting = [name for name in of_mpi if not platforms[name].setup and not platforms[name].env]
     if not wanting:

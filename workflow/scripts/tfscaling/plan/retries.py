@@ -67,7 +67,7 @@ def _is_permanent_crash(cause: Cause) -> bool:
 
 def find_given_up_runs(planned: Manifest, runs_dir: Path) -> frozenset[str]:
     """Return the folders of a search's runs that failed too often: it eliminated them."""
-    searched = {point for search in planned.searches for point in search.with_shorts}
+    searched = {point for search in planned.searches for point in search.all_points}
     found = set()
     for spec in (run.spec for run in planned.runs if run.spec.point in searched):
         folder = runs_dir / spec.path

@@ -159,10 +159,10 @@ class RunsToDo:
         """Return the prepared data of older custom code that runs to do would read."""
         found = []
         for data, dataset in dict.fromkeys(self._data_to_read()):
-            code = user_code.of_names(dataset)
+            code = user_code.code_of_functions(dataset)
             file = prepared_data.folder_beside(self.runs_dir) / f"{data}.npz"
             facts = prepared_data.facts(file) if code.functions else None
-            if facts and user_code.differences(facts.user_code, code.checksums()):
+            if facts and user_code.describe_differences(facts.user_code, code.checksums()):
                 found.append(file)
         return found
 
@@ -170,7 +170,7 @@ class RunsToDo:
         """Yield prepared data and dataset of each run that is certain to be done."""
         for path in self.paths:
             run = self._run_by_folder[path]
-            data, dataset = variants.data_of(run.spec), run.spec.dataset
+            data, dataset = variants.data_name_of_run(run.spec), run.spec.dataset
             is_selected = self.config.is_selected(run.spec.point.platform)
             if data and dataset and is_selected and not run.is_conditional:
                 yield data, dataset

@@ -201,7 +201,7 @@ class SearchState:
             eliminated={},
             allowed=(Allowed.OPEN if problem.limits else Allowed.IN,) * count,
             rounds=0,
-            is_smooth=problem.settings.is_smooth,
+            is_smooth=problem.settings.assumes_smooth_lines,
             analysis=Analysis(unknown, unknown, np.ones(count, bool)),
         )
 

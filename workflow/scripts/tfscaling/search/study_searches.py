@@ -118,7 +118,7 @@ def _make_search(planned: PlannedSearch, by_point: Mapping[Point, Sequence[RunRo
         by_point: Configuration → its rows in the table of runs.
     """
     short_of = {each.point: each.short for each in planned.points if each.short}
-    rows = {point: by_point.get(point, ()) for point in planned.with_shorts}
+    rows = {point: by_point.get(point, ()) for point in planned.all_points}
     trained: dict[Point, float] = {}
     works: dict[tuple[str, str], list[float]] = {}
     for each in planned.points:

@@ -285,7 +285,7 @@ def notes(made: costed_plan.Plan, points: Sequence[PlanRow], config: Config) -> 
     """Return notes on the plan's numbers, on costs that they exclude, and on the budget."""
     assumed = (row for row in points if row.duration_from == run_durations.TIME_LIMIT)
     autos = {name for name, each in config.recipes.items() if each.stop_after_steps == AUTO}
-    used = {name for row in points for name in (row.recipe, variants.base(row.recipe))}
+    used = {name for row in points for name in (row.recipe, variants.base_recipe(row.recipe))}
     ends_itself = used & autos or any(f"stop_after_steps={AUTO}" in name for name in used)
     return shown.render_notes(
         "plan",
@@ -328,7 +328,7 @@ def waits_judged(points: Sequence[PlanRow], config: Config) -> list[str]:
     The result is [] without such a limit.
     """
     name = "time_with_queue_s"
-    if (limit := config.question.given.get(name)) is None:
+    if (limit := config.question.set_limits.get(name)) is None:
         return []
 
     def expected(row: PlanRow) -> str:

@@ -28,7 +28,7 @@ from tfscaling.page.plot_registry import PLOTS
 from tfscaling.record.run_states import RunState
 from tfscaling.stages import write_tables
 from tfscaling.stages.study_folder import StudyFolder
-from tfscaling.study.config_types import OWN_STRATEGY, WORK_AXES, Comparison, Config
+from tfscaling.study.config_types import PROGRAM_STRATEGY, TASK_AXES, Comparison, Config
 from tfscaling.study.run_spec import Point
 from tfscaling.tables import display, timings
 from tfscaling.tables.display import (
@@ -168,7 +168,7 @@ def _title(config: Config) -> str:
 
 def _measured_time(row: PointRow) -> str:
     """Return between which events the execution time of a configuration is measured, in words."""
-    if row.strategy == OWN_STRATEGY:
+    if row.strategy == PROGRAM_STRATEGY:
         return "from the program's start on the first rank to its end on the last"
     return "from the trainer's first line to the end of training"
 
@@ -228,7 +228,7 @@ def _records_link(point: Point) -> str:
 
 def requests(study: Study, config: Config) -> Iterator[Request]:
     """Yield a request for each question whose answer names a configuration."""
-    vary = [axis for axis in varying_axes(study.points) if axis not in WORK_AXES]
+    vary = [axis for axis in varying_axes(study.points) if axis not in TASK_AXES]
     for found in answer_questions(study):
         if found.leader is None:
             continue
@@ -269,7 +269,7 @@ def _facts(runs: pd.DataFrame) -> Iterator[tuple[str, str]]:
     """Yield facts about the valid runs: a name, and the value or values of all runs."""
     valid = runs[runs["status"] == "ok"]
     # a program may not use what its environment has
-    trained = runs["strategy"] != OWN_STRATEGY
+    trained = runs["strategy"] != PROGRAM_STRATEGY
     packages = {
         name: name
         for name in ("tensorflow", "keras", "torch", "jax")

@@ -17,7 +17,7 @@ from tfscaling.record.metrics import METRICS, NAN, QUALITY
 from tfscaling.record.run_states import FINISHED, RunState
 from tfscaling.study import platforms, variants
 from tfscaling.study.config_types import POINT_AXES
-from tfscaling.study.manifest import Excluded, Manifest
+from tfscaling.study.manifest import ExcludedConfiguration, Manifest
 from tfscaling.study.run_spec import Point
 from tfscaling.tables import display, row_values, table_files
 from tfscaling.tables.display import TextTable, axis_text
@@ -76,7 +76,7 @@ def comparison_table(
     points = row_values.group_by_point(table_files.to_rows(RunRow, runs))
     rows = [_point_row(point, group, manifest.targets) for point, group in points.items()]
     excluded = _excluded_rows(manifest.excluded, points)
-    titles = platforms.titles(manifest.platforms)
+    titles = platforms.unique_titles(manifest.platforms)
     for row in (*rows, *excluded):
         platform = manifest.platforms[row.platform]
         row.platform_title, row.cloud = titles[row.platform], platform.cloud
@@ -183,7 +183,7 @@ def find_baseline(row: PointRow, rows: Sequence[PointRow], baseline: AxisValues)
     """
     own: AxisValues = {axis: getattr(row, axis) for axis in SERIES_AXES}
     named = {axis: str(v) if axis == "tasks_per_node" else v for axis, v in baseline.items()}
-    if named.get("recipe") == variants.base(row.recipe):
+    if named.get("recipe") == variants.base_recipe(row.recipe):
         named["recipe"] = row.recipe  # of a recipe with variants each has its own
 
     def matching(axes: AxisValues) -> list[PointRow]:
@@ -349,7 +349,9 @@ def _set_published_values(
                 setattr(row, f"{name.removesuffix('_s')}_ratio", getattr(row, name) / value)
 
 
-def _excluded_rows(excluded: Iterable[Excluded], planned: Container[Point]) -> list[PointRow]:
+def _excluded_rows(
+    excluded: Iterable[ExcludedConfiguration], planned: Container[Point]
+) -> list[PointRow]:
     """Return a row for each configuration that no block of the grid runs."""
     reasons: dict[Point, str] = {}
     for out in excluded:

@@ -414,7 +414,10 @@ RULES: dict[str, tuple[str, Callable[[StudyData], Finding | Iterable[Finding]]]]
     "ordered_starts": (SERIOUS, _find_ordered_starts),
     "uncertain_clocks": (LIMITED, _find_uncertain_clocks),
     "imported": (LIMITED, _imported),
-    "unknown_work": (LIMITED, _rule_for_points(lambda row: not is_known(row.examples_trained))),
+    "unknown_work": (
+        LIMITED,
+        _rule_for_points(lambda row: not is_known(row.examples_trained)),
+    ),
     "of_runs": (SERIOUS, _rule_for_texts("warnings")),
     "not_valid": (LIMITED, _find_invalid_runs),
     "few_runs": (LIMITED, _find_few_runs),

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from tfscaling.study.config_types import Platform
-from tfscaling.study.config_validation import ConfigError, Sources, problem
+from tfscaling.study.config_validation import ConfigError, Sources, format_problem
 from tfscaling.study.run_spec import Point, RunSpec
 
 _BATCH = "global_batch_size"
@@ -75,7 +75,7 @@ class Training(NamedTuple):
     def from_spec(cls, spec: RunSpec) -> Training:
         """Return the training parameters of a run's specification."""
         keys = {name: getattr(spec.recipe, name) for name in cls._fields[2:] if name != _BATCH}
-        keys["parameters"] = tuple(sorted(spec.recipe.constants.items()))
+        keys["parameters"] = tuple(sorted(spec.recipe.single_parameters.items()))
         return cls(spec.point.model, spec.dataset, global_batch_size=spec.global_batch_size, **keys)
 
 
@@ -154,7 +154,7 @@ def check_file(path: str | None, sources: Sources = ()) -> None:
     """
     if path is not None and not Path(path).is_file():
         reason = "it is no file" if Path(path).exists() else f"no such file in {Path.cwd()}"
-        raise ConfigError(problem(["published", "path"], path, reason, sources))
+        raise ConfigError(format_problem(["published", "path"], path, reason, sources))
     read_published(path)
 
 

@@ -105,7 +105,7 @@ def run_tables(
         each further metric of quality, on held-out and on training data.
     """
     runs, epochs, kept = [], [], []
-    named = ((q.in_training, q.metric) for q in (run.spec.recipe.quality for run in planned))
+    named = ((q.training_metric, q.metric) for q in (run.spec.recipe.quality for run in planned))
     own_metrics = [*dict.fromkeys(name for both in named for name in both)]
     own_metrics = [name for name in own_metrics if name not in EPOCH_COLUMNS]
     # of each record only what the tables need is kept: thousands of them would fill the memory

@@ -20,13 +20,19 @@ from tfscaling.record.rank_report import FromZero, Positive
 from tfscaling.record.run_states import RunState
 from tfscaling.study.config_types import (
     BATCH_SIZE_KEYS,
-    OWN_STRATEGY,
     PROGRAM,
+    PROGRAM_STRATEGY,
     ModelName,
     Name,
     RecipeName,
 )
-from tfscaling.study.config_validation import ConfigError, RawConfig, known, of, words
+from tfscaling.study.config_validation import (
+    ConfigError,
+    RawConfig,
+    describe_schema,
+    json_schema,
+    list_allowed_names,
+)
 from tfscaling.study.manifest import PlannedRun
 from tfscaling.study.platforms import LOGICAL, run_cost_usd
 from tfscaling.study.run_spec import Point
@@ -38,7 +44,7 @@ from tfscaling.tables.row_values import is_known
 _DEFAULTS: dict[str, Any] = {
     "platform": "imported",
     "model": PROGRAM,
-    "strategy": OWN_STRATEGY,
+    "strategy": PROGRAM_STRATEGY,
     "recipe": "imported",
     "gpus_per_node": 0,
     "tasks_per_node": 1,
@@ -98,7 +104,7 @@ def read(path: Path | str) -> Rows:
     for name in REQUIRED:
         if name not in names:
             others = [other for other in names if other not in COLUMNS]
-            near = known(others, name).partition("? ")
+            near = list_allowed_names(others, name).partition("? ")
             hint = f"; {near[0].replace('did you mean', 'rename')}" if near[1] else ""
             raise ConfigError(f"{path}: line 1: column {name} is missing{hint}; {_ALLOWED}")
     if not lines:
@@ -117,7 +123,7 @@ def _parse_row(where: str, line: Mapping[str | None, Any]) -> Timing:
         ConfigError: If a cell is missing or not allowed; `where` is its place, for the message.
     """
     cells = {name: cell.strip() for name in COLUMNS if (cell := line.get(name)) and cell.strip()}
-    rules = of(Timing, described=False)["properties"]
+    rules = json_schema(Timing, described=False)["properties"]
     try:
         found = msgspec.convert(cells, Timing, strict=False)
     except msgspec.ValidationError as error:
@@ -125,7 +131,7 @@ def _parse_row(where: str, line: Mapping[str | None, Any]) -> Timing:
         column = missing[0] if missing else str(error).rpartition("$.")[2].rstrip("`")
         cell = cells.get(column)
         wrong = "missing" if cell is None else f"{cell!r} is not allowed"
-        allowed = words(rules[column], cell).removesuffix(" or null")
+        allowed = describe_schema(rules[column], cell).removesuffix(" or null")
         raise ConfigError(f"{where}: {column}: {wrong}; allowed: {allowed}") from None
     for column in ("execution_time_s", "loss"):
         value = getattr(found, column)
@@ -217,7 +223,7 @@ def _recipes_and_blocks(rows: Rows) -> tuple[dict[str, dict[str, Any]], list[dic
     counts: Counter[tuple[tuple[str, Any], ...]] = Counter()
     rows_of: dict[str, list[tuple[str, Timing]]] = {}
     for where, row in rows:
-        axes = {**_DEFAULTS, **row.axes, "strategy": OWN_STRATEGY}
+        axes = {**_DEFAULTS, **row.axes, "strategy": PROGRAM_STRATEGY}
         counts[tuple(axes.items())] += 1
         rows_of.setdefault(axes["recipe"], []).append((where, row))
     recipes = {}
@@ -304,10 +310,10 @@ def _point(where: str, row: Timing, points: Sequence[Point]) -> Point:
     for axis, value in row.axes.items():
         values = list(dict.fromkeys(str(getattr(point, axis)) for point in points))
         found = [point for point in points if str(getattr(point, axis)) == str(value)]
-        if axis == "strategy" and values == [OWN_STRATEGY]:
+        if axis == "strategy" and values == [PROGRAM_STRATEGY]:
             continue  # of a grid that follows from the file
         if not found:
-            rule = f"the grid has no such configuration; {known(values, value)}"
+            rule = f"the grid has no such configuration; {list_allowed_names(values, value)}"
             raise ConfigError(f"{where}: {axis}: {str(value)!r} is not allowed; {rule}")
         points = found
     if len(points) > 1:

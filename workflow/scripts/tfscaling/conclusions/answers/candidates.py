@@ -75,7 +75,7 @@ def judge_candidates(study: Study, task: QuestionEvidence, asked: Answer) -> Ite
     samples, goal, limits = study.samples, asked.goal, asked.limits or {}
     found = [create_candidate(study, task, goal, row) for row in task.rows]
     measured = [each.row for each in found if each.state == State.COMPARED]
-    error = (1 - CONFIDENCE) / 2 / max(1, len(measured) * len(study.question.given))
+    error = (1 - CONFIDENCE) / 2 / max(1, len(measured) * len(study.question.set_limits))
     parts = _usual_energy_parts(measured) if goal == ENERGY else None
     for each in found:
         if each.state == State.COMPARED and limits:
