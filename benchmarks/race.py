@@ -374,8 +374,8 @@ class Grid:
         runs = self._runs[count].assign(execution_time_s=time_s[:, :FULL_REPEATS].ravel())
         rows = to_rows(PointRow, runs[runs["repeat"] == 1])
         found = compare_by_goal(METRIC, rows, read_samples(runs), INDIFFERENCE)
-        regret = true.regret(found.taken.nodes - 1)
-        others = np.delete(true.time_s, found.taken.nodes - 1)
+        regret = true.regret(found.chosen.nodes - 1)
+        others = np.delete(true.time_s, found.chosen.nodes - 1)
         has_false_claim = found.is_best and bool(regret > 0 or others.min() <= true.time_s.min())
         return Outcome(
             found.bound is not None and found.bound <= INDIFFERENCE,

@@ -25,9 +25,9 @@ class ConclusionFunctions:
     Attributes:
         columns: Names of the table's columns.
         table: Returns the table of a study, for <name>.csv.
-        as_text: Returns the table for the page; None if the page has none.
-        page: Returns <name>.md without the warnings, a heading first; by default from `as_text`.
-        with_warnings: Adds the warnings to <name>.md; by default they follow the heading.
+        as_text: Returns the table with texts as cells, for the page; None if the page has no table.
+        page: Returns <name>.md without the warnings, a heading first; None makes it from `as_text`.
+        with_warnings: Adds the warnings to <name>.md; None adds them below the heading.
     """
 
     columns: Sequence[str]

@@ -1,4 +1,7 @@
-"""Comparison of clouds: the same configurations on platforms of two clouds."""
+"""Comparison of clouds: the same configurations on platforms of two clouds.
+
+The page shows the table; findings count which cloud wins how many configurations.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +32,9 @@ from tfscaling.tables.table_files import to_frame
 
 METRICS_COMPARED = ("execution_time_s", "loss", QUALITY, "cost_usd")
 AXES = POINT_AXES[1:]
-#: Kinds of `margin`: how many times worse the other is, or where one value is zero by how much.
-RATIO, GAP = "ratio", "difference"
+#: Kinds of `margin`: the other cloud's value divided by the winner's value, or their difference
+#: where one value is zero.
+RATIO_MARGIN, DIFFERENCE_MARGIN = "ratio", "difference"
 
 
 class CloudRow(AxesRow):
@@ -80,7 +84,7 @@ def compare_clouds(study: Study) -> Sequence[CloudRow]:
     Configurations are excluded if they trained other numbers of examples, or if half of their runs
     diverged.
     """
-    pairs, samples = _pair_rows(study.eligible), study.samples
+    pairs, samples = _pair_rows(study.compared_rows), study.samples
     #: Estimated together: a metric of points of the same two platforms and of one quality, which
     #: are ordered by place: (the better point, the other).
     together: dict[tuple[str, ...], dict[int, tuple[Point, Point]]] = {}
@@ -120,7 +124,7 @@ def _pair_rows(points: Sequence[PointRow]) -> list[tuple[PointRow, PointRow]]:
 
 
 def _sort_better_first(a: PointRow, b: PointRow, metric: str) -> tuple[PointRow, PointRow] | None:
-    """Return the two rows, the better median first; None if a median is missing."""
+    """Return the two rows, the one with the better median first; None if a median is missing."""
     if not (is_known(a[metric]) and is_known(b[metric])):
         return None
     higher = metric_of(metric, a).is_higher_better
@@ -143,7 +147,7 @@ def _cloud_row(
         value_a=a[metric],
         value_b=b[metric],
         winner="equal" if a[metric] == b[metric] else str(better.cloud),
-        margin_kind=GAP if found.ratio is None else RATIO,
+        margin_kind=DIFFERENCE_MARGIN if found.ratio is None else RATIO_MARGIN,
         margin=found.gap if found.ratio is None else found.ratio,
         low=low,
         high=high,
@@ -155,7 +159,7 @@ def _cloud_row(
 def as_text(table: pd.DataFrame) -> TextTable:
     """Return the table for the page: one row per metric and configuration."""
     comparisons = table["comparisons"].max()
-    return shown.text_table(
+    return shown.make_text_table(
         "Clouds: the same configuration on two clouds",
         table,
         CloudRow,
@@ -172,7 +176,7 @@ def _cells(row: CloudRow) -> dict[str, str]:
     digits = metrics.metric_by_name(row.metric).digits
     margin = MISSING
     if is_known(row.margin):
-        is_gap = row.margin_kind == GAP
+        is_gap = row.margin_kind == DIFFERENCE_MARGIN
         text = format_value(row.margin, digits if is_gap else 2, row.low, row.high)
         margin = FormattedNumber(f"{'by ' * is_gap}{text}", row.margin)
     return {

@@ -21,9 +21,18 @@ from tfscaling.tables.table_files import to_frame, to_rows
 
 
 class DecisionRow(msgspec.Struct):
-    """An answer as a row; the axes are of the recommended configuration, if there is one.
+    """An answer as a row of decision.csv; the axes are of the recommended configuration, if any.
 
-    `alike` is the number of configurations that are not shown to be worse than it.
+    Attributes:
+        work: Name of the question.
+        goal: The metric to optimise.
+        title: What the recommended configuration is best for.
+        text: The answer as a sentence.
+        alike: Number of configurations that are not shown to be worse than it.
+        bound: Fraction by which it may be worse than the best; NaN if unknown.
+        not_covered: Sentence that names the configurations that were not compared.
+        whole_run_low_s: Lower end of the interval of one complete run's time, if it is projected.
+        whole_run_high_s: Upper end of this interval.
     """
 
     work: str
@@ -58,7 +67,7 @@ class DecisionRow(msgspec.Struct):
             **(axis_columns(found.point) if found.point else {}),  # type: ignore[arg-type]
             **values,
             text=answer_sentence(found),
-            alike=len(found.alike),
+            alike=len(found.not_shown_worse),
             bound=NAN if found.bound is None else found.bound,
             not_covered=found.not_covered_text(),
             whole_run_low_s=low,

@@ -17,9 +17,9 @@ import numpy as np
 import pandas as pd
 
 from tfscaling.conclusions import clouds, what_holds_back
-from tfscaling.conclusions.answers.efficiency import OF_TRAINING
+from tfscaling.conclusions.answers.efficiency import TRAINING_EFFICIENCY
 from tfscaling.conclusions.clouds import CloudRow
-from tfscaling.conclusions.evidence import Exclusion, Study, failure_remark
+from tfscaling.conclusions.evidence import ComparisonExclusion, Study, failure_remark
 from tfscaling.conclusions.shown import render, render_sentence
 from tfscaling.estimation.estimates import Estimates
 from tfscaling.estimation.intervals import CONFIDENCE
@@ -84,18 +84,18 @@ class NodeLine:
 
     Attributes:
         subject: Name of the line.
-        points: The compared configurations, fewest nodes first.
-        ineligible: Excluded configurations with the reason.
+        points: Rows of the compared configurations, fewest nodes first.
+        ineligible: Rows of the excluded configurations, each with the reason.
         study: The evidence.
     """
 
     subject: str
     points: tuple[PointRow, ...]
-    ineligible: tuple[tuple[PointRow, Exclusion], ...]
+    ineligible: tuple[tuple[PointRow, ComparisonExclusion], ...]
     study: Study
 
     def rows_with(self, metric: str) -> list[PointRow]:
-        """Return the rows that have a value of the metric."""
+        """Return the rows of the compared configurations that have a value of the metric."""
         return [row for row in self.points if is_known(row[metric])]
 
     def make_finding(
@@ -144,7 +144,7 @@ class NodeLine:
         )
 
 
-#: For each line its configurations after the first, and how much worse they are than the first.
+#: For each line: its configurations after the first, with how much worse they are than the first.
 ComparisonsWithFirst = list[list[tuple[PointRow, Difference]]]
 
 
@@ -179,7 +179,7 @@ def _node_lines(study: Study) -> Iterator[NodeLine]:
 
 
 def _straggler_findings(study: Study, points: Collection[Point]) -> Iterator[Finding]:
-    """Yield findings about ranks that were slow in every run of a configuration."""
+    """Yield a finding about each of these configurations with a rank that was slow in every run."""
     rows = {point_of(row): row for row in study.points}
     vary = varying_axes(study.points)
     for point, text, support, comparisons in what_holds_back.find_slow_ranks(
@@ -200,7 +200,9 @@ def _scaling_findings(lines: Sequence[NodeLine], study: Study) -> Iterator[Findi
     for line, own, rows in zip(lines, against, enough, strict=True):
         yield from _slower_findings(line, own, comparisons)
         # what a search decides by few runs, medians alone must not seem to leave open
-        is_searched = len(rows) < 2 and any(point_of(row) in study.searched for row in line.points)
+        is_searched = len(rows) < 2 and any(
+            point_of(row) in study.searched_points for row in line.points
+        )
         if len(line.rows_with(TIME)) > 1 and not is_searched:
             yield _useful_nodes_finding(line, own, rows, together)
         if line.ineligible:
@@ -273,7 +275,7 @@ def _useful_nodes_finding(
     knee = min(line.rows_with(TIME), key=lambda row: (row[TIME], row["nodes"]))
     if len(rows) > 1:
         kind, support, knee, bound = _judge_more_nodes(line, rows, comparisons)
-    gain = next((_speedup(found) for row, found in against if row is knee), None)
+    gain = next((_as_speedup(found) for row, found in against if row is knee), None)
     return line.make_finding(
         kind,
         support,
@@ -344,7 +346,7 @@ def _weak_scaling_findings(lines: Sequence[NodeLine], study: Study) -> Iterator[
             for row in (*line.points, *grown)
             if is_known(row.weak_scaling_efficiency) and row.baseline_point != point_of(row).path
         ]
-        if rows and (grown or OF_TRAINING in study.question.limits):
+        if rows and (grown or TRAINING_EFFICIENCY in study.question.limits):
             row = max(rows, key=lambda row: row.nodes)
             pairs.append((line, row, rows_of[str(row.baseline_point)]))
     points = [(point_of(base), point_of(row)) for _, row, base in pairs]
@@ -353,7 +355,7 @@ def _weak_scaling_findings(lines: Sequence[NodeLine], study: Study) -> Iterator[
     differences = study.samples.compare_pairs(metric, points, max(1, made))
     for (line, row, base), found in zip(pairs, differences, strict=True):
         if found is not None and found.ratio is not None:
-            own = _per_replica(found, ideal_share(row, base))
+            own = _as_throughput_per_replica(found, ideal_share(row, base))
             yield line.make_finding(
                 "weak scaling",
                 own.support,
@@ -365,12 +367,12 @@ def _weak_scaling_findings(lines: Sequence[NodeLine], study: Study) -> Iterator[
             )
 
 
-def _per_replica(found: Difference, share: float) -> Difference:
-    """Return how many times the baseline's throughput a replica has.
+def _as_throughput_per_replica(found: Difference, share: float) -> Difference:
+    """Convert a difference of throughputs to the throughput per replica relative to the baseline.
 
     Args:
-        found: How many times the configuration's throughput the baseline has.
-        share: Replicas of the baseline over replicas of the configuration.
+        found: Throughput of the baseline divided by throughput of the configuration.
+        share: Replicas of the baseline divided by replicas of the configuration.
     """
     assert found.ratio, "throughputs have a ratio"
     if found.interval is None:
@@ -381,8 +383,8 @@ def _per_replica(found: Difference, share: float) -> Difference:
     )
 
 
-def _speedup(found: Difference) -> Difference | None:
-    """Return the speed relative to the fewest nodes; None if it is not faster."""
+def _as_speedup(found: Difference) -> Difference | None:
+    """Convert a difference of times to a speed-up over the fewest nodes; None if it is slower."""
     if found.ratio is None or found.ratio >= 1:
         return None
     low, high = found.interval or (0.0, 0.0)
@@ -411,7 +413,7 @@ def _quality_findings(lines: Sequence[NodeLine], samples: Samples) -> Iterator[F
 
 
 def _cloud_findings(between: Sequence[CloudRow], study: Study) -> Iterator[Finding]:
-    """Yield a finding for two platforms of two clouds: how many configurations each wins."""
+    """Yield for each two clouds a finding about how many configurations each of them wins."""
     comparisons = sum(row.verdict != TOO_FEW for row in between)
     pairs = row_values.group_by(between, lambda row: (row.platform_a, row.platform_b, row.metric))
     for (first, second, metric), group in pairs.items():

@@ -15,7 +15,7 @@ import pandas as pd
 from tfscaling.conclusions import search_results
 from tfscaling.conclusions.answers.answer import answer_questions
 from tfscaling.conclusions.answers.answer_types import Answer, Candidate
-from tfscaling.conclusions.answers.details import report_leader
+from tfscaling.conclusions.answers.details import leader_details_text
 from tfscaling.conclusions.answers.goals import TIME, WITH_QUEUE
 from tfscaling.conclusions.contest import rank_by_metric
 from tfscaling.conclusions.evidence import Study
@@ -34,7 +34,7 @@ WORDS = tomllib.loads((TEMPLATES / "headline_words.toml").read_text(encoding="ut
 
 
 def _headline_words(found: Answer) -> dict[str, str]:
-    """Return the words for an answer's goal, with its target or quality and its limits."""
+    """Return the words of a headline for an answer's goal, target, quality and limits, by key."""
     goal = "cost_usd" if found.goal.startswith("cost_") else found.goal
     words = WORDS[TIME] | WORDS.get(goal, {})
     best = found.title if found.goal == QUALITY else words["best"]
@@ -63,8 +63,8 @@ COLUMNS = tuple(columns(HeadlineRow))
 
 
 @dataclass(frozen=True)
-class LimitText:
-    """A limit that excludes configurations, or may exclude them.
+class MissedLimit:
+    """A limit that excludes configurations of a question, or may exclude them.
 
     Attributes:
         text: The limit in words.
@@ -109,15 +109,15 @@ def _headline_row(study: Study, found: Answer) -> HeadlineRow:
     row = HeadlineRow(found.work if len(answer_questions(study)) > 1 else "", badge=found.support)
     if not found.is_measured:
         title = METRICS[found.goal].title
-        row.text = render_line("headline", answer=found, statuses=found.statuses, goal=title)
+        row.text = render_line("headline", answer=found, statuses=found.runs_by_status, goal=title)
         return row
     vary = varying_axes([each.row for each in found.candidates])
     values = {
         "answer": found,
-        "reported": report_leader(study.samples, found),
+        "reported": leader_details_text(study.samples, found),
         "search": _search_words(study, found),
         "words": _headline_words(found),
-        "limits": limit_texts(found),
+        "limits": missed_limits(found),
         "with_queue": found.goal == WITH_QUEUE,
         "rival": _name_relative_to(found.leader, found.rival, vary),
         "cheaper": _name_relative_to(
@@ -139,8 +139,8 @@ def _headline_row(study: Study, found: Answer) -> HeadlineRow:
     return row
 
 
-def limit_texts(found: Answer) -> list[LimitText]:
-    """Return each limit that excludes configurations, or may exclude them.
+def missed_limits(found: Answer) -> list[MissedLimit]:
+    """Return the limits of a question that exclude configurations, or may exclude them.
 
     `nearest` is preferably a configuration that only this limit excludes.
     """
@@ -158,14 +158,20 @@ def limit_texts(found: Answer) -> list[LimitText]:
             undecided = sum(name in each.undecided for each in own)
             shown = f"{metric.title} {format_metric(name, near[0], is_for_many=False)}"
             (nearest,) = (each for each in own if each.row is near[0])
-            texts.append(LimitText(text, missed, undecided, nearest, shown))
+            texts.append(MissedLimit(text, missed, undecided, nearest, shown))
     return texts
 
 
 def _name_relative_to(
     leader: Candidate | None, other: Candidate | None, vary: Sequence[str]
 ) -> str:
-    """Return the name of `other`, shortened to its nodes if only they differ from the leader."""
+    """Return the name of `other`; only its number of nodes if nothing else differs from the leader.
+
+    Args:
+        leader: The leader of an answer.
+        other: Another configuration of the question; None gives "".
+        vary: Axes in which configurations of the question differ.
+    """
     if leader is None or other is None:
         return ""
     is_of_line = axes_without_nodes(leader.row) == axes_without_nodes(other.row)
@@ -173,7 +179,7 @@ def _name_relative_to(
 
 
 def _search_words(study: Study, found: Answer) -> dict[str, object] | None:
-    """Return verdict, rounds and savings of the answer's search for the template; None without."""
+    """Return verdict, rounds and savings of an answer's search; None without a search."""
     if found.search is None:
         return None
     spent = search_results.search_costs(study, found.search).values()
@@ -183,7 +189,7 @@ def _search_words(study: Study, found: Answer) -> dict[str, object] | None:
 
 
 def page(table: pd.DataFrame, study: Study) -> str:
-    """Return the text of headline.md: plain text, a line for each question."""
+    """Return the content of headline.md: plain text, a line for each question."""
     rows = to_rows(HeadlineRow, table)
     texts = (f"{row.work}: {row.text} {row.sure}".removeprefix(": ").strip() for row in rows)
     return "".join(f"{text}\n" for text in texts)

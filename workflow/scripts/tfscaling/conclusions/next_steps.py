@@ -32,12 +32,12 @@ from tfscaling.tables.row_values import group_by_point, is_known, is_projected, 
 from tfscaling.tables.runs_table import NOT_RUN
 from tfscaling.tables.table_files import to_frame, to_rows
 
-#: Statuses of runs that the next start of the sweep runs.
-_STATUSES_TO_RUN = (RunState.FAILED, RunState.UNFINISHED, RunState.MISSING)
+#: States of runs that the next start of the sweep runs.
+_STATES_TO_RUN = (RunState.FAILED, RunState.UNFINISHED, RunState.MISSING)
 
 
-class Step(msgspec.Struct):
-    """A suggested next step.
+class NextStep(msgspec.Struct):
+    """A suggested next step, a row of next_steps.csv.
 
     Attributes:
         kind: What to do; selects the sentence of the template.
@@ -56,15 +56,15 @@ class Step(msgspec.Struct):
     cost_usd: float = NAN
 
 
-COLUMNS = tuple(columns(Step))
+COLUMNS = tuple(columns(NextStep))
 
 
-#: A step without its text, and the values of its sentence.
-StepWithValues = tuple[Step, dict[str, Any]]
+#: A next step without its text, and the values of its sentence's template.
+StepWithValues = tuple[NextStep, dict[str, Any]]
 
 
 def table(study: Study) -> pd.DataFrame:
-    """Return one `Step` per row, the most useful first."""
+    """Return one `NextStep` per row, the most useful first."""
     found = [
         *_next_steps_for_missing_runs(study),
         *_next_steps_for_searches(study),
@@ -79,11 +79,11 @@ def table(study: Study) -> pd.DataFrame:
     if not found and any(
         each.support != SUPPORTED and _has_choice(each) for each in answer_questions(study)
     ):
-        found = [(Step("none"), {})]
+        found = [(NextStep("none"), {})]
     for step, named in found:
         values = msgspec.structs.asdict(step) | named
         step.text = render_sentence("next_step", study.points, **values)
-    return to_frame(Step, [step for step, _ in found])
+    return to_frame(NextStep, [step for step, _ in found])
 
 
 def _has_choice(asked: Answer) -> bool:
@@ -94,20 +94,20 @@ def _has_choice(asked: Answer) -> bool:
 def _next_steps_for_missing_runs(study: Study) -> Iterator[StepWithValues]:
     """Yield steps about runs that are unfinished, given up, or have other parameters."""
     failed_often = (run for run in study.run_rows if run.failed_too_often)
-    given_up = [run for run in failed_often if point_of(run) in study.searched]
+    given_up = [run for run in failed_often if point_of(run) in study.searched_points]
     ruled_out = [run for run in study.run_rows if run.reason.startswith(f"{NOT_RUN}:")]
     counts = Counter(run.status for run in study.run_rows)
     counts.subtract(run.status for run in (*given_up, *ruled_out))
-    to_make = {status: counts[status] for status in _STATUSES_TO_RUN if counts[status]}
+    to_make = {status: counts[status] for status in _STATES_TO_RUN if counts[status]}
     if to_make:
         named = {"counts": to_make, "is_imported": _is_imported(study)}
-        yield Step("unfinished", runs=sum(to_make.values())), named
+        yield NextStep("unfinished", runs=sum(to_make.values())), named
     if counts[RunState.STALE]:
-        yield Step("stale", runs=counts[RunState.STALE]), {"rerun_stale": RERUN_STALE}
+        yield NextStep("stale", runs=counts[RunState.STALE]), {"rerun_stale": RERUN_STALE}
     if given_up:
         failed = dict.fromkeys(map(point_of, given_up))
         rows = [row for row in study.points if point_of(row) in failed]
-        yield Step("failing", runs=len(given_up)), {"points": rows}
+        yield NextStep("failing", runs=len(given_up)), {"points": rows}
 
 
 def _next_steps_for_searches(study: Study) -> Iterator[StepWithValues]:
@@ -118,13 +118,13 @@ def _next_steps_for_searches(study: Study) -> Iterator[StepWithValues]:
             continue
         wanted = list(search.wanted())
         if not extra.isdisjoint(wanted):
-            yield Step("search", runs=len(wanted)), {"due": len(search.decision.wanted)}
+            yield NextStep("search", runs=len(wanted)), {"due": len(search.decision.wanted)}
         if search.decision.has_ended and not search.decision.is_decided:
             bound = search.decision.bound
             enough = math.ceil(100 * bound) / 100 if math.isfinite(bound) and bound < 1 else None
             named = {"work": asked.work, "is_named": len(study.searches) > 1, "enough": enough}
             if enough is not None:
-                yield Step("undecided search"), named
+                yield NextStep("undecided search"), named
 
 
 def _next_steps_for_open_candidates(study: Study) -> Iterator[StepWithValues]:
@@ -135,7 +135,7 @@ def _next_steps_for_open_candidates(study: Study) -> Iterator[StepWithValues]:
     made_again = {
         point_of(run)
         for run in study.run_rows
-        if run.status in (*_STATUSES_TO_RUN, RunState.STALE)
+        if run.status in (*_STATES_TO_RUN, RunState.STALE)
         and not run.reason.startswith(f"{NOT_RUN}:")
     }
     folders = {point.path for point in made_again}
@@ -152,7 +152,7 @@ def _next_steps_for_open_candidates(study: Study) -> Iterator[StepWithValues]:
         ]
         if others and asked.support != SUPPORTED:
             texts = [f"{each.name}: {each.reason}" for each in others]
-            yield Step("open"), {"open": texts, "several": len(others) > 1}
+            yield NextStep("open"), {"open": texts, "several": len(others) > 1}
 
 
 def _next_steps_for_excluded(study: Study) -> Iterator[StepWithValues]:
@@ -163,13 +163,13 @@ def _next_steps_for_excluded(study: Study) -> Iterator[StepWithValues]:
         if (why := study.excluded.get(point_of(row))) and why.reason.startswith(DIFFERENT_WORK)
     ]
     if others:
-        yield Step("work"), {"points": others}
+        yield NextStep("work"), {"points": others}
     valid = (run for run in study.run_rows if run.status == RunState.OK)
     overlapping = sum(bool(run.shared_with) for run in valid if not is_known(run.execution_time_s))
     if overlapping:
-        yield Step("overlapping"), {"overlapping": overlapping}
+        yield NextStep("overlapping"), {"overlapping": overlapping}
     if resumed := sum(row.runs - row.runs_timed for row in study.points) - overlapping:
-        yield Step("resumed"), {"resumed": resumed}
+        yield NextStep("resumed"), {"resumed": resumed}
 
 
 def _next_steps_for_repeats(study: Study) -> Iterator[StepWithValues]:
@@ -188,7 +188,9 @@ def _next_steps_for_repeats(study: Study) -> Iterator[StepWithValues]:
         more = {
             point: repeats - planned[point]
             for point in points
-            if point in durations_s and 0 < planned[point] < repeats and point not in study.searched
+            if point in durations_s
+            and 0 < planned[point] < repeats
+            and point not in study.searched_points
         }
         if more:
             all_s = {point: number_of * durations_s[point] for point, number_of in more.items()}
@@ -197,7 +199,7 @@ def _next_steps_for_repeats(study: Study) -> Iterator[StepWithValues]:
             usd, total_s = sum(map(number_or_nan, costs)), sum(all_s.values())
             named = {"repeats": repeats, "duration": duration_text(total_s)}
             named["is_imported"] = _is_imported(study)
-            yield Step("repeats", "", sum(more.values()), total_s, hours, usd), named
+            yield NextStep("repeats", "", sum(more.values()), total_s, hours, usd), named
 
 
 def _durations_s(study: Study) -> dict[Point, float]:
@@ -234,7 +236,7 @@ def _next_steps_for_startup(study: Study) -> Iterator[StepWithValues]:
     """Yield a step about longer trainings if start-up takes most of the time."""
     for asked in answer_questions(study):
         if asked.startup is not None:
-            yield Step("startup"), {"share": asked.startup.share, "work": asked.work}
+            yield NextStep("startup"), {"share": asked.startup.share, "work": asked.work}
 
 
 def _next_steps_for_prices(study: Study) -> Iterator[StepWithValues]:
@@ -243,10 +245,10 @@ def _next_steps_for_prices(study: Study) -> Iterator[StepWithValues]:
     measured = [row for row in study.points if row.runs > 0]
     names = dict.fromkeys(f"`{row.platform}`" for row in measured if point_of(row) in unpriced)
     if names:
-        yield Step("price"), {"platforms": list(names)}
+        yield NextStep("price"), {"platforms": list(names)}
 
 
 def page(table: pd.DataFrame, _: Study) -> str:
     """Return the page next_steps.md."""
-    steps = [f"- {step.text}" for step in to_rows(Step, table)]
+    steps = [f"- {step.text}" for step in to_rows(NextStep, table)]
     return "\n".join(["# What to do next\n", *(steps or ["Nothing: all planned runs count."]), ""])

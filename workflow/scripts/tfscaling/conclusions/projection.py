@@ -95,6 +95,7 @@ class Interval(NamedTuple):
         return self.low_s <= seconds <= self.high_s
 
     def __str__(self) -> str:
+        """Return the interval as a sentence about one complete run."""
         low, high = three_digits(self.low_s), three_digits(self.high_s)
         return f"One run of the whole training takes {low}–{high} s ({CONFIDENCE:.0%})."
 
@@ -194,7 +195,12 @@ def _projection_row(
 
 
 def add_intervals(comparison: pd.DataFrame, found: pd.DataFrame) -> pd.DataFrame:
-    """Return the comparison with the intervals of projected times and costs."""
+    """Return the comparison with the intervals of projected times and costs as further columns.
+
+    Args:
+        comparison: The table of configurations.
+        found: The table of projections.
+    """
     made, known = comparison.copy(), found.set_index(list(POINT_AXES))
     keys = pd.MultiIndex.from_frame(made[[*POINT_AXES]])
     for name in ("execution_time_s", "cost_usd", "node_hours"):
@@ -210,9 +216,13 @@ def add_intervals(comparison: pd.DataFrame, found: pd.DataFrame) -> pd.DataFrame
 
 
 def _add_check(row: ProjectionRow, runs: Sequence[RunRow]) -> None:
-    """Add to a row whether complete runs took a time within the projected interval.
+    """Set the columns of a row that check its projected interval by complete runs.
 
     Nothing is changed without complete runs.
+
+    Args:
+        row: The row of a projection.
+        runs: The complete runs of the same configuration.
     """
     if not runs:
         return
@@ -256,4 +266,4 @@ def as_text(found: pd.DataFrame) -> TextTable:
     notes = shown.render_notes("projection", runs_min=RUNS_MIN)
     none = "No projection: no recipe with `stop_after_steps` has a run that counts."
     title = "Projected from short runs"
-    return shown.text_table(title, found, ProjectionRow, cells, notes, none)
+    return shown.make_text_table(title, found, ProjectionRow, cells, notes, none)

@@ -35,8 +35,8 @@ from tfscaling.tables.table_files import to_frame, to_rows
 
 OUTSIDE = "outside"
 _SPREAD = ("median", "min", "max", "low", "high")
-#: Columns besides the point that are facts of the published result.
-_OF_RESULT = ("cloud", "global_batch_size", "source")
+#: Columns of a published result, besides its axes, that are copied to its row.
+_RESULT_COLUMNS = ("cloud", "global_batch_size", "source")
 
 
 class PublishedRow(TableRow):
@@ -91,7 +91,7 @@ class PublishedRow(TableRow):
 
     @property
     def runs_asked(self) -> None:
-        """None: the runs of the same training may be of several configurations."""
+        """Always None, as the runs of one training may be of several configurations."""
 
     def comparison_columns(self, metric: str) -> dict[str, float]:
         """Return the columns of loss or accuracy under their names in the comparison."""
@@ -156,7 +156,7 @@ def _published_row(
         return "within" if valid and is_within else OUTSIDE
 
     return PublishedRow(
-        **{name: getattr(result, name) for name in (*POINT_COLUMNS, *_OF_RESULT)},
+        **{name: getattr(result, name) for name in (*POINT_COLUMNS, *_RESULT_COLUMNS)},
         published_execution_time_s=result.execution_time_s,
         status="measured" if measured.runs else without,
         runs=measured.runs,
@@ -203,11 +203,18 @@ def as_text(table: pd.DataFrame) -> TextTable:
     none = "No published results: `published.path` names no file."
     title = "Published against measured"
     table = table.assign(devices=GPU)
-    return shown.text_table(title, table, PublishedRow, cells, notes, none, names=[*axes, "source"])
+    return shown.make_text_table(
+        title, table, PublishedRow, cells, notes, none, names=[*axes, "source"]
+    )
 
 
 def _spread_columns(metric: str, values: Sequence[float]) -> dict[str, Any]:
-    """Return the columns of a metric over runs: its median, range and interval."""
+    """Return the columns of a metric over runs: its median, range and interval.
+
+    Args:
+        metric: Name of the metric, the first part of the columns' names.
+        values: Its value in each run.
+    """
     low, high = median_interval(values) or (NAN, NAN)
     middle = median(values) if values else NAN
     found = middle, min(values, default=NAN), max(values, default=NAN), low, high

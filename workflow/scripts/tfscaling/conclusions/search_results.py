@@ -45,12 +45,12 @@ from tfscaling.tables.row_values import (
 )
 from tfscaling.tables.table_files import to_frame, to_rows
 
-#: Whether measured values lie in the projected interval.
+#: Whether measured values lie within or outside the projected interval.
 WITHIN, OUTSIDE = "within", "outside"
 TAKEN, IN, OUT = "the answer", "not excluded", "excluded"
 OTHER_WORK = "trains fewer examples than others"
-#: Columns of searches with limits, and with short runs.
-_OPTIONAL = ("limits", "short_runs", "projected", "measured")
+#: Columns that only searches with limits, or with short runs, have.
+_OPTIONAL_COLUMNS = ("limits", "short_runs", "projected", "measured")
 _SHOWN = (
     *("place", "limits", "why", "behind", "chance", "short_runs", "runs"),
     *("projected", "measured", "node_hours", "cost_usd"),
@@ -61,9 +61,12 @@ _DIGITS = {"short_runs": 0, "runs": 0, "node_hours": 4, "cost_usd": 4}
 
 
 class SearchRow(ConfigurationRow):
-    """One configuration of a search.
+    """One configuration of a search, a row of search.csv.
+
+    The fields from `rounds` on are equal in all rows of a search.
 
     Attributes:
+        work: Name of the question.
         place: Its state in the search, such as eliminated.
         limits: The search's limits in words.
         why: Why it was eliminated.
@@ -74,7 +77,10 @@ class SearchRow(ConfigurationRow):
         measured: Mean of the goal over its complete runs.
         full_runs: Number of runs in the full grid; `full_node_hours` and `full_cost_usd` are their
             cost.
-        rounds: Rounds of the search; this and the further fields are equal in all rows of a search.
+        rounds: Rounds of the search.
+        bound: Fraction by which a configuration may be better than the answer.
+        verdict: The result of the search in words.
+        kept: The limits, and how many runs show that they are kept.
     """
 
     inherited_after: ClassVar[str] = "goal"
@@ -145,7 +151,7 @@ class RunCosts(NamedTuple):
 
 
 def search_costs(study: Study, search: StudySearch) -> dict[Point, tuple[RunCosts, RunCosts]]:
-    """Return configuration → cost of its runs, and cost of its runs in the full grid.
+    """Return configuration → (cost of its runs, cost of its runs in the full grid).
 
     A configuration without runs is assumed to have a linear speed-up, the lowest cost. Resumed runs
     are left out: they have the wall time of their last attempt only. Without complete runs, the
@@ -261,7 +267,7 @@ def limits_text(search: StudySearch) -> str | None:
 
 
 def saving_text(pairs: Iterable[tuple[RunCosts, RunCosts]], goal: str) -> str:
-    """Return what a search cost compared with the full grid, as a sentence.
+    """Return a sentence that compares the cost of a search with the cost of the full grid.
 
     Args:
         pairs: For each configuration, the cost of its runs and the cost in the full grid.
@@ -312,8 +318,10 @@ def as_text(table: pd.DataFrame) -> TextTable:
     """Return the table for the page, with results, costs and guarantees as notes."""
     axes, fixed = naming_columns(table)
     found = to_rows(SearchRow, table)
-    known = {name for name in _OPTIONAL for row in found if row[name] and is_known(row[name])}
-    empty = {*_OPTIONAL} - known
+    known = {
+        name for name in _OPTIONAL_COLUMNS for row in found if row[name] and is_known(row[name])
+    }
+    empty = {*_OPTIONAL_COLUMNS} - known
     names = [*axes, *(name for name in _SHOWN if name not in empty)]
     rows = [[_cell(name, row) for name in names] for row in found]
     words = _HEADS | (_SHORT_HEADS if "short_runs" not in empty else {})

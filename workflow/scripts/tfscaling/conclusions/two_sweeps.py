@@ -39,7 +39,7 @@ from tfscaling.tables.row_types import Column, ConfigurationRow, PointRow, RunRo
 from tfscaling.tables.row_values import axes_and_devices, group_by_point, is_known, point_of
 from tfscaling.tables.table_files import to_frame, to_rows
 
-#: A number of runs or comparisons; null if there are none.
+#: Type of a number of runs or comparisons; null if there are none.
 Count = Annotated[int | None, Column("runs", is_whole=True)]
 SLOWER, FASTER, SAME, OPEN = "slower", "faster", "same", "undecided"
 #: Verdict on a configuration that has valid runs in the reference, and here only failed or diverged
@@ -112,7 +112,7 @@ def judge_changes(before: Array, after: Array, indifference: float) -> list[Time
 
 
 def holm_significant(chance: Array) -> Array:
-    """Return for each p-value whether it is significant by Holm's method for all of them."""
+    """Return whether each p-value is significant by Holm's method: booleans, (p-values,)."""
     order = np.argsort(chance, kind="stable")
     refused = chance[order] > (1 - CONFIDENCE) / (len(chance) - np.arange(len(chance)))
     is_shown = np.empty(len(chance), bool)
@@ -121,12 +121,14 @@ def holm_significant(chance: Array) -> Array:
 
 
 class SweepRow(ConfigurationRow):
-    """A configuration of this study, of the reference study, or of both.
+    """A configuration of this study, of the reference study, or of both: a row of regressions.csv.
 
     Numbers are null if only one study has the configuration; ratios are null if the times are not
     compared.
 
     Attributes:
+        reference: Folder of the reference study.
+        verdict: What changed, such as slower.
         runs: Valid runs with a time in this study; `reference_runs` in the reference.
         runs_failed: How many of `runs_ended` failed or diverged.
         time_ratio: Time here divided by the time in the reference, above 1 if it is slower here.
@@ -166,7 +168,7 @@ class ConfigurationRuns:
         statuses: Number of runs with each status.
         valid: Its valid runs.
         timed: The valid runs that have a time; resumed runs have none.
-        bad: Number of runs that failed or diverged.
+        failed: Number of runs that failed or diverged.
         ended: Number of runs that are valid, failed or diverged.
     """
 
@@ -177,8 +179,8 @@ class ConfigurationRuns:
         #: Without runs that resumed from a checkpoint, which have no time.
         self.timed = [run for run in self.valid if is_known(run.execution_time_s)]
         #: Runs that failed or diverged, and all that ended.
-        self.bad = sum(self.statuses[each] for each in (RunState.FAILED, *RESULTS[1:]))
-        self.ended = self.bad + len(self.valid)
+        self.failed = sum(self.statuses[each] for each in (RunState.FAILED, *RESULTS[1:]))
+        self.ended = self.failed + len(self.valid)
 
 
 def table(study: Study) -> pd.DataFrame:
@@ -205,7 +207,7 @@ def table(study: Study) -> pd.DataFrame:
         row.runs, row.reference_runs = len(own.timed), len(other.timed)
         row.execution_time_s = own.row.execution_time_s
         row.reference_execution_time_s = other.row.execution_time_s
-        row.runs_failed, row.reference_runs_failed = own.bad, other.bad
+        row.runs_failed, row.reference_runs_failed = own.failed, other.failed
         row.runs_ended, row.reference_runs_ended = own.ended, other.ended
         row.verdict, row.reason = _verdict_without_times(own, other)
         parameters = reference.parameters.get(point, {})
@@ -248,16 +250,16 @@ def _verdict_without_times(here: ConfigurationRuns, there: ConfigurationRuns) ->
         return NOT_COMPARED, f"in the reference: {not_there}"
     if not_here:
         counts = ", ".join(f"{count} {status}" for status, count in here.statuses.items())
-        has_ended = here.bad and here.ended == here.statuses.total()
+        has_ended = here.failed and here.ended == here.statuses.total()
         return LOST if has_ended else NOT_COMPARED, f"{not_here}: {counts}"
     own, other = (side.row["examples_trained"] for side in (here, there))
     if is_known(own) and is_known(other) and not is_same_work(own, other):
         return NOT_COMPARED, f"{DIFFERENT_WORK}: trained {own:,.0f} examples, there {other:,.0f}"
     ended_badly = ""
-    if here.bad + there.bad:
-        ended_badly = f"{here.bad} of {here.ended} runs failed or diverged here"
-        ended_badly += f", {there.bad} of {there.ended} there"
-    if is_failing(here.bad, here.ended, there.bad, there.ended):
+    if here.failed + there.failed:
+        ended_badly = f"{here.failed} of {here.ended} runs failed or diverged here"
+        ended_badly += f", {there.failed} of {there.ended} there"
+    if is_failing(here.failed, here.ended, there.failed, there.ended):
         return FAILING, ended_badly
     began, began_there = (
         {(run.started, run.hosts) for run in side.timed if run.started is not None}
@@ -274,30 +276,34 @@ def _verdict_without_times(here: ConfigurationRuns, there: ConfigurationRuns) ->
 
 
 def _exclusion_reason(side: ConfigurationRuns) -> str:
-    """Return why the times of a study's runs are not compared; "" if they are."""
+    """Return why the times of a configuration in one study are not compared; "" if they are."""
     if not side.valid:
         return "no run counts"
     why = find_exclusion(side.row, side.statuses)
     return why.reason if why else ""
 
 
-def is_failing(bad: int, ended: int, bad_there: int, ended_there: int) -> bool:
+def is_failing(failed: int, ended: int, reference_failed: int, reference_ended: int) -> bool:
     """Return whether most runs fail here, but at most a quarter failed in the reference.
 
     Args:
-        bad: Number of runs that failed or diverged here.
+        failed: Number of runs that failed or diverged here.
         ended: Number of runs that ended here.
-        bad_there: Number of runs that failed or diverged in the reference.
-        ended_there: Number of runs that ended in the reference.
+        reference_failed: Number of runs that failed or diverged in the reference.
+        reference_ended: Number of runs that ended in the reference.
     """
-    return 2 * bad > ended and 4 * bad_there <= ended_there
+    return 2 * failed > ended and 4 * reference_failed <= reference_ended
 
 
 def _differing_parameters(spec: RunSpec, there: Parameters) -> Iterator[str]:
     """Yield `key: there, now here` for each differing parameter, without possible secrets.
 
-    A key that an earlier version lacked had its default there. Keys that this version lacks are
-    ignored.
+    Keys that this version of the workflow lacks are ignored. A key that an earlier version lacked
+    had its default there.
+
+    Args:
+        spec: A run of this study.
+        there: Parameters of the same configuration in the reference.
     """
     before = {**run_spec.defaults_of_omitted_keys(), **there} if there else {}
     # as a file has them
@@ -308,17 +314,17 @@ def _differing_parameters(spec: RunSpec, there: Parameters) -> Iterator[str]:
 
 
 def _differing_facts(here: ConfigurationRuns, there: ConfigurationRuns) -> Iterator[str]:
-    """Yield `fact: there, now here` for versions, machines and data of the valid runs."""
+    """Yield `fact: there, now here` for differing versions, machines and data of valid runs."""
     for fact in _COMPARED_FACTS:
         before, now = (
-            dict.fromkeys(_shorten(run[fact]) for run in side.valid if is_known(run[fact]))
+            dict.fromkeys(_to_short_text(run[fact]) for run in side.valid if is_known(run[fact]))
             for side in (there, here)
         )
         if before and now and before.keys() != now.keys():
             yield f"{fact}: {' and '.join(before)}, now {' and '.join(now)}"
 
 
-def _shorten(value: object) -> str:
+def _to_short_text(value: object) -> str:
     """Return a value as text of at most _FACT_LENGTH_MAX characters."""
     text = join_lines(str(value))
     return text if len(text) <= _FACT_LENGTH_MAX else f"{text[:_FACT_LENGTH_MAX]}…"
@@ -355,7 +361,7 @@ def as_text(found: pd.DataFrame) -> TextTable:
     title = "Against another sweep"
     none = "Not compared: `compare_with` in the configuration names no other study."
     if not rows:
-        return shown.text_table(title, found, SweepRow, cells, (), none)
+        return shown.make_text_table(title, found, SweepRow, cells, (), none)
     counts = Counter(row.verdict for row in rows)
     verdicts = [f"{counts[each]} {each}" for each in (*COMPARED, NOT_COMPARED) if counts[each]]
     above = f"{count(len(rows), 'configuration')} against {rows[0].reference}: "
@@ -366,4 +372,4 @@ def as_text(found: pd.DataFrame) -> TextTable:
         comparisons=max(row.comparisons or 0 for row in rows),
         causes=causes,
     )
-    return shown.text_table(title, found, SweepRow, cells, notes, none, above=above)
+    return shown.make_text_table(title, found, SweepRow, cells, notes, none, above=above)

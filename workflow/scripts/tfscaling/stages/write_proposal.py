@@ -253,7 +253,7 @@ def requests(study: Study, config: Config) -> Iterator[Request]:
 
 def _wall_time_s(study: Study, row: PointRow) -> float:
     """Return the seconds that a training occupies its nodes, with evaluations and checkpoints."""
-    runs = [run for run in study.runs_of[point_of(row)] if run.status == RunState.OK]
+    runs = [run for run in study.runs_by_point[point_of(row)] if run.status == RunState.OK]
     times_s = [
         run.wall_time_s - (run.teardown_time_s if is_known(run.teardown_time_s) else 0.0)
         for run in runs

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from tfscaling.conclusions.answers.answer_types import Answer, Candidate, State
 from tfscaling.conclusions.answers.goals import ENERGY, HOURS, WITH_QUEUE
-from tfscaling.conclusions.evidence import Facts, QuestionEvidence, Study
+from tfscaling.conclusions.evidence import ConfigurationFacts, QuestionEvidence, Study
 from tfscaling.estimation.intervals import CONFIDENCE, count_beyond_limit, keeps_limit
 from tfscaling.estimation.run_counts import is_closed
 from tfscaling.estimation.samples import Samples
@@ -36,10 +36,10 @@ def create_candidate(
 
     Args:
         study: The evidence.
-        task: The question.
+        task: The evidence for the question.
         goal: The metric to optimise.
         row: The configuration's row of the comparison.
-        state: Its state; None: derived from its runs.
+        state: Its state; None derives it from its runs.
     """
     point = point_of(row)
     facts = task.facts[point]
@@ -76,7 +76,7 @@ def judge_candidates(study: Study, task: QuestionEvidence, asked: Answer) -> Ite
     found = [create_candidate(study, task, goal, row) for row in task.rows]
     measured = [each.row for each in found if each.state == State.COMPARED]
     error = (1 - CONFIDENCE) / 2 / max(1, len(measured) * len(study.question.set_limits))
-    parts = _usual_energy_parts(measured) if goal == ENERGY else None
+    parts = _most_common_energy_parts(measured) if goal == ENERGY else None
     for each in found:
         if each.state == State.COMPARED and limits:
             each = _judge_limits(each, task.facts[each.point], samples, limits, error)
@@ -91,13 +91,17 @@ def judge_candidates(study: Study, task: QuestionEvidence, asked: Answer) -> Ite
 
 
 def _judge_limits(
-    each: Candidate, facts: Facts, samples: Samples, limits: Mapping[str, Limit], error: float
+    each: Candidate,
+    facts: ConfigurationFacts,
+    samples: Samples,
+    limits: Mapping[str, Limit],
+    error: float,
 ) -> Candidate:
     """Return the candidate with its state by the limits: compared if it is shown to keep all.
 
     Args:
         each: The configuration.
-        facts: What the tables have about it.
+        facts: Facts about it from the tables.
         samples: The values of its runs.
         limits: Limits of the question by column.
         error: Error rate of each limit, one-sided.
@@ -147,20 +151,22 @@ def _judge_limits(
     )
 
 
-def _usual_energy_parts(rows: Sequence[PointRow]) -> str | None:
-    """Return the parts that the energies of most configurations include."""
+def _most_common_energy_parts(rows: Sequence[PointRow]) -> str | None:
+    """Return the parts, such as GPUs, that most configurations' energies include; None without."""
     counted = Counter(row.energy_of for row in rows if is_known(row.energy_kwh))
     return next((name for name, _ in counted.most_common(1)), None)
 
 
-def _judge_value(each: Candidate, facts: Facts, goal: str, parts: str | None) -> Candidate:
+def _judge_value(
+    each: Candidate, facts: ConfigurationFacts, goal: str, parts: str | None
+) -> Candidate:
     """Return the candidate, with another state and reason if it has no value of the goal.
 
     Args:
         each: The configuration.
-        facts: What the tables have about it.
+        facts: Facts about it from the tables.
         goal: The metric.
-        parts: The parts that energies include: one of other parts is not compared.
+        parts: The parts that energies must include to be compared; None for other goals.
     """
     row = each.row
     if is_known(row[goal]):

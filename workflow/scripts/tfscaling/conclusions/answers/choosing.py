@@ -1,4 +1,4 @@
-"""The configuration to take: comparisons between configurations that keep the limits."""
+"""The choice of the recommended configuration, by comparison of the ones that keep the limits."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from tfscaling.estimation.samples import (
 from tfscaling.tables.row_values import axes_without_nodes, group_by, is_known, point_of
 
 
-def choose(study: Study, asked: Answer, candidates: Sequence[Candidate]) -> Answer:
-    """Compare the configurations that keep the limits, and return the answer with the best one.
+def choose_configuration(study: Study, asked: Answer, candidates: Sequence[Candidate]) -> Answer:
+    """Compare the configurations that keep the limits; return the answer with the best one.
 
     Args:
         study: The evidence.
@@ -38,7 +38,7 @@ def choose(study: Study, asked: Answer, candidates: Sequence[Candidate]) -> Answ
         has_any = any(is_known(each.row[goal]) for each in candidates)
         support = INCONCLUSIVE if asked.is_open else NOT_COMPARED
         asked = replace(asked, support=support if has_any else NOT_MEASURED)
-        return replace(asked, repeats=settling.runs_to_settle(study, asked))
+        return replace(asked, repeats=settling.repeats_to_settle(study, asked))
     compared = [row for row in known if by_point[point_of(row)].state == State.COMPARED]
     if by_point[point_of(known[0])].state == State.TOO_FEW:
         support = TOO_FEW if known[1:] else NOT_COMPARED
@@ -46,35 +46,37 @@ def choose(study: Study, asked: Answer, candidates: Sequence[Candidate]) -> Answ
     else:
         undecided = [each.point for each in candidates if each.state == State.UNDECIDED]
         found = compare_by_goal(goal, compared, samples, asked.indifference, undecided)
-        asked = _apply_contest(asked, found)
+        asked = _add_comparison(asked, found)
     asked = _add_rival(asked, samples)
-    return replace(asked, repeats=settling.runs_to_settle(study, asked))
+    return replace(asked, repeats=settling.repeats_to_settle(study, asked))
 
 
-def _apply_contest(asked: Answer, found: GoalComparison) -> Answer:
-    """Return the answer with the result of the comparisons.
+def _add_comparison(asked: Answer, found: GoalComparison) -> Answer:
+    """Return the answer with the recommended configuration and the others' differences from it.
 
     Args:
         asked: The answer so far, with its candidates.
-        found: The result: the chosen configuration, and its differences from others.
+        found: The chosen configuration, and its differences from others.
     """
-    taken, against = point_of(found.taken), found.against or {}
-    equals = {*map(point_of, found.equals)}
+    taken, against = point_of(found.chosen), found.differences or {}
+    equals = {*map(point_of, found.near_best_others)}
 
     by_point = {}
     for each in asked.candidates:
         point, difference = each.point, against.get(each.point)
-        if point in found.worse:
+        if point in found.shown_worse_rivals:
             reason = f"is worse, and {each.reason}"
             by_point[point] = replace(each, state=State.EXCLUDED, reason=reason)
             continue
         is_alike = difference is not None and not difference.shows_worse
         by_point[point] = replace(
-            each, worse=difference, is_equal=point in equals, is_alike=is_alike
+            each, difference=difference, is_near_best=point in equals, is_not_shown_worse=is_alike
         )
     candidates = tuple(by_point.values())
-    is_only = not found.comparisons and not asked.few and any(e.missed for e in candidates)
-    is_only |= bool(found.worse) and not against
+    is_only = (
+        not found.comparisons and not asked.with_few_runs and any(e.missed for e in candidates)
+    )
+    is_only |= bool(found.shown_worse_rivals) and not against
     has_compared = bool(against)
     is_near = found.bound is not None and found.bound <= asked.indifference
     asked = replace(
@@ -84,26 +86,28 @@ def _apply_contest(asked: Answer, found: GoalComparison) -> Answer:
         leader=by_point[taken],
         bound=found.bound,
         is_best=found.is_best if has_compared else False,
-        is_only=is_only,
-        how=found.how,
-        after=by_point[point_of(found.order[0])] if found.order else None,
+        is_only_feasible=is_only,
+        choice_reason=found.choice_reason,
+        next_best=by_point[point_of(found.others_by_estimate[0])]
+        if found.others_by_estimate
+        else None,
         comparisons=found.comparisons,
     )
-    is_near_best = is_near and (has_compared or is_only) and not asked.few
+    is_near_best = is_near and (has_compared or is_only) and not asked.with_few_runs
     asked = replace(asked, is_near_best=is_near_best)
     support = weakest_support(
         [SUPPORTED]
         + [NOT_COMPARED] * (not has_compared and not is_only)
-        + [TOO_FEW] * bool(asked.few)
-        + [INCONCLUSIVE] * (asked.is_open or not is_near or not asked.is_kept)
+        + [TOO_FEW] * bool(asked.with_few_runs)
+        + [INCONCLUSIVE] * (asked.is_open or not is_near or not asked.leader_keeps_limits)
     )
     return replace(asked, support=support)
 
 
 def _add_rival(asked: Answer, samples: Samples) -> Answer:
-    """Return the answer with the configuration with which its headline compares the leader.
+    """Return the answer with its `rival`, with which a headline compares the leader.
 
-    It is the smallest or largest number of nodes on the leader's line, else the next best one.
+    The rival has the smallest or largest number of nodes on the leader's line, or is the next best.
     """
     taken, compared = asked.leader, asked.compared
     if taken is None or asked.support == NOT_COMPARED:
@@ -113,8 +117,8 @@ def _add_rival(asked: Answer, samples: Samples) -> Answer:
     ends = [line[-1] if taken.row is line[0] else line[0], *(each.row for each in compared)]
     other = next((row for row in ends if row is not taken.row), None)
     rival = next((each for each in compared if each.row is other), None)
-    if rival and rival.worse is None:  # the two were not compared yet
+    if rival and rival.difference is None:  # the two were not compared yet
         pair = taken.point, rival.point
         (difference,) = samples.compare_pairs(asked.goal, [pair], max(1, len(compared) - 1))
-        rival = replace(rival, worse=difference)
+        rival = replace(rival, difference=difference)
     return replace(asked, rival=rival)

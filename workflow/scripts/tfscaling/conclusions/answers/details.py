@@ -10,12 +10,12 @@ from tfscaling.record.metrics import QUALITY
 from tfscaling.tables.display import format_metric, format_value, three_digits
 from tfscaling.tables.row_values import is_known, metric_of
 
-#: What the answer to a question with limits reports, besides its goal and its limits.
-_REPORTED = ("cost_usd", QUALITY, "rank_memory_gb", "gpu_memory_gb")
+#: Columns that the answer to a question with limits reports besides its goal and its limits.
+_DETAIL_COLUMNS = ("cost_usd", QUALITY, "rank_memory_gb", "gpu_memory_gb")
 
 
-def report_leader(samples: Samples, asked: Answer) -> str:
-    """Return what a headline says about the leader: metrics in words, with margins to limits.
+def leader_details_text(samples: Samples, asked: Answer) -> str:
+    """Return metrics of an answer's leader in words, with margins to limits, for the headline.
 
     Args:
         samples: Values of the runs.
@@ -28,7 +28,7 @@ def report_leader(samples: Samples, asked: Answer) -> str:
         return ""
     leader, limits = asked.leader, asked.limits
     texts, row = [], leader.row
-    for name in dict.fromkeys([TIME, asked.goal, *limits, *_REPORTED]):
+    for name in dict.fromkeys([TIME, asked.goal, *limits, *_DETAIL_COLUMNS]):
         if not is_known(row[name]):
             continue
         metric, shown = metric_of(name, row), format_metric(name, row)

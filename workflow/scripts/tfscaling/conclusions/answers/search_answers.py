@@ -1,4 +1,4 @@
-"""The answer of a question with a search: its verdict, as states of candidates."""
+"""The answer of a question with a search: the search's verdict, as states of candidates."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tfscaling.tables.comparison import ALL_RUNS_METRICS, DIFFERENT_WORK
 from tfscaling.tables.row_values import point_of
 
 
-def apply_search(study: Study, task: QuestionEvidence, asked: Answer) -> Answer:
-    """Return the answer that a search has found, or would give now.
+def add_search_verdict(study: Study, task: QuestionEvidence, asked: Answer) -> Answer:
+    """Return the answer with the configuration that its search has found, or would name now.
 
     Args:
         study: The evidence.
-        task: The question, with its search.
+        task: The evidence for the question, with its search.
         asked: The answer so far, with goal, limits and search.
     """
     search = task.search
@@ -30,7 +30,7 @@ def apply_search(study: Study, task: QuestionEvidence, asked: Answer) -> Answer:
     name_of = {point: name for name, point in search.points.items()}
     rows = {point_of(row): row for row in reversed(task.all_rows)}
     found = [
-        _apply_standing(
+        _add_standing(
             candidates.create_candidate(study, task, asked.goal, row), search, name_of.get(point)
         )
         for point, row in rows.items()
@@ -45,7 +45,7 @@ def apply_search(study: Study, task: QuestionEvidence, asked: Answer) -> Answer:
         return replace(asked, support=INCONCLUSIVE if verdict.has_ended else TOO_FEW)
     bound = asked.indifference if verdict.is_decided else verdict.bound
     survivors = {search.points[name] for name in verdict.survivors if name != verdict.best}
-    alike = [replace(each, is_alike=each.point in survivors) for each in found]
+    alike = [replace(each, is_not_shown_worse=each.point in survivors) for each in found]
     asked = replace(
         asked,
         candidates=tuple(alike),
@@ -55,11 +55,11 @@ def apply_search(study: Study, task: QuestionEvidence, asked: Answer) -> Answer:
         bound=bound if math.isfinite(bound) else None,
         comparisons=len(search.points) - 1,
     )
-    is_sure = verdict.is_decided and not asked.is_open and asked.is_kept
+    is_sure = verdict.is_decided and not asked.is_open and asked.leader_keeps_limits
     return replace(asked, support=SUPPORTED if is_sure else INCONCLUSIVE)
 
 
-def _apply_standing(each: Candidate, search: StudySearch, name: str | None) -> Candidate:
+def _add_standing(each: Candidate, search: StudySearch, name: str | None) -> Candidate:
     """Return the candidate with its state by the search's verdict.
 
     Args:

@@ -11,8 +11,8 @@ from tfscaling.estimation.run_counts import KEPT_RUNS
 from tfscaling.estimation.samples import INCONCLUSIVE, TOO_FEW
 
 
-def runs_to_settle(study: Study, asked: Answer) -> int | None:
-    """Return the number of runs of each configuration that may settle an open answer.
+def repeats_to_settle(study: Study, asked: Answer) -> int | None:
+    """Return how many runs of each configuration may settle an open answer.
 
     Args:
         study: The evidence.
@@ -34,5 +34,7 @@ def runs_to_settle(study: Study, asked: Answer) -> int | None:
     most = max(planned.values(), default=0)
     has_undecided = any(each.state == State.UNDECIDED for each in asked.candidates)
     if (asked.compared and not asked.is_near_best) or has_undecided:
-        return max(2 * most, KEPT_RUNS * (asked.limits is not None and not asked.is_kept))
-    return None if asked.is_kept else max(KEPT_RUNS, most)
+        return max(
+            2 * most, KEPT_RUNS * (asked.limits is not None and not asked.leader_keeps_limits)
+        )
+    return None if asked.leader_keeps_limits else max(KEPT_RUNS, most)
