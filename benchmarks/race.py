@@ -39,7 +39,7 @@ sys.path.insert(0, str(REPOSITORY / "workflow/scripts"))
 from tfscaling.conclusions.contest import compare_by_goal  # noqa: E402
 from tfscaling.record.metrics import QUALITY  # noqa: E402
 from tfscaling.search.scaling_search import decide  # noqa: E402
-from tfscaling.search.search_types import Candidate, Decision, lacking  # noqa: E402
+from tfscaling.search.search_types import Candidate, Decision, list_needed_runs  # noqa: E402
 from tfscaling.study.config_types import SHORT_RUNS_MAX, Limit, Search  # noqa: E402
 from tfscaling.tables.row_types import PointRow  # noqa: E402
 from tfscaling.tables.run_samples import read_samples  # noqa: E402
@@ -280,7 +280,7 @@ def _drifting(planned: Sequence[Candidate], goal: str, drift: float) -> Decision
     made = {each.name: replace(each, runs=()) for each in planned}
     by_name = {each.name: each for each in planned}
     found = decide([*made.values()], USUAL, goal)
-    while missing := lacking(found, [*made.values()]):
+    while missing := list_needed_runs(found, [*made.values()]):
         slower = math.exp(drift * found.rounds)
         for block, name in missing:
             run = by_name[name].runs[block] or {}

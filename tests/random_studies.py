@@ -74,6 +74,6 @@ def _write_run(run: PlannedRun, folder: Path, ending: str, time_s: float, start:
     elif ending == "failed":
         write_failure(folder, run)
     elif ending == "does_not_fit":
-        SlurmSweep({str(output): run.spec}).failed(output, "7", "OUT_OF_MEMORY")
+        SlurmSweep({str(output): run.spec}).report_failure(output, "7", "OUT_OF_MEMORY")
     elif ending == "unfinished":
         (output.parent / "attempt=1").mkdir(parents=True)

@@ -32,7 +32,7 @@ def plan_of(config: Config, runs_dir: Path) -> costed_plan.Plan:
 
 
 def refusal_of(config: Config, runs_dir: Path, sources: Sources = ()) -> str | None:
-    return budget.find_refusal(config, manifest_of(config), runs_dir, sources)
+    return budget.find_excess(config, manifest_of(config), runs_dir, sources)
 
 
 def planned_runs(config: Config) -> tuple[PlannedRun, ...]:

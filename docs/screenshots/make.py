@@ -94,8 +94,8 @@ def searched_runs(study: StudyFolder) -> pd.DataFrame:
     while wanted:
         made |= wanted
         found = runs[[name in made for name in names]]
-        searches = study_searches.of_study(manifest, found)
-        wanted = {each for search in searches for each in search.wanted()} - made
+        searches = study_searches.decide_searches(manifest, found)
+        wanted = {each for search in searches for each in search.needed_runs()} - made
     return found
 
 

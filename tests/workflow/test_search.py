@@ -72,7 +72,7 @@ class Made:
 
     def decision(self) -> Decision:
         runs, _ = runs_table.run_tables(self.planned.runs, self.project.folder / "results/runs")
-        (search,) = study_searches.of_study(self.planned, runs)
+        (search,) = study_searches.decide_searches(self.planned, runs)
         return search.decision
 
     def rounds(self) -> list[Round]:
@@ -111,7 +111,7 @@ def test_rounds_run_the_points_that_may_be_the_best_until_one_is_shown_to_be(
     rounds = made.rounds()
     assert len(rounds) > 2
     decision = made.decision()
-    assert (len(decision.standings), decision.is_decided, decision.wanted) == (6, False, {})
+    assert (len(decision.standings), decision.is_decided, decision.runs_to_start) == (6, False, {})
     assert never.spec.point.path not in decision.survivors
 
     before = project.made()

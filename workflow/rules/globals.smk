@@ -186,5 +186,5 @@ def prepared_dataset(wildcards):
     if spec.dataset is None:
         return []
     file = f"results/datasets/{variants.data_name_of_run(spec)}.npz"
-    is_to_do = not INVOCATION.is_main_process or spec.path in runs_to_do().paths
+    is_to_do = not INVOCATION.is_main_process or spec.path in runs_to_do().folders_to_do
     return file if is_to_do else ancient(file)

@@ -84,7 +84,7 @@ def check(study: StudyFolder) -> set[str]:
 def check_decision(own: Answer, row: DecisionRow, page: str) -> None:
     """The row of the table has what the answer has."""
     assert (row.support, row.title, row.is_best) == (own.support, own.title, own.is_best)
-    assert row.is_decided == own.is_decided and row.alike == len(own.alike)
+    assert row.is_decided == own.is_decided and row.alike == len(own.not_shown_worse)
     assert (row.comparisons, row.not_covered) == (own.comparisons, own.not_covered_text())
     bound = math.nan if own.bound is None else own.bound
     assert row.bound == pytest.approx(bound, nan_ok=True)

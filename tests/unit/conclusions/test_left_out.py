@@ -124,7 +124,7 @@ def batches(folder: Path, unfit: Mapping[int, int], made: Mapping[int, int]) -> 
         size, repeat = run.spec.per_replica_batch_size, run.spec.repeat
         if repeat <= unfit.get(size, 0):
             output = str(folder / run.spec.path / "run.json")
-            SlurmSweep({output: run.spec}).failed(Path(output), "7", "OUT_OF_MEMORY")
+            SlurmSweep({output: run.spec}).report_failure(Path(output), "7", "OUT_OF_MEMORY")
         elif repeat <= unfit.get(size, 0) + made.get(size, 0):
             write_record(folder, run, 10_000 / size * (1 + 0.002 * repeat))
     runs, _ = runs_table.run_tables(planned.runs, folder)

@@ -361,7 +361,7 @@ def test_a_budget_holds_the_expected_runs_of_a_search(tmp_path: Path) -> None:
     assert expected < 0.9 * most
     for share, is_allowed in ((0.99, False), (1.01, True)):
         asked = replace(config, budget=Budget(node_hours=share * expected))
-        reason = budget.find_refusal(asked, planned, tmp_path)
+        reason = budget.find_excess(asked, planned, tmp_path)
         assert (reason is None) == is_allowed
         assert is_allowed or "expected" in str(reason)
 

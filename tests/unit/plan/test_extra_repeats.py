@@ -45,7 +45,7 @@ def test_a_larger_batch_follows_once_all_runs_of_the_smaller_one_fit(tmp_path: P
         generator.write_records(second[number + 1 : 4], tmp_path, lambda _: 10.0, noise=0.0)
         for run in second[: number + 1]:
             output = str(tmp_path / run.spec.path / "run.json")
-            SlurmSweep({output: run.spec}).failed(Path(output), "7", "OUT_OF_MEMORY")
+            SlurmSweep({output: run.spec}).report_failure(Path(output), "7", "OUT_OF_MEMORY")
         large_paths = {run.spec.path for run in sized(64, *range(1, 7))}
         assert asked(*second) == (large_paths if is_next else set())
         runs, _ = runs_table.run_tables(planned.runs, tmp_path)

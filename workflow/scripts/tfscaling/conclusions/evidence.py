@@ -28,7 +28,7 @@ from tfscaling.estimation.samples import Samples
 from tfscaling.record.metrics import QUALITY
 from tfscaling.record.run_states import RESULTS, RunState, words
 from tfscaling.search import study_searches
-from tfscaling.search.study_searches import StudySearch, work_of
+from tfscaling.search.study_searches import StudySearch, usual_work
 from tfscaling.study import platforms
 from tfscaling.study.config_types import (
     EFFICIENCIES,
@@ -115,7 +115,7 @@ def examples_by_task(rows: Sequence[PointRow]) -> dict[tuple[str, str], float]:
     """Return (model, recipe) → number of examples that most of its configurations train."""
     known = [row for row in rows if row.examples_trained is not None]
     return {
-        task: work_of([row.examples_trained or 0 for row in own])
+        task: usual_work([row.examples_trained or 0 for row in own])
         for task, own in group_by(known, _model_and_recipe).items()
     }
 
@@ -411,7 +411,7 @@ class Study(Sweep):
         axes = self.question.separating_axes
         searches = {
             self._task_key(search.planned.points[0].point): search
-            for search in study_searches.of_study(self.manifest, self.runs)
+            for search in study_searches.decide_searches(self.manifest, self.runs)
         }
         found = group_by_task(rows, axes)
         tasks = []

@@ -116,9 +116,9 @@ def _next_steps_for_searches(study: Study) -> Iterator[StepWithValues]:
     for asked in answer_questions(study):
         if (search := asked.search) is None:
             continue
-        wanted = list(search.wanted())
+        wanted = list(search.needed_runs())
         if not extra.isdisjoint(wanted):
-            yield NextStep("search", runs=len(wanted)), {"due": len(search.decision.wanted)}
+            yield NextStep("search", runs=len(wanted)), {"due": len(search.decision.runs_to_start)}
         if search.decision.has_ended and not search.decision.is_decided:
             bound = search.decision.bound
             enough = math.ceil(100 * bound) / 100 if math.isfinite(bound) and bound < 1 else None

@@ -200,16 +200,16 @@ def _search_rows(study: Study, work: str, search: StudySearch) -> Iterator[Searc
     costs_of = search_costs(study, search)
     shorts = {each.point: each.short for each in search.planned.points if each.short}
     made = Counter(point_of(run) for run in study.run_rows if is_known(run.wall_time_s))
-    points = {**search.points, **{point.path: point for point in search.other_work}}
+    points = {**search.points, **{point.path: point for point in search.points_with_less_work}}
     shown = {point: study.axes_row(point) for point in points.values()}
     limits, decision = limits_text(search), search.decision
     trials = [own.trial for own in decision.standings.values() if own.trial]
-    missed = sum(not trial.holds for trial in trials)
+    missed = sum(not trial.is_within_interval for trial in trials)
     says = [f"{verdict_text(search)}, in {count(decision.rounds, 'round')}"]
     says.append(failed_candidates_text(study, search))
     says.append(render_line("search", part="missed", missed=missed, tried=len(trials)))
     order = sorted(search.points, key=lambda name: _sort_key(name, decision))
-    for name in [*order, *(point.path for point in search.other_work)]:
+    for name in [*order, *(point.path for point in search.points_with_less_work)]:
         had, full = costs_of[points[name]]
         row = SearchRow(
             **axes_and_devices(shown[points[name]]),
@@ -234,7 +234,7 @@ def _search_rows(study: Study, work: str, search: StudySearch) -> Iterator[Searc
             if trial := standing.trial:
                 row.projected, row.measured = trial.projected, trial.measured
                 row.projected_low, row.projected_high = trial.low, trial.high
-            row.limits = str(standing.allowed) if limits else None
+            row.limits = str(standing.limit_verdict) if limits else None
             if standing.behind is not None and standing.chance is not None:
                 row.behind, row.chance = standing.behind, standing.chance
             if standing.reason:
@@ -289,7 +289,7 @@ def verdict_text(search: StudySearch) -> str:
         infinite=math.inf,
         indifference=search.planned.indifference,
         kept_runs=KEPT_RUNS,
-        among=len(search.points) if search.other_work else 0,
+        among=len(search.points) if search.points_with_less_work else 0,
         is_limited=bool(search.planned.limits),
         may_miss=bool(search.planned.limits) or search.planned.goal in ALL_RUNS_METRICS,
         unit="cheaper" if search.planned.goal.startswith("cost_") else "faster",

@@ -176,7 +176,16 @@ def select_models_to_check(specs: Iterable[RunSpec]) -> list[ModelToCheck]:
 def _build_models(
     models: list[ModelToCheck], results: Path, limit_s: float
 ) -> tuple[list[CheckedModel], str]:
-    """Build each model; return the results in order, and why the last ones are missing, or ""."""
+    """Build each model in one process.
+
+    Args:
+        models: The models.
+        results: The folder of results, for the log.
+        limit_s: Longest time for all models, in seconds.
+
+    Returns:
+        The results in order, and why the last ones are missing, or "".
+    """
     log = results / MODEL_CHECK_LOG
     log.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, log.open("wb") as output:

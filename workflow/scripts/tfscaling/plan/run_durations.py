@@ -1,4 +1,7 @@
-"""How long a run takes: by the records of runs of the same configuration."""
+"""Expected times of runs, from the records of runs of the same configuration.
+
+The costed plan and the search's costs use them.
+"""
 
 from __future__ import annotations
 
@@ -45,18 +48,19 @@ class RunDurations:
         self._estimates: dict[Point, DurationEstimate] = {}
 
     def estimate(self, point: Point) -> DurationEstimate:
-        """Estimate how long a run of a point takes.
+        """Estimate how long a run of a configuration takes.
 
-        The median of the point's own valid runs, else a projection from its short runs, else the
-        time limit: an upper bound. Nothing is scaled from other points: the start and the
-        compilation do not shrink with the epochs, and the time of a step depends on nodes and
-        batch, as this workflow measures.
+        The median of the configuration's own valid runs, else a projection from its short runs,
+        else the time limit: an upper bound. Nothing is scaled from other configurations: the start
+        and the compilation do not shrink with the epochs, and the time of a step depends on nodes
+        and batch, as this workflow measures.
         """
         if point not in self._estimates:
             self._estimates[point] = self._estimate(point)
         return self._estimates[point]
 
     def _estimate(self, point: Point) -> DurationEstimate:
+        """Return the estimate, which `estimate` keeps for further calls."""
         spec, short = self._specs[point], self._shorts.get(point)
         if made := list(find_valid_records(spec, self._runs_dir)):
             source = f"measured, {count(len(made), 'run')}"

@@ -262,13 +262,13 @@ def searches_shown(searches: Sequence[costed_plan.SearchCost]) -> TextTable:
         for search in searches
         for kind, cost in search.costs.items()
     ]
-    trials, scatter = study_searches.TRIALS, study_searches.SCATTER
+    trials, scatter = study_searches.SIMULATIONS, study_searches.SIMULATED_SCATTER
     notes = shown.render_notes("plan_searches", trials=trials, scatter=scatter)
     names = ["search", "", "runs", "node_hours", "cost_usd"]
     return TextTable.from_rows("The search and the full grid", names, rows, notes)
 
 
-def sums(total: costed_plan.Total) -> list[str]:
+def sums(total: costed_plan.RunTotals) -> list[str]:
     """Return the cells of a total: runs, node-hours, US dollars, time of all runs in sequence."""
     known = format_value(total.cost_usd, 2)
     usd = FormattedNumber(f"{known} + unknown", total.cost_usd) if total.cost_usd else "unknown"
@@ -356,7 +356,7 @@ def assess_repeats(study: StudyFolder) -> None:
         ended = "decided" if decision.is_decided else "undecided"
         print(
             f"search, {search.planned.work}: {excluded} of {len(search.points)} configurations are "
-            "excluded" + (f", {n} run next" if (n := len(decision.wanted)) else f"; {ended}")
+            "excluded" + (f", {n} run next" if (n := len(decision.runs_to_start)) else f"; {ended}")
         )
     print(f"round {number}: {made.added} more runs")
     run_record.write_json(file_of_round(study, number), made)

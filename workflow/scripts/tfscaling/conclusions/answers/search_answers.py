@@ -68,7 +68,7 @@ def _add_standing(each: Candidate, search: StudySearch, name: str | None) -> Can
         name: Its name in the search; None if it is no candidate there.
     """
     verdict, goal = search.decision, search.planned.goal
-    if each.point in search.other_work:
+    if each.point in search.points_with_less_work:
         return replace(each, state=State.OPEN, reason=DIFFERENT_WORK)
     if name is None:
         return each
