@@ -216,7 +216,9 @@ def _make(example: Example, folder: Path) -> Path:
     raw = config_files.merge_configurations(
         [(str(path), config_files.read_config_file(path)) for path in files]
     )
-    config = config_validation.convert_to_types(timings.complete({**raw, **example.changes}))
+    config = config_validation.convert_to_types(
+        timings.add_grid_of_timings({**raw, **example.changes})
+    )
     manifest = acceptance.plan_grid(config, Registries(MODELS, STRATEGIES, DATASETS))
     study = StudyFolder(folder)
     study.details.mkdir(parents=True, exist_ok=True)

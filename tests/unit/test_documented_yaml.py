@@ -95,6 +95,6 @@ def test_a_block_is_planned(
     for absolute in ("/shared/envs/my-conda-env", "/data/mnist"):
         block = block.replace(absolute, sys.prefix)
     sources = sources_of(page, block)
-    merged = timings.complete(config_files.merge_configurations(sources))
+    merged = timings.add_grid_of_timings(config_files.merge_configurations(sources))
     _, manifest = acceptance.validate_and_plan(merged, REGISTRIES, sources)
     assert manifest.runs

@@ -71,7 +71,7 @@ try:
     if MERGED.get("timings"):
         from tfscaling.tables import timings
 
-        MERGED = timings.complete(MERGED)
+        MERGED = timings.add_grid_of_timings(MERGED)
     CONFIG, MANIFEST = acceptance.validate_and_plan(MERGED, REGISTRIES, SOURCES)
     if CONFIG.published.path:
         from tfscaling.tables import published_results

@@ -171,8 +171,8 @@ def test_short_and_whole_runs_are_points_of_their_own_and_the_short_ones_are_mar
     }
     assert [point.recipe for point in found["projected"].points] == ["short"]
     shown = comparison.comparison_text_table(study.comparison, "T", ["execution_time_s"])
-    assert shown.cells[display.PROJECTED].tolist()[0] == "100 of 1,000"
-    assert shown.cells[display.PROJECTED].tolist()[2] == display.MISSING
+    assert shown.cells[display.PROJECTED_COLUMN].tolist()[0] == "100 of 1,000"
+    assert shown.cells[display.PROJECTED_COLUMN].tolist()[2] == display.MISSING
     choices = {(c.work, c.goal): decision.answer_sentence(c) for c in answers_by_goal(study)}
     assert "projected" in choices["mnist_cnn, short", "execution_time_s"]
     assert ("mnist_cnn, short", "quality") not in choices  # the same training on any nodes

@@ -45,7 +45,10 @@ def tables_in(paths: tuple[Path, ...]) -> Tables:
     comparison, epochs, warnings = paths
     read = [table_files.read_table(path) for path in (comparison, epochs, published)]
     return Tables(
-        read[0], read[1], read[2], data_warnings.footnotes(data_warnings.read_warnings(warnings))
+        read[0],
+        read[1],
+        read[2],
+        data_warnings.make_footnotes(data_warnings.read_warnings(warnings)),
     )
 
 

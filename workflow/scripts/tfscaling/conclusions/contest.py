@@ -74,7 +74,7 @@ def compare_by_goal(
     """
     points, rivals = [point_of(row) for row in rows], len(rows) - 1 + len(undecided)
     if not rows[1:]:
-        worse = samples.find_worse(goal, points[0], undecided, rivals)
+        worse = samples.find_shown_worse(goal, points[0], undecided, rivals)
         return GoalComparison(rows[0], shown_worse_rivals=worse)
     found = samples.estimate_configurations(goal, points)
     best, tail_probability = found.best, (1 - CONFIDENCE) / 2 / rivals
@@ -103,7 +103,7 @@ def compare_by_goal(
         rivals,
         of_taken,
         tuple(rows[n] for n in order),
-        samples.find_worse(goal, points[taken], undecided, rivals),
+        samples.find_shown_worse(goal, points[taken], undecided, rivals),
     )
 
 

@@ -46,7 +46,7 @@ from tfscaling.tables.comparison import (
     DIFFERENT_WORK,
     SAME_WORK_TOLERANCE,
     all_runs_reached_target,
-    is_same_work,
+    are_equal_work,
     varying_work_reason,
 )
 from tfscaling.tables.display import axis_text, format_metric, point_name, varying_axes
@@ -97,7 +97,7 @@ def find_exclusion(
         made = f"trained {trained:,.0f} examples, another configuration {examples:,.0f}"
         return ComparisonExclusion(f"{DIFFERENT_WORK}: {made}", True)
     least, most = row.examples_trained_min, row.examples_trained_max
-    if least is not None and most is not None and not is_same_work(least, most):
+    if least is not None and most is not None and not are_equal_work(least, most):
         return ComparisonExclusion(varying_work_reason(least, most), True)
     planned = statuses.total()
     unfit, diverged = statuses[RunState.DOES_NOT_FIT], statuses[RunState.DIVERGED]

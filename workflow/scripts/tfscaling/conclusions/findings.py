@@ -37,7 +37,7 @@ from tfscaling.record.metrics import METRICS, NAN, QUALITY
 from tfscaling.study.config_types import LINE_AXES
 from tfscaling.study.run_spec import Point
 from tfscaling.tables import row_values
-from tfscaling.tables.comparison import DIFFERENT_WORK, ideal_share
+from tfscaling.tables.comparison import DIFFERENT_WORK, replica_ratio
 from tfscaling.tables.display import axis_text, format_ratio, join_names, point_name, varying_axes
 from tfscaling.tables.row_types import PointRow, columns
 from tfscaling.tables.row_values import is_known, metric_of, point_of
@@ -355,7 +355,7 @@ def _weak_scaling_findings(lines: Sequence[NodeLine], study: Study) -> Iterator[
     differences = study.samples.compare_pairs(metric, points, max(1, made))
     for (line, row, base), found in zip(pairs, differences, strict=True):
         if found is not None and found.ratio is not None:
-            own = _as_throughput_per_replica(found, ideal_share(row, base))
+            own = _as_throughput_per_replica(found, replica_ratio(row, base))
             yield line.make_finding(
                 "weak scaling",
                 own.support,

@@ -31,7 +31,7 @@ from tfscaling.tables.display import (
     NAMING_COLUMNS,
     FormattedNumber,
     TextTable,
-    three_digits,
+    format_three_digits,
 )
 from tfscaling.tables.row_types import ConfigurationRow, PointRow, Text, columns
 from tfscaling.tables.row_values import (
@@ -300,5 +300,8 @@ def _format_time(row: ForecastRow | None) -> str:
     if row.status == REFUSED:
         return REFUSED
     time_s = row.forecast_time_s
-    ends = f"{three_digits(row.forecast_time_s_low)}–{three_digits(row.forecast_time_s_high)}"
-    return FormattedNumber(f"{three_digits(time_s)} s ({ends}; {row.times_beyond:.3g}×)", time_s)
+    low, high = map(format_three_digits, (row.forecast_time_s_low, row.forecast_time_s_high))
+    ends = f"{low}–{high}"
+    return FormattedNumber(
+        f"{format_three_digits(time_s)} s ({ends}; {row.times_beyond:.3g}×)", time_s
+    )

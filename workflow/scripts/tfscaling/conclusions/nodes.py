@@ -7,7 +7,7 @@ import pandas as pd
 from tfscaling.conclusions import shown
 from tfscaling.conclusions.evidence import Study
 from tfscaling.tables.display import FormattedNumber, TextTable
-from tfscaling.tables.node_effects import effects_by_platform
+from tfscaling.tables.node_effects import estimate_effects_by_platform
 from tfscaling.tables.row_types import TableRow, columns
 from tfscaling.tables.table_files import to_frame, to_rows
 
@@ -29,7 +29,7 @@ COLUMNS = tuple(columns(NodeRow))
 
 def table(study: Study) -> pd.DataFrame:
     """Return one `NodeRow` for each node whose effect the runs determine."""
-    effects = effects_by_platform(study.run_rows)
+    effects = estimate_effects_by_platform(study.run_rows)
     rows = [NodeRow(platform, *each) for platform, found in effects.items() for each in found]
     return to_frame(NodeRow, rows)
 

@@ -27,12 +27,12 @@ from tfscaling.study import platforms, variants
 from tfscaling.study.config_types import POINT_AXES
 from tfscaling.study.run_spec import Point
 from tfscaling.tables.display import (
-    PROJECTED,
+    PROJECTED_COLUMN,
     FormattedNumber,
     TextTable,
     format_cell,
+    format_three_digits,
     format_value,
-    three_digits,
 )
 from tfscaling.tables.row_types import Column, ConfigurationRow, PointRow, RunRow, Steps, columns
 from tfscaling.tables.row_values import (
@@ -96,7 +96,7 @@ class Interval(NamedTuple):
 
     def __str__(self) -> str:
         """Return the interval as a sentence about one complete run."""
-        low, high = three_digits(self.low_s), three_digits(self.high_s)
+        low, high = format_three_digits(self.low_s), format_three_digits(self.high_s)
         return f"One run of the whole training takes {low}–{high} s ({CONFIDENCE:.0%})."
 
 
@@ -249,7 +249,7 @@ def as_text(found: pd.DataFrame) -> TextTable:
 
         texts = {
             "short runs": FormattedNumber(str(row.runs), row.runs),
-            "steps": format_cell(PROJECTED, row),
+            "steps": format_cell(PROJECTED_COLUMN, row),
             "projected time (s)": with_ends("execution_time_s"),
             "of it start-up (s)": with_ends("startup_s"),
             "node-hours": with_ends("node_hours"),

@@ -25,13 +25,13 @@ from tfscaling.tables.comparison import ALL_RUNS_METRICS
 from tfscaling.tables.display import (
     NAMING_COLUMNS,
     TextTable,
-    count,
+    count_text,
     format_cell,
+    format_three_digits,
     format_value,
     join_names,
-    naming_columns,
     point_name,
-    three_digits,
+    split_naming_columns,
     varying_axes,
 )
 from tfscaling.tables.row_types import ConfigurationRow, columns
@@ -205,7 +205,7 @@ def _search_rows(study: Study, work: str, search: StudySearch) -> Iterator[Searc
     limits, decision = limits_text(search), search.decision
     trials = [own.trial for own in decision.standings.values() if own.trial]
     missed = sum(not trial.is_within_interval for trial in trials)
-    says = [f"{verdict_text(search)}, in {count(decision.rounds, 'round')}"]
+    says = [f"{verdict_text(search)}, in {count_text(decision.rounds, 'round')}"]
     says.append(failed_candidates_text(study, search))
     says.append(render_line("search", part="missed", missed=missed, tried=len(trials)))
     order = sorted(search.points, key=lambda name: _sort_key(name, decision))
@@ -309,14 +309,14 @@ def failed_candidates_text(study: Study, search: StudySearch) -> str:
         took = ""
         if values:
             middle = f"{format_value(median(values), metric.digits)} {metric.unit}".rstrip()
-            took = f"; its {count(len(values), 'valid run')}: {middle}"
+            took = f"; its {count_text(len(values), 'valid run')}: {middle}"
         names.append(f"{point_name(study.axes_row(point), vary)} {reason}{took}")
     return join_names(names)
 
 
 def as_text(table: pd.DataFrame) -> TextTable:
     """Return the table for the page, with results, costs and guarantees as notes."""
-    axes, fixed = naming_columns(table)
+    axes, fixed = split_naming_columns(table)
     found = to_rows(SearchRow, table)
     known = {
         name for name in _OPTIONAL_COLUMNS for row in found if row[name] and is_known(row[name])
@@ -353,7 +353,7 @@ def _cell(name: str, row: SearchRow) -> str:
         return str(format_with_interval(row, name, None))
     if name == "measured":
         is_within = row.projected_low <= row.measured <= row.projected_high
-        return f"{three_digits(row.measured)}, {WITHIN if is_within else OUTSIDE}"
+        return f"{format_three_digits(row.measured)}, {WITHIN if is_within else OUTSIDE}"
     if name in _DIGITS:
         return format_value(row[name], _DIGITS[name])
     return format_cell(name, row) if name in NAMING_COLUMNS else str(row[name])

@@ -24,10 +24,10 @@ from tfscaling.tables.display import (
     format_value,
     join_names,
     load_templates,
-    naming_columns,
     percent_rounded_up,
     point_name,
     shared_values_sentence,
+    split_naming_columns,
     split_paragraphs,
     varying_axes,
 )
@@ -137,7 +137,7 @@ def make_text_table(
     """
     if table.empty:
         return TextTable(title, pd.DataFrame(), (if_empty,))
-    axes, fixed = naming_columns(table, names)
+    axes, fixed = split_naming_columns(table, names)
     rows = [
         {axis: format_cell(axis, row) for axis in axes} | cells(row) for row in to_rows(kind, table)
     ]

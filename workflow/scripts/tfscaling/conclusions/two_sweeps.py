@@ -33,8 +33,8 @@ from tfscaling.record.run_states import RESULTS, RunState
 from tfscaling.study import run_spec
 from tfscaling.study.run_spec import KEYS_WITHOUT_EFFECT, Point, RunSpec
 from tfscaling.tables import runs_table
-from tfscaling.tables.comparison import DIFFERENT_WORK, is_same_work
-from tfscaling.tables.display import TextTable, count, format_value, join_lines
+from tfscaling.tables.comparison import DIFFERENT_WORK, are_equal_work
+from tfscaling.tables.display import TextTable, count_text, format_value, join_lines
 from tfscaling.tables.row_types import Column, ConfigurationRow, PointRow, RunRow, columns
 from tfscaling.tables.row_values import axes_and_devices, group_by_point, is_known, point_of
 from tfscaling.tables.table_files import to_frame, to_rows
@@ -253,7 +253,7 @@ def _verdict_without_times(here: ConfigurationRuns, there: ConfigurationRuns) ->
         has_ended = here.failed and here.ended == here.statuses.total()
         return LOST if has_ended else NOT_COMPARED, f"{not_here}: {counts}"
     own, other = (side.row["examples_trained"] for side in (here, there))
-    if is_known(own) and is_known(other) and not is_same_work(own, other):
+    if is_known(own) and is_known(other) and not are_equal_work(own, other):
         return NOT_COMPARED, f"{DIFFERENT_WORK}: trained {own:,.0f} examples, there {other:,.0f}"
     ended_badly = ""
     if here.failed + there.failed:
@@ -364,7 +364,7 @@ def as_text(found: pd.DataFrame) -> TextTable:
         return shown.make_text_table(title, found, SweepRow, cells, (), none)
     counts = Counter(row.verdict for row in rows)
     verdicts = [f"{counts[each]} {each}" for each in (*COMPARED, NOT_COMPARED) if counts[each]]
-    above = f"{count(len(rows), 'configuration')} against {rows[0].reference}: "
+    above = f"{count_text(len(rows), 'configuration')} against {rows[0].reference}: "
     above += f"{', '.join(verdicts)}."
     notes = shown.render_notes(
         "regressions",

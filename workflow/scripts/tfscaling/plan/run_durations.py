@@ -16,7 +16,7 @@ from tfscaling.study import variants
 from tfscaling.study.config_types import AUTO, Config
 from tfscaling.study.manifest import PlannedRun
 from tfscaling.study.run_spec import Point, RunSpec
-from tfscaling.tables.display import count
+from tfscaling.tables.display import count_text
 
 #: `duration_from` of runs whose configuration has no measured run: the time limit is taken.
 TIME_LIMIT = "time limit"
@@ -63,7 +63,7 @@ class RunDurations:
         """Return the estimate, which `estimate` keeps for further calls."""
         spec, short = self._specs[point], self._shorts.get(point)
         if made := list(find_valid_records(spec, self._runs_dir)):
-            source = f"measured, {count(len(made), 'run')}"
+            source = f"measured, {count_text(len(made), 'run')}"
             steps = [each.short_run.steps for each in made if each.short_run]
             if spec.recipe.stop_after_steps == AUTO and steps:
                 source += f" of up to {max(steps):,} steps"
@@ -74,7 +74,7 @@ class RunDurations:
         shorts = (step_estimates.as_short_run(record, spec.recipe.epochs) for record in records)
         projected = map(step_estimates.project_training, shorts)
         if times_s := [whole.phases.wall_time_s for whole in projected if whole is not None]:
-            number = count(len(times_s), "short run")
+            number = count_text(len(times_s), "short run")
             return DurationEstimate(statistics.median(times_s), f"projected, {number}")
         return DurationEstimate(
             60.0 * self._config.platforms[point.platform].runtime_min, TIME_LIMIT

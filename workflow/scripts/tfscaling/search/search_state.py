@@ -1,8 +1,8 @@
 """The problem of a search, and its state: observed runs and conclusions of the analyses.
 
 All of them are values, which `interim` and `proposals` read and return. Candidates are numbers, in
-the order of their names. Arrays have the shape (candidates,) unless their description has another
-one.
+the order of their names. Arrays have the shape (candidates,) unless they are described with a
+different shape.
 """
 
 from __future__ import annotations

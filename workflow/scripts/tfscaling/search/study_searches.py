@@ -32,7 +32,7 @@ from tfscaling.study.config_types import LINE_AXES, SHORT_RUNS_MAX
 from tfscaling.study.manifest import Manifest, PlannedSearch
 from tfscaling.study.run_spec import Point
 from tfscaling.tables import row_values, table_files
-from tfscaling.tables.comparison import ALL_RUNS_METRICS, is_same_work
+from tfscaling.tables.comparison import ALL_RUNS_METRICS, are_equal_work
 from tfscaling.tables.row_types import RunRow
 from tfscaling.tables.row_values import axes_without_nodes, is_known
 
@@ -132,7 +132,7 @@ def _make_search(planned: PlannedSearch, by_point: Mapping[Point, Sequence[RunRo
         point
         for point, own in trained.items()
         for work in [usual_work(works[point.model, point.recipe])]
-        if own < work and not is_same_work(own, work)
+        if own < work and not are_equal_work(own, work)
     ]
     points = {each.point.path: each.point for each in planned.points if each.point not in other}
     shorts = {short.path: short for point, short in short_of.items() if point not in other}
@@ -153,7 +153,7 @@ def usual_work(examples: Iterable[float]) -> float:
     """
     counts = Counter(examples)
     alike = {
-        own: sum(number for each, number in counts.items() if is_same_work(each, own))
+        own: sum(number for each, number in counts.items() if are_equal_work(each, own))
         for own in counts
     }
     return max(counts, key=lambda own: (alike[own], own), default=0.0)

@@ -33,7 +33,7 @@ from tfscaling.study.run_spec import Point
 from tfscaling.tables import display, timings
 from tfscaling.tables.display import (
     TextTable,
-    count,
+    count_text,
     format_cell,
     format_value,
     point_name,
@@ -178,7 +178,7 @@ def _times(rows: Sequence[PointRow]) -> str:
     least, most = (end(row.runs for row in rows) for end in (min, max))
     if most == 1:
         return "once"
-    return count(most, "time") if least == most else f"{least} to {most} times"
+    return count_text(most, "time") if least == most else f"{least} to {most} times"
 
 
 def _imported_from(study: Study) -> str:

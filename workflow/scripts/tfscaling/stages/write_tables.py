@@ -41,7 +41,9 @@ def collect(study: StudyFolder) -> None:
     """Write the tables of runs and epochs, and print which runs are not valid."""
     manifest = study.manifest
     if study.config.timings:
-        runs, epochs = timings.run_tables(manifest.runs, study.config.timings, manifest.targets)
+        runs, epochs = timings.run_tables_of_timings(
+            manifest.runs, study.config.timings, manifest.targets
+        )
     else:
         runs, epochs = runs_table.run_tables(manifest.runs, study.runs_dir, manifest.targets)
     table_files.write_csv(runs, study.table("runs"))

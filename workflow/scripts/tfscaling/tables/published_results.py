@@ -1,4 +1,7 @@
-"""Files of published results: one row with the columns `COLUMNS` for each configuration."""
+"""Files of published results: one row with the columns `COLUMNS` for each configuration.
+
+The comparison and the conclusion on published values show them next to the measured results.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,8 @@ from tfscaling.study.config_validation import ConfigError, Sources, format_probl
 from tfscaling.study.run_spec import Point, RunSpec
 
 _BATCH = "global_batch_size"
-#: Numbers that are neither NaN nor infinite.
-Finite = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
+#: Number that is neither NaN nor infinite.
+FiniteNumber = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
 Positive = Annotated[float, Meta(gt=0, le=sys.float_info.max)]
 
 
@@ -85,12 +88,12 @@ class PublishedResult(PublishedPoint, frozen=True):
     cloud: str
     dataset: str
     optimizer: str
-    learning_rate: Finite
+    learning_rate: FiniteNumber
     epochs: int
     global_batch_size: int
     execution_time_s: Positive
-    loss: Finite
-    accuracy: Finite
+    loss: FiniteNumber
+    accuracy: FiniteNumber
     source: str
 
     @property

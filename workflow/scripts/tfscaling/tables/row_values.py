@@ -1,4 +1,7 @@
-"""Access to the values of table rows: configuration, quality and metrics; groups of rows."""
+"""Access to the values of table rows: configuration, quality and metrics; groups of rows.
+
+Tables, searches and conclusions read rows by these functions.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +87,7 @@ def points_of(table: pd.DataFrame) -> list[Point]:
 
 
 def group_by_point(rows: Iterable[_Cells]) -> dict[Point, list[_Cells]]:
-    """Return configuration → its rows, in their order."""
+    """Return configuration → its rows, in the order of the argument."""
     return group_by(rows, point_of)
 
 
@@ -94,7 +97,7 @@ def axes_without_nodes(row: Cells) -> tuple[Any, ...]:
 
 
 def group_by(rows: Iterable[_T], key: Callable[[_T], _Key]) -> dict[_Key, list[_T]]:
-    """Return key → its rows, in their order."""
+    """Return the value of `key` → the rows that have it, in the order of the argument."""
     groups: dict[_Key, list[_T]] = {}
     for row in rows:
         groups.setdefault(key(row), []).append(row)

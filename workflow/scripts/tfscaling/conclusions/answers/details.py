@@ -7,7 +7,7 @@ from tfscaling.conclusions.answers.goals import TIME
 from tfscaling.estimation.intervals import median_interval
 from tfscaling.estimation.samples import Samples
 from tfscaling.record.metrics import QUALITY
-from tfscaling.tables.display import format_metric, format_value, three_digits
+from tfscaling.tables.display import format_metric, format_three_digits, format_value
 from tfscaling.tables.row_values import is_known, metric_of
 
 #: Columns that the answer to a question with limits reports besides its goal and its limits.
@@ -39,6 +39,6 @@ def leader_details_text(samples: Samples, asked: Answer) -> str:
         text = f"{metric.title} {shown}"
         if limit := limits.get(name):
             side = "below" if limit.at_least is None else "above"
-            text += f", {three_digits(abs(limit.value - row[name]))} {side} its limit"
+            text += f", {format_three_digits(abs(limit.value - row[name]))} {side} its limit"
         texts.append(text)
     return "; ".join(texts)

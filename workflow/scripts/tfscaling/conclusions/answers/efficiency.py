@@ -23,8 +23,8 @@ from tfscaling.estimation.run_counts import is_closed
 from tfscaling.estimation.samples import Samples
 from tfscaling.record.run_states import RunState
 from tfscaling.study.config_types import Limit
-from tfscaling.tables.comparison import ideal_share
-from tfscaling.tables.display import three_digits
+from tfscaling.tables.comparison import replica_ratio
+from tfscaling.tables.display import format_three_digits
 from tfscaling.tables.row_types import PointRow
 from tfscaling.tables.row_values import is_known, point_of
 
@@ -81,7 +81,7 @@ def judge_efficiency(
         return Verdict(reason)
     assert base is not None, "a configuration with an efficiency has a baseline"
     values, of_base = (_seconds_of_runs(samples, each, name) for each in (row, base))
-    share = ideal_share(row, base)
+    share = replica_ratio(row, base)
     most = share / limit.value
     statuses = samples.status_counts(point_of(row))
     shared_error = math.hypot(
@@ -96,7 +96,7 @@ def judge_efficiency(
     if len(of_base) < RUNS_FOR_INTERVAL:
         notes.append(f"{len(of_base)} runs of its baseline, {row.baseline}")
     if name == RUN_EFFICIENCY and is_known(row.steady_state_speedup):
-        notes.append(f"{three_digits(row.steady_state_speedup * share)} without start-up")
+        notes.append(f"{format_three_digits(row.steady_state_speedup * share)} without start-up")
         training, training_of_base = (
             _seconds_of_runs(samples, each, TRAINING_EFFICIENCY) for each in (row, base)
         )
