@@ -95,7 +95,7 @@ def test_an_excluded_baseline_is_named() -> None:
     runs = made.runs.copy()
     runs.loc[runs["nodes"] == 1, "status"] = "diverged"
     closed = Study(
-        comparison_table(runs, made.manifest), runs, made.manifest, question=made.sbatch_line
+        comparison_table(runs, made.manifest), runs, made.manifest, question=made.question
     )
     found, named = candidates(closed)
     assert named[2].state == State.OPEN and "diverged" in named[2].reason

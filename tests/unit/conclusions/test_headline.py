@@ -199,7 +199,7 @@ def test_recipes_are_compared_by_any_goal_among_those_that_keep_the_quality() ->
     low = made.runs["quality"].where(made.runs["nodes"] == 1, 0.8)
     runs = made.runs.assign(quality=low)
     missing = Study(comparison_table(runs, made.manifest), runs, NOTHING_PLANNED,
-                    question=made.sbatch_line)  # fmt: skip
+                    question=made.question)  # fmt: skip
     badge, found = answer(missing)
     assert (badge, nodes(found.leader)) == (SUPPORTED, [1]) and found.is_only_feasible
 

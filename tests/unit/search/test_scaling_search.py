@@ -128,7 +128,12 @@ def test_a_decision_is_a_function_of_the_runs(
 def test_the_best_is_named_after_a_run_of_each_and_more_of_those_near_it() -> None:
     first, *_, last = run_all(measured(0.02))
     assert first.runs_to_start == {f"c{n}": 1 for n in range(6)} and first.best is None
-    assert (last.best, last.is_decided, last.has_ended, last.open) == ("c0", True, True, ())
+    assert (last.best, last.is_decided, last.has_ended, last.may_run_later) == (
+        "c0",
+        True,
+        True,
+        (),
+    )
     assert last.runs["c5"] == 2 < last.runs["c1"] <= last.runs["c0"]
     assert last.standings["c5"].behind == pytest.approx(2.0, rel=0.1)
     assert last.standings["c5"].reason is Reason.NOT_THE_BEST

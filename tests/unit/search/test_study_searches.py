@@ -55,7 +55,7 @@ def test_what_the_next_look_lacks_is_asked_for_block_by_block(
     planned: Manifest, runs: pd.DataFrame
 ) -> None:
     nothing = search_of(planned, runs[:0])
-    assert [repeat for _, repeat in nothing.runs_to_start()] == [1] * 6
+    assert [repeat for _, repeat in nothing.needed_runs()] == [1] * 6
     search = search_of(planned, runs[runs["repeat"] <= 1])
     wanted = list(search.needed_runs())
     assert len(wanted) == 3 and {(point.nodes, repeat) for point, repeat in wanted} >= {(2, 2)}
@@ -154,7 +154,7 @@ def test_nothing_is_decided_against_a_point_whose_only_run_failed(
 def test_a_run_out_of_memory_is_tried_once_more(planned: Manifest, runs: pd.DataFrame) -> None:
     once = search_of(planned, of_best(runs, RunState.DOES_NOT_FIT))
     assert not once.decision.failed and not once.decision.is_decided
-    assert [(point.nodes, repeat) for point, repeat in once.runs_to_start()] == [(2, 2)]
+    assert [(point.nodes, repeat) for point, repeat in once.needed_runs()] == [(2, 2)]
     twice = search_of(planned, of_best(runs, *[RunState.DOES_NOT_FIT] * 2)).decision
     assert [*twice.failed.values()] == [Reason.NO_MEMORY]
     assert not twice.unresolved and twice.best is not None

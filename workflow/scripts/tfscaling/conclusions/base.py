@@ -66,7 +66,13 @@ class Conclusion:
         return as_text(table) if as_text else None
 
     def page(self, table: pd.DataFrame, study: Study, warnings: Sequence[DataWarning] = ()) -> str:
-        """Return the conclusion as Markdown, with the warnings about its data."""
+        """Return the conclusion as Markdown, with the warnings about its data.
+
+        Args:
+            table: The table of the conclusion.
+            study: The evidence.
+            warnings: Warnings to include.
+        """
         from tfscaling.tables import display
 
         parts = self.load()

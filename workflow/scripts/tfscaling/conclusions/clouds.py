@@ -73,7 +73,7 @@ COLUMNS = tuple(columns(CloudRow))
 
 
 def table(study: Study) -> pd.DataFrame:
-    """Return one `CloudRow` for each comparison."""
+    """Return the table of comparisons between clouds, one `CloudRow` for each."""
     return to_frame(CloudRow, compare_clouds(study))
 
 
@@ -124,7 +124,13 @@ def _pair_rows(points: Sequence[PointRow]) -> list[tuple[PointRow, PointRow]]:
 
 
 def _sort_better_first(a: PointRow, b: PointRow, metric: str) -> tuple[PointRow, PointRow] | None:
-    """Return the two rows, the one with the better median first; None if a median is missing."""
+    """Return the two rows, the one with the better median first; None if a median is missing.
+
+    Args:
+        a: A configuration on one cloud.
+        b: The same configuration on another cloud.
+        metric: The metric.
+    """
     if not (is_known(a[metric]) and is_known(b[metric])):
         return None
     higher = metric_of(metric, a).is_higher_better
@@ -132,10 +138,18 @@ def _sort_better_first(a: PointRow, b: PointRow, metric: str) -> tuple[PointRow,
 
 
 def _cloud_row(
-    a: PointRow, b: PointRow, metric: str, found: Difference, comparisons: int
+    a: PointRow, b: PointRow, metric: str, difference: Difference, comparisons: int
 ) -> CloudRow:
-    """Return the row that compares two configurations of different clouds by one metric."""
-    low, high = found.interval or (NAN, NAN)
+    """Return the row that compares a configuration on two clouds by one metric.
+
+    Args:
+        a: The configuration on the first cloud.
+        b: The configuration on the second cloud.
+        metric: The metric.
+        difference: How much worse the loser is than the winner.
+        comparisons: Number of comparisons for which all verdicts hold together.
+    """
+    low, high = difference.interval or (NAN, NAN)
     better, _ = _sort_better_first(a, b, metric) or (a, b)
     return CloudRow(
         **axes_and_devices(a, AXES),
@@ -147,11 +161,11 @@ def _cloud_row(
         value_a=a[metric],
         value_b=b[metric],
         winner="equal" if a[metric] == b[metric] else str(better.cloud),
-        margin_kind=DIFFERENCE_MARGIN if found.ratio is None else RATIO_MARGIN,
-        margin=found.gap if found.ratio is None else found.ratio,
+        margin_kind=DIFFERENCE_MARGIN if difference.ratio is None else RATIO_MARGIN,
+        margin=difference.gap if difference.ratio is None else difference.ratio,
         low=low,
         high=high,
-        verdict=found.support,
+        verdict=difference.support,
         comparisons=comparisons,
     )
 

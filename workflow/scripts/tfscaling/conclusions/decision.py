@@ -58,18 +58,18 @@ class DecisionRow(msgspec.Struct):
     whole_run_high_s: float = NAN
 
     @classmethod
-    def from_answer(cls, found: Answer) -> DecisionRow:
+    def from_answer(cls, answer: Answer) -> DecisionRow:
         """Return the row of an answer."""
-        low, high = found.whole_run or (NAN, NAN)
+        low, high = answer.whole_run or (NAN, NAN)
         same = ("work", "goal", "title", "support", "indifference", "comparisons")
-        values = {name: getattr(found, name) for name in (*same, "is_decided", "is_best")}
+        values = {name: getattr(answer, name) for name in (*same, "is_decided", "is_best")}
         return cls(
-            **(axis_columns(found.point) if found.point else {}),  # type: ignore[arg-type]
+            **(axis_columns(answer.point) if answer.point else {}),  # type: ignore[arg-type]
             **values,
-            text=answer_sentence(found),
-            alike=len(found.not_shown_worse),
-            bound=NAN if found.bound is None else found.bound,
-            not_covered=found.not_covered_text(),
+            text=answer_sentence(answer),
+            alike=len(answer.not_shown_worse),
+            bound=NAN if answer.bound is None else answer.bound,
+            not_covered=answer.not_covered_text(),
             whole_run_low_s=low,
             whole_run_high_s=high,
         )
@@ -79,22 +79,22 @@ COLUMNS = tuple(columns(DecisionRow))
 
 
 def table(study: Study) -> pd.DataFrame:
-    """Return one `DecisionRow` for each answer."""
+    """Return the table of the decision: one `DecisionRow` for each answer."""
     return to_frame(
         DecisionRow, [DecisionRow.from_answer(found) for found in answers_by_goal(study)]
     )
 
 
-def answer_sentence(found: Answer) -> str:
-    """Return an answer as a sentence."""
-    leader, cost = found.leader, COST_OF_GOAL.get(found.goal, found.goal)
-    has_cost = leader is not None and cost != found.goal and is_known(leader.row[cost])
-    metric = metric_of(found.goal, leader.row) if leader else None
+def answer_sentence(answer: Answer) -> str:
+    """Return the recommendation of an answer, or why there is none, as text."""
+    leader, cost = answer.leader, COST_OF_GOAL.get(answer.goal, answer.goal)
+    has_cost = leader is not None and cost != answer.goal and is_known(leader.row[cost])
+    metric = metric_of(answer.goal, leader.row) if leader else None
     return render_line(
         "decision",
-        answer=found,
+        answer=answer,
         cost=format_metric(cost, leader.row) if leader and has_cost else "",
-        verdict=verdict_text(found.search) if found.search else "",
+        verdict=verdict_text(answer.search) if answer.search else "",
         best="the least error" if metric and metric.best is not None else "the best",
     )
 

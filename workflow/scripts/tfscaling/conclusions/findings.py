@@ -105,7 +105,7 @@ class NodeLine:
         comparisons: int = 0,
         topic: str = "scaling",
         rows: Sequence[PointRow] = (),
-        found: Difference | None = None,
+        difference: Difference | None = None,
         **values: Any,
     ) -> Finding:
         """Return a finding about this line.
@@ -116,10 +116,10 @@ class NodeLine:
             comparisons: Number of comparisons that hold together.
             topic: One of TOPICS.
             rows: The configurations that it concerns; the sentence names the first.
-            found: The comparison with the fewest nodes, for ratio and interval.
+            difference: The comparison with the fewest nodes, for ratio and interval.
             **values: Further values of the template.
         """
-        low, high = (found and found.interval) or (NAN, NAN)
+        low, high = (difference and difference.interval) or (NAN, NAN)
         text = render_sentence(
             "finding",
             self.study.points,
@@ -138,7 +138,7 @@ class NodeLine:
             comparisons,
             kind,
             "; ".join(str(row["nodes"]) for row in rows),
-            NAN if found is None or found.ratio is None else found.ratio,
+            NAN if difference is None or difference.ratio is None else difference.ratio,
             low,
             high,
         )
@@ -149,7 +149,7 @@ ComparisonsWithFirst = list[list[tuple[PointRow, Difference]]]
 
 
 def table(study: Study) -> pd.DataFrame:
-    """Return one `Finding` per row."""
+    """Return the table of all findings, one `Finding` for each row."""
     lines = list(_node_lines(study))
     points = {point_of(row) for line in lines for row in line.points}
     found = [*_scaling_findings(lines, study), *_quality_findings(lines, study.samples)]
@@ -216,6 +216,11 @@ def _compare_with_first(
 ) -> tuple[ComparisonsWithFirst, int]:
     """Compare the configurations of each line with the line's fewest nodes.
 
+    Args:
+        lines: The lines.
+        samples: The values of runs.
+        metric: The metric to compare.
+
     Returns:
         For each line its other configurations that have the metric, with their comparison; and the
         number of comparisons that have enough runs.
@@ -250,7 +255,7 @@ def _slower_findings(
             support,
             comparisons,
             rows=[row for row, _ in own],
-            found=own[0][1],
+            difference=own[0][1],
             first=line.rows_with(TIME)[0],
             slower=own,
             metric=METRICS[TIME],
@@ -281,7 +286,7 @@ def _useful_nodes_finding(
         support,
         comparisons if len(rows) > 1 else 0,
         rows=[knee],
-        found=gain,
+        difference=gain,
         gain=gain,
         first=line.rows_with(TIME)[0],
         is_last=knee is line.points[-1],
@@ -295,6 +300,11 @@ def _judge_more_nodes(
     line: NodeLine, rows: Sequence[PointRow], comparisons: int
 ) -> tuple[str, str, PointRow, float | None]:
     """Judge by estimates up to which number of nodes a line becomes faster.
+
+    Args:
+        line: The line.
+        rows: Its configurations with enough runs, two or more.
+        comparisons: Number of comparisons that hold together.
 
     Returns:
         Kind and support of the finding, the configuration with this number of nodes, and the
@@ -361,35 +371,35 @@ def _weak_scaling_findings(lines: Sequence[NodeLine], study: Study) -> Iterator[
                 own.support,
                 made,
                 rows=[row],
-                found=own,
+                difference=own,
                 first=base,
                 share=format_ratio(own),
             )
 
 
-def _as_throughput_per_replica(found: Difference, share: float) -> Difference:
+def _as_throughput_per_replica(difference: Difference, share: float) -> Difference:
     """Convert a difference of throughputs to the throughput per replica relative to the baseline.
 
     Args:
-        found: Throughput of the baseline divided by throughput of the configuration.
+        difference: Throughput of the baseline divided by throughput of the configuration.
         share: Replicas of the baseline divided by replicas of the configuration.
     """
-    assert found.ratio, "throughputs have a ratio"
-    if found.interval is None:
-        return Difference(share / found.ratio, None, found.support)
-    low, high = (share / end if end > 0 else math.inf for end in reversed(found.interval))
+    assert difference.ratio, "throughputs have a ratio"
+    if difference.interval is None:
+        return Difference(share / difference.ratio, None, difference.support)
+    low, high = (share / end if end > 0 else math.inf for end in reversed(difference.interval))
     return Difference(
-        share / found.ratio, (low, high), INCONCLUSIVE if low <= 1 <= high else SUPPORTED
+        share / difference.ratio, (low, high), INCONCLUSIVE if low <= 1 <= high else SUPPORTED
     )
 
 
-def _as_speedup(found: Difference) -> Difference | None:
+def _as_speedup(difference: Difference) -> Difference | None:
     """Convert a difference of times to a speed-up over the fewest nodes; None if it is slower."""
-    if found.ratio is None or found.ratio >= 1:
+    if difference.ratio is None or difference.ratio >= 1:
         return None
-    low, high = found.interval or (0.0, 0.0)
-    ends = (1 / high, 1 / low if low > 0 else math.inf) if found.interval else None
-    return Difference(1 / found.ratio, ends, found.support)
+    low, high = difference.interval or (0.0, 0.0)
+    ends = (1 / high, 1 / low if low > 0 else math.inf) if difference.interval else None
+    return Difference(1 / difference.ratio, ends, difference.support)
 
 
 def _quality_findings(lines: Sequence[NodeLine], samples: Samples) -> Iterator[Finding]:

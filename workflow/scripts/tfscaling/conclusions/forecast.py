@@ -103,7 +103,13 @@ class ReplicaLine:
         return float((self._model_terms(model, np.array([n]), np.array([steps])) @ weights)[0])
 
     def _model_terms(self, model: str, n: Array, steps: Array) -> Array:
-        """Return a model's terms start-up, computation, communication: (configurations, 3)."""
+        """Return a model's terms start-up, computation, communication: (configurations, 3).
+
+        Args:
+            model: RING or TREE.
+            n: Numbers of replicas, (configurations,).
+            steps: Training steps of a run, (configurations,).
+        """
         # of a ring with few messages the bandwidth alone; its latency is like start-up in each step
         exchange = np.log2(n) if model == TREE else (n - 1) / n
         return np.stack([np.ones_like(n), 1 / n, steps / self.steps.max() * exchange], axis=1)
@@ -258,9 +264,9 @@ def _forecast_line(points: Sequence[PointRow], study: Study) -> Iterator[Forecas
         yield row
 
 
-def as_text(found: pd.DataFrame) -> TextTable:
+def as_text(table: pd.DataFrame) -> TextTable:
     """Return the table for the page: one row per line, one column per number of nodes."""
-    rows = to_rows(ForecastRow, found)
+    rows = to_rows(ForecastRow, table)
     lines = group_by(rows, axes_without_nodes)
     has_reasons = any(row.status == REFUSED for row in rows)
 
@@ -283,7 +289,7 @@ def as_text(found: pd.DataFrame) -> TextTable:
 
     return shown.make_text_table(
         "Forecast",
-        found.drop_duplicates(list(LINE_AXES)),
+        table.drop_duplicates(list(LINE_AXES)),
         ForecastRow,
         cells,
         shown.render_notes("forecast", error_max=LEFT_OUT_ERROR_MAX),

@@ -86,9 +86,9 @@ def table(study: Study) -> pd.DataFrame:
     return to_frame(NextStep, [step for step, _ in found])
 
 
-def _has_choice(asked: Answer) -> bool:
+def _has_choice(answer: Answer) -> bool:
     """Return whether a question has several configurations to choose from."""
-    return len(asked.candidates) > 1
+    return len(answer.candidates) > 1
 
 
 def _next_steps_for_missing_runs(study: Study) -> Iterator[StepWithValues]:
@@ -218,14 +218,14 @@ def _is_imported(study: Study) -> bool:
     return any(map(timings.is_imported, study.run_rows))
 
 
-def _candidates_to_repeat(asked: Answer, is_short: bool) -> Iterator[Point]:
+def _candidates_to_repeat(answer: Answer, is_short: bool) -> Iterator[Point]:
     """Yield the configurations whose further runs may decide an open answer.
 
     Args:
-        asked: The open answer.
+        answer: The open answer.
         is_short: Whether to yield configurations with projected times only.
     """
-    for each in asked.candidates:
+    for each in answer.candidates:
         if (each.has_value or each.state == State.UNDECIDED) and (
             is_projected(each.row) or not is_short
         ):

@@ -34,12 +34,12 @@ def table(study: Study) -> pd.DataFrame:
     return to_frame(NodeRow, rows)
 
 
-def as_text(found: pd.DataFrame) -> TextTable:
+def as_text(table: pd.DataFrame) -> TextTable:
     """Return the table for the page, the slowest node first."""
-    if found.empty:
+    if table.empty:
         none = "No node can be compared: runs of a configuration need different nodes."
         return TextTable("Nodes", pd.DataFrame(), (none,))
-    rows = [_cells(row) for row in sorted(to_rows(NodeRow, found), key=lambda row: -row.factor)]
+    rows = [_cells(row) for row in sorted(to_rows(NodeRow, table), key=lambda row: -row.factor)]
     return TextTable("Nodes", pd.DataFrame(rows, dtype=object), shown.render_notes("nodes"))
 
 

@@ -194,14 +194,14 @@ def _projection_row(
     )
 
 
-def add_intervals(comparison: pd.DataFrame, found: pd.DataFrame) -> pd.DataFrame:
+def add_intervals(comparison: pd.DataFrame, projections: pd.DataFrame) -> pd.DataFrame:
     """Return the comparison with the intervals of projected times and costs as further columns.
 
     Args:
         comparison: The table of configurations.
-        found: The table of projections.
+        projections: The table of projections.
     """
-    made, known = comparison.copy(), found.set_index(list(POINT_AXES))
+    made, known = comparison.copy(), projections.set_index(list(POINT_AXES))
     keys = pd.MultiIndex.from_frame(made[[*POINT_AXES]])
     for name in ("execution_time_s", "cost_usd", "node_hours"):
         for end in ("low", "high"):
@@ -236,9 +236,9 @@ def _add_check(row: ProjectionRow, runs: Sequence[RunRow]) -> None:
         row.check = WITHIN if row.runs_within == len(runs) else OUTSIDE
 
 
-def as_text(found: pd.DataFrame) -> TextTable:
-    """Return the table for the page."""
-    rows = to_rows(ProjectionRow, found)
+def as_text(table: pd.DataFrame) -> TextTable:
+    """Return the table of projections with texts as cells, for the page."""
+    rows = to_rows(ProjectionRow, table)
     has_costs = any(is_known(row.cost_usd) for row in rows)
     is_checked = any(row.whole_runs for row in rows)
 
@@ -266,4 +266,4 @@ def as_text(found: pd.DataFrame) -> TextTable:
     notes = shown.render_notes("projection", runs_min=RUNS_MIN)
     none = "No projection: no recipe with `stop_after_steps` has a run that counts."
     title = "Projected from short runs"
-    return shown.make_text_table(title, found, ProjectionRow, cells, notes, none)
+    return shown.make_text_table(title, table, ProjectionRow, cells, notes, none)

@@ -103,7 +103,7 @@ COLUMNS = tuple(columns(PublishedRow))
 
 
 def table(study: Study) -> pd.DataFrame:
-    """Return one `PublishedRow` per published configuration."""
+    """Return the table of published results next to measured ones, a `PublishedRow` for each."""
     manifest = study.manifest
     synchronous = manifest.synchronous_strategies
     row_of = {(point_of(row), row.repeat): row for row in study.run_rows if row.status in FINISHED}
@@ -222,11 +222,23 @@ def _spread_columns(metric: str, values: Sequence[float]) -> dict[str, Any]:
 
 
 def _is_loss_in_range(value: float, measured: Sequence[float], tolerance: float) -> bool:
-    """Return whether a loss is in the measured range, widened by a fraction of its ends."""
+    """Return whether a published loss is in the measured range, widened by a tolerance.
+
+    Args:
+        value: The published loss.
+        measured: The measured losses.
+        tolerance: Fraction of the range's ends by which it is widened.
+    """
     low, high = min(measured, default=NAN), max(measured, default=NAN)
     return low * (1 - tolerance) <= value <= high * (1 + tolerance)
 
 
 def _is_accuracy_in_range(value: float, measured: Sequence[float], tolerance: float) -> bool:
-    """Return whether 1 - accuracy is in the measured range, widened by a fraction of its ends."""
+    """Return whether a published accuracy is in the measured range, widened by a tolerance.
+
+    Args:
+        value: The published accuracy.
+        measured: The measured accuracies.
+        tolerance: Fraction of the errors 1 - accuracy by which the range is widened.
+    """
     return _is_loss_in_range(1 - value, [1 - each for each in measured], tolerance)

@@ -196,7 +196,13 @@ def table(study: Study) -> pd.DataFrame:
 
 
 def _search_rows(study: Study, work: str, search: StudySearch) -> Iterator[SearchRow]:
-    """Yield the rows of one search."""
+    """Yield a row for each configuration of one search, the answer first.
+
+    Args:
+        study: The evidence.
+        work: Name of the question.
+        search: The search.
+    """
     costs_of = search_costs(study, search)
     shorts = {each.point: each.short for each in search.planned.points if each.short}
     made = Counter(point_of(run) for run in study.run_rows if is_known(run.wall_time_s))

@@ -50,7 +50,7 @@ def render(template: str, **values: Any) -> str:
 
 
 def render_line(template: str, **values: Any) -> str:
-    """Render a template and return it as one line."""
+    """Render templates/<template>.j2 with these values and return it as one line."""
     return " ".join(render(template, **values).split())
 
 
@@ -103,7 +103,7 @@ def _environment() -> Environment:
 
 
 def render_notes(name: str, **values: object) -> tuple[str, ...]:
-    """Render templates/<name>_notes.j2 and return its paragraphs, each as one line."""
+    """Render templates/<name>_notes.j2 with these values; return its paragraphs as lines."""
     return split_paragraphs(render(f"{name}_notes", **values))
 
 

@@ -340,9 +340,9 @@ def _times_array(sides: Sequence[ConfigurationRuns]) -> Array:
     return times
 
 
-def as_text(found: pd.DataFrame) -> TextTable:
+def as_text(table: pd.DataFrame) -> TextTable:
     """Return the table for the page: one row per configuration, the verdict first."""
-    rows = to_rows(SweepRow, found)
+    rows = to_rows(SweepRow, table)
     causes = [*dict.fromkeys(row.differs for row in rows if row.differs is not None)]
     has_reasons = any(row.reason for row in rows)
 
@@ -361,7 +361,7 @@ def as_text(found: pd.DataFrame) -> TextTable:
     title = "Against another sweep"
     none = "Not compared: `compare_with` in the configuration names no other study."
     if not rows:
-        return shown.make_text_table(title, found, SweepRow, cells, (), none)
+        return shown.make_text_table(title, table, SweepRow, cells, (), none)
     counts = Counter(row.verdict for row in rows)
     verdicts = [f"{counts[each]} {each}" for each in (*COMPARED, NOT_COMPARED) if counts[each]]
     above = f"{count_text(len(rows), 'configuration')} against {rows[0].reference}: "
@@ -372,4 +372,4 @@ def as_text(found: pd.DataFrame) -> TextTable:
         comparisons=max(row.comparisons or 0 for row in rows),
         causes=causes,
     )
-    return shown.make_text_table(title, found, SweepRow, cells, notes, none, above=above)
+    return shown.make_text_table(title, table, SweepRow, cells, notes, none, above=above)

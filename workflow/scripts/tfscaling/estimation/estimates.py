@@ -141,7 +141,12 @@ class Estimates:
     def _standard_error(
         self, first: ConfigurationIndices, other: ConfigurationIndices
     ) -> tuple[Array, Array]:
-        """Return (standard error of the difference of two locations, its degrees of freedom)."""
+        """Return the standard error of the difference of two locations, and its degrees of freedom.
+
+        Args:
+            first: Index of a configuration, or several.
+            other: Index of another configuration, or several.
+        """
         a, b = self.variance[first], self.variance[other]
         both = a + b
         parts = a**2 / self.freedom[first] + b**2 / self.freedom[other]
@@ -352,7 +357,13 @@ def compute_clipped_means(y: Array, known: Array, lost: int) -> ClippedMeans:
 
 
 def _known_median(values: Array, known: Array, axis: int) -> Array:
-    """Return medians along `axis` of the values that are known; 0 if none is known."""
+    """Return medians of the values that are known; 0 if none is known.
+
+    Args:
+        values: Values, (configurations, blocks).
+        known: Whether a value exists, in the same shape.
+        axis: The axis over which medians are taken.
+    """
     ordered = np.sort(np.where(known, values, np.inf), axis=axis)
     count = known.sum(axis=axis, keepdims=True)
     low = np.take_along_axis(ordered, np.maximum((count - 1) // 2, 0), axis)

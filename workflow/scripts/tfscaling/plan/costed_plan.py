@@ -96,7 +96,12 @@ class PlanRow(Point, frozen=True, kw_only=True):
 def recipes_with_different_work(
     rows: Iterable[PlanRow], recipes: Mapping[str, Recipe]
 ) -> list[str]:
-    """Return the recipes whose planned configurations would train different numbers of examples."""
+    """Return names of recipes whose configurations would train different numbers of examples.
+
+    Args:
+        rows: The rows of a plan.
+        recipes: Name → recipe.
+    """
     found = []
     for name, own in row_values.group_by(rows, lambda row: row.recipe).items():
         recipe = recipes[variants.base_recipe(name)]
@@ -422,21 +427,23 @@ def _cost_search(
 
 
 def add_submission(
-    rows: Iterable[PlanRow], config: Config, submission: Submission
+    rows: Iterable[PlanRow], config: Config, job_submission: Submission
 ) -> list[PlanRow]:
     """Return the rows with the command by which their runs are submitted.
 
     Args:
         rows: The rows.
         config: The configuration, with the platforms.
-        submission: How Snakemake submits jobs.
+        job_submission: How Snakemake submits jobs.
     """
     return [
         row
         if row.runs is None
         else replace(
             row,
-            submission=submission_line(config.platforms[row.platform], row.geometry, submission),
+            submission=submission_line(
+                config.platforms[row.platform], row.geometry, job_submission
+            ),
         )
         for row in rows
     ]

@@ -29,6 +29,7 @@ from tfscaling.cluster.slurm_client import (
     submission_options,
 )
 from tfscaling.plan.costed_plan import REFUSED, PlanRow
+from tfscaling.snakemake_adapter import submission
 from tfscaling.snakemake_adapter.submission import Submission
 from tfscaling.study import platforms
 from tfscaling.study.config_types import Config
@@ -106,20 +107,20 @@ class NoSlurmError(RuntimeError):
 
 
 def make_requests(
-    points: Iterable[Point], config: Config, submission: Submission
+    points: Iterable[Point], config: Config, job_submission: Submission
 ) -> dict[Point, SlurmRequest]:
     """Return configuration → the request of its jobs; equal jobs have equal requests.
 
     Args:
         points: The configurations.
         config: The configuration, with the platforms.
-        submission: How Snakemake submits jobs.
+        job_submission: How Snakemake submits jobs.
     """
     found = {}
     for point in points:
         platform = config.platforms[point.platform]
         asked = platforms.slurm_resources(platform, point.geometry)
-        line = submission.sbatch_line(asked, submission.RUN, submission)
+        line = submission.sbatch_line(asked, submission.RUN, job_submission)
         said = test_only_line(line) if line.startswith("sbatch ") else line
         of_platform = platform.runtime_min, platform.partition, platform.account, platform.qos
         found[point] = SlurmRequest(said, int(asked["nodes"]), *of_platform)
@@ -137,13 +138,13 @@ def test_only_line(line: str) -> str:
     return shlex.join(["sbatch", "--test-only", *asked, "--wrap=true"])
 
 
-def test_requests(asked: Iterable[SlurmRequest]) -> dict[SlurmRequest, TestResult]:
+def test_requests(requests: Iterable[SlurmRequest]) -> dict[SlurmRequest, TestResult]:
     """Test each distinct request with Slurm and return request → result.
 
     Raises:
         NoSlurmError: If Slurm does not answer.
     """
-    first, *others = dict.fromkeys(asked)
+    first, *others = dict.fromkeys(requests)
     if shutil.which("sbatch") is None:
         raise NoSlurmError(NO_SBATCH)
     if silent := controller_problem():
@@ -181,15 +182,15 @@ def _test_request(request: SlurmRequest, sleep: Callable[[float], None] = time.s
     return TestResult(refusal=answer.words)
 
 
-def find_slurm_refusal(points: Iterable[Point], config: Config, submission: Submission) -> str:
+def find_slurm_refusal(points: Iterable[Point], config: Config, job_submission: Submission) -> str:
     """Return why Slurm would refuse jobs of these configurations; "" if it accepts all.
 
     Args:
         points: The configurations.
         config: The configuration, with the platforms.
-        submission: How Snakemake submits jobs.
+        job_submission: How Snakemake submits jobs.
     """
-    asked = make_requests(points, config, submission)
+    asked = make_requests(points, config, job_submission)
     try:
         answers = test_requests(asked.values()) if asked else {}
     except NoSlurmError as error:
@@ -204,37 +205,39 @@ def find_slurm_refusal(points: Iterable[Point], config: Config, submission: Subm
     return "\n".join([title, *lines, ADVICE]) if lines else ""
 
 
-def group_by_message(said: Iterable[tuple[_PointT, str]]) -> list[tuple[str, _PointT]]:
+def group_by_message(messages: Iterable[tuple[_PointT, str]]) -> list[tuple[str, _PointT]]:
     """Group configurations by platform and Slurm's message.
 
     Args:
-        said: Pairs of a configuration and Slurm's message about it.
+        messages: Pairs of a configuration and Slurm's message about it.
 
     Returns:
         Pairs of a text, `platform, nodes 1, 2: message`, and the first of its configurations.
     """
     found = []
-    for (platform, words), own in group_by(said, lambda both: (both[0].platform, both[1])).items():
+    for (platform, words), own in group_by(
+        messages, lambda both: (both[0].platform, both[1])
+    ).items():
         points = [point for point, _ in own]
         found.append((f"{platform}, {_shapes_text(points)}: {words}", points[0]))
     return found
 
 
 def add_test_results(
-    rows: Iterable[PlanRow], config: Config, submission: Submission
+    rows: Iterable[PlanRow], config: Config, job_submission: Submission
 ) -> list[PlanRow]:
     """Return the rows with the expected start of a run, or why Slurm refuses it.
 
     Args:
         rows: The rows.
         config: The configuration, with the platforms.
-        submission: How Snakemake submits jobs.
+        job_submission: How Snakemake submits jobs.
 
     Raises:
         NoSlurmError: Slurm does not answer.
     """
     rows, now = list(rows), datetime.datetime.now()
-    asked = make_requests((row.point for row in rows if row.runs), config, submission)
+    asked = make_requests((row.point for row in rows if row.runs), config, job_submission)
     answers = test_requests(asked.values()) if asked else {}
     return [
         add_test_result(row, answers[asked[row.point]], now) if row.runs else row for row in rows

@@ -151,17 +151,17 @@ def _censored_quantile(values: Array, is_complete: Array, level: float) -> float
 
 
 def add_wait_bounds(
-    rows: Iterable[PlanRow], config: Config, submission: Submission
+    rows: Iterable[PlanRow], config: Config, job_submission: Submission
 ) -> list[PlanRow]:
     """Return the rows with the bound of a run's wait, as far as accounting has similar jobs.
 
     Args:
         rows: The rows.
         config: The configuration, with the platforms.
-        submission: How Snakemake submits jobs.
+        job_submission: How Snakemake submits jobs.
     """
     rows, now_s = list(rows), datetime.datetime.now().timestamp()
-    asked = preflight.make_requests((row.point for row in rows if row.runs), config, submission)
+    asked = preflight.make_requests((row.point for row in rows if row.runs), config, job_submission)
     of_partition = functools.cache(read_past_jobs)
 
     @functools.cache

@@ -92,7 +92,7 @@ _KIND_OF_STATE: dict[str, Kind] = {
 
 #: Longest wait for Slurm's answer about a job that has ended, in seconds.
 _SLURM_TIMEOUT_S = 15.0
-#: Snakemake prints the type of an error, and the message on the next line.
+#: Pattern of the line of Snakemake's output with the type of an error; its message is on the next.
 _ERROR_TITLE = re.compile(r"\w*(?:Error|Exception)\b.*:")
 _LOG_LINES, _ERROR_CHARACTERS = 200, 500
 
@@ -210,7 +210,7 @@ class SlurmSweep:
 
 
 def _job_time_s(number: str) -> float | None:
-    """Return for how long Slurm ran a job, in seconds; None if unknown."""
+    """Return for how long Slurm ran the job with this number, in seconds; None if unknown."""
     return SlurmClient(_SLURM_TIMEOUT_S).run_time_s(number) if number.isdecimal() else None
 
 
@@ -224,7 +224,13 @@ def _last_lines(log: Path) -> list[str]:
 
 
 def _add_log_error(cause: Cause, log: Path, launch_log: Path) -> Cause:
-    """Return the cause with the error that ended a job, from its log or its launcher's log."""
+    """Return the cause, with the error that ended a job as its message if a log shows one.
+
+    Args:
+        cause: The cause.
+        log: The log of the job.
+        launch_log: The log of its launcher.
+    """
     lines = _last_lines(log)
     if any(line.startswith("Error in rule ") for line in lines):  # the launcher was started
         lines = _last_lines(launch_log)

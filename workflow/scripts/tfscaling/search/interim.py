@@ -1,4 +1,7 @@
-"""An interim analysis: what all runs so far show about each candidate."""
+"""Interim analyses of a search: what all runs so far show about each candidate.
+
+`ScalingSearch.observe` calls them after each round; they return new states.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The runs of the next round of a search: which candidates, and whether short or complete."""
+"""Proposals of a search: the candidates of the next round, and whether their runs are short.
+
+`ScalingSearch.propose` calls them after each interim analysis.
+"""
 
 from __future__ import annotations
 
@@ -142,6 +145,11 @@ def _runs_lacking_of_best(problem: SearchProblem, state: SearchState, best: int)
     """Return how many more runs the best candidate needs before it may be recommended.
 
     One of its runs must be complete, to confirm the projection from short runs.
+
+    Args:
+        problem: The question.
+        state: The state after the last analysis.
+        best: Number of the best candidate.
     """
     runs = state.complete_runs if problem.limits else state.known_runs
     return max(
@@ -192,7 +200,14 @@ def _choose_candidates(
 
 
 def _rank_rivals(problem: SearchProblem, state: SearchState, fit: Fit, best: int) -> list[int]:
-    """Return the numbers of candidates that may beat the best, by chance for their cost."""
+    """Return the numbers of candidates that may beat the best, by chance for their cost.
+
+    Args:
+        problem: The question.
+        state: The state after the last analysis.
+        fit: The estimates of the last analysis.
+        best: Number of the best candidate.
+    """
     chances = state.analysis.chances
     takes = np.exp(fit.mean) * (1 if problem.is_cost else problem.nodes)
     score = np.where(state.analysis.has_few_runs, np.maximum(chances, 0.02), chances)

@@ -104,7 +104,7 @@ def _new_runs(candidate: Candidate, used: int, number: int) -> NewRuns | None:
     if not missing:
         return NewRuns(number, tuple(runs))
     # a failure of another kind may have hidden that it fits
-    is_unfit = candidate.failed_blocks <= candidate.unfit_blocks and not candidate.number
+    is_unfit = candidate.failed_blocks <= candidate.unfit_blocks and not candidate.run_count
     return NewRuns(number, tuple(runs), Reason.NO_MEMORY if is_unfit else Reason.DOES_NOT_RUN)
 
 
@@ -150,7 +150,13 @@ def _make_decision(
 
 
 def _standing(problem: SearchProblem, state: SearchState, n: int) -> Standing:
-    """Return runs, disadvantage and chance of candidate `n`, and why it is not the answer."""
+    """Return the estimate and chance of one candidate, and why it is not the answer.
+
+    Args:
+        problem: The question.
+        state: The state after the last analysis.
+        n: Number of the candidate.
+    """
     analysis, reason = state.analysis, state.eliminated.get(n)
     if reason is None and n != analysis.best and analysis.chances[n] <= least_chance(problem):
         reason = Reason.NOT_THE_BEST if state.known_runs[n] else Reason.BY_ITS_LINE

@@ -203,11 +203,11 @@ class SearchState:
         count = problem.count
         unknown = np.full(count, np.nan)
         return cls(
-            used=np.zeros(2 * count, int),
+            runs_used=np.zeros(2 * count, int),
             observations=(),
             is_projected=np.array([each.short is not None for each in problem.candidates]),
             eliminated={},
-            allowed=(LimitVerdict.OPEN if problem.limits else LimitVerdict.IN,) * count,
+            limit_verdicts=(LimitVerdict.OPEN if problem.limits else LimitVerdict.IN,) * count,
             rounds=0,
             is_smooth=problem.settings.assumes_smooth_lines,
             analysis=Analysis(unknown, unknown, np.ones(count, bool)),

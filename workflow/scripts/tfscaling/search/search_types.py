@@ -45,21 +45,33 @@ class Candidate:
     unfit_blocks: frozenset[int] = frozenset()
 
     @property
-    def number(self) -> int:
+    def run_count(self) -> int:
         """Number of existing runs."""
         return sum(run is not None for run in self.runs)
 
     def blocks_of_runs(self, runs: int) -> list[int]:
-        """Return the blocks, from 0, that have the candidate's first `runs` runs."""
+        """Return the numbers, from 0, of the blocks with the candidate's first runs.
+
+        Args:
+            runs: How many runs.
+        """
         return [n for n in range(self.blocks_max) if n not in self.skipped_blocks][:runs]
 
     def missing_blocks(self, runs: int) -> list[int]:
-        """Return the blocks among the candidate's first `runs` that have no run yet."""
+        """Return the numbers of blocks that lack one of the candidate's first runs.
+
+        Args:
+            runs: How many runs the candidate should have.
+        """
         had = len(self.runs)
         return [n for n in self.blocks_of_runs(runs) if n >= had or self.runs[n] is None]
 
     def existing_runs(self, runs: int) -> list[Run]:
-        """Return the existing runs among the candidate's first `runs`."""
+        """Return the candidate's first runs, as far as they exist; each maps metric to value.
+
+        Args:
+            runs: How many runs the candidate should have.
+        """
         own = [self.runs[n] for n in self.blocks_of_runs(runs) if n < len(self.runs)]
         return [run for run in own if run is not None]
 

@@ -74,7 +74,7 @@ class StudySearch:
     def finished_runs(self) -> dict[Point, int]:
         """Configuration → number of its finished runs."""
         each = [*self.candidates, *(own.short for own in self.candidates if own.short)]
-        return {self.all_points[own.name]: own.number for own in each}
+        return {self.all_points[own.name]: own.run_count for own in each}
 
     def may_need_runs(self, point: Point) -> bool:
         """Return whether a later analysis may need further runs of the configuration."""
@@ -235,7 +235,7 @@ def _goal_value(row: RunRow, goal: str) -> float:
 
 # how many runs a search is expected to make
 
-#: Source of random numbers of simulations.
+#: Type of the sources of random numbers in simulations.
 RandomGenerator = np.random.Generator
 #: Standard deviation of the logarithm of simulated runs.
 SIMULATED_SCATTER = 0.05

@@ -143,6 +143,9 @@ def _merge_into(merged: dict[str, Any], content: RawConfig) -> None:
 def read_config_file(name: str | Path) -> RawConfig:
     """Return the top-level mapping of a YAML file, not yet validated.
 
+    Args:
+        name: Path of the file.
+
     Raises:
         ConfigError: If the file cannot be read, is empty, not UTF-8, or no YAML; with the line.
     """

@@ -174,7 +174,13 @@ def _files_without_key(sources: Sources) -> str:
 
 
 def _find_invalid_entry(raw: RawConfig, place: tuple[Any, ...], path: str) -> Any:
-    """Return the key of the entry below `place` for which msgspec reports an error at `path`."""
+    """Return the key of the entry that causes msgspec's error, which names entries only as `...`.
+
+    Args:
+        raw: The merged configuration.
+        place: Keys and indices from the top of the configuration to the mapping with the entry.
+        path: The place as msgspec writes it, such as `$.recipes[...].epochs`.
+    """
     for key in functools.reduce(operator.getitem, place, typing.cast(Any, raw)):
         alone = copy.deepcopy(raw)
         entries: dict[str, Any] = functools.reduce(operator.getitem, place, typing.cast(Any, alone))

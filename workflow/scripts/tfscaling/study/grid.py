@@ -102,6 +102,11 @@ def make_candidates(
 
     A configuration is excluded, with the reason, beyond a platform's limits or if its global batch
     is larger than the dataset.
+
+    Args:
+        config: The configuration, whose recipes and blocks are checked already.
+        recipe_variants: The variants of all recipes.
+        registries: The names that exist.
     """
     return tuple(
         _make_candidate(number, point, recipe_variants, config, registries)
@@ -117,7 +122,15 @@ def _make_candidate(
     config: Config,
     registries: Registries,
 ) -> Candidate:
-    """Return a configuration of block `number` with its first runs, or with why it has none."""
+    """Return a configuration of the grid with its first runs, or with why it has none.
+
+    Args:
+        number: Number of its block in the grid, from 0.
+        point: The configuration.
+        recipe_variants: The variants of all recipes.
+        config: The configuration of the study.
+        registries: The names that exist.
+    """
     recipe = recipes.fill_in_defaults(
         point.model, recipe_variants[variants.base_recipe(point.recipe)][point.recipe]
     )
@@ -179,6 +192,13 @@ def _make_first_run(
     point: Point, recipe: Recipe, platform: Platform, seed: int, registries: Registries
 ) -> RunSpec:
     """Return the specification of the first run of a configuration.
+
+    Args:
+        point: The configuration.
+        recipe: Its recipe, with defaults filled in.
+        platform: Its platform.
+        seed: Seed of the first run.
+        registries: The names that exist.
 
     Raises:
         _ImpossibleError: Beyond the limits of the platform, or if strategy or batch size do not fit
@@ -245,7 +265,13 @@ def _check_examples(global_batch: int, dataset: str, recipe: Recipe, examples: i
 def make_manifest(
     config: Config, candidates: Sequence[Candidate], registries: Registries
 ) -> Manifest:
-    """Return the manifest with all runs, exclusions and searches of the grid's configurations."""
+    """Return the manifest with all runs, exclusions and searches of the grid's configurations.
+
+    Args:
+        config: The configuration.
+        candidates: The configurations of its grid, from `make_candidates`.
+        registries: The names that exist.
+    """
     searches = _plan_searches(config, candidates)
     runs = [run for each in candidates for run in _runs_of_candidate(config, each)]
     doubled = {name: recipe for name, recipe in config.recipes.items() if recipe.doublings}

@@ -261,7 +261,15 @@ def _check_short_runs(
     recipe_variants: variants.RecipeVariants,
     registries: Registries,
 ) -> None:
-    """Raise NotAllowed if a recipe of block `number` cannot have short runs."""
+    """Raise NotAllowed if a block's recipes cannot have the short runs of its search.
+
+    Args:
+        config: The configuration.
+        number: Number of the block, from 0.
+        search: The search of the block.
+        recipe_variants: The variants of all recipes.
+        registries: The names that exist.
+    """
     key = "stop_after_epochs" if search.stop_after_epochs else "stop_after_steps"
     value = getattr(search, key)
     if len(search.short_run_keys) > 1:

@@ -19,7 +19,7 @@ from tfscaling.study.config_types import (
 from tfscaling.study.config_validation import NotAllowed
 from tfscaling.study.manifest import Manifest, PlannedRun
 
-#: Why short runs have no quality, and no time to a target.
+#: Part of messages: why short runs have no quality, and no time to a target.
 NOT_PROJECTED = "quality is not projected"
 
 
@@ -66,7 +66,13 @@ def check_question(config: Config, planned: Manifest) -> None:
 def _check_whole_training(
     config: Config, planned: Manifest, run_of_recipe: Mapping[str, PlannedRun]
 ) -> None:
-    """Raise NotAllowed if the complete training cannot be projected from a recipe's runs."""
+    """Raise NotAllowed if runs of a recipe are not enough to project the complete training.
+
+    Args:
+        config: The configuration.
+        planned: The manifest of its grid.
+        run_of_recipe: Name of a recipe → one of its runs.
+    """
     if (whole := config.question.whole_training) is None:
         return
     shorts = {each.short.recipe for s in planned.searches for each in s.points if each.short}
@@ -101,7 +107,13 @@ def _check_whole_training(
 
 
 def _check_goal(config: Config, planned: Manifest, run_of_recipe: Mapping[str, PlannedRun]) -> None:
-    """Raise NotAllowed if runs cannot have the metric of the question's goal."""
+    """Raise NotAllowed if runs cannot have the metric of the question's goal.
+
+    Args:
+        config: The configuration.
+        planned: The manifest of its grid.
+        run_of_recipe: Name of a recipe → one of its runs.
+    """
     goal = config.question.goal
 
     def wrong(rule: str) -> NotAllowed:
@@ -152,7 +164,13 @@ def _unreported_reason(metric: str, planned: Manifest) -> str:
 def _check_limits(
     config: Config, planned: Manifest, run_of_recipe: Mapping[str, PlannedRun]
 ) -> None:
-    """Raise NotAllowed for a limit that no run can be compared with."""
+    """Raise NotAllowed for the first limit of the question that is not allowed.
+
+    Args:
+        config: The configuration.
+        planned: The manifest of its grid.
+        run_of_recipe: Name of a recipe → one of its runs.
+    """
     qualities = {run.spec.recipe.quality.metric for run in run_of_recipe.values()}
     for name in config.question.ignored_qualities - qualities:
         rule = "null is for the quality of recipes; allowed: a limit"
@@ -239,7 +257,13 @@ def _quality_limit_problems(quality: Quality, limit: Limit) -> Iterator[str]:
 def _check_choice(
     config: Config, planned: Manifest, run_of_recipe: Mapping[str, PlannedRun]
 ) -> None:
-    """Raise NotAllowed if a question chooses among recipes that cannot be compared."""
+    """Raise NotAllowed if a question chooses among recipes that cannot be compared.
+
+    Args:
+        config: The configuration.
+        planned: The manifest of its grid.
+        run_of_recipe: Name of a recipe → one of its runs.
+    """
     question = config.question
     shorts = {each.short for search in planned.searches for each in search.points}
     points = {run.spec.point for run in planned.runs} - shorts

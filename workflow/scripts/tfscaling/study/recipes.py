@@ -441,9 +441,14 @@ def may_report_quality(recipe: Recipe) -> bool:
 
 
 def _missing_files(config: Config, block: Block, recipe: Recipe) -> Iterator[NotAllowed]:
-    """Yield an error if the block's platforms cannot find the recipe's program or script.
+    """Yield an error if a program or its script does not exist.
 
     A command without a slash may come from a platform that sets up another environment.
+
+    Args:
+        config: The configuration.
+        block: A block that uses the recipe.
+        recipe: The recipe with the program.
     """
     command, *words = recipe.program
     if "{" not in command and shutil.which(command) is None:

@@ -160,13 +160,25 @@ class Registries(NamedTuple):
 
 
 def check_name(place: Place, name: str, registry: Collection[str]) -> None:
-    """Raise NotAllowed, with this place of the configuration, unless the registry has the name."""
+    """Raise NotAllowed unless the registry has the name.
+
+    Args:
+        place: Place of the name in the configuration, for the error.
+        name: The name.
+        registry: The names that exist.
+    """
     if name not in registry:
         raise NotAllowed(place, name, list_allowed_names(registry, name))
 
 
 def check_name_or_function(place: Place, name: str, registry: Iterable[str]) -> None:
-    """Raise NotAllowed unless the registry has the name, or a custom function has it."""
+    """Raise NotAllowed unless the registry has the name, or a custom function has it.
+
+    Args:
+        place: Place of the name in the configuration, for the error.
+        name: A name, or `package.module:function`.
+        registry: The names that exist.
+    """
     if user_code.is_reference(name):
         try:
             user_code.check_function(name)

@@ -348,7 +348,10 @@ def _field_defaults(kind: type[Recipe | MeasuredKeys]) -> dict[str, object]:
 
 
 def defaults_of_omitted_keys() -> dict[str, Value]:
-    """Return key → default, for the keys that `flatten_parameters` omits with their default."""
+    """Return key → default, for keys that parameters omit while they have their default.
+
+    Records from before a key was added lack it, so it had its default.
+    """
     found = {**_field_defaults(Recipe), **_field_defaults(MeasuredKeys)}
     left_out = _ALWAYS_WRITTEN | KEYS_WITHOUT_EFFECT
     return {

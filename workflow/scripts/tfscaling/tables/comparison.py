@@ -444,7 +444,14 @@ def comparison_text_table(table: pd.DataFrame, title: str, metrics: Sequence[str
 
 
 def _baseline_times(rows: Sequence[PointRow]) -> dict[str, float | None]:
-    """Return `<series>: relative to <baseline>` → the baseline's seconds; None if unknown."""
+    """Return which baseline each series has, as text, and its median time in seconds.
+
+    Args:
+        rows: The configurations.
+
+    Returns:
+        `<series>: relative to <baseline>` → seconds; None if the time is unknown.
+    """
     found: dict[str, float | None] = {}
     for row in rows:
         if row.baseline is not None:

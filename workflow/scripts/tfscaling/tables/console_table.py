@@ -98,7 +98,10 @@ def _shorten_axes(columns: ColumnTexts, axes: Sequence[str]) -> ColumnTexts:
 
 
 def _cell_text(name: str, row: PointRow) -> str:
-    """Return the text of a cell; `runs` is `3 of 6` if some runs are not valid, else `6`."""
+    """Return the text of a configuration's cell in a column.
+
+    The column `runs` has `3 of 6` if some runs are not valid, else `6`.
+    """
     if name == "runs" and row.runs == row.runs_asked:
         return FormattedNumber(str(row.runs), row.runs)
     return display.format_cell(name, row)

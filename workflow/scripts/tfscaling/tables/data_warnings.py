@@ -134,20 +134,20 @@ class StudyData:
         return Finding(own, total, {"at": at, **named})
 
     def make_run_finding(
-        self, some: Sequence[RunRow], among: Sequence[RunRow] | None = None, **named: object
+        self, concerned: Sequence[RunRow], among: Sequence[RunRow] | None = None, **named: object
     ) -> Finding:
         """Return a finding about runs and their configurations.
 
         Args:
-            some: The runs that the finding concerns.
+            concerned: The runs that the finding concerns.
             among: All runs that could have been concerned, by default the ones with a record.
             **named: Values for the placeholders of the warning's texts.
         """
-        points = tuple(dict.fromkeys(point_of(run) for run in some))
+        points = tuple(dict.fromkeys(point_of(run) for run in concerned))
         every = self.ended if among is None else among
-        counted = _count_among(len(some), len(every), "run")
+        counted = _count_among(len(concerned), len(every), "run")
         at = self._describe_points(points, self.planned, "configuration")
-        return Finding(points, len(some), {"of": counted, "at": at, **named})
+        return Finding(points, len(concerned), {"of": counted, "at": at, **named})
 
     def needs_more_cpus(self, run: RunRow) -> bool:
         """Return whether the simulated nodes of a run needed more CPUs than their machine has."""
@@ -491,9 +491,9 @@ def find_warnings(
     return sorted(warnings, key=lambda warning: warning.severity != SERIOUS)
 
 
-def make_footnotes(found: Sequence[DataWarning]) -> list[str]:
+def make_footnotes(warnings: Sequence[DataWarning]) -> list[str]:
     """Return the foot of an exported plot: a list of one text with all warnings; [] without any."""
-    return [f"warnings: {'; '.join(warning.short for warning in found)}"] if found else []
+    return [f"warnings: {'; '.join(warning.short for warning in warnings)}"] if warnings else []
 
 
 class _WarningsFile(msgspec.Struct, frozen=True):
@@ -503,13 +503,13 @@ class _WarningsFile(msgspec.Struct, frozen=True):
     warnings: list[DataWarning]
 
 
-def write_warnings(path: Path, found: Sequence[DataWarning]) -> None:
-    """Write warnings.json."""
-    run_record.write_json(path, _WarningsFile(2, list(found)))
+def write_warnings(path: Path, warnings: Sequence[DataWarning]) -> None:
+    """Write these warnings to a file warnings.json."""
+    run_record.write_json(path, _WarningsFile(2, list(warnings)))
 
 
 def read_warnings(path: Path) -> list[DataWarning]:
-    """Read warnings.json.
+    """Read the warnings in a file warnings.json.
 
     Raises:
         InputError: If the file is no warnings.json of this version.

@@ -179,7 +179,7 @@ def duration_text(seconds: float) -> str:
 
 
 def join_lines(text: str) -> str:
-    """Return the text with each line break replaced by a space."""
+    """Return the text as a single line: a space in place of each line break."""
     return " ".join(text.split())
 
 
@@ -224,13 +224,13 @@ def percent_rounded_up(fraction: float) -> str:
     return f"{math.ceil(fraction * 1000 - 1e-9) / 10:.1f}%"
 
 
-def format_ratio(found: Difference) -> str:
+def format_ratio(difference: Difference) -> str:
     """Format the ratio of a difference and its interval: `1.50 times (1.40–1.60)`."""
-    ends = "" if found.interval is None else " ({:.2f}–{:.2f})".format(*found.interval)
-    return f"{found.ratio:.2f} times{ends}"
+    ends = "" if difference.interval is None else " ({:.2f}–{:.2f})".format(*difference.interval)
+    return f"{difference.ratio:.2f} times{ends}"
 
 
-def format_disadvantage(found: Difference, metric: Metric) -> str:
+def format_disadvantage(difference: Difference, metric: Metric) -> str:
     """Describe a difference: `1.50 times (1.40–1.60) the error`.
 
     Without a ratio it is `0.1000 (0.0900–0.1100) more error`; for a metric that is better the
@@ -238,9 +238,13 @@ def format_disadvantage(found: Difference, metric: Metric) -> str:
     """
     is_less = metric.is_higher_better and metric.best is None
     noun = metric.title if metric.best is None else "error"
-    if found.ratio is not None:
-        return f"{format_ratio(found)} less" if is_less else f"{format_ratio(found)} the {noun}"
-    text = format_value(found.gap, metric.digits, *(found.interval or ()))
+    if difference.ratio is not None:
+        return (
+            f"{format_ratio(difference)} less"
+            if is_less
+            else f"{format_ratio(difference)} the {noun}"
+        )
+    text = format_value(difference.gap, metric.digits, *(difference.interval or ()))
     return f"{text} less" if is_less else f"{text} more {noun}"
 
 
@@ -369,7 +373,15 @@ class TextTable:
         notes: Iterable[str] = (),
         above: str = "",
     ) -> Self:
-        """Return a table with these columns and rows; each row has a text for every column."""
+        """Return a table with these columns and rows.
+
+        Args:
+            title: Heading of the table.
+            columns: Headings of the columns.
+            rows: For each row a text for every column.
+            notes: Texts below the table.
+            above: A sentence above the table.
+        """
         cells = pd.DataFrame([list(row) for row in rows], columns=list(columns), dtype=object)
         return cls(title, cells, tuple(notes), above)
 

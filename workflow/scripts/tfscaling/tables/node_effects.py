@@ -76,13 +76,13 @@ def estimate_node_effects(
     fit = _NodeRegression(configurations, repeats, parts, times_s)
     found = []
     for place, node in enumerate(fit.nodes):
-        others = [each for each in fit.slow if each != place]
+        others = [each for each in fit.slow_nodes if each != place]
         if (estimate := fit.effect_of_last([*others, place])) is None:
             continue
         effect, half = estimate.effect, fit.t_quantile(estimate.freedom) * estimate.error
         factor, low, high = (float(np.exp(x)) for x in (effect, effect - half, effect + half))
-        runs = int(fit.has[:, place].sum())
-        found.append(NodeEffect(node, runs, factor, low, high, place in fit.slow))
+        runs = int(fit.uses_node[:, place].sum())
+        found.append(NodeEffect(node, runs, factor, low, high, place in fit.slow_nodes))
     return found
 
 

@@ -70,7 +70,14 @@ def run_count_column(name: str) -> str:
 def _cached_quality(
     metric: str, direction: Literal["higher", "lower"], unit: str | None, best: float | None
 ) -> Quality:
-    """Return one `Quality` object for the same arguments."""
+    """Return the quality with these facts; equal arguments give the same object.
+
+    Args:
+        metric: Name of the metric.
+        direction: Which values are better.
+        unit: Its unit; None without one.
+        best: Its best possible value; None without one.
+    """
     return Quality(metric=metric, direction=direction, unit=unit, best=best)
 
 
@@ -131,7 +138,7 @@ def axes_and_devices(row: Cells, axes: Iterable[str] = POINT_AXES) -> dict[str, 
 
 @functools.cache
 def _cached_point(*axes: Any) -> Point:
-    """Return one `Point` object for the same values of axes."""
+    """Return the configuration with these values of axes; equal values give the same object."""
     platform, model, strategy, recipe, nodes, gpus_per_node, tasks_per_node = axes
     tasks = str(tasks_per_node)
     return Point(

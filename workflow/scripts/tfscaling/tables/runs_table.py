@@ -183,6 +183,10 @@ def _explain_skipped_batches(planned: Sequence[PlannedRun], rows: Sequence[RunRo
     """Add a reason to missing runs whose batch was skipped because a smaller one did not fit.
 
     A batch is run only if most runs of the next smaller batch fit in memory.
+
+    Args:
+        planned: The planned runs.
+        rows: Their rows, in the same order.
     """
     fitting: Counter[str] = Counter()
     unfit: dict[str, list[str]] = {}
@@ -273,7 +277,13 @@ def _read_run(
 
 
 def _out_of_memory_row(run: PlannedRun, record: DoesNotFit, path: Path) -> RunRow:
-    """Return the row of a run that ran out of memory."""
+    """Return the row of a run that ran out of memory.
+
+    Args:
+        run: The planned run.
+        record: Its record.
+        path: The file of the record.
+    """
     row = row_without_record(run, RunState.DOES_NOT_FIT, record.reason, str(path))
     row.attempt = record.attempt
     for name in ("wall_time_s", "rank_memory_gb", "gpu_memory_gb", "memory_limit_gb"):
@@ -419,13 +429,25 @@ def _set_measurements(
 
 
 def _set_metrics(row: RunRow, record: RunRecord, names: Iterable[str]) -> None:
-    """Set the metrics with these names from a record."""
+    """Copy the metrics with these names from a record to a row.
+
+    Args:
+        row: The row.
+        record: The record.
+        names: Names of the metrics.
+    """
     for name in names:
         setattr(row, name, number_or_nan(METRICS[name].value(record)))  # type: ignore[misc]
 
 
 def _set_hours(row: RunRow, run: PlannedRun, record: RunRecord) -> None:
-    """Set the hours of nodes, cores and GPUs that the execution time of a run takes."""
+    """Set the hours of nodes, cores and GPUs that the execution time of a run takes.
+
+    Args:
+        row: The row, with its execution time.
+        run: The planned run.
+        record: Its record.
+    """
     point, job = run.spec.point, record.environment.slurm_job
     allocated = job.cpus_allocated if job else None
     has_gpus = row.devices != platforms.LOGICAL

@@ -43,7 +43,7 @@ def answers_by_goal(study: Study) -> Iterator[Answer]:
 
 
 def _answer_without_runs(study: Study, task: QuestionEvidence) -> Answer:
-    """Return the answer of a question without a valid run: how its runs ended."""
+    """Return the answer to a question without a valid run, with the number of runs by status."""
     own = {point_of(row) for row in task.all_rows}
     counts = Counter(words(run.status) for run in study.run_rows if point_of(run) in own)
     statuses = Counter[str]() if counts.keys() <= {RunState.MISSING} else counts
@@ -58,7 +58,13 @@ def _answer_without_runs(study: Study, task: QuestionEvidence) -> Answer:
 
 
 def _answer_by_goal(study: Study, task: QuestionEvidence, goal: str) -> Answer:
-    """Return the answer to a question by one goal."""
+    """Return the answer to a question by one goal.
+
+    Args:
+        study: The evidence.
+        task: The evidence for the question.
+        goal: The metric to optimise.
+    """
     metric = next((row.quality_metric for row in task.all_rows if row.quality_metric), None)
     limits = study.question.limits_for(goal, metric)
     asked = study.question

@@ -14,21 +14,21 @@ from tfscaling.tables.row_values import is_known, metric_of
 _DETAIL_COLUMNS = ("cost_usd", QUALITY, "rank_memory_gb", "gpu_memory_gb")
 
 
-def leader_details_text(samples: Samples, asked: Answer) -> str:
+def leader_details_text(samples: Samples, answer: Answer) -> str:
     """Return metrics of an answer's leader in words, with margins to limits, for the headline.
 
     Args:
         samples: Values of the runs.
-        asked: The answer.
+        answer: The answer.
 
     Returns:
         "" for a question without limits, or without a leader.
     """
-    if asked.leader is None or not asked.limits:
+    if answer.leader is None or not answer.limits:
         return ""
-    leader, limits = asked.leader, asked.limits
+    leader, limits = answer.leader, answer.limits
     texts, row = [], leader.row
-    for name in dict.fromkeys([TIME, asked.goal, *limits, *_DETAIL_COLUMNS]):
+    for name in dict.fromkeys([TIME, answer.goal, *limits, *_DETAIL_COLUMNS]):
         if not is_known(row[name]):
             continue
         metric, shown = metric_of(name, row), format_metric(name, row)
