@@ -115,7 +115,7 @@ def test_a_run_is_given_up_after_so_many_failures_of_its_own(
         write_failure(tmp_path, RUN, kind=kind)
         (folder / f"attempt={number}").mkdir()
         shutil.copy(folder / FAILURE, folder / f"attempt={number}")
-    search = SimpleNamespace(with_shorts=[RUN.spec.point])
+    search = SimpleNamespace(all_points=[RUN.spec.point])
     planned: Any = SimpleNamespace(searches=[search], runs=[RUN])
     assert find_given_up_runs(planned, tmp_path) == ({RUN.spec.path} if is_out else set())
     (folder / "run.json").touch()
