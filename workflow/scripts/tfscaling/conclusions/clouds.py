@@ -38,10 +38,12 @@ RATIO_MARGIN, DIFFERENCE_MARGIN = "ratio", "difference"
 
 
 class CloudRow(AxesRow):
-    """One metric of one configuration, measured on platforms of two clouds.
+    """One metric of one configuration, measured on platforms of two clouds, `a` and `b`.
 
     Attributes:
         metric: A name of METRICS, or the metric of the recipe's quality.
+        value_a: Median on the platform of the first cloud.
+        value_b: Median on the platform of the second cloud.
         winner: The cloud with the better median.
         margin_kind: Whether `margin` is a ratio or, if a value is zero, a difference.
         margin: The other cloud's value (its error, for accuracy) divided by the winner's value.

@@ -28,8 +28,13 @@ class DecisionRow(msgspec.Struct):
         goal: The metric to optimise.
         title: What the recommended configuration is best for.
         text: The answer as a sentence.
+        support: Level of support, one of `samples.WEAKEST_FIRST`.
         alike: Number of configurations that are not shown to be worse than it.
         bound: Fraction by which it may be worse than the best; NaN if unknown.
+        is_decided: Whether the runs decide among the compared configurations.
+        is_best: Whether all other compared configurations are shown to be worse.
+        indifference: Relative difference below which two configurations count as equal.
+        comparisons: Number of comparisons whose error rate is controlled together.
         not_covered: Sentence that names the configurations that were not compared.
         whole_run_low_s: Lower end of the interval of one complete run's time, if it is projected.
         whole_run_high_s: Upper end of this interval.

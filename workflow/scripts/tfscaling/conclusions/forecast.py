@@ -189,9 +189,12 @@ class ForecastRow(ConfigurationRow):
 
     Attributes:
         nodes: Number of nodes that the forecast is for.
+        replicas: Number of replicas on these nodes.
         model_of_time: The fitted model, RING or TREE; None without a forecast.
         status: Whether a forecast was made.
         reason: Why none was made.
+        forecast_time_s: The time in seconds, with its interval `_low` to `_high`.
+        nodes_measured_max: Largest measured number of nodes.
         times_beyond: `nodes` divided by the largest measured number of nodes.
         points: Number of measured configurations on the line.
         left_out_error: Validation error of the model as a fraction; see `rms_error`.

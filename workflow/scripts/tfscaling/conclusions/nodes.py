@@ -13,7 +13,17 @@ from tfscaling.tables.table_files import to_frame, to_rows
 
 
 class NodeRow(TableRow):
-    """The factor by which runs take longer with a node, with its interval."""
+    """The factor by which runs take longer with a node, a row of nodes.csv.
+
+    Attributes:
+        platform: Name of the platform.
+        node: Name of the node.
+        runs: Number of runs that used it.
+        factor: Time of a run with the node divided by time without it.
+        factor_low: Lower end of the factor's interval.
+        factor_high: Upper end of this interval.
+        is_slow: Whether the complete interval is above 1.
+    """
 
     platform: str
     node: str

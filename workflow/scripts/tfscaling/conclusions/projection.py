@@ -52,10 +52,19 @@ RUNS_MIN = 3
 class ProjectionRow(ConfigurationRow):
     """Times and costs of the complete training of a configuration that has short runs.
 
+    Columns that end in `_low` and `_high` are the interval of one complete run.
+
     Attributes:
+        runs: Number of valid short runs.
+        projected_from_steps: Steps that the short runs trained.
+        projected_to_steps: Steps of the complete training.
+        execution_time_s: Median of the projected times.
+        startup_s: Time before the training.
         whole_recipe: Recipe of the complete training, whose runs are the check.
         whole_runs: Number of complete runs of the same configuration.
+        whole_execution_time_s: Median time of the complete runs.
         runs_within: How many of them took a time within the projected interval.
+        check: Whether the complete runs confirm the interval.
     """
 
     runs: int
@@ -85,7 +94,12 @@ COLUMNS = tuple(columns(ProjectionRow))
 
 
 class Interval(NamedTuple):
-    """An interval of times, in seconds."""
+    """An interval of times.
+
+    Attributes:
+        low_s: Lower end in seconds.
+        high_s: Upper end in seconds.
+    """
 
     low_s: float
     high_s: float

@@ -123,7 +123,13 @@ COLUMNS = tuple(columns(SearchRow))
 
 
 class RunCosts(NamedTuple):
-    """Number of runs, their node-hours and US dollars; NaN if unknown."""
+    """The cost of some runs; NaN where it is unknown.
+
+    Attributes:
+        runs: Number of runs.
+        node_hours: Their node-hours.
+        cost_usd: Their cost in US dollars.
+    """
 
     runs: int
     node_hours: float

@@ -24,7 +24,11 @@ from tfscaling.tables.row_values import point_of
 
 
 class Round(msgspec.Struct, frozen=True, kw_only=True):
-    """The file round=<n>.json: the conditional runs to make."""
+    """The file round=<n>.json: the conditional runs to make up to a round.
+
+    Attributes:
+        round: Number of the round, from 1.
+    """
 
     round: int
     runs: Annotated[

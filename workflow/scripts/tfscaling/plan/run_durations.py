@@ -23,7 +23,12 @@ TIME_LIMIT = "time limit"
 
 
 class DurationEstimate(NamedTuple):
-    """The expected time of a run in seconds, and its source in words."""
+    """The expected time of a run.
+
+    Attributes:
+        duration_s: The time in seconds.
+        source: Where it comes from, in words, such as TIME_LIMIT.
+    """
 
     duration_s: float
     source: str

@@ -21,7 +21,12 @@ from tfscaling.study.run_spec import RunRequest
 
 
 class KeptRecord(NamedTuple):
-    """A record that an attempt's folder keeps, and the node-hours of that attempt."""
+    """A record that an attempt's folder keeps.
+
+    Attributes:
+        file: The file in the attempt's folder.
+        node_hours: Node-hours of the attempt.
+    """
 
     file: Path
     node_hours: float

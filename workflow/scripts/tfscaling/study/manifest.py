@@ -57,7 +57,12 @@ class PlannedRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class ExcludedConfiguration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A configuration of the grid that is not run, with the reason that tables show."""
+    """A configuration of the grid that is not run.
+
+    Attributes:
+        point: The configuration.
+        reason: Why it is not run; tables show it.
+    """
 
     point: Point
     reason: str

@@ -103,7 +103,16 @@ class Strategy:
 
 
 class Registries(NamedTuple):
-    """The names that a configuration may use; models, strategies and datasets with their facts."""
+    """The names that a configuration may use; models, strategies and datasets with their facts.
+
+    Attributes:
+        models: Name → built-in model.
+        strategies: Name → distribution strategy.
+        datasets: Name → built-in dataset.
+        metrics: Names of the columns that the comparison may show.
+        plots: Names of the plots.
+        launchers: Names of the launchers.
+    """
 
     models: Mapping[str, Model]
     strategies: Mapping[str, Strategy]

@@ -58,6 +58,13 @@ class Point(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """A configuration of the grid, identified by its axes; dictionaries use it as key.
 
     Its repeats have the same `Point` and different seeds.
+
+    Attributes:
+        platform: Name of the platform.
+        model: Name of the model, or `package.module:function`.
+        strategy: Name of the distribution strategy.
+        recipe: Name of the recipe's variant.
+        nodes: Number of nodes.
     """
 
     platform: str
@@ -88,7 +95,13 @@ class Point(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):
-    """The specification of one run: configuration, repeat, parameters, and derived sizes."""
+    """The specification of one run: configuration, repeat, parameters, and derived sizes.
+
+    Attributes:
+        point: The configuration.
+        repeat: Number of the run among the runs of its configuration, from 1.
+        recipe: The variant of the recipe, with defaults filled in.
+    """
 
     point: Point
     measured: Annotated[
@@ -424,7 +437,12 @@ class ModelToCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CheckedModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The result of building a ModelToCheck: why its runs cannot start, or warnings."""
+    """The result of building a ModelToCheck.
+
+    Attributes:
+        problem: Why the runs with the model cannot start; None if they can.
+        warnings: Warnings about the model.
+    """
 
     problem: str | None
     warnings: tuple[str, ...] = ()

@@ -47,12 +47,16 @@ class UserCodeError(ValueError):
 
 
 class Arguments(NamedTuple):
-    """The arguments of a function that can be passed by name."""
+    """The arguments of a function that can be passed by name.
+
+    Attributes:
+        names: Their names.
+        required: Arguments without a default, and positional-only arguments.
+        takes_all: Whether it has `**keywords`, which take any name.
+    """
 
     names: tuple[str, ...]
-    #: Arguments without a default, and positional-only arguments.
     required: tuple[str, ...]
-    #: Whether it has `**keywords`, which take any name.
     takes_all: bool
 
 

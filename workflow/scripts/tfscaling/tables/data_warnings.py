@@ -497,7 +497,12 @@ def make_footnotes(warnings: Sequence[DataWarning]) -> list[str]:
 
 
 class _WarningsFile(msgspec.Struct, frozen=True):
-    """The content of warnings.json."""
+    """The content of warnings.json.
+
+    Attributes:
+        schema_version: Version of the file's form.
+        warnings: The warnings, serious ones first.
+    """
 
     schema_version: Literal[2]
     warnings: list[DataWarning]

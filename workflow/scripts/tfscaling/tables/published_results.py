@@ -83,7 +83,16 @@ class Training(NamedTuple):
 
 
 class PublishedResult(PublishedPoint, frozen=True):
-    """One row of a file of published results: configuration, training, and one run's results."""
+    """One row of a file of published results: configuration, training, and one run's results.
+
+    Attributes:
+        cloud: The cloud on which the run was made.
+        global_batch_size: Examples per step of all replicas.
+        execution_time_s: Time of the run in seconds.
+        loss: Loss after the last epoch, on the training data.
+        accuracy: Accuracy after the last epoch, as a fraction.
+        source: Where the result was published.
+    """
 
     cloud: str
     dataset: str

@@ -55,7 +55,17 @@ _RESULT_COLUMNS = ("loss", "accuracy", "test_accuracy")
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
-    """A row of the file: one run. A column that is missing, or an empty cell, is None."""
+    """A row of the file: one run, with its axes and results.
+
+    A column that is missing, or an empty cell, is None. Only `nodes`, `execution_time_s` and
+    `global_batch_size` are needed.
+
+    Attributes:
+        nodes: Number of nodes.
+        execution_time_s: Time of the run in seconds.
+        global_batch_size: Examples per step of all replicas.
+        examples_trained: Examples trained over all epochs.
+    """
 
     nodes: Positive
     execution_time_s: Annotated[float, Meta(gt=0)]
