@@ -36,7 +36,7 @@ from scipy.stats import beta
 REPOSITORY = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPOSITORY / "workflow/scripts"))
 
-from tfscaling.conclusions.contest import compare_by_goal  # noqa: E402
+from tfscaling.conclusions.goal_comparison import compare_by_goal  # noqa: E402
 from tfscaling.record.metrics import QUALITY  # noqa: E402
 from tfscaling.search.scaling_search import decide  # noqa: E402
 from tfscaling.search.search_types import Candidate, Decision, list_needed_runs  # noqa: E402

@@ -12,7 +12,7 @@ import pytest
 from project import QUICK, SMALL_MODEL, Project
 from tfscaling.conclusions.search_results import TAKEN
 from tfscaling.estimation.samples import INCONCLUSIVE, SUPPORTED
-from tfscaling.plan.extra_repeats import Round
+from tfscaling.plan.conditional_runs import Round
 from tfscaling.record import run_record
 from tfscaling.record.attempts import ATTEMPTS_MAX, Cause, FailureReport
 from tfscaling.search import study_searches

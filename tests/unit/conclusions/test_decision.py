@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from tfscaling.conclusions import decision, next_steps
 from tfscaling.conclusions.answers.answer import answers_by_goal
 from tfscaling.conclusions.answers.answer_types import Answer
-from tfscaling.conclusions.contest import GoalComparison, choose_preferred, compare_by_goal
 from tfscaling.conclusions.evidence import OUT_OF_MEMORY, Study
+from tfscaling.conclusions.goal_comparison import GoalComparison, choose_preferred, compare_by_goal
 from tfscaling.estimation.samples import (
     INCONCLUSIVE,
     NOT_COMPARED,

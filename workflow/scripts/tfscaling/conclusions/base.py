@@ -129,10 +129,10 @@ def _load_next_steps() -> ConclusionFunctions:
 
 
 def _load_regressions() -> ConclusionFunctions:
-    """Import the module `two_sweeps` late and return its functions."""
-    from tfscaling.conclusions import two_sweeps
+    """Import the module `regressions` late and return its functions."""
+    from tfscaling.conclusions import regressions
 
-    return ConclusionFunctions(two_sweeps.COLUMNS, two_sweeps.table, as_text=two_sweeps.as_text)
+    return ConclusionFunctions(regressions.COLUMNS, regressions.table, as_text=regressions.as_text)
 
 
 def _load_clouds() -> ConclusionFunctions:
@@ -166,12 +166,10 @@ def _load_projection() -> ConclusionFunctions:
 
 
 def _load_attribution() -> ConclusionFunctions:
-    """Import the module `what_holds_back` late and return its functions."""
-    from tfscaling.conclusions import what_holds_back
+    """Import the module `bottlenecks` late and return its functions."""
+    from tfscaling.conclusions import bottlenecks
 
-    return ConclusionFunctions(
-        what_holds_back.COLUMNS, what_holds_back.table, as_text=what_holds_back.as_text
-    )
+    return ConclusionFunctions(bottlenecks.COLUMNS, bottlenecks.table, as_text=bottlenecks.as_text)
 
 
 def _load_nodes() -> ConclusionFunctions:

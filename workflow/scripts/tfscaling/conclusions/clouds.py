@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import pandas as pd
 
-from tfscaling.conclusions import shown
+from tfscaling.conclusions import rendering
 from tfscaling.conclusions.evidence import Study
 from tfscaling.estimation.samples import Difference
 from tfscaling.record import metrics
@@ -175,12 +175,14 @@ def _cloud_row(
 def as_text(table: pd.DataFrame) -> TextTable:
     """Return the table for the page: one row per metric and configuration."""
     comparisons = table["comparisons"].max()
-    return shown.make_text_table(
+    return rendering.make_text_table(
         "Clouds: the same configuration on two clouds",
         table,
         CloudRow,
         _cells,
-        shown.render_notes("clouds", comparisons=int(comparisons) if is_known(comparisons) else 0),
+        rendering.render_notes(
+            "clouds", comparisons=int(comparisons) if is_known(comparisons) else 0
+        ),
         "No two clouds to compare.",
         names=["platform_a", "platform_b", "cloud_a", "cloud_b", *NAMING_COLUMNS[1:]],
         each="rows",

@@ -9,10 +9,10 @@ import pandas as pd
 
 from tfscaling.conclusions.answers.answer import answers_by_goal
 from tfscaling.conclusions.answers.answer_types import Answer
-from tfscaling.conclusions.contest import COST_OF_GOAL
 from tfscaling.conclusions.evidence import Study
+from tfscaling.conclusions.goal_comparison import COST_OF_GOAL
+from tfscaling.conclusions.rendering import render, render_line
 from tfscaling.conclusions.search_results import verdict_text
-from tfscaling.conclusions.shown import render, render_line
 from tfscaling.record.metrics import NAN
 from tfscaling.tables.display import format_metric
 from tfscaling.tables.row_types import Column, columns

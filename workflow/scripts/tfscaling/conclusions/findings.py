@@ -16,11 +16,11 @@ import msgspec
 import numpy as np
 import pandas as pd
 
-from tfscaling.conclusions import clouds, what_holds_back
+from tfscaling.conclusions import bottlenecks, clouds
 from tfscaling.conclusions.answers.efficiency import TRAINING_EFFICIENCY
 from tfscaling.conclusions.clouds import CloudRow
 from tfscaling.conclusions.evidence import ComparisonExclusion, Study, failure_remark
-from tfscaling.conclusions.shown import render, render_sentence
+from tfscaling.conclusions.rendering import render, render_sentence
 from tfscaling.estimation.estimates import Estimates
 from tfscaling.estimation.intervals import CONFIDENCE
 from tfscaling.estimation.samples import (
@@ -182,9 +182,7 @@ def _straggler_findings(study: Study, points: Collection[Point]) -> Iterator[Fin
     """Yield a finding about each of these configurations with a rank that was slow in every run."""
     rows = {point_of(row): row for row in study.points}
     vary = varying_axes(study.points)
-    for point, text, support, comparisons in what_holds_back.find_slow_ranks(
-        study.run_rows, points
-    ):
+    for point, text, support, comparisons in bottlenecks.find_slow_ranks(study.run_rows, points):
         yield Finding("stragglers", point_name(rows[point], vary), text, support, comparisons)
 
 

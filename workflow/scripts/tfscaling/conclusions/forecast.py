@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 import scipy
 
-from tfscaling.conclusions import shown
+from tfscaling.conclusions import rendering
 from tfscaling.conclusions.evidence import Study
 from tfscaling.estimation.intervals import CONFIDENCE, Array
 from tfscaling.record.metrics import NAN
@@ -290,12 +290,12 @@ def as_text(table: pd.DataFrame) -> TextTable:
             **({"reason": row.reason} if has_reasons else {}),
         }
 
-    return shown.make_text_table(
+    return rendering.make_text_table(
         "Forecast",
         table.drop_duplicates(list(LINE_AXES)),
         ForecastRow,
         cells,
-        shown.render_notes("forecast", error_max=LEFT_OUT_ERROR_MAX),
+        rendering.render_notes("forecast", error_max=LEFT_OUT_ERROR_MAX),
         "No forecast: `forecast.nodes` names no number of nodes that was not measured.",
         names=[name for name in NAMING_COLUMNS if name != "nodes"],
         each="lines",

@@ -17,9 +17,9 @@ from tfscaling.conclusions.answers.answer import answer_questions
 from tfscaling.conclusions.answers.answer_types import Answer, Candidate
 from tfscaling.conclusions.answers.details import leader_details_text
 from tfscaling.conclusions.answers.goals import TIME, WITH_QUEUE
-from tfscaling.conclusions.contest import rank_by_metric
 from tfscaling.conclusions.evidence import Study
-from tfscaling.conclusions.shown import TEMPLATES, render_line
+from tfscaling.conclusions.goal_comparison import rank_by_metric
+from tfscaling.conclusions.rendering import TEMPLATES, render_line
 from tfscaling.estimation.samples import NOT_MEASURED, weakest_support
 from tfscaling.record.metrics import METRICS, QUALITY
 from tfscaling.tables.comparison import ALL_RUNS_METRICS

@@ -18,7 +18,7 @@ from tfscaling.conclusions.answers.answer import answer_questions
 from tfscaling.conclusions.answers.answer_types import Answer, State
 from tfscaling.conclusions.answers.efficiency import BASELINE
 from tfscaling.conclusions.evidence import Study
-from tfscaling.conclusions.shown import render_sentence
+from tfscaling.conclusions.rendering import render_sentence
 from tfscaling.estimation.samples import SUPPORTED
 from tfscaling.record.metrics import NAN, number_or_nan
 from tfscaling.record.run_states import RERUN_STALE, RunState

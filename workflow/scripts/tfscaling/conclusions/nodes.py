@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from tfscaling.conclusions import shown
+from tfscaling.conclusions import rendering
 from tfscaling.conclusions.evidence import Study
 from tfscaling.tables.display import FormattedNumber, TextTable
 from tfscaling.tables.node_effects import estimate_effects_by_platform
@@ -50,7 +50,7 @@ def as_text(table: pd.DataFrame) -> TextTable:
         none = "No node can be compared: runs of a configuration need different nodes."
         return TextTable("Nodes", pd.DataFrame(), (none,))
     rows = [_cells(row) for row in sorted(to_rows(NodeRow, table), key=lambda row: -row.factor)]
-    return TextTable("Nodes", pd.DataFrame(rows, dtype=object), shown.render_notes("nodes"))
+    return TextTable("Nodes", pd.DataFrame(rows, dtype=object), rendering.render_notes("nodes"))
 
 
 def _cells(row: NodeRow) -> dict[str, str]:
@@ -59,6 +59,8 @@ def _cells(row: NodeRow) -> dict[str, str]:
         "platform": row.platform,
         "node": row.node,
         "runs": FormattedNumber(str(row.runs), row.runs),
-        "times as long": FormattedNumber(shown.format_with_interval(row, "factor", 2), row.factor),
+        "times as long": FormattedNumber(
+            rendering.format_with_interval(row, "factor", 2), row.factor
+        ),
         "verdict": "slow" if row.is_slow else "not significantly different",
     }

@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 import scipy
 
-from tfscaling.conclusions import shown
+from tfscaling.conclusions import rendering
 from tfscaling.conclusions.evidence import Study
 from tfscaling.estimation.intervals import CONFIDENCE
 from tfscaling.record.metrics import NAN
@@ -277,7 +277,7 @@ def as_text(table: pd.DataFrame) -> TextTable:
             texts["check"] = row.check if within is None else f"{within} of {row.whole_runs} within"
         return texts
 
-    notes = shown.render_notes("projection", runs_min=RUNS_MIN)
+    notes = rendering.render_notes("projection", runs_min=RUNS_MIN)
     none = "No projection: no recipe with `stop_after_steps` has a run that counts."
     title = "Projected from short runs"
-    return shown.make_text_table(title, table, ProjectionRow, cells, notes, none)
+    return rendering.make_text_table(title, table, ProjectionRow, cells, notes, none)

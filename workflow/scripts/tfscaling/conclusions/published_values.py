@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from tfscaling.conclusions import shown
+from tfscaling.conclusions import rendering
 from tfscaling.conclusions.evidence import Study
 from tfscaling.estimation.intervals import median_interval
 from tfscaling.estimation.samples import NOT_MEASURED
@@ -192,7 +192,7 @@ def as_text(table: pd.DataFrame) -> TextTable:
             for name in names
         }
 
-    notes = shown.render_notes(
+    notes = rendering.render_notes(
         "published",
         number=len(rows),
         measured=sum(row.status == "measured" for row in rows),
@@ -203,7 +203,7 @@ def as_text(table: pd.DataFrame) -> TextTable:
     none = "No published results: `published.path` names no file."
     title = "Published against measured"
     table = table.assign(devices=GPU)
-    return shown.make_text_table(
+    return rendering.make_text_table(
         title, table, PublishedRow, cells, notes, none, names=[*axes, "source"]
     )
 

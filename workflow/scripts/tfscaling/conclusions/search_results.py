@@ -11,7 +11,7 @@ from typing import ClassVar, NamedTuple
 import pandas as pd
 
 from tfscaling.conclusions.evidence import Study
-from tfscaling.conclusions.shown import format_with_interval, render_line
+from tfscaling.conclusions.rendering import format_with_interval, render_line
 from tfscaling.estimation.run_counts import KEPT_RUNS, miss_rate_bound
 from tfscaling.record.metrics import METRICS, NAN
 from tfscaling.record.run_states import RunState

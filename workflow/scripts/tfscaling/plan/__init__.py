@@ -6,8 +6,8 @@ The rules and the stages `plan` and `assess-repeats` use it, and the executor pl
 #: Modules that other packages may import.
 __all__ = [
     "budget",
+    "conditional_runs",
     "costed_plan",
-    "extra_repeats",
     "local_checks",
     "preflight",
     "queue_waits",

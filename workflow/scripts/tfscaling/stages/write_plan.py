@@ -20,13 +20,13 @@ import msgspec
 import pandas as pd
 from msgspec.structs import replace
 
-from tfscaling.conclusions import shown
+from tfscaling.conclusions import rendering
 from tfscaling.files import atomic
 from tfscaling.files.program_errors import InputError
 from tfscaling.plan import (
     budget,
+    conditional_runs,
     costed_plan,
-    extra_repeats,
     local_checks,
     preflight,
     queue_waits,
@@ -167,7 +167,7 @@ def markdown(
     for row in points:
         if row.is_sbatch and row.submission:
             lines.setdefault(row.submission, len(lines) + 1)
-    return shown.render(
+    return rendering.render(
         "plan",
         refused=said_by_slurm(row for row in points if row.is_refused),
         advice=preflight.ADVICE,
@@ -263,7 +263,7 @@ def searches_shown(searches: Sequence[costed_plan.SearchCost]) -> TextTable:
         for kind, cost in search.costs.items()
     ]
     trials, scatter = study_searches.SIMULATIONS, study_searches.SIMULATED_SCATTER
-    notes = shown.render_notes("plan_searches", trials=trials, scatter=scatter)
+    notes = rendering.render_notes("plan_searches", trials=trials, scatter=scatter)
     names = ["search", "", "runs", "node_hours", "cost_usd"]
     return TextTable.from_rows("The search and the full grid", names, rows, notes)
 
@@ -287,7 +287,7 @@ def notes(made: costed_plan.Plan, points: Sequence[PlanRow], config: Config) -> 
     autos = {name for name, each in config.recipes.items() if each.stop_after_steps == AUTO}
     used = {name for row in points for name in (row.recipe, variants.base_recipe(row.recipe))}
     ends_itself = used & autos or any(f"stop_after_steps={AUTO}" in name for name in used)
-    return shown.render_notes(
+    return rendering.render_notes(
         "plan",
         made=made,
         config=config,
@@ -347,9 +347,9 @@ def waits_judged(points: Sequence[PlanRow], config: Config) -> list[str]:
 def assess_repeats(study: StudyFolder) -> None:
     """Write and print which extra repeats the next round of a search or of repeats has."""
     number = study.round
-    previous = extra_repeats.read_round(file_of_round(study, number - 1)) if number > 1 else None
+    previous = conditional_runs.read_round(file_of_round(study, number - 1)) if number > 1 else None
     before = previous.runs if previous else ()
-    made, searches = extra_repeats.next_round(study.manifest, study.runs_dir, before, number)
+    made, searches = conditional_runs.next_round(study.manifest, study.runs_dir, before, number)
     for search in searches:
         decision = search.decision
         excluded = sum(each.reason is not None for each in decision.standings.values())

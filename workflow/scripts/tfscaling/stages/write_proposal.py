@@ -17,7 +17,7 @@ from statistics import median
 
 import pandas as pd
 
-from tfscaling.conclusions import shown
+from tfscaling.conclusions import rendering
 from tfscaling.conclusions.answers.answer import answer_questions
 from tfscaling.conclusions.evidence import Study, group_by_task, task_name
 from tfscaling.conclusions.headline import WORDS
@@ -139,7 +139,7 @@ def run(study: StudyFolder) -> None:
         with atomic.whole(folder / f"{name}.png") as temporary:
             # both plots side by side
             figure.savefig(temporary, format="png", dpi=200, pil_kwargs={"dpi": (360, 360)})
-    text = shown.render(
+    text = rendering.render(
         "proposal",
         title=_title(study.config),
         measured_time=" or ".join(sorted({_measured_time(row) for row in measured})),

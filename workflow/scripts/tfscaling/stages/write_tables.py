@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from tfscaling.conclusions import projection, two_sweeps
+from tfscaling.conclusions import projection
+from tfscaling.conclusions import regressions as conclusion
 from tfscaling.conclusions.base import CONCLUSIONS, tables
 from tfscaling.conclusions.evidence import Reference, Study
 from tfscaling.console import text_lines
@@ -136,17 +137,17 @@ def regressions(study: StudyFolder) -> None:
         SystemExit: A configuration is slower, or may be; with the reasons.
     """
     found = study.read("regressions")
-    print(display.to_markdown(two_sweeps.as_text(found)))
+    print(display.to_markdown(conclusion.as_text(found)))
     if reason := refusal(found):
         sys.exit(reason)
 
 
 def refusal(found: pd.DataFrame) -> str:
     """Return why a change should be rejected; "" if nothing speaks against it."""
-    bad = int(found["verdict"].isin(two_sweeps.REGRESSIONS).sum())
+    bad = int(found["verdict"].isin(conclusion.REGRESSIONS).sum())
     if bad:
         return f"{text_lines.count(bad, 'configuration')} slower, lost or failing"
-    if found["verdict"].isin(two_sweeps.DECIDED).any():
+    if found["verdict"].isin(conclusion.DECIDED).any():
         return ""
     return (
         "no configuration is shown to be slower, faster or the same: this shows nothing. Six runs "

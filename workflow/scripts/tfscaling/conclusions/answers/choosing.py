@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from tfscaling.conclusions.answers import settling
 from tfscaling.conclusions.answers.answer_types import Answer, Candidate, State
-from tfscaling.conclusions.contest import GoalComparison, compare_by_goal, rank_by_metric
 from tfscaling.conclusions.evidence import Study
+from tfscaling.conclusions.goal_comparison import GoalComparison, compare_by_goal, rank_by_metric
 from tfscaling.estimation.samples import (
     INCONCLUSIVE,
     NOT_COMPARED,

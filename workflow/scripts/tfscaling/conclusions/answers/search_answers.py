@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from tfscaling.conclusions.answers import candidates
 from tfscaling.conclusions.answers.answer_types import BY_LINE, Answer, Candidate, State
-from tfscaling.conclusions.contest import rank_by_metric
 from tfscaling.conclusions.evidence import QuestionEvidence, Study
+from tfscaling.conclusions.goal_comparison import rank_by_metric
 from tfscaling.estimation.samples import INCONCLUSIVE, SUPPORTED, TOO_FEW
 from tfscaling.search.search_types import Reason
 from tfscaling.search.study_searches import StudySearch

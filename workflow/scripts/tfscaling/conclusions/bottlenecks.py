@@ -9,7 +9,7 @@ from typing import Annotated, NamedTuple
 
 import pandas as pd
 
-from tfscaling.conclusions import shown
+from tfscaling.conclusions import rendering
 from tfscaling.conclusions.evidence import Study
 from tfscaling.estimation.intervals import (
     CONFIDENCE,
@@ -114,8 +114,10 @@ def _leading_parts(leads: Counter[str]) -> list[str]:
 def as_text(table: pd.DataFrame) -> TextTable:
     """Return the table for the page: shares in percent with their ranges."""
     none = "Not measured: only the workflow's own trainer without parameter servers measures this."
-    notes = shown.render_notes("attribution")
-    return shown.make_text_table("Bottleneck analysis", table, AttributionRow, _cells, notes, none)
+    notes = rendering.render_notes("attribution")
+    return rendering.make_text_table(
+        "Bottleneck analysis", table, AttributionRow, _cells, notes, none
+    )
 
 
 def _cells(row: AttributionRow) -> dict[str, str]:
@@ -172,7 +174,7 @@ def find_slow_ranks(runs: Sequence[RunRow], points: Collection[Point]) -> Iterat
         if len(own) >= RUNS_FOR_INTERVAL:
             by_chance = comparisons * ranks_of[point] ** (1.0 - len(own))
             support = SUPPORTED if by_chance <= 1 - CONFIDENCE else INCONCLUSIVE
-        text = shown.render_line(
+        text = rendering.render_line(
             "slow_rank",
             rank=ranks.pop(),
             hosts=list(dict.fromkeys(run.slowest_host for run in own)),

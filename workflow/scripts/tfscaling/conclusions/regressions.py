@@ -22,9 +22,9 @@ import msgspec
 import numpy as np
 import pandas as pd
 
-from tfscaling.conclusions import shown
+from tfscaling.conclusions import rendering
 from tfscaling.conclusions.evidence import Parameters, Study, Sweep, find_exclusion
-from tfscaling.conclusions.shown import format_with_interval
+from tfscaling.conclusions.rendering import format_with_interval
 from tfscaling.estimation.estimates import estimate_locations
 from tfscaling.estimation.intervals import CONFIDENCE, Array
 from tfscaling.estimation.run_counts import SWEEP_RUNS
@@ -361,15 +361,15 @@ def as_text(table: pd.DataFrame) -> TextTable:
     title = "Against another sweep"
     none = "Not compared: `compare_with` in the configuration names no other study."
     if not rows:
-        return shown.make_text_table(title, table, SweepRow, cells, (), none)
+        return rendering.make_text_table(title, table, SweepRow, cells, (), none)
     counts = Counter(row.verdict for row in rows)
     verdicts = [f"{counts[each]} {each}" for each in (*COMPARED, NOT_COMPARED) if counts[each]]
     above = f"{count_text(len(rows), 'configuration')} against {rows[0].reference}: "
     above += f"{', '.join(verdicts)}."
-    notes = shown.render_notes(
+    notes = rendering.render_notes(
         "regressions",
         indifference=rows[0].indifference,
         comparisons=max(row.comparisons or 0 for row in rows),
         causes=causes,
     )
-    return shown.make_text_table(title, table, SweepRow, cells, notes, none, above=above)
+    return rendering.make_text_table(title, table, SweepRow, cells, notes, none, above=above)

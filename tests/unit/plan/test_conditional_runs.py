@@ -7,7 +7,7 @@ from pathlib import Path
 
 import generator
 from builders import manifest_of, raw_config
-from tfscaling.plan import extra_repeats
+from tfscaling.plan import conditional_runs
 from tfscaling.plan.retries import SlurmSweep
 from tfscaling.study import config_validation
 from tfscaling.study.manifest import PlannedRun
@@ -28,7 +28,7 @@ def test_a_larger_batch_follows_once_all_runs_of_the_smaller_one_fit(tmp_path: P
         return tuple(run for run in own if run.spec.repeat in numbers)
 
     def asked(*before: PlannedRun) -> set[str]:
-        made, _ = extra_repeats.next_round(planned, tmp_path, [r.spec.path for r in before], 1)
+        made, _ = conditional_runs.next_round(planned, tmp_path, [r.spec.path for r in before], 1)
         return {*made.runs} - {run.spec.path for run in before}
 
     first, second = sized(16, *range(1, 7)), sized(32, *range(1, 7))
