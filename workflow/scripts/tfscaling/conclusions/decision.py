@@ -64,7 +64,7 @@ class DecisionRow(msgspec.Struct):
 
     @classmethod
     def from_answer(cls, answer: Answer) -> DecisionRow:
-        """Return the row of an answer."""
+        """Return the row of decision.csv for an answer."""
         low, high = answer.whole_run or (NAN, NAN)
         same = ("work", "goal", "title", "support", "indifference", "comparisons")
         values = {name: getattr(answer, name) for name in (*same, "is_decided", "is_best")}

@@ -1,4 +1,4 @@
-"""The choice among several configurations by a goal, as far as their runs show it.
+"""The comparison of several configurations by a goal, and the choice that it supports.
 
 Configurations that are shown to be within an indifference of the best are equally good: the
 cheapest of them is chosen, never one whose difference is only not significant. How often this is

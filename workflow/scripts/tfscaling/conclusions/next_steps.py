@@ -92,7 +92,7 @@ def _has_choice(answer: Answer) -> bool:
 
 
 def _next_steps_for_missing_runs(study: Study) -> Iterator[StepWithValues]:
-    """Yield steps about runs that are unfinished, given up, or have other parameters."""
+    """Yield next steps about runs that are unfinished, given up, or have other parameters."""
     failed_often = (run for run in study.run_rows if run.failed_too_often)
     given_up = [run for run in failed_often if point_of(run) in study.searched_points]
     ruled_out = [run for run in study.run_rows if run.reason.startswith(f"{NOT_RUN}:")]
@@ -111,7 +111,7 @@ def _next_steps_for_missing_runs(study: Study) -> Iterator[StepWithValues]:
 
 
 def _next_steps_for_searches(study: Study) -> Iterator[StepWithValues]:
-    """Yield steps about searches that need more runs, and about undecided ones."""
+    """Yield next steps about searches that need more runs, and about undecided ones."""
     extra = {(run.spec.point, run.spec.repeat) for run in study.manifest.runs if run.extra_repeat}
     for asked in answer_questions(study):
         if (search := asked.search) is None:
@@ -156,7 +156,10 @@ def _next_steps_for_open_candidates(study: Study) -> Iterator[StepWithValues]:
 
 
 def _next_steps_for_excluded(study: Study) -> Iterator[StepWithValues]:
-    """Yield steps about configurations and runs that are not compared for examples or times."""
+    """Yield next steps about configurations and runs that are not compared.
+
+    They trained other numbers of examples, or their times do not count.
+    """
     others = [
         row
         for row in study.points
@@ -173,7 +176,7 @@ def _next_steps_for_excluded(study: Study) -> Iterator[StepWithValues]:
 
 
 def _next_steps_for_repeats(study: Study) -> Iterator[StepWithValues]:
-    """Yield steps about repeats that may settle an open answer by the study's goal.
+    """Yield next steps about repeats that may settle an open answer by the study's goal.
 
     If some times are projected from short runs, only these runs are repeated.
     """
@@ -233,14 +236,14 @@ def _candidates_to_repeat(answer: Answer, is_short: bool) -> Iterator[Point]:
 
 
 def _next_steps_for_startup(study: Study) -> Iterator[StepWithValues]:
-    """Yield a step about longer trainings if start-up takes most of the time."""
+    """Yield a next step about longer trainings if start-up takes most of the time."""
     for asked in answer_questions(study):
         if asked.startup is not None:
             yield NextStep("startup"), {"share": asked.startup.share, "work": asked.work}
 
 
 def _next_steps_for_prices(study: Study) -> Iterator[StepWithValues]:
-    """Yield a step about platforms without a price."""
+    """Yield a next step about platforms without a price."""
     unpriced = {run.spec.point for run in study.manifest.runs if run.usd_per_node_hour is None}
     measured = [row for row in study.points if row.runs > 0]
     names = dict.fromkeys(f"`{row.platform}`" for row in measured if point_of(row) in unpriced)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import median
-from typing import Any
 
 import pandas as pd
 
@@ -208,7 +207,7 @@ def as_text(table: pd.DataFrame) -> TextTable:
     )
 
 
-def _spread_columns(metric: str, values: Sequence[float]) -> dict[str, Any]:
+def _spread_columns(metric: str, values: Sequence[float]) -> dict[str, float]:
     """Return the columns of a metric over runs: its median, range and interval.
 
     Args:

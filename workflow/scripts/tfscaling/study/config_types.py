@@ -212,7 +212,7 @@ class Search(ConfigMapping, frozen=True, kw_only=True):
 
 
 class Exclusion(ConfigMapping, frozen=True, kw_only=True):
-    """An entry leaves out the configurations whose axes all match."""
+    """An entry of `exclude` leaves out the configurations whose axes all match."""
 
     reason: Line | UnsetType = UNSET
     """Every table shows this reason."""
@@ -247,7 +247,7 @@ class Block(ConfigMapping, frozen=True, kw_only=True):
     """A built-in model or your function, `package.module:function`. With a program it is any name
     for the tables (`program` by default). Without a program, null is an error."""
     strategy: Names = "multi_worker_mirrored"
-    """Distribution strategies."""
+    """Names of distribution strategies."""
     recipe: RecipeNames
     """Entries of `recipes`, with all of their variants, or one variant such as `wide+depth=18`."""
     nodes: NodeCounts
@@ -278,7 +278,7 @@ def as_values(value: Any) -> tuple[Any, ...]:
 
 
 class Quality(ConfigMapping, frozen=True, kw_only=True):
-    """What the training is for: the metric by which its result is compared."""
+    """The metric by which the results of trainings are compared."""
 
     metric: MetricName = "test_accuracy"
     """A metric of the run's epochs: `loss`, `accuracy`, or a metric of your model or program. The
@@ -645,7 +645,7 @@ class DatasetCopy(ConfigMapping, frozen=True, kw_only=True):
 
 
 class Budget(ConfigMapping, frozen=True, kw_only=True):
-    """The runs that are still to do may cost this much by their estimate."""
+    """Limits of the estimated cost of the runs that are still to do."""
 
     usd: Annotated[float, number_meta("US dollars", ge=0)] | None = None
     """A sweep is refused before submission if the estimate of its remaining runs is higher. Every
@@ -655,7 +655,10 @@ class Budget(ConfigMapping, frozen=True, kw_only=True):
 
 
 class Baseline(ConfigMapping, frozen=True, kw_only=True):
-    """Omitted axes are as in each configuration, or with the fewest replicas."""
+    """The axes of the configuration that speed-up is relative to.
+
+    Omitted axes are as in each configuration, or with the fewest replicas.
+    """
 
     platform: Name | UnsetType = UNSET
     """The baseline is on this platform."""
@@ -842,7 +845,7 @@ class Published(ConfigMapping, frozen=True, kw_only=True):
 
 
 class Forecast(ConfigMapping, frozen=True, kw_only=True):
-    """Numbers of nodes without runs, for which the time is forecast from the measured ones."""
+    """Numbers of nodes without runs, for which times are forecast from the measured ones."""
 
     nodes: Annotated[tuple[NodeCount, ...], number_meta("nodes")] = ()
     """Each line of configurations has a forecast for these numbers of nodes, as far as they were

@@ -352,7 +352,7 @@ def candidates_by_search(
 
 
 def _plan_searches(config: Config, candidates: Iterable[Candidate]) -> tuple[PlannedSearch, ...]:
-    """Return the searches of a study, one for each question with a search, for its manifest."""
+    """Return the searches of a study for its manifest: one for each question that has one."""
     question, planned = config.question, []
     for task, members in candidates_by_search(config, candidates).items():
         search = config.search_of(config.grid[members[0].number])

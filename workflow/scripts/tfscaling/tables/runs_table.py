@@ -557,7 +557,7 @@ def _status_without_record(folder: Path) -> tuple[RunState, str]:
 #: Facts of the environment that all runs of a platform should share.
 ENVIRONMENT_FACTS = (*COMPARED, "python", *PROGRAM_PACKAGES, "git_commit", "slurm_settings")
 SEPARATOR = "; "
-#: A host's facts, except facts that differ between any two hosts.
+#: Returns the facts of a host, without facts that differ between any two hosts.
 _comparable_facts = operator.attrgetter(
     *(name for name in HostFacts.__struct_fields__ if name not in ("machine", "gpu_uuids"))
 )

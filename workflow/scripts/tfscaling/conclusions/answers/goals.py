@@ -1,4 +1,4 @@
-"""The goals by which a question is answered, and their titles."""
+"""The goals by which a question is answered, and the titles of recommendations by them."""
 
 from __future__ import annotations
 
