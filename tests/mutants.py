@@ -165,7 +165,7 @@ def main() -> None:
             mutated, names = before + f"({new})".encode() + after, tests_of_module(file)
             path.write_bytes(mutated)
             failure = find_failure(clone, names) if names else None
-            if failure is None and not given.near:
+            if failure is None and not given.log_indifference:
                 path.write_bytes(text)
                 if not (measured / "coverage").exists():
                     measure(clone, measured)
@@ -174,7 +174,7 @@ def main() -> None:
                 failure = find_failure(clone, names) if names else None
             path.write_bytes(text)
             mutant = f"{file}:{old.lineno}: {' '.join(expression.decode().split())} → {new}"
-            what = "files of tests" if given.near else "tests"
+            what = "files of tests" if given.log_indifference else "tests"
             fate = f"killed by {failure}" if failure else f"survives {len(names)} {what}"
             print(f"{mutant}\n    {fate}", flush=True)
             survivors += [] if failure else [mutant]

@@ -108,7 +108,7 @@ def test_runs_enter_the_queue_in_the_random_order_that_the_seed_gives(
     planned = Manifest.read(project.folder / "results/main/partial/details/manifest.json")
     ordered = [
         run.spec.path
-        for run in grid.randomised(planned.runs, planned.order_seed, planned.revisions)
+        for run in grid.randomise_order(planned.runs, planned.order_seed, planned.revisions)
     ]
     entered = sorted(  # a run with several attempts entered it twice
         (int(record["environment"]["slurm_job"]["id"]), path_of(record))

@@ -12,7 +12,7 @@ import pytest
 from measured import Times, around, measured
 from msgspec.structs import replace
 from simulated import share
-from tfscaling.conclusions import two_sweeps
+from tfscaling.conclusions import regressions
 from tfscaling.conclusions.evidence import Study
 from tfscaling.conclusions.time_changes import (
     FASTER,
@@ -135,8 +135,8 @@ def study_of(before: Times, after: Times) -> Study:
 
 
 def rows_of(study: Study) -> list[dict[str, Any]]:
-    found = two_sweeps.table(study)
-    assert list(found.columns) == list(two_sweeps.COLUMNS)
+    found = regressions.table(study)
+    assert list(found.columns) == list(regressions.COLUMNS)
     return [{str(key): value for key, value in row.items()} for row in found.to_dict("records")]
 
 

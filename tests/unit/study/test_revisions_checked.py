@@ -23,9 +23,9 @@ def content(**changes: Any) -> dict[str, Any]:
 
 
 def test_recipes_of_a_block_may_be_revisions() -> None:
-    _, planned = acceptance.accept(content(), REGISTRIES)
+    _, planned = acceptance.validate_and_plan(content(), REGISTRIES)
     assert planned.revisions == ("old", "new")
-    _, planned = acceptance.accept(content(recipe=["third", "new", "old"]), REGISTRIES)
+    _, planned = acceptance.validate_and_plan(content(recipe=["third", "new", "old"]), REGISTRIES)
     assert planned.revisions == ("old", "new")
 
 
@@ -43,7 +43,7 @@ def test_recipes_of_a_block_may_be_revisions() -> None:
     }.values(),
 )  # fmt: skip
 def test_what_cannot_be_compared_is_refused(raw: dict[str, Any], key: str) -> None:
-    assert f" {key}" in refused(acceptance.accept, raw, REGISTRIES)
+    assert f" {key}" in refused(acceptance.validate_and_plan, raw, REGISTRIES)
 
 
 def test_another_reference_is_refused(tmp_path: Any) -> None:
@@ -51,4 +51,4 @@ def test_another_reference_is_refused(tmp_path: Any) -> None:
     for name in ("details/manifest.json", "comparison.csv", "runs.csv"):
         (tmp_path / name).touch()
     raw = content() | {"compare_with": str(tmp_path)}
-    assert " compare_with" in refused(acceptance.accept, raw, REGISTRIES)
+    assert " compare_with" in refused(acceptance.validate_and_plan, raw, REGISTRIES)

@@ -5,7 +5,7 @@ the error rate, the next below the (m-1)-th part, and so on to the first that is
 hold together by Bonferroni, and "same" follows from them. An interval excludes 1 if a difference is
 shown. No theorem covers all of it; benchmarks/regressions.py simulates how often it is wrong.
 
-`two_sweeps` uses it for configurations of two sweeps, and for two revisions in one sweep.
+`regressions` uses it for configurations of two sweeps, and for two revisions in one sweep.
 """
 
 from __future__ import annotations

@@ -19,9 +19,9 @@ import msgspec
 import numpy as np
 import pandas as pd
 
-from tfscaling.conclusions import shown
+from tfscaling.conclusions import rendering
 from tfscaling.conclusions.evidence import Parameters, Study, Sweep, find_exclusion
-from tfscaling.conclusions.shown import format_with_interval
+from tfscaling.conclusions.rendering import format_with_interval
 from tfscaling.conclusions.time_changes import (
     FASTER,
     OPEN,
@@ -35,15 +35,15 @@ from tfscaling.estimation.run_counts import SWEEP_RUNS
 from tfscaling.record.metrics import NAN
 from tfscaling.record.run_states import RESULTS, RunState
 from tfscaling.study import run_spec, variants
-from tfscaling.study.run_spec import NO_PARAMETERS, Point, RunSpec
+from tfscaling.study.run_spec import KEYS_WITHOUT_EFFECT, Point, RunSpec
 from tfscaling.tables import runs_table
-from tfscaling.tables.comparison import DIFFERENT_WORK, is_same_work
-from tfscaling.tables.display import TextTable, count, format_value, join_lines
+from tfscaling.tables.comparison import DIFFERENT_WORK, are_equal_work
+from tfscaling.tables.display import TextTable, count_text, format_value, join_lines
 from tfscaling.tables.row_types import Column, ConfigurationRow, PointRow, RunRow, columns
 from tfscaling.tables.row_values import axes_and_devices, group_by_point, is_known, point_of
 from tfscaling.tables.table_files import to_frame, to_rows
 
-#: A number of runs or comparisons; null if there are none.
+#: Type of a number of runs or comparisons; null if there are none.
 Count = Annotated[int | None, Column("runs", is_whole=True)]
 #: Verdict on a configuration that has valid runs in the reference, and here only failed or diverged
 #: ones.
@@ -62,13 +62,14 @@ _FACT_LENGTH_MAX = 60
 
 
 class SweepRow(ConfigurationRow):
-    """A configuration of this study, of the reference, or of both.
+    """A configuration of this study, of the reference, or of both: a row of regressions.csv.
 
     Numbers are null if only one of the two has the configuration; ratios are null if the times are
     not compared.
 
     Attributes:
         reference: The folder of the reference study, or the recipe of the reference revision.
+        verdict: What changed, such as slower.
         runs: Valid runs with a time in this study; `reference_runs` in the reference.
         runs_failed: How many of `runs_ended` failed or diverged.
         time_ratio: Time here divided by the time in the reference, above 1 if it is slower here.
@@ -111,7 +112,7 @@ class ConfigurationRuns:
         valid: Its valid runs.
         timed: The valid runs that have a time; resumed runs have none.
         timed_repeats: The numbers of the repeats of these runs.
-        bad: Number of runs that failed or diverged.
+        failed: Number of runs that failed or diverged.
         ended: Number of runs that are valid, failed or diverged.
     """
 
@@ -123,8 +124,8 @@ class ConfigurationRuns:
         self.timed = [run for run in self.valid if is_known(run.execution_time_s)]
         self.timed_repeats = {run.repeat for run in self.timed}
         #: Runs that failed or diverged, and all that ended.
-        self.bad = sum(self.statuses[each] for each in (RunState.FAILED, *RESULTS[1:]))
-        self.ended = self.bad + len(self.valid)
+        self.failed = sum(self.statuses[each] for each in (RunState.FAILED, *RESULTS[1:]))
+        self.ended = self.failed + len(self.valid)
 
 
 @dataclass(frozen=True)
@@ -171,7 +172,7 @@ def table(study: Study) -> pd.DataFrame:
         row.runs, row.reference_runs = len(here.timed), len(there.timed)
         row.execution_time_s = here.row.execution_time_s
         row.reference_execution_time_s = there.row.execution_time_s
-        row.runs_failed, row.reference_runs_failed = here.bad, there.bad
+        row.runs_failed, row.reference_runs_failed = here.failed, there.failed
         row.runs_ended, row.reference_runs_ended = here.ended, there.ended
         if each.is_paired:
             row.pairs = len(here.timed_repeats & there.timed_repeats)
@@ -267,16 +268,16 @@ def _verdict_without_times(
         return NOT_COMPARED, f"in the reference: {not_there}"
     if not_here:
         counts = ", ".join(f"{count} {status}" for status, count in here.statuses.items())
-        has_ended = here.bad and here.ended == here.statuses.total()
+        has_ended = here.failed and here.ended == here.statuses.total()
         return LOST if has_ended else NOT_COMPARED, f"{not_here}: {counts}"
     own, other = (side.row["examples_trained"] for side in (here, there))
-    if is_known(own) and is_known(other) and not is_same_work(own, other):
+    if is_known(own) and is_known(other) and not are_equal_work(own, other):
         return NOT_COMPARED, f"{DIFFERENT_WORK}: trained {own:,.0f} examples, there {other:,.0f}"
     ended_badly = ""
-    if here.bad + there.bad:
-        ended_badly = f"{here.bad} of {here.ended} runs failed or diverged here"
-        ended_badly += f", {there.bad} of {there.ended} there"
-    if is_failing(here.bad, here.ended, there.bad, there.ended):
+    if here.failed + there.failed:
+        ended_badly = f"{here.failed} of {here.ended} runs failed or diverged here"
+        ended_badly += f", {there.failed} of {there.ended} there"
+    if is_failing(here.failed, here.ended, there.failed, there.ended):
         return FAILING, ended_badly
     if pairs is not None:
         if pairs < SWEEP_RUNS:
@@ -299,51 +300,55 @@ def _verdict_without_times(
 
 
 def _exclusion_reason(side: ConfigurationRuns) -> str:
-    """Return why the times of a study's runs are not compared; "" if they are."""
+    """Return why the times of a configuration in one study are not compared; "" if they are."""
     if not side.valid:
         return "no run counts"
     why = find_exclusion(side.row, side.statuses)
     return why.reason if why else ""
 
 
-def is_failing(bad: int, ended: int, bad_there: int, ended_there: int) -> bool:
+def is_failing(failed: int, ended: int, reference_failed: int, reference_ended: int) -> bool:
     """Return whether most runs fail here, but at most a quarter failed in the reference.
 
     Args:
-        bad: Number of runs that failed or diverged here.
+        failed: Number of runs that failed or diverged here.
         ended: Number of runs that ended here.
-        bad_there: Number of runs that failed or diverged in the reference.
-        ended_there: Number of runs that ended in the reference.
+        reference_failed: Number of runs that failed or diverged in the reference.
+        reference_ended: Number of runs that ended in the reference.
     """
-    return 2 * bad > ended and 4 * bad_there <= ended_there
+    return 2 * failed > ended and 4 * reference_failed <= reference_ended
 
 
 def _differing_parameters(spec: RunSpec, there: Parameters) -> Iterator[str]:
     """Yield `key: there, now here` for each differing parameter, without possible secrets.
 
-    A key that an earlier version lacked had its default there. Keys that this version lacks are
-    ignored.
+    Keys that this version of the workflow lacks are ignored. A key that an earlier version lacked
+    had its default there.
+
+    Args:
+        spec: A run of this study.
+        there: Parameters of the same configuration in the reference.
     """
-    before = {**run_spec.later_defaults(), **there} if there else {}
+    before = {**run_spec.defaults_of_omitted_keys(), **there} if there else {}
     # as a file has them
     recipe, measured = msgspec.json.decode(msgspec.json.encode((spec.recipe, spec.measured)))
     for key, value in (recipe | measured).items():
-        if key in before and key not in NO_PARAMETERS and value != before[key]:
+        if key in before and key not in KEYS_WITHOUT_EFFECT and value != before[key]:
             yield join_lines(run_spec.describe_change(key, before[key], value))
 
 
 def _differing_facts(here: ConfigurationRuns, there: ConfigurationRuns) -> Iterator[str]:
-    """Yield `fact: there, now here` for versions, machines and data of the valid runs."""
+    """Yield `fact: there, now here` for differing versions, machines and data of valid runs."""
     for fact in _COMPARED_FACTS:
         before, now = (
-            dict.fromkeys(_shorten(run[fact]) for run in side.valid if is_known(run[fact]))
+            dict.fromkeys(_to_short_text(run[fact]) for run in side.valid if is_known(run[fact]))
             for side in (there, here)
         )
         if before and now and before.keys() != now.keys():
             yield f"{fact}: {' and '.join(before)}, now {' and '.join(now)}"
 
 
-def _shorten(value: object) -> str:
+def _to_short_text(value: object) -> str:
     """Return a value as text of at most _FACT_LENGTH_MAX characters."""
     text = join_lines(str(value))
     return text if len(text) <= _FACT_LENGTH_MAX else f"{text[:_FACT_LENGTH_MAX]}…"
@@ -358,9 +363,9 @@ def _times_array(sides: Sequence[ConfigurationRuns], repeats: int) -> Array:
     return times
 
 
-def as_text(found: pd.DataFrame) -> TextTable:
+def as_text(table: pd.DataFrame) -> TextTable:
     """Return the table for the page: one row per configuration, the verdict first."""
-    rows = to_rows(SweepRow, found)
+    rows = to_rows(SweepRow, table)
     causes = [*dict.fromkeys(row.differs for row in rows if row.differs is not None)]
     has_reasons = any(row.reason for row in rows)
 
@@ -379,16 +384,16 @@ def as_text(found: pd.DataFrame) -> TextTable:
     title = "Compared with a reference"
     none = "Not compared: neither `compare_with` nor `compare_revisions` is in the configuration."
     if not rows:
-        return shown.text_table(title, found, SweepRow, cells, (), none)
+        return rendering.make_text_table(title, table, SweepRow, cells, (), none)
     counts = Counter(row.verdict for row in rows)
     verdicts = [f"{counts[each]} {each}" for each in (*COMPARED, NOT_COMPARED) if counts[each]]
-    above = f"{count(len(rows), 'configuration')} against {rows[0].reference}: "
+    above = f"{count_text(len(rows), 'configuration')} against {rows[0].reference}: "
     above += f"{', '.join(verdicts)}."
-    notes = shown.render_notes(
+    notes = rendering.render_notes(
         "regressions",
         indifference=rows[0].indifference,
         comparisons=max(row.comparisons or 0 for row in rows),
         is_paired=any(row.pairs is not None for row in rows),
         causes=causes,
     )
-    return shown.text_table(title, found, SweepRow, cells, notes, none, above=above)
+    return rendering.make_text_table(title, table, SweepRow, cells, notes, none, above=above)
