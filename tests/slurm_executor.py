@@ -24,7 +24,7 @@ from snakemake.settings.types import RemoteExecutionSettings, StorageSettings
 from snakemake.workflow import Workflow
 from snakemake_executor_plugin_slurm_sweep import Executor, ExecutorSettings, queue
 from snakemake_executor_plugin_slurm_sweep import Sweep as PluginSweep
-from snakemake_executor_plugin_slurm_sweep.slurm_client import QueuedJob
+from snakemake_executor_plugin_slurm_sweep.slurm_client import SEPARATOR, QueuedJob
 from snakemake_interface_executor_plugins.dag import DAGExecutorInterface
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 from snakemake_interface_executor_plugins.jobs import (
@@ -261,7 +261,8 @@ def listed(line: str, name: str = "", folder: str = "", comment: str = "") -> st
     """The line of squeue of a job, from `NUMBER|STATE REASON`."""
     number, _, words = line.partition("|")
     state, _, reason = words.partition(" ")
-    return f"{number}|{state}|{reason}|{name}|cpu|||N/A|{folder}|{comment}"
+    fields = (number, state, reason, name, "cpu", "", "", "N/A", folder, comment)
+    return SEPARATOR.join(fields)
 
 
 def done(executor: Started, *jobs: Job) -> None:

@@ -249,7 +249,10 @@ def test_ranks_do_not_get_what_a_user_has_set_for_srun_by_hand(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A step would wait for ever, end early or begin in another folder. The platform's stay."""
-    removed = {"SLURM_CONSTRAINT": "fast", "SLURM_TIMELIMIT": "1", "SLURM_REMOTE_CWD": "/"}
+    removed = {
+        "SLURM_CONSTRAINT": "fast", "SLURM_TIMELIMIT": "1", "SLURM_REMOTE_CWD": "/",
+        "SLURM_GRES": "gpu:1", "SLURM_TASK_PROLOG": "/nowhere", "SLURM_STDERRMODE": "none",
+    }  # fmt: skip
     of_job = {"SLURM_JOB_ID": "7", "SLURM_NTASKS_PER_NODE": "2", "SLURM_CONF": "/etc/conf"}
     for name, value in {**removed, **of_job}.items():
         monkeypatch.setenv(name, value)

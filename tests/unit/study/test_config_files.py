@@ -19,6 +19,14 @@ def read(folder: Path, text: str) -> dict[str, Any]:
     return dict(config_files.read_config_file(path))
 
 
+
+
+def chain(link: str) -> str:
+    """A mapping of 5,000 values, each of which has the one before, from line 2 on."""
+    links = [f"k{n}: &a{n} {link.format(n - 1)}" for n in range(1, 5000)]
+    return "\n".join(["a: 1", "k0: &a0 {b: []}", *links])
+
+
 #: Text → beginning of the error.
 REFUSED = {
     "key_twice": ("grid: []\nseed: 1\ngrid: []\n", "line 3: "),
@@ -40,6 +48,9 @@ REFUSED = {
     "list": ("- 1\n", "the whole file is not a mapping"),
     "brackets": (f"a:\n {'[' * 100_000}", "line 2: not valid YAML: more than 100 "),
     "braces": (f"a: 1\nb: {'{a: ' * 200}1{'}' * 200}", "line 2: not valid YAML: more than 100 "),
+    "chain_of_lists": (chain("[*a{}]"), "line 101: not valid YAML: more than 100 "),
+    "chain_of_mappings": (chain("{{b: 1, c: *a{}}}"), "line 101: not valid YAML: more than 100 "),
+    "chain_of_merges": (chain("{{<<: *a{}}}"), "line 101: not valid YAML: more than 100 "),
     "megabytes": (f"a: [{'1,' * 3_000_000}]", "larger than allowed: 4,000,000 bytes"),
 }
 

@@ -22,6 +22,7 @@ _TAG = "tag:yaml.org,2002:"
 #: Largest size of a file in bytes, and most lists and mappings in each other: with more, libyaml's
 #: composer would take all memory, or overflow its stack and end Python.
 BYTES_MAX, DEPTH_MAX = 4_000_000, 100
+_TOO_DEEP = f"more than {DEPTH_MAX} lists or mappings in each other"
 #: Kind of a plain value → regular expression of its form, and the characters with which it begins.
 _FORMS = {
     "null": (r"~|null|Null|NULL|", ["~", "n", "N", ""]),
@@ -45,7 +46,7 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
         """
         node: yaml.Node | None = super().get_single_node()
         if node is not None:
-            _check_keys(node, set())
+            _check_keys(node, {})
         return node
 
     def construct_integer(self, node: yaml.ScalarNode) -> int:
@@ -69,23 +70,28 @@ _Loader.add_constructor(_TAG + "int", _Loader.construct_integer)
 _Loader.add_constructor(_TAG + "float", _Loader.construct_number)
 
 
-def _check_keys(node: yaml.Node, seen: set[int], above: tuple[int, ...] = ()) -> None:
-    """Raise ConstructorError for a key that is no text or is duplicate, and for a recursive alias.
+def _check_keys(node: yaml.Node, depths: dict[int, int], above: tuple[int, ...] = ()) -> int:
+    """Raise ConstructorError for a wrong key, a recursive alias, or lists too deep in each other.
+
+    A key is wrong if it is no text or is duplicate. An alias counts with the depth of its value: a
+    chain of aliases is as deep as the lists that it means.
 
     Args:
         node: The node to check, with all nodes inside.
-        seen: Nodes that were checked already.
+        depths: Nodes that were checked already → their depths.
         above: The nodes around this node.
+
+    Returns:
+        How many lists and mappings are in each other, with this node; 0 for a plain value.
     """
     if id(node) in above:
         raise ConstructorError(None, None, "an alias in the value that it repeats", node.start_mark)
-    if id(node) in seen or isinstance(node, yaml.ScalarNode):
-        return
-    seen.add(id(node))
-    lines: dict[str, int] = {}
+    if id(node) in depths or isinstance(node, yaml.ScalarNode):
+        return depths.get(id(node), 0)
+    inside, depth, lines = (*above, id(node)), 0, dict[str, int]()
     for item in node.value:
         if isinstance(node, yaml.SequenceNode):
-            _check_keys(item, seen, (*above, id(node)))
+            depth = max(depth, _check_keys(item, depths, inside))
             continue
         key, value = item
         if key.tag not in (_TAG + "str", _TAG + "merge"):
@@ -96,7 +102,11 @@ def _check_keys(node: yaml.Node, seen: set[int], above: tuple[int, ...] = ()) ->
             rule = f"a duplicate key, {name}: line {lines[key.value]} has it already"
             raise ConstructorError(None, None, rule, key.start_mark)
         lines[key.value] = key.start_mark.line + 1
-        _check_keys(value, seen, (*above, id(node)))
+        depth = max(depth, _check_keys(value, depths, inside))
+    depths[id(node)] = depth + 1
+    if depth >= DEPTH_MAX:
+        raise ConstructorError(None, None, _TOO_DEEP, node.start_mark)
+    return depth + 1
 
 
 def _check_depth(text: str) -> None:
@@ -109,8 +119,7 @@ def _check_depth(text: str) -> None:
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
         if depth > DEPTH_MAX:
-            rule = f"more than {DEPTH_MAX} lists or mappings in each other"
-            raise ConstructorError(None, None, rule, event.start_mark)
+            raise ConstructorError(None, None, _TOO_DEEP, event.start_mark)
 
 
 def merge_configurations(sources: Sources) -> dict[str, Any]:
