@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 from dataclasses import replace
@@ -126,6 +127,21 @@ def test_what_a_request_is_best_for_keeps_its_capitals(tmp_path: Path) -> None:
     evidence = replace(write_tables.evidence_of(study), question=Question(goal="gpu_hours"))
     (request,) = write_proposal.requests(evidence, study.config)
     assert request.so_far == "fewest GPU-hours so far"
+
+
+@pytest.mark.parametrize(
+    ("cores", "gpus", "shares"),
+    [
+        (8.0, 0.0, "120 core-hours"), (0.5, 0.25, "7.5 core-hours, 3.75 GPU-hours"),
+        (math.nan, 4.0, "60 GPU-hours"), (math.nan, 0.0, ""), (0.0, 0.0, ""),
+    ],
+)  # fmt: skip
+def test_shares_of_cores_and_gpus_are_of_all_trainings(
+    cores: float, gpus: float, shares: str
+) -> None:
+    request = write_proposal.Request("a", "", 9000.0, False, 2, 2, 0.5, "", cores, gpus)
+    assert (request.node_hours_each, request.node_hours) == (5.0, 15.0)
+    assert request.shares == shares
 
 
 def test_times_of_a_file_are_not_said_to_be_measured_here(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from builders import DIVERGENCE, changed, manifest_of, raw_config, write_record
+from builders import DIVERGENCE, changed, manifest_of, raw_config, write_failure, write_record
 from generator import write_dataset_facts
 from msgspec.structs import replace
 from rows import planned_of, point, rows_of, tables_of, write_all
@@ -265,3 +265,26 @@ def test_node_hours_have_failed_attempts_without_a_price(tmp_path: Path, nodes: 
     (row,) = rows_of(runs_of(planned, tmp_path))
     assert row["node_hours"] == pytest.approx(nodes * (36.0 + row["lost_time_s"]) / 3600)
     assert row["lost_time_s"] > 0 and pd.isna(row["cost_usd"])
+
+
+@pytest.mark.parametrize(
+    ("kept", "last", "is_told"),
+    [(1, "time_limit", True), (2, "rank_died", True), (1, "cancelled", True), (1, "none", False)],
+)
+def test_a_failed_rerun_is_a_warning_of_the_record_that_still_counts(
+    tmp_path: Path, kept: int, last: str, is_told: bool
+) -> None:
+    planned = planned_of({"nodes": 1})
+    (run,) = planned.runs
+    path = write_record(tmp_path, run, 36.0)
+    with changed(path) as record:
+        record["attempt"] = kept
+    own = attempts.path(path.parent, kept)
+    own.mkdir()
+    path.rename(own / attempts.RECORD)
+    if last != "none":
+        write_failure(tmp_path, run, kind=last, message="too slow")
+    (row,) = rows_of(runs_of(planned, tmp_path))
+    assert (row["status"], row["attempt"], row["execution_time_s"]) == ("ok", kept, 36.0)
+    assert (f"to replace attempt {kept}" in row["warnings"]) is is_told
+    assert bool(row["warnings"]) is is_told

@@ -69,7 +69,7 @@ def parse_jobs(rows: Iterable[Sequence[str]]) -> Array:
             continue
         limit = float(limit_min) if limit_min.isdecimal() else np.inf
         jobs.append((*times_s, float(nodes), limit, left_s))
-    return np.array(sorted(jobs)).reshape(-1, 5)
+    return np.array(sorted(jobs)).reshape(len(jobs), 5)
 
 
 def _parse_seconds(time_utc: str) -> float:
