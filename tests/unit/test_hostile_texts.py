@@ -50,7 +50,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
     folder = tmp_path_factory.mktemp("runs")
     raw = raw_config((("platforms", "cluster", "title"), HOSTILE))
     raw["platforms"]["cluster"] |= {"instance_type": HOSTILE, "cloud": HOSTILE}
-    planned = manifest_of(config_validation.validate(raw))
+    planned = manifest_of(config_validation.convert_to_types(raw))
     with changed(write_record(folder, planned.runs[0])) as record:
         for rank in record["ranks"]:
             rank["host"] = HOSTILE
@@ -104,7 +104,7 @@ def test_whole_numbers_beside_missing_values_stay_whole(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", PLOTS)
 def test_a_plot_shows_their_texts_as_they_are(name: str) -> None:
     tables = tables_of(point(1, platform=HOSTILE), point(2, platform=HOSTILE))
-    svg = plot_figure.svg(PLOTS[name].draw(tables, HOSTILE))
+    svg = plot_figure.to_svg(PLOTS[name].draw(tables, HOSTILE))
     elements = [*ET.fromstring(svg).iter()]
     assert {element.tag.rpartition("}")[2] for element in elements} <= SVG
     assert not [key for element in elements for key in element.attrib if key.startswith("on")]
@@ -155,5 +155,5 @@ def test_a_configuration_file_makes_no_object_of_python(tmp_path: Path) -> None:
     text = f'study: !!python/object/apply:os.rmdir ["{tmp_path}/made"]\n'
     (tmp_path / "hostile.yaml").write_text(text)
     with pytest.raises(config_validation.ConfigError, match="hostile.yaml"):
-        config_files.read(str(tmp_path / "hostile.yaml"))
+        config_files.read_config_file(str(tmp_path / "hostile.yaml"))
     assert (tmp_path / "made").is_dir()

@@ -17,14 +17,14 @@ from tfscaling.conclusions.answers.answer_types import Answer, State
 from tfscaling.conclusions.base import CONCLUSIONS
 from tfscaling.conclusions.decision import DecisionRow
 from tfscaling.conclusions.headline import HeadlineRow
-from tfscaling.conclusions.next_steps import Step
+from tfscaling.conclusions.next_steps import NextStep
 from tfscaling.console.sweep_outcome import SweepOutcome
 from tfscaling.estimation.samples import SUPPORTED
 from tfscaling.page import html_page
 from tfscaling.plan import costed_plan
 from tfscaling.stages import write_tables
 from tfscaling.stages.study_folder import StudyFolder
-from tfscaling.stages.write_proposal import requests
+from tfscaling.stages.write_proposal import make_requests
 from tfscaling.tables import data_warnings
 from tfscaling.tables.row_values import axis_columns, is_known
 from tfscaling.tables.table_files import to_rows
@@ -38,12 +38,12 @@ def read(study: StudyFolder, name: str, kind: Any) -> list[Any]:
 
 def check(study: StudyFolder) -> set[str]:
     """Compare all views of the study's answers; return the supports that it has."""
-    evidence = write_tables.evidence_of(study)
+    evidence = write_tables.load_evidence(study)
     found, config = answer_questions(evidence), study.config
     headlines = {row.work: row for row in read(study, "headline", HeadlineRow)}
     decisions = {(row.work, row.goal): row for row in read(study, "decision", DecisionRow)}
-    steps = read(study, "next_steps", Step)
-    asked = list(requests(evidence, config))
+    steps = read(study, "next_steps", NextStep)
+    asked = list(make_requests(evidence, config))
     console = "".join("".join(line.split()) for line in SweepOutcome(study.folder).lines())
     page = html.unescape((study.folder / "report.html").read_text())
     assert len({each.work for each in found}) == len(found)
@@ -84,7 +84,7 @@ def check(study: StudyFolder) -> set[str]:
 def check_decision(own: Answer, row: DecisionRow, page: str) -> None:
     """The row of the table has what the answer has."""
     assert (row.support, row.title, row.is_best) == (own.support, own.title, own.is_best)
-    assert row.is_decided == own.is_decided and row.alike == len(own.alike)
+    assert row.is_decided == own.is_decided and row.alike == len(own.not_shown_worse)
     assert (row.comparisons, row.not_covered) == (own.comparisons, own.not_covered_text())
     bound = math.nan if own.bound is None else own.bound
     assert row.bound == pytest.approx(bound, nan_ok=True)

@@ -19,10 +19,10 @@ from tfscaling.tables.row_values import point_of
 
 def test_a_platform_has_its_colour_by_its_place_however_few_of_its_points_are_measured() -> None:
     points = [point(platform=name) for name in ("a", "b", "c")]
-    every = {s.key[0]: s.style["color"] for s in plot_figure.series(comparison_of(*points))}
+    every = {s.key[0]: s.style["color"] for s in plot_figure.make_series(comparison_of(*points))}
     assert len(set(every.values())) == 3
     points[1] = failed(1, platform="b")
-    some = {s.key[0]: s.style["color"] for s in plot_figure.series(comparison_of(*points))}
+    some = {s.key[0]: s.style["color"] for s in plot_figure.make_series(comparison_of(*points))}
     assert some == every
 
 
@@ -30,7 +30,7 @@ def test_series_of_a_platform_share_its_colour_and_differ_in_marker_and_line() -
     points = [point(gpus_per_node=gpus) for gpus in (0, 1, 2, 4)]
     several = comparison_of(*points, point(platform="other"))
     for table, colours in ((several, 1), (comparison_of(*points), 4)):
-        styles = [line.style for line in plot_figure.series(table)][:4]
+        styles = [line.style for line in plot_figure.make_series(table)][:4]
         assert len({style["color"] for style in styles}) == colours
         assert len({style["marker"] for style in styles}) == 4
         assert len({str(style["linestyle"]) for style in styles}) == 4
@@ -44,8 +44,8 @@ def test_a_plot_shows_six_lines_and_has_the_others_to_choose(tmp_path: Path) -> 
     assert [label for label in points_of(drawn) if label.startswith("r")] == [
         *(f"r{n}" for n in range(5)), "r8",
     ]  # fmt: skip
-    assert [*plot_figure.lines_hidden(drawn)] == ["r5", "r6", "r7"]
-    (tmp_path / "plot.svg").write_text(plot_figure.svg(drawn))
+    assert [*plot_figure.hidden_artists(drawn)] == ["r5", "r6", "r7"]
+    (tmp_path / "plot.svg").write_text(plot_figure.to_svg(drawn))
     hidden = [
         element.get("data-line")
         for element in ElementTree.parse(tmp_path / "plot.svg").iter()
@@ -65,7 +65,7 @@ def test_each_of_several_lines_can_be_chosen_and_has_its_entry_and_values() -> N
     ]
     tables = tables_of(*points, epochs=epochs)
     for name in ("execution_time", "epochs", "loss_quality", "quality_time"):
-        drawn = plot_figure.svg(PLOTS[name].draw(tables, "T"))
+        drawn = plot_figure.to_svg(PLOTS[name].draw(tables, "T"))
         root = ElementTree.fromstring(drawn)
         lines = {each.get("data-line") for each in root.iter()} - {None}
         hidden = {each.get("data-line") for each in root.iter() if each.get("display") == "none"}
@@ -85,9 +85,9 @@ def test_lines_beyond_the_limit_are_in_the_tables_alone() -> None:
     lines = plot_figure.drawn_series(tables)
     assert len(lines) == plot_figure.LINES_DRAWN_MAX
     assert f"r{count - 1}" in [line.label for line in lines if line.is_shown]
-    (note,) = plot_figure.note_of_lines(tables)
+    (note,) = plot_figure.line_notes(tables)
     assert note.startswith(f"{count - plot_figure.LINES_DRAWN_MAX} other line")
-    assert plot_figure.note_of_lines(tables_of(*points[:4])) == []
+    assert plot_figure.line_notes(tables_of(*points[:4])) == []
 
 
 def test_all_text_is_readable_on_a_phone() -> None:
@@ -121,7 +121,7 @@ def test_all_text_is_readable_on_a_phone() -> None:
 )
 def test_labels_name_the_platform_and_what_varies(changes: Any, labels: list[str]) -> None:
     table = comparison_of(*(point(**change) for change in changes))
-    assert [line.label for line in plot_figure.series(table)] == labels
+    assert [line.label for line in plot_figure.make_series(table)] == labels
 
 
 def test_error_bars_are_the_interval_else_the_range_and_nothing_for_a_single_run() -> None:
@@ -154,7 +154,7 @@ def test_tips_say_how_many_runs_have_times_where_they_tell_a_time(names: Any, ru
 
 def test_points_without_a_run_are_crosses_in_their_colour_above_each_other() -> None:
     table = comparison_of(point(1), failed(2), failed(2, gpus_per_node=1), failed(2, platform="b"))
-    _, (axes,) = plot_figure.panels("T", "nodes", ["y"])
+    _, (axes,) = plot_figure.make_panels("T", "nodes", ["y"])
     assert plot_figure.mark_absent(axes, table, "nodes")
     (x, low, first), (other_x, high, second) = crosses(axes)
     assert x == other_x == 2 and 0 < low < high < 0.2
@@ -165,9 +165,9 @@ def test_points_without_a_run_are_crosses_in_their_colour_above_each_other() -> 
 def test_the_same_figure_is_the_same_file_with_text_as_text() -> None:
     made = []
     for _ in range(2):
-        figure, (axes,) = plot_figure.panels("My title", "nodes", ["y"])
+        figure, (axes,) = plot_figure.make_panels("My title", "nodes", ["y"])
         axes.plot([1, 2], [1, 2], marker="o")
-        made.append(plot_figure.svg(figure))
+        made.append(plot_figure.to_svg(figure))
     text, other = made
     assert text == other
     assert ">My title</text>" in text
@@ -179,7 +179,7 @@ def test_a_title_with_quotes_is_the_name_of_its_line_and_entry(title: str) -> No
     rows = [{"platform": name, "platform_title": name} for name in "cdefgh"]
     rows.append({"platform": "a", "platform_title": title})
     figure = PLOTS["execution_time"].draw(tables_of(*(point(1, **row) for row in rows)), "T")
-    parts = [*ElementTree.fromstring(plot_figure.svg(figure)).iter()]
+    parts = [*ElementTree.fromstring(plot_figure.to_svg(figure)).iter()]
     own = [each for each in parts if each.get("data-line") == title]
     assert own and all(each.get("display") == "none" for each in own)
     assert not [each for each in parts if (each.get("id") or "").startswith(("line: ", "tip: "))]

@@ -196,10 +196,15 @@ def _whole_number(environ: Mapping[str, str], name: str) -> int:
 def _expand_value(
     environ: Mapping[str, str], name: str, read: Callable[[str], list[_T]]
 ) -> list[_T]:
-    """Return the value of a variable that has a compact notation, expanded by the function `read`.
+    """Return the value of a variable that has a compact notation, as a list.
+
+    Args:
+        environ: the environment of the task.
+        name: the variable.
+        read: expands the notation; it may raise NodeListError.
 
     Raises:
-        ClusterError: the variable is missing or `read` raises NodeListError.
+        ClusterError: the variable is missing, or its value is broken.
     """
     try:
         return read(_required_value(environ, name))

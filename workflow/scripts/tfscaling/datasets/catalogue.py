@@ -22,7 +22,7 @@ from tfscaling.record import crashes, prepared_data
 from tfscaling.record.prepared_data import SHA256, DatasetFacts, Examples
 from tfscaling.record.run_record import write_json
 from tfscaling.study import user_code
-from tfscaling.study.user_code import NOTHING, Given
+from tfscaling.study.user_code import NO_ARGUMENTS, ArgumentValues
 
 #: Advice for data that cannot be fetched.
 _ELSEWHERE = "without internet: make wheelhouse elsewhere, docs/closed-network.md"
@@ -160,7 +160,7 @@ DATASETS: dict[str, Dataset] = {
 }
 
 
-def find_dataset(name: str, parameters: Given = NOTHING) -> Dataset:
+def find_dataset(name: str, parameters: ArgumentValues = NO_ARGUMENTS) -> Dataset:
     """Return a built-in dataset, or a dataset made by a custom function.
 
     Args:
@@ -176,7 +176,7 @@ def find_dataset(name: str, parameters: Given = NOTHING) -> Dataset:
     return Dataset("From a custom function.", None, None, formats.read_npz, function=function)
 
 
-def _arrays_from_function(name: str, parameters: Given) -> dict[str, np.ndarray]:
+def _arrays_from_function(name: str, parameters: ArgumentValues) -> dict[str, np.ndarray]:
     """Call a custom function and return its arrays by their names in the prepared file.
 
     Args:
@@ -188,7 +188,7 @@ def _arrays_from_function(name: str, parameters: Given) -> dict[str, np.ndarray]
             passed on.
     """
     try:
-        train, test = user_code.call(name, parameters)
+        train, test = user_code.call_function(name, parameters)
     except Exception:
         traceback.print_exc()  # the way through the user's code is for the log
         raise
@@ -268,7 +268,7 @@ def fetch(
     path: Path | None,
     output: Path,
     provenance: Path,
-    parameters: Given = NOTHING,
+    parameters: ArgumentValues = NO_ARGUMENTS,
 ) -> str:
     """Write a dataset's arrays to `output` and facts about their origin to `provenance`.
 
@@ -292,7 +292,7 @@ def fetch(
     if user_code.is_pipeline(name):
         return _prepare_pipeline(name, output, provenance, parameters)
     dataset, failures = find_dataset(name, parameters), []
-    code = user_code.of_names(name).checksums()  # as it is before it is loaded
+    code = user_code.code_of_functions(name).checksums()  # as it is before it is loaded
     for source, read in _source_readers(dataset, path).items():
         try:
             arrays = read()
@@ -311,12 +311,7 @@ def fetch(
             source=source,
             path=str(path) if path else None,
             sha256=checksum,
-            examples=Examples(
-                **{
-                    part: formats.count_examples(formats.unflatten_part(part, arrays))
-                    for part in formats.NAMES
-                }
-            ),
+            examples=_count_examples(arrays),
             user_code=code,
         )
         _write_prepared_file(output, arrays, provenance, facts)
@@ -326,7 +321,13 @@ def fetch(
     raise DatasetError("\n  ".join([message, *failures]))
 
 
-def _prepare_pipeline(name: str, output: Path, provenance: Path, parameters: Given) -> str:
+def _count_examples(arrays: Mapping[str, np.ndarray]) -> Examples:
+    """Return the numbers of examples in the arrays of a prepared file."""
+    parts = {part: formats.unflatten_part(part, arrays) for part in formats.NAMES}
+    return Examples(**{part: formats.count_examples(nest) for part, nest in parts.items()})
+
+
+def _prepare_pipeline(name: str, output: Path, provenance: Path, parameters: ArgumentValues) -> str:
     """Call a module's `prepare`, if it exists, to write the files of a pipeline, and describe them.
 
     The files are replaced completely or not at all.
@@ -343,15 +344,15 @@ def _prepare_pipeline(name: str, output: Path, provenance: Path, parameters: Giv
     Raises:
         DatasetError: `prepare` fails.
     """
-    code = user_code.of_names(name).checksums()
-    preparing, folder = user_code.preparing(name), prepared_data.files_folder(output)
+    code = user_code.code_of_functions(name).checksums()
+    preparing, folder = user_code.prepare_function(name), prepared_data.files_folder(output)
     source = f"pipeline {name}"
     try:
         if preparing is not None:
             new = folder.with_name(f"{folder.name}.new")
             shutil.rmtree(new, ignore_errors=True)
             new.mkdir(parents=True)
-            user_code.call(preparing, {**parameters, user_code.FOLDER: new})
+            user_code.call_function(preparing, {**parameters, user_code.FOLDER: new})
             shutil.rmtree(folder, ignore_errors=True)
             new.rename(folder)
             source += f", files by {preparing}"
@@ -374,7 +375,14 @@ def _prepare_pipeline(name: str, output: Path, provenance: Path, parameters: Giv
 def _write_prepared_file(
     output: Path, arrays: Mapping[str, np.ndarray], provenance: Path, facts: DatasetFacts
 ) -> None:
-    """Write the facts to `provenance`, then the arrays with their checksum to `output`."""
+    """Write the facts about a dataset, then its arrays with their checksum.
+
+    Args:
+        output: The .npz file to write.
+        arrays: Name → array.
+        provenance: The JSON file to write.
+        facts: Its content, with the checksum.
+    """
     write_json(provenance, facts)
     with atomic.replacement(output) as temporary, temporary.open("wb") as opened:
         np.savez(opened, **arrays, **{SHA256: np.array(facts.sha256)})  # type: ignore[arg-type]

@@ -116,7 +116,7 @@ class Attempt:
             IncompleteError: The ranks succeeded, but some of their files are missing or truncated.
         """
         specification = self.scratch / attempts.SPEC
-        atomic.write_private_text(specification, run_spec.encode(spec))
+        atomic.write_private_text(specification, run_spec.encode_spec(spec))
         words = ["--spec", str(specification), "--folder", str(self.scratch), *arguments]
         command = [sys.executable, str(script), *words]
         geometry, settings = spec.geometry, spec.measured
@@ -125,24 +125,8 @@ class Attempt:
             own_host = "127.0.0.1" if is_local else _reachable_name(os.environ)
             messages = RankMessageServer(self.scratch)
             address = stack.enter_context(messages.serve(own_host, geometry.tasks))
-            setup = self.scratch / attempts.SETUP if settings.setup else None
-            if setup is not None:
-                write_setup(setup, settings.setup)
             env = {**_rank_variables(spec, stall_timeout_s), **settings.env, link.VARIABLE: address}
-            request = LaunchRequest(
-                command,
-                geometry,
-                spec.jobs,
-                spec.cpus_per_task,
-                self.scratch,
-                gpus=spec.on_gpus,
-                setup=setup,
-                container=settings.container,
-                env=env,
-                mpi=settings.mpi if spec.by_mpi else None,
-                binding=settings.binding,
-                resources=stack,
-            )
+            request = self._make_request(command, spec, env, stack)
             try:
                 commands = LAUNCHERS[settings.launcher](request)
             except ClusterError as error:
@@ -157,6 +141,40 @@ class Attempt:
                 return failures.as_missing_gpus(cause, self.scratch)
             messages.wait_for_files(range(geometry.tasks), latency_wait_s)
             return None
+
+    def _make_request(
+        self,
+        command: Sequence[str],
+        spec: RunSpec,
+        env: Mapping[str, str],
+        resources: contextlib.ExitStack,
+    ) -> LaunchRequest:
+        """Return the request for the launcher; the lines of `setup` are written to a file.
+
+        Args:
+            command: Words of the command of a rank.
+            spec: The run.
+            env: Variables that are added to the environment of the ranks.
+            resources: What must stay open until the ranks have ended.
+        """
+        settings = spec.measured
+        setup = self.scratch / attempts.SETUP if settings.setup else None
+        if setup is not None:
+            write_setup(setup, settings.setup)
+        return LaunchRequest(
+            command,
+            spec.geometry,
+            spec.jobs,
+            spec.cpus_per_task,
+            self.scratch,
+            gpus=spec.uses_gpus,
+            setup=setup,
+            container=settings.container,
+            env=env,
+            mpi=settings.mpi if spec.uses_mpi else None,
+            binding=settings.srun_binding_options,
+            resources=resources,
+        )
 
     def fail(self, spec: RunSpec, cause: Cause) -> NoReturn:
         """Print the cause, write it to failure.json, and end this process with exit status 1.
@@ -309,7 +327,7 @@ def _record_restart(attempt: Attempt, spec: RunSpec) -> None:
     if (last / run_record.FAILURE).exists() or (attempt.folder / run_record.RECORD).exists():
         return
     try:
-        earlier = run_spec.read(last / attempts.SPEC)
+        earlier = run_spec.read_spec(last / attempts.SPEC)
     except run_spec.SpecError:  # it had not begun
         return
     times_s = [path.stat().st_mtime for path in last.iterdir()]

@@ -144,15 +144,42 @@ def find_cause(
             folder, "rank_died", died[0], srun_errors.get(died[0]), exits.get(died[0])
         )
     if complaint is not None:
-        kind: Kind = "program_failed" if details.get("of_program") else "rank_failed"
-        if details["error"] == InterruptedTrainingError.__name__:
-            kind = "cancelled"  # one rank was terminated from outside; the others stopped for it
-        text = _error_text(details)
-        cause = cause_of_rank(folder, kind, complaint, text, exits.get(complaint))
         # the line of user code, if it raised the exception
         place = details.get("place") if not about_a_peer else None
-        line = None if place is None else msgspec.convert(place, UserLine)
-        return replace(cause, error=details["error"], place=line)
+        return _cause_of_error(folder, complaint, details, place, exits.get(complaint))
+    return _cause_of_srun(folder)
+
+
+def _cause_of_error(
+    folder: Path,
+    rank: int,
+    details: Mapping[str, Any],
+    place: Mapping[str, Any] | None,
+    exit_code: int | None,
+) -> Cause:
+    """Return the cause for a rank that reported an error.
+
+    Args:
+        folder: The attempt's folder, with the ranks' events and logs.
+        rank: The rank.
+        details: Details of its event `failed`.
+        place: The line of user code that raised the error, as in the event; None without one.
+        exit_code: The rank's exit code, negative for a signal; None if unknown.
+    """
+    kind: Kind = "program_failed" if details.get("of_program") else "rank_failed"
+    if details["error"] == InterruptedTrainingError.__name__:
+        kind = "cancelled"  # one rank was terminated from outside; the others stopped for it
+    cause = cause_of_rank(folder, kind, rank, _error_text(details), exit_code)
+    line = None if place is None else msgspec.convert(place, UserLine)
+    return replace(cause, error=details["error"], place=line)
+
+
+def _cause_of_srun(folder: Path) -> Cause:
+    """Return the cause for a launch in which no rank failed or died, from srun's log.
+
+    Args:
+        folder: The attempt's folder.
+    """
     lines = rank_files.last_lines(folder / "srun.log", 500)
     # the first error has the cause; later errors report what srun does about it
     said = next(filter(_SLURM_ERROR.match, lines), lines[-1] if lines else "")

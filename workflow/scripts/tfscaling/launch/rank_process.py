@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -189,7 +189,7 @@ def make_parser(description: str) -> argparse.ArgumentParser:
         description: The program's docstring; its first line is shown by --help.
     """
     made = argparse.ArgumentParser(description=description.splitlines()[0])
-    run_spec.add_argument(made)
+    run_spec.add_spec_option(made)
     made.add_argument("--folder", type=Path, required=True, help="where to leave files")
     made.add_argument(forked_ranks.FLAG, type=Path, help=argparse.SUPPRESS)
     return made
@@ -219,31 +219,20 @@ def run_as_rank(
         SystemExit: A user's program failed, with its exit status.
         Exception: The exception of `work`, after it was logged.
     """
-    launcher = os.environ.pop(link.VARIABLE, "")  # a program does not get the secret
-    suffix = spec.measured.host_suffix or ""
-    cluster = resolver.resolve(os.environ, jobs=spec.jobs, gpus=spec.on_gpus, host_suffix=suffix)
-    given = gpus_given(os.environ)
-    os.environ.update(cluster.environment())
-    own = link.connect(launcher, cluster.rank)
+    context, own = _join_cluster(spec, folder, started_s)
+    cluster, events, launcher = context.cluster, context.events, context.launcher
     offset = None if own is None else own.measure_offset()
-    path = rank_files.events_path(folder, cluster.rank)
-    events = EventLog(path, cluster.rank, None if own is None else own.post)
-    context = RankContext(cluster, folder, events, clock.at(started_s), given, launcher)
     off = {} if offset is None else offset._asdict()
     # a warning before a time limit: whoever writes checkpoints takes it in another way
     signal.signal(signal.SIGUSR1, lambda *_: None)
-    events.add(EventName.START, context.start_s, **_own_process(context), **off)
+    events.add(EventName.START, context.start_s, **_own_process(context).details, **off)
     heartbeat.HeartbeatThread(
         events, lambda: _end_orphaned(events), usage, own, on_given_up
     ).start()
     print(_log_title(context), flush=True)
-    meter = resource_use.RankMeter(os.environ, spec.on_gpus)
+    meter = resource_use.RankMeter(os.environ, spec.uses_gpus)
     try:
-        if problem := _find_missing_cpus(spec):
-            raise CpuError(problem)
-        # a program may need no names, and MPI has its own
-        if not (spec.recipe.program or spec.by_mpi) and (unknown := _find_unknown_hosts(cluster)):
-            raise HostNameError(unknown)
+        _check_host(spec, cluster)
         report = work(context)
         use = meter.end()
         last = None if own is None else link.connect(launcher, cluster.rank)
@@ -266,18 +255,87 @@ def run_as_rank(
     os._exit(0)
 
 
-def _own_process(context: RankContext) -> dict[str, Any]:
-    """Return the details of a rank's first event: host, process id, job and so on."""
+def _join_cluster(
+    spec: RunSpec, folder: Path, started_s: float
+) -> tuple[RankContext, link.LauncherConnection | None]:
+    """Find this rank's place in the cluster, set its environment, and connect to the launcher.
+
+    Args:
+        spec: The run.
+        folder: The attempt's folder.
+        started_s: When the process began, by `time.monotonic()`.
+
+    Returns:
+        The context of the rank's work; and the connection, None without a launcher.
+    """
+    launcher = os.environ.pop(link.VARIABLE, "")  # a program does not get the secret
+    suffix = spec.measured.host_suffix or ""
+    cluster = resolver.resolve(os.environ, jobs=spec.jobs, gpus=spec.uses_gpus, host_suffix=suffix)
+    given = gpus_given(os.environ)
+    os.environ.update(cluster.environment())
+    own = link.connect(launcher, cluster.rank)
+    path = rank_files.events_path(folder, cluster.rank)
+    events = EventLog(path, cluster.rank, None if own is None else own.post)
+    return RankContext(cluster, folder, events, clock.at(started_s), given, launcher), own
+
+
+def _check_host(spec: RunSpec, cluster: Cluster) -> None:
+    """Check what a rank can know about its host before the training.
+
+    Args:
+        spec: The run.
+        cluster: The cluster, whose hosts this rank must reach.
+
+    Raises:
+        CpuError: The rank may use fewer CPUs than the run requests.
+        HostNameError: The rank cannot resolve the name of a host.
+    """
+    if problem := _find_missing_cpus(spec):
+        raise CpuError(problem)
+    # a program may need no names, and MPI has its own
+    if not (spec.recipe.program or spec.uses_mpi) and (unknown := _find_unknown_hosts(cluster)):
+        raise HostNameError(unknown)
+
+
+class ProcessFacts(NamedTuple):
+    """Facts about the process of a rank, which the rank's event `start` has as its details.
+
+    Attributes:
+        host: Name of this host.
+        pid: Process id.
+        job: Job of the rank in the cluster, such as `worker`.
+        oom_counter: File with the kernel's count of processes killed for lack of memory.
+        oom_kills: The count in this file when the process began.
+        source: Source of the cluster: TF_CONFIG, slurm or single.
+        step: Id of the Slurm step, such as 12.0; None outside a step.
+    """
+
+    host: str
+    pid: int
+    job: str
+    oom_counter: str
+    oom_kills: int
+    source: str
+    step: str | None
+
+    @property
+    def details(self) -> dict[str, str | int]:
+        """The known facts by name."""
+        return {name: value for name, value in self._asdict().items() if value is not None}
+
+
+def _own_process(context: RankContext) -> ProcessFacts:
+    """Return the facts about this process, the process of a rank."""
     counter = provenance.oom_counter()
-    details = {
-        "host": context.host,
-        "pid": os.getpid(),
-        "job": context.cluster.job,
-        "oom_counter": str(counter),
-        "oom_kills": provenance.oom_kills(counter),
-    }
-    step = step_id(os.environ)
-    return {**details, **({"step": step} if step else {}), "source": context.cluster.source}
+    return ProcessFacts(
+        host=context.host,
+        pid=os.getpid(),
+        job=context.cluster.job,
+        oom_counter=str(counter),
+        oom_kills=provenance.oom_kills(counter),
+        source=context.cluster.source,
+        step=step_id(os.environ),
+    )
 
 
 def _log_title(context: RankContext) -> str:
@@ -322,7 +380,13 @@ def _add_failure(
 
 
 def _add_exception(events: EventLog, meter: resource_use.RankMeter, error: Exception) -> None:
-    """Log an event `failed` with an exception of `work` and the user code that raised it."""
+    """Log an event `failed` with the exception of a rank's work and the user code that raised it.
+
+    Args:
+        events: The rank's event log.
+        meter: The rank's meter, which is stopped.
+        error: The exception.
+    """
     blamed = crashes.locate_exception(error, Path.cwd())
     if blamed is None:
         _add_failure(events, meter, type(error).__name__, str(error))

@@ -115,7 +115,10 @@ def allocated_memory_gb(job: SlurmJob | None) -> float | None:
 
 
 def relevant_settings(environ: Mapping[str, str]) -> dict[str, str] | None:
-    """Return name → value of the SETTINGS of Slurm; None outside Slurm or without an answer."""
+    """Return the Slurm settings that a record has (SETTINGS), name → value.
+
+    None outside Slurm or without an answer.
+    """
     if job_id(environ) is None or (found := _query_settings()) is None:
         return None
     return {name: found[name] for name in SETTINGS if name in found}

@@ -140,7 +140,7 @@ def _check_devices(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
 
     A coordinator reports its workers' devices.
     """
-    kind = "GPU" if spec.on_gpus else "CPU"
+    kind = "GPU" if spec.uses_gpus else "CPU"
     expected = tuple(f"{kind}:{index}" for index in range(max(1, spec.geometry.gpus_per_task)))
     devices = {r.rank: r.devices for r in reports if r.job == "worker"}
     for coordinator in reports:
@@ -160,7 +160,7 @@ def _check_gpu_type(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
     Without a gpu_type, and for GPUs whose model cannot be compared with it, nothing is wrong.
     """
     gpu_type = spec.measured.gpu_type
-    if not spec.on_gpus or not gpu_type:
+    if not spec.uses_gpus or not gpu_type:
         return None
     wrong = {
         rank: others
@@ -186,7 +186,7 @@ def _gpu_models(reports: Sequence[Rank]) -> dict[int, list[str]]:
 
 def _check_gpu_sharing(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
     """Return which physical GPUs several ranks use; None if each is used by one rank."""
-    if not spec.on_gpus:
+    if not spec.uses_gpus:
         return None
     users: dict[str, list[int]] = {}
     for report in reports:
@@ -244,10 +244,10 @@ def _check_cpus(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
 
 def _check_threads(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
     """Return which ranks used another number of TensorFlow threads for an operation; else None."""
-    wrong = [r for r in reports if r.intra_op_threads != spec.threads(r.cpus)]
+    wrong = [r for r in reports if r.intra_op_threads != spec.threads_per_operation(r.cpus)]
     if not wrong:
         return None
-    planned = {r.rank: spec.threads(r.cpus) for r in wrong}
+    planned = {r.rank: spec.threads_per_operation(r.cpus) for r in wrong}
     return f"planned threads {planned}, got { ({r.rank: r.intra_op_threads for r in wrong}) }"
 
 
@@ -276,6 +276,11 @@ def _check_examples(
 
     A run may end within an epoch as planned. For a pipeline, only its ranks know how many examples
     an epoch has: they must agree.
+
+    Args:
+        spec: The specification of the run.
+        reports: Reports of the ranks that trained.
+        data: The prepared data.
     """
     if data.train_examples is None:
         return _differing_values("examples_trained", {r.rank: r.examples_trained for r in reports})
@@ -568,7 +573,7 @@ def _run_checks(checks: dict[str, Check], *arguments: object) -> dict[str, str]:
 def list_unchecked(spec: RunSpec, reports: Sequence[Rank]) -> tuple[str, ...]:
     """Return sentences about what the checks could not compare with the request; () if none."""
     texts, gpu_type = [], spec.measured.gpu_type
-    if spec.on_gpus and gpu_type:
+    if spec.uses_gpus and gpu_type:
         models = _gpu_models(reports)
         nameless = [rank for rank, names in models.items() if not names]
         if nameless:
@@ -578,7 +583,7 @@ def list_unchecked(spec: RunSpec, reports: Sequence[Rank]) -> tuple[str, ...]:
             text = f"{gpu_type!r} cannot be compared with the GPUs' names {[*names]}"
             texts.append(f"gpu_type: {text}")
     workers = [report for report in reports if report.job == "worker"]
-    if spec.on_gpus and len(workers) > 1 and not all(map(_gpu_uuids, workers)):
+    if spec.uses_gpus and len(workers) > 1 and not all(map(_gpu_uuids, workers)):
         texts.append("gpu_sharing: nvidia-smi lists no UUIDs of GPUs")
     return tuple(texts)
 

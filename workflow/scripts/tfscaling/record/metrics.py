@@ -20,7 +20,7 @@ from tfscaling.record import run_record
 from tfscaling.record.phases import PHASES, Phases
 from tfscaling.record.rank_report import Above0, Amount, Epoch, Share
 from tfscaling.record.run_record import RunRecord
-from tfscaling.study.config_types import HELD_OUT, OF_CLASSIFIERS, Quality
+from tfscaling.study.config_types import CLASSIFIER_METRICS, HELD_OUT, Quality
 
 
 @dataclass(frozen=True)
@@ -222,7 +222,7 @@ class PointMetrics(RunMetrics):
 
 
 def describe_metrics() -> Mapping[str, str]:
-    """Return name of a metric → its meaning, for readers."""
+    """Return name of each metric → its meaning in a sentence, for the page and the reference."""
     return descriptions(PointMetrics, run_record.Metrics, run_record.Use, Phases)
 
 
@@ -295,7 +295,7 @@ def quality_of_epoch(epoch: Epoch, metric: str) -> float | None:
         epoch: The epoch in a record.
         metric: Name of the metric, such as `test_accuracy`.
     """
-    if metric in OF_CLASSIFIERS:
+    if metric in CLASSIFIER_METRICS:
         value = getattr(epoch, metric)
         return None if value is UNSET else value
     return _reported_value(epoch, metric)
@@ -309,7 +309,7 @@ def quality_of_run(record: RunRecord, quality: Quality) -> RunQuality:
         quality: The recipe's metric of quality.
     """
     metric, epochs = quality.metric, record.metrics.epochs
-    is_of_record = metric in OF_CLASSIFIERS
+    is_of_record = metric in CLASSIFIER_METRICS
     if is_of_record and (value := getattr(record.metrics, metric)) is not None:
         return RunQuality(value)
     measured = [epoch for epoch in epochs if metric in _measured_names(epoch)]
@@ -348,7 +348,7 @@ def _reported_value(epoch: Epoch, metric: str) -> float | None:
 
 def _measured_names(epoch: Epoch) -> list[str]:
     """Return the names of the metrics that were measured after an epoch."""
-    of_classifiers = [n for n in OF_CLASSIFIERS if quality_of_epoch(epoch, n) is not None]
+    of_classifiers = [n for n in CLASSIFIER_METRICS if quality_of_epoch(epoch, n) is not None]
     own = [*epoch.metrics, *(HELD_OUT + name for name in epoch.test_metrics)]
     return list(dict.fromkeys([*of_classifiers, *own]))
 

@@ -247,6 +247,11 @@ class Validity(Part, frozen=True, kw_only=True):
     """The checks that the run passed."""
 
     def __post_init__(self) -> None:
+        """Check that `valid`, `status` and `reason` agree.
+
+        Raises:
+            ValueError: They contradict each other.
+        """
         is_ok = self.status == "ok"
         says_why = self.reason.startswith("diverged: ")
         if self.valid != is_ok or (bool(self.reason) if is_ok else not says_why):
@@ -369,6 +374,11 @@ class RunRecord(Part, frozen=True, kw_only=True):
     use: Use = Use()
 
     def __post_init__(self) -> None:
+        """Check that a run of the built-in trainer has all values that it must have.
+
+        Raises:
+            ValueError: A value is missing.
+        """
         if self.is_of_program:
             return  # it need not report anything
         if unknown := self.phases.unknown_phases():
@@ -396,7 +406,7 @@ class RunRecord(Part, frozen=True, kw_only=True):
 
     @property
     def is_valid(self) -> bool:
-        """Whether the run counts; otherwise it diverged."""
+        """Whether the run counts; a run with a record that does not count has diverged."""
         return self.validity.valid
 
 

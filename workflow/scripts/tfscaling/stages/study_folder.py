@@ -20,7 +20,9 @@ from tfscaling.tables import table_files
 
 @dataclass(frozen=True)
 class StudyFolder:
-    """The files of a study; reading them raises InputError or OSError.
+    """The files of a study, read when they are first needed.
+
+    Reading raises InputError for a file that is missing or wrong, and OSError.
 
     Attributes:
         folder: The folder of the study, results/<study>.
@@ -53,7 +55,7 @@ class StudyFolder:
         return self.folder / "details"
 
     @contextlib.contextmanager
-    def renewed(self, name: str) -> Iterator[Path]:
+    def replace_folder(self, name: str) -> Iterator[Path]:
         """Provide an empty folder in the `with` block, which then replaces `details/<name>`."""
         folder, made = self.details / name, self.details / f".{name}"
         for each in (folder, made):
@@ -62,16 +64,19 @@ class StudyFolder:
         yield made
         made.rename(folder)
 
-    def table(self, name: str) -> Path:
-        """Return the path of the CSV file of a table or conclusion."""
+    def table_path(self, name: str) -> Path:
+        """Return the path of the CSV file of a table or conclusion, by its name."""
         if name in CONCLUSIONS:
             return self.details / "conclusions" / f"{name}.csv"
         return (self.details if name == "epochs" else self.folder) / f"{name}.csv"
 
-    def read(self, name: str) -> pd.DataFrame:
-        """Read a table; a conclusion without a file has its columns and no rows."""
+    def read_table(self, name: str) -> pd.DataFrame:
+        """Return a table or conclusion as a data frame, by its name.
+
+        A conclusion without a file has its columns and no rows.
+        """
         if name not in CONCLUSIONS:
-            return table_files.read_table(self.table(name), POINT_AXES)
-        if self.table(name).exists():
-            return table_files.read_table(self.table(name))
+            return table_files.read_table(self.table_path(name), POINT_AXES)
+        if self.table_path(name).exists():
+            return table_files.read_table(self.table_path(name))
         return pd.DataFrame(columns=CONCLUSIONS[name].columns)

@@ -133,7 +133,13 @@ def make_fused(kind: str, learning_rate: Any, casts: bool = False, **settings: A
                 super().apply(grads, trainable_variables)
 
         def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
-            """Update one variable; rows of an embedding are updated as Keras does."""
+            """Update one variable by its gradient; rows of an embedding are updated as Keras does.
+
+            Args:
+                gradient: The variable's gradient.
+                variable: The variable.
+                learning_rate: The present learning rate.
+            """
             if isinstance(gradient, tf.IndexedSlices):  # rows of an embedding
                 super().update_step(gradient, variable, learning_rate)
                 return
@@ -257,7 +263,13 @@ def _replica_view_class() -> Any:
             return value
 
         def merge_call(self, merge_fn: Any, args: Any = (), kwargs: Any = None) -> Any:
-            """Call `merge_fn` for all replicas together; in a condition, for this replica alone."""
+            """Call `merge_fn` for all replicas together; in a condition, for this replica alone.
+
+            Args:
+                merge_fn: Function of the strategy and `args`.
+                args: Its further arguments.
+                kwargs: Its arguments by name.
+            """
             in_branch = tf.compat.v1.get_default_graph() is not self._graph
             if in_branch and not self.meets_anywhere:
                 own = SimpleNamespace(extended=SimpleNamespace(update=self._update_own))
@@ -341,7 +353,7 @@ def _merge_equal_lookups(own: Any, total: Any, replicas: int) -> Any:
         are_same &= tf.reduce_all(first[1:] > first[:-1])
 
     def added() -> tuple[Any, Any]:
-        """Return the values of the slices added over the replicas, and their places."""
+        """Return (values, indices) of the gradient with each place's slices added up."""
         shape = tf.shape(total.values)[1:]
         parts = tf.reshape(total.values, tf.concat([[replicas, places], shape], 0))
         return tf.reduce_sum(parts, 0), first

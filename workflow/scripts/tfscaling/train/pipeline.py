@@ -194,7 +194,13 @@ class StepIterator:
         return parts
 
     def _fed(self, batch: Any, examples: int, more: int) -> ReplicaBatch:
-        """Return a `ReplicaBatch` with these numbers as tensors."""
+        """Return a `ReplicaBatch` whose numbers are tensors.
+
+        Args:
+            batch: The tensors of the replica's part.
+            examples: Number of examples in it.
+            more: 1 if the worker has examples after this step, else 0.
+        """
         import tensorflow as tf
 
         return ReplicaBatch(batch, tf.constant(float(examples)), tf.constant(float(more)))

@@ -459,7 +459,15 @@ def _is_scaled(data: Any, symbol: Any) -> bool:
 
 
 def _symbolic_inputs(model: Any, x: Any) -> Any:
-    """Return the model's symbolic input for each part of `x`; None for unknown ones."""
+    """Return the symbolic Keras input of the model for each part of its inputs.
+
+    Args:
+        model: The model.
+        x: The inputs, nested tensors.
+
+    Returns:
+        The same nesting as `x`; None in place of an input that the model does not declare.
+    """
     inputs: Sequence[Any] = getattr(model, "inputs", None) or ()
     if isinstance(x, dict):
         by_name = {each.name: each for each in inputs}  # Keras requires these names of keys

@@ -119,7 +119,8 @@ def world_communicator(rank: int, ranks: int) -> Any:
         raise MpiError(
             f"rank {rank} of {ranks} is rank {world.rank} of {world.size} for the MPI library "
             f"({library_version()}): it does not see the others. With srun the platform's `mpi` "
-            "must be a type that both know: pmi2 for MPICH, pmix for Open MPI; see `srun --mpi=list`"
+            "must be a type that both know: pmi2 for MPICH, pmix for Open MPI; see "
+            "`srun --mpi=list`"
         )
     return world
 

@@ -269,7 +269,7 @@ def make_strategy_class(device: str, world: Any) -> Any:
         def _call_for_each_replica(
             self, fn: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
         ) -> Any:
-            """Call `fn` in this rank's replica and return its result."""
+            """Call `fn` with its arguments in this rank's replica, on its device."""
             replica = tf.distribute.ReplicaContext(tf.distribute.get_strategy(), rank)
             with tf.device(self.worker_devices[0]), replica:
                 return fn(*args, **kwargs)
