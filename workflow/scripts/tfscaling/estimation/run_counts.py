@@ -17,12 +17,18 @@ KEPT_RUNS = LIMITED_RUNS_MIN
 CLOSED_RUNS = 2
 
 
-def miss_rate_bound(runs: int) -> float:
+def miss_rate_bound(runs: int, configurations: int = 1) -> float:
     """Return how many of all runs may miss a limit that each of `runs` measured runs kept.
 
-    The result is the upper bound of this share, as a fraction, with 95 % confidence.
+    Args:
+        runs: Number of measured runs of the configuration.
+        configurations: Number of configurations among which it was chosen: the more, the more
+            often one of them keeps the limit in all its runs by chance.
+
+    Returns:
+        The upper bound of this share, as a fraction, with 95 % confidence.
     """
-    return float(1 - 0.05 ** (1 / runs)) if runs else 1.0
+    return float(1 - (0.05 / max(1, configurations)) ** (1 / runs)) if runs else 1.0
 
 
 def is_closed(shown: int, planned: int) -> bool:
@@ -41,7 +47,8 @@ RULE = (
     f"A search names a configuration after {LEADER_RUNS} runs ({CLOSE_LEADER_RUNS} with a close "
     f"rival; 1 complete run after short runs), and two sweeps are compared from {SWEEP_RUNS} runs "
     f"of each on. A limit or target is supported from {KEPT_RUNS} runs on that all kept it: with "
-    f"95%, fewer than {miss_rate_bound(KEPT_RUNS):.0%} of the runs miss it. A configuration is "
+    f"95%, fewer than {miss_rate_bound(KEPT_RUNS):.0%} of the runs miss it, or fewer than "
+    f"{miss_rate_bound(KEPT_RUNS, 6):.0%} if it is one of six configurations. A configuration is "
     f"closed if at least half of its planned runs, and {CLOSED_RUNS} or more, show that it cannot "
     "be recommended."
 )

@@ -332,7 +332,8 @@ def _run_with_record(
             warnings.append(metrics.quality_of_run(record, compared_by).reason)
         if is_whole and (target := targets.get(compared_by.metric)) is not None:
             reached = metrics.judge_target(_add_earlier_training(record), compared_by, target)
-            row.target_reached = reached.is_reached
+            if reached.is_reached or is_known(row.quality):
+                row.target_reached = reached.is_reached
             if is_timed and reached.time_s is not None:
                 row.time_to_target_s = reached.time_s
                 row.cost_to_target_usd = _cost_usd(run, reached.time_s)

@@ -55,6 +55,57 @@ class Verdict:
     note: str = ""
 
 
+@dataclass(frozen=True)
+class RatioToBaseline:
+    """How many times as long the runs of a configuration take as the runs of its baseline.
+
+    Fewer than RUNS_FOR_INTERVAL runs of either show nothing.
+
+    Attributes:
+        values: Seconds of the configuration's runs.
+        of_base: Seconds of the baseline's runs.
+        error: Error rate of each end of the interval of the mean ratio.
+        shared_error: Standard error of all values together, as a fraction.
+    """
+
+    values: Sequence[float]
+    of_base: Sequence[float]
+    error: float
+    shared_error: float = 0.0
+
+    def is_kept(self, most: float) -> bool:
+        """Return whether the runs show that the ratio is at most `most`."""
+        if (interval := self._log_interval()) is None:
+            return False
+        lowest, _ = median_interval(self.of_base) or (0.0, 0.0)
+        return max(self.values) <= most * lowest and interval[1] <= math.log(most)
+
+    def is_missed(self, most: float, planned: int) -> bool:
+        """Return whether the runs show that the ratio is above `most`.
+
+        Args:
+            most: The highest ratio that keeps the limit.
+            planned: How many runs of the configuration are planned.
+        """
+        if (interval := self._log_interval()) is None:
+            return False
+        _, highest = median_interval(self.of_base) or (0.0, math.inf)
+        beyond = sum(value > most * highest for value in self.values)
+        return is_closed(beyond, planned) and interval[0] > math.log(most)
+
+    def _log_interval(self) -> tuple[float, float] | None:
+        """Return the interval of the logarithm of the mean ratio; None for too few runs."""
+        runs = min(len(self.values), len(self.of_base))
+        if runs < RUNS_FOR_INTERVAL:
+            return None
+        logs = [np.log(np.asarray(each)) for each in (self.values, self.of_base)]
+        errors = (float(each.std(ddof=1)) / math.sqrt(len(each)) for each in logs)
+        half_width = float(scipy.special.stdtrit(runs - 1, 1 - self.error))
+        half_width *= math.hypot(*errors, self.shared_error)
+        middle = float(logs[0].mean() - logs[1].mean())
+        return middle - half_width, middle + half_width
+
+
 def judge(
     samples: Samples,
     row: PointRow,
@@ -80,100 +131,43 @@ def judge(
     if reason := _why_unknown(samples, row, base, excluded, name):
         return Verdict(reason)
     assert base is not None, "a configuration with an efficiency has a baseline"
-    values, of_base = (_seconds(samples, each, name) for each in (row, base))
+    ratio = _ratio_to_baseline(samples, row, base, name, error)
     share = ideal_share(row, base)
     most = share / limit.value
-    statuses = samples.status_counts(point_of(row))
-    shared_error = math.hypot(
-        *(samples.projection_error(point_of(each), _METRICS[OF_RUN]) for each in (row, base))
-    )
-    planned = statuses.total()
-    is_missed = misses(values, of_base, most, planned, error, shared_error)
+    planned = samples.status_counts(point_of(row)).total()
+    is_missed = ratio.is_missed(most, planned)
     notes = []
-    if len(of_base) < RUNS_FOR_INTERVAL:
-        notes.append(f"{len(of_base)} runs of its baseline, {row.baseline}")
+    if len(ratio.of_base) < RUNS_FOR_INTERVAL:
+        notes.append(f"{len(ratio.of_base)} runs of its baseline, {row.baseline}")
     if name == OF_RUN and is_known(row.steady_state_speedup):
         notes.append(f"{three_digits(row.steady_state_speedup * share)} without start-up")
-        training, training_of_base = (_seconds(samples, each, OF_TRAINING) for each in (row, base))
-        is_missed &= misses(training, training_of_base, most, planned, error, shared_error)
+        training = _ratio_to_baseline(samples, row, base, OF_TRAINING, error)
+        is_missed &= training.is_missed(most, planned)
     endless = (RunState.DIVERGED, RunState.DOES_NOT_FIT)
     has_endless = any(
         samples.status_counts(point_of(each))[state] for each in (row, base) for state in endless
     )
-    is_kept = not has_endless and keeps(values, of_base, most, error, shared_error)
-    return Verdict("", is_missed, is_kept and not is_missed, len(values), "; ".join(notes))
+    is_kept = not has_endless and ratio.is_kept(most) and not is_missed
+    return Verdict("", is_missed, is_kept, len(ratio.values), "; ".join(notes))
 
 
-def keeps(
-    values: Sequence[float],
-    of_base: Sequence[float],
-    most: float,
-    error: float,
-    shared_error: float = 0.0,
-) -> bool:
-    """Return whether runs show that they take at most `most` times as long as the baseline's.
+def _ratio_to_baseline(
+    samples: Samples, row: PointRow, base: PointRow, name: str, error: float
+) -> RatioToBaseline:
+    """Return the ratio behind an efficiency.
 
     Args:
-        values: Seconds of the runs; fewer than RUNS_FOR_INTERVAL show nothing.
-        of_base: Seconds of the runs of the baseline; fewer than RUNS_FOR_INTERVAL show nothing.
-        most: The highest ratio that keeps the limit.
-        error: Error rate of the interval of the mean ratio, one-sided.
-        shared_error: Standard error of all values together, as a fraction.
+        samples: The values of the runs.
+        row: The configuration.
+        base: Its baseline.
+        name: The efficiency.
+        error: Error rate, one-sided.
     """
-    if (ratio := _ratio(values, of_base, error, shared_error)) is None:
-        return False
-    lowest, _ = median_interval(of_base) or (0.0, 0.0)
-    return max(values) <= most * lowest and ratio[1] <= math.log(most)
-
-
-def misses(
-    values: Sequence[float],
-    of_base: Sequence[float],
-    most: float,
-    planned: int,
-    error: float,
-    shared_error: float = 0.0,
-) -> bool:
-    """Return whether runs show that they take more than `most` times as long as the baseline's.
-
-    Args:
-        values: Seconds of the runs; fewer than RUNS_FOR_INTERVAL show nothing.
-        of_base: Seconds of the runs of the baseline; fewer than RUNS_FOR_INTERVAL show nothing.
-        most: The highest ratio that keeps the limit.
-        planned: How many runs of the configuration are planned.
-        error: Error rate of the interval of the mean ratio, one-sided.
-        shared_error: Standard error of all values together, as a fraction.
-    """
-    if (ratio := _ratio(values, of_base, error, shared_error)) is None:
-        return False
-    _, highest = median_interval(of_base) or (0.0, math.inf)
-    beyond = sum(value > most * highest for value in values)
-    return is_closed(beyond, planned) and ratio[0] > math.log(most)
-
-
-def _ratio(
-    values: Sequence[float], of_base: Sequence[float], error: float, shared_error: float
-) -> tuple[float, float] | None:
-    """Return the confidence interval of the mean logarithm of runs minus that for the baseline.
-
-    Args:
-        values: Seconds of the runs.
-        of_base: Seconds of the runs of the baseline.
-        error: Error rate of each end.
-        shared_error: Standard error of all values together, as a fraction.
-
-    Returns:
-        Lower and upper end of the logarithm of the ratio; None for too few runs.
-    """
-    runs = min(len(values), len(of_base))
-    if runs < RUNS_FOR_INTERVAL:
-        return None
-    logs = [np.log(np.asarray(each)) for each in (values, of_base)]
-    errors = (float(each.std(ddof=1)) / math.sqrt(len(each)) for each in logs)
-    half_width = float(scipy.special.stdtrit(runs - 1, 1 - error))
-    half_width *= math.hypot(*errors, shared_error)
-    middle = float(logs[0].mean() - logs[1].mean())
-    return middle - half_width, middle + half_width
+    shared_error = math.hypot(
+        *(samples.projection_error(point_of(each), _METRICS[OF_RUN]) for each in (row, base))
+    )
+    values, of_base = (_seconds(samples, each, name) for each in (row, base))
+    return RatioToBaseline(values, of_base, error, shared_error)
 
 
 def _seconds(samples: Samples, row: PointRow, name: str) -> list[float]:
