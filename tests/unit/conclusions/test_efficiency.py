@@ -154,17 +154,17 @@ def test_a_run_beyond_the_limit_or_few_runs_show_nothing() -> None:
     own, base = around(1.0, 0.01, 11), around(2.0, 0.01, 6)
 
     def ratio(
-        values: list[float] = own, of_base: list[float] = base, shared_error: float = 0.0
+        values: list[float] = own, baseline_values: list[float] = base, shared_error: float = 0.0
     ) -> RatioToBaseline:
-        return RatioToBaseline(values, of_base, 0.025, shared_error)
+        return RatioToBaseline(values, baseline_values, 0.025, shared_error)
 
     assert ratio().is_kept(0.6) and not ratio().is_missed(0.6, 11)
     assert not ratio([*own[:-1], 1.3]).is_kept(0.6)
-    assert not ratio(own[:5]).is_kept(0.6) and not ratio(of_base=base[:5]).is_kept(0.6)
+    assert not ratio(own[:5]).is_kept(0.6) and not ratio(baseline_values=base[:5]).is_kept(0.6)
     assert not ratio(shared_error=0.2).is_kept(0.6)
     assert ratio().is_missed(0.4, 22) and not ratio().is_missed(0.4, 23)
     assert not ratio(own[:5]).is_missed(0.4, 5)
-    assert not ratio(of_base=base[:5]).is_missed(0.4, 11)
+    assert not ratio(baseline_values=base[:5]).is_missed(0.4, 11)
     assert not ratio(shared_error=0.2).is_missed(0.4, 11)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -176,6 +177,20 @@ def test_the_prepared_file_carries_the_checksum_of_its_whole_arrays(
     assert arrays.sha256 == json.loads((tmp_path / "small.json").read_text())["sha256"]
     np.savez(tmp_path / "old.npz", **ARRAYS)  # type: ignore[arg-type]
     assert catalogue.load(tmp_path / "old.npz").sha256 is None
+
+
+@pytest.mark.parametrize("part", ["train", "test"])
+@pytest.mark.parametrize("has_weights", [True, False])
+def test_weights_are_the_third_part_of_the_data(part: str, has_weights: bool) -> None:
+    given: dict[str, Any] = {**ARRAYS, f"weights_{part}": np.ones(6) if has_weights else None}
+    arrays = catalogue.Arrays(**given)
+    other = "test" if part == "train" else "train"
+    names = ["x", "y", *["weights"] * has_weights]
+    assert [id(each) for each in getattr(arrays, part)] == [
+        id(given[f"{name}_{part}"]) for name in names
+    ]
+    assert len(getattr(arrays, other)) == 2
+    assert (arrays.train_examples, arrays.test_examples) == (6, 4)
 
 
 def test_arrays_with_another_value_type_shape_or_name_have_another_checksum() -> None:

@@ -163,8 +163,8 @@ def test_values_of_which_none_is_known_have_no_effect() -> None:
     blocks, drawn = int(dice.integers(3, 9)), dice.normal(0, 0.1, (2, 9))
     y, known = drawn[:, :blocks], np.ones((2, blocks), bool)
     known[:, 0] = False
-    found = estimates.clipped_means(np.where(known, y, 1e9), known, 0)
-    alone = estimates.clipped_means(y[:, 1:], known[:, 1:], 0)
+    found = estimates.compute_clipped_means(np.where(known, y, 1e9), known, 0)
+    alone = estimates.compute_clipped_means(y[:, 1:], known[:, 1:], 0)
     assert np.allclose(found.location, alone.location), seed
     assert np.allclose(found.variance, alone.variance), seed
 
@@ -179,7 +179,7 @@ def test_a_quarter_of_slow_runs_is_a_second_mode_and_so_is_a_fast_one(
     y = logs(3, 0.01, runs)
     y[0, :slow] += math.log(1.5)
     y[0, :fast] -= math.log(1.5)
-    clipped = estimates.clipped_means(y, np.ones(y.shape, bool), 0)
+    clipped = estimates.compute_clipped_means(y, np.ones(y.shape, bool), 0)
     assert clipped.has_mode.tolist() == [has_mode, False, False]
     moved = abs(clipped.location[0] - np.median(y[0]))
     assert moved == pytest.approx(math.log(1.5) * (slow + fast) / runs, abs=0.01) or not has_mode

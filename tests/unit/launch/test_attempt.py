@@ -91,7 +91,7 @@ def test_an_attempt_whose_launcher_lost_its_power_has_its_cause_when_slurm_start
 ) -> None:
     spec = local_spec()
     first = Attempt.begin(tmp_path)
-    atomic.write_text(first.scratch / "spec.json", run_spec.encode(spec))
+    atomic.write_text(first.scratch / "spec.json", run_spec.encode_spec(spec))
     monkeypatch.setenv(variable, restarts)
     launching.run(tmp_path / "run.json", RunRequest(spec=spec), lambda _: None)
     left = attempts.read_failure(first.scratch)
