@@ -35,6 +35,7 @@ task = json.loads(os.environ["TF_CONFIG"])["task"]
 found = {"rank": task["index"], "word": args.word, "spec": json.loads(args.spec.read_text())}
 found["tunables"] = os.environ.get("GLIBC_TUNABLES")
 found["gpus"] = os.environ.get("CUDA_VISIBLE_DEVICES")
+found["launcher"] = os.environ["TFSCALING_LAUNCHER"]
 (args.folder / f"rank-{task['index']}.json").write_text(json.dumps(found))
 last = "start" if args.word == "bad" else "end"
 events = args.folder / f"rank-{task['index']}.events.jsonl"
