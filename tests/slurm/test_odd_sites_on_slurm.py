@@ -50,6 +50,7 @@ ENVIRONMENT = {
     "SLURM_TIME_FORMAT": "relative", "SQUEUE_PARTITION": "other", "SQUEUE_STATES": "FAILED",
     "SINFO_PARTITION": "other", "SLURM_EXPORT_ENV": "NONE", "SACCT_FORMAT": "User",
     "SLURM_CONSTRAINT": "fast", "SLURM_REMOTE_CWD": "/", "SLURM_TIMELIMIT": "1",
+    "SLURM_GRES": "gpu:9", "SLURM_TASK_PROLOG": "/nowhere", "SLURM_STDERRMODE": "none",
 }  # fmt: skip
 
 

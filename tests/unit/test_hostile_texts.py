@@ -50,7 +50,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
     folder = tmp_path_factory.mktemp("runs")
     raw = raw_config((("platforms", "cluster", "title"), HOSTILE))
     raw["platforms"]["cluster"] |= {"instance_type": HOSTILE, "cloud": HOSTILE}
-    planned = manifest_of(config_validation.validate(raw))
+    planned = manifest_of(config_validation.convert_to_types(raw))
     with changed(write_record(folder, planned.runs[0])) as record:
         for rank in record["ranks"]:
             rank["host"] = HOSTILE
@@ -155,5 +155,5 @@ def test_a_configuration_file_makes_no_object_of_python(tmp_path: Path) -> None:
     text = f'study: !!python/object/apply:os.rmdir ["{tmp_path}/made"]\n'
     (tmp_path / "hostile.yaml").write_text(text)
     with pytest.raises(config_validation.ConfigError, match="hostile.yaml"):
-        config_files.read(str(tmp_path / "hostile.yaml"))
+        config_files.read_config_file(str(tmp_path / "hostile.yaml"))
     assert (tmp_path / "made").is_dir()

@@ -17,7 +17,7 @@ from tfscaling.conclusions.answers.answer_types import Answer, State
 from tfscaling.conclusions.base import CONCLUSIONS
 from tfscaling.conclusions.decision import DecisionRow
 from tfscaling.conclusions.headline import HeadlineRow
-from tfscaling.conclusions.next_steps import Step
+from tfscaling.conclusions.next_steps import NextStep
 from tfscaling.console.sweep_outcome import SweepOutcome
 from tfscaling.estimation.samples import SUPPORTED
 from tfscaling.page import html_page
@@ -42,7 +42,7 @@ def check(study: StudyFolder) -> set[str]:
     found, config = answer_questions(evidence), study.config
     headlines = {row.work: row for row in read(study, "headline", HeadlineRow)}
     decisions = {(row.work, row.goal): row for row in read(study, "decision", DecisionRow)}
-    steps = read(study, "next_steps", Step)
+    steps = read(study, "next_steps", NextStep)
     asked = list(requests(evidence, config))
     console = "".join("".join(line.split()) for line in SweepOutcome(study.folder).lines())
     page = html.unescape((study.folder / "report.html").read_text())
@@ -84,7 +84,7 @@ def check(study: StudyFolder) -> set[str]:
 def check_decision(own: Answer, row: DecisionRow, page: str) -> None:
     """The row of the table has what the answer has."""
     assert (row.support, row.title, row.is_best) == (own.support, own.title, own.is_best)
-    assert row.is_decided == own.is_decided and row.alike == len(own.alike)
+    assert row.is_decided == own.is_decided and row.alike == len(own.not_shown_worse)
     assert (row.comparisons, row.not_covered) == (own.comparisons, own.not_covered_text())
     bound = math.nan if own.bound is None else own.bound
     assert row.bound == pytest.approx(bound, nan_ok=True)

@@ -38,7 +38,7 @@ def planned_of(*blocks: dict[str, Any], **platform: Any) -> Manifest:
     raw = raw_config((("grid",), [{**usual, **block} for block in blocks]))
     raw["platforms"]["cluster"].update(platform)
     raw["recipes"]["longer"] = {**raw["recipes"]["weak"], "epochs": 3}
-    return manifest_of(config_validation.validate(raw))
+    return manifest_of(config_validation.convert_to_types(raw))
 
 
 def table(
@@ -76,7 +76,7 @@ def test_loss_and_accuracy_are_compared_with_the_same_training_anywhere(tmp_path
     raw = raw_config((("grid", 0), {"model": "mnist_cnn", "nodes": 1, **other}))
     both = {"global_batch_size": 128, "learning_rate": 0.1, "epochs": 2}
     raw["recipes"]["both"] = both
-    planned = manifest_of(config_validation.validate(raw))
+    planned = manifest_of(config_validation.convert_to_types(raw))
     for run in planned.runs:
         write_record(tmp_path, run, 40.0)
     (row,) = table(planned, tmp_path, published_result(nodes=2, global_batch_size=128))
@@ -96,7 +96,7 @@ def test_runs_that_give_another_model_do_not_count(tmp_path: Path, axes: dict[st
         {"platform": "cluster", "model": "mnist_cnn", "recipe": "weak", "nodes": 1, "repeats": 1}
     ]
     raw["grid"][0].update(axes)
-    planned = manifest_of(config_validation.validate(raw))
+    planned = manifest_of(config_validation.convert_to_types(raw))
     (run,) = planned.runs
     assert run.spec.global_batch_size == 64
     write_record(tmp_path, run, 40.0)
@@ -180,8 +180,10 @@ def study(name: str) -> Manifest:
     """Return what is planned with the configuration in a folder of studies/."""
     overlay = f"studies/{name}/config.yaml"
     files = [REPOSITORY / file for file in ("provision/clouds/platforms.yaml", overlay)]
-    merged = config_files.merge([(str(path), config_files.read(path)) for path in files])
-    config = config_validation.validate(merged)
+    merged = config_files.merge_configurations(
+        [(str(path), config_files.read_config_file(path)) for path in files]
+    )
+    config = config_validation.convert_to_types(merged)
     assert config.published.path in (None, str(STUDY.relative_to(REPOSITORY)))
     return manifest_of(config)
 

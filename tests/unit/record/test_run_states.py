@@ -35,7 +35,7 @@ def planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Manifes
     Path("sets/data.py").write_text("def data(): ...\n")
     manifest = manifest_of(valid_config(*CONFIG))
     for run in manifest.runs:
-        change(write_record(RUNS, run), user_code=user_code.of_run(run.spec).checksums())
+        change(write_record(RUNS, run), user_code=user_code.code_of_run(run.spec).checksums())
     yield manifest
     run_states.current_checksums.cache_clear()
 
@@ -73,14 +73,14 @@ def test_runs_of_earlier_code_are_stale_until_the_change_is_undone(
         assert status == "stale"
         assert re.match(rf".*: {name} \([0-9a-f]{{12}}, now [0-9a-f]{{12}}\); ", reason)
         assert "--config rerun=stale" in reason
-    change(of_node(planned, 2), user_code=user_code.of_run(planned.runs[1].spec).checksums())
+    change(of_node(planned, 2), user_code=user_code.code_of_run(planned.runs[1].spec).checksums())
     assert [status for status, _ in reasons(planned)] == ["stale", "ok", "stale"]
     Path(name).write_text(before)
     assert [status for status, _ in reasons(planned)] == ["ok", "stale", "ok"]
 
 
 def test_a_checksum_of_the_whole_file_is_compared_with_the_whole_file(planned: Manifest) -> None:
-    code = user_code.of_run(planned.runs[0].spec).checksums()
+    code = user_code.code_of_run(planned.runs[0].spec).checksums()
     whole = {name: hashlib.sha256(Path(name).read_bytes()).hexdigest() for name in code}
     change(of_node(planned, 1), user_code=whole)
     assert reasons(planned) == [("ok", "")] * 3

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 from tfscaling.search.scaling_model import (
-    SCATTER,
     SCATTER_FREEDOM,
+    SCATTER_SD,
     Runs,
     ScalingModel,
     run_variances,
@@ -69,8 +69,8 @@ def test_a_run_beyond_three_deviations_is_odd(deviations: float, is_odd: bool) -
 
 def test_before_there_are_repeats_runs_have_the_usual_scatter() -> None:
     variance, pooled, freedom = run_variances(np.arange(5), drawn(0)[:5])
-    assert variance.tolist() == [SCATTER**2] * 5
-    assert (pooled, freedom) == (SCATTER**2, SCATTER_FREEDOM)
+    assert variance.tolist() == [SCATTER_SD**2] * 5
+    assert (pooled, freedom) == (SCATTER_SD**2, SCATTER_FREEDOM)
 
 
 @pytest.mark.parametrize("sd", [0.02, 0.06, 0.2])
@@ -112,8 +112,8 @@ def test_a_configuration_is_predicted_from_the_runs_of_others(seed: int, is_cost
     sd = np.sqrt(fit.variance)
     assert (abs(fit.mean - logs - shift.mean()) < 4 * sd + SD).all()
     assert sd[others].min() > 1.5 * sd[RUN].max()
-    assert np.isnan(fit.left_out[others]).all() and np.isnan(fit.errors[others]).all()
-    assert (abs(fit.left_out - logs)[RUN] < 4 * fit.misses * fit.left_out_sd[RUN] + 0.1).all()
+    assert np.isnan(fit.left_out[others]).all() and np.isnan(fit.left_out_errors[others]).all()
+    assert (abs(fit.left_out - logs)[RUN] < 4 * fit.error_factor * fit.left_out_sd[RUN] + 0.1).all()
     assert fit.effects[2] - fit.effects[:2].mean() == pytest.approx(shift[2], abs=0.03)
     # measured points are distinguished better than those that are extrapolated, and a point from
     # itself exactly

@@ -19,12 +19,12 @@ from tfscaling.search.scaling_search import ScalingSearch
 from tfscaling.search.search_state import NewRuns, SearchProblem, SearchState
 from tfscaling.search.search_types import (
     PROJECTION_ERROR,
-    Allowed,
     Candidate,
     Decision,
+    LimitVerdict,
     Reason,
     Run,
-    lacking,
+    list_needed_runs,
 )
 from tfscaling.study.config_types import SHORT_RUNS_MAX, Limit, Search
 
@@ -93,9 +93,9 @@ def run_all(
     made: list[Candidate] = [replace(each, runs=()) for each in planned]
     by_name = {each.name: each for each in planned}
     decisions = [decide(made, settings, goal)]
-    while decisions[-1].wanted:
+    while decisions[-1].runs_to_start:
         runs: dict[str, list[Run | None]] = {each.name: list(each.runs) for each in made}
-        for block, name in lacking(decisions[-1], made):
+        for block, name in list_needed_runs(decisions[-1], made):
             assert len(runs[name]) == block  # each block follows the one before
             runs[name].append(by_name[name].runs[block])
         made = [replace(each, runs=tuple(runs[each.name])) for each in made]
@@ -122,13 +122,18 @@ def test_a_decision_is_a_function_of_the_runs(
     for before, after in pairwise(decisions):
         made = [replace(each, runs=each.runs[: before.runs[each.name]]) for each in planned]
         assert decide(made, settings, goal) == before
-        assert all(after.runs[name] == runs for name, runs in before.wanted.items())
+        assert all(after.runs[name] == runs for name, runs in before.runs_to_start.items())
 
 
 def test_the_best_is_named_after_a_run_of_each_and_more_of_those_near_it() -> None:
     first, *_, last = run_all(measured(0.02))
-    assert first.wanted == {f"c{n}": 1 for n in range(6)} and first.best is None
-    assert (last.best, last.is_decided, last.has_ended, last.open) == ("c0", True, True, ())
+    assert first.runs_to_start == {f"c{n}": 1 for n in range(6)} and first.best is None
+    assert (last.best, last.is_decided, last.has_ended, last.may_run_later) == (
+        "c0",
+        True,
+        True,
+        (),
+    )
     assert last.runs["c5"] == 2 < last.runs["c1"] <= last.runs["c0"]
     assert last.standings["c5"].behind == pytest.approx(2.0, rel=0.1)
     assert last.standings["c5"].reason is Reason.NOT_THE_BEST
@@ -158,7 +163,7 @@ LINES = curve("slow", 5000.0) + curve("fast", 600.0)
 
 def test_smooth_lines_leave_out_configurations_without_a_run() -> None:
     first, *_, last = run_all(LINES, SMOOTH)
-    assert set(first.wanted) == {"slow01", "slow16", "fast01", "fast16"}
+    assert set(first.runs_to_start) == {"slow01", "slow16", "fast01", "fast16"}
     assert (last.best, last.is_decided) == ("fast16", True)
     without = [name for name, runs in last.runs.items() if not runs]
     assert without and {last.standings[name].reason for name in without} == {Reason.BY_ITS_LINE}
@@ -227,7 +232,7 @@ def test_a_failed_block_is_replaced_by_the_next() -> None:
     found = decide([one, *others])
     assert (found.best, found.is_decided, found.runs["a"]) == ("a", True, 4)
     lacking_one = replace(one, runs=one.runs[:2])
-    assert (2, "a") in lacking(decide([lacking_one, *others]), [lacking_one, *others])
+    assert (2, "a") in list_needed_runs(decide([lacking_one, *others]), [lacking_one, *others])
 
 
 def test_of_fewer_than_two_candidates_nothing_is_decided() -> None:
@@ -244,7 +249,7 @@ def test_a_missing_run_is_waited_for_and_one_that_failed_too_often_is_out() -> N
     others = [steady(f"b{n}", 100 + 10 * n) for n in range(3)]
     failed = replace(steady("a", 50), runs=(None, *steady("a", 50).runs[1:]))
     waiting = decide([failed, *others])
-    assert (waiting.rounds, lacking(waiting, [failed, *others])) == (0, [(0, "a")])
+    assert (waiting.rounds, list_needed_runs(waiting, [failed, *others])) == (0, [(0, "a")])
     found = decide([replace(failed, failed_blocks=frozenset({0})), *others])
     assert found.failed == {"a": Reason.DOES_NOT_RUN} and found.best == "b0"
     assert found.has_ended and found.unresolved == ("a",) and not found.is_decided
@@ -286,14 +291,18 @@ def test_short_runs_come_first_and_the_best_stands_trial() -> None:
     planned = [projected(each) for each in STEADY]
     nothing = decide([replace(each, runs=(), short=replace(each.short, runs=())) for each in planned
                       if each.short])  # fmt: skip
-    assert nothing.wanted == {f"short c{n}": 1 for n in range(6)}
+    assert nothing.runs_to_start == {f"short c{n}": 1 for n in range(6)}
     tried = decide([replace(each, runs=()) for each in planned])
-    assert tried.wanted == {"c0": 1} and tried.best is None
-    assert lacking(tried, planned) == [] != lacking(tried, [replace(planned[0], runs=())])
+    assert tried.runs_to_start == {"c0": 1} and tried.best is None
+    assert (
+        list_needed_runs(tried, planned)
+        == []
+        != list_needed_runs(tried, [replace(planned[0], runs=())])
+    )
     found = decide(planned)
     assert (found.best, found.is_decided, complete(found)) == ("c0", True, {"c0"})
     trial = found.standings["c0"].trial
-    assert trial and trial.holds and trial.measured == pytest.approx(100, rel=0.05)
+    assert trial and trial.is_within_interval and trial.measured == pytest.approx(100, rel=0.05)
     assert found.standings["c5"].trial is None and found.standings["c5"].short_runs
 
 
@@ -303,7 +312,7 @@ def test_a_trial_that_misses_goes_on_with_complete_runs() -> None:
     found = decide(planned)
     assert (found.best, found.is_decided) == ("c0", True)
     missed, kept = (found.standings[name].trial for name in ("c2", "c0"))
-    assert missed and kept and kept.holds and missed.measured > missed.high
+    assert missed and kept and kept.is_within_interval and missed.measured > missed.high
     assert {"c0", "c1", "c2"} <= complete(found)
 
 
@@ -377,8 +386,8 @@ def test_only_what_keeps_the_limit_is_named() -> None:
     ]
     found = decide(candidates, quality=AT_LEAST)
     assert (found.best, found.is_decided, found.runs["good"]) == ("good", True, KEPT_RUNS)
-    allowed = {name: each.allowed for name, each in found.standings.items()}
-    assert allowed == {"fast": Allowed.OUT, "good": Allowed.IN, "slow": Allowed.OPEN}
+    allowed = {name: each.limit_verdict for name, each in found.standings.items()}
+    assert allowed == {"fast": LimitVerdict.OUT, "good": LimitVerdict.IN, "slow": LimitVerdict.OPEN}
     assert found.standings["fast"].reason is Reason.NOT_ALLOWED and not found.unresolved
     assert decide(candidates, quality=Limit(at_most=0.98)).best == "fast"
 
@@ -610,10 +619,16 @@ def test_the_course_of_a_search_is_known(name: str, is_complete: bool) -> None:
                     short=each.short and replace(each.short, runs=each.short.runs[:3]))
             for each in candidates
         ]  # fmt: skip
-    found = decide(candidates, settings, goal, **limits)
+    found = decide(candidates, settings, goal, 0.05, **limits)
     state, wanted, runs, shorts, behind, chances, ends = COURSES[name, is_complete]
-    assert (found.best, found.rounds, found.is_decided, found.has_ended, len(found.open)) == state
-    assert found.wanted == wanted
+    assert (
+        found.best,
+        found.rounds,
+        found.is_decided,
+        found.has_ended,
+        len(found.may_run_later),
+    ) == state
+    assert found.runs_to_start == wanted
     each = found.standings.values()
     assert [standing.runs for standing in each] == runs
     assert [standing.short_runs for standing in each] == shorts

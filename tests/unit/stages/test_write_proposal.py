@@ -148,7 +148,9 @@ def test_times_of_a_file_are_not_said_to_be_measured_here(tmp_path: Path) -> Non
     path = tmp_path / "mine.csv"
     path.write_text("nodes,global_batch_size,execution_time_s\n1,64,60\n2,128,31\n")
     (tmp_path / "true").symlink_to(sys.executable)
-    config, planned = acceptance.accept(timings.complete({"timings": str(path)}), REGISTRIES)
+    config, planned = acceptance.validate_and_plan(
+        timings.add_grid_of_timings({"timings": str(path)}), REGISTRIES
+    )
     study = study_folder(tmp_path / "study", config, planned)
     for stage in (write_tables.collect, write_tables.compare, write_tables.analyse):
         stage(study)

@@ -38,7 +38,7 @@ def spec_of(strategy: str = "multi_worker_mirrored", **recipe: Any) -> RunSpec:
     """The last run: on two nodes."""
     changes = [(("recipes", "weak", key), value) for key, value in recipe.items()]
     config = valid_config((("grid", 0, "strategy"), strategy), *changes)
-    return acceptance.plan(config, REGISTRIES).runs[-1].spec
+    return acceptance.plan_grid(config, REGISTRIES).runs[-1].spec
 
 
 @pytest.mark.parametrize(

@@ -144,7 +144,7 @@ def test_the_quality_of_a_run_that_went_on_counts_its_times_only_where_that_is_a
     tmp_path: Path, allowed: bool, trained_before_s: float | None, time_s: float | None
 ) -> None:
     raw = raw_config((["recipes", "weak", "compare_resumed"], allowed))
-    planned = manifest_of(config_validation.validate(raw))
+    planned = manifest_of(config_validation.convert_to_types(raw))
     path = write_record(tmp_path, planned.runs[0], 30.0)
     with changed(path) as record:
         before = (record["metrics"]["test_accuracy"], record["phases"]["train_time_s"])
@@ -191,7 +191,7 @@ def priced_with_attempts(folder: Path, **resumed: Any) -> dict[str, Any]:
     price = {"usd_per_node_hour": 1.0, "price_date": "2026", "price_source": "a list"}
     raw = raw_config((("recipes", "weak", "compare_resumed"), True))
     raw["platforms"]["cluster"] |= price
-    run = manifest_of(config_validation.validate(raw)).runs[0]
+    run = manifest_of(config_validation.convert_to_types(raw)).runs[0]
     with changed(write_record(folder, run, 36.0)) as record:
         record |= {"attempt": 4, **({"resumed": resumed} if resumed else {})}
     attempt_failed(run, folder, 1)

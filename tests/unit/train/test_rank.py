@@ -28,7 +28,7 @@ from tfscaling.launch.rank_process import RankContext
 from tfscaling.record.events import EventLog
 from tfscaling.study import run_spec
 import msgspec
-spec, folder = run_spec.read(pathlib.Path(sys.argv[1])), pathlib.Path(sys.argv[2])
+spec, folder = run_spec.read_spec(pathlib.Path(sys.argv[1])), pathlib.Path(sys.argv[2])
 own = cluster.resolve(os.environ, gpus=None)
 log = EventLog(folder / f"rank-{own.rank}.events.jsonl", own.rank)
 report = rank.run(RankContext(own, folder, log, 1.0, None), spec, folder / "data.npz")
@@ -64,7 +64,7 @@ if sys.argv[3] == "before":
 from tfscaling.launch import rank_process
 from tfscaling.study import run_spec
 from tfscaling.record.rank_report import HostFacts, RankClock, ServerReport
-spec, folder = run_spec.read(pathlib.Path(sys.argv[1])), pathlib.Path(sys.argv[2])
+spec, folder = run_spec.read_spec(pathlib.Path(sys.argv[1])), pathlib.Path(sys.argv[2])
 def work(context):
     for name in ("imported", "rendezvous", "data", "built", "first_step", "trained"):
         step({"data": 120, "trained": -70}.get(name, 0))
@@ -156,7 +156,7 @@ def test_the_report_says_what_the_rank_got(finished: Path) -> None:
 def test_the_report_passes_all_checks(finished: Path) -> None:
     names = {"train_examples": TRAIN_EXAMPLES, "test_examples": TEST_EXAMPLES}
     data = msgspec.structs.replace(prepared("mnist"), **names)
-    spec = run_spec.read(finished / "spec.json")
+    spec = run_spec.read_spec(finished / "spec.json")
     report = report_of(finished)
     del report["policy"]
     reports = [msgspec.convert(report, RankReport)]

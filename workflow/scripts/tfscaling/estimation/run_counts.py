@@ -1,16 +1,15 @@
-"""How many runs decide what: the one rule that conclusions, searches, pages and documents quote."""
+"""The numbers of runs that decide: the one rule that conclusions, searches and documents quote."""
 
 from __future__ import annotations
 
 from tfscaling.estimation.intervals import RUNS_FOR_INTERVAL
-from tfscaling.study.config_types import LIMITED_RUNS_MIN
+from tfscaling.study.config_types import COMPARED_RUNS_MIN, LIMITED_RUNS_MIN
 
-#: Runs of the configuration that a search names, and of its closest rivals: with ten, a slow mode
-#: in 30 % of its runs is seen with 97 %.
+#: Runs that a configuration needs before a search names it; the second number counts with a close
+#: rival: with ten runs, a slow mode in 30 % of them is seen with 97 %.
 LEADER_RUNS, CLOSE_LEADER_RUNS = 4, 10
-#: Minimum runs of a configuration in each of two sweeps: fewer show neither outliers nor a second
-#: mode.
-SWEEP_RUNS = 4
+#: Minimum runs of a configuration in each of two sweeps, or of each of two revisions.
+SWEEP_RUNS = COMPARED_RUNS_MIN
 #: If all runs kept a limit or target, it counts as kept from this many runs on.
 KEPT_RUNS = LIMITED_RUNS_MIN
 #: Minimum runs that show that a configuration cannot be recommended, see `is_closed`.
@@ -18,9 +17,12 @@ CLOSED_RUNS = 2
 
 
 def miss_rate_bound(runs: int) -> float:
-    """Return how many of all runs may miss a limit that each of `runs` measured runs kept.
+    """Return the largest share of all runs that may miss a limit, if no measured run missed it.
 
-    The result is the upper bound of this share, as a fraction, with 95 % confidence.
+    The result is a fraction, the upper bound with 95 % confidence.
+
+    Args:
+        runs: Number of measured runs. All measured runs kept the limit.
     """
     return float(1 - 0.05 ** (1 / runs)) if runs else 1.0
 
