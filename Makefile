@@ -20,7 +20,7 @@ WORKERS = $(shell expr $$(nproc) + 2)
 PYTEST = pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --junitxml=.pytest_cache/$@.xml
 # programs that tests run in separate environments
 TOOLS = aws-parallelcluster cfn-lint pandoc snakedeploy
-.PHONY: help help-dev setup wheelhouse tools clouds demo own run large-batch peers view partial test test-full check test-closed lint schemas docs screenshots bench all-reduce projection simulate fuzz fuzz-models scale soak outage mutants examples cluster-up cluster-down lock
+.PHONY: help help-dev setup wheelhouse tools clouds demo own run large-batch peers view partial test test-full check test-closed lint schemas docs screenshots aa bench all-reduce projection simulate fuzz fuzz-models scale soak outage mutants examples cluster-up cluster-down lock
 
 help help-dev:
 	@sed -nE 's/^([a-z-]+):[^#]*$(if $(filter help,$@),##,#-) (.*)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -114,6 +114,13 @@ schemas: setup #- write what is generated from the types
 docs: .venv-docs/.installed #- the documentation as a site: .site/html/index.html
 	python docs/screenshots/make.py --examples .site/examples >/dev/null
 	.venv-docs/bin/python docs/build_site.py
+
+# each sweep is a seed; the last lines count false verdicts, and compare with two separate sweeps
+aa: setup #- a program against itself in N=10 sweeps: how often a verdict is false; an hour
+	@for seed in $$(seq $(or $(N),10)); do \
+	    $(SNAKEMAKE) --configfile benchmarks/aa/config.yaml --config study=aa-$$seed seed=$${seed}000 || exit; \
+	done
+	@benchmarks/aa/verdicts.py results/aa-*/runs.csv
 
 bench: setup #- CPU time of the workflow itself
 	python benchmarks/dry_run.py

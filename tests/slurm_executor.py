@@ -158,16 +158,16 @@ class Sweep(PluginSweep):
     def is_finished(self, output: Path, number: str) -> bool:
         return number in self.finished
 
-    def failed(self, output: Path, number: str, state: str, log: Path) -> None:
+    def report_failure(self, output: Path, number: str, state: str, log: Path) -> None:
         self.failures[number] = state
 
-    def fails_again(self, output: Path) -> bool:
+    def has_permanent_failure(self, output: Path) -> bool:
         return output in self.lasting
 
-    def unfit_nodes(self, output: Path) -> list[str]:
+    def hosts_without_gpus(self, output: Path) -> list[str]:
         return self.unfit
 
-    def refused(self, output: Path, words: str) -> None:
+    def report_refusal(self, output: Path, words: str) -> None:
         self.refusals[output] = words
 
 

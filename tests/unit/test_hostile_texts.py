@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import csv
 import json
+import os
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterator
@@ -64,7 +65,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
     folder = tmp_path_factory.mktemp("runs")
     raw = raw_config((("platforms", "cluster", "title"), HOSTILE))
     raw["platforms"]["cluster"] |= {"instance_type": HOSTILE, "cloud": HOSTILE}
-    planned = manifest_of(config_validation.validate(raw))
+    planned = manifest_of(config_validation.convert_to_types(raw))
     with changed(write_record(folder, planned.runs[0])) as record:
         for rank in record["ranks"]:
             rank["host"] = HOSTILE
@@ -222,11 +223,19 @@ def test_no_path_of_a_record_is_opened(tmp_path: Path) -> None:
 def test_a_launcher_listens_at_the_address_that_it_is_given_and_at_no_other(tmp_path: Path) -> None:
     with RankMessageServer(tmp_path).served("127.0.0.1", 1) as address:
         port = f"{int(address.split()[0].rpartition(':')[2]):04X}"
-        lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-        (own,) = [line[1] for line in lines if line[1].endswith(f":{port}") and line[3] == "0A"]
-        assert own == f"0100007F:{port}"
-        six = Path("/proc/net/tcp6")
-        assert not six.exists() or f":{port} " not in six.read_text()
+        assert listening_addresses(port) == [f"0100007F:{port}"]
+
+
+def listening_addresses(port: str) -> list[str]:
+    """Return the addresses at which this process listens on a port, in hexadecimal digits."""
+    sockets = {os.readlink(file) for file in Path("/proc/self/fd").iterdir() if file.is_symlink()}
+    tables = [path for path in map(Path, ("/proc/net/tcp", "/proc/net/tcp6")) if path.exists()]
+    lines = [line.split() for path in tables for line in path.read_text().splitlines()[1:]]
+    return [
+        line[1]
+        for line in lines
+        if line[1].endswith(f":{port}") and line[3] == "0A" and f"socket:[{line[9]}]" in sockets
+    ]
 
 
 def test_a_configuration_file_makes_no_object_of_python(tmp_path: Path) -> None:
@@ -235,5 +244,5 @@ def test_a_configuration_file_makes_no_object_of_python(tmp_path: Path) -> None:
     text = f'study: !!python/object/apply:os.rmdir ["{tmp_path}/made"]\n'
     (tmp_path / "hostile.yaml").write_text(text)
     with pytest.raises(config_validation.ConfigError, match="hostile.yaml"):
-        config_files.read(str(tmp_path / "hostile.yaml"))
+        config_files.read_config_file(str(tmp_path / "hostile.yaml"))
     assert (tmp_path / "made").is_dir()

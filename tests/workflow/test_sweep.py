@@ -101,7 +101,7 @@ def test_runs_start_in_the_random_order_that_the_seed_gives(finished: Project) -
     """profiles/local runs one at a time: the order is exact."""
     manifest = Manifest.read(finished.folder / "results/main/details/manifest.json")
     records = sorted(finished.records(), key=started_s)
-    ordered = grid.randomised(manifest.runs, manifest.order_seed)
+    ordered = grid.randomise_order(manifest.runs, manifest.order_seed, manifest.revisions)
     assert [path_of(record) for record in records] == [run.spec.path for run in ordered]
 
 

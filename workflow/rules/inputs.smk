@@ -63,7 +63,7 @@ def check_start_once():
     if INVOCATION.is_dry_run and RUNS and (refusal := START.budget_problem()):
         raise WorkflowError(refusal)
     # what the user requests by `rerun: stale` or by name, and data of older code
-    JOBS.force(map(JOBS.record_file, runs_to_do().repeated))
+    JOBS.force(map(JOBS.record_file, runs_to_do().repeated_folders))
     is_sweep = INVOCATION.executes and INVOCATION.takes_lock
     if is_sweep or INVOCATION.is_dry_run:  # ranks of another sweep may read the data
         JOBS.force(map(str, runs_to_do().outdated_data()))
@@ -94,7 +94,7 @@ def request_run(wildcards):
     elif IS_DELETING and INVOCATION.is_main_process and not INVOCATION.is_dry_run:
         if not KEPT_RECORDS:
             atexit.register(list_deleted_records)  # Snakemake runs no handler after it deletes
-        KEPT_RECORDS[JOBS.record_file(path)] = runs_to_do().keep_record(path)
+        KEPT_RECORDS[JOBS.record_file(path)] = runs_to_do().back_up_record(path)
     return []
 
 
@@ -195,13 +195,16 @@ def parameters_of_dataset(wildcards):
 def code_of_dataset(wildcards):
     """The checksums of the user code that prepares the data."""
     spec = PREPARED.get(wildcards.dataset)
-    return user_code.of_names(spec.dataset).checksums() if spec else {}
+    return user_code.code_of_functions(spec.dataset).checksums() if spec else {}
 
 
-def conclusions_of_two_sweeps(wildcards):
-    """The conclusions, if the configuration names another study."""
-    if CONFIG.compare_with is None:
-        raise WorkflowError("compare_with names no other study: there is nothing to compare with")
+def compared_conclusions(wildcards):
+    """The conclusions, if the configuration has a reference to compare with."""
+    if CONFIG.compare_with is None and not MANIFEST.revisions:
+        raise WorkflowError(
+            "there is nothing to compare with: name another study in compare_with, or two recipes "
+            "of this one in compare_revisions"
+        )
     return rules.compare.output.conclusions
 
 

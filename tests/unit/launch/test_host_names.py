@@ -34,8 +34,8 @@ def rank_of(
         kind = {"recipe": "script", "strategy": "own"}
     block = {"platform": "laptop", "nodes": len(workers), **kind}
     raw = raw_config((("grid",), [block]), (("recipes", "script"), PROGRAM))
-    (run,) = acceptance.plan(config_validation.validate(raw), REGISTRIES).runs
-    (folder / "spec.json").write_text(run_spec.encode(run.spec))
+    (run,) = acceptance.plan_grid(config_validation.convert_to_types(raw), REGISTRIES).runs
+    (folder / "spec.json").write_text(run_spec.encode_spec(run.spec))
     task = {"cluster": {"worker": workers}, "task": {"type": "worker", "index": index}}
     words = ["--spec", "spec.json", "--folder", ".", "--dataset-file", "not-read.npz"]
     done = subprocess.run(

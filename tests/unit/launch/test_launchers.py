@@ -21,7 +21,7 @@ from project import REPOSITORY
 from tfscaling.cluster.gpu_allocation import ClusterError
 from tfscaling.launch import containers, launchers, link
 from tfscaling.launch.launchers import LAUNCHERS, Request, ReservedPorts
-from tfscaling.study.config_types import Container, Measured
+from tfscaling.study.config_types import Container, MeasuredKeys
 from tfscaling.study.geometry import Geometry
 
 FOLDER = Path("attempt=1")
@@ -61,8 +61,10 @@ def test_srun_is_told_the_whole_geometry(geometry: Geometry, shape: list[str]) -
 
 
 def test_srun_binds_ranks_as_the_platform_says() -> None:
-    measured = Measured(launcher="srun", cpus_per_node=4, cpu_bind="cores", gpu_bind="closest")
-    (command,) = LAUNCHERS["srun"](request(Geometry(2, 1, 0), binding=measured.binding))
+    measured = MeasuredKeys(launcher="srun", cpus_per_node=4, cpu_bind="cores", gpu_bind="closest")
+    (command,) = LAUNCHERS["srun"](
+        request(Geometry(2, 1, 0), binding=measured.srun_binding_options)
+    )
     words = command.argv[: command.argv.index("python")]
     assert {"--cpu-bind=cores", "--gpu-bind=closest"} < {*words}
 

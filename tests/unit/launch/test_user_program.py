@@ -298,9 +298,9 @@ def run_rank(
              "gpus_per_node": gpus}  # fmt: skip
     raw = raw_config((("recipes", "script"), recipe), (("grid",), [block]))
     raw["platforms"]["laptop"] |= platform
-    (run,) = acceptance.plan(config_validation.validate(raw), REGISTRIES).runs
+    (run,) = acceptance.plan_grid(config_validation.convert_to_types(raw), REGISTRIES).runs
     folder.mkdir()
-    (folder / "spec.json").write_text(run_spec.encode(run.spec))
+    (folder / "spec.json").write_text(run_spec.encode_spec(run.spec))
     cluster = {"cluster": {"worker": ["127.0.0.1:1"]}, "task": {"type": "worker", "index": 0}}
     return subprocess.run(
         [sys.executable, str(SCRIPTS / "run_rank.py"), "--spec", "spec.json", "--folder", "."],

@@ -151,7 +151,7 @@ def test_rows_with_runs_that_slurm_would_start_get_the_bound_of_their_partition(
         (("grid", 0, "nodes"), [1, 8, 16, 4, 99]), (("platforms", "cluster", "nodes_max"), 64)
     )
     raw["platforms"]["cluster"].update(runtime_min=30, partition=partition)
-    config = config_validation.validate(raw)
+    config = config_validation.convert_to_types(raw)
     rows = {row.nodes: row for row in plan_of(config, tmp_path / "runs").rows}
     rows[4] = replace(rows[4], starts=costed_plan.REFUSED)
     assert {nodes for nodes, row in rows.items() if not row.runs} == {99}

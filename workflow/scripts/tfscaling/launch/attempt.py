@@ -114,7 +114,7 @@ class Attempt:
             IncompleteError: The ranks succeeded, but some of their files are missing or truncated.
         """
         specification = self.scratch / attempts.SPEC
-        atomic.write_private_text(specification, run_spec.encode(spec))
+        atomic.write_private_text(specification, run_spec.encode_spec(spec))
         words = ["--spec", str(specification), "--folder", str(self.scratch), *arguments]
         command = [sys.executable, str(script), *words]
         geometry, settings = spec.geometry, spec.measured
@@ -133,12 +133,12 @@ class Attempt:
                 spec.jobs,
                 spec.cpus_per_task,
                 self.scratch,
-                gpus=spec.on_gpus,
+                gpus=spec.uses_gpus,
                 setup=setup,
                 container=settings.container,
                 env=env,
-                mpi=settings.mpi if spec.by_mpi else None,
-                binding=settings.binding,
+                mpi=settings.mpi if spec.uses_mpi else None,
+                binding=settings.srun_binding_options,
                 held=stack,
             )
             try:
@@ -301,7 +301,7 @@ def _record_restart(attempt: Attempt, spec: RunSpec) -> None:
     if (last / run_record.FAILURE).exists() or (attempt.folder / run_record.RECORD).exists():
         return
     try:
-        earlier = run_spec.read(last / attempts.SPEC)
+        earlier = run_spec.read_spec(last / attempts.SPEC)
     except run_spec.SpecError:  # it had not begun
         return
     times_s = [path.stat().st_mtime for path in last.iterdir()]

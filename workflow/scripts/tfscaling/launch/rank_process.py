@@ -205,7 +205,7 @@ def parser(description: str) -> argparse.ArgumentParser:
         description: The program's docstring, whose first line is in the help.
     """
     made = argparse.ArgumentParser(description=description.splitlines()[0])
-    run_spec.add_argument(made)
+    run_spec.add_spec_option(made)
     made.add_argument("--folder", type=Path, required=True, help="where to leave files")
     made.add_argument(forked_ranks.FLAG, type=Path, help=argparse.SUPPRESS)
     return made
@@ -233,7 +233,7 @@ def process(
     """
     launcher = os.environ.pop(link.VARIABLE, "")  # a program does not get the secret
     suffix = spec.measured.host_suffix or ""
-    cluster = resolver.resolve(os.environ, jobs=spec.jobs, gpus=spec.on_gpus, host_suffix=suffix)
+    cluster = resolver.resolve(os.environ, jobs=spec.jobs, gpus=spec.uses_gpus, host_suffix=suffix)
     given = gpus_given(os.environ)
     os.environ.update(cluster.environment())
     own = link.connect(launcher, cluster.rank)
@@ -254,7 +254,7 @@ def process(
 
     heartbeat.HeartbeatThread(events, end_alone, usage, own, given_up).start()
     print(_title(context), flush=True)
-    meter = resource_use.Meter(os.environ, spec.on_gpus)
+    meter = resource_use.Meter(os.environ, spec.uses_gpus)
     try:
         if not spec.recipe.program:
             files = rank_files.make_temporary_folder(folder)
@@ -262,7 +262,7 @@ def process(
         if problem := _missing_cpus(spec):
             raise CpuError(problem)
         # a program may need no names, and MPI has its own
-        if not (spec.recipe.program or spec.by_mpi) and (unknown := _unknown_hosts(cluster)):
+        if not (spec.recipe.program or spec.uses_mpi) and (unknown := _unknown_hosts(cluster)):
             raise HostNameError(unknown)
         if spec.by_mpi and (problem := _missing_shared_memory(cluster)):
             raise SharedMemoryError(problem)

@@ -40,7 +40,7 @@ def plots(study: StudyFolder, warnings: Sequence[DataWarning] = ()) -> list[Plot
         comparison,
         study.read("epochs"),
         study.read("published"),
-        data_warnings.footnotes(warnings),
+        data_warnings.make_footnotes(warnings),
         lines_first(study),
     )
     return [
