@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import csv
+import os
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
@@ -142,11 +143,19 @@ def test_no_data_is_run_as_code_and_no_file_is_in_a_folder_of_all_users() -> Non
 def test_a_launcher_listens_at_the_address_that_it_is_given_and_at_no_other(tmp_path: Path) -> None:
     with RankMessageServer(tmp_path).served("127.0.0.1", 1) as address:
         port = f"{int(address.split()[0].rpartition(':')[2]):04X}"
-        lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-        (own,) = [line[1] for line in lines if line[1].endswith(f":{port}") and line[3] == "0A"]
-        assert own == f"0100007F:{port}"
-        six = Path("/proc/net/tcp6")
-        assert not six.exists() or f":{port} " not in six.read_text()
+        assert listening_addresses(port) == [f"0100007F:{port}"]
+
+
+def listening_addresses(port: str) -> list[str]:
+    """Return the addresses at which this process listens on a port, in hexadecimal digits."""
+    sockets = {os.readlink(file) for file in Path("/proc/self/fd").iterdir() if file.is_symlink()}
+    tables = [path for path in map(Path, ("/proc/net/tcp", "/proc/net/tcp6")) if path.exists()]
+    lines = [line.split() for path in tables for line in path.read_text().splitlines()[1:]]
+    return [
+        line[1]
+        for line in lines
+        if line[1].endswith(f":{port}") and line[3] == "0A" and f"socket:[{line[9]}]" in sockets
+    ]
 
 
 def test_a_configuration_file_makes_no_object_of_python(tmp_path: Path) -> None:

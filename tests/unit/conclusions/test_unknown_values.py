@@ -111,7 +111,7 @@ def planned_of(
              "gpus_per_node": gpus, "repeats": runs}  # fmt: skip
     question = {"goal": goal, "limits": limits, "trainings": trainings}
     raw = raw_config((("grid",), [block]), (("question",), question))
-    config = config_validation.validate(raw)
+    config = config_validation.convert_to_types(raw)
     return manifest_of(config), config.question
 
 

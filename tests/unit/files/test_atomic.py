@@ -32,7 +32,12 @@ def test_processes_of_one_number_on_two_hosts_do_not_share_a_temporary_file(
     assert path.read_text() == "first"
 
 
-def test_a_long_name_fits_with_what_is_added_to_it(tmp_path: Path) -> None:
-    path = tmp_path / ("n" * 250)
+def test_a_long_name_fits_with_what_is_added_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Linux has host names of up to 64 characters, and processes of up to 7 digits."""
+    monkeypatch.setattr(atomic, "_HOST", "h" * 64)
+    monkeypatch.setattr(os, "getpid", lambda: 4_194_304)
+    path = tmp_path / ("n" * 255)
     atomic.write_text(path, "text")
     assert path.read_text() == "text"

@@ -35,6 +35,7 @@ task = json.loads(os.environ["TF_CONFIG"])["task"]
 found = {"rank": task["index"], "word": args.word, "spec": json.loads(args.spec.read_text())}
 found["tunables"] = os.environ.get("GLIBC_TUNABLES")
 found["gpus"] = os.environ.get("CUDA_VISIBLE_DEVICES")
+found["launcher"] = os.environ["TFSCALING_LAUNCHER"]
 (args.folder / f"rank-{task['index']}.json").write_text(json.dumps(found))
 last = "start" if args.word == "bad" else "end"
 events = args.folder / f"rank-{task['index']}.events.jsonl"
@@ -241,6 +242,8 @@ def test_local_ranks_take_their_gpus_from_those_that_are_given(
     attempt, spec = Attempt.begin(tmp_path / "job"), on_two_nodes(env=platform_env)
     assert attempt.run_ranks(tmp_path / "rank.py", [], spec, *WAITS_S) is None
     assert [found["gpus"] for found in left_by(attempt)] == expected
+    # only this machine can connect to the launcher
+    assert all(found["launcher"].startswith("127.0.0.1:") for found in left_by(attempt))
 
 
 def test_a_failure_is_left_and_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,6 +7,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from msgspec import structs
@@ -15,7 +16,7 @@ from tfscaling.estimation.run_counts import KEPT_RUNS
 from tfscaling.record.run_states import RunState
 from tfscaling.search import study_searches
 from tfscaling.search.search_types import Reason
-from tfscaling.search.study_searches import StudySearch, expected_runs
+from tfscaling.search.study_searches import StudySearch, expected_runs, simulate_scaling_times
 from tfscaling.study.config_types import POINT_AXES
 from tfscaling.study.manifest import Manifest
 
@@ -327,3 +328,12 @@ def test_most_runs_are_expected_of_points_that_are_usually_best(
     for point, expected in expected_runs(search, prices, trials=3).items():
         found[getattr(point, axis)] += expected
     assert max(found, key=found.__getitem__) == usual
+
+
+def test_simulated_times_follow_from_a_seed() -> None:
+    """How large they are and how they scale was fitted to measured ones."""
+    devices, lines = np.array([1.0, 2, 4, 8] * 2), np.repeat([0, 1], 4)
+    found = simulate_scaling_times(devices, lines, np.random.default_rng(3))
+    assert found == pytest.approx(
+        [1636.123, 1071.112, 676.334, 509.737, 166.246, 94.866, 59.407, 42.709], rel=1e-5
+    )

@@ -19,8 +19,6 @@ def read(folder: Path, text: str) -> dict[str, Any]:
     return dict(config_files.read_config_file(path))
 
 
-
-
 def chain(link: str) -> str:
     """A mapping of 5,000 values, each of which has the one before, from line 2 on."""
     links = [f"k{n}: &a{n} {link.format(n - 1)}" for n in range(1, 5000)]

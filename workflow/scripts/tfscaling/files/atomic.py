@@ -11,8 +11,8 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
-#: The host's name in characters that every file system accepts, shortened to fit a file name.
-_HOST = re.sub(r"[^A-Za-z0-9-]", "-", socket.gethostname())[:32]
+#: The host's name, of up to 64 characters, in characters that every file system accepts.
+_HOST = re.sub(r"[^A-Za-z0-9-]", "-", socket.gethostname())
 
 
 @contextlib.contextmanager
