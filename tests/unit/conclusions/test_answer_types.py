@@ -38,18 +38,25 @@ def answer(*candidates: Candidate, goal: str = TIME, **fields: Any) -> Answer:
 
 def test_an_answer_without_evidence_claims_nothing() -> None:
     found = Answer("w", TIME, "t", 0.05)
-    assert (found.recommended, found.leader, found.rival, found.after) == (None,) * 4
-    assert (found.support, found.bound, found.how, found.point) == (NOT_MEASURED, None, "", None)
-    assert not (found.is_best or found.is_near_best or found.is_only or found.is_decided)
+    assert (found.recommended, found.leader, found.rival, found.next_best) == (None,) * 4
+    assert (found.support, found.bound, found.choice_reason, found.point) == (
+        NOT_MEASURED,
+        None,
+        "",
+        None,
+    )
+    assert not (found.is_best or found.is_near_best or found.is_only_feasible or found.is_decided)
     assert (found.comparisons, found.trainings, found.repeats) == (0, 1, None)
     assert (found.candidates, found.other_goals, found.whole_run) == ((), (), None)
-    assert found.is_measured and not found.is_open and found.is_kept
-    assert not replace(found, statuses={}).is_measured
+    assert found.is_measured and not found.is_open and found.leader_keeps_limits
+    assert not replace(found, runs_by_status={}).is_measured
     assert found.startup is None and found.trade_off is None and found.all_trainings is None
     assert found.kept_text == found.not_covered_text() == ""
     one = candidate()
     assert (one.reason, one.value, one.remark, one.runs, one.kept_runs) == ("", "", "", 0, None)
-    assert not (one.is_equal or one.is_alike or one.missed or one.undecided or one.worse)
+    assert not (
+        one.is_near_best or one.is_not_shown_worse or one.missed or one.undecided or one.difference
+    )
 
 
 @pytest.mark.parametrize(
@@ -64,10 +71,14 @@ def test_a_state_is_compared_open_or_closed(state: State, has_value: bool, is_op
     own = candidate(2, state, remark="1 failed")
     other = candidate(4, State.COMPARED)
     found = answer(own, other)
-    assert (own.has_value, own.is_open, own.noted) == (has_value, is_open, "n2 (1 failed)")
+    assert (own.has_value, own.is_open, own.name_with_remark) == (
+        has_value,
+        is_open,
+        "n2 (1 failed)",
+    )
     assert found.compared == ((own, other) if has_value else (other,))
     assert found.is_open is is_open
-    assert found.few == ((own,) if state is State.TOO_FEW else ())
+    assert found.with_few_runs == ((own,) if state is State.TOO_FEW else ())
     assert found.not_covered == (() if has_value else (own,))
     assert own.name in found.not_covered_text() or has_value
     assert found.not_covered_text([other]) == f"Not compared: {other.name}, ."
@@ -87,11 +98,11 @@ def test_what_the_grid_excludes_or_a_search_need_not_run_is_not_missing() -> Non
 
 def test_equal_and_alike_candidates_are_listed() -> None:
     each = [
-        candidate(n, is_equal=is_equal, is_alike=is_alike)
-        for n, (is_equal, is_alike) in enumerate([(False, False), (True, False), (True, True)], 1)
+        candidate(n, is_near_best=is_near, is_not_shown_worse=is_alike)
+        for n, (is_near, is_alike) in enumerate([(False, False), (True, False), (True, True)], 1)
     ]
     found = answer(*each)
-    assert found.equals == (each[1], each[2]) and found.alike == (each[2],)
+    assert found.near_best_others == (each[1], each[2]) and found.not_shown_worse == (each[2],)
 
 
 @pytest.mark.parametrize(
@@ -108,12 +119,28 @@ def test_enough_runs_must_have_kept_the_limits(
 ) -> None:
     own = candidate(kept_runs=kept_runs)
     found = answer(own, goal=goal, recommended=own, limits=limits, is_near_best=is_near)
-    assert (found.is_kept, found.is_decided) == (is_kept, is_kept and is_near)
+    assert (found.leader_keeps_limits, found.is_decided) == (is_kept, is_kept and is_near)
     assert bool(found.kept_text) is bool(kept_runs)
     if kept_runs:
         assert f" {kept_runs} runs kept the {what}" in found.kept_text
         assert f"{miss_rate_bound(kept_runs):.0%} of its runs" in found.kept_text
         assert f"{miss_rate_bound(kept_runs):.0%}" != f"{miss_rate_bound(kept_runs + 2):.0%}"
+
+
+JUDGED = (State.INFEASIBLE, State.UNDECIDED, State.TOO_FEW, State.COMPARED)
+
+
+@pytest.mark.parametrize("others", [0, 1, 3, 8])
+def test_the_share_that_may_miss_is_for_all_configurations_together(others: int) -> None:
+    own = candidate(kept_runs=KEPT_RUNS)
+    rivals = [candidate(2 + n, JUDGED[n % len(JUDGED)]) for n in range(others)]
+    left_out = [candidate(50, State.OPEN), candidate(51, State.EXCLUDED)]
+    limits = {TIME: Limit(at_most=1.0)}
+    found = answer(own, *rivals, *left_out, recommended=own, limits=limits)
+    bound = miss_rate_bound(KEPT_RUNS, 1 + others)
+    assert f"fewer than {bound:.0%} of its runs" in found.kept_text
+    # so often one of them keeps a limit in all its runs that this share misses
+    assert (1 + others) * (1 - bound) ** KEPT_RUNS == pytest.approx(0.05)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from builders import changed, manifest_of, valid_config, write_record
 from generator import write_dataset_facts
-from tfscaling.record import prepared_data, run_states
+from tfscaling.record import attempts, prepared_data, run_states
 from tfscaling.study import user_code
 from tfscaling.study.manifest import Manifest
 from tfscaling.tables import runs_table
@@ -121,3 +121,21 @@ def test_the_record_of_another_run_counts_nowhere(planned: Manifest) -> None:
     table, _ = runs_table.run_tables(planned.runs, RUNS)
     assert table["status"].tolist() == ["failed", "ok", "ok"]
     assert planned.runs[0].spec.parameters_hash in table["reason"][0]
+
+
+@pytest.mark.parametrize("is_current", [True, False])
+def test_a_kept_record_by_the_present_code_counts_before_one_by_other_code(
+    is_current: bool, planned: Manifest
+) -> None:
+    path, spec = of_node(planned, 1), planned.runs[0].spec
+    own = attempts.attempt_folder(path.parent, 1)
+    own.mkdir()
+    (own / attempts.RECORD).write_bytes(path.read_bytes())
+    change(path, user_code={"net.py": "a" * 64})
+    if not is_current:
+        change(own / attempts.RECORD, user_code={"net.py": "b" * 64})
+    found = run_states.find_record(spec, path.parent)
+    assert found is not None
+    assert found.file == (own / attempts.RECORD if is_current else path)
+    later = run_states.find_record(spec, path.parent, replaces=1)
+    assert later is None

@@ -7,6 +7,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from msgspec import structs
@@ -15,7 +16,7 @@ from tfscaling.estimation.run_counts import KEPT_RUNS
 from tfscaling.record.run_states import RunState
 from tfscaling.search import study_searches
 from tfscaling.search.search_types import Reason
-from tfscaling.search.study_searches import StudySearch, expected_runs
+from tfscaling.search.study_searches import StudySearch, expected_runs, simulate_scaling_times
 from tfscaling.study.config_types import POINT_AXES
 from tfscaling.study.manifest import Manifest
 
@@ -220,18 +221,33 @@ def many(planned: Manifest, tmp_path_factory: pytest.TempPathFactory) -> pd.Data
 def test_a_target_that_was_missed_is_infinite(many: pd.DataFrame) -> None:
     planned = planned_of(goal="time_to_target_s", limits={"test_accuracy": {"at_least": 0.5}})
     reached_s = many["execution_time_s"].where(many["nodes"] > 1)
-    search = search_of(planned, many.assign(time_to_target_s=reached_s))
+    reached = many.assign(time_to_target_s=reached_s, target_reached=reached_s.notna())
+    search = search_of(planned, reached)
     verdict = search.decision
     missed = [name for name, why in verdict.failed.items() if why is Reason.NOT_REACHED]
     assert {search.points[name].nodes for name in missed} == {1} and len(missed) == 2
     assert verdict.is_decided and search.points[verdict.best or ""].nodes == 2
     # one run that misses it is enough: the tables have no time to the target then
     one = place(many, "near", 2, KEPT_RUNS)
-    search = search_of(planned, many.assign(time_to_target_s=reached_s.drop(one)))
+    reached.loc[one, ["time_to_target_s", "target_reached"]] = math.nan, False
+    search = search_of(planned, reached)
     verdict = search.decision
     assert not verdict.is_decided and search.points[verdict.best or ""].nodes == 4
     (lost,) = verdict.unresolved
     assert search.points[lost].nodes == 2
+
+
+@pytest.mark.parametrize("nodes", [1, 2, 4])
+def test_a_target_whose_quality_is_not_reported_is_unknown(many: pd.DataFrame, nodes: int) -> None:
+    """No run shows that this configuration misses the target: nothing is decided."""
+    planned = planned_of(goal="time_to_target_s", limits={"test_accuracy": {"at_least": 0.5}})
+    unknown = many["nodes"] == nodes
+    reached = many.assign(
+        time_to_target_s=many["execution_time_s"].mask(unknown),
+        target_reached=[None if each else True for each in unknown],
+    )
+    verdict = search_of(planned, reached).decision
+    assert Reason.NOT_REACHED not in verdict.failed.values() and not verdict.is_decided
 
 
 def test_limits_are_judged_by_the_runs(many: pd.DataFrame) -> None:
@@ -312,3 +328,12 @@ def test_most_runs_are_expected_of_points_that_are_usually_best(
     for point, expected in expected_runs(search, prices, trials=3).items():
         found[getattr(point, axis)] += expected
     assert max(found, key=found.__getitem__) == usual
+
+
+def test_simulated_times_follow_from_a_seed() -> None:
+    """How large they are and how they scale was fitted to measured ones."""
+    devices, lines = np.array([1.0, 2, 4, 8] * 2), np.repeat([0, 1], 4)
+    found = simulate_scaling_times(devices, lines, np.random.default_rng(3))
+    assert found == pytest.approx(
+        [1636.123, 1071.112, 676.334, 509.737, 166.246, 94.866, 59.407, 42.709], rel=1e-5
+    )

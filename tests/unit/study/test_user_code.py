@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from builders import local_spec
+from msgspec.structs import replace
 from tfscaling.study import user_code
 from tfscaling.study.user_code import UserCodeError
 
@@ -179,3 +181,26 @@ def test_a_function_is_given_what_it_has_an_argument_for(
 ) -> None:
     write("mine.py", f"def model({signature}):\n    return {{**locals()}}\n")
     assert user_code.call_function("mine:model", {"depth": 2, "rate": 0.5}) == given
+
+
+@pytest.mark.parametrize(
+    ("program", "model", "dataset", "files"),
+    [
+        (("python", "own.py"), "own", None, {"own.py"}),
+        ((), "net:model", "mnist", {"net.py"}),
+        ((), "net:model", "data:data", {"net.py", "data.py"}),
+        ((), "mnist_cnn", "mnist", set()),
+    ],
+)
+def test_the_code_of_a_run_is_its_program_or_the_functions_of_model_and_dataset(
+    program: tuple[str, ...], model: str, dataset: str | None, files: set[str]
+) -> None:
+    write("own.py", "print()\n")
+    write("net.py", "def model(): ...\n")
+    write("data.py", "def data(): ...\n")
+    spec = local_spec()
+    spec = replace(
+        spec, dataset=dataset, point=replace(spec.point, model=model),
+        recipe=replace(spec.recipe, program=program or None),
+    )  # fmt: skip
+    assert {*user_code.code_of_run(spec).checksums()} == files

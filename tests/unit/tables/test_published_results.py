@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from builders import refused
 from rows import published_result, published_row
 from tfscaling.study.config_validation import ConfigError
 from tfscaling.tables.published_results import COLUMNS, check_file, read_published
@@ -92,3 +93,23 @@ def test_a_file_that_cannot_be_read_is_refused(kind: str, tmp_path: Path) -> Non
         read_published(path)
     with pytest.raises(ConfigError, match=r"no such file in" if kind == "nothing" else r"p\.csv"):
         check_file(str(path))
+
+
+def test_a_missing_file_is_named_with_the_configuration_that_names_it(tmp_path: Path) -> None:
+    path = str(tmp_path / "nowhere.csv")
+    sources = [("config.yaml", {}), ("overlay.yaml", {"published": {"path": path}})]
+    message = refused(check_file, path, sources)
+    assert message.startswith(f'overlay.yaml: published.path: "{path}" ')
+    assert refused(read_published, path).startswith(f"{path}: ")
+
+
+def test_a_file_is_sought_in_the_current_folder_and_a_folder_is_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "folder").mkdir()
+    (elsewhere := tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(elsewhere)
+    missing = refused(check_file, "folder")
+    monkeypatch.chdir(tmp_path)
+    folder = refused(check_file, "folder")
+    assert str(elsewhere) in missing and str(tmp_path) not in folder

@@ -11,7 +11,7 @@ import pytest
 import scipy.stats
 from tfscaling.record.run_record import StepBlock
 from tfscaling.record.step_estimates import CHANGE_MIN
-from tfscaling.tables.steady_epochs import CHANGE_CHANCE, first_steady_block
+from tfscaling.tables.steady_epochs import CHANGE_ERROR_RATE, first_steady_block
 
 
 def blocks(logs: Sequence[Sequence[float]], steps: int = 1) -> list[list[StepBlock]]:
@@ -55,7 +55,7 @@ def test_a_change_counts_beyond_the_scatter_between_runs(
     noise -= noise.mean(axis=1, keepdims=True)
     freedom = (runs - 1) * (count - 1)
     noise *= 0.2 / math.sqrt((noise**2).sum() / freedom)
-    quantile = scipy.stats.t.ppf(1 - CHANGE_CHANCE / 2 / (count - 1), freedom)
+    quantile = scipy.stats.t.ppf(1 - CHANGE_ERROR_RATE / 2 / (count - 1), freedom)
     noise[:, 0] += factor * quantile * 0.2 * math.sqrt(2 / runs)
     assert first_steady_block(blocks(noise.tolist())) == int(is_found), seed
 

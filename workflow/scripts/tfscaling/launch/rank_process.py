@@ -6,10 +6,12 @@ The programs of ranks call `run_as_rank` with the function that does their work.
 from __future__ import annotations
 
 import argparse
+import atexit
 import contextlib
 import hashlib
 import json
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -42,6 +44,8 @@ _DEFERRED_S = 10.0
 _UNKNOWN_MAX = 3
 #: Pauses in seconds before each attempt to resolve a name.
 _RESOLUTION_PAUSES_S = (0.0, 1.0, 2.0, 4.0)
+#: Where MPI's ranks of a host share memory, and what each rank takes of it at least.
+_SHARED_MEMORY, _SHARED_BYTES = Path("/dev/shm"), 2 << 20
 
 
 @dataclass(frozen=True)
@@ -169,6 +173,24 @@ def _resolution_error(host: str) -> str:
     return why
 
 
+class SharedMemoryError(RuntimeError):
+    """A host has too little shared memory: the kernel would end MPI's ranks by SIGBUS."""
+
+
+def _missing_shared_memory(cluster: Cluster) -> str:
+    """Return how much shared memory this host lacks for MPI's ranks, in words, or ""."""
+    tasks = [task.rpartition(":")[0] for task in cluster.jobs[cluster.job]]
+    needed = tasks.count(tasks[cluster.index]) * _SHARED_BYTES
+    space = os.statvfs(_SHARED_MEMORY)
+    free = space.f_bavail * space.f_frsize
+    if free >= needed or not space.f_blocks:  # it has no limit
+        return ""
+    return (
+        f"{_SHARED_MEMORY} of {socket.gethostname()} has {free / 1e6:.1f} MB left, and MPI needs "
+        f"{needed / 1e6:.1f} MB: remove files of ended processes there, or have it enlarged"
+    )
+
+
 class WorkFailedError(Exception):
     """A user's program failed; the message is a sentence for the user.
 
@@ -226,12 +248,21 @@ def run_as_rank(
     # a warning before a time limit: whoever writes checkpoints takes it in another way
     signal.signal(signal.SIGUSR1, lambda *_: None)
     events.add(EventName.START, context.start_s, **_own_process(context).details, **off)
-    heartbeat.HeartbeatThread(
-        events, lambda: _end_orphaned(events), usage, own, on_given_up
-    ).start()
+    temporary = contextlib.ExitStack()
+    atexit.register(temporary.close)  # after a failure, whose traceback reads temporary files
+
+    def end_orphaned() -> None:
+        """Remove temporary files and end this process."""
+        temporary.close()
+        _end_orphaned(events)
+
+    heartbeat.HeartbeatThread(events, end_orphaned, usage, own, on_given_up).start()
     print(_log_title(context), flush=True)
     meter = resource_use.RankMeter(os.environ, spec.uses_gpus)
     try:
+        if not spec.recipe.program:
+            files = rank_files.make_temporary_folder(folder)
+            temporary.callback(shutil.rmtree, files, ignore_errors=True)
         _check_host(spec, cluster)
         report = work(context)
         use = meter.end()
@@ -249,6 +280,7 @@ def run_as_rank(
     if not _send_report(report, last):
         write_json(rank_files.report_path(folder, cluster.rank), report)
     events.add(EventName.END)
+    temporary.close()
     sys.stdout.flush()
     # TensorFlow's servers and coordinator have no shutdown, and iterators that are being freed may
     # wait for a minute; their threads outlive main
@@ -289,12 +321,15 @@ def _check_host(spec: RunSpec, cluster: Cluster) -> None:
     Raises:
         CpuError: The rank may use fewer CPUs than the run requests.
         HostNameError: The rank cannot resolve the name of a host.
+        SharedMemoryError: MPI's ranks of this host have too little shared memory.
     """
     if problem := _find_missing_cpus(spec):
         raise CpuError(problem)
     # a program may need no names, and MPI has its own
     if not (spec.recipe.program or spec.uses_mpi) and (unknown := _find_unknown_hosts(cluster)):
         raise HostNameError(unknown)
+    if spec.uses_mpi and (problem := _missing_shared_memory(cluster)):
+        raise SharedMemoryError(problem)
 
 
 class ProcessFacts(NamedTuple):
@@ -364,7 +399,7 @@ def _send_report(report: Rank, connection: link.LauncherConnection | None) -> bo
 def _add_failure(
     events: EventLog, meter: resource_use.RankMeter, error: str, message: str, **more: Any
 ) -> None:
-    """Log an event `failed` with the error and the rank's peak memory.
+    """Log an event `failed` with the error, without secrets, and the rank's peak memory.
 
     Args:
         events: The rank's event log.
@@ -376,7 +411,8 @@ def _add_failure(
     use = meter.end()
     on_gpu = max((gpu.memory_gb or 0.0 for gpu in use.gpus), default=0.0)
     peaks = {"rank_memory_gb": use.memory_gb, "gpu_memory_gb": on_gpu or None}
-    events.add(EventName.FAILED, error=error, message=message[:2000], **more, **peaks)
+    message = crashes.mask_secrets(message, os.environ)[:2000]
+    events.add(EventName.FAILED, error=error, message=message, **more, **peaks)
 
 
 def _add_exception(events: EventLog, meter: resource_use.RankMeter, error: Exception) -> None:
