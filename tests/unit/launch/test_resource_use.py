@@ -233,7 +233,7 @@ def test_a_counter_grows_by_no_more_than_a_processor_can_take(
     clock.monotonic = lambda: 100.0 + since_s
     energy_uj = round(power * resource_use.POWER_MAX_W * counted_s * 1e6)
     zone(tmp_path, "intel-rapl:0", "package-0", energy_uj, wraps_at=10**12)
-    processors.read()
+    processors.update()
     assert processors.energy_j == (pytest.approx(energy_uj / 1e6) if is_known else None)
 
 
