@@ -113,7 +113,7 @@ def study_folder(
     (study.details / "config.json").write_bytes(msgspec.json.encode(config))
     (planned or manifest_of(config)).write(study.details / "manifest.json")
     for name, table in tables.items():
-        table.to_csv(study.table(name), index=False)
+        table.to_csv(study.table_path(name), index=False)
     return study
 
 

@@ -40,7 +40,7 @@ TO_RUN = (RunState.FAILED, RunState.UNFINISHED, RunState.MISSING)
 
 def read(study: StudyFolder, name: str, kind: Any) -> list[Any]:
     """The rows of a conclusion's file."""
-    table = study.read(name)
+    table = study.read_table(name)
     return to_rows(kind, table) if len(table) else []
 
 
@@ -88,7 +88,7 @@ def check(study: StudyFolder) -> set[str]:
     if not evidence.searches:
         plan = costed_plan.make_plan(config, study.manifest, study.runs_dir)
         to_do = Counter(row.point for row in plan.runs for _ in range(int(row.runs or 0)))
-        rows = to_rows(RunRow, study.read("runs"))
+        rows = to_rows(RunRow, study.read_table("runs"))
         assert to_do == Counter(point_of(row) for row in rows if row.status in TO_RUN)
         assert to_do.total() == sum(step.runs for step in steps if step.kind == "unfinished")
     return supports
@@ -200,10 +200,10 @@ def disagreements(seeds: range, folder: Path) -> list[str]:
         write_tables.analyse(study)
         results = html_page.Results(
             planned,
-            study.read("runs"),
-            study.read("comparison"),
+            study.read_table("runs"),
+            study.read_table("comparison"),
             data_warnings.read_warnings(study.details / "warnings.json"),
-            {name: study.read(name) for name in CONCLUSIONS},
+            {name: study.read_table(name) for name in CONCLUSIONS},
             (),
             config.question.goal,
         )

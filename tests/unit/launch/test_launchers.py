@@ -71,7 +71,7 @@ def test_srun_binds_ranks_as_the_platform_says() -> None:
 
 def test_local_ranks_are_told_their_place_by_tf_config() -> None:
     with ExitStack() as held:
-        commands = LAUNCHERS["local"](request(Geometry(2, 2, 0), held=held))
+        commands = LAUNCHERS["local"](request(Geometry(2, 2, 0), resources=held))
     told = [json.loads(command.env["TF_CONFIG"]) for command in commands]
     (addresses,) = {tuple(each["cluster"]["worker"]) for each in told}
     assert len(set(addresses)) == 4
@@ -86,7 +86,7 @@ def test_ranks_of_an_mpi_job_are_told_how_to_find_each_other() -> None:
     (command,) = LAUNCHERS["srun"](request(Geometry(2, 1, 0), mpi="pmi2"))
     assert "--mpi=pmi2" in command.argv[: command.argv.index("python")]
     with ExitStack() as held:
-        ranks = LAUNCHERS["local"](request(Geometry(2, 1, 0), mpi="pmi2", held=held))
+        ranks = LAUNCHERS["local"](request(Geometry(2, 1, 0), mpi="pmi2", resources=held))
         assert [each.env["PMI_ID"] for each in ranks] == ["0", "1"]
         (address,) = {each.env["PMI_PORT"] for each in ranks}
         host, _, port = address.partition(":")
@@ -102,7 +102,7 @@ def gpus_of(
     """The variable `name` of each local rank, where it lists these GPUs, without nvidia-smi."""
     env = {"PATH": ""} if given is None else {"PATH": "", name: ",".join(given)}
     with ExitStack() as held:
-        wanted = request(geometry, gpus=True, env=env, held=held, **changes)
+        wanted = request(geometry, gpus=True, env=env, resources=held, **changes)
         return [command.env[name] for command in LAUNCHERS["local"](wanted)]
 
 
@@ -182,7 +182,7 @@ def test_variables_of_the_platform_keep_their_values_in_an_image(
     env = {"NCCL_DEBUG": "INFO", "OMP_NUM_THREADS": "4", "PATH": "/site/bin", link.VARIABLE: "x"}
     container = Container(image="i.sif", engine=engine)
     with ExitStack() as held:
-        wanted = request(Geometry(1, 1, 0), env=env, container=container, held=held)
+        wanted = request(Geometry(1, 1, 0), env=env, container=container, resources=held)
         (command,) = LAUNCHERS[launcher](wanted)
     assert command.env.items() >= env.items()
     kept = {name: value for name, value in command.env.items() if "ENV_" in name}
