@@ -80,8 +80,8 @@ def kept_runs(path: Path) -> Callable[[StudyFolder], pd.DataFrame]:
     def kept(study: StudyFolder) -> pd.DataFrame:
         texts = pd.read_csv(path, dtype=str, keep_default_na=False)
         columns = list(runs_table.RUN_COLUMNS)
-        texts.reindex(columns=columns).to_csv(study.table("runs"), index=False)
-        return study.read("runs")
+        texts.reindex(columns=columns).to_csv(study.table_path("runs"), index=False)
+        return study.read_table("runs")
 
     return kept
 
@@ -228,10 +228,10 @@ def _make(example: Example, folder: Path) -> Path:
     if example.epochs:
         texts = pd.read_csv(example.epochs, dtype=str, keep_default_na=False)
         texts.reindex(columns=list(runs_table.EPOCH_COLUMNS)).to_csv(
-            study.table("epochs"), index=False
+            study.table_path("epochs"), index=False
         )
     if example.runs:
-        table_files.write_csv(example.runs(study), study.table("runs"))
+        table_files.write_csv(example.runs(study), study.table_path("runs"))
     for stage in (stages.compare, stages.analyse, write_page.page):
         stage(study)
     return folder / "report.html"
