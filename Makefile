@@ -20,7 +20,7 @@ WORKERS = $(shell expr $$(nproc) + 2)
 PYTEST = pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --junitxml=.pytest_cache/$@.xml
 # programs that tests run in separate environments
 TOOLS = aws-parallelcluster cfn-lint pandoc snakedeploy
-.PHONY: help help-dev setup wheelhouse tools clouds demo own run large-batch peers view partial test test-full check test-closed lint schemas docs screenshots bench all-reduce projection simulate fuzz fuzz-models scale soak outage mutants examples cluster-up cluster-down lock
+.PHONY: help help-dev setup wheelhouse tools clouds demo own run large-batch peers view partial test test-full check test-closed lint schemas docs screenshots aa bench all-reduce projection simulate fuzz fuzz-models scale soak outage mutants examples cluster-up cluster-down lock
 
 help help-dev:
 	@sed -nE 's/^([a-z-]+):[^#]*$(if $(filter help,$@),##,#-) (.*)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -115,6 +115,13 @@ docs: .venv-docs/.installed #- the documentation as a site: .site/html/index.htm
 	python docs/screenshots/make.py --examples .site/examples >/dev/null
 	.venv-docs/bin/python docs/build_site.py
 
+# each sweep is a seed; the last lines count false verdicts, and compare with two separate sweeps
+aa: setup #- a program against itself in N=10 sweeps: how often a verdict is false; an hour
+	@for seed in $$(seq $(or $(N),10)); do \
+	    $(SNAKEMAKE) --configfile benchmarks/aa/config.yaml --config study=aa-$$seed seed=$${seed}000 || exit; \
+	done
+	@benchmarks/aa/verdicts.py results/aa-*/runs.csv
+
 bench: setup #- CPU time of the workflow itself
 	python benchmarks/dry_run.py
 	python benchmarks/aggregation.py
@@ -147,7 +154,8 @@ outage: setup #- a sweep while Slurm's controller is away for ten minutes
 # SEED and N: which lines, and how many. Tests of the module come first; what they do not notice is
 # tested by all that run the line, which is measured once for a commit. NEAR=1 leaves that out
 mutants: setup #- change N=60 lines of the library, one at a time, and list what no test notices
-	tests/mutants.py --seed $(or $(SEED),1) --number $(or $(N),60) $(if $(NEAR),--near)
+	tests/mutants.py --seed $(or $(SEED),1) --number $(or $(N),60) $(if $(NEAR),--near) \
+	    $(ONLY:%=--only %)
 
 # the same tests with 70 cases each are part of `make test`
 fuzz: setup #- 6,000 cases of bad input: keys of every type, damaged files

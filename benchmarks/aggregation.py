@@ -156,8 +156,8 @@ def make(folder: Path, runs: int) -> None:
     published = {"path": str(REPOSITORY / "resources/published_results.csv")}
     raw = {"grid": [block], "recipes": recipes, "platforms": platforms}
     raw |= {"comparison": shown, "published": published}
-    config = config_validation.validate(raw)
-    made = acceptance.plan(config, Registries(MODELS, STRATEGIES, DATASETS))
+    config = config_validation.convert_to_types(raw)
+    made = acceptance.plan_grid(config, Registries(MODELS, STRATEGIES, DATASETS))
     (folder / "study/details").mkdir(parents=True)
     (folder / "study/details/config.json").write_bytes(msgspec.json.encode(config))
     made.write(folder / "study/details/manifest.json")

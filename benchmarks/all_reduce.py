@@ -66,8 +66,8 @@ def specs(workers: int) -> dict[str, RunSpec]:
         "recipes": {"published": recipe},
         "platforms": {"here": platform},
     }
-    config = config_validation.validate(raw)
-    runs = acceptance.plan(config, Registries(MODELS, STRATEGIES)).runs
+    config = config_validation.convert_to_types(raw)
+    runs = acceptance.plan_grid(config, Registries(MODELS, STRATEGIES)).runs
     return {run.spec.point.strategy: run.spec for run in runs}
 
 
@@ -114,7 +114,7 @@ def run_rank(workers: int, rounds: int) -> None:
     """Time both sides, and print what the slowest ranks took."""
     rank.load_tensorflow()
     planned, own = specs(workers), resolver.resolve(os.environ, gpus=None)
-    threads = planned[MPI].threads(len(os.sched_getaffinity(0)))
+    threads = planned[MPI].threads_per_operation(len(os.sched_getaffinity(0)))
     names = strategies.configure(0, "logical", threads)
     built = {side: STRATEGIES[side].build(names, "ring") for side in SIDES}
     world = mpi.communicator(own.rank, workers)

@@ -22,7 +22,7 @@ sys.path += [
 ]
 
 from snakemake_executor_plugin_slurm_allocation.rotation import Rotation  # noqa: E402
-from tfscaling.tables.node_effects import node_effects, remove_slow_node_effects  # noqa: E402
+from tfscaling.tables.node_effects import estimate_node_effects, remove_slow_node_effects  # noqa: E402
 
 #: Nodes, sizes, repeats, scatter, number of slow nodes, how many times as slow.
 CELLS = (
@@ -65,7 +65,7 @@ def simulate(cell: tuple[int, tuple[int, ...], int, float, int, float], trials: 
                 repeat_of.append(repeat)
                 parts.append(part)
                 times_s.append(100 / size * own * np.exp(random.normal(0, scatter)))
-        effects = node_effects(configurations, repeat_of, parts, times_s)
+        effects = estimate_node_effects(configurations, repeat_of, parts, times_s)
         truth = {node: factor if node in slow else 1.0 for node in nodes}
         covered += [all(e.low <= truth[e.node] <= e.high for e in effects)]
         found = {each.node for each in effects if each.is_slow}
@@ -110,7 +110,7 @@ def simulate_load(name: str, load: float, trials: int, seed: int = 7) -> float:
                 time_s *= math.exp(random.normal(0, 0.02))
                 part = rotation.choose(own, own, int(size))
                 rows.append((int(size), repeat, part, time_s))
-        named += any(each.is_slow for each in node_effects(*zip(*rows, strict=True)))
+        named += any(each.is_slow for each in estimate_node_effects(*zip(*rows, strict=True)))
     return named / trials
 
 

@@ -36,10 +36,10 @@ from scipy.stats import beta
 REPOSITORY = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPOSITORY / "workflow/scripts"))
 
-from tfscaling.conclusions.contest import compare_by_goal  # noqa: E402
+from tfscaling.conclusions.goal_comparison import compare_by_goal  # noqa: E402
 from tfscaling.record.metrics import QUALITY  # noqa: E402
 from tfscaling.search.scaling_search import decide  # noqa: E402
-from tfscaling.search.search_types import Candidate, Decision, lacking  # noqa: E402
+from tfscaling.search.search_types import Candidate, Decision, list_needed_runs  # noqa: E402
 from tfscaling.study.config_types import SHORT_RUNS_MAX, Limit, Search  # noqa: E402
 from tfscaling.tables.row_types import PointRow  # noqa: E402
 from tfscaling.tables.run_samples import read_samples  # noqa: E402
@@ -280,7 +280,7 @@ def _drifting(planned: Sequence[Candidate], goal: str, drift: float) -> Decision
     made = {each.name: replace(each, runs=()) for each in planned}
     by_name = {each.name: each for each in planned}
     found = decide([*made.values()], USUAL, goal)
-    while missing := lacking(found, [*made.values()]):
+    while missing := list_needed_runs(found, [*made.values()]):
         slower = math.exp(drift * found.rounds)
         for block, name in missing:
             run = by_name[name].runs[block] or {}
@@ -374,8 +374,8 @@ class Grid:
         runs = self._runs[count].assign(execution_time_s=time_s[:, :FULL_REPEATS].ravel())
         rows = to_rows(PointRow, runs[runs["repeat"] == 1])
         found = compare_by_goal(METRIC, rows, read_samples(runs), INDIFFERENCE)
-        regret = true.regret(found.taken.nodes - 1)
-        others = np.delete(true.time_s, found.taken.nodes - 1)
+        regret = true.regret(found.chosen.nodes - 1)
+        others = np.delete(true.time_s, found.chosen.nodes - 1)
         has_false_claim = found.is_best and bool(regret > 0 or others.min() <= true.time_s.min())
         return Outcome(
             found.bound is not None and found.bound <= INDIFFERENCE,

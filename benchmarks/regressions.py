@@ -24,7 +24,7 @@ import numpy as np
 REPOSITORY = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPOSITORY / "workflow/scripts"))
 
-from tfscaling.conclusions.two_sweeps import FASTER, SAME, SLOWER, judge_changes  # noqa: E402
+from tfscaling.conclusions.time_changes import FASTER, SAME, SLOWER, judge_changes  # noqa: E402
 
 Array = np.ndarray
 Dice = np.random.Generator

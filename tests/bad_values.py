@@ -81,7 +81,7 @@ class Place(NamedTuple):
 
 def places() -> list[Place]:
     """Every key of every mapping of the configuration."""
-    whole = config_validation.of(Config)
+    whole = config_validation.json_schema(Config)
     return list(_places(whole, whole["$defs"], ()))
 
 

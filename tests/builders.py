@@ -46,7 +46,7 @@ REGISTRIES = Registries(
 
 def manifest_of(config: Config) -> manifests.Manifest:
     """The manifest of a configuration, whose question can be answered."""
-    planned = acceptance.plan(config, REGISTRIES)
+    planned = acceptance.plan_grid(config, REGISTRIES)
     question_checks.check_question(config, planned)
     return planned
 
@@ -93,7 +93,7 @@ def raw_config(*changes: tuple[Sequence[str | int], Any]) -> dict[str, Any]:
 
 def valid_config(*changes: tuple[Sequence[str | int], Any]) -> Config:
     """The same, validated, with defaults."""
-    return config_validation.validate(raw_config(*changes))
+    return config_validation.convert_to_types(raw_config(*changes))
 
 
 def refused(call: Callable[..., object], *arguments: Any, **keys: Any) -> str:
@@ -224,5 +224,5 @@ def local_spec(**recipe: Any) -> RunSpec:
     block = {"platform": "laptop", "model": "mnist_cnn", "recipe": "weak", "nodes": 1}
     changes = [(("recipes", "weak", key), value) for key, value in recipe.items()]
     config = valid_config((("grid",), [{**block, "gpus_per_node": 2}]), *changes)
-    (run,) = acceptance.plan(config, REGISTRIES).runs
+    (run,) = acceptance.plan_grid(config, REGISTRIES).runs
     return run.spec

@@ -102,7 +102,7 @@ def planned_runs() -> Manifest:
     }  # fmt: skip
     asked = {"limits": {"test_accuracy": {"at_least": TARGET}}}
     raw = raw_config((("platforms",), platforms), (("grid",), [block]), (("question",), asked))
-    return manifest_of(config_validation.validate(raw))
+    return manifest_of(config_validation.convert_to_types(raw))
 
 
 def draw(number: int) -> TrueSet:

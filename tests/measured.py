@@ -45,7 +45,7 @@ def measured(
                       "nodes": sorted(nodes for platform, nodes in times if platform == name)}
                      for name in names]),
     )  # fmt: skip
-    planned = manifest_of(config_validation.validate(raw))
+    planned = manifest_of(config_validation.convert_to_types(raw))
     rows = []
     for run in planned.runs:
         spec = run.spec

@@ -17,6 +17,7 @@ import random
 import re
 import signal
 import subprocess
+import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator
@@ -61,18 +62,29 @@ def changes(node: ast.AST) -> Iterator[tuple[ast.expr, str]]:
         yield node, repr(not node.value if isinstance(node.value, bool) else node.value + 1)
 
 
-def drawn(library: Path, seed: int, number: int) -> list[tuple[str, ast.expr, str]]:
-    """Draw lines of the library and one change of each: file, expression, new text."""
+def drawn(library: Path, seed: int, number: int, only: str = "") -> list[tuple[str, ast.expr, str]]:
+    """Draw lines of the library and one change of each: file, expression, new text.
+
+    Args:
+        library: Folder of the modules.
+        seed: Seed of the random generator.
+        number: Number of lines.
+        only: FILE draws lines of this module; FILE:LINE returns all changes of this line.
+    """
     by_line = defaultdict(list)
-    for path in sorted(library.rglob("*.py")):
+    file, _, line = only.partition(":")
+    for path in [library / file] if file else sorted(library.rglob("*.py")):
         nodes: list[ast.AST] = [ast.parse(path.read_text())]
         for node in nodes:  # grows; the parts of an f-string have no positions in Python 3.11
             if not isinstance(node, ast.JoinedStr) and getattr(node, "arg", None) not in KEPT:
                 nodes += ast.iter_child_nodes(node)
             for old, new in changes(node):
                 by_line[path, old.lineno].append((str(path.relative_to(library)), old, new))
-    draw = random.Random(seed)
-    return [draw.choice(by_line[line]) for line in draw.sample(sorted(by_line), number)]
+    if line:
+        return by_line[library / file, int(line)]
+    draw, lines = random.Random(seed), sorted(by_line)
+    number = min(number, len(lines)) if file else number
+    return [draw.choice(by_line[line]) for line in draw.sample(lines, number)]
 
 
 def split(text: bytes, node: ast.expr) -> tuple[bytes, bytes, bytes]:
@@ -93,12 +105,24 @@ def seconds_of_files() -> dict[str, float]:
     return seconds
 
 
-def tests_of_module(file: str) -> list[str]:
-    """Return the files of tests that concern a module: its own, then the fastest within TESTS_S."""
+def tests_of_module(file: str, clone: Path) -> list[str]:
+    """Return the files of tests that concern a module: its own, then the fastest within TESTS_S.
+
+    Files that are not in the clone, such as new ones, are left out.
+    """
     own, seconds = f"test_{Path(file).name}", seconds_of_files()
-    tests = sorted(concerned([LIBRARY + file]), key=lambda t: (Path(t).name != own, seconds[t], t))
+    known = (test for test in concerned([LIBRARY + file]) if (clone / test).exists())
+    tests = sorted(known, key=lambda t: (Path(t).name != own, seconds[t], t))
     spent = itertools.accumulate(seconds[test] for test in tests)
-    return [test for test, total in zip(tests, spent, strict=True) if total < TESTS_S]
+    limited = zip(tests, spent, strict=True)
+    return [test for test, total in limited if total < TESTS_S or Path(test).name == own]
+
+
+def find_type_error(clone: Path) -> str | None:
+    """Return the first error of mypy, which `make lint` runs; None without one."""
+    words = [sys.executable, "-m", "mypy", "--no-error-summary"]
+    done = subprocess.run(words, cwd=clone, capture_output=True, text=True, check=False)
+    return f"mypy: {done.stdout.partition(chr(10))[0]}" if done.returncode else None
 
 
 def run_tests(clone: Path, output: Path, names: list[str]) -> None:
@@ -141,7 +165,7 @@ def find_failure(clone: Path, names: list[str]) -> str | None:
 
 
 def main() -> None:
-    """Test each mutant by the tests that concern its module; the others by all that cover it.
+    """Test each mutant by the tests that concern its module, by mypy, and by all that cover it.
 
     Which tests cover a line is measured once for a commit, if a mutant needs it.
     """
@@ -149,6 +173,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--number", type=int, default=60)
     parser.add_argument("--near", action="store_true", help="only tests that concern the module")
+    parser.add_argument("--only", default="", help="lines of FILE; or all changes of FILE:LINE")
     given = parser.parse_args()
     commit = subprocess.check_output(["git", "rev-parse", "HEAD"], cwd=REPOSITORY, text=True)
     measured = REPOSITORY / ".pytest_cache/mutants" / commit.strip()
@@ -158,13 +183,14 @@ def main() -> None:
         subprocess.run(["git", "clone", "--quiet", "--shared", REPOSITORY, clone], check=True)
         for module in PRELOADED:
             importlib.import_module(module)
-        for file, old, new in drawn(clone / LIBRARY, given.seed, given.number):
+        mutants = drawn(clone / LIBRARY, given.seed, given.number, given.only)
+        for file, old, new in mutants:
             path = clone / LIBRARY / file
             text = path.read_bytes()
             before, expression, after = split(text, old)
-            mutated, names = before + f"({new})".encode() + after, tests_of_module(file)
+            mutated, names = before + f"({new})".encode() + after, tests_of_module(file, clone)
             path.write_bytes(mutated)
-            failure = find_failure(clone, names) if names else None
+            failure = (find_failure(clone, names) if names else None) or find_type_error(clone)
             if failure is None and not given.near:
                 path.write_bytes(text)
                 if not (measured / "coverage").exists():
@@ -178,7 +204,7 @@ def main() -> None:
             fate = f"killed by {failure}" if failure else f"survives {len(names)} {what}"
             print(f"{mutant}\n    {fate}", flush=True)
             survivors += [] if failure else [mutant]
-    summary = f"{given.number - len(survivors)} killed of {given.number}; survivors:"
+    summary = f"{len(mutants) - len(survivors)} killed of {len(mutants)}; survivors:"
     print("", summary, *survivors, sep="\n")
 
 

@@ -29,9 +29,9 @@ def start(
     raw = raw_config((("recipes", "script"), recipe), (("grid",), [block]))
     raw["platforms"]["laptop"] |= how
     with contextlib.chdir(folder):
-        (run,) = acceptance.plan(config_validation.validate(raw), REGISTRIES).runs
+        (run,) = acceptance.plan_grid(config_validation.convert_to_types(raw), REGISTRIES).runs
     spec = folder / "spec.json"
-    spec.write_text(run_spec.encode(run.spec))
+    spec.write_text(run_spec.encode_spec(run.spec))
     limits = ["--stall-timeout-s", str(stall_timeout_s), "--latency-wait-s", "5"]
     files = ["--spec", str(spec), "--record", "run/run.json", "--dataset-file"]
     return subprocess.Popen(

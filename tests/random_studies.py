@@ -49,7 +49,7 @@ def random_config(dice: random.Random) -> Config:
         raw["question"]["limits"] = {"scaling_efficiency": {"at_least": 0.7}}
     if dice.random() < 0.5:
         raw["question"]["trainings"] = dice.randint(2, 500)
-    return config_validation.validate(raw)
+    return config_validation.convert_to_types(raw)
 
 
 def write_runs(planned: Manifest, folder: Path, dice: random.Random) -> None:
@@ -74,6 +74,6 @@ def _write_run(run: PlannedRun, folder: Path, ending: str, time_s: float, start:
     elif ending == "failed":
         write_failure(folder, run)
     elif ending == "does_not_fit":
-        SlurmSweep({str(output): run.spec}).failed(output, "7", "OUT_OF_MEMORY")
+        SlurmSweep({str(output): run.spec}).report_failure(output, "7", "OUT_OF_MEMORY")
     elif ending == "unfinished":
         (output.parent / "attempt=1").mkdir(parents=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import subprocess
 import sys
 import tempfile
@@ -25,6 +26,17 @@ from tfscaling.study.geometry import Geometry
 LIMIT_S = 900
 _OWN = {"PYTHONPATH": str(SCRIPTS), "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "2"}
 Found = dict[str, Any]
+
+
+@contextmanager
+def on_one_cpu() -> Iterator[None]:
+    """Let processes that start within the context use only one CPU, drawn at random."""
+    usual = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {random.choice(sorted(usual))})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, usual)
 
 
 class Ranks:
@@ -49,10 +61,14 @@ class Ranks:
     def start_job(
         self, folder: Path, geometry: Geometry, jobs: Mapping[str, int], *words: str
     ) -> None:
-        """Start the ranks of a job as the local launcher does; rank N writes `folder`/N.json."""
+        """Start the ranks of a job as the local launcher does; rank N writes `folder`/N.json.
+
+        Each may use one CPU, as with Slurm's default of one CPU for a task.
+        """
         request = Request([], geometry, jobs, 1, folder, False, mpi="", held=self._stack)
         for command in LAUNCHERS["local"](request):
-            self.start(folder / f"{command.rank}.json", *words, environ=command.env)
+            with on_one_cpu():
+                self.start(folder / f"{command.rank}.json", *words, environ=command.env)
 
     def _logs(self) -> str:
         """The ends of the logs of all ranks: the first to fail is not the first to be noticed."""

@@ -51,7 +51,7 @@ def study(runs_dir: Path, fails: bool = True) -> Study:
     price = {"usd_per_node_hour": 3.5, "price_date": "2026-01", "price_source": "a list"}
     raw = raw_config((("grid",), blocks))
     raw["platforms"]["cluster"] |= {"title": "My cluster", "instance_type": "big-8", **price}
-    planned = manifest_of(config_validation.validate(raw))
+    planned = manifest_of(config_validation.convert_to_types(raw))
     for run in planned.runs:
         point, repeat = run.spec.point, run.spec.repeat
         if point.nodes == 8:

@@ -20,7 +20,7 @@ def config_of(*blocks: dict[str, Any], **platform: Any) -> Config:
     raw = raw_config((("grid",), [{**usual, **block} for block in blocks or ({},)]))
     raw["recipes"]["strong"] = {"global_batch_size": 64, "learning_rate": 0.1, "epochs": 2}
     raw["platforms"]["cluster"].update(platform)
-    return config_validation.validate(raw)
+    return config_validation.convert_to_types(raw)
 
 
 def planned_of(*blocks: dict[str, Any], **platform: Any) -> Manifest:

@@ -29,7 +29,7 @@ def config_of(search: Mapping[str, Any], **changes: Any) -> Config:
              "nodes": [1, 2, 4], "repeats": 6}  # fmt: skip
     raw = raw_config((("grid",), [block]), (("search",), dict(search)))
     raw["platforms"] = {name: {**SHAPE, "title": f"The {name} one"} for name in ("near", "far")}
-    return config_validation.validate({**raw, **changes})
+    return config_validation.convert_to_types({**raw, **changes})
 
 
 def time_s(run: PlannedRun) -> float:

@@ -24,7 +24,7 @@ from snakemake.settings.types import RemoteExecutionSettings, StorageSettings
 from snakemake.workflow import Workflow
 from snakemake_executor_plugin_slurm_sweep import Executor, ExecutorSettings, queue
 from snakemake_executor_plugin_slurm_sweep import Sweep as PluginSweep
-from snakemake_executor_plugin_slurm_sweep.slurm_client import QueuedJob
+from snakemake_executor_plugin_slurm_sweep.slurm_client import SEPARATOR, QueuedJob
 from snakemake_interface_executor_plugins.dag import DAGExecutorInterface
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 from snakemake_interface_executor_plugins.jobs import (
@@ -158,16 +158,16 @@ class Sweep(PluginSweep):
     def is_finished(self, output: Path, number: str) -> bool:
         return number in self.finished
 
-    def failed(self, output: Path, number: str, state: str, log: Path) -> None:
+    def report_failure(self, output: Path, number: str, state: str, log: Path) -> None:
         self.failures[number] = state
 
-    def fails_again(self, output: Path) -> bool:
+    def has_permanent_failure(self, output: Path) -> bool:
         return output in self.lasting
 
-    def unfit_nodes(self, output: Path) -> list[str]:
+    def hosts_without_gpus(self, output: Path) -> list[str]:
         return self.unfit
 
-    def refused(self, output: Path, words: str) -> None:
+    def report_refusal(self, output: Path, words: str) -> None:
         self.refusals[output] = words
 
 
@@ -261,7 +261,8 @@ def listed(line: str, name: str = "", folder: str = "", comment: str = "") -> st
     """The line of squeue of a job, from `NUMBER|STATE REASON`."""
     number, _, words = line.partition("|")
     state, _, reason = words.partition(" ")
-    return f"{number}|{state}|{reason}|{name}|cpu|||N/A|{folder}|{comment}"
+    fields = (number, state, reason, name, "cpu", "", "", "N/A", folder, comment)
+    return SEPARATOR.join(fields)
 
 
 def done(executor: Started, *jobs: Job) -> None:

@@ -21,7 +21,7 @@ from tfscaling.datasets.catalogue import Arrays
 from tfscaling.launch import heartbeat
 from tfscaling.launch.rank_process import RankContext
 from tfscaling.record.events import EventLog, EventName
-from tfscaling.study.config_types import Measured, Recipe
+from tfscaling.study.config_types import MeasuredKeys, Recipe
 from tfscaling.study.run_spec import Point, RunSpec
 from tfscaling.train import parameter_server, rank, strategies
 from tfscaling.train.all_reduce import Trainer
@@ -64,7 +64,7 @@ def training_spec(batch: int, replicas: int = 1, **changes: Any) -> RunSpec:
         point=point,
         repeat=1,
         recipe=recipe,
-        measured=Measured(launcher="local", cpus_per_node=1),
+        measured=MeasuredKeys(launcher="local", cpus_per_node=1),
         dataset="mnist",
         seed=seed,
         trainer_version=TRAINER_VERSION,

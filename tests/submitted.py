@@ -24,7 +24,7 @@ def config_of(budget: dict[str, Any] | None = None, repeats: int = 1, **platform
     raw = raw_config((("grid", 0, "nodes"), [1, 2, 9]), (("grid", 0, "repeats"), repeats))
     raw["platforms"]["cluster"].update({"runtime_min": 30, **platform})
     raw["budget"] = budget or {}
-    return config_validation.validate(raw)
+    return config_validation.convert_to_types(raw)
 
 
 def plan_of(config: Config, runs_dir: Path) -> costed_plan.Plan:
@@ -32,7 +32,7 @@ def plan_of(config: Config, runs_dir: Path) -> costed_plan.Plan:
 
 
 def refusal_of(config: Config, runs_dir: Path, sources: Sources = ()) -> str | None:
-    return budget.find_refusal(config, manifest_of(config), runs_dir, sources)
+    return budget.find_excess(config, manifest_of(config), runs_dir, sources)
 
 
 def planned_runs(config: Config) -> tuple[PlannedRun, ...]:

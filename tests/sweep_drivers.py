@@ -19,8 +19,8 @@ Submit = Callable[..., tuple[int, str]]
 RUNS = 2
 #: A driver that has not ended after this long hangs, also on a busy machine.
 LIFE_MAX_S = 450.0
-#: Its ranks end when the file `gate` exists, or the gate of their run. A run takes four of the six
-#: nodes: one runs, one waits.
+#: Its ranks end when the file `gate` exists, or the gate of their run. A run takes both CPUs
+#: of four of the six nodes, one for each task: one run runs, one waits.
 PROGRAM = """
 import pathlib, re, sys, time
 
@@ -30,7 +30,8 @@ while not any(pathlib.Path(name).exists() for name in ("gate", own)):
 """
 CONTENT: dict[str, Any] = {
     "grid": [
-        {"platform": "cpu", "strategy": "own", "recipe": "gated", "nodes": 4, "repeats": RUNS}
+        {"platform": "cpu", "strategy": "own", "recipe": "gated", "nodes": 4, "tasks_per_node": 2,
+         "repeats": RUNS}
     ],
     "recipes": {
         "gated": {

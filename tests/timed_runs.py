@@ -83,7 +83,7 @@ def make(
     made = {point: (project.folder / _record(spec)).read_text() for point, spec in first.items()}
     scattered = random.Random(seed)
     begun = _BEGIN
-    for run in grid.randomised(due, planned.order_seed):
+    for run in grid.randomise_order(due, planned.order_seed, planned.revisions):
         spec = run.spec
         duration_s = time_s(spec) * math.exp(scattered.gauss(0.0, scatter))
         record = timed(json.loads(made[spec.point]), duration_s)

@@ -13,6 +13,8 @@ from project import REPOSITORY
 
 #: Until something that a cluster does in seconds is given up: the machine may be busy.
 WAIT_S = 450.0
+#: CPUs of a task: a run that requests more than a rank may use is refused.
+CPUS = min(2, len(os.sched_getaffinity(0)))
 TOOL = REPOSITORY / "provision/virtual/cluster"
 
 

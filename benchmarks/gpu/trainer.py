@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "workflow/scripts")
 from tfscaling import TRAINER_VERSION
 from tfscaling.datasets import catalogue
 from tfscaling.record.events import EventLog
-from tfscaling.study.config_types import Measured, Recipe
+from tfscaling.study.config_types import MeasuredKeys, Recipe
 from tfscaling.study.run_spec import Point, RunSpec
 from tfscaling.train import models, rank
 
@@ -37,7 +37,7 @@ def spec(replicas: int, epochs: int) -> RunSpec:
         point=Point(**axes, nodes=1, gpus_per_node=replicas, tasks_per_node=1),
         repeat=1,
         recipe=recipe,
-        measured=Measured(launcher="local", cpus_per_node=1),
+        measured=MeasuredKeys(launcher="local", cpus_per_node=1),
         dataset="mnist",
         seed=1,
         trainer_version=TRAINER_VERSION,

@@ -94,8 +94,8 @@ def searched_runs(study: StudyFolder) -> pd.DataFrame:
     while wanted:
         made |= wanted
         found = runs[[name in made for name in names]]
-        searches = study_searches.of_study(manifest, found)
-        wanted = {each for search in searches for each in search.wanted()} - made
+        searches = study_searches.decide_searches(manifest, found)
+        wanted = {each for search in searches for each in search.needed_runs()} - made
     return found
 
 
@@ -195,7 +195,7 @@ def measure(name: str) -> None:
 def sample_of(example: Example) -> str:
     """Return the last lines of the console at the end of a study, on a terminal of 100 columns."""
     with tempfile.TemporaryDirectory() as temporary:
-        name = str(config_files.read(example.overlay)["study"])
+        name = str(config_files.read_config_file(example.overlay)["study"])
         folder = make(example, Path(temporary, "results", name)).parent
         lines = sweep_outcome.SweepOutcome(folder).lines(columns=WIDTH)
     text = "\n".join(lines).replace(f"{temporary}/", "")
@@ -213,9 +213,13 @@ def _make(example: Example, folder: Path) -> Path:
     platforms = ("config/platforms.yaml", "provision/clouds/platforms.yaml")
     studies = filter(None, (example.base, example.overlay))
     files = (*(ROOT / file for file in platforms), *studies)
-    raw = config_files.merge([(str(path), config_files.read(path)) for path in files])
-    config = config_validation.validate(timings.complete({**raw, **example.changes}))
-    manifest = acceptance.plan(config, Registries(MODELS, STRATEGIES, DATASETS))
+    raw = config_files.merge_configurations(
+        [(str(path), config_files.read_config_file(path)) for path in files]
+    )
+    config = config_validation.convert_to_types(
+        timings.add_grid_of_timings({**raw, **example.changes})
+    )
+    manifest = acceptance.plan_grid(config, Registries(MODELS, STRATEGIES, DATASETS))
     study = StudyFolder(folder)
     study.details.mkdir(parents=True, exist_ok=True)
     (study.details / "config.json").write_bytes(msgspec.json.encode(config))

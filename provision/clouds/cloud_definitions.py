@@ -71,13 +71,15 @@ class Kind:
 
 def machine_types() -> dict[str, MachineType]:
     """Name → type of machine."""
-    content = config_files.read(str(HERE / "machine_types.yaml"))
+    content = config_files.read_config_file(str(HERE / "machine_types.yaml"))
     return msgspec.convert(content, dict[str, MachineType])
 
 
 def read_platforms(path: Path) -> dict[str, Platform]:
     """Read the platforms of a configuration file, by name."""
-    return msgspec.convert(config_files.read(str(path))["platforms"], dict[str, Platform])
+    return msgspec.convert(
+        config_files.read_config_file(str(path))["platforms"], dict[str, Platform]
+    )
 
 
 def problems(kind: Kind, text: str, platforms: Mapping[str, Platform]) -> list[str]:

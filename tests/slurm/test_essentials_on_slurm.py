@@ -7,7 +7,6 @@ interrupted, and all runs in one allocation.
 from __future__ import annotations
 
 import json
-import os
 import signal
 from collections import Counter
 from collections.abc import Callable
@@ -20,7 +19,7 @@ from sweep_drivers import RUNS, Driver, Submit, Watch, clear, queue
 from tfscaling.study import grid
 from tfscaling.study.manifest import Manifest
 from tfscaling.study.run_spec import run_path
-from virtual_cluster import Cluster, wait_for
+from virtual_cluster import CPUS, Cluster, wait_for
 
 #: A rank of a program. Runs of the recipe `meets` end when all of them run at the same time.
 PROGRAM = """
@@ -48,8 +47,6 @@ RECIPES: dict[str, Any] = {
     }
     for deed in ("meets", "fails", "dies")
 }  # fmt: skip
-#: CPUs of a task of the platform `cpu`: a run that requests more than a rank may use is refused.
-CPUS = min(2, len(os.sched_getaffinity(0)))
 #: Two tasks on each node, each with a GPU.
 ON_GPUS = {"tasks_per_node": 2, "gpus_per_node": 2}
 
@@ -109,7 +106,10 @@ def test_runs_enter_the_queue_in_the_random_order_that_the_seed_gives(
 ) -> None:
     project, _, _ = swept
     planned = Manifest.read(project.folder / "results/main/partial/details/manifest.json")
-    ordered = [run.spec.path for run in grid.randomised(planned.runs, planned.order_seed)]
+    ordered = [
+        run.spec.path
+        for run in grid.randomise_order(planned.runs, planned.order_seed, planned.revisions)
+    ]
     entered = sorted(  # a run with several attempts entered it twice
         (int(record["environment"]["slurm_job"]["id"]), path_of(record))
         for record in project.records()
@@ -214,7 +214,10 @@ def test_all_runs_of_a_sweep_are_in_one_allocation(project: Project, cluster: Cl
     sizes = (1, 3)
     recipe = {**RECIPES["fails"], "program": ["sh", "-c", "true"]}
     block = {"platform": "cpu", "strategy": "own", "recipe": "short", "nodes": [*sizes]}
-    project.overlay({"grid": [{**block, "repeats": 2}], "recipes": {"short": recipe}})
+    platform = {"cpu": {"cpus_per_node": CPUS}}
+    project.overlay(
+        {"grid": [{**block, "repeats": 2}], "recipes": {"short": recipe}, "platforms": platform}
+    )
     project.snakemake(profile="allocation", environ=cluster.environ)
     records = project.records()
     assert sorted(record["axes"]["nodes"] for record in records) == [1, 1, 3, 3]

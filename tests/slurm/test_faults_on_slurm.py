@@ -188,7 +188,7 @@ class Launch:
         self._cluster, self.folder = cluster, project.folder / "launched" / name
         self.folder.mkdir(parents=True)
         specification = self.folder / "asked.json"
-        specification.write_text(run_spec.encode(spec))
+        specification.write_text(run_spec.encode_spec(spec))
         words = [sys.executable, str(REPOSITORY / "workflow/scripts/train.py")]
         words += ["--spec", str(specification), "--record", str(self.folder / "run.json")]
         if spec.dataset is not None:
@@ -241,8 +241,8 @@ def specified(grid_of: list[dict[str, Any]], **setups: list[str]) -> list[RunSpe
         "recipes": RECIPES,
         "platforms": {name: {**usual, "setup": lines} for name, lines in setups.items()},
     }
-    config = config_validation.validate(raw)
-    return [run.spec for run in acceptance.plan(config, Registries(MODELS, STRATEGIES)).runs]
+    config = config_validation.convert_to_types(raw)
+    return [run.spec for run in acceptance.plan_grid(config, Registries(MODELS, STRATEGIES)).runs]
 
 
 def blocks(faults: dict[str, Fault], platform: str) -> list[dict[str, Any]]:

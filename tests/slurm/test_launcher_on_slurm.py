@@ -40,11 +40,11 @@ def specified(folder: Path, strategy: str, **changes: Any) -> Path:
         "recipes": {"long": {**recipe, **changes}},
         "platforms": {"cluster": platform},
     }
-    config = config_validation.validate(raw)
+    config = config_validation.convert_to_types(raw)
     with contextlib.chdir(folder):  # of the model
-        (run,) = acceptance.plan(config, Registries(MODELS, STRATEGIES)).runs
+        (run,) = acceptance.plan_grid(config, Registries(MODELS, STRATEGIES)).runs
     path = folder / "spec.json"
-    path.write_text(run_spec.encode(run.spec))
+    path.write_text(run_spec.encode_spec(run.spec))
     return path
 
 

@@ -78,7 +78,7 @@ def train(folder: Path, shapes: Shapes) -> None:
         for name, (strategy, geometry) in shapes.items():
             (folder / name).mkdir()
             spec = STRATEGIES[strategy]
-            batch = strategy_rank.GLOBAL_BATCH // spec.replicas(geometry, servers)
+            batch = strategy_rank.GLOBAL_BATCH // spec.count_replicas(geometry, servers)
             words = (strategy, str(geometry.gpus_per_task), str(batch))
-            ranks.start_job(folder / name, geometry, spec.jobs(geometry, servers), *words)
+            ranks.start_job(folder / name, geometry, spec.tasks_by_job(geometry, servers), *words)
         ranks.found()

@@ -115,7 +115,7 @@ def test_cfn_lint_accepts_the_templates_and_finds_an_error(tmp_path: Path) -> No
 
 def test_the_costs_on_the_pages_follow_from_the_platforms() -> None:
     def usd(platform: str, nodes: int, hours: float, gpus: int = 0) -> float:
-        return nodes * hours * (PLATFORMS[platform].price_usd(gpus) or 0.0)
+        return nodes * hours * (PLATFORMS[platform].node_price_usd_per_hour(gpus) or 0.0)
 
     figures = {
         "gcp": [

@@ -48,7 +48,7 @@ def planned_runs(repeats: int) -> Manifest:
     raw["question"] = {"limits": {"test_accuracy": {"at_least": 0.98}}}
     raw["recipes"]["strong"] = {"global_batch_size": 64, "learning_rate": 0.1, "epochs": 2}
     raw["recipes"]["strong"]["quality"] = {"metric": "test_loss", "unit": "nats"}
-    return manifest_of(config_validation.validate(raw))
+    return manifest_of(config_validation.convert_to_types(raw))
 
 
 def spoil(planned: Manifest, runs_dir: Path) -> None:

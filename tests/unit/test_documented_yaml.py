@@ -41,9 +41,11 @@ BLOCKS = [
 def sources_of(page: str, block: str) -> list[tuple[str, dict[str, Any]]]:
     """Return the files that a reader has: the platforms, a small study if needed, the block."""
     content = yaml.safe_load(block)
-    platforms: dict[str, Any] = dict(config_files.read(REPOSITORY / "config/platforms.yaml"))
+    platforms: dict[str, Any] = dict(
+        config_files.read_config_file(REPOSITORY / "config/platforms.yaml")
+    )
     if page.startswith("docs/clouds/"):
-        clouds = config_files.read(REPOSITORY / "provision/clouds/platforms.yaml")
+        clouds = config_files.read_config_file(REPOSITORY / "provision/clouds/platforms.yaml")
         platforms["platforms"] |= clouds["platforms"]
     if "timings" in content or ("grid" in content and "recipes" in content):
         return [("config/platforms.yaml", platforms), ("block.yaml", content)]
@@ -93,6 +95,6 @@ def test_a_block_is_planned(
     for absolute in ("/shared/envs/my-conda-env", "/data/mnist"):
         block = block.replace(absolute, sys.prefix)
     sources = sources_of(page, block)
-    merged = timings.complete(config_files.merge(sources))
-    _, manifest = acceptance.accept(merged, REGISTRIES, sources)
+    merged = timings.add_grid_of_timings(config_files.merge_configurations(sources))
+    _, manifest = acceptance.validate_and_plan(merged, REGISTRIES, sources)
     assert manifest.runs

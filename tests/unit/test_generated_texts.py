@@ -17,7 +17,7 @@ import yaml
 from jsonschema import Draft202012Validator
 from project import REPOSITORY
 from tfscaling.study.config_types import Config
-from tfscaling.study.config_validation import of, structs
+from tfscaling.study.config_validation import json_schema, nested_structs
 
 #: Files of the configuration, and the folder in which each is used if it is another one.
 CONFIGURATIONS: dict[str, str | None] = dict.fromkeys(
@@ -72,9 +72,9 @@ def test_schemas_are_valid_and_closed(path: Path) -> None:
     assert schema["additionalProperties"] is False
 
 
-@pytest.mark.parametrize("kind", sorted(set(structs(Config)), key=str))
+@pytest.mark.parametrize("kind", sorted(set(nested_structs(Config)), key=str))
 def test_every_key_is_described_by_sentences(kind: type[msgspec.Struct]) -> None:
-    for key, rules in of(kind)["properties"].items():
+    for key, rules in json_schema(kind)["properties"].items():
         text = rules["description"]
         assert text[0] in "`12345" or text[0].isupper() or text.startswith("sbatch "), key
         assert text.endswith("."), key

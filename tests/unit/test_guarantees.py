@@ -13,7 +13,7 @@ import regressions
 from project import REPOSITORY
 from race import CELLS
 from scipy.stats import binom
-from tfscaling.conclusions.two_sweeps import is_failing
+from tfscaling.conclusions.regressions import is_failing
 
 NOT_CLAIMED = "not claimed"
 

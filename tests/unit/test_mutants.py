@@ -9,6 +9,7 @@ import coverage
 import mutants
 import pytest
 from covered_lines import LIBRARY, CoveringTests
+from project import REPOSITORY
 
 
 @pytest.mark.parametrize(
@@ -44,22 +45,48 @@ def test_each_change_replaces_one_expression(text: str, expected: set[str], tmp_
     assert found == expected
 
 
+def test_lines_of_a_module_or_all_changes_of_a_line_may_be_chosen(tmp_path: Path) -> None:
+    for name in ("a.py", "b.py"):
+        (tmp_path / name).write_text("x = 1\ny = 2 + z\n")
+
+    def drawn(number: int, only: str = "") -> set[tuple[str, int, str]]:
+        found = mutants.drawn(tmp_path, 1, number, only)
+        return {(file, old.lineno, new) for file, old, new in found}
+
+    assert {(file, line) for file, line, _ in drawn(4)} == {
+        (file, line) for file in ("a.py", "b.py") for line in (1, 2)
+    }
+    assert {(file, line) for file, line, _ in drawn(9, "b.py")} == {("b.py", 1), ("b.py", 2)}
+    assert drawn(9, "b.py:2") == {("b.py", 2, "2 - z"), ("b.py", 2, "3")}
+    assert drawn(9, "b.py:3") == set()
+
+
+def test_an_error_of_types_is_found(tmp_path: Path) -> None:
+    (tmp_path / "mypy.ini").write_text("[mypy]\nfiles = a.py\n")
+    (tmp_path / "a.py").write_text("x: int = 1\n")
+    assert mutants.find_type_error(tmp_path) is None
+    (tmp_path / "a.py").write_text("x: int = 1 + ''\n")
+    assert "a.py:1: error" in (mutants.find_type_error(tmp_path) or "")
+
+
 def test_a_module_is_tested_by_its_own_tests_then_the_fastest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own, *others = mutants.tests_of_module("tables/display.py")
+    monkeypatch.setattr(mutants, "REPOSITORY", tmp_path)  # without measured durations
+    mutants.seconds_of_files.cache_clear()
+    own, *others = mutants.tests_of_module("tables/display.py", REPOSITORY)
     assert own == "tests/unit/tables/test_display.py" and len(others) > 2
     assert others == sorted(others)
+    assert mutants.tests_of_module("tables/display.py", tmp_path) == []
     (tmp_path / ".pytest_cache").mkdir()
     cases = "".join(
         f'<testcase classname="{test[:-3].replace("/", ".")}" time="{seconds}"/>' * 2
         for test, seconds in zip(others, [40, *range(len(others) - 1, 0, -1)], strict=True)
     )
     (tmp_path / ".pytest_cache/test.xml").write_text(f"<testsuite>{cases}</testsuite>")
-    monkeypatch.setattr(mutants, "REPOSITORY", tmp_path)
     mutants.seconds_of_files.cache_clear()
     try:
-        assert mutants.tests_of_module("tables/display.py") == [own, *others[:0:-1]]
+        assert mutants.tests_of_module("tables/display.py", REPOSITORY) == [own, *others[:0:-1]]
     finally:
         mutants.seconds_of_files.cache_clear()
 

@@ -110,7 +110,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def expand(model: Any, dataset: str | None) -> Manifest:
     raw = raw_config((("grid", 0, "model"), model), (("recipes", "weak", "dataset"), dataset))
     sources = [("config.yaml", raw)]
-    return acceptance.accept(raw, REGISTRIES, sources)[1]
+    return acceptance.validate_and_plan(raw, REGISTRIES, sources)[1]
 
 
 def test_parameters_tell_a_users_model_and_its_loss_apart() -> None:
@@ -119,7 +119,7 @@ def test_parameters_tell_a_users_model_and_its_loss_apart() -> None:
         raw = raw_config(
             (("grid", 0, "model"), model), (("recipes", "weak", "dataset"), "mnist"), *changes
         )
-        planned = acceptance.plan(config_validation.validate(raw), REGISTRIES)
+        planned = acceptance.plan_grid(config_validation.convert_to_types(raw), REGISTRIES)
         return dict(planned.runs[0].spec.parameters)
 
     built_in = parameters("mnist_cnn")
@@ -142,7 +142,7 @@ def test_an_optimizer_needs_a_learning_rate(model: str) -> None:
         (("grid", 0, "model"), model), *((("recipes", "weak", k), v) for k, v in changes.items())
     )
     with pytest.raises(ConfigError, match="recipes.weak.learning_rate: null"):
-        acceptance.plan(config_validation.validate(raw), REGISTRIES)
+        acceptance.plan_grid(config_validation.convert_to_types(raw), REGISTRIES)
 
 
 def fetch(name: str) -> tuple[catalogue.Arrays, dict[str, Any]]:
@@ -297,7 +297,11 @@ def resnet50(strategy: str, **recipe: Any) -> str | None:
         (("grid", 0, "nodes"), 4),
         *((("recipes", "weak", key), value) for key, value in recipe.items()),
     )
-    return acceptance.plan(config_validation.validate(raw), REGISTRIES).runs[0].spec.dataset
+    return (
+        acceptance.plan_grid(config_validation.convert_to_types(raw), REGISTRIES)
+        .runs[0]
+        .spec.dataset
+    )
 
 
 def test_resnet50_trains_on_files() -> None:
@@ -345,9 +349,11 @@ def test_what_a_pipeline_cannot_do_is_refused(
         *((("recipes", "weak", name), value) for name, value in recipe.items()),
     )
     if key is None:
-        runs = acceptance.plan(config_validation.validate(raw), REGISTRIES).runs
+        runs = acceptance.plan_grid(config_validation.convert_to_types(raw), REGISTRIES).runs
         assert runs[0].spec.parameters["steps_per_epoch"] == 3
         return
-    message = refused(lambda: acceptance.plan(config_validation.validate(raw), REGISTRIES))
+    message = refused(
+        lambda: acceptance.plan_grid(config_validation.convert_to_types(raw), REGISTRIES)
+    )
     assert f"recipes.weak.{key}" in message
     assert str(reason) in message

@@ -143,7 +143,7 @@ def test_each_sweep_has_its_own_runs_in_its_tables(swept: Both) -> None:
     others = swept.table("other/results/main/comparison.csv")
     assert (own["recipe"], own["status"], own["runs"]) == ("own", "ok", "1")
     assert [(other["status"], other["runs"]) for other in others] == [("ok", "1")] * 2
-    assert {variants.base(other["recipe"]) for other in others} == {"other"}
+    assert {variants.base_recipe(other["recipe"]) for other in others} == {"other"}
     records = {row["record"] for row in swept.table("other/results/main/runs.csv")}
     assert all(record.startswith("other/results/runs/") for record in records)
     assert len(records) == 2

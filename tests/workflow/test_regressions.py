@@ -48,7 +48,7 @@ def timed(tmp_path_factory: pytest.TempPathFactory) -> Project:
 
 def test_without_another_study_the_target_is_refused(timed: Project) -> None:
     done = timed.snakemake("regressions", "--dry-run", check=False)
-    assert done.returncode != 0 and "compare_with names" in done.stdout
+    assert done.returncode != 0 and "compare_revisions" in done.stdout
     done = timed.snakemake("--dry-run", "--config", "compare_with=nowhere", check=False)
     assert done.returncode != 0 and "nowhere/details/manifest.json" in done.stdout
     own = "compare_with=results/main"
@@ -77,3 +77,21 @@ def test_a_sweep_against_its_own_runs_and_against_others(timed: Project, tmp_pat
     timed_runs.set_times(project, lambda record: 1.5 * record["phases"]["execution_time_s"])
     done = project.snakemake(*words, check=False)
     assert (done.returncode, verdicts()) == (1, {"slower"})
+
+
+def test_revisions_of_one_sweep_run_in_pairs_and_are_compared(project: Project) -> None:
+    recipe = CONTENT["recipes"]["reports"]
+    names = ["old", "new", "slow"]
+    project.draw_few_plots()
+    project.overlay({
+        "grid": [{**CONTENT["grid"][0], "recipe": names}],
+        "recipes": dict.fromkeys(names, recipe),
+        "compare_revisions": names,
+    })  # fmt: skip
+    timed_runs.make(project, lambda run: TIME_S * (1.5 if run.point.recipe == "slow" else 1))
+    done = project.snakemake("regressions", check=False)
+    rows = project.table("results/main/details/conclusions/regressions.csv")
+    verdicts = {row["recipe"]: row["verdict"] for row in rows}
+    assert (done.returncode, verdicts) == (1, {"new": "same", "slow": "slower"})
+    assert {row["reference"] for row in rows} == {"old"}
+    assert 'id="regressions"' in (project.folder / "results/main/report.html").read_text()

@@ -302,7 +302,7 @@ def test_a_start_without_hooks_writes_what_jobs_read(project: Project) -> None:
         assert not (project.folder / "results").exists()
     project.snakemake("--no-hooks")
     assert len(checksums(project)) == 2
-    for request in project.files_of_runs(run_spec.REQUEST):
+    for request in project.files_of_runs(run_spec.REQUEST_FILE):
         assert request.stat().st_mode & 0o077 == 0
 
 

@@ -12,7 +12,7 @@ import pytest
 from project import QUICK, SMALL_MODEL, Project
 from tfscaling.conclusions.search_results import TAKEN
 from tfscaling.estimation.samples import INCONCLUSIVE, SUPPORTED
-from tfscaling.plan.extra_repeats import Round
+from tfscaling.plan.conditional_runs import Round
 from tfscaling.record import run_record
 from tfscaling.record.attempts import ATTEMPTS_MAX, Cause, FailureReport
 from tfscaling.search import study_searches
@@ -72,7 +72,7 @@ class Made:
 
     def decision(self) -> Decision:
         runs, _ = runs_table.run_tables(self.planned.runs, self.project.folder / "results/runs")
-        (search,) = study_searches.of_study(self.planned, runs)
+        (search,) = study_searches.decide_searches(self.planned, runs)
         return search.decision
 
     def rounds(self) -> list[Round]:
@@ -111,7 +111,7 @@ def test_rounds_run_the_points_that_may_be_the_best_until_one_is_shown_to_be(
     rounds = made.rounds()
     assert len(rounds) > 2
     decision = made.decision()
-    assert (len(decision.standings), decision.is_decided, decision.wanted) == (6, False, {})
+    assert (len(decision.standings), decision.is_decided, decision.runs_to_start) == (6, False, {})
     assert never.spec.point.path not in decision.survivors
 
     before = project.made()

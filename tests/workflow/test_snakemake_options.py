@@ -222,7 +222,7 @@ def test_runs_on_this_machine_are_made_one_at_a_time_in_the_order_of_the_seed(
     assert {row["shared_with"] for row in project.table("results/main/runs.csv")} <= {"0", "0.0"}
     details = project.folder / "results/main/details"
     seed = json.loads((details / "config.json").read_text())["seed"]
-    planned = grid.randomised(Manifest.read(details / "manifest.json").runs, seed)
+    planned = grid.randomise_order(Manifest.read(details / "manifest.json").runs, seed)
     records = project.files_of_runs("run.json")
     made = [path.parent for path in sorted(records, key=lambda path: path.stat().st_mtime_ns)]
     # not by time: runs are made one after the other, in the order of the seed

@@ -96,7 +96,9 @@ ADDITIONS = {
             return None if train_time_s is None else train_time_s / record.phases.execution_time_s
         """,
     ),
-    "limit": Addition(f"{LIBRARY}/study/config_types.py", "LIMITED", '"train_share": "higher",'),
+    "limit": Addition(
+        f"{LIBRARY}/study/config_types.py", "LIMITABLE_METRICS", '"train_share": "higher",'
+    ),
     "plot": Addition(
         f"{LIBRARY}/page/plot_registry.py",
         "PLOTS",
@@ -296,10 +298,10 @@ def test_sbatch_gets_the_platform_key(folder: Path) -> None:
         import msgspec
         from tfscaling.study import config_files, config_types, geometry, platforms
 
-        raw = config_files.read("config/platforms.yaml")["platforms"]["attic"]
+        raw = config_files.read_config_file("config/platforms.yaml")["platforms"]["attic"]
         attic = msgspec.convert(raw, config_types.Platform)
         print(platforms.slurm_resources(attic, geometry.Geometry(1, 1, 0))["slurm_extra"])
-        print(platforms.extra_problem("--licenses=other:1"))
+        print(platforms.extra_options_problem("--licenses=other:1"))
         """
     environ = {**os.environ, "PYTHONPATH": str(folder / "workflow/scripts")}
     command = [sys.executable, "-c", dedented(code)]

@@ -66,6 +66,6 @@ if not INVOCATION.is_configured:  # a module has its configuration from another 
         # a study given by --configfile takes nothing from config/config.yaml
         read = config_validation.CONFIG_FILES[bool(INVOCATION.study_files) :]
         for name in filter(os.path.isfile, read):
-            READ[name] = config_files.read(name)
+            READ[name] = config_files.read_config_file(name)
     except config_validation.ConfigError as error:
         raise WorkflowError(str(error)) from None

@@ -38,11 +38,11 @@ PLANNED = "details/planned"
 def config_sources():
     """(name, content) of every configuration file and the command line, for error messages."""
     names = INVOCATION.configuration_files
-    files = [(name, READ.get(name) or config_files.read(name)) for name in names]
+    files = [(name, READ.get(name) or config_files.read_config_file(name)) for name in names]
     has_platforms = "platforms" in config or not INVOCATION.has_base_files
     if not has_platforms and os.path.exists(PLATFORMS_FILE):
         # a module has the configuration that it is given and reads no file
-        files.insert(0, (PLATFORMS_FILE, config_files.read(PLATFORMS_FILE)))
+        files.insert(0, (PLATFORMS_FILE, config_files.read_config_file(PLATFORMS_FILE)))
     return [*files, (config_validation.COMMAND_LINE, INVOCATION.command_line)]
 
 
@@ -50,7 +50,7 @@ def merged_configuration():
     """The configuration from all sources, as Snakemake merges it, but read by YAML 1.2."""
     if INVOCATION.is_configured:
         return {**dict(SOURCES).get(PLATFORMS_FILE, {}), **config}
-    return config_files.merge(SOURCES)
+    return config_files.merge_configurations(SOURCES)
 
 
 def overridden_configuration():
@@ -71,8 +71,8 @@ try:
     if MERGED.get("timings"):
         from tfscaling.tables import timings
 
-        MERGED = timings.complete(MERGED)
-    CONFIG, MANIFEST = acceptance.accept(MERGED, REGISTRIES, SOURCES)
+        MERGED = timings.add_grid_of_timings(MERGED)
+    CONFIG, MANIFEST = acceptance.validate_and_plan(MERGED, REGISTRIES, SOURCES)
     if CONFIG.published.path:
         from tfscaling.tables import published_results
 
@@ -104,21 +104,25 @@ IS_DRAWN = not {"--dag", "--filegraph"}.isdisjoint(sys.argv)
 #: Whether Snakemake deletes outputs; an option may be shortened.
 IS_DELETING = any(word.startswith("--delete-a") for word in sys.argv)
 #: The folder of a run below results/runs.
-RUN = run_spec.run_path(grid.wildcards_of(MANIFEST.runs if IS_DRAWN else ()), "{parameters}")
+RUN = run_spec.run_path(grid.path_wildcards(MANIFEST.runs if IS_DRAWN else ()), "{parameters}")
 #: The runs that a sweep makes; none where a file has their times.
 TO_MAKE = () if CONFIG.timings else MANIFEST.runs
 #: These runs by their folder, in the order in which they start.
-RUNS = {run.spec.path: run for run in grid.randomised(TO_MAKE, CONFIG.seed)}
+RUNS = {run.spec.path: run for run in grid.randomise_order(TO_MAKE, CONFIG.seed, MANIFEST.revisions)}
 PRIORITY = {path: len(RUNS) - place for place, path in enumerate(RUNS)}
 POINTS = dict.fromkeys(run.spec.point for run in MANIFEST.runs)
 #: Source files of custom functions and programs: a change regenerates the tables, and reruns none.
-USER_CODE = local(sorted({str(f) for r in MANIFEST.runs for f in user_code.of_run(r.spec).files()}))
+USER_CODE = local(
+    sorted({str(f) for r in MANIFEST.runs for f in user_code.code_of_run(r.spec).files()})
+)
 #: Name of prepared data → the specification of a run that reads it.
-PREPARED = {variants.data_of(run.spec): run.spec for run in MANIFEST.runs if run.spec.dataset}
+PREPARED = {
+    variants.data_name_of_run(run.spec): run.spec for run in MANIFEST.runs if run.spec.dataset
+}
 #: Files outside of `results`, to which a module's `prefix` does not apply: published results, the
 #: tables of the study of `compare_with`, and timings.
 PUBLISHED = local(CONFIG.published.path) if CONFIG.published.path else []
-REFERENCE = local(config_validation.reference_files(CONFIG))
+REFERENCE = local(config_validation.reference_study_files(CONFIG))
 TIMINGS = local(CONFIG.timings) if CONFIG.timings else []
 
 
@@ -163,16 +167,16 @@ def planned(wildcards):
 
 
 #: Nodes, tasks, gres, partition, … of runs, as `platforms.slurm_resources` has them.
-RESOURCES = platforms.resource_functions(CONFIG.platforms, POINTS, lambda w: planned(w).point)
+RESOURCES = platforms.job_resources(CONFIG.platforms, POINTS, lambda w: planned(w).point)
 
 
-@platforms.with_signature
+@platforms.store_signature
 def run_priority(wildcards):
     """Runs start in random order, repeat by repeat."""
     return PRIORITY.get(RUN.format(**wildcards), 0)
 
 
-@platforms.with_signature
+@platforms.store_signature
 def prepared_dataset(wildcards):
     """The file that the ranks of a run read; none for a user program.
 
@@ -181,6 +185,6 @@ def prepared_dataset(wildcards):
     spec = planned(wildcards)
     if spec.dataset is None:
         return []
-    file = f"results/datasets/{variants.data_of(spec)}.npz"
-    is_to_do = not INVOCATION.is_main_process or spec.path in runs_to_do().paths
+    file = f"results/datasets/{variants.data_name_of_run(spec)}.npz"
+    is_to_do = not INVOCATION.is_main_process or spec.path in runs_to_do().folders_to_do
     return file if is_to_do else ancient(file)

@@ -15,6 +15,13 @@ def refuse_beside_another():
         )
 
 
+def refuse_read_only():
+    """Raise WorkflowError if no file can be written to the results: later errors have a traceback."""
+    folder = next(each for each in (Path(STUDY), *Path(STUDY).parents) if each.exists())
+    if not os.access(folder, os.W_OK):
+        raise WorkflowError(f"{folder}: cannot be written; work in a folder that can be written")
+
+
 def refuse_options():
     """Raise WorkflowError if options, or a module, change what runs are.
 
@@ -56,7 +63,7 @@ def check_start_once():
     if INVOCATION.is_dry_run and RUNS and (refusal := START.budget_problem()):
         raise WorkflowError(refusal)
     # what the user requests by `rerun: stale` or by name, and data of older code
-    JOBS.force(map(JOBS.record_file, runs_to_do().repeated))
+    JOBS.force(map(JOBS.record_file, runs_to_do().repeated_folders))
     is_sweep = INVOCATION.executes and INVOCATION.takes_lock
     if is_sweep or INVOCATION.is_dry_run:  # ranks of another sweep may read the data
         JOBS.force(map(str, runs_to_do().outdated_data()))
@@ -79,13 +86,15 @@ def request_run(wildcards):
     check_start(wildcards)
     path = planned(wildcards).path
     if INVOCATION.executes:
+        if INVOCATION.is_main_process:
+            refuse_read_only()
         if not INVOCATION.runs_handlers:
             accept_without_handlers()
         REQUESTS.add(runs_to_do(), path)
     elif IS_DELETING and INVOCATION.is_main_process and not INVOCATION.is_dry_run:
         if not KEPT_RECORDS:
             atexit.register(list_deleted_records)  # Snakemake runs no handler after it deletes
-        KEPT_RECORDS[JOBS.record_file(path)] = runs_to_do().keep_record(path)
+        KEPT_RECORDS[JOBS.record_file(path)] = runs_to_do().back_up_record(path)
     return []
 
 
@@ -109,6 +118,7 @@ def alone(wildcards):
     """No file. Raises WorkflowError while another snakemake runs, unless --nolock is given."""
     if INVOCATION.is_main_process:
         refuse_beside_another()
+        refuse_read_only()
     return []
 
 
@@ -128,6 +138,7 @@ def plan_apart(wildcards):
         # Snakemake has no other way to give up its lock once it has read its command line
         os.execv(sys.executable, [sys.executable, "-m", "snakemake", "--nolock", *sys.argv[1:]])
     if not INVOCATION.is_dry_run:
+        refuse_read_only()
         details = Path(STUDY, PLANNED, "details")
         details.mkdir(parents=True, exist_ok=True)
         atomic.write_text(details / "config.json", CONFIG_TEXT)
@@ -184,13 +195,16 @@ def parameters_of_dataset(wildcards):
 def code_of_dataset(wildcards):
     """The checksums of the user code that prepares the data."""
     spec = PREPARED.get(wildcards.dataset)
-    return user_code.of_names(spec.dataset).checksums() if spec else {}
+    return user_code.code_of_functions(spec.dataset).checksums() if spec else {}
 
 
-def conclusions_of_two_sweeps(wildcards):
-    """The conclusions, if the configuration names another study."""
-    if CONFIG.compare_with is None:
-        raise WorkflowError("compare_with names no other study: there is nothing to compare with")
+def compared_conclusions(wildcards):
+    """The conclusions, if the configuration has a reference to compare with."""
+    if CONFIG.compare_with is None and not MANIFEST.revisions:
+        raise WorkflowError(
+            "there is nothing to compare with: name another study in compare_with, or two recipes "
+            "of this one in compare_revisions"
+        )
     return rules.compare.output.conclusions
 
 

@@ -66,9 +66,9 @@ rule compare:
 
 
 rule regressions:
-    """Print what is slower than in the study of `compare_with`; end with status 1 if a point is."""
+    """Print which configurations are slower than in their reference; status 1 if one is."""
     input:
-        conclusions=conclusions_of_two_sweeps,
+        conclusions=compared_conclusions,
         page=f"{RESULTS}/report.html",
         config_stamp=rules.write_config.output.stamp,
         manifest_stamp=rules.write_manifest.output.stamp,

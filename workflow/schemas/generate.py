@@ -132,7 +132,7 @@ def schema_files() -> dict[str, str]:
 
 def of_record() -> Schema:
     """Return the schema of a record: a rank omits values that equal the rank's before it."""
-    schema = copy.deepcopy(config_validation.of(RunRecord))
+    schema = copy.deepcopy(config_validation.json_schema(RunRecord))
     parts = schema["$defs"]
     parts["Rank"]["required"] = ["rank", "host"]
     for part in (parts["HostFacts"], parts["Rank"]["properties"]["use"]):
@@ -145,7 +145,7 @@ def of_overlay() -> Schema:
 
     Mappings of several files are merged, so none needs to be complete; a list comes from one file.
     """
-    schema = copy.deepcopy(config_validation.of(config_types.Config))
+    schema = copy.deepcopy(config_validation.json_schema(config_types.Config))
     parts = schema["$defs"]
     ahead: list[Any] = [{key: part for key, part in schema.items() if key != "$defs"}]
     schema.pop("required", None)
@@ -164,7 +164,7 @@ def of_overlay() -> Schema:
 
 
 def _of_configuration(kind: type[msgspec.Struct]) -> Schema:
-    schema = config_validation.of(kind)
+    schema = config_validation.json_schema(kind)
     text = json.dumps(schema)
     for name, other in CONFIGURATION.items():
         text = text.replace(f'"#/$defs/{other.__name__}"', f'"{name}.schema.yaml"')
@@ -183,7 +183,7 @@ def tables_of_pages() -> dict[Path, dict[str, str]]:
     The record's page has the tables that it names: the schema describes the other types.
     """
     keys: dict[str, str] = {}
-    for kind in set(config_validation.structs(config_types.Config)) - set(WITHOUT_TABLE):
+    for kind in set(config_validation.nested_structs(config_types.Config)) - set(WITHOUT_TABLE):
         keys |= tables_of_keys(kind)
     keys |= {"PLOTS": table_of_plots(), "MODELS": table_of_models()}
     keys |= {"DATASETS": table_of_datasets(), "STRATEGIES": table_of_strategies()}
@@ -208,7 +208,7 @@ def tables_of_pages() -> dict[Path, dict[str, str]]:
         ),
     }
     named = [name for _, name, _ in _TABLE.findall(RECORD.read_text())]
-    types = {kind.__name__: kind for kind in config_validation.structs(RunRecord)}
+    types = {kind.__name__: kind for kind in config_validation.nested_structs(RunRecord)}
     records = {name: table_of_record(types[name], named) for name in named}
     words = {f"{origin}_terms": table_of_terms(texts) for origin, texts in GLOSSARY.items()}
     return {**found, COLUMNS: columns, RECORD: records, WORDS: words}
@@ -244,7 +244,7 @@ def with_tables(page: Path, tables: Mapping[str, str]) -> str:
 
 def tables_of_keys(kind: type[msgspec.Struct]) -> dict[str, str]:
     """Return the tables of a mapping's keys by name: the basic keys and the advanced ones."""
-    schema = config_validation.of(kind)
+    schema = config_validation.json_schema(kind)
     properties, required = schema["properties"], schema.get("required", [])
     basic = BASIC.get(kind, tuple(properties))
     if unknown := set(basic) - set(properties):
@@ -315,7 +315,7 @@ def table_of_record(kind: type[msgspec.Struct], named: Sequence[str]) -> str:
             _of_unit(_kind(rules, named), rules.get("unit", "")),
             rules["description"],
         )
-        for key, rules in config_validation.of(kind)["properties"].items()
+        for key, rules in config_validation.json_schema(kind)["properties"].items()
         if "description" in rules
     ]
     return _table(("key", "value", "meaning"), rows)
@@ -331,7 +331,7 @@ def _kind(rules: Schema, named: Sequence[str] = ()) -> str:
     if "anyOf" in rules:
         options = (option for option in rules["anyOf"] if option != {"type": "null"})
         return " or ".join(_kind(option, named) for option in options)
-    return _plain(config_validation.words_of_type(rules))
+    return _plain(config_validation.describe_type(rules))
 
 
 def _plain(words: str) -> str:
@@ -372,8 +372,8 @@ def _value(rules: Schema) -> str:
     }
     if bounds in ({"minimum": 0}, {"minimum": 1}, {"exclusiveMinimum": 0}):
         bounds = {}
-    words = [_of_unit(_plain(config_validation.words_of_type(rules)), rules.get("unit", ""))]
-    words += [config_validation.words_of_rules(bounds)] if bounds else []
+    words = [_of_unit(_plain(config_validation.describe_type(rules)), rules.get("unit", ""))]
+    words += [config_validation.describe_rules(bounds)] if bounds else []
     return ", ".join(words)
 
 

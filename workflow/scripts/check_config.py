@@ -19,7 +19,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("files", nargs="+", type=Path)
     for file in parser.parse_args().files:
-        config_files.read(file)
+        config_files.read_config_file(file)
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ def main() -> None:
         for model in models:
             spec = model.spec
             print(f"{spec.point.model} with recipe {spec.point.recipe}", flush=True)
-            file = args.datasets_dir / f"{variants.data_of(spec)}.npz"
+            file = args.datasets_dir / f"{variants.data_name_of_run(spec)}.npz"
             problems.write(msgspec.json.encode(rank.check(model, file)) + b"\n")
 
 

@@ -13,7 +13,7 @@ from tfscaling.datasets import catalogue
 from tfscaling.files import program_errors
 from tfscaling.study import user_code
 from tfscaling.study.config_types import ParameterValue
-from tfscaling.study.config_validation import known
+from tfscaling.study.config_validation import list_allowed_names
 
 
 def main() -> None:
@@ -27,7 +27,8 @@ def main() -> None:
     parser.add_argument("--provenance", type=Path, required=True)
     args = parser.parse_args()
     if args.dataset not in catalogue.DATASETS and not user_code.is_reference(args.dataset):
-        parser.error(f"--dataset {known(catalogue.DATASETS, args.dataset)} or {user_code.FORM}")
+        allowed = list_allowed_names(catalogue.DATASETS, args.dataset)
+        parser.error(f"--dataset {allowed} or {user_code.REFERENCE_FORM}")
     try:
         source = catalogue.fetch(
             args.dataset, args.path, args.output, args.provenance, args.parameters

@@ -43,7 +43,7 @@ SCRIPTS = Path(__file__).resolve().parent
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
-    run_spec.add_argument(parser, required=False)
+    run_spec.add_spec_option(parser, required=False)
     what = "fail after this long without a sign of life"
     parser.add_argument("--stall-timeout-s", type=float, default=600.0, help=what)
     what = "a shared file system may show the ranks' files this much later"
@@ -63,7 +63,7 @@ def main() -> None:
         parser.error("--dataset-file: missing")
 
     def work(attempt: Attempt) -> Cause | None:
-        code = user_code.of_run(spec).checksums()
+        code = user_code.code_of_run(spec).checksums()
         data, arguments = None, []
         if args.dataset_file is not None:
             data = prepared_data.describe(args.dataset_file, spec.recipe)
@@ -107,7 +107,7 @@ def finish(
     rank_events = [seen[report.rank] for report in reports]
     if missing := run_results.missing_phases(rank_events, reports):
         return Cause(kind="invalid", message="; ".join(missing))
-    changed = user_code.differences(code, user_code.of_run(spec).checksums())
+    changed = user_code.describe_differences(code, user_code.code_of_run(spec).checksums())
     unchecked = (
         *checks.unchecked(spec, reports),
         *(f"which code the ranks loaded: {name} was changed during the run" for name in changed),

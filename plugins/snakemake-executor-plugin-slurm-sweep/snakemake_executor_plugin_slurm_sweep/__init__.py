@@ -77,7 +77,7 @@ class Sweep:
         """Return whether the job has written its results, although Slurm reports a failure."""
         return False
 
-    def failed(self, output: Path, number: str, state: str, log: Path) -> None:
+    def report_failure(self, output: Path, number: str, state: str, log: Path) -> None:
         """Record the final state of a failed job; afterwards `is_finished` may be True.
 
         Args:
@@ -87,15 +87,15 @@ class Sweep:
             log: The job's log.
         """
 
-    def fails_again(self, output: Path) -> bool:
+    def has_permanent_failure(self, output: Path) -> bool:
         """Return whether another attempt would fail for the same cause."""
         return False
 
-    def unfit_nodes(self, output: Path) -> Collection[str]:
+    def hosts_without_gpus(self, output: Path) -> Collection[str]:
         """Return the nodes that another attempt must avoid."""
         return ()
 
-    def refused(self, output: Path, words: str) -> None:
+    def report_refusal(self, output: Path, words: str) -> None:
         """Record why sbatch refused the job."""
 
 
@@ -241,7 +241,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         except SubmissionError as error:
             if isinstance(error, LostJobError):
                 self._lost.add(output_of(job))
-            self._sweep.refused(output_of(job), str(error))
+            self._sweep.report_refusal(output_of(job), str(error))
             message = f"sbatch refused the job: {error}\n    sbatch call:\n        {error.call}\n"
             self._report(self.report_job_error, SubmittedJobInfo(job), message)
             return
@@ -291,7 +291,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         failed = {node.strip() for node in (settings.exclude_failed_nodes or "").split(",")} - {""}
         call = get_submit_command(job, params, settings=settings, failed_nodes=failed)
         call += gres_option(job.resources.get("gres"))
-        if hosts := self._sweep.unfit_nodes(output_of(job)):
+        if hosts := self._sweep.hosts_without_gpus(output_of(job)):
             # sbatch uses the last one of several such options
             call += f" --exclude={shlex.quote(','.join([*_excluded(call), *hosts]))}"
         if number := self._after.get(params["comment_str"]):
@@ -452,7 +452,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
     def handle_job_error(self, job: Any) -> None:
         """Handle a failed job; prevent retries that would fail for the same cause."""
         super().handle_job_error(job)
-        if output_of(job) in self._lost or self._sweep.fails_again(output_of(job)):
+        if output_of(job) in self._lost or self._sweep.has_permanent_failure(output_of(job)):
             job.attempt = job.restart_times + 1
 
     def _forget(self, info: SubmittedJobInfo) -> str:
@@ -467,7 +467,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         number, output, log = info.external_jobid, output_of(info.job), info.aux["slurm_logfile"]
         has_failed = state in queue.FAILED or state == queue.PREEMPTED
         if has_failed and not self._sweep.is_finished(output, number):
-            self._sweep.failed(output, number, state, Path(log))
+            self._sweep.report_failure(output, number, state, Path(log))
             if not self._sweep.is_finished(output, number):
                 text = f"SLURM-job '{number}' failed, SLURM status is: '{state}'. "
                 self.report_job_error(info, msg=text, aux_logs=[str(log)])

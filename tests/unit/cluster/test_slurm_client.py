@@ -22,7 +22,10 @@ from tfscaling.cluster.slurm_client import (
     Submitted,
 )
 
-LINE = "7|RUNNING|None|name|cpu|cpu[1-2]|2026-10-25T00:30:00|N/A|/my folder|a|b"
+LINE = "\x1f".join([
+    *("7", "RUNNING", "None", "a|name", "cpu", "cpu[1-2]", "2026-10-25T00:30:00", "N/A"),
+    *("/my|folder", "a|b "),
+])  # fmt: skip
 #: Variables with which a user's shell changes what Slurm's programs print, select or cancel.
 HOSTILE = {
     "SLURM_TIME_FORMAT": "relative", "SQUEUE_PARTITION": "other", "SQUEUE_ACCOUNT": "lab",
@@ -74,8 +77,8 @@ def test_a_job_gets_the_users_environment_as_it_is(folder: Path) -> None:
 def test_jobs_have_times_in_seconds_and_a_comment_as_it_is(folder: Path) -> None:
     program(folder, "squeue", f"echo CLUSTER: one; echo '{LINE}'")
     job = QueuedJob(
-        number="7", state="RUNNING", reason="None", name="name", partition="cpu",
-        nodes="cpu[1-2]", start_s=1792888200.0, end_s=None, workdir="/my folder", comment="a|b",
+        number="7", state="RUNNING", reason="None", name="a|name", partition="cpu",
+        nodes="cpu[1-2]", start_s=1792888200.0, end_s=None, workdir="/my|folder", comment="a|b ",
     )  # fmt: skip
     assert SlurmClient().jobs() == [job]
 

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from tfscaling.conclusions import decision, next_steps
 from tfscaling.conclusions.answers.answer import answers_by_goal
 from tfscaling.conclusions.answers.answer_types import Answer
-from tfscaling.conclusions.contest import GoalComparison, choose_preferred, compare_by_goal
 from tfscaling.conclusions.evidence import OUT_OF_MEMORY, Study
+from tfscaling.conclusions.goal_comparison import GoalComparison, choose_preferred, compare_by_goal
 from tfscaling.estimation.samples import (
     INCONCLUSIVE,
     NOT_COMPARED,
@@ -53,11 +53,12 @@ def to_target(
     planned = replace(planned, targets={"test_accuracy": 0.97})
     for number, run in runs.iterrows():
         seconds = reached[str(run["platform"]), int(run["nodes"])][int(run["repeat"]) - 1]
-        usd = planned.platforms[str(run["platform"])].price_usd(0)
+        usd = planned.platforms[str(run["platform"])].node_price_usd_per_hour(0)
         runs.loc[number, "time_to_target_s"] = seconds
         if seconds is not None:
             cost = platforms.run_cost_usd(usd, int(run["nodes"]), seconds)
             runs.loc[number, "cost_to_target_usd"] = cost
+    runs["target_reached"] = runs["time_to_target_s"].notna()
     return comparison_table(runs, planned), runs
 
 
@@ -76,7 +77,7 @@ def uncovered(found: Answer) -> list[tuple[Any, str, bool]]:
 def how(found: Answer) -> str:
     """Why this one of the points near the best is taken."""
     assert found.point is not None
-    return found.how
+    return found.choice_reason
 
 
 def taken(found: Answer) -> tuple[Any, Any]:
@@ -90,7 +91,7 @@ def test_a_point_that_all_others_are_worse_than_is_to_be_used() -> None:
                         ("east", 4): around(10.0)})  # fmt: skip
     found = choice(tables)
     assert (found.support, taken(found), found.is_best) == (SUPPORTED, ("east", 4), True)
-    assert found.after and found.after.row.nodes == 2
+    assert found.next_best and found.next_best.row.nodes == 2
     assert (found.bound, found.indifference, found.comparisons) == (0.0, 0.05, 2)
     # 1 x 30, 2 x 20 and 4 x 10 node-seconds at one dollar an hour
     assert taken(choice(tables, "cost_usd")) == ("east", 1)
@@ -147,7 +148,7 @@ def test_points_that_cannot_be_told_apart_are_not_as_good() -> None:
     found = choice(tables_of(times))
     assert (found.support, taken(found)) == (INCONCLUSIVE, ("east", 4))
     assert found.bound is not None and found.bound > found.indifference
-    assert [each.row.nodes for each in found.alike] == [2]
+    assert [each.row.nodes for each in found.not_shown_worse] == [2]
 
 
 def priced(tables: Tables, **usd_per_hour: float) -> Tables:
@@ -197,7 +198,7 @@ def test_a_rival_with_too_few_runs_is_named_and_leaves_the_choice_open() -> None
     times = {("east", 1): around(30.0), ("east", 2): around(10.0), ("east", 4): [11.0]}
     found = choice(tables_of(times))
     assert (found.support, taken(found), found.is_decided) == (TOO_FEW, ("east", 2), False)
-    assert [each.row.nodes for each in found.few] == [4]
+    assert [each.row.nodes for each in found.with_few_runs] == [4]
 
 
 def test_nothing_is_claimed_of_points_that_were_not_measured() -> None:
@@ -258,7 +259,7 @@ def test_the_sooner_at_the_target_is_chosen_though_it_trains_longer() -> None:
     assert taken(found) == ("east", 2)
     found = choice(tables, "cost_to_target_usd")
     assert taken(found) == ("east", 2)
-    assert found.after and found.after.row.nodes == 1
+    assert found.next_best and found.next_best.row.nodes == 1
 
 
 def test_points_alike_at_the_target_are_decided_by_the_cost_to_the_target() -> None:
@@ -338,21 +339,21 @@ def contested(times: Times, indifference: float = 0.05) -> GoalComparison:
 def test_a_larger_indifference_decides_more() -> None:
     times = {("east", 1): around(10.4), ("east", 2): around(10.0)}
     strict, usual = contested(times, 0.01), contested(times, 0.10)
-    assert (strict.taken.nodes, usual.taken.nodes) == (2, 1)
-    assert [row.nodes for row in usual.equals] == [2]
+    assert (strict.chosen.nodes, usual.chosen.nodes) == (2, 1)
+    assert [row.nodes for row in usual.near_best_others] == [2]
     assert usual.bound is not None and 0.04 < usual.bound <= 0.10
 
 
 def test_a_contest_has_the_interval_of_each_other_point_and_agrees_with_it() -> None:
     times = {("east", n): around(t) for n, t in ((1, 30.0), (2, 20.0), (4, 10.0))}
     found = contested(times)
-    assert found.against is not None
-    assert {point.nodes for point in found.against} == {1, 2} and found.is_best
-    ends = {point.nodes: each.interval for point, each in (found.against or {}).items()}
+    assert found.differences is not None
+    assert {point.nodes for point in found.differences} == {1, 2} and found.is_best
+    ends = {point.nodes: each.interval for point, each in (found.differences or {}).items()}
     assert all(each is not None and each[0] > 1 for each in ends.values())
     near = contested({("east", 1): around(10.1, 0.3), ("east", 2): around(10.0, 0.3)})
-    assert near.against is not None
-    ((_, one),) = near.against.items()
+    assert near.differences is not None
+    ((_, one),) = near.differences.items()
     assert one.interval is not None and one.interval[0] < 1 and near.bound is not None
     assert 1 / one.interval[0] - 1 <= near.bound + 1e-12
 

@@ -74,7 +74,7 @@ def test_tables_without_these_columns_bar_nothing() -> None:
         errors="ignore",
     )
     study = Study(old, runs, NOTHING_PLANNED)
-    assert study.excluded == {} and len(study.eligible) == 2
+    assert study.excluded == {} and len(study.compared_rows) == 2
 
 
 def test_runs_that_diverged_or_failed_are_told() -> None:

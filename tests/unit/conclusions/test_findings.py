@@ -11,7 +11,9 @@ from measured import NOTHING_PLANNED, around, measured, went_on
 from tfscaling.conclusions import findings
 from tfscaling.conclusions.evidence import Study
 from tfscaling.conclusions.findings import Finding
+from tfscaling.study.config_types import LINE_AXES
 from tfscaling.study.manifest import Manifest
+from tfscaling.tables.display import axis_text
 from tfscaling.tables.table_files import to_rows
 
 
@@ -134,3 +136,21 @@ def test_the_page_has_a_list_for_each_topic() -> None:
     assert headings == ["# Findings", "## Scaling", "## Clouds"]
     (row,) = (row for row in page.splitlines() if row.startswith("- **east** (supported): "))
     assert "8.00 (7.92–8.08) s" in row
+
+
+@pytest.mark.parametrize("axis", LINE_AXES)
+def test_a_line_is_named_by_the_axes_that_differ(axis: str) -> None:
+    others: dict[str, Any] = {"gpus_per_node": (1, 2), "tasks_per_node": ("1", "2")}
+    first, second = others.get(axis, ("east", "west"))
+    times = {(name, n): around(40.0 / n) for name in ("east", "west") for n in (1, 2)}
+    comparison, runs, _ = measured(times)
+    for table in (comparison, runs):
+        other = table["platform"] == "west"
+        table["platform"], table[axis] = "east", first
+        table.loc[other, axis] = second
+        table["devices"] = "GPU" if axis == "gpus_per_node" else "CPU"
+    found = to_rows(Finding, findings.table(Study(comparison, runs, NOTHING_PLANNED)))
+    rows = [{"devices": "GPU", axis: value} for value in (first, second)]
+    assert {row.subject for row in found if row.topic == "scaling"} == {
+        axis_text(axis, row) for row in rows
+    }

@@ -147,15 +147,17 @@ def test_public_series_up_to_32_gpus_are_forecast_for_64_as_the_page_says() -> N
     held: dict[float, list[bool]] = {64: [], 128: []}
     for points in lines_of("studies/forecast/throughput.csv", "images_per_s").values():
         whole = line([(n, 1 / rate) for n, rate in points])
-        known = whole.subset(whole.n <= 32)
+        known = whole.subset(whole.replicas <= 32)
         if forecast.refusal_reason(known):
             continue
         model, errors = forecast.best_model(known)
         assert forecast.rms_error(errors) <= forecast.LEFT_OUT_ERROR_MAX
-        misses.append(abs(known.predict(model, 64) / whole.seconds[whole.n == 64][0] - 1))
+        misses.append(abs(known.predict(model, 64) / whole.seconds[whole.replicas == 64][0] - 1))
         for number in held:
             low, high = forecast.forecast_interval(model, known, number, errors)
-            held[number] += [bool(low <= s <= high) for s in whole.seconds[whole.n == number]]
+            held[number] += [
+                bool(low <= s <= high) for s in whole.seconds[whole.replicas == number]
+            ]
     assert np.median(misses) < 0.1
     assert {n: (sum(each), len(each)) for n, each in held.items()} == {64: (5, 6), 128: (5, 6)}
 

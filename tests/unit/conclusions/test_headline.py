@@ -59,15 +59,15 @@ def text(made: Study) -> str:
 def test_one_run_each_is_too_few_to_be_sure() -> None:
     badge, found = answer(study({("east", 1): [10.0], ("east", 2): [15.0], ("east", 4): [20.5]}))
     assert badge == TOO_FEW and nodes(found.leader, found.rival) == [1, 4]
-    assert found.rival and found.rival.worse
-    assert found.rival.worse.ratio == pytest.approx(2.05)
+    assert found.rival and found.rival.difference
+    assert found.rival.difference.ratio == pytest.approx(2.05)
 
 
 def test_the_fastest_with_runs_enough_is_compared_with_the_fewest_nodes() -> None:
     badge, found = answer(study({("east", 1): around(30.0), ("east", 2): around(10.0)}))
     assert badge == SUPPORTED and nodes(found.leader, found.rival) == [2, 1]
-    assert found.rival and found.rival.worse
-    assert found.rival.worse.ratio == pytest.approx(3.0, rel=0.01)
+    assert found.rival and found.rival.difference
+    assert found.rival.difference.ratio == pytest.approx(3.0, rel=0.01)
 
 
 def test_runs_without_times_are_not_counted_as_runs() -> None:
@@ -76,15 +76,15 @@ def test_runs_without_times_are_not_counted_as_runs() -> None:
     assert badge == TOO_FEW and found.point is None
     times["east", 4] = around(20.0)
     badge, found = answer(Study(*went_on(measured(times), 1, runs=4)))
-    assert badge == TOO_FEW and nodes(*found.few) == [1]
+    assert badge == TOO_FEW and nodes(*found.with_few_runs) == [1]
 
 
 def test_platforms_are_named_where_they_differ() -> None:
     times = {("east", 1): around(30.0), ("west", 1): around(20.0)}
     _, found = answer(study(times))
-    assert found.leader and found.rival and found.rival.worse
+    assert found.leader and found.rival and found.rival.difference
     assert (found.leader.row.platform, found.rival.row.platform) == ("west", "east")
-    assert found.rival.worse.ratio == pytest.approx(1.5, rel=0.01)
+    assert found.rival.difference.ratio == pytest.approx(1.5, rel=0.01)
     assert "on west" in text(study(times)) and "on east" in text(study(times))
 
 
@@ -215,7 +215,7 @@ def test_recipes_are_compared_by_any_goal_among_those_that_keep_the_quality() ->
     missing = Study(comparison_table(runs, made.manifest), runs, NOTHING_PLANNED,
                     question=made.question)  # fmt: skip
     badge, found = answer(missing)
-    assert (badge, nodes(found.leader)) == (SUPPORTED, [1]) and found.is_only
+    assert (badge, nodes(found.leader)) == (SUPPORTED, [1]) and found.is_only_feasible
 
 
 def test_a_question_of_recipes_without_a_run_at_the_target_names_none() -> None:
@@ -240,7 +240,7 @@ def test_the_headline_is_about_the_goal_that_is_asked_for(goal: Any, taken: int)
     made = study({("east", 1): around(30.0), ("east", 2): around(20.0)})
     badge, found = answer(dataclasses.replace(made, question=Question(goal=goal)))
     assert (badge, found.goal, nodes(found.leader)) == (SUPPORTED, goal, [taken])
-    assert found.rival and found.rival.worse and (found.rival.worse.ratio or 0) > 1.3
+    assert found.rival and found.rival.difference and (found.rival.difference.ratio or 0) > 1.3
 
 
 def test_only_configurations_within_the_limits_are_recommended() -> None:
@@ -255,8 +255,8 @@ def test_only_configurations_within_the_limits_are_recommended() -> None:
     assert nodes(found.leader) == [2] and badge == SUPPORTED
     limits = {"cost_usd": Limit(at_most=1.2 * usd[1])}
     badge, found = answer(made_with(made, limits))
-    assert nodes(found.leader) == [1] and badge == SUPPORTED and found.is_only
-    (limit,) = headline.limit_texts(found)
+    assert nodes(found.leader) == [1] and badge == SUPPORTED and found.is_only_feasible
+    (limit,) = headline.missed_limits(found)
     assert (limit.missed, limit.undecided, limit.nearest.row.nodes) == (2, 0, 2)
     assert found.leader and format_metric("cost_usd", found.leader.row) in text(
         made_with(made, limits)
@@ -282,7 +282,7 @@ def test_each_limit_names_the_nearest_of_those_that_keep_the_other_limits() -> N
     limits = {"cost_usd": Limit(at_most=usd[1] * 1.1), "execution_time_s": Limit(at_most=28)}
     _, found = answer(made_with(made, limits))
     assert found.leader is None
-    given = headline.limit_texts(found)
+    given = headline.missed_limits(found)
     assert [(each.missed, each.nearest.row.nodes) for each in given] == [(2, 4), (2, 1)]
 
 
@@ -293,7 +293,7 @@ def test_fewer_runs_than_show_that_limits_are_kept_support_nothing(runs: int, go
     badge, found = answer(made)
     assert nodes(found.leader) == [2] and (badge == SUPPORTED) == (runs == KEPT_RUNS)
     assert found.leader and found.leader.kept_runs == runs
-    assert f"{miss_rate_bound(runs):.0%}" in text(made)
+    assert f"{miss_rate_bound(runs, 2):.0%}" in text(made)
     assert found.repeats == (None if runs == KEPT_RUNS else KEPT_RUNS)
 
 
@@ -322,7 +322,7 @@ def test_where_no_configuration_keeps_the_limits_none_is_recommended() -> None:
 def test_where_nothing_is_measured_it_says_so() -> None:
     comparison, runs = nothing_measured()
     badge, found = answer(Study(comparison, runs, NOTHING_PLANNED))
-    assert badge == NOT_MEASURED and not found.is_measured and found.statuses == {}
+    assert badge == NOT_MEASURED and not found.is_measured and found.runs_by_status == {}
     empty = Study(comparison.iloc[:0], runs.iloc[:0], NOTHING_PLANNED)
     assert answers(empty) == ()
     assert headline.table(empty)["badge"].tolist() == [NOT_MEASURED]

@@ -53,7 +53,7 @@ def planned_study(repeats: int, **short: Any) -> Manifest:
         (("question",), {"limits": {"test_accuracy": {"at_least": 0.5}}}),
     )  # fmt: skip
     raw["platforms"]["cluster"].update(PRICE)
-    return manifest_of(config_validation.validate(raw))
+    return manifest_of(config_validation.convert_to_types(raw))
 
 
 def short_run(step_s: float) -> ShortRun:
@@ -139,7 +139,7 @@ def test_the_plan_knows_how_long_the_whole_takes_from_short_runs(tmp_path: Path)
     study_of(tmp_path, [1.0, 1.0], None)
     short, whole = planned.runs[0].spec, planned.runs[-2].spec
     assert (short.point.recipe, whole.point.recipe) == ("short", "whole")
-    config = config_validation.validate(raw_config())
+    config = config_validation.convert_to_types(raw_config())
     durations = RunDurations(config, planned.runs, tmp_path)
     found, own = durations.estimate(whole.point), durations.estimate(short.point)
     assert (found.source, own.source) == ("projected, 2 short runs", "measured, 2 runs")
@@ -171,8 +171,8 @@ def test_short_and_whole_runs_are_points_of_their_own_and_the_short_ones_are_mar
     }
     assert [point.recipe for point in found["projected"].points] == ["short"]
     shown = comparison.comparison_text_table(study.comparison, "T", ["execution_time_s"])
-    assert shown.cells[display.PROJECTED].tolist()[0] == "100 of 1,000"
-    assert shown.cells[display.PROJECTED].tolist()[2] == display.MISSING
+    assert shown.cells[display.PROJECTED_COLUMN].tolist()[0] == "100 of 1,000"
+    assert shown.cells[display.PROJECTED_COLUMN].tolist()[2] == display.MISSING
     choices = {(c.work, c.goal): decision.answer_sentence(c) for c in answers_by_goal(study)}
     assert "projected" in choices["mnist_cnn, short", "execution_time_s"]
     assert ("mnist_cnn, short", "quality") not in choices  # the same training on any nodes
@@ -229,7 +229,7 @@ def test_complete_runs_are_judged_by_the_whole_training_that_is_asked_about(
         (("question",), question),
     )
     raw["platforms"]["cluster"].update(PRICE)
-    config = config_validation.validate(raw)
+    config = config_validation.convert_to_types(raw)
     planned = manifest_of(config)
     assert [run.spec.parameters_hash for run in planned.runs] == [
         run.spec.parameters_hash
@@ -376,7 +376,7 @@ def falling_study(runs_dir: Path, epochs: int, repeats: int, seed: int) -> Study
         (("grid",), [{**block, "repeats": repeats}]),
         (("question",), {"whole_training": {"epochs": 90}}),
     )
-    planned, dice = manifest_of(config_validation.validate(raw)), random.Random(seed)
+    planned, dice = manifest_of(config_validation.convert_to_types(raw)), random.Random(seed)
     for run in planned.runs:
         level = dice.gauss(1, 0.01)
         times_s = [
@@ -442,7 +442,7 @@ def test_epochs_that_only_scatter_are_projected(tmp_path: Path) -> None:
 
 
 def test_a_projected_time_has_one_interval_in_every_table(tmp_path: Path) -> None:
-    config = config_validation.validate(
+    config = config_validation.convert_to_types(
         raw_config(
             (("recipes", "weak", "epochs"), 100), (("recipes", "weak", "stop_after_steps"), 100),
             (("grid", 0, "repeats"), 6), (("grid", 0, "nodes"), 1),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import functools
 from pathlib import Path
 from typing import Any
@@ -14,12 +13,11 @@ from builders import (
     REPOSITORY,
     manifest_of,
     raw_config,
-    refused,
     write_failure,
     write_record,
 )
 from msgspec.structs import replace
-from rows import published_result, published_row
+from rows import published_result
 from tfscaling.conclusions import published_values
 from tfscaling.conclusions.evidence import Study
 from tfscaling.study import config_files, config_validation
@@ -35,83 +33,12 @@ STUDY = REPOSITORY / "resources/published_results.csv"
 SYNCHRONOUS = [name for name, strategy in STRATEGIES.items() if strategy.synchronous]
 
 
-def write_csv(path: Path, *rows: dict[str, Any], columns: tuple[str, ...] = ()) -> Path:
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, columns or published_results.COLUMNS, extrasaction="ignore")
-        writer.writeheader()
-        writer.writerows(rows)
-    return path
-
-
-def test_rows_are_read_with_numbers_as_numbers(tmp_path: Path) -> None:
-    rows = [published_row(), published_row(nodes=2, tasks_per_node="2+1")]
-    assert published_results.read_published(write_csv(tmp_path / "p.csv", *rows)) == [
-        published_result(),
-        published_result(nodes=2, tasks_per_node="2+1"),
-    ]
-
-
-def test_a_file_saved_by_a_spreadsheet_is_read(tmp_path: Path) -> None:
-    path = write_csv(tmp_path / "p.csv", published_row())
-    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
-    assert published_results.read_published(path) == [published_result()]
-
-
-def test_a_missing_file_is_named_with_the_configuration_that_names_it(tmp_path: Path) -> None:
-    path = str(tmp_path / "nowhere.csv")
-    sources = [("config.yaml", {}), ("overlay.yaml", {"published": {"path": path}})]
-    message = refused(published_results.check_file, path, sources)
-    assert message.startswith(f'overlay.yaml: published.path: "{path}" ')
-    assert refused(published_results.read_published, path).startswith(f"{path}: ")
-
-
-def test_a_file_is_sought_in_the_current_folder_and_a_folder_is_no_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "folder").mkdir()
-    (elsewhere := tmp_path / "elsewhere").mkdir()
-    monkeypatch.chdir(elsewhere)
-    missing = refused(published_results.check_file, "folder")
-    monkeypatch.chdir(tmp_path)
-    folder = refused(published_results.check_file, "folder")
-    assert str(elsewhere) in missing and str(tmp_path) not in folder
-
-
-@pytest.mark.parametrize("missing", ["nodes", "source"])
-def test_a_missing_column_is_named(tmp_path: Path, missing: str) -> None:
-    columns = tuple(name for name in published_results.COLUMNS if name != missing)
-    path = write_csv(tmp_path / "p.csv", published_row(), columns=columns)
-    assert missing in refused(published_results.check_file, str(path))
-
-
-@pytest.mark.parametrize(
-    ("column", "value"),
-    [
-        ("nodes", "2.5"), ("nodes", ""), ("global_batch_size", "64k"), ("learning_rate", "0,2"),
-        ("accuracy", "nan"), ("execution_time_s", "inf"), ("execution_time_s", "0"),
-    ],
-)  # fmt: skip
-def test_a_word_where_a_number_belongs_is_named_with_line_and_column(
-    tmp_path: Path, column: str, value: str
-) -> None:
-    rows = [published_row(), published_row(nodes=2) | {column: value}]
-    path = write_csv(tmp_path / "p.csv", *rows)
-    message = refused(published_results.check_file, str(path))
-    assert message.startswith(f"{path}: line 3: {column}: {value!r} ")
-
-
-def test_the_same_point_twice_is_named_with_its_line_and_values(tmp_path: Path) -> None:
-    rows = [published_row(), published_row(nodes=2), published_row(execution_time_s=1.0)]
-    path = write_csv(tmp_path / "p.csv", *rows)
-    assert refused(published_results.check_file, str(path)).startswith(f"{path}: line 4: ")
-
-
 def planned_of(*blocks: dict[str, Any], **platform: Any) -> Manifest:
     usual = {"platform": "cluster", "model": "mnist_cnn", "recipe": "weak", "nodes": 1}
     raw = raw_config((("grid",), [{**usual, **block} for block in blocks]))
     raw["platforms"]["cluster"].update(platform)
     raw["recipes"]["longer"] = {**raw["recipes"]["weak"], "epochs": 3}
-    return manifest_of(config_validation.validate(raw))
+    return manifest_of(config_validation.convert_to_types(raw))
 
 
 def table(
@@ -149,7 +76,7 @@ def test_loss_and_accuracy_are_compared_with_the_same_training_anywhere(tmp_path
     raw = raw_config((("grid", 0), {"model": "mnist_cnn", "nodes": 1, **other}))
     both = {"global_batch_size": 128, "learning_rate": 0.1, "epochs": 2}
     raw["recipes"]["both"] = both
-    planned = manifest_of(config_validation.validate(raw))
+    planned = manifest_of(config_validation.convert_to_types(raw))
     for run in planned.runs:
         write_record(tmp_path, run, 40.0)
     (row,) = table(planned, tmp_path, published_result(nodes=2, global_batch_size=128))
@@ -169,7 +96,7 @@ def test_runs_that_give_another_model_do_not_count(tmp_path: Path, axes: dict[st
         {"platform": "cluster", "model": "mnist_cnn", "recipe": "weak", "nodes": 1, "repeats": 1}
     ]
     raw["grid"][0].update(axes)
-    planned = manifest_of(config_validation.validate(raw))
+    planned = manifest_of(config_validation.convert_to_types(raw))
     (run,) = planned.runs
     assert run.spec.global_batch_size == 64
     write_record(tmp_path, run, 40.0)
@@ -253,8 +180,10 @@ def study(name: str) -> Manifest:
     """Return what is planned with the configuration in a folder of studies/."""
     overlay = f"studies/{name}/config.yaml"
     files = [REPOSITORY / file for file in ("provision/clouds/platforms.yaml", overlay)]
-    merged = config_files.merge([(str(path), config_files.read(path)) for path in files])
-    config = config_validation.validate(merged)
+    merged = config_files.merge_configurations(
+        [(str(path), config_files.read_config_file(path)) for path in files]
+    )
+    config = config_validation.convert_to_types(merged)
     assert config.published.path in (None, str(STUDY.relative_to(REPOSITORY)))
     return manifest_of(config)
 
@@ -336,3 +265,20 @@ def test_a_point_of_which_all_runs_diverged_is_outside(tmp_path: Path) -> None:
 def test_a_published_loss_of_zero_leaves_the_point_measured(tmp_path: Path) -> None:
     row = of_diverged(tmp_path, loss=0.0)
     assert (row["status"], row["runs"], row["loss_verdict"]) == ("measured", 6, "outside")
+
+
+@pytest.mark.parametrize("metric", ["loss", "accuracy"])
+def test_results_stand_in_the_comparison_with_their_whole_spread(metric: str) -> None:
+    ends = {"min": 1.0, "max": 2.0, "low": 3.0, "high": 4.0}
+    names = [each for each in published_values.COLUMNS if each.startswith(("loss_", "accuracy_"))]
+    row: Any = published_values.PublishedRow(
+        **dict.fromkeys(published_values.PublishedRow.__struct_fields__, 0)  # type: ignore[arg-type]
+    )
+    assert {*names} >= {f"{metric}_{end}" for end in ends}
+    row.training_runs = 7
+    setattr(row, f"{metric}_median", 5.0)
+    for end, value in ends.items():
+        setattr(row, f"{metric}_{end}", value)
+    assert row.comparison_columns(metric) == {
+        "runs": 7, metric: 5.0, **{f"{metric}_{end}": value for end, value in ends.items()}
+    }  # fmt: skip

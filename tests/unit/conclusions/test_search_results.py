@@ -38,6 +38,9 @@ def test_the_table_has_each_point_with_its_distance_and_cost(decided: Study) -> 
     assert (near["nodes"], near["platform"]) == (4, "near")
     assert near["behind"] == pytest.approx(0.18, abs=0.06) and 0 <= near["chance"] < 0.01
     assert table["behind"].is_monotonic_increasing
+    heads = [*search_results.as_text(table).cells]
+    assert {"runs", "chance to be better"} <= {*heads}
+    assert not {"short runs", "complete runs", "limits"} & {*heads}
     on_gpus = table.assign(gpus_per_node=2 * (table["nodes"] > 1))
     on_gpus["devices"] = on_gpus["gpus_per_node"].map(lambda gpus: "GPU" if gpus else "CPU")
     assert set(search_results.as_text(on_gpus).cells["devices"]) == {"2 GPUs", "CPU"}
@@ -123,6 +126,9 @@ def test_short_runs_name_nothing_before_a_complete_run(tmp_path: Path) -> None:
     table = search_results.table(study)
     assert table["short_runs"].tolist() == [1] * 6 and not table["runs"].any()
     assert TAKEN not in table["place"].tolist() and table["measured"].isna().all()
+    heads = [*search_results.as_text(table).cells]
+    assert {"short runs", "complete runs"} <= {*heads}
+    assert not {"runs", "short_runs", "limits"} & {*heads}
     assert table["node_hours"].sum() < table["full_node_hours"].sum() / 6
     assert decision.table(study).empty and len(headline.table(study)) <= 1
     assert next_steps.table(study)["runs"].tolist()[0] > 0

@@ -28,7 +28,7 @@ class Preview:
         changes = [(("platforms", "cluster", key), value) for key, value in keys.items()]
         raw = raw_config(*changes)
         raw["grid"] = [{**raw["grid"][0], **point}]
-        self.config = config_validation.validate(raw)
+        self.config = config_validation.convert_to_types(raw)
         self.manifest = manifest_of(self.config)
         self.runs = {f"runs/{run.spec.path}/run.json": run for run in self.manifest.runs}
         self.folder = folder

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -178,6 +180,20 @@ def test_the_prepared_file_carries_the_checksum_of_its_whole_arrays(
     assert catalogue.load(tmp_path / "old.npz").sha256 is None
 
 
+@pytest.mark.parametrize("part", ["train", "test"])
+@pytest.mark.parametrize("has_weights", [True, False])
+def test_weights_are_the_third_part_of_the_data(part: str, has_weights: bool) -> None:
+    given: dict[str, Any] = {**ARRAYS, f"weights_{part}": np.ones(6) if has_weights else None}
+    arrays = catalogue.Arrays(**given)
+    other = "test" if part == "train" else "train"
+    names = ["x", "y", *["weights"] * has_weights]
+    assert [id(each) for each in getattr(arrays, part)] == [
+        id(given[f"{name}_{part}"]) for name in names
+    ]
+    assert len(getattr(arrays, other)) == 2
+    assert (arrays.train_examples, arrays.test_examples) == (6, 4)
+
+
 def test_arrays_with_another_value_type_shape_or_name_have_another_checksum() -> None:
     first = {"x_train": np.arange(6, dtype=np.int32)}
     others: list[dict[str, np.ndarray]] = [
@@ -191,3 +207,32 @@ def test_arrays_with_another_value_type_shape_or_name_have_another_checksum() ->
     assert catalogue.fingerprint({"x_train": np.arange(12, dtype=np.int32)[:6]}) in sums
     two = {"a": np.arange(2), "b": np.arange(3)}
     assert catalogue.fingerprint(two) == catalogue.fingerprint(dict(reversed(two.items())))
+
+
+@pytest.mark.parametrize(
+    ("x", "wrong"),
+    [
+        ("np.ones((3, 2))", ""), ("np.arange(3)", ""), ("np.ones(3, bool)", ""),
+        ("np.array([1, 2, np.nan])", "NaN"), ("np.array([1, np.inf, 2])", "NaN or infinite"),
+        ("np.array(['a', 'b', 'c'])", "not of numbers"), ("np.ones((4, 2))", "shape"),
+        ("np.ones((3, 0))", "shape"), ("np.ones((0, 2))", "shape"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("part", ["train", "test"])
+def test_arrays_of_a_custom_function_are_numbers_of_equally_many_examples(
+    x: str, wrong: str, part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = "(np.ones((3, *np.shape(X)[1:])).astype(X.dtype), np.arange(3))"
+    parts = {"train": good, "test": good, part: "(X, np.arange(3))"}
+    code = f"import numpy as np\nX = {x}\ndef data(): return {parts['train']}, {parts['test']}\n"
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    monkeypatch.delitem(sys.modules, "own_arrays", raising=False)
+    Path("own_arrays.py").write_text(code)
+    function = catalogue.get("own_arrays:data").function
+    assert function is not None
+    if wrong:
+        with pytest.raises(ValueError, match=wrong):
+            function()
+    else:
+        assert {*function()} == {"x_train", "y_train", "x_test", "y_test"}

@@ -163,8 +163,8 @@ def test_values_of_which_none_is_known_have_no_effect() -> None:
     blocks, drawn = int(dice.integers(3, 9)), dice.normal(0, 0.1, (2, 9))
     y, known = drawn[:, :blocks], np.ones((2, blocks), bool)
     known[:, 0] = False
-    found = estimates.clipped_means(np.where(known, y, 1e9), known, 0)
-    alone = estimates.clipped_means(y[:, 1:], known[:, 1:], 0)
+    found = estimates.compute_clipped_means(np.where(known, y, 1e9), known, 0)
+    alone = estimates.compute_clipped_means(y[:, 1:], known[:, 1:], 0)
     assert np.allclose(found.location, alone.location), seed
     assert np.allclose(found.variance, alone.variance), seed
 
@@ -179,7 +179,7 @@ def test_a_quarter_of_slow_runs_is_a_second_mode_and_so_is_a_fast_one(
     y = logs(3, 0.01, runs)
     y[0, :slow] += math.log(1.5)
     y[0, :fast] -= math.log(1.5)
-    clipped = estimates.clipped_means(y, np.ones(y.shape, bool), 0)
+    clipped = estimates.compute_clipped_means(y, np.ones(y.shape, bool), 0)
     assert clipped.has_mode.tolist() == [has_mode, False, False]
     moved = abs(clipped.location[0] - np.median(y[0]))
     assert moved == pytest.approx(math.log(1.5) * (slow + fast) / runs, abs=0.01) or not has_mode
@@ -187,3 +187,32 @@ def test_a_quarter_of_slow_runs_is_a_second_mode_and_so_is_a_fast_one(
     # a mode in few runs may be the usual one
     found = estimate_locations(np.exp(y))
     assert (found.low < found.high).tolist() == [has_mode and runs <= 4, False, False]
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_medians_are_of_the_known_values(axis: int) -> None:
+    dice = np.random.default_rng(seed := random.randrange(10**6))
+    values, known = dice.normal(0, 1, (7, 8)), dice.random((7, 8)) < 0.7
+    known[:2], known[:, :2] = True, True  # odd and even numbers
+    found = estimates._known_median(values, known, axis)
+    expected = np.nanmedian(np.where(known, values, np.nan), axis=axis)
+    assert found == pytest.approx(expected), seed
+    assert estimates._known_median(values, known & False, axis).tolist() == [0.0] * len(found)
+
+
+def test_the_numbers_of_an_estimate() -> None:
+    """They follow from constants that simulations chose: a change of one is meant, and seen."""
+    values = np.array([
+        [30, 31, 29, 30.5, 80, 30], [20, 20.2, 19.8, 20.1, 20.3, 19.9],
+        [10, 10.1, 10.2, 15, 15.2, 9.9], [25, 26, 27, 28, 26, np.nan],
+    ])  # fmt: skip
+    found = estimate_locations(values)
+    assert found.is_log and found.unit == 1.0
+    assert found.location == pytest.approx([3.449493, 2.956199, 2.401237, 3.222229], abs=1e-5)
+    assert np.sqrt(found.variance) == pytest.approx(
+        [0.058943, 0.044306, 0.064885, 0.055415], rel=1e-4
+    )
+    assert (found.freedom.tolist(), found.freedom_max) == ([8, 8, 8, 7], 15)
+    assert (found.low.tolist(), found.high.tolist()) == (found.location.tolist(),) * 2
+    half = [float(found.half_width(n, 1, 0.01)) for n in (0, 2, 3)]
+    assert half == pytest.approx([0.192126, 0.205967, 0.186453], rel=1e-4)

@@ -22,7 +22,9 @@ def write_manifest(path: Path, value: float) -> None:
 
 def write_specification(path: Path, value: float) -> None:
     spec = local_spec()
-    path.write_text(run_spec.encode(replace(spec, recipe=replace(spec.recipe, momentum=value))))
+    path.write_text(
+        run_spec.encode_spec(replace(spec, recipe=replace(spec.recipe, momentum=value)))
+    )
 
 
 WRITERS: dict[str, Callable[[Path, float], object]] = {

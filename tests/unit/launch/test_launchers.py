@@ -21,7 +21,7 @@ from project import REPOSITORY
 from tfscaling.cluster.gpu_allocation import ClusterError
 from tfscaling.launch import containers, launchers, link
 from tfscaling.launch.launchers import LAUNCHERS, Request, ReservedPorts
-from tfscaling.study.config_types import Container, Measured
+from tfscaling.study.config_types import Container, MeasuredKeys
 from tfscaling.study.geometry import Geometry
 
 FOLDER = Path("attempt=1")
@@ -61,8 +61,10 @@ def test_srun_is_told_the_whole_geometry(geometry: Geometry, shape: list[str]) -
 
 
 def test_srun_binds_ranks_as_the_platform_says() -> None:
-    measured = Measured(launcher="srun", cpus_per_node=4, cpu_bind="cores", gpu_bind="closest")
-    (command,) = LAUNCHERS["srun"](request(Geometry(2, 1, 0), binding=measured.binding))
+    measured = MeasuredKeys(launcher="srun", cpus_per_node=4, cpu_bind="cores", gpu_bind="closest")
+    (command,) = LAUNCHERS["srun"](
+        request(Geometry(2, 1, 0), binding=measured.srun_binding_options)
+    )
     words = command.argv[: command.argv.index("python")]
     assert {"--cpu-bind=cores", "--gpu-bind=closest"} < {*words}
 
@@ -247,7 +249,10 @@ def test_ranks_do_not_get_what_a_user_has_set_for_srun_by_hand(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A step would wait for ever, end early or begin in another folder. The platform's stay."""
-    removed = {"SLURM_CONSTRAINT": "fast", "SLURM_TIMELIMIT": "1", "SLURM_REMOTE_CWD": "/"}
+    removed = {
+        "SLURM_CONSTRAINT": "fast", "SLURM_TIMELIMIT": "1", "SLURM_REMOTE_CWD": "/",
+        "SLURM_GRES": "gpu:1", "SLURM_TASK_PROLOG": "/nowhere", "SLURM_STDERRMODE": "none",
+    }  # fmt: skip
     of_job = {"SLURM_JOB_ID": "7", "SLURM_NTASKS_PER_NODE": "2", "SLURM_CONF": "/etc/conf"}
     for name, value in {**removed, **of_job}.items():
         monkeypatch.setenv(name, value)
@@ -276,6 +281,7 @@ def test_setup_lines_run_first_and_the_shell_is_replaced_by_the_command(tmp_path
         (["module() { grep none /dev/null; }", "true", "module load cuda", "true"], "line 3 ", 1),
         (["if true; then", "nowhere_installed", "fi"], "line 2 ", 127),
         (["true", "A=$(false)"], "line 2 ", 1),
+        (["set -x", "false"], "line 2 ", 1),
         # bash itself names these lines
         (["exit 3"], "", 3),
         ([". /nowhere/init.sh"], "", 1),

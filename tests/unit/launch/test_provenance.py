@@ -77,6 +77,18 @@ def test_a_process_tells_its_cpus_numa_nodes_and_sockets(
     assert provenance.host_facts(tmp_path / "proc", tmp_path / "sys").sockets == 2
 
 
+@pytest.mark.parametrize("unknown", ["-1\n", "\n", "x\n", None])
+def test_a_cpu_whose_socket_the_kernel_does_not_know_has_none(
+    unknown: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    for cpu, package in ((0, "3\n"), (1, unknown)):
+        path = tmp_path / f"sys/devices/system/cpu/cpu{cpu}/topology/physical_package_id"
+        path.parent.mkdir(parents=True)
+        path.mkdir() if package is None else path.write_text(package)
+    assert provenance.placement(tmp_path / "proc", tmp_path / "sys").sockets == (3,)
+
+
 def test_beside_network_cards_bridges_and_tunnels_do_not_count(tmp_path: Path) -> None:
     names = ("docker0", "eth0", "ib0", "tfs0123456789", "tun0")
     tree(tmp_path, {f"sys/class/net/{name}/operstate": "up\n" for name in names})

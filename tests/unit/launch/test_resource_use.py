@@ -217,3 +217,44 @@ def test_a_processors_counter_that_starts_again_is_no_energy(
     is_wrap = wraps_at - before_uj < 10**9
     assert (processors.energy_j is None) is not is_wrap
     assert ("started again" in processors.unknown) is not is_wrap
+
+
+@pytest.mark.parametrize(("power", "is_known"), [(0.99, True), (1.01, False)])
+@pytest.mark.parametrize(("since_s", "counted_s"), [(0.0, 1.0), (0.5, 1.0), (7.0, 7.0)])
+def test_a_counter_grows_by_no_more_than_a_processor_can_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, power: float, is_known: bool,
+    since_s: float, counted_s: float,
+) -> None:  # fmt: skip
+    """Two readings at once may have the energy of the second between them."""
+    clock = SimpleNamespace(monotonic=lambda: 100.0)
+    monkeypatch.setattr(resource_use, "time", clock)
+    zone(tmp_path, "intel-rapl:0", "package-0", 0, wraps_at=10**12)
+    processors = Processors({}, tmp_path)
+    clock.monotonic = lambda: 100.0 + since_s
+    energy_uj = round(power * resource_use.POWER_MAX_W * counted_s * 1e6)
+    zone(tmp_path, "intel-rapl:0", "package-0", energy_uj, wraps_at=10**12)
+    processors.read()
+    assert processors.energy_j == (pytest.approx(energy_uj / 1e6) if is_known else None)
+
+
+def test_what_a_gpu_does_not_report_stays_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> Any:
+        raise NVMLError("Not Supported")
+
+    nvml = Nvml(None)
+    for name in ("nvmlDeviceGetMemoryInfo", "nvmlDeviceGetUtilizationRates"):
+        monkeypatch.setattr(nvml, name, refuse)
+    (gpu,), _ = gpus_of_rank({}, nvml)
+    gpu.sample()
+    used = gpu.end()
+    assert (used.energy_j, used.busy_share, used.memory_gb) == (None, None, None)
+
+
+def test_the_memory_of_a_gpu_is_its_peak(monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml, used = Nvml(0, busy=(1, 1, 1)), iter([2e9, 5e9, 3e9])
+    memory = lambda _: SimpleNamespace(used=int(next(used)), total=141e9)  # noqa: E731
+    monkeypatch.setattr(nvml, "nvmlDeviceGetMemoryInfo", memory)
+    (gpu,), _ = gpus_of_rank({}, nvml)
+    for _ in range(3):
+        gpu.sample()
+    assert gpu.end().memory_gb == 5.0

@@ -26,7 +26,7 @@ def write_tables(folder: Path, times: dict[int, float], **block: Any) -> tuple[P
     """Files of tables and warnings of a grid whose node counts in `times` were measured."""
     usual = {"platform": "cluster", "model": "mnist_cnn", "recipe": "weak", "nodes": [4, 1, 2, 9]}
     raw = raw_config((("grid",), [{**usual, **block}]))
-    planned = manifest_of(config_validation.validate(raw))
+    planned = manifest_of(config_validation.convert_to_types(raw))
     for run in planned.runs:
         if run.spec.point.nodes in times:
             write_record(folder, run, times[run.spec.point.nodes] + run.spec.repeat)
@@ -45,7 +45,10 @@ def tables_in(paths: tuple[Path, ...]) -> Tables:
     comparison, epochs, warnings = paths
     read = [table_files.read_table(path) for path in (comparison, epochs, published)]
     return Tables(
-        read[0], read[1], read[2], data_warnings.footnotes(data_warnings.read_warnings(warnings))
+        read[0],
+        read[1],
+        read[2],
+        data_warnings.make_footnotes(data_warnings.read_warnings(warnings)),
     )
 
 

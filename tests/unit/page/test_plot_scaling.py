@@ -10,6 +10,8 @@ from plotted import crosses, failed, legend_of, point, points_of, tables_of
 from tfscaling.estimation.samples import NOT_MEASURED
 from tfscaling.page import plot_figure, plot_scaling
 from tfscaling.page.plot_registry import PLOTS
+from tfscaling.study.config_types import POINT_AXES
+from tfscaling.tables.display import axis_text
 
 BASE = {"baseline": "nodes=1", "baseline_execution_time_s": 60.0}
 
@@ -111,6 +113,21 @@ def test_names_of_bars_leave_room_for_the_bars(
     text = plot_figure.svg(plot_scaling.time_split(tables_of(*rows), "Phases"))
     assert [str(warning.message) for warning in recwarn] == []
     assert text.count("<title>") == len(rows)
+
+
+@pytest.mark.parametrize("axis", POINT_AXES[1:])
+def test_a_bar_is_named_by_its_nodes_and_the_axes_that_differ(axis: str) -> None:
+    others = {"nodes": (1, 4), "gpus_per_node": (1, 2), "tasks_per_node": ("1", "2")}
+    rows = [
+        {**point(1, import_time_s=1.0, gpus_per_node=1), axis: value}
+        for value in others.get(axis, ("a", "b"))
+    ]
+    (axes,) = plot_scaling.time_split(tables_of(*rows), "T").axes
+    names = [text.get_text().replace("\n", " ") for text in axes.get_yticklabels()]
+    shown = [name for name in POINT_AXES[1:] if name in ("nodes", axis)]
+    cells = [{**row, "devices": "GPU"} for row in rows]
+    assert names == [", ".join(axis_text(name, row) for name in shown) for row in cells]
+    assert len({*names}) == 2
 
 
 def test_a_line_of_other_work_says_why_it_has_no_speedup() -> None:

@@ -97,7 +97,7 @@ def test_only_the_chosen_cluster_is_planned(tmp_path: Path) -> None:
     raw["grid"][0]["nodes"] = [1, 2, 5]
     raw["platforms"]["cluster"]["cluster"] = "gcp"
     raw["cluster"] = "gcp"
-    made = plan_of(config_validation.validate(raw), tmp_path)
+    made = plan_of(config_validation.convert_to_types(raw), tmp_path)
     assert {row.platform for row in made.rows} == {"cluster"}
     assert (len(made.runs), made.elsewhere) == (3, 2)
 
@@ -285,7 +285,7 @@ def test_what_slurm_refuses_comes_first_and_is_in_no_sum(tmp_path: Path) -> None
 def test_logical_devices_are_no_gpus_in_the_plan(tmp_path: Path) -> None:
     block = {"platform": "laptop", "model": "mnist_cnn", "recipe": "weak", "nodes": [2, 9],
              "gpus_per_node": [0, 2]}  # fmt: skip
-    config = config_validation.validate(raw_config((("grid",), [block])))
+    config = config_validation.convert_to_types(raw_config((("grid",), [block])))
     made = plan_of(config, tmp_path)
     assert [row.devices for row in made.rows] == ["CPU", "logical"] * 2
     header, *rows = table_rows(page(config, tmp_path, "local"))
@@ -308,7 +308,7 @@ def test_the_plan_says_when_short_runs_end_and_after_how_many_steps_they_did(
     tmp_path: Path,
 ) -> None:
     auto = ("recipes", "weak", "stop_after_steps"), "auto"
-    config = config_validation.validate(raw_config(auto, (("grid", 0, "repeats"), 2)))
+    config = config_validation.convert_to_types(raw_config(auto, (("grid", 0, "repeats"), 2)))
     assert "after 500 steps" in page(config, tmp_path, "local")
     assert "after 500 steps" not in page(config_of(), tmp_path, "local")
     short = planned_runs(config)[0]
@@ -361,7 +361,7 @@ def test_a_budget_holds_the_expected_runs_of_a_search(tmp_path: Path) -> None:
     assert expected < 0.9 * most
     for share, is_allowed in ((0.99, False), (1.01, True)):
         asked = replace(config, budget=Budget(node_hours=share * expected))
-        reason = budget.find_refusal(asked, planned, tmp_path)
+        reason = budget.find_excess(asked, planned, tmp_path)
         assert (reason is None) == is_allowed
         assert is_allowed or "expected" in str(reason)
 
@@ -381,7 +381,7 @@ def test_a_budget_counts_what_a_search_still_needs_on_the_chosen_cluster(
     raw = raw_config((("grid",), [{"repeats": 6, **block} for block in blocks]), (("search",), {}))
     raw["platforms"] = {n: {**usual, "title": n, "cluster": n} for n in ("near", "far")}
     raw["recipes"]["alone"] = {**raw["recipes"]["weak"], "epochs": 3}
-    config = config_validation.validate({**raw, "cluster": chosen})
+    config = config_validation.convert_to_types({**raw, "cluster": chosen})
     planned = manifest_of(config)
     made = costed_plan.make_plan(config, planned, tmp_path)
     (search,) = made.searches
@@ -408,11 +408,11 @@ def test_a_budget_counts_what_a_search_still_needs_on_the_chosen_cluster(
 def test_recipes_that_train_more_on_more_nodes_are_named(
     recipe: dict[str, Any], named: list[str]
 ) -> None:
-    config = config_validation.validate(raw_config())
+    config = config_validation.convert_to_types(raw_config())
     sizes = {"per_replica_batch_size": None, **recipe}
     recipes = {"weak": replace(config.recipes["weak"], **sizes)}
     points: list[dict[str, Any]] = [
-        {**run.spec.point.axes} for run in acceptance.plan(config, REGISTRIES).runs
+        {**run.spec.point.axes} for run in acceptance.plan_grid(config, REGISTRIES).runs
     ]
     rows = [
         costed_plan.PlanRow(**point, devices="CPU", feasibility="runs", reason="")

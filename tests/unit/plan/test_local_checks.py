@@ -24,7 +24,7 @@ def no_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
 def cuda_problem(gpus: int = 2, **platform: Any) -> str:
     raw = raw_config((("grid", 0, "gpus_per_node"), gpus))
     raw["platforms"]["cluster"].update(platform)
-    config = config_validation.validate(raw)
+    config = config_validation.convert_to_types(raw)
     return local_checks.cuda_problem((run.spec for run in manifest_of(config).runs), config)
 
 
@@ -56,7 +56,7 @@ def test_the_systems_libraries_are_enough(tmp_path: Path, monkeypatch: pytest.Mo
 def mpi_problem(strategy: str = "mpi_all_reduce", **platform: Any) -> str:
     raw = raw_config((("grid", 0, "strategy"), strategy), (("grid", 0, "gpus_per_node"), 0))
     raw["platforms"]["cluster"].update(platform)
-    config = config_validation.validate(raw)
+    config = config_validation.convert_to_types(raw)
     return local_checks.mpi_problem((run.spec for run in manifest_of(config).runs), config)
 
 

@@ -13,7 +13,7 @@ from fake_programs import program
 from submitted import config_of, described, plan_of
 from tfscaling.cluster import slurm_client
 from tfscaling.plan import preflight
-from tfscaling.plan.preflight import Request
+from tfscaling.plan.preflight import SlurmRequest
 from tfscaling.study.run_spec import Point
 
 NOW = datetime.datetime(2026, 11, 22, 12, 0)
@@ -25,7 +25,7 @@ def point(**axes: Any) -> Point:
     return Point(**{**usual, **axes})
 
 
-def request_of(asked: Point | None = None, **platform: Any) -> Request:
+def request_of(asked: Point | None = None, **platform: Any) -> SlurmRequest:
     (found,) = preflight.make_requests(
         [asked or point()], config_of(**platform), described()
     ).values()
@@ -34,12 +34,12 @@ def request_of(asked: Point | None = None, **platform: Any) -> Request:
 
 def test_the_question_is_the_line_without_what_names_the_job() -> None:
     asked = request_of(point(gpus_per_node=4), partition="v100-x4", account="lab", qos="low")
-    assert asked.question == (
+    assert asked.sbatch_line == (
         "sbatch --test-only -A lab -p v100-x4 -t 30 --qos=low --nodes=2 --cpus-per-task=8 "
         "--ntasks-per-node=1 --gres=gpu:4 --wrap=true"
     )
     assert asked.nodes == 2
-    assert " -p " not in request_of().question
+    assert " -p " not in request_of().sbatch_line
 
 
 def test_points_that_ask_for_the_same_are_one_question() -> None:
@@ -167,7 +167,7 @@ def test_without_a_controller_no_point_is_blamed(
     monkeypatch.setattr(preflight, "PAUSES_S", (0.01, 0.02))
     program(slurm, "sbatch", f"echo x >>{slurm}/asked; echo '{words}' >&2\nexit 1")
     (slurm / "said").touch()
-    refusal = preflight.find_refusal([point(), point(nodes=1)], config_of(), described())
+    refusal = preflight.find_slurm_refusal([point(), point(nodes=1)], config_of(), described())
     assert refusal.startswith("Slurm does not answer: ")
     assert words.rpartition(": ")[2] in refusal and "nodes" not in refusal
     assert (slurm / "asked").read_text().split().count("x") == 3  # asked again after a pause
@@ -180,13 +180,13 @@ def test_a_busy_controller_is_asked_again(slurm: Path, monkeypatch: pytest.Monke
         f"[ -e {slurm}/once ] && exit 0; : >{slurm}/once; echo Socket timed out >&2; exit 1",
     )  # fmt: skip
     (slurm / "said").touch()
-    assert preflight.find_refusal([point()], config_of(), described()) == ""
+    assert preflight.find_slurm_refusal([point()], config_of(), described()) == ""
 
 
 def test_the_sites_limit_of_jobs_is_no_refusal(slurm: Path, tmp_path: Path) -> None:
     program(slurm, "sbatch", f"echo 'sbatch: error: {SITE}' >&2\nexit 1")
     (slurm / "said").touch()
-    assert preflight.find_refusal([point()], config_of(), described()) == ""
+    assert preflight.find_slurm_refusal([point()], config_of(), described()) == ""
     rows = plan_of(config_of(), tmp_path / "runs").rows
     rows = preflight.add_test_results(rows, config_of(), described())
     assert {row.starts for row in rows if row.runs} == {"waits"}
@@ -200,7 +200,7 @@ def test_a_refusal_names_options_from_the_environment(
     monkeypatch.setenv(variable, "x:1")
     program(slurm, "sbatch", "echo allocation failure: no such node >&2\nexit 1")
     (slurm / "said").touch()
-    assert f"{variable}=x:1" in preflight.find_refusal([point()], config_of(), described())
+    assert f"{variable}=x:1" in preflight.find_slurm_refusal([point()], config_of(), described())
 
 
 @pytest.mark.parametrize("value", ["relative", "%H:%M", "standard"])
@@ -236,9 +236,9 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def test_a_silent_controller_is_asked_once(backup: str, slurm: Path) -> None:
     lines = ["Slurmctld(primary) at one is DOWN", f"Slurmctld(backup) at two is {backup}"]
     (slurm / "said").write_text("\n".join([*lines, ""]))
-    refusal = preflight.find_refusal([point()], config_of(), described())
+    refusal = preflight.find_slurm_refusal([point()], config_of(), described())
     assert refusal.startswith("Slurm does not answer: ") is (backup == "DOWN")
     commands = (slurm / "asked").read_text().split()
     assert commands.count("scontrol") == 1 or backup == "UP"
     assert ("sbatch" in commands) is (backup == "UP")
-    assert preflight.find_refusal([], config_of(), described()) == ""
+    assert preflight.find_slurm_refusal([], config_of(), described()) == ""

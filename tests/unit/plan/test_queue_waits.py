@@ -64,6 +64,21 @@ def test_jobs_that_still_wait_raise_the_bound() -> None:
     assert bounds_s[2] > 2 * max(bounds_s[:2])
 
 
+@pytest.mark.parametrize("later", [1, 60, 500])
+def test_jobs_that_may_only_begin_later_show_no_wait(later: int) -> None:
+    """As with `--begin`: they count neither as waits nor among the jobs that a bound needs."""
+    jobs = made(1, 0.7)
+    now_s = jobs[-1, 0]
+    to_come = jobs[-later:].copy()
+    to_come[:, 0] = now_s + 3600 + np.arange(later)
+    to_come[:, 1] = np.inf
+    assert queue_waits.wait_bound_s(np.concatenate([jobs, to_come]), now_s) == (
+        queue_waits.wait_bound_s(jobs, now_s)
+    )
+    few = np.concatenate([jobs[-queue_waits.JOBS_MIN + 1 :], to_come])
+    assert queue_waits.wait_bound_s(few, now_s) is None
+
+
 def test_too_few_similar_jobs_are_unknown() -> None:
     jobs = made(1, 0)
     assert (
@@ -136,7 +151,7 @@ def test_rows_with_runs_that_slurm_would_start_get_the_bound_of_their_partition(
         (("grid", 0, "nodes"), [1, 8, 16, 4, 99]), (("platforms", "cluster", "nodes_max"), 64)
     )
     raw["platforms"]["cluster"].update(runtime_min=30, partition=partition)
-    config = config_validation.validate(raw)
+    config = config_validation.convert_to_types(raw)
     rows = {row.nodes: row for row in plan_of(config, tmp_path / "runs").rows}
     rows[4] = replace(rows[4], starts=costed_plan.REFUSED)
     assert {nodes for nodes, row in rows.items() if not row.runs} == {99}

@@ -31,17 +31,17 @@ def test_a_time_limit_is_not_paid_twice_without_a_checkpoint(
     folder = tmp_path / RUN.spec.path
     if has_checkpoint:
         (folder / "checkpoints/steps=5").mkdir(parents=True)
-    assert SlurmSweep({}).fails_again(folder / "run.json") is not has_checkpoint
+    assert SlurmSweep({}).has_permanent_failure(folder / "run.json") is not has_checkpoint
 
 
 def test_outputs_that_are_no_records_and_broken_reports_last_not(tmp_path: Path) -> None:
     write_failure(tmp_path, RUN, kind="rank_failed", error="DeviceError")
     folder, other = (tmp_path / run.spec.path for run in (RUN, OTHER))
-    assert SlurmSweep({}).fails_again(folder / "run.json")
-    assert not SlurmSweep({}).fails_again(other / "run.json")
-    assert not SlurmSweep({}).fails_again(folder / "table.csv")
+    assert SlurmSweep({}).has_permanent_failure(folder / "run.json")
+    assert not SlurmSweep({}).has_permanent_failure(other / "run.json")
+    assert not SlurmSweep({}).has_permanent_failure(folder / "table.csv")
     (folder / "failure.json").write_text("{")
-    assert not SlurmSweep({}).fails_again(folder / "run.json")
+    assert not SlurmSweep({}).has_permanent_failure(folder / "run.json")
 
 
 _NCCL = (
@@ -115,7 +115,7 @@ def test_a_run_is_given_up_after_so_many_failures_of_its_own(
         write_failure(tmp_path, RUN, kind=kind)
         (folder / f"attempt={number}").mkdir()
         shutil.copy(folder / FAILURE, folder / f"attempt={number}")
-    search = SimpleNamespace(with_shorts=[RUN.spec.point])
+    search = SimpleNamespace(all_points=[RUN.spec.point])
     planned: Any = SimpleNamespace(searches=[search], runs=[RUN])
     assert find_given_up_runs(planned, tmp_path) == ({RUN.spec.path} if is_out else set())
     (folder / "run.json").touch()

@@ -10,7 +10,7 @@ from slurm_executor import Slurm, listed
 from snakemake_executor_plugin_slurm_allocation import grants
 from snakemake_executor_plugin_slurm_allocation.grants import NAME, Grants
 from snakemake_executor_plugin_slurm_sweep import queue
-from snakemake_executor_plugin_slurm_sweep.slurm_client import SlurmClient
+from snakemake_executor_plugin_slurm_sweep.slurm_client import SEPARATOR, SlurmClient
 from snakemake_interface_common.exceptions import WorkflowError
 
 CALL = ("sbatch", "--parsable", "--wrap=true")
@@ -99,7 +99,8 @@ def test_an_allocation_that_one_answer_does_not_have_goes_on(
 
 
 def test_an_allocation_has_the_nodes_in_slurms_order_and_its_end(slurm: Slurm) -> None:
-    slurm.answer("squeue", "echo '7|RUNNING|None|n|cpu|cpu[1-2]|N/A|2026-10-25T00:30:00|/folder|'")
+    line = "7|RUNNING|None|n|cpu|cpu[1-2]|N/A|2026-10-25T00:30:00|/folder|"
+    slurm.answer("squeue", f"echo '{line.replace('|', SEPARATOR)}'")
     slurm.answer("scontrol", "echo cpu2; echo cpu1")
     held = allocation.Allocation("7")
     held.look(SlurmClient())

@@ -362,7 +362,7 @@ def test_a_queue_that_slurm_does_not_show_is_not_an_empty_one(
 
 @pytest.mark.parametrize("empty", [0, 1, 2])
 def test_one_empty_answer_loses_no_job_of_an_earlier_start(empty: int, slurm: Slurm) -> None:
-    line = f"7|RUNNING|None|name|cpu|n1|N/A|N/A|/folder|{COMMENT}"
+    line = listed("7|RUNNING", folder="/folder", comment=COMMENT)
     count = f"echo x >>{slurm.folder}/asked; [ $(wc -l <{slurm.folder}/asked) -gt {empty} ]"
     slurm.answer("squeue", f"if {count}; then echo '{line}'; fi")
     waited_s: list[float] = []

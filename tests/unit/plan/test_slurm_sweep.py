@@ -52,7 +52,7 @@ def test_a_job_without_a_report_has_slurms(
     state: str, kind: str, has_begun: bool, sweep: SlurmSweep, output: Path
 ) -> None:
     folder = attempt(output, 2) if has_begun else output.parent
-    sweep.failed(output, "17", state)
+    sweep.report_failure(output, "17", state)
     failure = attempts.read_failure(output.parent)
     assert failure is not None and attempts.read_failure(folder) == failure
     assert (failure.cause.kind, failure.attempt) == (kind, 2 if has_begun else 1)
@@ -64,7 +64,7 @@ def test_a_job_without_a_report_has_slurms(
 def test_a_job_without_memory_is_a_result(begun: int, sweep: SlurmSweep, output: Path) -> None:
     for number in range(1, begun + 1):
         attempt(output, number)
-    sweep.failed(output, "17", "OUT_OF_MEMORY")
+    sweep.report_failure(output, "17", "OUT_OF_MEMORY")
     assert attempts.read_failure(output.parent) is None
     record = run_record.outcome(output)
     assert isinstance(record, DoesNotFit)
@@ -79,12 +79,12 @@ def test_what_the_launcher_reported_stays(sweep: SlurmSweep, output: Path) -> No
     reported = FailureReport(axes=RUN.spec.axes, attempt=1, cause=cause)
     for folder in (attempt(output, 1), output.parent):
         attempts.write_failure(folder, reported)
-    sweep.failed(output, "17", "FAILED")
+    sweep.report_failure(output, "17", "FAILED")
     assert attempts.read_failure(output.parent) == reported
 
 
 def test_files_that_are_no_records_have_no_report(sweep: SlurmSweep, tmp_path: Path) -> None:
-    sweep.failed(tmp_path / "table.csv", "17", "FAILED")
+    sweep.report_failure(tmp_path / "table.csv", "17", "FAILED")
     assert not (tmp_path / "failure.json").exists()
 
 
@@ -106,19 +106,19 @@ def test_hosts_that_lacked_gpus_are_unfit(sweep: SlurmSweep, output: Path) -> No
     failures: list[tuple[Kind, str | None]] = [
         ("missing_gpus", "n7"), ("rank_died", "n8"), ("missing_gpus", None), ("missing_gpus", "n6"),
     ]  # fmt: skip
-    assert sweep.unfit_nodes(output) == []
+    assert sweep.hosts_without_gpus(output) == []
     for number, (kind, host) in enumerate(failures, start=1):
         cause = Cause(kind=kind, message="no GPUs", host=host)
         report = FailureReport(axes={}, attempt=number, cause=cause)
         attempts.write_failure(attempt(output, number), report)
-    assert sweep.unfit_nodes(output) == ["n6", "n7"]
-    assert sweep.unfit_nodes(output.with_name("table.csv")) == []
+    assert sweep.hosts_without_gpus(output) == ["n6", "n7"]
+    assert sweep.hosts_without_gpus(output.with_name("table.csv")) == []
 
 
 def test_what_sbatch_refused_has_failed_with_its_words(sweep: SlurmSweep, output: Path) -> None:
-    sweep.refused(output.with_name("other"), "no such run")
+    sweep.report_refusal(output.with_name("other"), "no such run")
     assert attempts.read_failure(output.parent) is None
-    sweep.refused(output, "no way")
+    sweep.report_refusal(output, "no way")
     failure = attempts.read_failure(output.parent)
     assert failure is not None and failure.cause.kind == "launch_failed"
     assert failure.cause.message.endswith(": no way")
@@ -154,7 +154,7 @@ def test_a_job_that_ended_before_its_launcher_reports_has_the_error_of_its_log(
     log.write_text(text)
     launched = "usage: train.py [-h]\ntrain.py: error: the record's folder has no request\n"
     (output.parent / run_record.LAUNCH_LOG).write_text(launched)
-    sweep.failed(output, "17", "FAILED", log)
+    sweep.report_failure(output, "17", "FAILED", log)
     failure = attempts.read_failure(output.parent)
     assert failure is not None and failure.cause.kind == "launcher_failed"
     assert error in failure.cause.message and "job 17" in failure.cause.message
@@ -175,7 +175,7 @@ def test_an_attempt_costs_what_slurm_reports(
     text = f"   RunTime={run_time} TimeLimit=1-00:00:00 TimeMin=N/A"
     program(tmp_path, "scontrol", f"echo 'JobId=17 JobName=x'; echo '{text}'")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    sweep.failed(output, "17", "BOOT_FAIL")
+    sweep.report_failure(output, "17", "BOOT_FAIL")
     failure = attempts.read_failure(output.parent)
     assert failure is not None and failure.wall_time_s == wall_time_s
 
@@ -184,10 +184,10 @@ def test_an_attempt_costs_what_slurm_reports(
 def test_an_attempt_that_nobody_could_report_has_a_cost(
     took_s: int, sweep: SlurmSweep, output: Path
 ) -> None:
-    folder = attempt(output, 1, run_spec.encode(RUN.spec))
+    folder = attempt(output, 1, run_spec.encode_spec(RUN.spec))
     began_s = time.time() - took_s
     os.utime(folder / attempts.SPEC, (began_s, began_s))
-    sweep.failed(output, "17", "NODE_FAIL")
+    sweep.report_failure(output, "17", "NODE_FAIL")
     failure = attempts.read_failure(output.parent)
     assert failure is not None and failure.wall_time_s is not None
     assert took_s <= failure.wall_time_s + 0.01 <= time.time() - began_s + 0.02
@@ -195,7 +195,7 @@ def test_an_attempt_that_nobody_could_report_has_a_cost(
 
 def test_an_attempt_that_began_no_rank_has_an_unknown_cost(sweep: SlurmSweep, output: Path) -> None:
     attempt(output, 1)
-    sweep.failed(output, "17", "BOOT_FAIL")
+    sweep.report_failure(output, "17", "BOOT_FAIL")
     failure = attempts.read_failure(output.parent)
     assert failure is not None and failure.wall_time_s is None
 
@@ -206,5 +206,5 @@ def test_what_cannot_be_written_is_printed(tmp_path: Path, state: str) -> None:
     output, printed = tmp_path / "runs" / RUN.spec.path / "run.json", list[str]()
     output.parent.parent.mkdir(parents=True)
     output.parent.symlink_to("nowhere")
-    SlurmSweep({str(output): RUN.spec}, printed.append).failed(output, "17", state)
+    SlurmSweep({str(output): RUN.spec}, printed.append).report_failure(output, "17", state)
     assert printed and all("job 17" in line and "File exists" in line for line in printed)

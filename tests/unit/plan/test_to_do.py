@@ -44,7 +44,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Plann
     dataset = json.loads(record_path(planned[0]).read_text())["environment"]["dataset"]
     facts = Path("results/datasets", f"{DATA}.json")
     write_dataset_facts(facts.parent, DATA, 3, dataset["sha256"])
-    made_by = user_code.of_names(DATA).checksums()
+    made_by = user_code.code_of_functions(DATA).checksums()
     facts.write_text(json.dumps({**json.loads(facts.read_text()), "user_code": made_by}))
     yield planned
     run_states.current_checksums.cache_clear()
@@ -54,7 +54,7 @@ def write_current_record(run: PlannedRun) -> None:
     """Write a record of the current code."""
     path = write_record(RUNS, run)
     record = json.loads(path.read_text())
-    record["environment"]["user_code"] = user_code.of_run(run.spec).checksums()
+    record["environment"]["user_code"] = user_code.code_of_run(run.spec).checksums()
     path.write_text(json.dumps(record))
 
 
@@ -83,7 +83,7 @@ def planned_by(*changes: Any) -> set[str]:
     config = valid_config(*CONFIG, *changes)
     manifest = manifest_of(config)
     plan = costed_plan.make_plan(config, manifest, RUNS)
-    due = RunsToDo(config, manifest.runs, RUNS).paths
+    due = RunsToDo(config, manifest.runs, RUNS).folders_to_do
     assert sum(row.runs or 0 for row in plan.runs) == len(due)
     return {*due}
 
@@ -91,13 +91,13 @@ def planned_by(*changes: Any) -> set[str]:
 def test_changed_parameters_are_new_runs_and_changed_back_nothing_is_to_do(
     runs: list[PlannedRun],
 ) -> None:
-    assert to_do().paths == frozenset()
+    assert to_do().folders_to_do == frozenset()
     print(f"epochs: {(epochs := random.randint(3, 1000))}")
     other = (("recipes", "weak", "epochs"), epochs)
-    made = to_do(other).paths
+    made = to_do(other).folders_to_do
     assert len(made) == len(runs) and not made & {run.spec.path for run in runs}
     assert planned_by(other) == made
-    assert to_do().paths == frozenset() == planned_by()
+    assert to_do().folders_to_do == frozenset() == planned_by()
     config = valid_config(*CONFIG, other)
     rows = costed_plan.make_plan(config, manifest_of(config), RUNS).runs
     before = runs[0].spec.recipe.epochs
@@ -105,14 +105,14 @@ def test_changed_parameters_are_new_runs_and_changed_back_nothing_is_to_do(
 
 
 def test_a_stale_run_is_to_do_only_where_that_is_asked_for(runs: list[PlannedRun]) -> None:
-    assert to_do(STALE).paths == frozenset()
+    assert to_do(STALE).folders_to_do == frozenset()
     Path("net.py").write_text(CHANGED)
     paths = {run.spec.path for run in runs}
     forced, *stale = sorted(paths)
     start = to_do(STALE, forced=frozenset({forced}))
-    assert start.paths == paths
+    assert start.folders_to_do == paths
     assert [start.why_repeated(path) for path in (forced, *stale)] == ["forced"] + ["stale"] * 3
-    assert to_do().paths == frozenset()
+    assert to_do().folders_to_do == frozenset()
     assert {to_do().why_repeated(path) for path in paths} == {""}
 
 
@@ -121,11 +121,11 @@ def test_a_forced_run_replaces_all_attempts_that_it_had(runs: list[PlannedRun]) 
     path, number = one.spec.path, random.randint(1, 30)
     kept(one, number)
     start = to_do(forced=frozenset({path}))
-    assert start.paths == {path}
-    assert start.request(path) == run_spec.RunRequest(spec=one.spec, replaces=number)
-    assert start.request(two.spec.path).replaces == 0
+    assert start.folders_to_do == {path}
+    assert start.make_request(path) == run_spec.RunRequest(spec=one.spec, replaces=number)
+    assert start.make_request(two.spec.path).replaces == 0
     attempts.path(record_path(one).parent, number + 1).mkdir()
-    assert start.request(path).replaces == number  # also when the sweep looks again
+    assert start.make_request(path).replaces == number  # also when the sweep looks again
 
 
 def test_requests_are_written_when_the_start_is_accepted(runs: list[PlannedRun]) -> None:
@@ -159,7 +159,7 @@ def test_replaced_records_are_listed_with_their_node_hours(runs: list[PlannedRun
         expected = record["axes"]["nodes"] * wall_time_s / 3600
         assert hours == pytest.approx(expected)
         assert not file.exists()
-        assert start.keep_record(str(file.parents[1].relative_to(RUNS))) == [(file, hours)]
+        assert start.back_up_record(str(file.parents[1].relative_to(RUNS))) == [(file, hours)]
         assert file.exists()
     assert to_do().replaced_records([one.spec.path]) == []
 
@@ -168,7 +168,7 @@ def test_a_record_is_kept_before_its_run_is_repeated(runs: list[PlannedRun]) -> 
     """Although the folders of its attempts were deleted to save space."""
     one = runs[0]
     content = record_path(one).read_bytes()
-    to_do().keep_record(one.spec.path)
+    to_do().back_up_record(one.spec.path)
     record_path(one).unlink()  # by Snakemake, before the job
     write_failure(RUNS, one, message="ValueError: no")
     run_states.current_checksums.cache_clear()
@@ -176,7 +176,7 @@ def test_a_record_is_kept_before_its_run_is_repeated(runs: list[PlannedRun]) -> 
     row = table.iloc[0]
     assert row["status"] == "ok" and "ValueError: no" in row["warnings"]
     start = to_do()
-    assert start.paths == frozenset() and not record_path(one).exists()
+    assert start.folders_to_do == frozenset() and not record_path(one).exists()
     assert start.file_of_record(one.spec.path) == RUNS / one.spec.path / "attempt=1/record.json"
     start.restore_records()
     assert record_path(one).read_bytes() == content
@@ -189,9 +189,9 @@ def test_code_that_is_as_before_finds_its_record_again(runs: list[PlannedRun]) -
     Path("net.py").write_text(CHANGED)
     write_current_record(one)
     kept(one, 2)
-    assert one.spec.path not in to_do(STALE).paths
+    assert one.spec.path not in to_do(STALE).folders_to_do
     Path("net.py").write_text(before)
-    assert to_do(STALE).paths == frozenset()
+    assert to_do(STALE).folders_to_do == frozenset()
     to_do().restore_records()
     assert record_path(one).read_bytes() == content
     assert kept(one, 2).exists()
@@ -254,18 +254,29 @@ BROKEN: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
-@pytest.mark.parametrize("fault", BROKEN)
+#: What takes the place of a record.
+PLACED: dict[str, Callable[[Path], object]] = {
+    "folder": lambda path: (path / "files").mkdir(parents=True),
+    "pipe": os.mkfifo,
+    "device": lambda path: path.symlink_to("/dev/zero"),
+}
+
+
+@pytest.mark.parametrize("fault", [*BROKEN, *PLACED])
 def test_a_broken_record_is_restored_from_its_attempt_or_named(
     runs: list[PlannedRun], fault: str
 ) -> None:
     one, other = runs[:2]
     content = kept(one).read_bytes()
     for run in (one, other):
-        broken = BROKEN[fault](record_path(run).read_bytes())
+        before = record_path(run).read_bytes()
         record_path(run).unlink()  # the attempt's record is another file
-        record_path(run).write_bytes(broken)
+        if fault in BROKEN:
+            record_path(run).write_bytes(BROKEN[fault](before))
+        else:
+            PLACED[fault](record_path(run))
     start = to_do()
-    assert start.paths == frozenset() == planned_by()
+    assert start.folders_to_do == frozenset() == planned_by()
     (named,) = start.unreadable.values()
     assert str(record_path(other)) in named
     config = valid_config(*CONFIG)

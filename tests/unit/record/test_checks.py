@@ -11,7 +11,7 @@ from generator import DATA_SHA256, FACTS, prepared, training_report
 from tfscaling.record import checks
 from tfscaling.record.checks import is_gpu_model
 from tfscaling.record.rank_report import RankReport
-from tfscaling.study.config_types import Measured, Recipe
+from tfscaling.study.config_types import MeasuredKeys, Recipe
 from tfscaling.study.geometry import Geometry
 from tfscaling.study.run_spec import Point, RunSpec
 
@@ -55,7 +55,7 @@ def spec_of(asked: dict[str, Any]) -> RunSpec:
         point=Point(platform="p", model="m", strategy="s", recipe="r", **point),
         repeat=1,
         recipe=Recipe(per_replica_batch_size=64, learning_rate=0.1, epochs=asked["epochs"]),
-        measured=Measured(
+        measured=MeasuredKeys(
             cpus_per_node=asked["cpus_per_task"] * geometry.tasks_per_node_max,
             **{name: asked[name] for name in ("launcher", "devices", "gpu_type")},
         ),

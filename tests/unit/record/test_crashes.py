@@ -10,8 +10,13 @@ import pytest
 from builders import SCRIPTS, run_python
 from tfscaling.files import strict_json
 from tfscaling.record import crashes
+from tfscaling.record.attempts import Cause
 
 FOLDER = Path("/project")
+SECRETS = {
+    "WANDB_API_KEY": "0123456789", "HF_TOKEN": "hf_abc012", "MYSQL_PWD": "hf_abc012 and more",
+    "AWS_SECRET_ACCESS_KEY": "", "USE_AUTH": "1", "GIT_AUTHOR_NAME": "Somebody", "HOME": "/home",
+}  # fmt: skip
 LIBRARY = sysconfig.get_path("stdlib")
 PLAIN = f"""
 starting
@@ -271,3 +276,60 @@ def test_the_reason_is_that_of_an_abort_of_the_program_or_of_what_it_started(
 ) -> None:
     lines = [*thrown("c10::DistNetworkError", "Broken pipe").splitlines(), last]
     assert ("Broken pipe" in crashes.abort_reason(ended, lines)) == is_told
+
+
+def test_a_cause_has_no_secret_of_the_environment() -> None:
+    text = "1: Somebody in /home has key=0123456789, hf_abc012 and more, hf_abc012"
+    masked = "1: Somebody in /home has key=***, ***, ***"
+    cause = Cause(kind="program_failed", message=text, last_lines=("a", text))
+    found = crashes.mask_secrets_of_cause(cause, SECRETS)
+    assert found == Cause(kind="program_failed", message=masked, last_lines=("a", masked))
+    assert crashes.mask_secrets_of_cause(cause, {"HOME": "/home"}) == cause
+
+
+_NO_FRAME = "Traceback (most recent call last):\nValueError: no frame\n"
+_NO_WORDS = 'Traceback (most recent call last):\n  File "/project/a.py", line 1, in f\n    f()\n'
+
+
+@pytest.mark.parametrize("output", [_NO_FRAME, _NO_WORDS, "Fatal Python error: Aborted\n"])
+def test_a_traceback_without_frames_or_words_blames_no_line(output: str) -> None:
+    assert crashes.last_traceback(output.splitlines(), FOLDER) is None
+
+
+@pytest.mark.parametrize("name", ["observe.py", "/project/observe.py", "/other/observe.py"])
+def test_a_users_file_with_the_name_of_the_observer_is_blamed(name: str) -> None:
+    """It does not exist here, and so is no copy."""
+    output = PLAIN.replace("/project/steps/loop.py", name)
+    blamed = crashes.last_traceback(output.splitlines(), FOLDER)
+    assert blamed is not None
+    expected = "train.py:40" if name.startswith("/other") else "observe.py:12 in fit"
+    assert str(blamed.place) == expected
+
+
+_HANDLED = PLAIN.removesuffix("bye\n")
+_ALONE = _HANDLED[_HANDLED.index("Traceback") :]
+
+
+@pytest.mark.parametrize(
+    ("output", "name"),
+    [
+        (_HANDLED, "UnavailableError"), (PLAIN, None), ("", None), ("all well", None),
+        (f"{_HANDLED}\n\n", "UnavailableError"), (f"{_HANDLED}  of a line\n", "UnavailableError"),
+        # the last one counts, whatever came before
+        (f"{PLAIN}{RANKED}", "RuntimeError"), (f"{RANKED}{PLAIN}", None),
+        (f"{_HANDLED}{RANKED}", "RuntimeError"), (f"{RANKED}{_HANDLED}", "UnavailableError"),
+        (CHAINED, "ValueError"), (SYNTAX, "SyntaxError"),
+        (FATAL, "Segmentation fault"), (f"{FATAL}\ndone", None), (f"{PLAIN}{FATAL}",
+                                                                 "Segmentation fault"),
+        (f"Exception ignored in: <function f>\n{_ALONE}", None),
+        (f"Exception ignored in\n<function f>\n{_ALONE}", None),
+        (f"Exception in thread Thread-1 (f):\n{_ALONE}", None),
+        (f"Exception ignored in: x\na\nb\n{_ALONE}", "UnavailableError"),
+        (_NO_FRAME, None),
+    ],
+)  # fmt: skip
+def test_an_exception_ended_the_program_if_nothing_follows_it(
+    output: str, name: str | None
+) -> None:
+    blamed = crashes.ending_traceback(output.splitlines(), FOLDER)
+    assert (None if blamed is None else blamed.name) == name

@@ -34,6 +34,34 @@ def test_every_number_of_a_record_is_a_metric() -> None:
     assert numbers <= set(METRICS)
 
 
+#: Digits behind the point → metrics that are shown with them.
+DIGITS = {
+    0: "throughput_examples_per_s",
+    1: "queue_time_s boot_time_s time_with_queue_s time_to_target_s",
+    2: "launch_time_s import_time_s rendezvous_time_s data_time_s build_time_s first_step_time_s "
+    "evaluation_time_s probe_time_s teardown_time_s straggler_ratio gpu_memory_gb rank_memory_gb "
+    "speedup scaling_efficiency weak_scaling_efficiency steady_state_speedup execution_time_ratio "
+    "loss_ratio",
+    3: "execution_time_s train_time_s program_time_s checkpoint_time_s gpu_busy_share "
+    "cpu_busy_share share_of_peak published_execution_time_s",
+    4: "loss accuracy test_loss test_accuracy quality cost_usd node_hours core_hours gpu_hours "
+    "cost_to_target_usd published_loss published_accuracy accuracy_ratio",
+    5: "step_time_s compute_time_s synchronisation_time_s input_wait_s energy_kwh "
+    "slurm_energy_kwh energy_usd energy_kg_co2",
+}
+
+
+def test_each_metric_is_shown_with_digits_that_fit_its_unit() -> None:
+    expected = {name: digits for digits, names in DIGITS.items() for name in names.split()}
+    assert {name: metric.digits for name, metric in METRICS.items()} == expected
+
+
+def test_a_distance_from_the_best_value_is_that_of_accuracies() -> None:
+    assert {name: each.best for name, each in METRICS.items() if each.best is not None} == {
+        "accuracy": 1.0, "test_accuracy": 1.0
+    }  # fmt: skip
+
+
 EPOCHS = (
     Epoch(
         epoch=1, loss=0.5, accuracy=0.8, duration_s=5.0,

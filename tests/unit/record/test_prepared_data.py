@@ -70,7 +70,7 @@ def test_no_rank_is_started_for_data_without_a_checksum(tmp_path: Path) -> None:
     spec = local_spec()
     file = prepared(tmp_path, {"dataset": "mnist"})
     folder = tmp_path / "run"
-    (tmp_path / "spec.json").write_text(run_spec.encode(spec))
+    (tmp_path / "spec.json").write_text(run_spec.encode_spec(spec))
     script = [sys.executable, str(SCRIPTS / "train.py")]
     paths = ["--dataset-file", str(file), "--record", str(folder / "run.json")]
     paths += ["--spec", str(tmp_path / "spec.json")]

@@ -50,7 +50,7 @@ def spec(**keys: Any) -> RunSpec:
     recipe = {"per_replica_batch_size": 8, "epochs": 2, "program": ["true"], "observe": "events"}
     block = {"platform": "cluster", "recipe": "script", "strategy": "own", "nodes": 2}
     raw = raw_config((("recipes", "script"), {**recipe, **keys}), (("grid",), [block]))
-    (run,) = acceptance.plan(config_validation.validate(raw), REGISTRIES).runs
+    (run,) = acceptance.plan_grid(config_validation.convert_to_types(raw), REGISTRIES).runs
     return run.spec
 
 

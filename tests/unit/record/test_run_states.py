@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from builders import changed, manifest_of, valid_config, write_record
 from generator import write_dataset_facts
-from tfscaling.record import prepared_data, run_states
+from tfscaling.record import attempts, prepared_data, run_states
 from tfscaling.study import user_code
 from tfscaling.study.manifest import Manifest
 from tfscaling.tables import runs_table
@@ -35,7 +35,7 @@ def planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Manifes
     Path("sets/data.py").write_text("def data(): ...\n")
     manifest = manifest_of(valid_config(*CONFIG))
     for run in manifest.runs:
-        change(write_record(RUNS, run), user_code=user_code.of_run(run.spec).checksums())
+        change(write_record(RUNS, run), user_code=user_code.code_of_run(run.spec).checksums())
     yield manifest
     run_states.current_checksums.cache_clear()
 
@@ -73,14 +73,14 @@ def test_runs_of_earlier_code_are_stale_until_the_change_is_undone(
         assert status == "stale"
         assert re.match(rf".*: {name} \([0-9a-f]{{12}}, now [0-9a-f]{{12}}\); ", reason)
         assert "--config rerun=stale" in reason
-    change(of_node(planned, 2), user_code=user_code.of_run(planned.runs[1].spec).checksums())
+    change(of_node(planned, 2), user_code=user_code.code_of_run(planned.runs[1].spec).checksums())
     assert [status for status, _ in reasons(planned)] == ["stale", "ok", "stale"]
     Path(name).write_text(before)
     assert [status for status, _ in reasons(planned)] == ["ok", "stale", "ok"]
 
 
 def test_a_checksum_of_the_whole_file_is_compared_with_the_whole_file(planned: Manifest) -> None:
-    code = user_code.of_run(planned.runs[0].spec).checksums()
+    code = user_code.code_of_run(planned.runs[0].spec).checksums()
     whole = {name: hashlib.sha256(Path(name).read_bytes()).hexdigest() for name in code}
     change(of_node(planned, 1), user_code=whole)
     assert reasons(planned) == [("ok", "")] * 3
@@ -121,3 +121,21 @@ def test_the_record_of_another_run_counts_nowhere(planned: Manifest) -> None:
     table, _ = runs_table.run_tables(planned.runs, RUNS)
     assert table["status"].tolist() == ["failed", "ok", "ok"]
     assert planned.runs[0].spec.parameters_hash in table["reason"][0]
+
+
+@pytest.mark.parametrize("is_current", [True, False])
+def test_a_kept_record_by_the_present_code_counts_before_one_by_other_code(
+    is_current: bool, planned: Manifest
+) -> None:
+    path, spec = of_node(planned, 1), planned.runs[0].spec
+    own = attempts.path(path.parent, 1)
+    own.mkdir()
+    (own / attempts.RECORD).write_bytes(path.read_bytes())
+    change(path, user_code={"net.py": "a" * 64})
+    if not is_current:
+        change(own / attempts.RECORD, user_code={"net.py": "b" * 64})
+    found = run_states.find_record(spec, path.parent)
+    assert found is not None
+    assert found.file == (own / attempts.RECORD if is_current else path)
+    later = run_states.find_record(spec, path.parent, replaces=1)
+    assert later is None

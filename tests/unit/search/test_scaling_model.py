@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 from tfscaling.search.scaling_model import (
-    SCATTER,
     SCATTER_FREEDOM,
+    SCATTER_SD,
     Runs,
     ScalingModel,
+    _median_variance,
     run_variances,
 )
 
@@ -68,8 +70,8 @@ def test_a_run_beyond_three_deviations_is_odd(deviations: float, is_odd: bool) -
 
 def test_before_there_are_repeats_runs_have_the_usual_scatter() -> None:
     variance, pooled, freedom = run_variances(np.arange(5), drawn(0)[:5])
-    assert variance.tolist() == [SCATTER**2] * 5
-    assert (pooled, freedom) == (SCATTER**2, SCATTER_FREEDOM)
+    assert variance.tolist() == [SCATTER_SD**2] * 5
+    assert (pooled, freedom) == (SCATTER_SD**2, SCATTER_FREEDOM)
 
 
 @pytest.mark.parametrize("sd", [0.02, 0.06, 0.2])
@@ -79,6 +81,27 @@ def test_the_pooled_variance_is_that_of_the_runs_with_its_degrees_of_freedom(sd:
     _, pooled, freedom = run_variances(owners, dice.normal(0, sd, len(owners)))
     assert math.sqrt(pooled) == pytest.approx(sd, rel=0.15)
     assert freedom == SCATTER_FREEDOM + 40 * (REPEATS - 1)
+
+
+@pytest.mark.parametrize(
+    ("variances", "freedoms", "expected"),
+    [
+        ([0.01], [5], (0.0072 + 5 * 0.01 * 5 / 4.4) / 7),
+        ([0.01], [1], (0.0072 + 1 * 0.01 / 0.4) / 3),
+        # the middle one, by the degrees of freedom
+        ([0.04, 0.01, 0.0025], [3, 3, 3], (0.0072 + 9 * 0.01 * 3 / 2.4) / 11),
+        ([0.04, 0.01], [1, 9], (0.0072 + 10 * 0.01 * 9 / 8.4) / 12),
+        ([0.01, 0.04, 0.09], [1, 1, 4], (0.0072 + 6 * 0.09 * 4 / 3.4) / 8),
+        # of equal variances that of fewer runs is taken for larger: it is usually too small
+        ([0.01, 0.01, 0.011], [1, 1, 2], (0.0072 + 4 * 0.011 * 2 / 1.4) / 6),
+    ],
+)
+def test_the_median_variance_counts_runs_and_has_the_usual_scatter_as_two_more(
+    variances: list[float], freedoms: list[int], expected: float
+) -> None:
+    assert pytest.approx(0.0072) == SCATTER_FREEDOM * SCATTER_SD**2
+    found = _median_variance(np.array(variances), np.array(freedoms))
+    assert found == pytest.approx(expected)
 
 
 #: One line that scales well, and the same on another platform; the last of each is not run.
@@ -111,8 +134,8 @@ def test_a_configuration_is_predicted_from_the_runs_of_others(seed: int, is_cost
     sd = np.sqrt(fit.variance)
     assert (abs(fit.mean - logs - shift.mean()) < 4 * sd + SD).all()
     assert sd[others].min() > 1.5 * sd[RUN].max()
-    assert np.isnan(fit.left_out[others]).all() and np.isnan(fit.errors[others]).all()
-    assert (abs(fit.left_out - logs)[RUN] < 4 * fit.misses * fit.left_out_sd[RUN] + 0.1).all()
+    assert np.isnan(fit.left_out[others]).all() and np.isnan(fit.left_out_errors[others]).all()
+    assert (abs(fit.left_out - logs)[RUN] < 4 * fit.error_factor * fit.left_out_sd[RUN] + 0.1).all()
     assert fit.effects[2] - fit.effects[:2].mean() == pytest.approx(shift[2], abs=0.03)
     # measured points are distinguished better than those that are extrapolated, and a point from
     # itself exactly
@@ -156,3 +179,55 @@ def test_runs_of_a_single_configuration_allow_wide_predictions_of_others(
     assert math.exp(fit.mean[other] - fit.mean[measured]) == pytest.approx(factor, abs=0.002)
     assert math.sqrt(fit.variance[other]) == pytest.approx(sd, rel=0.01)
     assert fit.difference_sd(measured)[other] == pytest.approx(sd, rel=0.01)
+
+
+NAN = math.nan
+#: Of costs or times, with a jump of one configuration → the fields of the fit.
+FITS: dict[tuple[bool, float], dict[str, Any]] = {
+    (False, 0.0): {
+        "mean": [5.00027, 4.59527, 3.90004, 3.29625, 5.29524, 4.74886, 4.13948, 3.548],
+        "sd": [0.04069, 0.20991, 0.05359, 0.39257, 0.06696, 0.03929, 0.39319, 0.68437],
+        "left_out": [5.16057, 4.40432, 4.19586, NAN, 5.23817, 4.74771, NAN, NAN],
+        "left_out_sd": [0.9574, 0.37946, 0.39882, NAN, 0.92992, 0.81271, NAN, NAN],
+        "errors": [0.16772, 0.75415, 0.75196, NAN, 0.06112, 0.00136, NAN, NAN],
+        "effects": [-0.00012493, -0.00026825, 0.00039254],
+        "difference": [0.06326, 0.21229, 1e-05, 0.38606, 0.08202, 0.06235, 0.3935, 0.68328],
+        "misses": 1.0,
+    },
+    (True, 4.0): {
+        "mean": [5.00484, 7.81195, 3.92231, 2.61817, 5.28836, 4.75202, 3.31576, 2.57694],
+        "sd": [0.04142, 0.23096, 0.05441, 0.63277, 0.06754, 0.04005, 0.62241, 1.04971],
+        "left_out": [9.5213, 4.08049, 8.83192, NAN, 2.76723, 7.06285, NAN, NAN],
+        "left_out_sd": [1.14571, 0.58638, 0.71749, NAN, 1.13398, 0.96915, NAN, NAN],
+        "errors": [3.94627, 7.86181, 6.87944, NAN, 2.22911, 2.38769, NAN, NAN],
+        "effects": [-0.00031149, -0.00045481, 0.00075398],
+        "difference": [0.0635, 0.23464, 1e-05, 0.62899, 0.08211, 0.06261, 0.62284, 1.0495],
+        "misses": 2.98595,
+    },
+}
+
+
+@pytest.mark.parametrize(("is_cost", "jump"), FITS)
+def test_the_numbers_of_a_fit(is_cost: bool, jump: float) -> None:
+    """They follow from constants that simulations chose: who changes one, means the change.
+
+    Five of eight configurations have runs, one of them a run that is far off, one short runs.
+    """
+    nodes = np.array([1, 2, 4, 8] * 2)
+    owners = np.repeat([0, 1, 2, 4, 5], [3, 4, 2, 2, 3])
+    rounds = np.array([0, 1, 2, 0, 1, 2, 2, 0, 1, 0, 1, 0, 1, 2])
+    places = np.arange(len(owners))
+    logs = 5 - 0.8 * np.log(nodes[owners]) + 0.3 * (owners > 3) + 0.01 * (7 * places % 5 - 2)
+    logs[6] += 1.0
+    variance, pooled, freedom = run_variances(owners, logs)
+    sd = [0.04023, 0.50349, 0.04327, 0.04327, 0.03954]
+    assert np.sqrt(variance) == pytest.approx(np.repeat(sd, [3, 4, 2, 2, 3]), rel=1e-3)
+    assert (pooled, freedom) == (pytest.approx(0.00222797, rel=1e-4), 11.0)
+    runs = Runs(owners, rounds, logs + jump * (owners == 1), np.isin(places, [9, 10]))
+    model = ScalingModel(nodes, ["a"] * 4 + ["b"] * 4, is_cost)
+    fit = model.fit(runs, np.array([0.0, 0.05]), np.full(8, 0.04))
+    assert (fit.scatter, fit.freedom) == (pytest.approx(0.00565978, rel=1e-4), 11.0)
+    own = {"sd": np.sqrt(fit.variance), "difference": fit.difference_sd(2)}
+    for name, expected in FITS[is_cost, jump].items():
+        value = own[name] if name in own else getattr(fit, name)
+        assert value == pytest.approx(expected, rel=1e-3, abs=2e-5, nan_ok=True), name

@@ -19,12 +19,12 @@ from tfscaling.search.scaling_search import ScalingSearch
 from tfscaling.search.search_state import NewRuns, SearchProblem, SearchState
 from tfscaling.search.search_types import (
     PROJECTION_ERROR,
-    Allowed,
     Candidate,
     Decision,
+    LimitVerdict,
     Reason,
     Run,
-    lacking,
+    list_needed_runs,
 )
 from tfscaling.study.config_types import SHORT_RUNS_MAX, Limit, Search
 
@@ -93,9 +93,9 @@ def run_all(
     made: list[Candidate] = [replace(each, runs=()) for each in planned]
     by_name = {each.name: each for each in planned}
     decisions = [decide(made, settings, goal)]
-    while decisions[-1].wanted:
+    while decisions[-1].runs_to_start:
         runs: dict[str, list[Run | None]] = {each.name: list(each.runs) for each in made}
-        for block, name in lacking(decisions[-1], made):
+        for block, name in list_needed_runs(decisions[-1], made):
             assert len(runs[name]) == block  # each block follows the one before
             runs[name].append(by_name[name].runs[block])
         made = [replace(each, runs=tuple(runs[each.name])) for each in made]
@@ -122,13 +122,18 @@ def test_a_decision_is_a_function_of_the_runs(
     for before, after in pairwise(decisions):
         made = [replace(each, runs=each.runs[: before.runs[each.name]]) for each in planned]
         assert decide(made, settings, goal) == before
-        assert all(after.runs[name] == runs for name, runs in before.wanted.items())
+        assert all(after.runs[name] == runs for name, runs in before.runs_to_start.items())
 
 
 def test_the_best_is_named_after_a_run_of_each_and_more_of_those_near_it() -> None:
     first, *_, last = run_all(measured(0.02))
-    assert first.wanted == {f"c{n}": 1 for n in range(6)} and first.best is None
-    assert (last.best, last.is_decided, last.has_ended, last.open) == ("c0", True, True, ())
+    assert first.runs_to_start == {f"c{n}": 1 for n in range(6)} and first.best is None
+    assert (last.best, last.is_decided, last.has_ended, last.may_run_later) == (
+        "c0",
+        True,
+        True,
+        (),
+    )
     assert last.runs["c5"] == 2 < last.runs["c1"] <= last.runs["c0"]
     assert last.standings["c5"].behind == pytest.approx(2.0, rel=0.1)
     assert last.standings["c5"].reason is Reason.NOT_THE_BEST
@@ -158,7 +163,7 @@ LINES = curve("slow", 5000.0) + curve("fast", 600.0)
 
 def test_smooth_lines_leave_out_configurations_without_a_run() -> None:
     first, *_, last = run_all(LINES, SMOOTH)
-    assert set(first.wanted) == {"slow01", "slow16", "fast01", "fast16"}
+    assert set(first.runs_to_start) == {"slow01", "slow16", "fast01", "fast16"}
     assert (last.best, last.is_decided) == ("fast16", True)
     without = [name for name, runs in last.runs.items() if not runs]
     assert without and {last.standings[name].reason for name in without} == {Reason.BY_ITS_LINE}
@@ -227,7 +232,7 @@ def test_a_failed_block_is_replaced_by_the_next() -> None:
     found = decide([one, *others])
     assert (found.best, found.is_decided, found.runs["a"]) == ("a", True, 4)
     lacking_one = replace(one, runs=one.runs[:2])
-    assert (2, "a") in lacking(decide([lacking_one, *others]), [lacking_one, *others])
+    assert (2, "a") in list_needed_runs(decide([lacking_one, *others]), [lacking_one, *others])
 
 
 def test_of_fewer_than_two_candidates_nothing_is_decided() -> None:
@@ -244,7 +249,7 @@ def test_a_missing_run_is_waited_for_and_one_that_failed_too_often_is_out() -> N
     others = [steady(f"b{n}", 100 + 10 * n) for n in range(3)]
     failed = replace(steady("a", 50), runs=(None, *steady("a", 50).runs[1:]))
     waiting = decide([failed, *others])
-    assert (waiting.rounds, lacking(waiting, [failed, *others])) == (0, [(0, "a")])
+    assert (waiting.rounds, list_needed_runs(waiting, [failed, *others])) == (0, [(0, "a")])
     found = decide([replace(failed, failed_blocks=frozenset({0})), *others])
     assert found.failed == {"a": Reason.DOES_NOT_RUN} and found.best == "b0"
     assert found.has_ended and found.unresolved == ("a",) and not found.is_decided
@@ -286,14 +291,18 @@ def test_short_runs_come_first_and_the_best_stands_trial() -> None:
     planned = [projected(each) for each in STEADY]
     nothing = decide([replace(each, runs=(), short=replace(each.short, runs=())) for each in planned
                       if each.short])  # fmt: skip
-    assert nothing.wanted == {f"short c{n}": 1 for n in range(6)}
+    assert nothing.runs_to_start == {f"short c{n}": 1 for n in range(6)}
     tried = decide([replace(each, runs=()) for each in planned])
-    assert tried.wanted == {"c0": 1} and tried.best is None
-    assert lacking(tried, planned) == [] != lacking(tried, [replace(planned[0], runs=())])
+    assert tried.runs_to_start == {"c0": 1} and tried.best is None
+    assert (
+        list_needed_runs(tried, planned)
+        == []
+        != list_needed_runs(tried, [replace(planned[0], runs=())])
+    )
     found = decide(planned)
     assert (found.best, found.is_decided, complete(found)) == ("c0", True, {"c0"})
     trial = found.standings["c0"].trial
-    assert trial and trial.holds and trial.measured == pytest.approx(100, rel=0.05)
+    assert trial and trial.is_within_interval and trial.measured == pytest.approx(100, rel=0.05)
     assert found.standings["c5"].trial is None and found.standings["c5"].short_runs
 
 
@@ -303,7 +312,7 @@ def test_a_trial_that_misses_goes_on_with_complete_runs() -> None:
     found = decide(planned)
     assert (found.best, found.is_decided) == ("c0", True)
     missed, kept = (found.standings[name].trial for name in ("c2", "c0"))
-    assert missed and kept and kept.holds and missed.measured > missed.high
+    assert missed and kept and kept.is_within_interval and missed.measured > missed.high
     assert {"c0", "c1", "c2"} <= complete(found)
 
 
@@ -377,8 +386,8 @@ def test_only_what_keeps_the_limit_is_named() -> None:
     ]
     found = decide(candidates, quality=AT_LEAST)
     assert (found.best, found.is_decided, found.runs["good"]) == ("good", True, KEPT_RUNS)
-    allowed = {name: each.allowed for name, each in found.standings.items()}
-    assert allowed == {"fast": Allowed.OUT, "good": Allowed.IN, "slow": Allowed.OPEN}
+    allowed = {name: each.limit_verdict for name, each in found.standings.items()}
+    assert allowed == {"fast": LimitVerdict.OUT, "good": LimitVerdict.IN, "slow": LimitVerdict.OPEN}
     assert found.standings["fast"].reason is Reason.NOT_ALLOWED and not found.unresolved
     assert decide(candidates, quality=Limit(at_most=0.98)).best == "fast"
 
@@ -471,3 +480,158 @@ def test_a_state_is_a_value() -> None:
         ends.append(names[state.analysis.best or 0])
         assert ends[-1] == faster
     assert start.rounds == 0 and not start.observations and len({*ends}) == 2
+
+
+# ---------------------------------------------------------------- numbers
+def unsure(own: Candidate) -> Candidate:
+    """With short runs whose projections are 1 % unsure by their steps."""
+    own = projected(own)
+    assert own.short
+    runs = tuple({**(run or {}), PROJECTION_ERROR: 0.01} for run in own.short.runs)
+    return replace(own, short=replace(own.short, runs=runs))
+
+
+#: Candidates, settings, goal, limits.
+SEARCHES: dict[str, tuple[list[Candidate], Search, str, dict[str, Limit]]] = {
+    "usual": (measured(), USUAL, TIME, {}),
+    "few runs": (measured(0.1), Search(repeats_max=4), TIME, {}),
+    "smooth": (curve("slow", 1500.0) + curve("fast", 600.0), SMOOTH, TIME, {}),
+    "smooth, by cost": (curve("slow", 700.0) + curve("fast", 600.0), SMOOTH, COST, {}),
+    "short runs": ([unsure(each) for each in measured(0.03)], USUAL, TIME, {}),
+    "a target": (
+        [candidate("a", 50, INFINITE, *[50.0] * 18), *measured(0.05)], USUAL, TO_TARGET, {},
+    ),
+    "a limit": (
+        [with_quality(f"q{n}", 100.0 * 1.1**n, 0.9799 + 0.001 * n) for n in range(5)],
+        USUAL, TIME, {"quality": AT_LEAST},
+    ),
+}  # fmt: skip
+#: Search, and whether it has all its runs → its summary.
+COURSES: dict[tuple[str, bool], tuple[Any, ...]] = {
+    ("usual", False): (
+        ("c0", 2, False, False, 6), {"c0": 3, "c1": 3, "c3": 2},
+        [2, 2, 2, 1, 1, 1], [0, 0, 0, 0, 0, 0],
+        [0, 0.0559, 0.0756, 0.1104, 0.524, 2.0833],
+        [0, 0.04973, 0.03935, 0.04196, 0.00109, 3e-05],
+        [INFINITE, 0],
+    ),
+    ("usual", True): (
+        ("c0", 9, True, True, 0), {},
+        [10, 5, 5, 5, 2, 2], [0, 0, 0, 0, 0, 0],
+        [0, 0.0408, 0.0873, 0.1155, 0.4828, 2.0821],
+        [0, 0.00065, 0.00011, 3e-05, 1e-05, 0.0],
+        [0.006, 0],
+    ),
+    ("few runs", False): (
+        ("c0", 2, False, False, 6), {"c0": 3, "c3": 2, "c2": 3},
+        [2, 2, 2, 1, 1, 1], [0, 0, 0, 0, 0, 0],
+        [0, 0.096, 0.0843, 0.0872, 0.5468, 2.1793],
+        [0, 0.11216, 0.15317, 0.1811, 0.00984, 0.00036],
+        [INFINITE, 0],
+    ),
+    ("few runs", True): (
+        ("c0", 6, False, True, 0), {},
+        [4, 4, 4, 4, 2, 2], [0, 0, 0, 0, 0, 0],
+        [0, 0.0355, 0.1153, 0.0912, 0.4468, 2.1836],
+        [0, 0.09464, 0.02271, 0.03739, 0.0011, 1e-05],
+        [0.14525, 0],
+    ),
+    ("smooth", False): (
+        ("fast16", 2, False, False, 10), {"fast16": 4, "slow16": 2},
+        [1, 1, 0, 1, 2, 1, 0, 0, 0, 1], [0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+        [10.5815, 5.2992, 2.4143, 0.8525, 0, 29.9837, 13.7928, 7.2021, 3.5454, 1.5249],
+        [0.0, 0.0, 0.00067, 0.00014, 0, 0.0, 0.00208, 0.00177, 0.00135, 4e-05],
+        [INFINITE, 0.7211],
+    ),
+    ("smooth", True): (
+        ("fast16", 3, True, True, 0), {},
+        [1, 1, 0, 1, 4, 1, 0, 0, 0, 2], [0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+        [10.6079, 5.3267, 2.4289, 0.8596, 0, 30.0629, 13.7291, 7.1463, 3.5024, 1.4922],
+        [0.0, 0.0, 8e-05, 3e-05, 0, 0.0, 0.00051, 0.00042, 0.00026, 0.0],
+        [0.0, 0.7222],
+    ),
+    ("smooth, by cost", False): (
+        ("fast01", 2, False, False, 10), {"fast01": 3, "fast04": 1, "slow04": 1},
+        [2, 1, 0, 0, 1, 1, 1, 0, 0, 1], [0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+        [0, 0.0742, 0.1656, 0.2652, 0.3723, 0.24, 0.2612, 0.37, 0.4886, 0.6176],
+        [0, 0.05971, 0.20061, 0.12935, 0.00196, 0.00623, 0.00499, 0.0833, 0.05374, 0.00049],
+        [INFINITE, 0.1829],
+    ),
+    ("smooth, by cost", True): (
+        ("fast01", 9, True, True, 0), {},
+        [10, 5, 2, 2, 1, 4, 2, 1, 0, 1], [0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+        [0, 0.0707, 0.1389, 0.2398, 0.3371, 0.1884, 0.252, 0.2938, 0.429, 0.5738],
+        [0, 2e-05, 0.00022, 3e-05, 0.00022, 0.0, 3e-05, 0.00031, 0.00041, 5e-05],
+        [0.0, 0.3335],
+    ),
+    ("short runs", False): (
+        (None, 3, False, False, 12), {"short c0": 4, "short c1": 4, "short c3": 2},
+        [0, 0, 0, 0, 0, 0], [3, 3, 3, 1, 1, 1],
+        [0, 0.035, 0.0941, 0.1165, 0.5467, 1.9316],
+        [0, 0.07256, 0.01499, 0.03537, 0.00086, 3e-05],
+        [INFINITE, 0],
+    ),
+    ("short runs", True): (
+        ("c0", 10, True, True, 0), {},
+        [4, 1, 0, 0, 0, 0], [6, 6, 5, 5, 2, 2],
+        [0, 0.0319, 0.0846, 0.124, 0.4913, 1.9869],
+        [0, 0.00423, 0.00128, 0.0002, 3e-05, 0.0],
+        [0.02981, 0],
+    ),
+    ("a target", False): (
+        (None, 2, False, False, 7), {"a": 3, "c1": 2, "c3": 2},
+        [2, 2, 1, 2, 1, 1, 1], [0, 0, 0, 0, 0, 0, 0],
+        [0, 0.983, 1.0437, 1.1357, 1.188, 2.0214, 5.1293],
+        [0, 0.00038, 0.00057, 0.00034, 0.00041, 0.00012, 2e-05],
+        [INFINITE, 0],
+    ),
+    ("a target", True): (
+        ("c0", 10, False, True, 0), {},
+        [3, 11, 5, 5, 5, 2, 2], [0, 0, 0, 0, 0, 0, 0],
+        [-0.4996, 0, 0.0474, 0.0976, 0.1175, 0.4818, 2.1129],
+        [1.0, 0, 0.00151, 0.00025, 0.00012, 2e-05, 0.0],
+        [1.17787, 0],
+    ),
+    ("a limit", False): (
+        (None, 2, False, False, 5), {"q0": 3, "q1": 3, "q2": 3},
+        [2, 2, 2, 1, 1], [0, 0, 0, 0, 0],
+        [0, 0.1061, 0.189, 0.2959, 0.4616],
+        [0, 0.00475, 0.00079, 0.00153, 0.00044],
+        [INFINITE, 0],
+    ),
+    ("a limit", True): (
+        ("q2", 9, False, True, 0), {},
+        [3, 4, 11, 5, 4], [0, 0, 0, 0, 0],
+        [-0.171, -0.0931, 0, 0.1002, 0.2182],
+        [0.99994, 0.99331, 0, 1e-05, 0.0],
+        [0.14474, 0],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "is_complete"), COURSES)
+def test_the_course_of_a_search_is_known(name: str, is_complete: bool) -> None:
+    """It follows from constants that simulations chose: who changes one, means the change."""
+    candidates, settings, goal, limits = SEARCHES[name]
+    if not is_complete:
+        candidates = [
+            replace(each, runs=each.runs[:2],
+                    short=each.short and replace(each.short, runs=each.short.runs[:3]))
+            for each in candidates
+        ]  # fmt: skip
+    found = decide(candidates, settings, goal, 0.05, **limits)
+    state, wanted, runs, shorts, behind, chances, ends = COURSES[name, is_complete]
+    assert (
+        found.best,
+        found.rounds,
+        found.is_decided,
+        found.has_ended,
+        len(found.may_run_later),
+    ) == state
+    assert found.runs_to_start == wanted
+    each = found.standings.values()
+    assert [standing.runs for standing in each] == runs
+    assert [standing.short_runs for standing in each] == shorts
+    assert [standing.behind for standing in each] == pytest.approx(behind, rel=1e-3, abs=1e-4)
+    assert [standing.chance for standing in each] == pytest.approx(chances, rel=1e-2, abs=1e-5)
+    assert [found.bound, found.beat_by or 0] == pytest.approx(ends, rel=1e-3, abs=1e-4)

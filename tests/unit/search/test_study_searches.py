@@ -7,6 +7,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from msgspec import structs
@@ -15,7 +16,7 @@ from tfscaling.estimation.run_counts import KEPT_RUNS
 from tfscaling.record.run_states import RunState
 from tfscaling.search import study_searches
 from tfscaling.search.search_types import Reason
-from tfscaling.search.study_searches import StudySearch, expected_runs
+from tfscaling.search.study_searches import StudySearch, expected_runs, simulate_scaling_times
 from tfscaling.study.config_types import POINT_AXES
 from tfscaling.study.manifest import Manifest
 
@@ -31,7 +32,7 @@ def runs(planned: Manifest, tmp_path_factory: pytest.TempPathFactory) -> pd.Data
 
 
 def search_of(planned: Manifest, runs: pd.DataFrame) -> StudySearch:
-    (search,) = study_searches.of_study(planned, runs)
+    (search,) = study_searches.decide_searches(planned, runs)
     return search
 
 
@@ -45,21 +46,21 @@ def test_the_best_is_shown_by_fewer_runs_than_the_full_grid(
 ) -> None:
     search = search_of(planned, runs)
     verdict = search.decision
-    assert verdict.is_decided and list(search.wanted()) == []
+    assert verdict.is_decided and list(search.needed_runs()) == []
     assert search.points[verdict.best or ""].nodes == 2
     assert sum(verdict.runs.values()) < 36
-    assert not any(search.may_be_wanted(point) for point in search.points.values())
+    assert not any(search.may_need_runs(point) for point in search.points.values())
 
 
 def test_what_the_next_look_lacks_is_asked_for_block_by_block(
     planned: Manifest, runs: pd.DataFrame
 ) -> None:
     nothing = search_of(planned, runs[:0])
-    assert [repeat for _, repeat in nothing.wanted()] == [1] * 6
+    assert [repeat for _, repeat in nothing.needed_runs()] == [1] * 6
     search = search_of(planned, runs[runs["repeat"] <= 1])
-    wanted = list(search.wanted())
+    wanted = list(search.needed_runs())
     assert len(wanted) == 3 and {(point.nodes, repeat) for point, repeat in wanted} >= {(2, 2)}
-    assert all(map(search.may_be_wanted, search.points.values()))
+    assert all(map(search.may_need_runs, search.points.values()))
 
 
 def test_the_most_runs_are_those_of_the_most_expensive_points(
@@ -83,7 +84,7 @@ def test_runs_that_diverged_are_infinite_and_stale_ones_are_missing(
     (far,) = [c for c in search.candidates if search.points[c.name].path.count("far/")
               and search.points[c.name].nodes == 4]  # fmt: skip
     assert far.runs[:2] == ({"execution_time_s": math.inf}, None)
-    assert far.name in search.decision.wanted and not search.decision.is_decided
+    assert far.name in search.decision.runs_to_start and not search.decision.is_decided
     changed.loc[place(runs, "far", 4, 2), "status"] = RunState.DIVERGED
     search = search_of(planned, changed)
     assert search.decision.failed == {far.name: Reason.DIVERGED} and search.decision.is_decided
@@ -98,7 +99,7 @@ def test_runs_without_times_say_nothing_of_their_point(
     changed.loc[two & (runs["repeat"] <= 2), "execution_time_s"] = None
     search, whole = (search_of(planned, rows) for rows in (changed[runs["repeat"] <= 1], changed))
     (near,) = [name for name, point in search.points.items() if "near" in name and point.nodes == 2]
-    assert near in search.decision.wanted and not search.decision.is_decided
+    assert near in search.decision.runs_to_start and not search.decision.is_decided
     assert whole.decision.best == near  # by its other runs
 
 
@@ -122,7 +123,7 @@ def test_a_point_that_fails_by_itself_leaves_and_lost_nodes_are_replaced(
     assert [(point.platform, point.nodes) for point in out] == [("near", 2)] * is_out
     assert not (verdict.is_decided and verdict.unresolved)
     if failed == 1 and not is_out:  # its next repeats stand in
-        assert {(point.nodes, repeat) for point, repeat in search.wanted()} <= {(2, 11)}
+        assert {(point.nodes, repeat) for point, repeat in search.needed_runs()} <= {(2, 11)}
 
 
 def of_best(runs: pd.DataFrame, *endings: str) -> pd.DataFrame:
@@ -154,7 +155,7 @@ def test_nothing_is_decided_against_a_point_whose_only_run_failed(
 def test_a_run_out_of_memory_is_tried_once_more(planned: Manifest, runs: pd.DataFrame) -> None:
     once = search_of(planned, of_best(runs, RunState.DOES_NOT_FIT))
     assert not once.decision.failed and not once.decision.is_decided
-    assert [(point.nodes, repeat) for point, repeat in once.wanted()] == [(2, 2)]
+    assert [(point.nodes, repeat) for point, repeat in once.needed_runs()] == [(2, 2)]
     twice = search_of(planned, of_best(runs, *[RunState.DOES_NOT_FIT] * 2)).decision
     assert [*twice.failed.values()] == [Reason.NO_MEMORY]
     assert not twice.unresolved and twice.best is not None
@@ -181,14 +182,14 @@ def test_a_run_that_diverged_is_no_missed_target(planned: Manifest, runs: pd.Dat
 def test_the_work_is_the_most_frequent_number_of_examples(
     examples: list[float], work: float
 ) -> None:
-    assert study_searches.work_of(examples) == work
+    assert study_searches.usual_work(examples) == work
 
 
 def test_a_point_that_did_more_work_is_compared(planned: Manifest, runs: pd.DataFrame) -> None:
     more = (runs["platform"] == "far") & (runs["nodes"] == 4)
     trained = more.map({True: 780, False: 768})
     search = search_of(planned, runs.assign(examples_trained=trained))
-    assert not search.other_work and search.decision.is_decided
+    assert not search.points_with_less_work and search.decision.is_decided
 
 
 def test_points_that_train_fewer_examples_are_no_candidates(
@@ -198,7 +199,7 @@ def test_points_that_train_fewer_examples_are_no_candidates(
     near = (runs["platform"] == "near") & (runs["nodes"] == 2)
     changed.loc[near, "examples_trained"] = 600
     search = search_of(planned, changed)
-    assert [point.nodes for point in search.other_work] == [2]
+    assert [point.nodes for point in search.points_with_less_work] == [2]
     assert len(search.candidates) == 5
 
 
@@ -220,18 +221,33 @@ def many(planned: Manifest, tmp_path_factory: pytest.TempPathFactory) -> pd.Data
 def test_a_target_that_was_missed_is_infinite(many: pd.DataFrame) -> None:
     planned = planned_of(goal="time_to_target_s", limits={"test_accuracy": {"at_least": 0.5}})
     reached_s = many["execution_time_s"].where(many["nodes"] > 1)
-    search = search_of(planned, many.assign(time_to_target_s=reached_s))
+    reached = many.assign(time_to_target_s=reached_s, target_reached=reached_s.notna())
+    search = search_of(planned, reached)
     verdict = search.decision
     missed = [name for name, why in verdict.failed.items() if why is Reason.NOT_REACHED]
     assert {search.points[name].nodes for name in missed} == {1} and len(missed) == 2
     assert verdict.is_decided and search.points[verdict.best or ""].nodes == 2
     # one run that misses it is enough: the tables have no time to the target then
     one = place(many, "near", 2, KEPT_RUNS)
-    search = search_of(planned, many.assign(time_to_target_s=reached_s.drop(one)))
+    reached.loc[one, ["time_to_target_s", "target_reached"]] = math.nan, False
+    search = search_of(planned, reached)
     verdict = search.decision
     assert not verdict.is_decided and search.points[verdict.best or ""].nodes == 4
     (lost,) = verdict.unresolved
     assert search.points[lost].nodes == 2
+
+
+@pytest.mark.parametrize("nodes", [1, 2, 4])
+def test_a_target_whose_quality_is_not_reported_is_unknown(many: pd.DataFrame, nodes: int) -> None:
+    """No run shows that this configuration misses the target: nothing is decided."""
+    planned = planned_of(goal="time_to_target_s", limits={"test_accuracy": {"at_least": 0.5}})
+    unknown = many["nodes"] == nodes
+    reached = many.assign(
+        time_to_target_s=many["execution_time_s"].mask(unknown),
+        target_reached=[None if each else True for each in unknown],
+    )
+    verdict = search_of(planned, reached).decision
+    assert Reason.NOT_REACHED not in verdict.failed.values() and not verdict.is_decided
 
 
 def test_limits_are_judged_by_the_runs(many: pd.DataFrame) -> None:
@@ -275,7 +291,7 @@ def test_recipes_compete_where_they_may_be_chosen(many: pd.DataFrame) -> None:
         examples_trained=is_large.map({True: 1536, False: 768}),
     )
     search = search_of(planned, runs)
-    assert search.planned.work == "all configurations" and not search.other_work
+    assert search.planned.work == "all configurations" and not search.points_with_less_work
     best = search.points[search.decision.best or ""]
     assert (best.recipe, best.nodes, search.decision.is_decided) == ("large", 2, True)
 
@@ -312,3 +328,12 @@ def test_most_runs_are_expected_of_points_that_are_usually_best(
     for point, expected in expected_runs(search, prices, trials=3).items():
         found[getattr(point, axis)] += expected
     assert max(found, key=found.__getitem__) == usual
+
+
+def test_simulated_times_follow_from_a_seed() -> None:
+    """How large they are and how they scale was fitted to measured ones."""
+    devices, lines = np.array([1.0, 2, 4, 8] * 2), np.repeat([0, 1], 4)
+    found = simulate_scaling_times(devices, lines, np.random.default_rng(3))
+    assert found == pytest.approx(
+        [1636.123, 1071.112, 676.334, 509.737, 166.246, 94.866, 59.407, 42.709], rel=1e-5
+    )

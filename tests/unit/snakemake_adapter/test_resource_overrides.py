@@ -36,7 +36,7 @@ def overridden(*words: str, defaults: Sequence[str] = (), **keys: Any) -> dict[s
         Resources.parse([*defaults], allow_expressions=True),
     ):
         raw = resource_overrides.merge_platforms(raw, change)
-    platform = config_validation.validate(raw).platforms["cluster"]
+    platform = config_validation.convert_to_types(raw).platforms["cluster"]
     return platforms.slurm_resources(platform, Geometry(2, 1, 0))
 
 

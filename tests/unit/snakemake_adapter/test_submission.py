@@ -130,7 +130,7 @@ def test_the_plans_line_has_a_placeholder_for_the_name_of_the_run(tmp_path: Path
 
 def test_without_the_slurm_executor_nothing_is_submitted(tmp_path: Path) -> None:
     raw = raw_config((("grid", 0, "platform"), ["cluster", "laptop"]))
-    config = config_validation.validate(raw)
+    config = config_validation.convert_to_types(raw)
     rows = plan_of(config, tmp_path).rows
     local = costed_plan.add_submission(rows, config, described("local"))
     assert {row.platform: row.submission for row in local} == {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 from dataclasses import replace
@@ -128,11 +129,28 @@ def test_what_a_request_is_best_for_keeps_its_capitals(tmp_path: Path) -> None:
     assert request.so_far == "fewest GPU-hours so far"
 
 
+@pytest.mark.parametrize(
+    ("cores", "gpus", "shares"),
+    [
+        (8.0, 0.0, "120 core-hours"), (0.5, 0.25, "7.5 core-hours, 3.75 GPU-hours"),
+        (math.nan, 4.0, "60 GPU-hours"), (math.nan, 0.0, ""), (0.0, 0.0, ""),
+    ],
+)  # fmt: skip
+def test_shares_of_cores_and_gpus_are_of_all_trainings(
+    cores: float, gpus: float, shares: str
+) -> None:
+    request = write_proposal.Request("a", "", 9000.0, False, 2, 2, 0.5, "", cores, gpus)
+    assert (request.node_hours_each, request.node_hours) == (5.0, 15.0)
+    assert request.shares == shares
+
+
 def test_times_of_a_file_are_not_said_to_be_measured_here(tmp_path: Path) -> None:
     path = tmp_path / "mine.csv"
     path.write_text("nodes,global_batch_size,execution_time_s\n1,64,60\n2,128,31\n")
     (tmp_path / "true").symlink_to(sys.executable)
-    config, planned = acceptance.accept(timings.complete({"timings": str(path)}), REGISTRIES)
+    config, planned = acceptance.validate_and_plan(
+        timings.add_grid_of_timings({"timings": str(path)}), REGISTRIES
+    )
     study = study_folder(tmp_path / "study", config, planned)
     for stage in (write_tables.collect, write_tables.compare, write_tables.analyse):
         stage(study)

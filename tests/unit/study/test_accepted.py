@@ -160,7 +160,7 @@ REFUSED: dict[str, dict[str, list[Change]]] = {
     ("key", "name"), [(key, name) for key, named in REFUSED.items() for name in named]
 )
 def test_what_could_only_fail_later_is_refused(key: str, name: str) -> None:
-    message = refused(acceptance.accept, raw_config(*REFUSED[key][name]), REGISTRIES)
+    message = refused(acceptance.validate_and_plan, raw_config(*REFUSED[key][name]), REGISTRIES)
     assert message.startswith(f"configuration: {key}")
 
 
@@ -184,4 +184,4 @@ ACCEPTED: dict[str, list[Change]] = {
 
 @pytest.mark.parametrize("name", ACCEPTED)
 def test_what_means_something_is_accepted(name: str) -> None:
-    assert acceptance.accept(raw_config(*ACCEPTED[name]), REGISTRIES)[1].runs
+    assert acceptance.validate_and_plan(raw_config(*ACCEPTED[name]), REGISTRIES)[1].runs

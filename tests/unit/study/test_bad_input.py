@@ -27,7 +27,7 @@ from tfscaling.study import (
     run_spec,
     variants,
 )
-from tfscaling.study.config_types import Config, Measured
+from tfscaling.study.config_types import Config, MeasuredKeys
 from tfscaling.study.config_validation import ConfigError
 from tfscaling.study.manifest import Manifest
 from tfscaling.tables import published_results
@@ -58,8 +58,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def accepted(*names: str) -> tuple[Config, Manifest] | str:
     """What the workflow makes of the files, or its message."""
     try:
-        sources = [(name, config_files.read(name)) for name in names]
-        found = acceptance.accept(config_files.merge(sources), REGISTRIES, sources)
+        sources = [(name, config_files.read_config_file(name)) for name in names]
+        found = acceptance.validate_and_plan(
+            config_files.merge_configurations(sources), REGISTRIES, sources
+        )
         published_results.check_file(found[0].published.path, sources)
     except ConfigError as error:
         return str(error)
@@ -77,8 +79,8 @@ def check(found: tuple[Config, Manifest] | str) -> str | Manifest:
     for run in manifest.runs[:20]:
         spec = run.spec
         assert re.fullmatch(r"([a-z_]+=[A-Za-z0-9][\w.+:=-]*/?)+", spec.path), spec.path
-        assert re.fullmatch(r"[\w.+:=-]+", variants.data_of(spec) or "none")
-        run_spec.encode(spec)
+        assert re.fullmatch(r"[\w.+:=-]+", variants.data_name_of_run(spec) or "none")
+        run_spec.encode_spec(spec)
         resources = platforms.slurm_resources(
             found[0].platforms[spec.point.platform], spec.geometry
         )
@@ -115,6 +117,6 @@ def test_every_file(folder: Path, data: st.DataObject) -> None:
 
 def test_every_key_of_the_types_is_drawn() -> None:
     drawn = {place.path[-1] for place in PLACES}
-    kinds = set(config_validation.structs(Config)) - {Measured}
+    kinds = set(config_validation.nested_structs(Config)) - {MeasuredKeys}
     keys = {field.encode_name for kind in kinds for field in msgspec.structs.fields(kind)}
     assert keys <= drawn

@@ -200,8 +200,10 @@ def message_of(folder: Path, texts: dict[str, str]) -> str:
         (folder / name).write_bytes(text.encode("utf-8", "surrogateescape"))
 
     def accept() -> None:
-        sources = [(name, config_files.read(name)) for name in texts]
-        acceptance.accept(config_files.merge(sources), REGISTRIES, sources)
+        sources = [(name, config_files.read_config_file(name)) for name in texts]
+        acceptance.validate_and_plan(
+            config_files.merge_configurations(sources), REGISTRIES, sources
+        )
 
     return refused(accept)
 
@@ -398,7 +400,7 @@ def test_a_missing_file_is_named(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    message = refused(config_files.read, name)
+    message = refused(config_files.read_config_file, name)
     assert message.startswith(f"{name}: cannot be read: ")
 
 
@@ -414,6 +416,6 @@ def test_a_list_of_an_earlier_file_is_not_blamed(
 
 def test_a_value_of_the_command_line_names_no_line() -> None:
     sources = [("--config", {"budget": "5"})]
-    message = refused(config_validation.validate, raw_config((("budget",), "5")), sources)
+    message = refused(config_validation.convert_to_types, raw_config((("budget",), "5")), sources)
     assert message.startswith('--config: budget: "5" ')
     assert message.endswith("; write it in a file and not with --config")

@@ -16,7 +16,13 @@ from tfscaling.study.config_validation import ConfigError
 def read(folder: Path, text: str) -> dict[str, Any]:
     path = folder / "overlay.yaml"
     path.write_text(text)
-    return dict(config_files.read(path))
+    return dict(config_files.read_config_file(path))
+
+
+def chain(link: str) -> str:
+    """A mapping of 5,000 values, each of which has the one before, from line 2 on."""
+    links = [f"k{n}: &a{n} {link.format(n - 1)}" for n in range(1, 5000)]
+    return "\n".join(["a: 1", "k0: &a0 {b: []}", *links])
 
 
 #: Text → beginning of the error.
@@ -40,6 +46,9 @@ REFUSED = {
     "list": ("- 1\n", "the whole file is not a mapping"),
     "brackets": (f"a:\n {'[' * 100_000}", "line 2: not valid YAML: more than 100 "),
     "braces": (f"a: 1\nb: {'{a: ' * 200}1{'}' * 200}", "line 2: not valid YAML: more than 100 "),
+    "chain_of_lists": (chain("[*a{}]"), "line 101: not valid YAML: more than 100 "),
+    "chain_of_mappings": (chain("{{b: 1, c: *a{}}}"), "line 101: not valid YAML: more than 100 "),
+    "chain_of_merges": (chain("{{<<: *a{}}}"), "line 101: not valid YAML: more than 100 "),
     "megabytes": (f"a: [{'1,' * 3_000_000}]", "larger than allowed: 4,000,000 bytes"),
 }
 
@@ -87,26 +96,26 @@ def test_what_is_as_it_looks_is_read(text: str, content: object, tmp_path: Path)
     ids=str,
 )
 def test_the_projects_own_files_are_read_as_by_yaml(path: Path) -> None:
-    assert config_files.read(str(path)) == yaml.safe_load(path.read_text())
+    assert config_files.read_config_file(str(path)) == yaml.safe_load(path.read_text())
 
 
 def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "overlay.yaml"
     path.write_bytes(b"seed: 1\nstudy: \xff\n")
     with pytest.raises(ConfigError):
-        config_files.read(str(path))
+        config_files.read_config_file(str(path))
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"Is a directory"):
-        config_files.read(str(tmp_path))
+        config_files.read_config_file(str(tmp_path))
 
 
 def test_mappings_are_merged_key_by_key_and_other_values_replaced() -> None:
     first = {"a": {"b": 1, "c": [1, 2]}, "d": 4, "e": {"f": 1}, "g": None}
     second = {"a": {"c": [3]}, "d": {"x": 1}, "e": None, "g": {"y": 2}}
     before = copy.deepcopy((first, second))
-    merged = config_files.merge([("first", first), ("second", second)])
+    merged = config_files.merge_configurations([("first", first), ("second", second)])
     assert merged == {"a": {"b": 1, "c": [3]}, "d": {"x": 1}, "e": None, "g": {"y": 2}}
     merged["a"]["c"].append(4)
     assert (first, second) == before
@@ -117,11 +126,13 @@ def test_a_platform_with_a_launcher_takes_nothing_from_one_with_its_name() -> No
     complete = {"gpu": {"launcher": "local"}, "new": {"launcher": "srun"}}
     change = {"gpu": {"nodes_max": 3}}
     sources = [(str(number), {"platforms": each}) for number, each in enumerate((known, complete))]
-    merged = config_files.merge([*sources, ("last", {"platforms": change})])
+    merged = config_files.merge_configurations([*sources, ("last", {"platforms": change})])
     assert merged["platforms"] == {
         "gpu": {"launcher": "local", "nodes_max": 3},
         "cpu": {"launcher": "srun"},
         "new": {"launcher": "srun"},
     }
-    wrong = config_files.merge([("a", {"platforms": known}), ("b", {"platforms": ["gpu"]})])
+    wrong = config_files.merge_configurations(
+        [("a", {"platforms": known}), ("b", {"platforms": ["gpu"]})]
+    )
     assert wrong["platforms"] == ["gpu"]

@@ -25,7 +25,7 @@ def error_of(config: dict[str, Any], overlay: dict[str, Any] | None = None) -> s
     sources = [("config.yaml", config)]
     if overlay is not None:
         sources.append(("overlay.yaml", overlay))
-    return refused(config_validation.validate, config, sources)
+    return refused(config_validation.convert_to_types, config, sources)
 
 
 def path_of(key: str) -> list[str | int]:
@@ -75,7 +75,7 @@ MALFORMED: list[tuple[str, Any, str, str]] = [
 def test_one_line_names_file_key_value_and_what_is_allowed(
     at: str, value: Any, below: str, shown: str
 ) -> None:
-    key = config_validation.key_of(path_of(at)) + below
+    key = config_validation.format_place(path_of(at)) + below
     message = error_of(raw_config((path_of(at), value)))
     assert message.startswith(f"config.yaml: {key}: {shown} is not allowed; allowed: ")
 
@@ -173,7 +173,9 @@ def test_the_file_named_is_the_one_that_sets_the_key(changed: dict[str, Any], na
 
 def test_a_value_of_the_command_line_is_named() -> None:
     sources = [("config.yaml", raw_config()), ("--config", {"budget": "{usd: 5}"})]
-    message = refused(config_validation.validate, raw_config((("budget",), "{usd: 5}")), sources)
+    message = refused(
+        config_validation.convert_to_types, raw_config((("budget",), "{usd: 5}")), sources
+    )
     assert message.startswith('--config: budget: "{usd: 5}" ')
 
 
@@ -200,7 +202,7 @@ def test_defaults_are_filled_in_at_every_depth_and_given_values_win(
     path: Sequence[str | int], given: Any, values: dict[str, Any]
 ) -> None:
     raw = raw_config((path, given))
-    content = msgspec.to_builtins(config_validation.validate(raw))
+    content = msgspec.to_builtins(config_validation.convert_to_types(raw))
     for key, value in values.items():
         place: Any = content
         for step in path_of(key):
@@ -224,12 +226,14 @@ def test_names_that_no_registry_has_are_refused(
 ) -> None:
     raw = raw_config((path, value))
     start = f"config.yaml: {key}: {shown} is not allowed; did you mean {near}? allowed: "
-    assert refused(acceptance.accept, raw, REGISTRIES, [("config.yaml", raw)]).startswith(start)
+    assert refused(
+        acceptance.validate_and_plan, raw, REGISTRIES, [("config.yaml", raw)]
+    ).startswith(start)
 
 
 @pytest.mark.parametrize("kind", [Config, Platform, Recipe])
 def test_defaults_satisfy_their_own_rules(kind: type[msgspec.Struct]) -> None:
-    schema = config_validation.of(kind)
+    schema = config_validation.json_schema(kind)
     checker = Draft202012Validator(schema)
     for key in schema["properties"].values():
         if "default" in key:
@@ -244,7 +248,7 @@ def test_without_the_files_of_the_configuration_the_message_says_where_they_were
     monkeypatch.chdir(tmp_path)
     raw = raw_config()
     del raw["platforms"]
-    message = refused(config_validation.validate, raw, [("--config", raw)])
+    message = refused(config_validation.convert_to_types, raw, [("--config", raw)])
     assert "platforms: missing" in message
     assert f"{tmp_path}: config/config.yaml, config/platforms.yaml" in message
 
@@ -253,7 +257,7 @@ def test_a_study_without_a_grid_is_named_with_the_way_to_add_to_another_study() 
     raw = raw_config()
     del raw["grid"]
     sources = [("config/platforms.yaml", {}), ("mine.yaml", raw), ("--config", {"seed": 2})]
-    message = refused(config_validation.validate, raw, sources)
+    message = refused(config_validation.convert_to_types, raw, sources)
     assert message.startswith("mine.yaml: grid: missing; ")
     assert "--configfile config/config.yaml FILE" in message
 
@@ -267,7 +271,7 @@ def test_an_error_names_the_last_file_that_sets_the_longest_part_of_its_key(know
 
     sources = [("first.yaml", nested(known)), ("last.yaml", nested(known - 1))]
     for files in (sources, sources[::-1], [("other.yaml", nested(known)), *sources[::-1]]):
-        message = config_validation.problem(place, 1, "allowed: none", files)
+        message = config_validation.format_problem(place, 1, "allowed: none", files)
         assert message.partition(":")[0] == "first.yaml"
 
 
@@ -281,12 +285,12 @@ def test_a_missing_table_names_the_files_that_were_not_found(
         Path(config_validation.CONFIG_FILES[number]).write_text("{}")
     absent = {n for i, n in enumerate(config_validation.CONFIG_FILES) if i not in existing}
     raw = {key: value for key, value in raw_config().items() if key != "grid"}
-    line = refused(config_validation.validate, raw)
+    line = refused(config_validation.convert_to_types, raw)
     assert {name for name in config_validation.CONFIG_FILES if name in line} == absent
     # a key of a recipe is not sought in files
     raw = raw_config()
     del raw["recipes"]["weak"]["epochs"]
-    line = refused(config_validation.validate, raw)
+    line = refused(config_validation.convert_to_types, raw)
     assert not any(name in line for name in config_validation.CONFIG_FILES)
 
 

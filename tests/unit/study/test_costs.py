@@ -32,7 +32,7 @@ def test_a_run_pays_for_its_nodes_and_for_gpus_that_have_a_price(
     for gpus in (0, dice.randint(1, 8)):
         nodes, duration_s = dice.randint(1, 64), dice.uniform(1, 1e5)
         expected = price(gpus)
-        assert platform.price_usd(gpus) == pytest.approx(expected)
-        cost = run_cost_usd(platform.price_usd(gpus), nodes, duration_s)
+        assert platform.node_price_usd_per_hour(gpus) == pytest.approx(expected)
+        cost = run_cost_usd(platform.node_price_usd_per_hour(gpus), nodes, duration_s)
         without = expected is None
         assert cost == (None if without else pytest.approx(expected * nodes * duration_s / 3600))

@@ -24,7 +24,7 @@ OVERLAYS = [
 def test_a_shared_folder_is_no_study(study: str) -> None:
     config = valid_config((["study"], study))
     sources = [("config.yaml", {}), ("overlay.yaml", {"study": study})]
-    with pytest.raises(ConfigError) as caught, config_validation.naming_files(sources):
+    with pytest.raises(ConfigError) as caught, config_validation.add_file_to_errors(sources):
         config_validation.check_folders(config)
     file, key, text = str(caught.value).split(": ", 2)
     assert (file, key) == ("overlay.yaml", "study") and f'"{study}"' in text

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tfscaling.study.config_types import Recipe
-from tfscaling.study.geometry import Geometry, batch_sizes
+from tfscaling.study.geometry import Geometry, resolve_batch_sizes
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_uneven_tasks_of_the_nodes() -> None:
 def test_uneven_tasks_that_slurm_cannot_give_are_refused(
     nodes: int, tasks: int | str, problem: str | None
 ) -> None:
-    found = Geometry(nodes, tasks, 0).uneven_problem()
+    found = Geometry(nodes, tasks, 0).placement_problem()
     assert found is None if problem is None else problem in str(found)
 
 
@@ -72,7 +72,7 @@ def recipe(key: str, value: int) -> Recipe:
 def test_batch_sizes_per_replica_and_in_total(
     key: str, value: int, shape: Geometry, replicas: int, expected: tuple[int, int]
 ) -> None:
-    assert batch_sizes(recipe(key, value), shape, replicas) == expected
+    assert resolve_batch_sizes(recipe(key, value), shape, replicas) == expected
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_batch_sizes_per_replica_and_in_total(
 def test_a_batch_that_cannot_be_split_evenly_is_refused(key: str, value: int, shares: int) -> None:
     expected = f"{key} {value} is not divisible by {shares} replicas"
     with pytest.raises(ValueError, match=expected):
-        batch_sizes(recipe(key, value), Geometry(3, 1, 4), 12)
+        resolve_batch_sizes(recipe(key, value), Geometry(3, 1, 4), 12)
 
 
 def test_only_a_fixed_global_batch_is_strong_scaling() -> None:
@@ -92,4 +92,4 @@ def test_only_a_fixed_global_batch_is_strong_scaling() -> None:
 def test_a_number_of_nodes_that_no_cluster_has_costs_nothing() -> None:
     shape = Geometry(10**12, 2, 1)
     assert (shape.tasks, shape.tasks_per_node_max, shape.gpus_per_task) == (2 * 10**12, 2, 0)
-    assert shape.uneven_problem() is None
+    assert shape.placement_problem() is None

@@ -25,8 +25,10 @@ Change = tuple[Sequence[str | int], Any]
 
 def expand(*changes: Change) -> Manifest:
     raw = raw_config(*changes)
-    with config_validation.naming_files([("config.yaml", raw)]):
-        return acceptance.plan(config_validation.validate(raw), Registries(MODELS, STRATEGIES))
+    with config_validation.add_file_to_errors([("config.yaml", raw)]):
+        return acceptance.plan_grid(
+            config_validation.convert_to_types(raw), Registries(MODELS, STRATEGIES)
+        )
 
 
 def block(**axes: Any) -> dict[str, Any]:
@@ -205,9 +207,9 @@ def check_baseline(baseline: dict[str, Any], *changes: Change) -> Config:
     """Return the configuration with this baseline. Raises NotAllowed."""
     raw = raw_config(*changes)
     overlay = {"comparison": {"baseline": baseline}}
-    config = config_validation.validate({**raw, **overlay})
+    config = config_validation.convert_to_types({**raw, **overlay})
     sources = [("config.yaml", raw), ("over.yaml", overlay)]
-    with config_validation.naming_files(sources):
+    with config_validation.add_file_to_errors(sources):
         question_checks.check_baseline(config, expand(*changes))
     return config
 
@@ -243,7 +245,7 @@ def with_examples(examples: dict[str, int], *changes: Change) -> Manifest:
         n: replace(DATASETS[n], train_examples=own, image_shape=None) for n, own in examples.items()
     }
     registries = Registries(MODELS, STRATEGIES, datasets)
-    return acceptance.plan(config_validation.validate(raw), registries)
+    return acceptance.plan_grid(config_validation.convert_to_types(raw), registries)
 
 
 BATCHES = {

@@ -16,15 +16,15 @@ PRICE = {"usd_per_node_hour": 2.5, "price_date": "2022", "price_source": "list"}
 
 
 def manifest_of(config: Config) -> Manifest:
-    return acceptance.plan(config, REGISTRIES)
+    return acceptance.plan_grid(config, REGISTRIES)
 
 
 def test_the_platforms_of_the_grid_with_their_titles() -> None:
     raw = raw_config((("platforms", "cluster", "title"), "Cloud"), (("grid", 0, "nodes"), [1, 9]))
     raw["platforms"]["cluster"].update(PRICE, cloud="gcp", published_as="gcp-n1")
-    assert list(manifest_of(config_validation.validate(raw)).platforms) == ["cluster"]
+    assert list(manifest_of(config_validation.convert_to_types(raw)).platforms) == ["cluster"]
     raw["grid"].append({**raw["grid"][0], "platform": "laptop"})
-    platforms = manifest_of(config_validation.validate(raw)).platforms
+    platforms = manifest_of(config_validation.convert_to_types(raw)).platforms
     assert [platform.title for platform in platforms.values()] == ["Cloud", "laptop"]
     assert platforms["cluster"].published_as == "gcp-n1"
 
@@ -32,7 +32,7 @@ def test_the_platforms_of_the_grid_with_their_titles() -> None:
 def test_the_price_of_a_run_is_that_of_its_nodes_with_their_gpus() -> None:
     raw = raw_config((("grid", 0, "gpus_per_node"), [0, 1, 4]), (("grid", 0, "nodes"), 1))
     raw["platforms"]["cluster"].update(PRICE, usd_per_gpu_hour=2.0)
-    runs = manifest_of(config_validation.validate(raw)).runs
+    runs = manifest_of(config_validation.convert_to_types(raw)).runs
     assert [run.usd_per_node_hour for run in runs] == [2.5, 4.5, 10.5]
 
 
@@ -53,7 +53,7 @@ def test_strategies_that_train_the_same_model_are_named() -> None:
 def test_a_manifest_survives_its_way_through_a_file(tmp_path: Path) -> None:
     raw = raw_config((("grid", 0, "nodes"), [1, 2, 9]))
     raw["platforms"]["cluster"].update(PRICE, setup=["a"], env={"A": "1"})
-    written = manifest_of(config_validation.validate(raw))
+    written = manifest_of(config_validation.convert_to_types(raw))
     written.write(tmp_path / "manifest.json")
     assert Manifest.read(tmp_path / "manifest.json") == written
 

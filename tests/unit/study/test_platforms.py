@@ -78,7 +78,7 @@ def test_gpus_are_requested_by_their_type_and_logical_devices_are_not() -> None:
 )
 def test_gpus_are_requested_as_sites_name_them(gpu_gres: str, gres: str) -> None:
     raw = raw_config((("platforms", "cluster", "gpu_gres"), gpu_gres))
-    platform = config_validation.validate(raw).platforms["cluster"]
+    platform = config_validation.convert_to_types(raw).platforms["cluster"]
     assert platforms.slurm_resources(platform, Geometry(1, 1, 4))["gres"] == gres
     assert not platforms.slurm_resources(platform, Geometry(1, 1, 0))["gres"]
 
@@ -133,7 +133,7 @@ def test_an_option_of_sbatch_with_a_key_is_no_further_option() -> None:
         value = f"v{random.randint(1, 99)}"
         asked = resources(Geometry(2, 1, 0), **{key: value})
         assert f"--{option}={value}" in asked["slurm_extra"].split()
-        assert platforms.extra_problem(f"--{option}=other")
+        assert platforms.extra_options_problem(f"--{option}=other")
 
 
 def test_each_key_of_a_platform_has_an_effect() -> None:
@@ -146,7 +146,7 @@ def test_each_key_of_a_platform_has_an_effect() -> None:
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)
     }
     keys = {*Platform.__struct_fields__}
-    assert keys - read - platforms.SBATCH_OPTIONS.keys() - {*platforms.SHOWN} == set()
+    assert keys - read - platforms.SBATCH_OPTIONS.keys() - {*platforms.SHOWN_KEYS} == set()
 
 
 PYXIS = {"container": {"image": "tensorflow", "engine": "pyxis"}}
@@ -170,7 +170,7 @@ def test_complete_settings_pass(settings: dict[str, Any]) -> None:
 
 
 def test_everything_shown_is_a_key_of_a_platform() -> None:
-    assert set(platforms.SHOWN) <= set(Platform.__struct_fields__)
+    assert set(platforms.SHOWN_KEYS) <= set(Platform.__struct_fields__)
 
 
 @pytest.mark.parametrize(("devices", "kind"), [("physical", "GPU"), ("logical", "logical")])
@@ -198,7 +198,7 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
 def test_settings_that_cannot_mean_what_they_say(
     settings: dict[str, Any], key: str, rule: str
 ) -> None:
-    message = refused(platforms.check, {"cluster": platform(**settings)})
+    message = refused(platforms.check_keys, {"cluster": platform(**settings)})
     assert f": platforms.cluster.{key}: " in message
     assert " is not allowed; " in message
     assert rule in message
@@ -246,4 +246,4 @@ def test_a_cluster_without_any_run_is_refused(
 )
 def test_no_two_platforms_are_called_alike(titles: dict[str, str | None], names: list[str]) -> None:
     named = {name: platform(title=title) for name, title in titles.items()}
-    assert [*platforms.titles(named).values()] == names
+    assert [*platforms.unique_titles(named).values()] == names

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from builders import REGISTRIES, raw_config, refused
 from tfscaling.study import acceptance, config_validation, run_spec, variants
-from tfscaling.study.config_types import OWN_STRATEGY, PROGRAM
+from tfscaling.study.config_types import PROGRAM, PROGRAM_STRATEGY
 from tfscaling.study.manifest import Manifest
 from tfscaling.study.run_spec import PLACEHOLDERS
 
@@ -20,13 +20,13 @@ BLOCK = {"platform": "cluster", "recipe": "script", "strategy": "own", "nodes": 
 def expand(keys: dict[str, Any], **block: Any) -> Manifest:
     raw = raw_config((("recipes", "script"), {**RECIPE, **keys}), (("grid",), [BLOCK | block]))
     sources = [("config.yaml", raw)]
-    return acceptance.accept(raw, REGISTRIES, sources)[1]
+    return acceptance.validate_and_plan(raw, REGISTRIES, sources)[1]
 
 
 def test_a_program_has_a_point_without_model_and_dataset() -> None:
     runs = expand({}, nodes=2, tasks_per_node=2).runs
     spec = runs[0].spec
-    assert (spec.point.model, spec.point.strategy) == (PROGRAM, OWN_STRATEGY)
+    assert (spec.point.model, spec.point.strategy) == (PROGRAM, PROGRAM_STRATEGY)
     assert (spec.jobs, spec.replicas, spec.global_batch_size) == ({"worker": 4}, 4, 32)
     assert spec.dataset is None
     assert spec.parameters["program"] == ["python3", "-m", "x"]
@@ -42,7 +42,7 @@ def test_its_model_may_be_any_name() -> None:
 def test_placeholders_are_filled_in() -> None:
     words = [*(f"--{name}={{{name}}}" for name in PLACEHOLDERS), "{{x}}", "{parameters.depth}"]
     run = expand({"program": words, "parameters": {"depth": [18, True]}}, nodes=2).runs[1]
-    filled = [run.spec.filled(word, Path("/own")) for word in run.spec.recipe.program]
+    filled = [run.spec.fill_placeholders(word, Path("/own")) for word in run.spec.recipe.program]
     assert filled == [
         "--epochs=2", "--per_replica_batch_size=8", "--global_batch_size=16", "--seed=1",
         "--replicas=2", "--folder=/own", "{x}", "true",
@@ -77,8 +77,11 @@ def test_a_dataset_is_prepared_for_a_program(
     recipe = {"program": ["{dataset}"], "dataset": dataset, "parameters": parameters}
     if key is None:
         spec = expand(recipe).runs[0].spec
-        assert (spec.dataset, variants.data_of(spec)) == (dataset, f"{dataset}+size=3")
-        assert spec.filled("in={dataset}", Path("/own"), Path("/data.npz")) == "in=/data.npz"
+        assert (spec.dataset, variants.data_name_of_run(spec)) == (dataset, f"{dataset}+size=3")
+        assert (
+            spec.fill_placeholders("in={dataset}", Path("/own"), Path("/data.npz"))
+            == "in=/data.npz"
+        )
         return
     message = refused(expand, recipe)
     assert message.startswith(f"config.yaml: recipes.script.{key}")
@@ -87,7 +90,7 @@ def test_a_dataset_is_prepared_for_a_program(
 
 def test_an_environment_is_a_parameter_only_where_it_is_given() -> None:
     (run, _), (own, _) = expand({}).runs, expand({"environment": sys.prefix}).runs
-    assert "environment" not in run_spec.encode(run.spec)
+    assert "environment" not in run_spec.encode_spec(run.spec)
     assert own.spec.parameters == {**run.spec.parameters, "environment": sys.prefix}
     assert own.spec.parameters_hash != run.spec.parameters_hash
 
@@ -163,8 +166,14 @@ def test_a_wrong_block_is_named(axes: dict[str, Any], key: str, words: str) -> N
 
 def test_another_trainer_leaves_programs_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     before = expand({}).runs[0].spec
-    of_trainer = acceptance.plan(config_validation.validate(raw_config()), REGISTRIES).runs[0].spec
+    of_trainer = (
+        acceptance.plan_grid(config_validation.convert_to_types(raw_config()), REGISTRIES)
+        .runs[0]
+        .spec
+    )
     monkeypatch.setattr(run_spec, "TRAINER_VERSION", of_trainer.trainer_version + 1)
     assert expand({}).runs[0].spec.parameters_hash == before.parameters_hash
-    (now, _) = acceptance.plan(config_validation.validate(raw_config()), REGISTRIES).runs
+    (now, _) = acceptance.plan_grid(
+        config_validation.convert_to_types(raw_config()), REGISTRIES
+    ).runs
     assert now.spec.parameters_hash != of_trainer.parameters_hash

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 from builders import REGISTRIES, refused, valid_config
+from msgspec.structs import replace
 from tfscaling.study import acceptance
+from tfscaling.study.config_types import Recipe
 from tfscaling.study.run_spec import RunSpec
 
 #: What the recipe has besides, the key that is refused, its value, what is allowed.
@@ -36,7 +38,7 @@ def spec_of(strategy: str = "multi_worker_mirrored", **recipe: Any) -> RunSpec:
     """The last run: on two nodes."""
     changes = [(("recipes", "weak", key), value) for key, value in recipe.items()]
     config = valid_config((("grid", 0, "strategy"), strategy), *changes)
-    return acceptance.plan(config, REGISTRIES).runs[-1].spec
+    return acceptance.plan_grid(config, REGISTRIES).runs[-1].spec
 
 
 @pytest.mark.parametrize(
@@ -76,3 +78,33 @@ def test_a_pipeline_gets_its_number_of_examples_by_its_own_parameters(
     Path("pipes.py").write_text(f"def read({taken}): ...\n")
     message = refused(spec_of, dataset="pipes:read", **{key: 64})
     assert f"recipes.weak.{key}: 64 is not allowed; " in message and instead in message
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        ({}, False), ({"warmup_epochs": 0.5}, True), ({"warmup_epochs": 2}, True),
+        ({"decay": "cosine"}, True), ({"decay": "none", "warmup_epochs": 0.0}, False),
+    ],
+)  # fmt: skip
+def test_a_recipe_has_a_schedule_if_its_learning_rate_changes(
+    keys: dict[str, Any], expected: bool
+) -> None:
+    recipe = Recipe(per_replica_batch_size=8, learning_rate=0.1, epochs=4, **keys)
+    assert recipe.has_schedule is expected
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        ({}, False), ({"checkpoint_every_epochs": 1}, True), ({"checkpoint_every_s": 60}, True),
+    ],
+)  # fmt: skip
+def test_a_recipe_writes_checkpoints_by_epochs_or_seconds(
+    keys: dict[str, Any], expected: bool
+) -> None:
+    recipe = Recipe(per_replica_batch_size=8, learning_rate=0.1, epochs=4, **keys)
+    assert recipe.writes_checkpoints is expected
+    assert recipe.batch_scaling == "weak"
+    other = replace(recipe, per_replica_batch_size=None, global_batch_size=8)
+    assert other.batch_scaling == "strong"

@@ -15,11 +15,11 @@ ALL = Registries(MODELS, STRATEGIES, DATASETS)
 def test_a_model_that_takes_other_images_names_the_datasets_that_fit(
     model: str, dataset: str
 ) -> None:
-    found = ALL.mismatch(model, dataset)
+    found = ALL.image_shape_problem(model, dataset)
     assert found is not None
     *allowed, _ = found.partition("; allowed: ")[2].split(", ")
     assert MODELS[model].dataset in allowed and dataset not in allowed
-    assert all(ALL.mismatch(model, name) is None for name in allowed)
+    assert all(ALL.image_shape_problem(model, name) is None for name in allowed)
 
 
 @pytest.mark.parametrize(
@@ -27,4 +27,4 @@ def test_a_model_that_takes_other_images_names_the_datasets_that_fit(
     [("mnist_cnn", "mnist"), ("own:model", "mnist"), ("mnist_cnn", "own:data")],
 )
 def test_what_fits_or_is_not_known_is_no_mismatch(model: str, dataset: str) -> None:
-    assert ALL.mismatch(model, dataset) is None
+    assert ALL.image_shape_problem(model, dataset) is None

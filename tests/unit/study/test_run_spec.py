@@ -25,7 +25,7 @@ RECIPE = ("recipes", "weak")
 
 def spec_of(*changes: Change) -> RunSpec:
     """The last run of the minimal configuration: on two nodes."""
-    return acceptance.plan(valid_config(*changes), REGISTRIES).runs[-1].spec
+    return acceptance.plan_grid(valid_config(*changes), REGISTRIES).runs[-1].spec
 
 
 def test_records_of_before_keep_their_parameters_and_hash() -> None:
@@ -92,7 +92,7 @@ def test_a_later_key_is_a_parameter_where_it_has_another_value_than_its_default(
     spec = spec_of()
     later = replace(spec, recipe=LaterRecipe(**{**asdict(spec.recipe), **given}))
     assert later.parameters == {**spec.parameters, **added}
-    assert (run_spec.encode(later) == run_spec.encode(spec)) == (not added)
+    assert (run_spec.encode_spec(later) == run_spec.encode_spec(spec)) == (not added)
 
 
 def test_whole_numbers_where_fractions_are_meant_are_the_same_run() -> None:
@@ -109,22 +109,22 @@ def test_a_specification_survives_a_file_that_no_other_user_reads(tmp_path: Path
     spec = spec_of(*changes, *numbers, *uneven)
     path = tmp_path / "spec.json"
     before = os.umask(0)
-    atomic.write_private_text(path, run_spec.encode(spec))
+    atomic.write_private_text(path, run_spec.encode_spec(spec))
     os.umask(before)
-    assert run_spec.read(path) == spec
+    assert run_spec.read_spec(path) == spec
     assert path.stat().st_mode & 0o777 == 0o600
 
 
 def test_the_text_of_a_specification_does_not_depend_on_the_order_of_keys() -> None:
     one = spec_of(((*PLATFORM, "env"), {"A": "1", "B": "2"}))
-    assert run_spec.encode(one) == run_spec.encode(
+    assert run_spec.encode_spec(one) == run_spec.encode_spec(
         spec_of(((*PLATFORM, "env"), {"B": "2", "A": "1"}))
     )
 
 
 def test_the_text_of_a_specification_has_the_parameters_that_the_record_has() -> None:
     spec = spec_of()
-    text = json.loads(run_spec.encode(spec))
+    text = json.loads(run_spec.encode_spec(spec))
     assert {**text["recipe"], **text["measured"]}.keys() | {"seed", "trainer_version"} == (
         spec.parameters.keys()
     )
@@ -142,11 +142,11 @@ def test_a_file_that_is_no_specification_is_named(
     change: dict[str, Any], problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "spec.json"
-    path.write_text(json.dumps({**json.loads(run_spec.encode(spec_of())), **change}))
+    path.write_text(json.dumps({**json.loads(run_spec.encode_spec(spec_of())), **change}))
     with pytest.raises(SpecError, match=f"spec.json: .*{problem}"):
-        run_spec.read(path)
+        run_spec.read_spec(path)
     parser = argparse.ArgumentParser()
-    run_spec.add_argument(parser)
+    run_spec.add_spec_option(parser)
     with pytest.raises(SystemExit):
         parser.parse_args(["--spec", str(path)])
     assert problem in capsys.readouterr().err
@@ -222,7 +222,7 @@ def test_tasks_share_the_cpus_of_their_node(cpus: int, tasks: int | str, share: 
 def test_ranks_on_one_machine_share_its_cpus(launcher: str, cpus: int, threads: int) -> None:
     spec = spec_of(((*PLATFORM, "cpus_per_node"), 4), (("grid", 0, "nodes"), 2))
     spec = replace(spec, measured=replace(spec.measured, launcher=launcher))
-    assert spec.threads(cpus) == threads
+    assert spec.threads_per_operation(cpus) == threads
 
 
 def test_a_request_is_read_in_the_folder_of_its_run_alone(tmp_path: Path) -> None:
@@ -231,7 +231,7 @@ def test_a_request_is_read_in_the_folder_of_its_run_alone(tmp_path: Path) -> Non
     before = os.umask(0)
     run_spec.write_request(tmp_path / spec.path, request)
     os.umask(before)
-    file = tmp_path / spec.path / run_spec.REQUEST
+    file = tmp_path / spec.path / run_spec.REQUEST_FILE
     assert run_spec.read_request(tmp_path / spec.path) == request
     assert file.stat().st_mode & 0o777 == 0o600
     written = file.stat()
@@ -247,7 +247,7 @@ def test_a_request_is_read_in_the_folder_of_its_run_alone(tmp_path: Path) -> Non
 
 
 def test_changes_name_what_was_and_what_is() -> None:
-    changes = run_spec.changes({"a": 1, "b": 2, "new": 3}, {"a": 1, "b": 5, "old": 4})
+    changes = run_spec.describe_changes({"a": 1, "b": 2, "new": 3}, {"a": 1, "b": 5, "old": 4})
     assert changes == ["b: 5, now 2", "new: None, now 3", "old: 4, now None"]
 
 
@@ -264,7 +264,7 @@ def test_changes_name_no_value_that_may_be_a_secret() -> None:
         "program": ["p.py", "--password=old-secret"],
         "epochs": 3,
     }
-    changes = run_spec.changes(expected, found)
+    changes = run_spec.describe_changes(expected, found)
     assert "secret" not in "".join(changes)
     assert sorted(changes) == [
         "env.OTHER: changed",

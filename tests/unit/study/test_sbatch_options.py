@@ -19,7 +19,7 @@ GOOD = [
 
 @pytest.mark.parametrize("extra", GOOD)
 def test_options_that_nothing_else_sets_pass(extra: str) -> None:
-    assert platforms.extra_problem(extra) is None
+    assert platforms.extra_options_problem(extra) is None
 
 
 MANAGED = [
@@ -37,7 +37,7 @@ NO_OPTIONS = [
 
 @pytest.mark.parametrize("extra", [*MANAGED, *NO_OPTIONS])
 def test_others_are_refused(extra: str) -> None:
-    found = platforms.extra_problem(extra)
+    found = platforms.extra_options_problem(extra)
     assert found is not None
     assert ("does not set" in found) == (extra in MANAGED)
 
@@ -50,4 +50,4 @@ def test_what_the_executor_plugin_forbids_is_refused_here_as_well() -> None:
         for form in pattern.split("|"):
             option = form.replace(r"\s?", "").replace("[=\\s]", "=x").replace(r"\s", " x")
             if not option.startswith("--workdir"):  # no option of sbatch any more
-                assert platforms.extra_problem(option) is not None, option
+                assert platforms.extra_options_problem(option) is not None, option

@@ -21,7 +21,7 @@ RECIPES = {"weak": RECIPE, "long": {**RECIPE, "epochs": 4}}
 def planned_of(*blocks: dict[str, Any], **keys: Any) -> Manifest:
     raw = raw_config((("grid",), [{**USUAL, **block} for block in blocks or ({},)]))
     raw["platforms"]["cluster"] |= keys.pop("priced", {})
-    return manifest_of(config_validation.validate({**raw, **keys}))
+    return manifest_of(config_validation.convert_to_types({**raw, **keys}))
 
 
 def test_a_point_has_up_to_repeats_max_runs_and_the_first_is_made_always() -> None:
@@ -71,7 +71,7 @@ def test_a_search_has_the_goal_the_limits_and_the_axes_of_the_question() -> None
     found = search(goal="time_to_target_s")
     assert (found.goal, [*found.limits]) == ("time_to_target_s", ["execution_time_s"])
     found = search(limits={"test_accuracy": None})
-    assert Question(limits={"test_accuracy": None}).equal == {"test_accuracy"}
+    assert Question(limits={"test_accuracy": None}).ignored_qualities == {"test_accuracy"}
     assert ([each.point.recipe for each in found.points], found.limits) == (["weak", "long"], {})
 
 

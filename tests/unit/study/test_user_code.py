@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from builders import local_spec
+from msgspec.structs import replace
 from tfscaling.study import user_code
 from tfscaling.study.user_code import UserCodeError
 
@@ -50,7 +52,7 @@ DEFINITIONS = {
 @pytest.mark.parametrize("text", DEFINITIONS.values(), ids=DEFINITIONS)
 def test_a_definition_is_seen_in_every_form(text: str) -> None:
     write("mine.py", text + TRAP)
-    user_code.check("mine:model")
+    user_code.check_function("mine:model")
     assert "mine" not in sys.modules
 
 
@@ -64,26 +66,26 @@ def test_modules_in_folders_are_found_and_no_parent_is_imported(
     if is_package:
         write("mine/__init__.py", TRAP)
     write(path, "def model(): ...\n" + TRAP)
-    user_code.check("mine.nets:model")
+    user_code.check_function("mine.nets:model")
     assert "mine" not in sys.modules
 
 
 def test_installed_packages_are_found() -> None:
-    user_code.check("keras.applications:ResNet50")
-    user_code.check("json:loads")
+    user_code.check_function("keras.applications:ResNet50")
+    user_code.check_function("json:loads")
     with pytest.raises(UserCodeError):
-        user_code.check("json:no_such_function")
+        user_code.check_function("json:no_such_function")
 
 
 def test_a_compiled_module_is_taken_on_trust() -> None:
-    user_code.check("math:sqrt")
-    assert user_code.arguments("math:sqrt") is None
+    user_code.check_function("math:sqrt")
+    assert user_code.declared_arguments("math:sqrt") is None
 
 
 def test_the_project_folder_comes_before_scripts_and_packages() -> None:
     write("prepare_dataset.py", "def data(): return 'mine'\n")
-    user_code.check("prepare_dataset:data")
-    assert user_code.load("prepare_dataset:data")() == "mine"
+    user_code.check_function("prepare_dataset:data")
+    assert user_code.load_function("prepare_dataset:data")() == "mine"
 
 
 WRONG = {
@@ -106,7 +108,7 @@ def test_what_is_missing_is_said(name: str, files: dict[str, str], message: str)
     for path, text in files.items():
         write(path, text)
     with pytest.raises(UserCodeError) as caught:
-        user_code.check(name)
+        user_code.check_function(name)
     assert str(caught.value).startswith(message)
     assert "\n" not in str(caught.value)
 
@@ -114,21 +116,21 @@ def test_what_is_missing_is_said(name: str, files: dict[str, str], message: str)
 def test_a_mistake_is_seen_as_mended_once_it_is() -> None:
     write("mine.py", "def modle(): ...\n")
     with pytest.raises(UserCodeError):
-        user_code.check("mine:model")
+        user_code.check_function("mine:model")
     write("mine.py", "def model(): ...\n")
-    user_code.check("mine:model")
+    user_code.check_function("mine:model")
 
 
 def test_loading_imports_from_the_project_folder() -> None:
     write("own/nets.py", "from own import parts\ndef model(): return parts.SIZE\n")
     write("own/parts.py", "SIZE = 3\n")
-    assert user_code.load("own.nets:model")() == 3
+    assert user_code.load_function("own.nets:model")() == 3
 
 
 def test_what_the_users_import_raises_is_passed_on() -> None:
     write("mine.py", "def model(): ...\n" + TRAP)
     with pytest.raises(RuntimeError, match="imported"):
-        user_code.load("mine:model")
+        user_code.load_function("mine:model")
 
 
 ARGUMENTS = {
@@ -162,7 +164,7 @@ def test_arguments_are_known_by_the_source(
     write("nets/__init__.py", "from .small import build\n" + TRAP)
     write("nets/small.py", "def build(size): ...\n" + TRAP)
     write("mine.py", text + TRAP)
-    assert user_code.arguments("mine:model") == expected
+    assert user_code.declared_arguments("mine:model") == expected
 
 
 @pytest.mark.parametrize(
@@ -178,4 +180,27 @@ def test_a_function_is_given_what_it_has_an_argument_for(
     signature: str, given: dict[str, object]
 ) -> None:
     write("mine.py", f"def model({signature}):\n    return {{**locals()}}\n")
-    assert user_code.call("mine:model", {"depth": 2, "rate": 0.5}) == given
+    assert user_code.call_function("mine:model", {"depth": 2, "rate": 0.5}) == given
+
+
+@pytest.mark.parametrize(
+    ("program", "model", "dataset", "files"),
+    [
+        (("python", "own.py"), "own", None, {"own.py"}),
+        ((), "net:model", "mnist", {"net.py"}),
+        ((), "net:model", "data:data", {"net.py", "data.py"}),
+        ((), "mnist_cnn", "mnist", set()),
+    ],
+)
+def test_the_code_of_a_run_is_its_program_or_the_functions_of_model_and_dataset(
+    program: tuple[str, ...], model: str, dataset: str | None, files: set[str]
+) -> None:
+    write("own.py", "print()\n")
+    write("net.py", "def model(): ...\n")
+    write("data.py", "def data(): ...\n")
+    spec = local_spec()
+    spec = replace(
+        spec, dataset=dataset, point=replace(spec.point, model=model),
+        recipe=replace(spec.recipe, program=program or None),
+    )  # fmt: skip
+    assert {*user_code.code_of_run(spec).checksums()} == files

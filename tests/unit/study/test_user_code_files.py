@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tfscaling.files import python_code
 from tfscaling.study import user_code
-from tfscaling.study.user_code import Code
+from tfscaling.study.user_code import CustomCode
 
 TRAP = "raise RuntimeError('imported')\n"
 
@@ -32,7 +32,7 @@ def write(**files: str) -> None:
 
 
 def found(*functions: str, program: tuple[str, ...] = ()) -> set[str]:
-    return set(Code(functions, program).checksums())
+    return set(CustomCode(functions, program).checksums())
 
 
 def test_the_module_and_its_packages_count() -> None:
@@ -40,18 +40,18 @@ def test_the_module_and_its_packages_count() -> None:
     Path("a/__init__.py").write_text("")
     assert found("a.b.net:model") == {"a/__init__.py", "a/b/net.py"}
     digest = python_code.sha256(Path("a/b/net.py").read_bytes())
-    assert Code(("a.b.net:model",)).checksums()["a/b/net.py"] == digest
+    assert CustomCode(("a.b.net:model",)).checksums()["a/b/net.py"] == digest
 
 
 def test_files_of_other_languages_count_as_they_are() -> None:
     Path("run.sh").write_text("echo 1 # one\n")
     digest = hashlib.sha256(Path("run.sh").read_bytes()).hexdigest()
-    assert Code(program=("bash", "run.sh")).checksums() == {"run.sh": digest}
+    assert CustomCode(program=("bash", "run.sh")).checksums() == {"run.sh": digest}
 
 
 def test_functions_of_this_library_are_not_the_users() -> None:
     names = ("tfscaling.datasets.image_files:data", "net:model")
-    assert user_code.of_names(*names) == Code(("net:model",))
+    assert user_code.code_of_functions(*names) == CustomCode(("net:model",))
 
 
 def test_a_folder_of_the_same_name_elsewhere_is_not_the_projects(
@@ -95,7 +95,9 @@ def test_a_package_is_what_its_file_imports() -> None:
 
 
 def test_of_an_installed_package_the_version_counts() -> None:
-    assert Code(("msgspec.json:decode",)).checksums() == {"msgspec": metadata.version("msgspec")}
+    assert CustomCode(("msgspec.json:decode",)).checksums() == {
+        "msgspec": metadata.version("msgspec")
+    }
     assert found("json:loads") == set()  # Python's own
 
 
@@ -134,7 +136,7 @@ def test_files_of_the_project_among_the_words_of_a_program_count(
 def test_differences_name_each_file() -> None:
     before = {"same.py": "1" * 64, "changed.py": "2" * 64, "gone.py": "3" * 64}
     now = {"same.py": "1" * 64, "changed.py": "4" * 64, "new.py": "5" * 64}
-    found = user_code.differences(before, now)
+    found = user_code.describe_differences(before, now)
     assert found.keys() == {"changed.py", "gone.py", "new.py"}
     assert all(text.startswith(name) for name, text in found.items())
     assert "2" * 12 in found["changed.py"] and "4" * 12 in found["changed.py"]

@@ -45,7 +45,7 @@ def changes(parameters: Any, model: str = "own:model", dataset: str = "own:data"
 def expand(*given: Change) -> Manifest:
     raw = raw_config(*given)
     sources = [("config.yaml", raw)]
-    return acceptance.accept(raw, REGISTRIES, sources)[1]
+    return acceptance.validate_and_plan(raw, REGISTRIES, sources)[1]
 
 
 def specs(*given: Change) -> list[RunSpec]:
@@ -106,7 +106,7 @@ def test_parameters_are_part_of_the_runs_identity() -> None:
     assert len({spec.parameters_hash for spec in (without, *given)}) == 4
     assert {spec.point.path for spec in given} == {without.point.path}
     assert len({spec.path for spec in (without, *given)}) == 4
-    assert run_spec.changes(given[1].parameters, given[0].parameters) == [
+    assert run_spec.describe_changes(given[1].parameters, given[0].parameters) == [
         "parameters.depth: 1, now 2"
     ]
 
@@ -117,7 +117,7 @@ def test_their_order_in_the_file_changes_nothing() -> None:
         for pairs in ([("depth", [1, 2]), ("width", [3])], [("width", [3]), ("depth", [1, 2])])
     )
     assert one == other
-    assert [run_spec.encode(s) for s in one] == [run_spec.encode(s) for s in other]
+    assert [run_spec.encode_spec(s) for s in one] == [run_spec.encode_spec(s) for s in other]
 
 
 def test_lists_make_one_recipe_for_each_combination() -> None:
@@ -152,7 +152,7 @@ def test_a_recipes_name_stands_for_its_variants() -> None:
 def check_baseline(recipe: str, *given: Change) -> None:
     baseline = (("comparison",), {"baseline": {"recipe": recipe, "nodes": 1}})
     config = valid_config(*changes({"depth": [18, 50]}), baseline, *given)
-    question_checks.check_baseline(config, acceptance.plan(config, REGISTRIES))
+    question_checks.check_baseline(config, acceptance.plan_grid(config, REGISTRIES))
 
 
 def test_a_baseline_names_a_variant_where_other_recipes_are_compared_with_it() -> None:
@@ -185,13 +185,13 @@ def test_prepared_data_is_named_by_what_its_function_takes() -> None:
 
 def test_model_and_data_get_their_parameters() -> None:
     config = valid_config(*changes({"depth": 18, "size": 2**70}))
-    manifest = acceptance.plan(config, REGISTRIES)
+    manifest = acceptance.plan_grid(config, REGISTRIES)
     manifest.write(path := Path("manifest.json"))
     read = Manifest.read(path)
     assert read == manifest
-    assert json.loads(run_spec.encode(read.runs[0].spec))["recipe"]["parameters"] == {
+    assert json.loads(run_spec.encode_spec(read.runs[0].spec))["recipe"]["parameters"] == {
         "depth": 18, "size": 2**70,
     }  # fmt: skip
-    given = read.runs[0].spec.recipe.constants
-    assert user_code.taken("own:model", given) == {"depth": 18}
-    assert user_code.taken("own:data", given) == {"size": 2**70}
+    given = read.runs[0].spec.recipe.single_parameters
+    assert user_code.select_arguments("own:model", given) == {"depth": 18}
+    assert user_code.select_arguments("own:data", given) == {"size": 2**70}

@@ -115,7 +115,7 @@ def test_names_that_look_like_something_else_survive_the_file(tmp_path: Path, na
     raw = raw_config((("grid", 0, "platform"), name), (("grid", 0, "recipe"), name))
     raw["platforms"][name] = raw["platforms"]["cluster"]
     raw["recipes"][name] = raw["recipes"]["weak"]
-    planned = manifest_of(config_validation.validate(raw))
+    planned = manifest_of(config_validation.convert_to_types(raw))
     write_all(planned, tmp_path, 60.0, 30.0)
     runs = write_and_read(tables_of(planned, tmp_path)[0], tmp_path)
     table = comparison_table(runs, planned)
@@ -250,7 +250,7 @@ def test_a_training_that_only_says_it_otherwise_is_the_same(tmp_path: Path) -> N
     strong = {"global_batch_size": 64, "learning_rate": 0.1, "epochs": 2, "dataset": "mnist"}
     raw = raw_config((("grid", 0, "nodes"), 1), (("recipes", "weak"), strong))
     raw["recipes"]["weak"].update(test_examples_max=100, steps_per_execution=20)
-    planned = manifest_of(config_validation.validate(raw))
+    planned = manifest_of(config_validation.convert_to_types(raw))
     write_all(planned, tmp_path, 40.0)
     row = point(compare(planned, tmp_path, published_results=[published_result()]), nodes=1)
     assert row["execution_time_ratio"] == 0.5

@@ -27,7 +27,7 @@ def lines_of(
     raw["recipes"] |= {name: dict(recipe) for name in RECIPES}
     usual = {"platform": NAMES[0], "model": "mnist_cnn", "recipe": RECIPES[0], "nodes": [1, 2]}
     raw["grid"] = [{**usual, "repeats": repeats, **block}]
-    planned = manifest_of(config_validation.validate(raw))
+    planned = manifest_of(config_validation.convert_to_types(raw))
     for number, run in enumerate(planned.runs):
         if run.spec.point.nodes > 1 or run.spec.repeat > repeats // 2:
             write_record(folder, run, 1000.0 + 7 * number)

@@ -35,7 +35,7 @@ def config_of(platform: str = "cluster", repeats: int = 6, **block: Any) -> Conf
     raw = raw_config((("grid",), grid), (("plots",), {name: {} for name in DRAWN}))
     for run in raw["platforms"].values():
         run |= {"usd_per_node_hour": 1.0, "price_date": "2026", "price_source": "a list"}
-    return config_validation.validate(raw)
+    return config_validation.convert_to_types(raw)
 
 
 def written(config: Config, runs_dir: Path, *changes: Change) -> Manifest:
@@ -314,7 +314,7 @@ def test_runs_that_diverged_are_a_serious_warning(tmp_path: Path) -> None:
     assert "not_valid" not in {warning.kind for warning in found}
     assert (warning.severity, warning.runs) == (SERIOUS, 2)
     assert [point.nodes for point in warning.points] == [2]
-    assert warning.short in data_warnings.footnotes(found)[0]
+    assert warning.short in data_warnings.make_footnotes(found)[0]
 
 
 def test_configurations_that_may_mislead_are_serious_warnings(tmp_path: Path) -> None:

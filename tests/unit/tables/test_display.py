@@ -33,7 +33,7 @@ def table_of(
     """
     usual = {"platform": "cluster", "model": "mnist_cnn", "recipe": "weak", "nodes": [1, 2, 4]}
     raw = raw_config((("grid",), [{**usual, **block}]))
-    planned = manifest_of(config_validation.validate(raw))
+    planned = manifest_of(config_validation.convert_to_types(raw))
     for run in planned.runs:
         nodes, repeat = run.spec.point.nodes, run.spec.repeat
         if nodes in (failures or {}):
@@ -74,7 +74,7 @@ def test_axes_that_are_the_same_everywhere_stand_above_the_table(tmp_path: Path)
     [(26.574, "26.6"), (0.97912, "0.979"), (1234.5, "1234"), (0.0000456, "0.0000456"), (0, "0")],
 )
 def test_a_value_without_an_interval_has_three_digits(value: float, text: str) -> None:
-    assert display.three_digits(value) == text
+    assert display.format_three_digits(value) == text
 
 
 @pytest.mark.parametrize("cost_usd", [0.000152, 0.0114, 0.099, 0.1, 3.25])
@@ -172,7 +172,7 @@ def test_columns_that_differ_are_shown_and_the_others_are_said_once(name: str, v
          name: f"one{n % values}"}
         for n in range(3)
     ]  # fmt: skip
-    shown, text = display.naming_columns(pd.DataFrame(rows))
+    shown, text = display.split_naming_columns(pd.DataFrame(rows))
     assert (name in shown) == (values > 1) == ("one0" not in text)
     assert "nodes" in shown and not {*same} - {name} & {*shown}
     assert text.count("same") == len(same) - 1

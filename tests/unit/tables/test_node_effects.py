@@ -12,8 +12,8 @@ from measured import around, measured
 from tfscaling.estimation.intervals import CONFIDENCE
 from tfscaling.tables.node_effects import (
     PAIRS_MAX,
-    effects_by_platform,
-    node_effects,
+    estimate_effects_by_platform,
+    estimate_node_effects,
     remove_slow_node_effects,
 )
 from tfscaling.tables.row_types import RunRow
@@ -31,7 +31,7 @@ def test_a_slow_node_is_named_and_sizes_are_right_without_it() -> None:
 def test_nodes_that_all_runs_have_cannot_be_told() -> None:
     times_s = [10.0, 10.1, 9.9, 10.0, 5.0, 5.1, 4.9, 5.0]
     parts = [["a"]] * 4 + [["a", "b"]] * 4
-    assert node_effects([1] * 4 + [2] * 4, [1, 2, 3, 4] * 2, parts, times_s) == []
+    assert estimate_node_effects([1] * 4 + [2] * 4, [1, 2, 3, 4] * 2, parts, times_s) == []
 
 
 def rotated(repeats: int) -> tuple[list[int], list[int], list[list[str]], list[float]]:
@@ -48,21 +48,21 @@ def rotated(repeats: int) -> tuple[list[int], list[int], list[list[str]], list[f
 
 @pytest.mark.parametrize("repeats", [5, 6, 9])
 def test_a_node_has_its_factor(repeats: int) -> None:
-    found = {each.node: each for each in node_effects(*rotated(repeats))}
+    found = {each.node: each for each in estimate_node_effects(*rotated(repeats))}
     assert [node for node, each in found.items() if each.is_slow] == ["c"]
     assert found["c"].factor == pytest.approx(2, rel=0.01)
 
 
 @pytest.mark.parametrize("repeats", [2, 3, 4])
 def test_a_few_runs_name_no_node(repeats: int) -> None:
-    assert node_effects(*rotated(repeats)) == []
+    assert estimate_node_effects(*rotated(repeats)) == []
 
 
 def test_a_node_that_cannot_be_separated_from_its_repeats_is_not_named() -> None:
     """One configuration: either node b is slow, or the load was higher in its repeats."""
     times_s = [10.0, 10.1, 9.9, 20.0, 20.1, 19.9]
     parts = [["a"]] * 3 + [["b"]] * 3
-    assert node_effects([1] * 6, range(6), parts, times_s) == []
+    assert estimate_node_effects([1] * 6, range(6), parts, times_s) == []
 
 
 @pytest.mark.parametrize("name", simulation.PARTS_OF_REPEATS)
@@ -91,7 +91,7 @@ def test_two_nodes_that_hide_each_other_are_found_among_few_nodes(
 ) -> None:
     parts, times_s = two_hidden(nodes, seed)
     repeats = [run // 5 for run in range(len(times_s))]
-    effects = node_effects([1] * len(times_s), repeats, parts, times_s)
+    effects = estimate_node_effects([1] * len(times_s), repeats, parts, times_s)
     assert [each.node for each in effects if each.is_slow] == slow
     assert [each.runs for each in effects[:2]] == [16, 16]
     for each in effects[:2] if slow else ():
@@ -112,7 +112,7 @@ def test_effects_are_those_of_the_valid_runs_of_each_platform() -> None:
     table.loc[table.index[[0, 1]], "status"] = "failed"
     table.loc[table.index[2], "hosts"] = ""
     table.loc[table.index[3], "execution_time_s"] = 0.0
-    found = effects_by_platform(to_rows(RunRow, table))
+    found = estimate_effects_by_platform(to_rows(RunRow, table))
     slow = {
         name: [each.node for each in effects if each.is_slow] for name, effects in found.items()
     }
@@ -129,7 +129,7 @@ def test_the_interval_of_a_node_is_that_of_a_t_test_for_all_nodes_together() -> 
     dice = np.random.default_rng(11)
     parts, repeats = [["a"], ["b"], ["c"]] * 4, [run // 3 for run in range(12)]
     times_s = np.exp(dice.normal(0, 0.05, 12)) * np.where([part == ["c"] for part in parts], 2, 1)
-    effects = node_effects([1] * 12, repeats, parts, times_s.tolist())
+    effects = estimate_node_effects([1] * 12, repeats, parts, times_s.tolist())
     (found,) = (each for each in effects if each.node == "c")
     logs = np.log(times_s).reshape(4, 3)
     logs -= logs.mean(axis=1, keepdims=True)

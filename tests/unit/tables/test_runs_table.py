@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from builders import DIVERGENCE, changed, manifest_of, raw_config, write_record
+from builders import DIVERGENCE, changed, manifest_of, raw_config, write_failure, write_record
 from generator import write_dataset_facts
 from msgspec.structs import replace
 from rows import planned_of, point, rows_of, tables_of, write_all
@@ -144,7 +144,7 @@ def test_the_quality_of_a_run_that_went_on_counts_its_times_only_where_that_is_a
     tmp_path: Path, allowed: bool, trained_before_s: float | None, time_s: float | None
 ) -> None:
     raw = raw_config((["recipes", "weak", "compare_resumed"], allowed))
-    planned = manifest_of(config_validation.validate(raw))
+    planned = manifest_of(config_validation.convert_to_types(raw))
     path = write_record(tmp_path, planned.runs[0], 30.0)
     with changed(path) as record:
         before = (record["metrics"]["test_accuracy"], record["phases"]["train_time_s"])
@@ -191,7 +191,7 @@ def priced_with_attempts(folder: Path, **resumed: Any) -> dict[str, Any]:
     price = {"usd_per_node_hour": 1.0, "price_date": "2026", "price_source": "a list"}
     raw = raw_config((("recipes", "weak", "compare_resumed"), True))
     raw["platforms"]["cluster"] |= price
-    run = manifest_of(config_validation.validate(raw)).runs[0]
+    run = manifest_of(config_validation.convert_to_types(raw)).runs[0]
     with changed(write_record(folder, run, 36.0)) as record:
         record |= {"attempt": 4, **({"resumed": resumed} if resumed else {})}
     attempt_failed(run, folder, 1)
@@ -265,3 +265,26 @@ def test_node_hours_have_failed_attempts_without_a_price(tmp_path: Path, nodes: 
     (row,) = rows_of(runs_of(planned, tmp_path))
     assert row["node_hours"] == pytest.approx(nodes * (36.0 + row["lost_time_s"]) / 3600)
     assert row["lost_time_s"] > 0 and pd.isna(row["cost_usd"])
+
+
+@pytest.mark.parametrize(
+    ("kept", "last", "is_told"),
+    [(1, "time_limit", True), (2, "rank_died", True), (1, "cancelled", True), (1, "none", False)],
+)
+def test_a_failed_rerun_is_a_warning_of_the_record_that_still_counts(
+    tmp_path: Path, kept: int, last: str, is_told: bool
+) -> None:
+    planned = planned_of({"nodes": 1})
+    (run,) = planned.runs
+    path = write_record(tmp_path, run, 36.0)
+    with changed(path) as record:
+        record["attempt"] = kept
+    own = attempts.path(path.parent, kept)
+    own.mkdir()
+    path.rename(own / attempts.RECORD)
+    if last != "none":
+        write_failure(tmp_path, run, kind=last, message="too slow")
+    (row,) = rows_of(runs_of(planned, tmp_path))
+    assert (row["status"], row["attempt"], row["execution_time_s"]) == ("ok", kept, 36.0)
+    assert (f"to replace attempt {kept}" in row["warnings"]) is is_told
+    assert bool(row["warnings"]) is is_told

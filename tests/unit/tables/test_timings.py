@@ -36,12 +36,12 @@ def row(nodes: int = 1, **changes: Any) -> Row:
 
 
 def planned(raw: dict[str, Any]) -> tuple[Config, Manifest]:
-    return acceptance.accept(timings.complete(raw), REGISTRIES)
+    return acceptance.validate_and_plan(timings.add_grid_of_timings(raw), REGISTRIES)
 
 
 def make_tables(raw: dict[str, Any]) -> None:
     _, manifest = planned(raw)
-    timings.run_tables(manifest.runs, raw["timings"])
+    timings.run_tables_of_timings(manifest.runs, raw["timings"])
 
 
 def refusal(path: Path, **keys: Any) -> str:
@@ -62,7 +62,7 @@ def test_the_grid_follows_from_the_file_and_each_row_is_a_run(tmp_path: Path) ->
     order = {n: [r["execution_time_s"] for r in rows if r["nodes"] == n] for n in nodes}
     path = write(tmp_path / "mine.csv", rows)
     config, manifest = planned({"timings": str(path), "platforms": {"mine": {**PRICE}}})
-    table, epochs = timings.run_tables(manifest.runs, str(path))
+    table, epochs = timings.run_tables_of_timings(manifest.runs, str(path))
     assert config.recipes["imported"].per_worker_batch_size == 32 and epochs.empty
     found = {n: own["execution_time_s"].tolist() for n, own in table.groupby("nodes")}
     assert found == order
@@ -109,7 +109,7 @@ def test_a_grid_stays_and_its_runs_without_a_row_are_missing(tmp_path: Path) -> 
     block.update(nodes=[1, 2, 4], repeats=6)
     path = write(tmp_path / "mine.csv", [row(1), row(1, execution_time_s=61.0), row(4)])
     _, manifest = planned({**raw, "timings": str(path)})
-    table, _ = timings.run_tables(manifest.runs, str(path))
+    table, _ = timings.run_tables_of_timings(manifest.runs, str(path))
     statuses = {n: own["status"].tolist() for n, own in table.groupby("nodes")}
     assert statuses == {1: ["ok", "ok"], 2: ["missing"] * 2, 4: ["ok", "missing"]}
 
@@ -184,7 +184,7 @@ def test_results_reach_the_target_by_themselves_and_gpus_have_hours(tmp_path: Pa
     given = {"recipes": recipes} if target == "loss" else {}
     limits = {target: {direction: 0.5}}
     _, manifest = planned({"timings": path, "question": {"limits": limits}, **given})
-    table, _ = timings.run_tables(manifest.runs, path, manifest.targets)
+    table, _ = timings.run_tables_of_timings(manifest.runs, path, manifest.targets)
     reached = [(value < 0.5) is (target == "loss") for value in values]
     assert table["target_reached"].tolist() == reached
     hours = gpus * nodes * table["execution_time_s"] / 3600

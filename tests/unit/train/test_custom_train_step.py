@@ -5,6 +5,7 @@ from __future__ import annotations
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from tfscaling.train.custom_train_step import CustomTrainStep
 from tfscaling.train.user_model import ModelError
 
@@ -33,3 +34,38 @@ def test_a_metric_of_one_class_has_one_value() -> None:
     step = CustomTrainStep(model, BATCH, replicas=1)
     found = step.results([variable.numpy() for variable in step.metrics])
     assert found.keys() == {"loss", "f1"}
+
+
+class Counting(keras.Sequential):
+    """A model with its own `metrics`: it counts its batches, and calls them its loss."""
+
+    @property
+    def metrics(self) -> list[keras.Metric]:
+        if not hasattr(self, "_count"):
+            self._count = keras.metrics.Sum(name="loss")
+        return [self._count]
+
+    def compute_metrics(self, *_: object, **__: object) -> dict[str, object]:
+        self._count.update_state(1.0)
+        return {"loss": self._count.result()}
+
+
+@pytest.mark.parametrize("kind", [keras.Sequential, Counting])
+@pytest.mark.parametrize("examples", [0, 1, 2])
+def test_the_loss_is_counted_once_by_keras_or_by_the_models_own_metrics(
+    kind: type[keras.Sequential], examples: int
+) -> None:
+    model = kind([keras.Input((4,)), keras.layers.Dense(1, bias_initializer="ones")])
+    model.compile("sgd", "mse")
+    step = CustomTrainStep(model, BATCH, replicas=1)
+    batch = (np.zeros((2, 4), np.float32), np.array([[0.0], [3.0]], np.float32))
+    step.update_test_metrics(batch, tf.constant(examples))
+    found = step.results([variable.numpy() for variable in step.metrics])
+    expected = float(examples > 0) if kind is Counting else [0.0, 1.0, 2.5][examples]
+    assert found == {"loss": pytest.approx(expected)}
+    # a batch counts by its examples
+    step.update_test_metrics(batch, tf.constant(1))
+    found = step.results([variable.numpy() for variable in step.metrics])
+    total = expected * examples + 1.0
+    mean = expected + 1 if kind is Counting else total / (examples + 1)
+    assert found == {"loss": pytest.approx(mean)}

@@ -13,6 +13,7 @@ from strategy_rank import GLOBAL_BATCH, TRAIN_EXAMPLES, synthetic_arrays, traini
 from tfscaling.record import events
 from tfscaling.record.events import EventLog, EventName
 from tfscaling.record.rank_report import Execution
+from tfscaling.train import loop
 from tfscaling.train.loop import (
     Measured,
     Result,
@@ -104,3 +105,56 @@ def test_accuracy_of_a_model_that_trains_itself_is_its_metric(
     found = measured_by_itself(8.0, {"loss": 2.0, **metrics})
     assert (found.loss, found.accuracy, found.examples) == (2.0, accuracy, 8.0)
     assert found.metrics == metrics
+
+
+class Timed(Scripted):
+    """A loop whose epochs of six steps take these seconds, the first one with a slow start."""
+
+    def __init__(self, later_s: Sequence[float], **changes: Any) -> None:
+        super().__init__([8.0] * 200, [1.0] * 200, evaluation_interval_epochs=None, **changes)
+        self.later_s = later_s
+
+    def _train_epoch(self, epoch: int, result: Result, events: EventLog) -> None:
+        self.now = "train"
+        duration_s = 100.0 if epoch == 1 else self.later_s[(epoch - 2) % len(self.later_s)]
+        steps = self._steps_of_epoch(self.updates_per_epoch or 0)
+        result.steps.append(Execution(epoch, 0, steps, duration_s))
+
+
+@pytest.mark.parametrize(
+    ("later_s", "epochs", "trained"),
+    [
+        ([30.0], 200, 2), ([29.0], 200, 4), ([10.0], 200, 4), ([9.9], 200, 8), ([0.1], 200, 20),
+        ([0.1], 100, 10), ([0.1], 15, 2),
+        # the error of the mean is a hundredth of it, or more
+        ([20.0, 20.3, 20.6], 200, 4), ([20.0, 20.5, 21.0], 200, 8),
+    ],
+)  # fmt: skip
+def test_a_short_run_doubles_its_steps_until_they_are_enough_or_a_tenth(
+    later_s: list[float], epochs: int, trained: int, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(loop, "AUTO_STEPS", 12)
+    made = Timed(later_s, epochs=epochs, stop_after_steps="auto")
+    result = made.train(EventLog(tmp_path / "e", 0), lambda line: None)
+    assert (len(result.epochs), result.is_short) == (trained, True)
+
+
+@pytest.mark.parametrize(
+    ("stop", "epochs", "steps"),
+    [
+        (None, 3, [6] * 3),
+        (25, 9, [6, 6, 6, 6, 1]),
+        (24, 9, [6] * 4),
+        (24, 4, [6] * 4),
+        (23, 4, [6, 6, 6, 5]),
+        (20, 3, [6] * 3),
+    ],
+)
+def test_a_run_stops_after_the_steps_that_were_asked(
+    stop: int | None, epochs: int, steps: list[int], tmp_path: Path
+) -> None:
+    made = Timed([1.0], epochs=epochs, stop_after_steps=stop)
+    result = made.train(EventLog(tmp_path / "e", 0), lambda line: None)
+    assert [each.steps for each in result.steps] == steps
+    assert result.is_short is (sum(steps) < 6 * epochs)

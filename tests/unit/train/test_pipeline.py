@@ -69,6 +69,23 @@ def test_a_worker_without_examples_takes_part() -> None:
     assert (only[0].batch[0].shape, float(only[0].examples), float(only[0].more)) == ((8,), 0, 0)
 
 
+@pytest.mark.parametrize(("sizes", "like", "expected"), [
+    ((None, None, 3), None, (1, 3)), ((None, None, 3), (8, 5, 3), (5, 3)),
+    ((None, 4, None), (8, 5, 6), (4, 6)), ((None, None, 3), (8, 5), (1, 3)),
+    ((None, None, None), (8, 0, 7), (1, 7)),
+])  # fmt: skip
+def test_examples_of_unknown_size_are_as_large_as_others_or_have_one_number(
+    sizes: tuple[int | None, ...], like: tuple[int, ...] | None, expected: tuple[int, ...]
+) -> None:
+    signature = tf.TensorSpec(sizes, tf.float32)
+    empty = tf.data.Dataset.from_generator(lambda: iter(()), output_signature=signature)
+    other = None if like is None else tf.ones(like)
+    with closing(StepIterator(empty, 4, [CPU] * 2, other)) as feed:
+        step = next(feed)
+    assert [part.batch.shape for part in step] == [(4, *expected)] * 2
+    assert not any(np.any(part.batch) or float(part.examples) for part in step)
+
+
 def test_batches_without_examples_are_left_out() -> None:
     dataset = (
         numbers(16, 8)

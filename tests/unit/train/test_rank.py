@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from tfscaling.launch.rank_process import RankContext
 from tfscaling.record.events import EventLog
 from tfscaling.study import run_spec
 import msgspec
-spec, folder = run_spec.read(pathlib.Path(sys.argv[1])), pathlib.Path(sys.argv[2])
+spec, folder = run_spec.read_spec(pathlib.Path(sys.argv[1])), pathlib.Path(sys.argv[2])
 own = cluster.resolve(os.environ, gpus=None)
 log = EventLog(folder / f"rank-{own.rank}.events.jsonl", own.rank)
 report = rank.run(RankContext(own, folder, log, 1.0, None), spec, folder / "data.npz")
@@ -64,7 +65,7 @@ if sys.argv[3] == "before":
 from tfscaling.launch import rank_process
 from tfscaling.study import run_spec
 from tfscaling.record.rank_report import HostFacts, RankClock, ServerReport
-spec, folder = run_spec.read(pathlib.Path(sys.argv[1])), pathlib.Path(sys.argv[2])
+spec, folder = run_spec.read_spec(pathlib.Path(sys.argv[1])), pathlib.Path(sys.argv[2])
 def work(context):
     for name in ("imported", "rendezvous", "data", "built", "first_step", "trained"):
         step({"data": 120, "trained": -70}.get(name, 0))
@@ -122,7 +123,7 @@ def test_the_report_says_what_the_rank_got(finished: Path) -> None:
         "job": "worker",
         "cluster_source": "TF_CONFIG",
         "devices": ["CPU:0", "CPU:1"],
-        "intra_op_threads": 2,
+        "intra_op_threads": min(2, len(os.sched_getaffinity(0))),
         "replicas": 2,
         "worker_devices": None,
         "gpus_visible": "",
@@ -156,19 +157,20 @@ def test_the_report_says_what_the_rank_got(finished: Path) -> None:
 def test_the_report_passes_all_checks(finished: Path) -> None:
     names = {"train_examples": TRAIN_EXAMPLES, "test_examples": TEST_EXAMPLES}
     data = msgspec.structs.replace(prepared("mnist"), **names)
-    spec = run_spec.read(finished / "spec.json")
+    spec = run_spec.read_spec(finished / "spec.json")
     report = report_of(finished)
     del report["policy"]
     reports = [msgspec.convert(report, RankReport)]
     assert checks.problems(spec, data, reports) == {}
     others = [
         msgspec.structs.replace(spec, replicas=7),
-        msgspec.structs.replace(
-            spec, measured=msgspec.structs.replace(spec.measured, cpus_per_node=1)
-        ),
         msgspec.structs.replace(spec, jobs={"worker": 2}),
     ]
     assert all(checks.problems(other, data, reports) for other in others)
+    threads = reports[0].intra_op_threads + 1
+    assert checks.problems(
+        spec, data, [msgspec.structs.replace(reports[0], intra_op_threads=threads)]
+    )
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="of x86 processors")

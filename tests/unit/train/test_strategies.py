@@ -74,7 +74,7 @@ from types import SimpleNamespace
 from tfscaling.record import events
 from tfscaling.study import run_spec
 from tfscaling.train import strategies, rank
-spec = run_spec.read(pathlib.Path(sys.argv[1]))
+spec = run_spec.read_spec(pathlib.Path(sys.argv[1]))
 log = pathlib.Path(sys.argv[2])
 told = events.EventLog(log, 0)
 context = SimpleNamespace(cluster=SimpleNamespace(job=sys.argv[3]), events=told)
@@ -93,7 +93,7 @@ def test_a_rank_has_imported_only_with_its_gpus(job: str, told: str, tmp_path: P
     """Of a run on several hosts it is what tells that the GPUs of one are there."""
     spec = local_spec()
     spec = replace(spec, measured=replace(spec.measured, devices="physical"))
-    (tmp_path / "spec.json").write_text(run_spec.encode(spec))
+    (tmp_path / "spec.json").write_text(run_spec.encode_spec(spec))
     words = [str(tmp_path / "spec.json"), str(tmp_path / "events"), job]
     done = run_tensorflow(PREPARE, *words)
     assert done.returncode == 0, done.stderr
@@ -106,8 +106,8 @@ SERVERS = 2
 @pytest.mark.parametrize("name", ["parameter_server", "synchronous_parameter_server"])
 def test_only_workers_of_parameter_servers_are_replicas(name: str) -> None:
     geometry = Geometry(3, 2, 2)
-    assert STRATEGIES[name].jobs(geometry, SERVERS) == {"chief": 1, "ps": 2, "worker": 3}
-    assert STRATEGIES[name].replicas(geometry, SERVERS) == 3
+    assert STRATEGIES[name].tasks_by_job(geometry, SERVERS) == {"chief": 1, "ps": 2, "worker": 3}
+    assert STRATEGIES[name].count_replicas(geometry, SERVERS) == 3
 
 
 REFUSALS = [
@@ -133,7 +133,7 @@ REFUSALS = [
 def test_impossible_geometry_is_refused_with_the_reason(
     name: str, geometry: Geometry, reason: str | None
 ) -> None:
-    refusal = STRATEGIES[name].refusal(geometry, SERVERS)
+    refusal = STRATEGIES[name].geometry_problem(geometry, SERVERS)
     assert (refusal is None) == (reason is None)
     assert (reason or "") in (refusal or "")
 

@@ -88,7 +88,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
 def test_what_no_training_could_follow_is_refused(
     function: Callable[[], Any], wrong: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(user_code, "load", lambda name: function)
+    monkeypatch.setattr(user_code, "load_function", lambda name: function)
     with pytest.raises(ModelError) as caught:
         models.get("mine:model").build()
     message = str(caught.value)

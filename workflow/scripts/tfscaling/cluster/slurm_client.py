@@ -167,8 +167,10 @@ class QueuedJob(NamedTuple):
     comment: str = ""
 
 
-#: The fields of squeue that make a QueuedJob; the comment is free text and comes last.
-QUEUE_FORMAT = "%i|%T|%r|%j|%P|%N|%S|%e|%Z|%k"
+#: Between the fields of squeue: names of jobs and folders may have any other character.
+SEPARATOR = "\x1f"
+#: The fields of squeue that make a QueuedJob.
+QUEUE_FORMAT = SEPARATOR.join(["%i", "%T", "%r", "%j", "%P", "%N", "%S", "%e", "%Z", "%k"])
 
 _T = TypeVar("_T")
 
@@ -254,8 +256,8 @@ class SlurmClient:
         answer = self._answer("squeue", *which, *layout)
         if isinstance(answer, NoAnswer):
             return [] if numbers and _NO_SUCH_JOB in answer.why else answer
-        # a comment may end in a space
-        rows = (line.split("|", 9) for line in answer.splitlines())
+        # str.splitlines would end a line at other characters, too, which a comment may have
+        rows = (line.split(SEPARATOR) for line in answer.split("\n"))
         return [_queued(row) for row in rows if len(row) == 10]
 
     def steps(self, job: str | None = None) -> set[str] | NoAnswer:

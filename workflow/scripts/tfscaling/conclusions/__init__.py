@@ -13,6 +13,6 @@ __all__ = [
     "findings",
     "headline",
     "projection",
-    "shown",
-    "two_sweeps",
+    "regressions",
+    "rendering",
 ]

@@ -25,9 +25,9 @@ class ConclusionFunctions:
     Attributes:
         columns: Names of the table's columns.
         table: Returns the table of a study, for <name>.csv.
-        as_text: Returns the table for the page; None if the page has none.
-        page: Returns <name>.md without the warnings, a heading first; by default from `as_text`.
-        with_warnings: Adds the warnings to <name>.md; by default they follow the heading.
+        as_text: Returns the table with texts as cells, for the page; None if the page has no table.
+        page: Returns <name>.md without the warnings, a heading first; None makes it from `as_text`.
+        with_warnings: Adds the warnings to <name>.md; None adds them below the heading.
     """
 
     columns: Sequence[str]
@@ -66,7 +66,13 @@ class Conclusion:
         return as_text(table) if as_text else None
 
     def page(self, table: pd.DataFrame, study: Study, warnings: Sequence[DataWarning] = ()) -> str:
-        """Return the conclusion as Markdown, with the warnings about its data."""
+        """Return the conclusion as Markdown, with the warnings about its data.
+
+        Args:
+            table: The table of the conclusion.
+            study: The evidence.
+            warnings: Warnings to include.
+        """
         from tfscaling.tables import display
 
         parts = self.load()
@@ -123,10 +129,10 @@ def _load_next_steps() -> ConclusionFunctions:
 
 
 def _load_regressions() -> ConclusionFunctions:
-    """Import the module `two_sweeps` late and return its functions."""
-    from tfscaling.conclusions import two_sweeps
+    """Import the module `regressions` late and return its functions."""
+    from tfscaling.conclusions import regressions
 
-    return ConclusionFunctions(two_sweeps.COLUMNS, two_sweeps.table, as_text=two_sweeps.as_text)
+    return ConclusionFunctions(regressions.COLUMNS, regressions.table, as_text=regressions.as_text)
 
 
 def _load_clouds() -> ConclusionFunctions:
@@ -160,12 +166,10 @@ def _load_projection() -> ConclusionFunctions:
 
 
 def _load_attribution() -> ConclusionFunctions:
-    """Import the module `what_holds_back` late and return its functions."""
-    from tfscaling.conclusions import what_holds_back
+    """Import the module `bottlenecks` late and return its functions."""
+    from tfscaling.conclusions import bottlenecks
 
-    return ConclusionFunctions(
-        what_holds_back.COLUMNS, what_holds_back.table, as_text=what_holds_back.as_text
-    )
+    return ConclusionFunctions(bottlenecks.COLUMNS, bottlenecks.table, as_text=bottlenecks.as_text)
 
 
 def _load_nodes() -> ConclusionFunctions:
@@ -204,9 +208,10 @@ CONCLUSIONS: dict[str, Conclusion] = {
         _load_next_steps,
     ),
     "regressions": Conclusion(
-        "Against another sweep",
-        "Every configuration against the same one of the study that `compare_with` names: slower, "
-        "faster, the same within the indifference, undecided, lost or failing.",
+        "Compared with a reference",
+        "Every configuration against the same one in the study that `compare_with` names, or in "
+        "the first of `compare_revisions`: slower, faster, the same within the indifference, "
+        "undecided, lost or failing.",
         _load_regressions,
     ),
     "clouds": Conclusion(

@@ -1,4 +1,7 @@
-"""Comparison of clouds: the same configurations on platforms of two clouds."""
+"""Comparison of clouds: the same configurations on platforms of two clouds.
+
+The page shows the table; findings count which cloud wins how many configurations.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from typing import ClassVar
 
 import pandas as pd
 
-from tfscaling.conclusions import shown
+from tfscaling.conclusions import rendering
 from tfscaling.conclusions.evidence import Study
 from tfscaling.estimation.samples import Difference
 from tfscaling.record import metrics
@@ -29,15 +32,18 @@ from tfscaling.tables.table_files import to_frame
 
 METRICS_COMPARED = ("execution_time_s", "loss", QUALITY, "cost_usd")
 AXES = POINT_AXES[1:]
-#: Kinds of `margin`: how many times worse the other is, or where one value is zero by how much.
-RATIO, GAP = "ratio", "difference"
+#: Kinds of `margin`: the other cloud's value divided by the winner's value, or their difference
+#: where one value is zero.
+RATIO_MARGIN, DIFFERENCE_MARGIN = "ratio", "difference"
 
 
 class CloudRow(AxesRow):
-    """One metric of one configuration, measured on platforms of two clouds.
+    """One metric of one configuration, measured on platforms of two clouds, `a` and `b`.
 
     Attributes:
         metric: A name of METRICS, or the metric of the recipe's quality.
+        value_a: Median on the platform of the first cloud.
+        value_b: Median on the platform of the second cloud.
         winner: The cloud with the better median.
         margin_kind: Whether `margin` is a ratio or, if a value is zero, a difference.
         margin: The other cloud's value (its error, for accuracy) divided by the winner's value.
@@ -69,7 +75,7 @@ COLUMNS = tuple(columns(CloudRow))
 
 
 def table(study: Study) -> pd.DataFrame:
-    """Return one `CloudRow` for each comparison."""
+    """Return the table of comparisons between clouds, one `CloudRow` for each."""
     return to_frame(CloudRow, compare_clouds(study))
 
 
@@ -80,7 +86,7 @@ def compare_clouds(study: Study) -> Sequence[CloudRow]:
     Configurations are excluded if they trained other numbers of examples, or if half of their runs
     diverged.
     """
-    pairs, samples = _pair_rows(study.eligible), study.samples
+    pairs, samples = _pair_rows(study.compared_rows), study.samples
     #: Estimated together: a metric of points of the same two platforms and of one quality, which
     #: are ordered by place: (the better point, the other).
     together: dict[tuple[str, ...], dict[int, tuple[Point, Point]]] = {}
@@ -120,7 +126,13 @@ def _pair_rows(points: Sequence[PointRow]) -> list[tuple[PointRow, PointRow]]:
 
 
 def _sort_better_first(a: PointRow, b: PointRow, metric: str) -> tuple[PointRow, PointRow] | None:
-    """Return the two rows, the better median first; None if a median is missing."""
+    """Return the two rows, the one with the better median first; None if a median is missing.
+
+    Args:
+        a: A configuration on one cloud.
+        b: The same configuration on another cloud.
+        metric: The metric.
+    """
     if not (is_known(a[metric]) and is_known(b[metric])):
         return None
     higher = metric_of(metric, a).is_higher_better
@@ -128,10 +140,18 @@ def _sort_better_first(a: PointRow, b: PointRow, metric: str) -> tuple[PointRow,
 
 
 def _cloud_row(
-    a: PointRow, b: PointRow, metric: str, found: Difference, comparisons: int
+    a: PointRow, b: PointRow, metric: str, difference: Difference, comparisons: int
 ) -> CloudRow:
-    """Return the row that compares two configurations of different clouds by one metric."""
-    low, high = found.interval or (NAN, NAN)
+    """Return the row that compares a configuration on two clouds by one metric.
+
+    Args:
+        a: The configuration on the first cloud.
+        b: The configuration on the second cloud.
+        metric: The metric.
+        difference: How much worse the loser is than the winner.
+        comparisons: Number of comparisons for which all verdicts hold together.
+    """
+    low, high = difference.interval or (NAN, NAN)
     better, _ = _sort_better_first(a, b, metric) or (a, b)
     return CloudRow(
         **axes_and_devices(a, AXES),
@@ -143,11 +163,11 @@ def _cloud_row(
         value_a=a[metric],
         value_b=b[metric],
         winner="equal" if a[metric] == b[metric] else str(better.cloud),
-        margin_kind=GAP if found.ratio is None else RATIO,
-        margin=found.gap if found.ratio is None else found.ratio,
+        margin_kind=DIFFERENCE_MARGIN if difference.ratio is None else RATIO_MARGIN,
+        margin=difference.gap if difference.ratio is None else difference.ratio,
         low=low,
         high=high,
-        verdict=found.support,
+        verdict=difference.support,
         comparisons=comparisons,
     )
 
@@ -155,12 +175,14 @@ def _cloud_row(
 def as_text(table: pd.DataFrame) -> TextTable:
     """Return the table for the page: one row per metric and configuration."""
     comparisons = table["comparisons"].max()
-    return shown.text_table(
+    return rendering.make_text_table(
         "Clouds: the same configuration on two clouds",
         table,
         CloudRow,
         _cells,
-        shown.render_notes("clouds", comparisons=int(comparisons) if is_known(comparisons) else 0),
+        rendering.render_notes(
+            "clouds", comparisons=int(comparisons) if is_known(comparisons) else 0
+        ),
         "No two clouds to compare.",
         names=["platform_a", "platform_b", "cloud_a", "cloud_b", *NAMING_COLUMNS[1:]],
         each="rows",
@@ -172,7 +194,7 @@ def _cells(row: CloudRow) -> dict[str, str]:
     digits = metrics.metric_by_name(row.metric).digits
     margin = MISSING
     if is_known(row.margin):
-        is_gap = row.margin_kind == GAP
+        is_gap = row.margin_kind == DIFFERENCE_MARGIN
         text = format_value(row.margin, digits if is_gap else 2, row.low, row.high)
         margin = FormattedNumber(f"{'by ' * is_gap}{text}", row.margin)
     return {

@@ -9,10 +9,10 @@ import pandas as pd
 
 from tfscaling.conclusions.answers.answer import answers_by_goal
 from tfscaling.conclusions.answers.answer_types import Answer
-from tfscaling.conclusions.contest import COST_OF_GOAL
 from tfscaling.conclusions.evidence import Study
+from tfscaling.conclusions.goal_comparison import COST_OF_GOAL
+from tfscaling.conclusions.rendering import render, render_line
 from tfscaling.conclusions.search_results import verdict_text
-from tfscaling.conclusions.shown import render, render_line
 from tfscaling.record.metrics import NAN
 from tfscaling.tables.display import format_metric
 from tfscaling.tables.row_types import Column, columns
@@ -21,9 +21,23 @@ from tfscaling.tables.table_files import to_frame, to_rows
 
 
 class DecisionRow(msgspec.Struct):
-    """An answer as a row; the axes are of the recommended configuration, if there is one.
+    """An answer as a row of decision.csv; the axes are of the recommended configuration, if any.
 
-    `alike` is the number of configurations that are not shown to be worse than it.
+    Attributes:
+        work: Name of the question.
+        goal: The metric to optimise.
+        title: What the recommended configuration is best for.
+        text: The answer as a sentence.
+        support: Level of support, one of `samples.WEAKEST_FIRST`.
+        alike: Number of configurations that are not shown to be worse than it.
+        bound: Fraction by which it may be worse than the best; NaN if unknown.
+        is_decided: Whether the runs decide among the compared configurations.
+        is_best: Whether all other compared configurations are shown to be worse.
+        indifference: Relative difference below which two configurations count as equal.
+        comparisons: Number of comparisons whose error rate is controlled together.
+        not_covered: Sentence that names the configurations that were not compared.
+        whole_run_low_s: Lower end of the interval of one complete run's time, if it is projected.
+        whole_run_high_s: Upper end of this interval.
     """
 
     work: str
@@ -49,18 +63,18 @@ class DecisionRow(msgspec.Struct):
     whole_run_high_s: float = NAN
 
     @classmethod
-    def from_answer(cls, found: Answer) -> DecisionRow:
-        """Return the row of an answer."""
-        low, high = found.whole_run or (NAN, NAN)
+    def from_answer(cls, answer: Answer) -> DecisionRow:
+        """Return the row of decision.csv for an answer."""
+        low, high = answer.whole_run or (NAN, NAN)
         same = ("work", "goal", "title", "support", "indifference", "comparisons")
-        values = {name: getattr(found, name) for name in (*same, "is_decided", "is_best")}
+        values = {name: getattr(answer, name) for name in (*same, "is_decided", "is_best")}
         return cls(
-            **(axis_columns(found.point) if found.point else {}),  # type: ignore[arg-type]
+            **(axis_columns(answer.point) if answer.point else {}),  # type: ignore[arg-type]
             **values,
-            text=answer_sentence(found),
-            alike=len(found.alike),
-            bound=NAN if found.bound is None else found.bound,
-            not_covered=found.not_covered_text(),
+            text=answer_sentence(answer),
+            alike=len(answer.not_shown_worse),
+            bound=NAN if answer.bound is None else answer.bound,
+            not_covered=answer.not_covered_text(),
             whole_run_low_s=low,
             whole_run_high_s=high,
         )
@@ -70,22 +84,22 @@ COLUMNS = tuple(columns(DecisionRow))
 
 
 def table(study: Study) -> pd.DataFrame:
-    """Return one `DecisionRow` for each answer."""
+    """Return the table of the decision: one `DecisionRow` for each answer."""
     return to_frame(
         DecisionRow, [DecisionRow.from_answer(found) for found in answers_by_goal(study)]
     )
 
 
-def answer_sentence(found: Answer) -> str:
-    """Return an answer as a sentence."""
-    leader, cost = found.leader, COST_OF_GOAL.get(found.goal, found.goal)
-    has_cost = leader is not None and cost != found.goal and is_known(leader.row[cost])
-    metric = metric_of(found.goal, leader.row) if leader else None
+def answer_sentence(answer: Answer) -> str:
+    """Return the recommendation of an answer, or why there is none, as text."""
+    leader, cost = answer.leader, COST_OF_GOAL.get(answer.goal, answer.goal)
+    has_cost = leader is not None and cost != answer.goal and is_known(leader.row[cost])
+    metric = metric_of(answer.goal, leader.row) if leader else None
     return render_line(
         "decision",
-        answer=found,
+        answer=answer,
         cost=format_metric(cost, leader.row) if leader and has_cost else "",
-        verdict=verdict_text(found.search) if found.search else "",
+        verdict=verdict_text(answer.search) if answer.search else "",
         best="the least error" if metric and metric.best is not None else "the best",
     )
 

@@ -28,12 +28,12 @@ from tfscaling.estimation.samples import Samples
 from tfscaling.record.metrics import QUALITY
 from tfscaling.record.run_states import RESULTS, RunState, words
 from tfscaling.search import study_searches
-from tfscaling.search.study_searches import StudySearch, work_of
+from tfscaling.search.study_searches import StudySearch, usual_work
 from tfscaling.study import platforms
 from tfscaling.study.config_types import (
     EFFICIENCIES,
     POINT_AXES,
-    WORK_AXES,
+    TASK_AXES,
     Limit,
     Published,
     Question,
@@ -46,7 +46,7 @@ from tfscaling.tables.comparison import (
     DIFFERENT_WORK,
     SAME_WORK_TOLERANCE,
     all_runs_reached_target,
-    is_same_work,
+    are_equal_work,
     varying_work_reason,
 )
 from tfscaling.tables.display import axis_text, format_metric, point_name, varying_axes
@@ -69,7 +69,7 @@ OUT_OF_MEMORY = "does not fit in memory"
 ALL_CONFIGURATIONS = "all configurations"
 
 
-class Exclusion(NamedTuple):
+class ComparisonExclusion(NamedTuple):
     """Why a configuration is not compared.
 
     Attributes:
@@ -83,8 +83,8 @@ class Exclusion(NamedTuple):
 
 def find_exclusion(
     row: PointRow, statuses: Counter[str], examples: float = 0.0
-) -> Exclusion | None:
-    """Return why a configuration is excluded from comparisons, or None if it is included.
+) -> ComparisonExclusion | None:
+    """Return why a configuration is excluded from comparisons; None if it is included.
 
     Args:
         row: The configuration.
@@ -95,27 +95,27 @@ def find_exclusion(
     trained = row.examples_trained
     if trained is not None and examples - trained > SAME_WORK_TOLERANCE * examples:
         made = f"trained {trained:,.0f} examples, another configuration {examples:,.0f}"
-        return Exclusion(f"{DIFFERENT_WORK}: {made}", True)
+        return ComparisonExclusion(f"{DIFFERENT_WORK}: {made}", True)
     least, most = row.examples_trained_min, row.examples_trained_max
-    if least is not None and most is not None and not is_same_work(least, most):
-        return Exclusion(varying_work_reason(least, most), True)
+    if least is not None and most is not None and not are_equal_work(least, most):
+        return ComparisonExclusion(varying_work_reason(least, most), True)
     planned = statuses.total()
     unfit, diverged = statuses[RunState.DOES_NOT_FIT], statuses[RunState.DIVERGED]
     if is_closed(unfit + diverged, planned):
         if unfit:
-            return Exclusion(f"{OUT_OF_MEMORY} ({unfit} of {planned} runs)", False)
-        return Exclusion(f"{diverged} of {planned} runs diverged", False)
+            return ComparisonExclusion(f"{OUT_OF_MEMORY} ({unfit} of {planned} runs)", False)
+        return ComparisonExclusion(f"{diverged} of {planned} runs diverged", False)
     if row.runs == 0 and row.status != "excluded":
         made = ", ".join(f"{count} {words(status)}" for status, count in statuses.items() if count)
-        return Exclusion(f"no valid run ({made or row.status})", True)
+        return ComparisonExclusion(f"no valid run ({made or row.status})", True)
     return None
 
 
 def examples_by_task(rows: Sequence[PointRow]) -> dict[tuple[str, str], float]:
-    """Return (model, recipe) → the number of examples that its configurations train (`work_of`)."""
+    """Return (model, recipe) → number of examples that most of its configurations train."""
     known = [row for row in rows if row.examples_trained is not None]
     return {
-        task: work_of([row.examples_trained or 0 for row in own])
+        task: usual_work([row.examples_trained or 0 for row in own])
         for task, own in group_by(known, _model_and_recipe).items()
     }
 
@@ -126,9 +126,10 @@ def _model_and_recipe(row: PointRow) -> tuple[str, str]:
 
 
 def failure_remark(row: PointRow, samples: Samples) -> str:
-    """Return what a recommendation of a configuration must mention; "" if nothing is wrong.
+    """Return which runs and attempts of a configuration went wrong, in words; "" if none did.
 
-    Example: `2 of 6 runs diverged, 12 of 18 attempts failed`.
+    A sentence that recommends the configuration must mention it. Example: `2 of 6 runs diverged, 12
+    of 18 attempts failed`.
     """
     statuses = samples.status_counts(point_of(row))
     total = sum(statuses.values())
@@ -146,25 +147,25 @@ def failure_remark(row: PointRow, samples: Samples) -> str:
     return ", ".join(counts)
 
 
-#: Values of the axes that distinguish questions.
+#: Values of the axes that distinguish a question from others.
 TaskKey = tuple[str, ...]
 
 
 def group_by_task(
-    rows: Iterable[PointRow], axes: Sequence[str] = WORK_AXES
+    rows: Iterable[PointRow], axes: Sequence[str] = TASK_AXES
 ) -> dict[TaskKey, list[PointRow]]:
-    """Return values of these axes → their rows; by default model and recipe."""
+    """Return (values of these axes) → rows with these values; by default model and recipe."""
     return group_by(rows, lambda row: tuple(str(row[axis]) for axis in axes))
 
 
-def task_name(row: PointRow, axes: Sequence[str] = WORK_AXES) -> str:
+def task_name(row: PointRow, axes: Sequence[str] = TASK_AXES) -> str:
     """Return the values of these axes in words; a platform by its title."""
     return ", ".join(axis_text(axis, row) for axis in axes) or ALL_CONFIGURATIONS
 
 
 @dataclass(frozen=True)
-class Facts:
-    """What the tables have about a configuration of a question, read once for all answers.
+class ConfigurationFacts:
+    """Facts about a configuration of a question from the tables, read once for all answers.
 
     Attributes:
         name: The axes that distinguish it from the other configurations.
@@ -180,7 +181,7 @@ class Facts:
 
     name: str
     remark: str
-    excluded: Exclusion | None
+    excluded: ComparisonExclusion | None
     is_begun: bool
     values: Mapping[str, str]
     limited: Mapping[str, str]
@@ -199,7 +200,7 @@ class QuestionEvidence:
         all_rows: `rows`, then a row with only the axes for each configuration of `search`.
         search: The search that chooses among the configurations; None without one.
         goals: Goal → its title, for the goals by which the question is answered.
-        facts: Configuration → what the tables have about it.
+        facts: Configuration → facts about it from the tables.
     """
 
     name: str
@@ -207,7 +208,7 @@ class QuestionEvidence:
     all_rows: Sequence[PointRow]
     search: StudySearch | None = None
     goals: Mapping[str, str] = field(default_factory=dict)
-    facts: Mapping[Point, Facts] = field(default_factory=dict)
+    facts: Mapping[Point, ConfigurationFacts] = field(default_factory=dict)
 
 
 def _limit_text(column: str, row: PointRow, limit: Limit, lacking: str) -> str:
@@ -266,7 +267,7 @@ class Reference(Sweep):
 
     @classmethod
     def read(cls, folder: Path) -> Reference:
-        """Read a study from its folder `results/<study>`, written by this or another version.
+        """Read a reference study from its folder `results/<study>`, written by any version.
 
         Raises:
             ConfigError: If a file is missing or cannot be read; the message names it.
@@ -311,12 +312,15 @@ def _read_parameters(manifest: Path) -> dict[Point, Parameters]:
 
 @dataclass(frozen=True, eq=False)
 class Study(Sweep):
-    """The evidence for all conclusions, read once.
+    """The evidence for all conclusions: a sweep with its manifest and question, read once.
 
-    `published_tolerance` is the fraction by which the `published_results` may lie outside the
-    measured range. `indifference` is the fraction below which a difference between points does
-    not matter. `reference` is the study that `compare_with` names; `forecast_nodes` are the numbers
-    of nodes of `forecast`.
+    Attributes:
+        manifest: The planned runs.
+        published_results: Published results of the same configurations.
+        published_tolerance: Fraction by which they may lie outside the measured range.
+        reference: The study that `compare_with` names; None without one.
+        forecast_nodes: The numbers of nodes to forecast.
+        question: The configured question.
     """
 
     manifest: Manifest
@@ -344,8 +348,8 @@ class Study(Sweep):
             for task in self._tasks_without_facts
         ]
 
-    def _read_facts(self, task: QuestionEvidence) -> dict[Point, Facts]:
-        """Return what the tables have about the configurations of a question."""
+    def _read_facts(self, task: QuestionEvidence) -> dict[Point, ConfigurationFacts]:
+        """Return configuration → facts from the tables, for all configurations of a question."""
         vary = varying_axes(task.all_rows)
         compared = [
             row
@@ -360,7 +364,7 @@ class Study(Sweep):
             if point in found:  # the name alone of one that was run
                 continue
             lacking = missing_energy_parts(row, compared) if ENERGY in limits else ""
-            found[point] = Facts(
+            found[point] = ConfigurationFacts(
                 name=point_name(row, vary),
                 remark=failure_remark(row, self.samples),
                 excluded=self.excluded.get(point),
@@ -382,7 +386,9 @@ class Study(Sweep):
         return found
 
     def _judge_efficiency(self, row: PointRow, name: str, limit: Limit, compared: int) -> Verdict:
-        """Return what runs show about a limit of an efficiency.
+        """Judge whether a configuration keeps a limit of an efficiency.
+
+        The error rate is divided by the number of limits and compared configurations.
 
         Args:
             row: The configuration.
@@ -392,8 +398,8 @@ class Study(Sweep):
         """
         base = next((r for r in self.points if point_of(r).path == row.baseline_point), None)
         why = self.excluded.get(point_of(base)) if base else None
-        error = (1 - CONFIDENCE) / 2 / (compared * len(self.question.given))
-        return efficiency.judge(
+        error = (1 - CONFIDENCE) / 2 / (compared * len(self.question.set_limits))
+        return efficiency.judge_efficiency(
             self.samples, row, base, why.reason if why else "", name, limit, error
         )
 
@@ -402,10 +408,10 @@ class Study(Sweep):
         """The evidence for each question, without goals and facts."""
         shorts = {each.short for search in self.manifest.searches for each in search.points}
         rows = [row for row in self.points if not shorts or point_of(row) not in shorts]
-        axes = self.question.separate
+        axes = self.question.separating_axes
         searches = {
             self._task_key(search.planned.points[0].point): search
-            for search in study_searches.of_study(self.manifest, self.runs)
+            for search in study_searches.decide_searches(self.manifest, self.runs)
         }
         found = group_by_task(rows, axes)
         tasks = []
@@ -417,15 +423,15 @@ class Study(Sweep):
 
     def _task_key(self, point: Point) -> TaskKey:
         """Return the values of the axes that distinguish the question of a configuration."""
-        return tuple(str(axis_columns(point)[axis]) for axis in self.question.separate)
+        return tuple(str(axis_columns(point)[axis]) for axis in self.question.separating_axes)
 
     @property
     def searches(self) -> list[tuple[QuestionEvidence, StudySearch]]:
         """Pairs of a question and its search, for questions that have one."""
         return [(task, task.search) for task in self.tasks if task.search]
 
-    def _find_exclusion(self, row: PointRow, examples: float) -> Exclusion | None:
-        """Return why a configuration is not compared, or None if it is included.
+    def _find_exclusion(self, row: PointRow, examples: float) -> ComparisonExclusion | None:
+        """Return why a configuration is not compared; None if it is included.
 
         Args:
             row: The configuration.
@@ -434,13 +440,17 @@ class Study(Sweep):
         statuses = self.samples.status_counts(point_of(row))
         found = find_exclusion(row, statuses, examples)
         if found and statuses and statuses.keys() <= {RunState.MISSING}:
-            reasons = {run.reason for run in self.runs_of[point_of(row)]}
+            reasons = {run.reason for run in self.runs_by_point[point_of(row)]}
             why = next((each for each in reasons if each.startswith(f"{NOT_RUN}:")), "not run yet")
-            return Exclusion(why, not self._is_too_large(point_of(row).path))
+            return ComparisonExclusion(why, not self._is_too_large(point_of(row).path))
         return found
 
     def _is_too_large(self, folder: str) -> bool:
-        """Return whether a smaller batch of a run's doublings is shown not to fit in memory."""
+        """Return whether a smaller batch of a configuration is shown not to fit in memory.
+
+        Args:
+            folder: Folder of a configuration whose batch is one of several doublings.
+        """
         smaller = {run.spec.point.path: run.smaller for run in self.manifest.runs if run.smaller}
         statuses = {run.spec.point.path: run.spec.point for run in self.manifest.runs}
         while folder := smaller.get(folder) or "":
@@ -450,7 +460,7 @@ class Study(Sweep):
         return False
 
     @cached_property
-    def excluded(self) -> dict[Point, Exclusion]:
+    def excluded(self) -> dict[Point, ComparisonExclusion]:
         """Configuration → why it is not compared."""
         groups = [task.rows for task in self._tasks_without_facts]
         of_tasks = {point_of(row) for rows in groups for row in rows}
@@ -464,29 +474,29 @@ class Study(Sweep):
         return found
 
     @cached_property
-    def runs_of(self) -> Mapping[Point, Sequence[RunRow]]:
+    def runs_by_point(self) -> Mapping[Point, Sequence[RunRow]]:
         """Configuration → the rows of its runs."""
         return row_values.group_by_point(self.run_rows)
 
     @cached_property
-    def eligible(self) -> list[PointRow]:
-        """The measured configurations that are compared."""
+    def compared_rows(self) -> list[PointRow]:
+        """Rows of the measured configurations that are compared."""
         return [row for row in self.points if row.runs > 0 and point_of(row) not in self.excluded]
 
     @cached_property
     def prices(self) -> dict[Point, float | None]:
-        """Configuration → US dollars per node and hour; None without a price."""
+        """Configuration → price of a node and hour in US dollars; None without a price."""
         return {run.spec.point: run.usd_per_node_hour for run in self.manifest.runs}
 
     def axes_row(self, point: Point) -> PointRow:
         """Return a row that has only axes, devices and platform title of a configuration."""
         named = self.manifest.platforms
         devices = platforms.device_kind(point.gpus_per_node, named[point.platform].devices)
-        title = platforms.titles(named)[point.platform]
+        title = platforms.unique_titles(named)[point.platform]
         axes = axis_columns(point)
         return PointRow(**axes, devices=devices, platform_title=title)  # type: ignore[arg-type]
 
     @cached_property
-    def searched(self) -> set[Point]:
-        """The configurations of all searches, short runs included."""
+    def searched_points(self) -> set[Point]:
+        """The configurations of all searches, the ones of short runs included."""
         return {point for _, search in self.searches for point in search.all_points.values()}

@@ -16,11 +16,11 @@ import msgspec
 import numpy as np
 import pandas as pd
 
-from tfscaling.conclusions import clouds, what_holds_back
-from tfscaling.conclusions.answers.efficiency import OF_TRAINING
+from tfscaling.conclusions import bottlenecks, clouds
+from tfscaling.conclusions.answers.efficiency import TRAINING_EFFICIENCY
 from tfscaling.conclusions.clouds import CloudRow
-from tfscaling.conclusions.evidence import Exclusion, Study, failure_remark
-from tfscaling.conclusions.shown import render, render_sentence
+from tfscaling.conclusions.evidence import ComparisonExclusion, Study, failure_remark
+from tfscaling.conclusions.rendering import render, render_sentence
 from tfscaling.estimation.estimates import Estimates
 from tfscaling.estimation.intervals import CONFIDENCE
 from tfscaling.estimation.samples import (
@@ -37,7 +37,7 @@ from tfscaling.record.metrics import METRICS, NAN, QUALITY
 from tfscaling.study.config_types import LINE_AXES
 from tfscaling.study.run_spec import Point
 from tfscaling.tables import row_values
-from tfscaling.tables.comparison import DIFFERENT_WORK, ideal_share
+from tfscaling.tables.comparison import DIFFERENT_WORK, replica_ratio
 from tfscaling.tables.display import axis_text, format_ratio, join_names, point_name, varying_axes
 from tfscaling.tables.row_types import PointRow, columns
 from tfscaling.tables.row_values import is_known, metric_of, point_of
@@ -84,18 +84,18 @@ class NodeLine:
 
     Attributes:
         subject: Name of the line.
-        points: The compared configurations, fewest nodes first.
-        ineligible: Excluded configurations with the reason.
+        points: Rows of the compared configurations, fewest nodes first.
+        ineligible: Rows of the excluded configurations, each with the reason.
         study: The evidence.
     """
 
     subject: str
     points: tuple[PointRow, ...]
-    ineligible: tuple[tuple[PointRow, Exclusion], ...]
+    ineligible: tuple[tuple[PointRow, ComparisonExclusion], ...]
     study: Study
 
     def rows_with(self, metric: str) -> list[PointRow]:
-        """Return the rows that have a value of the metric."""
+        """Return the rows of the compared configurations that have a value of the metric."""
         return [row for row in self.points if is_known(row[metric])]
 
     def make_finding(
@@ -105,7 +105,7 @@ class NodeLine:
         comparisons: int = 0,
         topic: str = "scaling",
         rows: Sequence[PointRow] = (),
-        found: Difference | None = None,
+        difference: Difference | None = None,
         **values: Any,
     ) -> Finding:
         """Return a finding about this line.
@@ -116,10 +116,10 @@ class NodeLine:
             comparisons: Number of comparisons that hold together.
             topic: One of TOPICS.
             rows: The configurations that it concerns; the sentence names the first.
-            found: The comparison with the fewest nodes, for ratio and interval.
+            difference: The comparison with the fewest nodes, for ratio and interval.
             **values: Further values of the template.
         """
-        low, high = (found and found.interval) or (NAN, NAN)
+        low, high = (difference and difference.interval) or (NAN, NAN)
         text = render_sentence(
             "finding",
             self.study.points,
@@ -138,18 +138,18 @@ class NodeLine:
             comparisons,
             kind,
             "; ".join(str(row["nodes"]) for row in rows),
-            NAN if found is None or found.ratio is None else found.ratio,
+            NAN if difference is None or difference.ratio is None else difference.ratio,
             low,
             high,
         )
 
 
-#: For each line its configurations after the first, and how much worse they are than the first.
+#: For each line: its configurations after the first, with how much worse they are than the first.
 ComparisonsWithFirst = list[list[tuple[PointRow, Difference]]]
 
 
 def table(study: Study) -> pd.DataFrame:
-    """Return one `Finding` per row."""
+    """Return the table of all findings, one `Finding` for each row."""
     lines = list(_node_lines(study))
     points = {point_of(row) for line in lines for row in line.points}
     found = [*_scaling_findings(lines, study), *_quality_findings(lines, study.samples)]
@@ -179,12 +179,10 @@ def _node_lines(study: Study) -> Iterator[NodeLine]:
 
 
 def _straggler_findings(study: Study, points: Collection[Point]) -> Iterator[Finding]:
-    """Yield findings about ranks that were slow in every run of a configuration."""
+    """Yield a finding about each of these configurations with a rank that was slow in every run."""
     rows = {point_of(row): row for row in study.points}
     vary = varying_axes(study.points)
-    for point, text, support, comparisons in what_holds_back.find_slow_ranks(
-        study.run_rows, points
-    ):
+    for point, text, support, comparisons in bottlenecks.find_slow_ranks(study.run_rows, points):
         yield Finding("stragglers", point_name(rows[point], vary), text, support, comparisons)
 
 
@@ -200,7 +198,9 @@ def _scaling_findings(lines: Sequence[NodeLine], study: Study) -> Iterator[Findi
     for line, own, rows in zip(lines, against, enough, strict=True):
         yield from _slower_findings(line, own, comparisons)
         # what a search decides by few runs, medians alone must not seem to leave open
-        is_searched = len(rows) < 2 and any(point_of(row) in study.searched for row in line.points)
+        is_searched = len(rows) < 2 and any(
+            point_of(row) in study.searched_points for row in line.points
+        )
         if len(line.rows_with(TIME)) > 1 and not is_searched:
             yield _useful_nodes_finding(line, own, rows, together)
         if line.ineligible:
@@ -213,6 +213,11 @@ def _compare_with_first(
     lines: Sequence[NodeLine], samples: Samples, metric: str
 ) -> tuple[ComparisonsWithFirst, int]:
     """Compare the configurations of each line with the line's fewest nodes.
+
+    Args:
+        lines: The lines.
+        samples: The values of runs.
+        metric: The metric to compare.
 
     Returns:
         For each line its other configurations that have the metric, with their comparison; and the
@@ -248,7 +253,7 @@ def _slower_findings(
             support,
             comparisons,
             rows=[row for row, _ in own],
-            found=own[0][1],
+            difference=own[0][1],
             first=line.rows_with(TIME)[0],
             slower=own,
             metric=METRICS[TIME],
@@ -273,13 +278,13 @@ def _useful_nodes_finding(
     knee = min(line.rows_with(TIME), key=lambda row: (row[TIME], row["nodes"]))
     if len(rows) > 1:
         kind, support, knee, bound = _judge_more_nodes(line, rows, comparisons)
-    gain = next((_speedup(found) for row, found in against if row is knee), None)
+    gain = next((_as_speedup(found) for row, found in against if row is knee), None)
     return line.make_finding(
         kind,
         support,
         comparisons if len(rows) > 1 else 0,
         rows=[knee],
-        found=gain,
+        difference=gain,
         gain=gain,
         first=line.rows_with(TIME)[0],
         is_last=knee is line.points[-1],
@@ -293,6 +298,11 @@ def _judge_more_nodes(
     line: NodeLine, rows: Sequence[PointRow], comparisons: int
 ) -> tuple[str, str, PointRow, float | None]:
     """Judge by estimates up to which number of nodes a line becomes faster.
+
+    Args:
+        line: The line.
+        rows: Its configurations with enough runs, two or more.
+        comparisons: Number of comparisons that hold together.
 
     Returns:
         Kind and support of the finding, the configuration with this number of nodes, and the
@@ -344,7 +354,7 @@ def _weak_scaling_findings(lines: Sequence[NodeLine], study: Study) -> Iterator[
             for row in (*line.points, *grown)
             if is_known(row.weak_scaling_efficiency) and row.baseline_point != point_of(row).path
         ]
-        if rows and (grown or OF_TRAINING in study.question.limits):
+        if rows and (grown or TRAINING_EFFICIENCY in study.question.limits):
             row = max(rows, key=lambda row: row.nodes)
             pairs.append((line, row, rows_of[str(row.baseline_point)]))
     points = [(point_of(base), point_of(row)) for _, row, base in pairs]
@@ -353,41 +363,41 @@ def _weak_scaling_findings(lines: Sequence[NodeLine], study: Study) -> Iterator[
     differences = study.samples.compare_pairs(metric, points, max(1, made))
     for (line, row, base), found in zip(pairs, differences, strict=True):
         if found is not None and found.ratio is not None:
-            own = _per_replica(found, ideal_share(row, base))
+            own = _as_throughput_per_replica(found, replica_ratio(row, base))
             yield line.make_finding(
                 "weak scaling",
                 own.support,
                 made,
                 rows=[row],
-                found=own,
+                difference=own,
                 first=base,
                 share=format_ratio(own),
             )
 
 
-def _per_replica(found: Difference, share: float) -> Difference:
-    """Return how many times the baseline's throughput a replica has.
+def _as_throughput_per_replica(difference: Difference, share: float) -> Difference:
+    """Convert a difference of throughputs to the throughput per replica relative to the baseline.
 
     Args:
-        found: How many times the configuration's throughput the baseline has.
-        share: Replicas of the baseline over replicas of the configuration.
+        difference: Throughput of the baseline divided by throughput of the configuration.
+        share: Replicas of the baseline divided by replicas of the configuration.
     """
-    assert found.ratio, "throughputs have a ratio"
-    if found.interval is None:
-        return Difference(share / found.ratio, None, found.support)
-    low, high = (share / end if end > 0 else math.inf for end in reversed(found.interval))
+    assert difference.ratio, "throughputs have a ratio"
+    if difference.interval is None:
+        return Difference(share / difference.ratio, None, difference.support)
+    low, high = (share / end if end > 0 else math.inf for end in reversed(difference.interval))
     return Difference(
-        share / found.ratio, (low, high), INCONCLUSIVE if low <= 1 <= high else SUPPORTED
+        share / difference.ratio, (low, high), INCONCLUSIVE if low <= 1 <= high else SUPPORTED
     )
 
 
-def _speedup(found: Difference) -> Difference | None:
-    """Return the speed relative to the fewest nodes; None if it is not faster."""
-    if found.ratio is None or found.ratio >= 1:
+def _as_speedup(difference: Difference) -> Difference | None:
+    """Convert a difference of times to a speed-up over the fewest nodes; None if it is slower."""
+    if difference.ratio is None or difference.ratio >= 1:
         return None
-    low, high = found.interval or (0.0, 0.0)
-    ends = (1 / high, 1 / low if low > 0 else math.inf) if found.interval else None
-    return Difference(1 / found.ratio, ends, found.support)
+    low, high = difference.interval or (0.0, 0.0)
+    ends = (1 / high, 1 / low if low > 0 else math.inf) if difference.interval else None
+    return Difference(1 / difference.ratio, ends, difference.support)
 
 
 def _quality_findings(lines: Sequence[NodeLine], samples: Samples) -> Iterator[Finding]:
@@ -411,7 +421,7 @@ def _quality_findings(lines: Sequence[NodeLine], samples: Samples) -> Iterator[F
 
 
 def _cloud_findings(between: Sequence[CloudRow], study: Study) -> Iterator[Finding]:
-    """Yield a finding for two platforms of two clouds: how many configurations each wins."""
+    """Yield for each two clouds a finding about how many configurations each of them wins."""
     comparisons = sum(row.verdict != TOO_FEW for row in between)
     pairs = row_values.group_by(between, lambda row: (row.platform_a, row.platform_b, row.metric))
     for (first, second, metric), group in pairs.items():

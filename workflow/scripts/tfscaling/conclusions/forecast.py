@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 import scipy
 
-from tfscaling.conclusions import shown
+from tfscaling.conclusions import rendering
 from tfscaling.conclusions.evidence import Study
 from tfscaling.estimation.intervals import CONFIDENCE, Array
 from tfscaling.record.metrics import NAN
@@ -31,7 +31,7 @@ from tfscaling.tables.display import (
     NAMING_COLUMNS,
     FormattedNumber,
     TextTable,
-    three_digits,
+    format_three_digits,
 )
 from tfscaling.tables.row_types import ConfigurationRow, PointRow, Text, columns
 from tfscaling.tables.row_values import (
@@ -59,14 +59,16 @@ MODELS = (RING, TREE)
 class ReplicaLine:
     """Measured times of configurations that differ in their number of replicas.
 
+    All arrays have the shape (configurations,).
+
     Attributes:
-        n: Number of replicas, rising, (configurations,).
+        replicas: Number of replicas, rising.
         steps: Training steps of a run.
         seconds: Execution time of a run.
         is_weak: Whether more replicas make fewer steps.
     """
 
-    n: Array
+    replicas: Array
     steps: Array
     seconds: Array
     is_weak: bool = True
@@ -84,20 +86,30 @@ class ReplicaLine:
 
     def subset(self, keep: Array) -> ReplicaLine:
         """Return the line with the configurations that the boolean array `keep` marks."""
-        return ReplicaLine(self.n[keep], self.steps[keep], self.seconds[keep], self.is_weak)
+        return ReplicaLine(self.replicas[keep], self.steps[keep], self.seconds[keep], self.is_weak)
 
     def predict(self, model: str, n: float) -> float:
         """Fit a model to the line and return its time on `n` replicas, in seconds.
 
         The fit minimizes relative errors.
+
+        Args:
+            model: Name of the model, RING or TREE.
+            n: Number of replicas.
         """
-        steps = self.steps[-1] * (self.n[-1] / n if self.is_weak else 1.0)
-        design = self._model_terms(model, self.n, self.steps) / self.seconds[:, None]
-        weights = scipy.optimize.nnls(design, np.ones(len(self.n)))[0]
+        steps = self.steps[-1] * (self.replicas[-1] / n if self.is_weak else 1.0)
+        design = self._model_terms(model, self.replicas, self.steps) / self.seconds[:, None]
+        weights = scipy.optimize.nnls(design, np.ones(len(self.replicas)))[0]
         return float((self._model_terms(model, np.array([n]), np.array([steps])) @ weights)[0])
 
     def _model_terms(self, model: str, n: Array, steps: Array) -> Array:
-        """Return the terms start-up, computation and communication: (configurations, 3)."""
+        """Return a model's terms start-up, computation, communication: (configurations, 3).
+
+        Args:
+            model: RING or TREE.
+            n: Numbers of replicas, (configurations,).
+            steps: Training steps of a run, (configurations,).
+        """
         # of a ring with few messages the bandwidth alone; its latency is like start-up in each step
         exchange = np.log2(n) if model == TREE else (n - 1) / n
         return np.stack([np.ones_like(n), 1 / n, steps / self.steps.max() * exchange], axis=1)
@@ -109,9 +121,9 @@ class ReplicaLine:
 
 def refusal_reason(line: ReplicaLine) -> str:
     """Return why no model is fitted to the line; "" if one is."""
-    if len(line.n) < POINTS_MIN:
-        return f"{len(line.n)} numbers of replicas measured, {POINTS_MIN} are needed"
-    if np.count_nonzero(line.n <= line.n[-1] / 2) < POINTS_MIN - 2:
+    if len(line.replicas) < POINTS_MIN:
+        return f"{len(line.replicas)} numbers of replicas measured, {POINTS_MIN} are needed"
+    if np.count_nonzero(line.replicas <= line.replicas[-1] / 2) < POINTS_MIN - 2:
         return "too few of the measured configurations are at half of the largest or below"
     return ""
 
@@ -122,14 +134,14 @@ def validation_errors(model: str, line: ReplicaLine) -> Array:
     Each configuration but the smallest is left out alone; those beyond half of the largest number
     of replicas are also left out together. An error is log(predicted / measured time).
     """
-    places = np.arange(len(line.n))
+    places = np.arange(len(line.replicas))
 
     def errors(out: Array) -> Array:
-        logs = [line.subset(~out).log_predict(model, n) for n in line.n[out]]
+        logs = [line.subset(~out).log_predict(model, n) for n in line.replicas[out]]
         return np.array(logs) - np.log(line.seconds[out])
 
     alone = [errors(places == place) for place in places[1:]]
-    return np.concatenate([*alone, errors(line.n > line.n[-1] / 2)])
+    return np.concatenate([*alone, errors(line.replicas > line.replicas[-1] / 2)])
 
 
 def rms_error(errors: Array) -> float:
@@ -138,7 +150,7 @@ def rms_error(errors: Array) -> float:
 
 
 def best_model(line: ReplicaLine) -> tuple[str, Array]:
-    """Return the model with the lowest validation error, and its errors.
+    """Return the name of the model with the lowest validation error, and its validation errors.
 
     Models may be equal: without communication, or with a ring and a fixed batch. Then the first one
     is returned.
@@ -162,9 +174,9 @@ def forecast_interval(
         n: Number of replicas.
         errors: Validation errors of the model.
     """
-    quantile = scipy.special.stdtrit(len(line.n) - 2, (1 + CONFIDENCE) / 2)
+    quantile = scipy.special.stdtrit(len(line.replicas) - 2, (1 + CONFIDENCE) / 2)
     missed = quantile * np.sqrt(np.mean(errors**2))
-    further = ERROR_PER_DOUBLING * max(0.0, np.log2(n / line.n[-1]))
+    further = ERROR_PER_DOUBLING * max(0.0, np.log2(n / line.replicas[-1]))
     half, middle = np.hypot(missed, further), line.log_predict(model, n)
     return float(np.exp(middle - half)), float(np.exp(middle + half))
 
@@ -177,7 +189,14 @@ class ForecastRow(ConfigurationRow):
 
     Attributes:
         nodes: Number of nodes that the forecast is for.
+        replicas: Number of replicas on these nodes.
+        model_of_time: The fitted model, RING or TREE; None without a forecast.
+        status: Whether a forecast was made.
+        reason: Why none was made.
+        forecast_time_s: The time in seconds, with its interval `_low` to `_high`.
+        nodes_measured_max: Largest measured number of nodes.
         times_beyond: `nodes` divided by the largest measured number of nodes.
+        points: Number of measured configurations on the line.
         left_out_error: Validation error of the model as a fraction; see `rms_error`.
     """
 
@@ -202,7 +221,7 @@ COLUMNS = tuple(columns(ForecastRow))
 
 def table(study: Study) -> pd.DataFrame:
     """Return one `ForecastRow` for each line of configurations and number of nodes to forecast."""
-    timed = [row for row in study.eligible if row.runs_timed > 0]
+    timed = [row for row in study.compared_rows if row.runs_timed > 0]
     rows: list[ForecastRow] = []
     for points in group_by(timed, axes_without_nodes).values() if study.forecast_nodes else ():
         # points without a number of examples are left out where others of the line have one
@@ -248,9 +267,9 @@ def _forecast_line(points: Sequence[PointRow], study: Study) -> Iterator[Forecas
         yield row
 
 
-def as_text(found: pd.DataFrame) -> TextTable:
+def as_text(table: pd.DataFrame) -> TextTable:
     """Return the table for the page: one row per line, one column per number of nodes."""
-    rows = to_rows(ForecastRow, found)
+    rows = to_rows(ForecastRow, table)
     lines = group_by(rows, axes_without_nodes)
     has_reasons = any(row.status == REFUSED for row in rows)
 
@@ -271,12 +290,12 @@ def as_text(found: pd.DataFrame) -> TextTable:
             **({"reason": row.reason} if has_reasons else {}),
         }
 
-    return shown.text_table(
+    return rendering.make_text_table(
         "Forecast",
-        found.drop_duplicates(list(LINE_AXES)),
+        table.drop_duplicates(list(LINE_AXES)),
         ForecastRow,
         cells,
-        shown.render_notes("forecast", error_max=LEFT_OUT_ERROR_MAX),
+        rendering.render_notes("forecast", error_max=LEFT_OUT_ERROR_MAX),
         "No forecast: `forecast.nodes` names no number of nodes that was not measured.",
         names=[name for name in NAMING_COLUMNS if name != "nodes"],
         each="lines",
@@ -290,5 +309,8 @@ def _format_time(row: ForecastRow | None) -> str:
     if row.status == REFUSED:
         return REFUSED
     time_s = row.forecast_time_s
-    ends = f"{three_digits(row.forecast_time_s_low)}–{three_digits(row.forecast_time_s_high)}"
-    return FormattedNumber(f"{three_digits(time_s)} s ({ends}; {row.times_beyond:.3g}×)", time_s)
+    low, high = map(format_three_digits, (row.forecast_time_s_low, row.forecast_time_s_high))
+    ends = f"{low}–{high}"
+    return FormattedNumber(
+        f"{format_three_digits(time_s)} s ({ends}; {row.times_beyond:.3g}×)", time_s
+    )

@@ -15,11 +15,11 @@ import pandas as pd
 from tfscaling.conclusions import search_results
 from tfscaling.conclusions.answers.answer import answer_questions
 from tfscaling.conclusions.answers.answer_types import Answer, Candidate
-from tfscaling.conclusions.answers.details import report_leader
+from tfscaling.conclusions.answers.details import leader_details_text
 from tfscaling.conclusions.answers.goals import TIME, WITH_QUEUE
-from tfscaling.conclusions.contest import rank_by_metric
 from tfscaling.conclusions.evidence import Study
-from tfscaling.conclusions.shown import TEMPLATES, render_line
+from tfscaling.conclusions.goal_comparison import rank_by_metric
+from tfscaling.conclusions.rendering import TEMPLATES, render_line
 from tfscaling.estimation.samples import NOT_MEASURED, weakest_support
 from tfscaling.record.metrics import METRICS, QUALITY
 from tfscaling.tables.comparison import ALL_RUNS_METRICS
@@ -33,14 +33,14 @@ from tfscaling.tables.table_files import to_frame, to_rows
 WORDS = tomllib.loads((TEMPLATES / "headline_words.toml").read_text(encoding="utf-8"))
 
 
-def _headline_words(found: Answer) -> dict[str, str]:
-    """Return the words for an answer's goal, with its target or quality and its limits."""
-    goal = "cost_usd" if found.goal.startswith("cost_") else found.goal
+def _headline_words(answer: Answer) -> dict[str, str]:
+    """Return the words of a headline for an answer's goal, target, quality and limits, by key."""
+    goal = "cost_usd" if answer.goal.startswith("cost_") else answer.goal
     words = WORDS[TIME] | WORDS.get(goal, {})
-    best = found.title if found.goal == QUALITY else words["best"]
-    if found.goal in ALL_RUNS_METRICS:
-        best += f" to {found.title.partition(' to ')[2]}"
-    return words | {"best": best + " within the limits" * bool(found.limits)}
+    best = answer.title if answer.goal == QUALITY else words["best"]
+    if answer.goal in ALL_RUNS_METRICS:
+        best += f" to {answer.title.partition(' to ')[2]}"
+    return words | {"best": best + " within the limits" * bool(answer.limits)}
 
 
 class HeadlineRow(msgspec.Struct):
@@ -63,8 +63,8 @@ COLUMNS = tuple(columns(HeadlineRow))
 
 
 @dataclass(frozen=True)
-class LimitText:
-    """A limit that excludes configurations, or may exclude them.
+class MissedLimit:
+    """A limit that excludes configurations of a question, or may exclude them.
 
     Attributes:
         text: The limit in words.
@@ -82,7 +82,10 @@ class LimitText:
 
 
 def table(study: Study) -> pd.DataFrame:
-    """Return one `HeadlineRow` for each question with a choice; a single one if none has any."""
+    """Return a `HeadlineRow` for each question with several configurations to choose from.
+
+    If no question has a choice, the table has one row for all.
+    """
     found = answer_questions(study)
     with_choice = [each for each in found if len(_planned_candidates(each)) > 1]
     if not with_choice and len(found) > 1:
@@ -91,63 +94,67 @@ def table(study: Study) -> pd.DataFrame:
     return to_frame(HeadlineRow, rows or [HeadlineRow()])
 
 
-def _planned_candidates(found: Answer) -> list[Candidate]:
+def _planned_candidates(answer: Answer) -> list[Candidate]:
     """Return the candidates that the grid does not exclude."""
-    return [each for each in found.candidates if each.row.status != "excluded"]
+    return [each for each in answer.candidates if each.row.status != "excluded"]
 
 
-def _headline_without_choice(found: Sequence[Answer]) -> HeadlineRow:
+def _headline_without_choice(answers: Sequence[Answer]) -> HeadlineRow:
     """Return one headline for several questions that each have a single configuration."""
-    measured = [each for each in found if each.leader is not None]
-    text = render_line("headline_alone", found=found, measured=measured)
+    measured = [each for each in answers if each.leader is not None]
+    text = render_line("headline_alone", found=answers, measured=measured)
     badges = [each.support for each in measured]
     return HeadlineRow(text=text, badge=weakest_support(badges) if badges else NOT_MEASURED)
 
 
-def _headline_row(study: Study, found: Answer) -> HeadlineRow:
-    """Return the headline of an answer."""
-    row = HeadlineRow(found.work if len(answer_questions(study)) > 1 else "", badge=found.support)
-    if not found.is_measured:
-        title = METRICS[found.goal].title
-        row.text = render_line("headline", answer=found, statuses=found.statuses, goal=title)
+def _headline_row(study: Study, answer: Answer) -> HeadlineRow:
+    """Return the headline of an answer as a row of headline.csv."""
+    row = HeadlineRow(answer.work if len(answer_questions(study)) > 1 else "", badge=answer.support)
+    if not answer.is_measured:
+        title = METRICS[answer.goal].title
+        row.text = render_line(
+            "headline", answer=answer, statuses=answer.runs_by_status, goal=title
+        )
         return row
-    vary = varying_axes([each.row for each in found.candidates])
+    vary = varying_axes([each.row for each in answer.candidates])
     values = {
-        "answer": found,
-        "reported": report_leader(study.samples, found),
-        "search": _search_words(study, found),
-        "words": _headline_words(found),
-        "limits": limit_texts(found),
-        "with_queue": found.goal == WITH_QUEUE,
+        "answer": answer,
+        "reported": leader_details_text(study.samples, answer),
+        "search": _search_words(study, answer),
+        "words": _headline_words(answer),
+        "limits": missed_limits(answer),
+        "with_queue": answer.goal == WITH_QUEUE,
         "fastest_training": _name_relative_to(
-            found.leader, found.startup.fastest if found.startup else None, vary
+            answer.leader, answer.startup.fastest if answer.startup else None, vary
         ),
-        "rival": _name_relative_to(found.leader, found.rival, vary),
+        "rival": _name_relative_to(answer.leader, answer.rival, vary),
         "cheaper": _name_relative_to(
-            found.leader, found.trade_off.cheaper if found.trade_off else None, vary
+            answer.leader, answer.trade_off.cheaper if answer.trade_off else None, vary
         ),
     }
-    others = [each for each in found.not_covered if not each.missed + each.undecided]
+    others = [each for each in answer.not_covered if not each.missed + each.undecided]
     row.text = render_line("headline", **values)
     row.sure = render_line(
         "headline_sure",
-        runs=[each.runs for each in found.compared],
-        lacks_times=any(each.row.runs_timed < each.row.runs for each in found.compared),
-        not_covered=found.not_covered_text(others),
-        equal={"model", "recipe"} & set(vary) and found.goal != QUALITY and study.question.equal,
+        runs=[each.runs for each in answer.compared],
+        lacks_times=any(each.row.runs_timed < each.row.runs for each in answer.compared),
+        not_covered=answer.not_covered_text(others),
+        equal={"model", "recipe"} & set(vary)
+        and answer.goal != QUALITY
+        and study.question.ignored_qualities,
         **values,
     )
     return row
 
 
-def limit_texts(found: Answer) -> list[LimitText]:
-    """Return each limit that excludes configurations, or may exclude them.
+def missed_limits(answer: Answer) -> list[MissedLimit]:
+    """Return the limits of a question that exclude configurations, or may exclude them.
 
     `nearest` is preferably a configuration that only this limit excludes.
     """
     texts = []
-    others = [each for each in found.not_covered if each.missed + each.undecided]
-    for name, limit in (found.limits or {}).items():
+    others = [each for each in answer.not_covered if each.missed + each.undecided]
+    for name, limit in (answer.limits or {}).items():
         own = [each for each in others if name in each.missed + each.undecided]
         only = [each for each in own if {*each.missed, *each.undecided} == {name}]
         near = rank_by_metric(name, [each.row for each in only or own])
@@ -159,7 +166,7 @@ def limit_texts(found: Answer) -> list[LimitText]:
             undecided = sum(name in each.undecided for each in own)
             shown = f"{metric.title} {format_metric(name, near[0], is_for_many=False)}"
             (nearest,) = (each for each in own if each.row is near[0])
-            texts.append(LimitText(text, missed, undecided, nearest, shown))
+            texts.append(MissedLimit(text, missed, undecided, nearest, shown))
     return texts
 
 
@@ -185,18 +192,18 @@ def _name_relative_to(
     return point_name(other.row, [axis for axis in vary if axis == GPUS or axis in differs])
 
 
-def _search_words(study: Study, found: Answer) -> dict[str, object] | None:
-    """Return verdict, rounds and savings of the answer's search for the template; None without."""
-    if found.search is None:
+def _search_words(study: Study, answer: Answer) -> dict[str, object] | None:
+    """Return verdict, rounds and savings of an answer's search; None without a search."""
+    if answer.search is None:
         return None
-    spent = search_results.search_costs(study, found.search).values()
-    saving = search_results.saving_text(spent, found.goal)
-    rounds, verdict = found.search.decision.rounds, search_results.verdict_text(found.search)
+    spent = search_results.search_costs(study, answer.search).values()
+    saving = search_results.saving_text(spent, answer.goal)
+    rounds, verdict = answer.search.decision.rounds, search_results.verdict_text(answer.search)
     return {"verdict": verdict, "rounds": rounds, "saving": saving}
 
 
 def page(table: pd.DataFrame, study: Study) -> str:
-    """Return the text of headline.md: plain text, a line for each question."""
+    """Return the content of headline.md: plain text, a line for each question."""
     rows = to_rows(HeadlineRow, table)
     texts = (f"{row.work}: {row.text} {row.sure}".removeprefix(": ").strip() for row in rows)
     return "".join(f"{text}\n" for text in texts)

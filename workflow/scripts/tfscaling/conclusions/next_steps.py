@@ -18,7 +18,7 @@ from tfscaling.conclusions.answers.answer import answer_questions
 from tfscaling.conclusions.answers.answer_types import Answer, State
 from tfscaling.conclusions.answers.efficiency import BASELINE
 from tfscaling.conclusions.evidence import Study
-from tfscaling.conclusions.shown import render_sentence
+from tfscaling.conclusions.rendering import render_sentence
 from tfscaling.estimation.samples import SUPPORTED
 from tfscaling.record.metrics import NAN, number_or_nan
 from tfscaling.record.run_states import RERUN_STALE, RunState
@@ -32,12 +32,12 @@ from tfscaling.tables.row_values import group_by_point, is_known, is_projected, 
 from tfscaling.tables.runs_table import NOT_RUN
 from tfscaling.tables.table_files import to_frame, to_rows
 
-#: Statuses of runs that the next start of the sweep runs.
-_STATUSES_TO_RUN = (RunState.FAILED, RunState.UNFINISHED, RunState.MISSING)
+#: States of runs that the next start of the sweep runs.
+_STATES_TO_RUN = (RunState.FAILED, RunState.UNFINISHED, RunState.MISSING)
 
 
-class Step(msgspec.Struct):
-    """A suggested next step.
+class NextStep(msgspec.Struct):
+    """A suggested next step, a row of next_steps.csv.
 
     Attributes:
         kind: What to do; selects the sentence of the template.
@@ -56,15 +56,15 @@ class Step(msgspec.Struct):
     cost_usd: float = NAN
 
 
-COLUMNS = tuple(columns(Step))
+COLUMNS = tuple(columns(NextStep))
 
 
-#: A step without its text, and the values of its sentence.
-StepWithValues = tuple[Step, dict[str, Any]]
+#: A next step without its text, and the values of its sentence's template.
+StepWithValues = tuple[NextStep, dict[str, Any]]
 
 
 def table(study: Study) -> pd.DataFrame:
-    """Return one `Step` per row, the most useful first."""
+    """Return one `NextStep` per row, the most useful first."""
     found = [
         *_next_steps_for_missing_runs(study),
         *_next_steps_for_searches(study),
@@ -79,52 +79,52 @@ def table(study: Study) -> pd.DataFrame:
     if not found and any(
         each.support != SUPPORTED and _has_choice(each) for each in answer_questions(study)
     ):
-        found = [(Step("none"), {})]
+        found = [(NextStep("none"), {})]
     for step, named in found:
         values = msgspec.structs.asdict(step) | named
         step.text = render_sentence("next_step", study.points, **values)
-    return to_frame(Step, [step for step, _ in found])
+    return to_frame(NextStep, [step for step, _ in found])
 
 
-def _has_choice(asked: Answer) -> bool:
+def _has_choice(answer: Answer) -> bool:
     """Return whether a question has several configurations to choose from."""
-    return len(asked.candidates) > 1
+    return len(answer.candidates) > 1
 
 
 def _next_steps_for_missing_runs(study: Study) -> Iterator[StepWithValues]:
-    """Yield steps about runs that are unfinished, given up, or have other parameters."""
+    """Yield next steps about runs that are unfinished, given up, or have other parameters."""
     failed_often = (run for run in study.run_rows if run.failed_too_often)
-    given_up = [run for run in failed_often if point_of(run) in study.searched]
+    given_up = [run for run in failed_often if point_of(run) in study.searched_points]
     ruled_out = [run for run in study.run_rows if run.reason.startswith(f"{NOT_RUN}:")]
     counts = Counter(run.status for run in study.run_rows)
     counts.subtract(run.status for run in (*given_up, *ruled_out))
-    to_make = {status: counts[status] for status in _STATUSES_TO_RUN if counts[status]}
+    to_make = {status: counts[status] for status in _STATES_TO_RUN if counts[status]}
     if to_make:
         named = {"counts": to_make, "is_imported": _is_imported(study)}
-        yield Step("unfinished", runs=sum(to_make.values())), named
+        yield NextStep("unfinished", runs=sum(to_make.values())), named
     if counts[RunState.STALE]:
-        yield Step("stale", runs=counts[RunState.STALE]), {"rerun_stale": RERUN_STALE}
+        yield NextStep("stale", runs=counts[RunState.STALE]), {"rerun_stale": RERUN_STALE}
     if given_up:
         failed = dict.fromkeys(map(point_of, given_up))
         rows = [row for row in study.points if point_of(row) in failed]
-        yield Step("failing", runs=len(given_up)), {"points": rows}
+        yield NextStep("failing", runs=len(given_up)), {"points": rows}
 
 
 def _next_steps_for_searches(study: Study) -> Iterator[StepWithValues]:
-    """Yield steps about searches that need more runs, and about undecided ones."""
+    """Yield next steps about searches that need more runs, and about undecided ones."""
     extra = {(run.spec.point, run.spec.repeat) for run in study.manifest.runs if run.extra_repeat}
     for asked in answer_questions(study):
         if (search := asked.search) is None:
             continue
-        wanted = list(search.wanted())
+        wanted = list(search.needed_runs())
         if not extra.isdisjoint(wanted):
-            yield Step("search", runs=len(wanted)), {"due": len(search.decision.wanted)}
+            yield NextStep("search", runs=len(wanted)), {"due": len(search.decision.runs_to_start)}
         if search.decision.has_ended and not search.decision.is_decided:
             bound = search.decision.bound
             enough = math.ceil(100 * bound) / 100 if math.isfinite(bound) and bound < 1 else None
             named = {"work": asked.work, "is_named": len(study.searches) > 1, "enough": enough}
             if enough is not None:
-                yield Step("undecided search"), named
+                yield NextStep("undecided search"), named
 
 
 def _next_steps_for_open_candidates(study: Study) -> Iterator[StepWithValues]:
@@ -135,7 +135,7 @@ def _next_steps_for_open_candidates(study: Study) -> Iterator[StepWithValues]:
     made_again = {
         point_of(run)
         for run in study.run_rows
-        if run.status in (*_STATUSES_TO_RUN, RunState.STALE)
+        if run.status in (*_STATES_TO_RUN, RunState.STALE)
         and not run.reason.startswith(f"{NOT_RUN}:")
     }
     folders = {point.path for point in made_again}
@@ -152,28 +152,31 @@ def _next_steps_for_open_candidates(study: Study) -> Iterator[StepWithValues]:
         ]
         if others and asked.support != SUPPORTED:
             texts = [f"{each.name}: {each.reason}" for each in others]
-            yield Step("open"), {"open": texts, "several": len(others) > 1}
+            yield NextStep("open"), {"open": texts, "several": len(others) > 1}
 
 
 def _next_steps_for_excluded(study: Study) -> Iterator[StepWithValues]:
-    """Yield steps about configurations and runs that are not compared for examples or times."""
+    """Yield next steps about configurations and runs that are not compared.
+
+    They trained other numbers of examples, or their times do not count.
+    """
     others = [
         row
         for row in study.points
         if (why := study.excluded.get(point_of(row))) and why.reason.startswith(DIFFERENT_WORK)
     ]
     if others:
-        yield Step("work"), {"points": others}
+        yield NextStep("work"), {"points": others}
     valid = (run for run in study.run_rows if run.status == RunState.OK)
     overlapping = sum(bool(run.shared_with) for run in valid if not is_known(run.execution_time_s))
     if overlapping:
-        yield Step("overlapping"), {"overlapping": overlapping}
+        yield NextStep("overlapping"), {"overlapping": overlapping}
     if resumed := sum(row.runs - row.runs_timed for row in study.points) - overlapping:
-        yield Step("resumed"), {"resumed": resumed}
+        yield NextStep("resumed"), {"resumed": resumed}
 
 
 def _next_steps_for_repeats(study: Study) -> Iterator[StepWithValues]:
-    """Yield steps about repeats that may settle an open answer by the study's goal.
+    """Yield next steps about repeats that may settle an open answer by the study's goal.
 
     If some times are projected from short runs, only these runs are repeated.
     """
@@ -188,7 +191,9 @@ def _next_steps_for_repeats(study: Study) -> Iterator[StepWithValues]:
         more = {
             point: repeats - planned[point]
             for point in points
-            if point in durations_s and 0 < planned[point] < repeats and point not in study.searched
+            if point in durations_s
+            and 0 < planned[point] < repeats
+            and point not in study.searched_points
         }
         if more:
             all_s = {point: number_of * durations_s[point] for point, number_of in more.items()}
@@ -197,7 +202,7 @@ def _next_steps_for_repeats(study: Study) -> Iterator[StepWithValues]:
             usd, total_s = sum(map(number_or_nan, costs)), sum(all_s.values())
             named = {"repeats": repeats, "duration": duration_text(total_s)}
             named["is_imported"] = _is_imported(study)
-            yield Step("repeats", "", sum(more.values()), total_s, hours, usd), named
+            yield NextStep("repeats", "", sum(more.values()), total_s, hours, usd), named
 
 
 def _durations_s(study: Study) -> dict[Point, float]:
@@ -216,14 +221,14 @@ def _is_imported(study: Study) -> bool:
     return any(map(timings.is_imported, study.run_rows))
 
 
-def _candidates_to_repeat(asked: Answer, is_short: bool) -> Iterator[Point]:
+def _candidates_to_repeat(answer: Answer, is_short: bool) -> Iterator[Point]:
     """Yield the configurations whose further runs may decide an open answer.
 
     Args:
-        asked: The open answer.
+        answer: The open answer.
         is_short: Whether to yield configurations with projected times only.
     """
-    for each in asked.candidates:
+    for each in answer.candidates:
         if (each.has_value or each.state == State.UNDECIDED) and (
             is_projected(each.row) or not is_short
         ):
@@ -231,22 +236,22 @@ def _candidates_to_repeat(asked: Answer, is_short: bool) -> Iterator[Point]:
 
 
 def _next_steps_for_startup(study: Study) -> Iterator[StepWithValues]:
-    """Yield a step about longer trainings if start-up takes most of the time."""
+    """Yield a next step about longer trainings if start-up takes most of the time."""
     for asked in answer_questions(study):
         if asked.startup is not None:
-            yield Step("startup"), {"share": asked.startup.share, "work": asked.work}
+            yield NextStep("startup"), {"share": asked.startup.share, "work": asked.work}
 
 
 def _next_steps_for_prices(study: Study) -> Iterator[StepWithValues]:
-    """Yield a step about platforms without a price."""
+    """Yield a next step about platforms without a price."""
     unpriced = {run.spec.point for run in study.manifest.runs if run.usd_per_node_hour is None}
     measured = [row for row in study.points if row.runs > 0]
     names = dict.fromkeys(f"`{row.platform}`" for row in measured if point_of(row) in unpriced)
     if names:
-        yield Step("price"), {"platforms": list(names)}
+        yield NextStep("price"), {"platforms": list(names)}
 
 
 def page(table: pd.DataFrame, _: Study) -> str:
     """Return the page next_steps.md."""
-    steps = [f"- {step.text}" for step in to_rows(Step, table)]
+    steps = [f"- {step.text}" for step in to_rows(NextStep, table)]
     return "\n".join(["# What to do next\n", *(steps or ["Nothing: all planned runs count."]), ""])

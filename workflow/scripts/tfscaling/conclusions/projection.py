@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 import scipy
 
-from tfscaling.conclusions import shown
+from tfscaling.conclusions import rendering
 from tfscaling.conclusions.evidence import Study
 from tfscaling.estimation.intervals import CONFIDENCE
 from tfscaling.record.metrics import NAN
@@ -27,12 +27,12 @@ from tfscaling.study import platforms, variants
 from tfscaling.study.config_types import POINT_AXES
 from tfscaling.study.run_spec import Point
 from tfscaling.tables.display import (
-    PROJECTED,
+    PROJECTED_COLUMN,
     FormattedNumber,
     TextTable,
     format_cell,
+    format_three_digits,
     format_value,
-    three_digits,
 )
 from tfscaling.tables.row_types import Column, ConfigurationRow, PointRow, RunRow, Steps, columns
 from tfscaling.tables.row_values import (
@@ -52,10 +52,19 @@ RUNS_MIN = 3
 class ProjectionRow(ConfigurationRow):
     """Times and costs of the complete training of a configuration that has short runs.
 
+    Columns that end in `_low` and `_high` are the interval of one complete run.
+
     Attributes:
+        runs: Number of valid short runs.
+        projected_from_steps: Steps that the short runs trained.
+        projected_to_steps: Steps of the complete training.
+        execution_time_s: Median of the projected times.
+        startup_s: Time before the training.
         whole_recipe: Recipe of the complete training, whose runs are the check.
         whole_runs: Number of complete runs of the same configuration.
+        whole_execution_time_s: Median time of the complete runs.
         runs_within: How many of them took a time within the projected interval.
+        check: Whether the complete runs confirm the interval.
     """
 
     runs: int
@@ -85,7 +94,12 @@ COLUMNS = tuple(columns(ProjectionRow))
 
 
 class Interval(NamedTuple):
-    """An interval of times, in seconds."""
+    """An interval of times.
+
+    Attributes:
+        low_s: Lower end in seconds.
+        high_s: Upper end in seconds.
+    """
 
     low_s: float
     high_s: float
@@ -95,7 +109,8 @@ class Interval(NamedTuple):
         return self.low_s <= seconds <= self.high_s
 
     def __str__(self) -> str:
-        low, high = three_digits(self.low_s), three_digits(self.high_s)
+        """Return the interval as a sentence about one complete run."""
+        low, high = format_three_digits(self.low_s), format_three_digits(self.high_s)
         return f"One run of the whole training takes {low}–{high} s ({CONFIDENCE:.0%})."
 
 
@@ -193,9 +208,14 @@ def _projection_row(
     )
 
 
-def add_intervals(comparison: pd.DataFrame, found: pd.DataFrame) -> pd.DataFrame:
-    """Return the comparison with the intervals of projected times and costs."""
-    made, known = comparison.copy(), found.set_index(list(POINT_AXES))
+def add_intervals(comparison: pd.DataFrame, projections: pd.DataFrame) -> pd.DataFrame:
+    """Return the comparison with the intervals of projected times and costs as further columns.
+
+    Args:
+        comparison: The table of configurations.
+        projections: The table of projections.
+    """
+    made, known = comparison.copy(), projections.set_index(list(POINT_AXES))
     keys = pd.MultiIndex.from_frame(made[[*POINT_AXES]])
     for name in ("execution_time_s", "cost_usd", "node_hours"):
         for end in ("low", "high"):
@@ -210,9 +230,13 @@ def add_intervals(comparison: pd.DataFrame, found: pd.DataFrame) -> pd.DataFrame
 
 
 def _add_check(row: ProjectionRow, runs: Sequence[RunRow]) -> None:
-    """Add to a row whether complete runs took a time within the projected interval.
+    """Set the columns of a row that check its projected interval by complete runs.
 
     Nothing is changed without complete runs.
+
+    Args:
+        row: The row of a projection.
+        runs: The complete runs of the same configuration.
     """
     if not runs:
         return
@@ -226,9 +250,9 @@ def _add_check(row: ProjectionRow, runs: Sequence[RunRow]) -> None:
         row.check = WITHIN if row.runs_within == len(runs) else OUTSIDE
 
 
-def as_text(found: pd.DataFrame) -> TextTable:
-    """Return the table for the page."""
-    rows = to_rows(ProjectionRow, found)
+def as_text(table: pd.DataFrame) -> TextTable:
+    """Return the table of projections with texts as cells, for the page."""
+    rows = to_rows(ProjectionRow, table)
     has_costs = any(is_known(row.cost_usd) for row in rows)
     is_checked = any(row.whole_runs for row in rows)
 
@@ -239,7 +263,7 @@ def as_text(found: pd.DataFrame) -> TextTable:
 
         texts = {
             "short runs": FormattedNumber(str(row.runs), row.runs),
-            "steps": format_cell(PROJECTED, row),
+            "steps": format_cell(PROJECTED_COLUMN, row),
             "projected time (s)": with_ends("execution_time_s"),
             "of it start-up (s)": with_ends("startup_s"),
             "node-hours": with_ends("node_hours"),
@@ -253,7 +277,7 @@ def as_text(found: pd.DataFrame) -> TextTable:
             texts["check"] = row.check if within is None else f"{within} of {row.whole_runs} within"
         return texts
 
-    notes = shown.render_notes("projection", runs_min=RUNS_MIN)
+    notes = rendering.render_notes("projection", runs_min=RUNS_MIN)
     none = "No projection: no recipe with `stop_after_steps` has a run that counts."
     title = "Projected from short runs"
-    return shown.text_table(title, found, ProjectionRow, cells, notes, none)
+    return rendering.make_text_table(title, table, ProjectionRow, cells, notes, none)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from tfscaling.conclusions import shown
+from tfscaling.conclusions import rendering
 from tfscaling.conclusions.evidence import Study
 from tfscaling.estimation.intervals import median_interval
 from tfscaling.estimation.samples import NOT_MEASURED
@@ -35,8 +35,8 @@ from tfscaling.tables.table_files import to_frame, to_rows
 
 OUTSIDE = "outside"
 _SPREAD = ("median", "min", "max", "low", "high")
-#: Columns besides the point that are facts of the published result.
-_OF_RESULT = ("cloud", "global_batch_size", "source")
+#: Columns of a published result, besides its axes, that are copied to its row.
+_RESULT_COLUMNS = ("cloud", "global_batch_size", "source")
 
 
 class PublishedRow(TableRow):
@@ -91,7 +91,7 @@ class PublishedRow(TableRow):
 
     @property
     def runs_asked(self) -> None:
-        """None: the runs of the same training may be of several configurations."""
+        """Always None, as the runs of one training may be of several configurations."""
 
     def comparison_columns(self, metric: str) -> dict[str, float]:
         """Return the columns of loss or accuracy under their names in the comparison."""
@@ -103,7 +103,7 @@ COLUMNS = tuple(columns(PublishedRow))
 
 
 def table(study: Study) -> pd.DataFrame:
-    """Return one `PublishedRow` per published configuration."""
+    """Return the table of published results next to measured ones, a `PublishedRow` for each."""
     manifest = study.manifest
     synchronous = manifest.synchronous_strategies
     row_of = {(point_of(row), row.repeat): row for row in study.run_rows if row.status in FINISHED}
@@ -156,7 +156,7 @@ def _published_row(
         return "within" if valid and is_within else OUTSIDE
 
     return PublishedRow(
-        **{name: getattr(result, name) for name in (*POINT_COLUMNS, *_OF_RESULT)},
+        **{name: getattr(result, name) for name in (*POINT_COLUMNS, *_RESULT_COLUMNS)},
         published_execution_time_s=result.execution_time_s,
         status="measured" if measured.runs else without,
         runs=measured.runs,
@@ -192,7 +192,7 @@ def as_text(table: pd.DataFrame) -> TextTable:
             for name in names
         }
 
-    notes = shown.render_notes(
+    notes = rendering.render_notes(
         "published",
         number=len(rows),
         measured=sum(row.status == "measured" for row in rows),
@@ -203,11 +203,18 @@ def as_text(table: pd.DataFrame) -> TextTable:
     none = "No published results: `published.path` names no file."
     title = "Published against measured"
     table = table.assign(devices=GPU)
-    return shown.text_table(title, table, PublishedRow, cells, notes, none, names=[*axes, "source"])
+    return rendering.make_text_table(
+        title, table, PublishedRow, cells, notes, none, names=[*axes, "source"]
+    )
 
 
 def _spread_columns(metric: str, values: Sequence[float]) -> dict[str, Any]:
-    """Return the columns of a metric over runs: its median, range and interval."""
+    """Return the columns of a metric over runs: its median, range and interval.
+
+    Args:
+        metric: Name of the metric, the first part of the columns' names.
+        values: Its value in each run.
+    """
     low, high = median_interval(values) or (NAN, NAN)
     middle = median(values) if values else NAN
     found = middle, min(values, default=NAN), max(values, default=NAN), low, high
@@ -215,11 +222,23 @@ def _spread_columns(metric: str, values: Sequence[float]) -> dict[str, Any]:
 
 
 def _is_loss_in_range(value: float, measured: Sequence[float], tolerance: float) -> bool:
-    """Return whether a loss is in the measured range, widened by a fraction of its ends."""
+    """Return whether a published loss is in the measured range, widened by a tolerance.
+
+    Args:
+        value: The published loss.
+        measured: The measured losses.
+        tolerance: Fraction of the range's ends by which it is widened.
+    """
     low, high = min(measured, default=NAN), max(measured, default=NAN)
     return low * (1 - tolerance) <= value <= high * (1 + tolerance)
 
 
 def _is_accuracy_in_range(value: float, measured: Sequence[float], tolerance: float) -> bool:
-    """Return whether 1 - accuracy is in the measured range, widened by a fraction of its ends."""
+    """Return whether a published accuracy is in the measured range, widened by a tolerance.
+
+    Args:
+        value: The published accuracy.
+        measured: The measured accuracies.
+        tolerance: Fraction of the errors 1 - accuracy by which the range is widened.
+    """
     return _is_loss_in_range(1 - value, [1 - each for each in measured], tolerance)

@@ -11,7 +11,7 @@ from typing import ClassVar, NamedTuple
 import pandas as pd
 
 from tfscaling.conclusions.evidence import Study
-from tfscaling.conclusions.shown import format_with_interval, render_line
+from tfscaling.conclusions.rendering import format_with_interval, render_line
 from tfscaling.estimation.run_counts import KEPT_RUNS, miss_rate_bound
 from tfscaling.record.metrics import METRICS, NAN
 from tfscaling.record.run_states import RunState
@@ -25,13 +25,13 @@ from tfscaling.tables.comparison import ALL_RUNS_METRICS
 from tfscaling.tables.display import (
     NAMING_COLUMNS,
     TextTable,
-    count,
+    count_text,
     format_cell,
+    format_three_digits,
     format_value,
     join_names,
-    naming_columns,
     point_name,
-    three_digits,
+    split_naming_columns,
     varying_axes,
 )
 from tfscaling.tables.row_types import ConfigurationRow, columns
@@ -45,12 +45,12 @@ from tfscaling.tables.row_values import (
 )
 from tfscaling.tables.table_files import to_frame, to_rows
 
-#: Whether measured values lie in the projected interval.
+#: Whether measured values lie within or outside the projected interval.
 WITHIN, OUTSIDE = "within", "outside"
 TAKEN, IN, OUT = "the answer", "not excluded", "excluded"
 OTHER_WORK = "trains fewer examples than others"
-#: Columns of searches with limits, and with short runs.
-_OPTIONAL = ("limits", "short_runs", "projected", "measured")
+#: Columns that only searches with limits, or with short runs, have.
+_OPTIONAL_COLUMNS = ("limits", "short_runs", "projected", "measured")
 _SHOWN = (
     *("place", "limits", "why", "behind", "chance", "short_runs", "runs"),
     *("projected", "measured", "node_hours", "cost_usd"),
@@ -61,9 +61,12 @@ _DIGITS = {"short_runs": 0, "runs": 0, "node_hours": 4, "cost_usd": 4}
 
 
 class SearchRow(ConfigurationRow):
-    """One configuration of a search.
+    """One configuration of a search, a row of search.csv.
+
+    The fields from `rounds` on are equal in all rows of a search.
 
     Attributes:
+        work: Name of the question.
         place: Its state in the search, such as eliminated.
         limits: The search's limits in words.
         why: Why it was eliminated.
@@ -74,7 +77,10 @@ class SearchRow(ConfigurationRow):
         measured: Mean of the goal over its complete runs.
         full_runs: Number of runs in the full grid; `full_node_hours` and `full_cost_usd` are their
             cost.
-        rounds: Rounds of the search; this and the further fields are equal in all rows of a search.
+        rounds: Rounds of the search.
+        bound: Fraction by which a configuration may be better than the answer.
+        verdict: The result of the search in words.
+        kept: The limits, and how many runs show that they are kept.
     """
 
     inherited_after: ClassVar[str] = "goal"
@@ -117,7 +123,13 @@ COLUMNS = tuple(columns(SearchRow))
 
 
 class RunCosts(NamedTuple):
-    """Number of runs, their node-hours and US dollars; NaN if unknown."""
+    """The cost of some runs; NaN where it is unknown.
+
+    Attributes:
+        runs: Number of runs.
+        node_hours: Their node-hours.
+        cost_usd: Their cost in US dollars.
+    """
 
     runs: int
     node_hours: float
@@ -145,7 +157,7 @@ class RunCosts(NamedTuple):
 
 
 def search_costs(study: Study, search: StudySearch) -> dict[Point, tuple[RunCosts, RunCosts]]:
-    """Return configuration → cost of its runs, and cost of its runs in the full grid.
+    """Return configuration → (cost of its runs, cost of its runs in the full grid).
 
     A configuration without runs is assumed to have a linear speed-up, the lowest cost. Resumed runs
     are left out: they have the wall time of their last attempt only. Without complete runs, the
@@ -167,7 +179,9 @@ def search_costs(study: Study, search: StudySearch) -> dict[Point, tuple[RunCost
         if each.short:
             own = own + seconds.get(each.short, [])
             takes = takes or whole.get(each.short, [])
-        if not takes and search.planned.search.is_smooth:  # linear speed-up on the same line
+        if (
+            not takes and search.planned.search.assumes_smooth_lines
+        ):  # linear speed-up on the same line
             alike = [
                 p for p in whole if axes_without_nodes(p.axes) == axes_without_nodes(point.axes)
             ]
@@ -188,20 +202,26 @@ def table(study: Study) -> pd.DataFrame:
 
 
 def _search_rows(study: Study, work: str, search: StudySearch) -> Iterator[SearchRow]:
-    """Yield the rows of one search."""
+    """Yield a row for each configuration of one search, the answer first.
+
+    Args:
+        study: The evidence.
+        work: Name of the question.
+        search: The search.
+    """
     costs_of = search_costs(study, search)
     shorts = {each.point: each.short for each in search.planned.points if each.short}
     made = Counter(point_of(run) for run in study.run_rows if is_known(run.wall_time_s))
-    points = {**search.points, **{point.path: point for point in search.other_work}}
+    points = {**search.points, **{point.path: point for point in search.points_with_less_work}}
     shown = {point: study.axes_row(point) for point in points.values()}
     limits, decision = limits_text(search), search.decision
     trials = [own.trial for own in decision.standings.values() if own.trial]
-    missed = sum(not trial.holds for trial in trials)
-    says = [f"{verdict_text(search)}, in {count(decision.rounds, 'round')}"]
+    missed = sum(not trial.is_within_interval for trial in trials)
+    says = [f"{verdict_text(search)}, in {count_text(decision.rounds, 'round')}"]
     says.append(failed_candidates_text(study, search))
     says.append(render_line("search", part="missed", missed=missed, tried=len(trials)))
     order = sorted(search.points, key=lambda name: _sort_key(name, decision))
-    for name in [*order, *(point.path for point in search.other_work)]:
+    for name in [*order, *(point.path for point in search.points_with_less_work)]:
         had, full = costs_of[points[name]]
         row = SearchRow(
             **axes_and_devices(shown[points[name]]),
@@ -226,7 +246,7 @@ def _search_rows(study: Study, work: str, search: StudySearch) -> Iterator[Searc
             if trial := standing.trial:
                 row.projected, row.measured = trial.projected, trial.measured
                 row.projected_low, row.projected_high = trial.low, trial.high
-            row.limits = str(standing.allowed) if limits else None
+            row.limits = str(standing.limit_verdict) if limits else None
             if standing.behind is not None and standing.chance is not None:
                 row.behind, row.chance = standing.behind, standing.chance
             if standing.reason:
@@ -253,13 +273,13 @@ def limits_text(search: StudySearch) -> str | None:
         f"{METRICS[name].title} of at {'least' if each.at_most is None else 'most'} {each.value:g}"
         for name, each in search.planned.limits.items()
     ]
-    misses = f"{miss_rate_bound(KEPT_RUNS):.0%}"
+    misses = f"{miss_rate_bound(KEPT_RUNS, len(search.points)):.0%}"
     kept = f"{KEPT_RUNS} runs or more, so with 95% fewer than {misses} miss any of them"
     return f"{join_names(words)}: {kept}" if words else None
 
 
 def saving_text(pairs: Iterable[tuple[RunCosts, RunCosts]], goal: str) -> str:
-    """Return what a search cost compared with the full grid, as a sentence.
+    """Return a sentence that compares the cost of a search with the cost of the full grid.
 
     Args:
         pairs: For each configuration, the cost of its runs and the cost in the full grid.
@@ -281,7 +301,7 @@ def verdict_text(search: StudySearch) -> str:
         infinite=math.inf,
         indifference=search.planned.indifference,
         kept_runs=KEPT_RUNS,
-        among=len(search.points) if search.other_work else 0,
+        among=len(search.points) if search.points_with_less_work else 0,
         is_limited=bool(search.planned.limits),
         may_miss=bool(search.planned.limits) or search.planned.goal in ALL_RUNS_METRICS,
         unit="cheaper" if search.planned.goal.startswith("cost_") else "faster",
@@ -301,17 +321,19 @@ def failed_candidates_text(study: Study, search: StudySearch) -> str:
         took = ""
         if values:
             middle = f"{format_value(median(values), metric.digits)} {metric.unit}".rstrip()
-            took = f"; its {count(len(values), 'valid run')}: {middle}"
+            took = f"; its {count_text(len(values), 'valid run')}: {middle}"
         names.append(f"{point_name(study.axes_row(point), vary)} {reason}{took}")
     return join_names(names)
 
 
 def as_text(table: pd.DataFrame) -> TextTable:
     """Return the table for the page, with results, costs and guarantees as notes."""
-    axes, fixed = naming_columns(table)
+    axes, fixed = split_naming_columns(table)
     found = to_rows(SearchRow, table)
-    known = {name for name in _OPTIONAL for row in found if row[name] and is_known(row[name])}
-    empty = {*_OPTIONAL} - known
+    known = {
+        name for name in _OPTIONAL_COLUMNS for row in found if row[name] and is_known(row[name])
+    }
+    empty = {*_OPTIONAL_COLUMNS} - known
     names = [*axes, *(name for name in _SHOWN if name not in empty)]
     rows = [[_cell(name, row) for name in names] for row in found]
     words = _HEADS | (_SHORT_HEADS if "short_runs" not in empty else {})
@@ -343,7 +365,7 @@ def _cell(name: str, row: SearchRow) -> str:
         return str(format_with_interval(row, name, None))
     if name == "measured":
         is_within = row.projected_low <= row.measured <= row.projected_high
-        return f"{three_digits(row.measured)}, {WITHIN if is_within else OUTSIDE}"
+        return f"{format_three_digits(row.measured)}, {WITHIN if is_within else OUTSIDE}"
     if name in _DIGITS:
         return format_value(row[name], _DIGITS[name])
     return format_cell(name, row) if name in NAMING_COLUMNS else str(row[name])

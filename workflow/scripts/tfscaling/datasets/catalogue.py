@@ -22,7 +22,7 @@ from tfscaling.record import crashes, prepared_data
 from tfscaling.record.prepared_data import SHA256, DatasetFacts, Examples
 from tfscaling.record.run_record import write_json
 from tfscaling.study import user_code
-from tfscaling.study.user_code import NOTHING, Given
+from tfscaling.study.user_code import NO_ARGUMENTS, ArgumentValues
 
 #: What to do about data that cannot be fetched.
 _ELSEWHERE = "without internet: make wheelhouse elsewhere, docs/closed-network.md"
@@ -142,7 +142,7 @@ DATASETS: dict[str, Dataset] = {
 }
 
 
-def get(name: str, parameters: Given = NOTHING) -> Dataset:
+def get(name: str, parameters: ArgumentValues = NO_ARGUMENTS) -> Dataset:
     """Return the dataset with this name, or the one of the function `package.module:function`."""
     if not user_code.is_reference(name):
         return DATASETS[name]
@@ -150,10 +150,10 @@ def get(name: str, parameters: Given = NOTHING) -> Dataset:
     return Dataset("From a custom function.", None, None, formats.npz, function=function)
 
 
-def _arrays_from_function(name: str, parameters: Given) -> dict[str, np.ndarray]:
+def _arrays_from_function(name: str, parameters: ArgumentValues) -> dict[str, np.ndarray]:
     """Call a custom function and check the arrays that it returns."""
     try:
-        train, test = user_code.call(name, parameters)
+        train, test = user_code.call_function(name, parameters)
     except Exception:
         traceback.print_exc()  # the way through the user's code is for the log
         raise
@@ -230,7 +230,7 @@ def fetch(
     path: Path | None,
     output: Path,
     provenance: Path,
-    parameters: Given = NOTHING,
+    parameters: ArgumentValues = NO_ARGUMENTS,
 ) -> str:
     """Write a dataset's arrays to `output` and facts about their origin to `provenance`.
 
@@ -254,7 +254,7 @@ def fetch(
     if user_code.is_pipeline(name):
         return _prepare_pipeline(name, output, provenance, parameters)
     dataset, failures = get(name, parameters), []
-    code = user_code.of_names(name).checksums()  # as it is before it is loaded
+    code = user_code.code_of_functions(name).checksums()  # as it is before it is loaded
     for source, read in _source_readers(dataset, path).items():
         try:
             arrays = read()
@@ -288,17 +288,17 @@ def fetch(
     raise DatasetError("\n  ".join([message, *failures]))
 
 
-def _prepare_pipeline(name: str, output: Path, provenance: Path, parameters: Given) -> str:
+def _prepare_pipeline(name: str, output: Path, provenance: Path, parameters: ArgumentValues) -> str:
     """Call a module's `prepare` to write the files of a pipeline, completely or not at all."""
-    code = user_code.of_names(name).checksums()
-    preparing, folder = user_code.preparing(name), prepared_data.files_folder(output)
+    code = user_code.code_of_functions(name).checksums()
+    preparing, folder = user_code.prepare_function(name), prepared_data.files_folder(output)
     source = f"pipeline {name}"
     try:
         if preparing is not None:
             new = folder.with_name(f"{folder.name}.new")
             shutil.rmtree(new, ignore_errors=True)
             new.mkdir(parents=True)
-            user_code.call(preparing, {**parameters, user_code.FOLDER: new})
+            user_code.call_function(preparing, {**parameters, user_code.FOLDER: new})
             shutil.rmtree(folder, ignore_errors=True)
             new.rename(folder)
             source += f", files by {preparing}"

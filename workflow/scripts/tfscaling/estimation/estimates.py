@@ -45,20 +45,20 @@ import scipy
 
 from tfscaling.estimation.intervals import Array
 
-#: Selects some of the estimated configurations.
-Indices = Array | int | slice
+#: Indices of some of the estimated configurations.
+ConfigurationIndices = Array | int | slice
 #: Degrees of freedom of the pooled variance, which are added to each configuration's degrees.
 PRIOR_FREEDOM = 3.0
-#: Runs beyond FAR pooled standard deviations from their point's median are far; isolated ones count
-#: as CLIP deviations.
-FAR, CLIP = 4.0, 2.5
+#: Runs beyond OUTLIER_SD pooled standard deviations from their configuration's median are far;
+#: isolated ones count as CLIPPED_SD deviations.
+OUTLIER_SD, CLIPPED_SD = 4.0, 2.5
 #: If this share of a configuration's runs is far from the median, it has a second mode.
-MODE_SHARE = 0.25
-#: Configurations with a second mode and at most this many runs count as the range of their runs.
-RANGE_RUNS = 4
+SECOND_MODE_SHARE = 0.25
+#: A configuration with a second mode counts as the range of its runs if it has at most this many.
+RANGE_RUNS_MAX = 4
 #: Smallest standard deviation that runs are assumed to have, as a fraction of the value.
 SCATTER_MIN = 0.005
-#: Metrics that are multiplied by a price or a number of GPUs, which may be zero.
+#: Metrics that are products with a price or a number of GPUs, which may be zero.
 COSTS_BY_PRICE = {"cost_usd", "cost_to_target_usd", "gpu_hours", "energy_usd", "energy_kg_co2"}
 #: The effect of a block is estimated if at least this many configurations ran in it.
 BLOCK_POINTS_MIN = 4
@@ -89,16 +89,29 @@ class Estimates:
     low: Array
     high: Array
 
-    def half_width(self, first: Indices, other: Indices, tail_probability: float | Array) -> Array:
+    def half_width(
+        self,
+        first: ConfigurationIndices,
+        other: ConfigurationIndices,
+        tail_probability: float | Array,
+    ) -> Array:
         """Return the margin of error of the difference of two locations.
 
-        Chance alone exceeds it with the probability `tail_probability`, one-sided.
+        Chance alone exceeds it with the probability `tail_probability`.
+
+        Args:
+            first: Index of a configuration, or several.
+            other: Index of another configuration, or several.
+            tail_probability: Error probability, one-sided.
         """
         error, freedom = self._standard_error(first, other)
         return np.asarray(-scipy.special.stdtrit(freedom, tail_probability) * error)
 
     def difference_interval(
-        self, first: Indices, other: Indices, tail_probability: float | Array
+        self,
+        first: ConfigurationIndices,
+        other: ConfigurationIndices,
+        tail_probability: float | Array,
     ) -> tuple[Array, Array]:
         """Return the confidence interval of a difference: location of `other` minus `first`.
 
@@ -111,8 +124,13 @@ class Estimates:
         low, high = self.low[other] - self.high[first], self.high[other] - self.low[first]
         return np.asarray(low - half), np.asarray(high + half)
 
-    def p_value(self, first: Indices, other: Indices) -> Array:
-        """Return the two-sided p-value of the hypothesis that two locations are equal."""
+    def p_value(self, first: ConfigurationIndices, other: ConfigurationIndices) -> Array:
+        """Return the two-sided p-value of the hypothesis that two locations are equal.
+
+        Args:
+            first: Index of a configuration, or several.
+            other: Index of another configuration, or several.
+        """
         error, freedom = self._standard_error(first, other)
         ahead = np.maximum(self.low[other] - self.high[first], self.low[first] - self.high[other])
         distance = np.maximum(ahead, 0.0)
@@ -120,8 +138,32 @@ class Estimates:
         ratio = np.where(distance > 0, distance / np.maximum(error, 1e-300), 0.0)
         return np.asarray(2 * scipy.special.stdtr(freedom, -ratio))
 
-    def _standard_error(self, first: Indices, other: Indices) -> tuple[Array, Array]:
-        """Return the standard error of the difference of two locations, and its freedom."""
+    def location_interval(self, tail_probability: float) -> tuple[Array, Array]:
+        """Return the confidence interval of each location.
+
+        Args:
+            tail_probability: Error probability on each side.
+        """
+        freedom = np.minimum(self.freedom, self.freedom_max)
+        half = -scipy.special.stdtrit(freedom, tail_probability) * np.sqrt(self.variance)
+        return np.asarray(self.low - half), np.asarray(self.high + half)
+
+    def p_value_of_zero(self) -> Array:
+        """Return the two-sided p-value of the hypothesis that each location is zero."""
+        distance = np.maximum(np.maximum(self.low, -self.high), 0.0)
+        ratio = distance / np.maximum(np.sqrt(self.variance), 1e-300)
+        freedom = np.minimum(self.freedom, self.freedom_max)
+        return np.asarray(2 * scipy.special.stdtr(freedom, -ratio))
+
+    def _standard_error(
+        self, first: ConfigurationIndices, other: ConfigurationIndices
+    ) -> tuple[Array, Array]:
+        """Return the standard error of the difference of two locations, and its degrees of freedom.
+
+        Args:
+            first: Index of a configuration, or several.
+            other: Index of another configuration, or several.
+        """
         a, b = self.variance[first], self.variance[other]
         both = a + b
         parts = a**2 / self.freedom[first] + b**2 / self.freedom[other]
@@ -135,14 +177,14 @@ class Estimates:
         return int(self.location.argmin())
 
     def disadvantage_bounds(self, tail_probability: float, points: Sequence[int]) -> Array:
-        """Return upper bounds of how much worse than the best of all each of `points` may be.
+        """Return upper bounds of how much worse some configurations may be than the best of all.
 
         A bound is a fraction (0.05: 5 % worse), 0 if the configuration is shown to be the best, and
         infinite if the best cost may be zero.
 
         Args:
             tail_probability: Error probability of a bound.
-            points: Indices of configurations.
+            points: Indices of these configurations.
         """
         found = []
         for point in points:
@@ -166,9 +208,12 @@ class Estimates:
         return np.where(distance <= 0, 0.0, distance / least if least > 0 else math.inf)
 
     def near_best(self, limit: float) -> list[int]:
-        """Return the configurations whose estimates are at most a fraction above the lowest.
+        """Return the indices of configurations whose estimates are near the lowest one.
 
         This is a selection by estimates, without a bound on its error.
+
+        Args:
+            limit: Largest excess over the lowest estimate, as a fraction.
         """
         distance = self._as_fraction(self.location - self.location.min())
         return [int(point) for point in np.flatnonzero(distance <= limit)]
@@ -214,14 +259,19 @@ def estimate_locations(values: Array, zeros_are_exact: bool = False) -> Estimate
 
 
 def _estimate_scattering(values: Array, is_log: bool) -> Estimates:
-    """Estimate locations from values that scatter; as logarithms if `is_log`."""
+    """Estimate locations from values that scatter.
+
+    Args:
+        values: Costs, (configurations, blocks), as in `estimate_locations`.
+        is_log: Whether to estimate logarithms; the values must be above zero.
+    """
     known = np.isfinite(values)
     finite, unit = values[known], 1.0
     if not is_log:
         unit = float(np.median(np.abs(finite[finite != 0]))) if finite.any() else 1.0
     y = np.where(known, values, 1.0)
     y, lost = remove_block_effects(np.where(known, np.log(y) if is_log else y / unit, 0.0), known)
-    found = clipped_means(y, known, lost)
+    found = compute_clipped_means(y, known, lost)
     runs = known.sum(axis=1)
     own = np.maximum(runs - 1.0, 0)
     # residuals without the effects of blocks scatter less than the runs do
@@ -233,9 +283,9 @@ def _estimate_scattering(values: Array, is_log: bool) -> Estimates:
     freedom = max(1.0, found.freedom * min(1.0, alike))
     prior, pooled = min(PRIOR_FREEDOM, freedom), max(found.scatter, SCATTER_MIN) ** 2
     variance = (prior * pooled + own * found.variance * widened) / (prior + own)
-    of_mode = found.has_mode & (found.plain_variance * widened > variance) & (runs > RANGE_RUNS)
+    of_mode = found.has_mode & (found.plain_variance * widened > variance) & (runs > RANGE_RUNS_MAX)
     variance = np.where(of_mode, found.plain_variance * widened, variance)
-    is_range = found.has_mode & (runs <= RANGE_RUNS)
+    is_range = found.has_mode & (runs <= RANGE_RUNS_MAX)
     high = np.where(is_range, np.where(known, y, -np.inf).max(axis=1), found.location)
     return Estimates(
         found.location,
@@ -273,6 +323,8 @@ def remove_block_effects(y: Array, known: Array) -> tuple[Array, int]:
 class ClippedMeans:
     """Means of each configuration's values, in which isolated outliers are clipped.
 
+    Arrays have the shape (configurations,).
+
     Attributes:
         location: The mean of each configuration; not clipped if it has a second mode.
         variance: The variance of each configuration's clipped values.
@@ -290,7 +342,7 @@ class ClippedMeans:
     freedom: float
 
 
-def clipped_means(y: Array, known: Array, lost: int) -> ClippedMeans:
+def compute_clipped_means(y: Array, known: Array, lost: int) -> ClippedMeans:
     """Compute each configuration's mean and variance with clipped outliers.
 
     Args:
@@ -310,19 +362,25 @@ def clipped_means(y: Array, known: Array, lost: int) -> ClippedMeans:
     for _ in range(4):
         unit = (max(s, SCATTER_MIN) * np.sqrt(own / runs))[:, None]
         distance = (y - middle) / np.where(unit > 0, unit, 1.0)
-        is_far = known & (abs(distance) > FAR)
-        inside = np.where(is_far, middle + CLIP * np.sign(distance) * unit, y)
+        is_far = known & (abs(distance) > OUTLIER_SD)
+        inside = np.where(is_far, middle + CLIPPED_SD * np.sign(distance) * unit, y)
         location = inside.sum(axis=1, where=known) / runs
         variance = _known_variance(inside, location, known)
         s = math.sqrt(float((variance * own).sum()) / freedom)
     slow = (is_far & (distance > 0)).sum(axis=1)
-    has_mode = (slow < is_far.sum(axis=1)) | (slow > 0) & (slow >= MODE_SHARE * runs)
+    has_mode = (slow < is_far.sum(axis=1)) | (slow > 0) & (slow >= SECOND_MODE_SHARE * runs)
     location = np.where(has_mode, plain, location)
     return ClippedMeans(location, variance, has_mode, plain_variance, s, freedom)
 
 
 def _known_median(values: Array, known: Array, axis: int) -> Array:
-    """Return medians along `axis` of the values that are known; 0 if none is known."""
+    """Return medians of the values that are known; 0 if none is known.
+
+    Args:
+        values: Values, (configurations, blocks).
+        known: Whether a value exists, in the same shape.
+        axis: The axis over which medians are taken.
+    """
     ordered = np.sort(np.where(known, values, np.inf), axis=axis)
     count = known.sum(axis=axis, keepdims=True)
     low = np.take_along_axis(ordered, np.maximum((count - 1) // 2, 0), axis)
@@ -331,13 +389,23 @@ def _known_median(values: Array, known: Array, axis: int) -> Array:
 
 
 def _known_variance(values: Array, mean: Array, known: Array) -> Array:
-    """Return the variance of each configuration's known values around its mean."""
+    """Return the variance of each configuration's known values around its mean.
+
+    Args:
+        values: Values, (configurations, blocks).
+        mean: Mean of each configuration, (configurations,).
+        known: Whether a value exists, (configurations, blocks).
+    """
     squares = ((values - mean[:, None]) ** 2).sum(axis=1, where=known)
     return np.asarray(squares / np.maximum(known.sum(axis=1) - 1, 1))
 
 
 @functools.cache
 def _median_of_std(freedom: int) -> float:
-    """Return the median of the standard deviation of normal samples, relative to the true one."""
+    """Return the median of the sample standard deviation of normal values with deviation 1.
+
+    Args:
+        freedom: Degrees of freedom of the standard deviation.
+    """
     exact = {1: 0.67449, 2: 0.83255, 3: 0.88796}
     return exact.get(freedom) or math.sqrt((1 - 2 / (9 * freedom)) ** 3)

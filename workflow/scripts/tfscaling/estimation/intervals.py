@@ -1,7 +1,8 @@
 """Medians and ratios with intervals, and limits that runs keep or miss.
 
-Intervals of a single sample are nonparametric, as run times are not normally distributed: rules 5
-and 6 of T. Hoefler and R. Belli, "Scientific Benchmarking of Parallel Computing Systems" (SC15).
+Tables, searches and conclusions use them. Intervals of a single sample are nonparametric, as run
+times are not normally distributed: rules 5 and 6 of T. Hoefler and R. Belli, "Scientific
+Benchmarking of Parallel Computing Systems" (SC15).
 """
 
 from __future__ import annotations
@@ -97,7 +98,10 @@ def median_rank(runs: int, confidence: float = CONFIDENCE) -> int | None:
 
 
 def median_interval(values: Sequence[float]) -> Interval | None:
-    """Return the nonparametric interval of the median; None if there are too few values."""
+    """Return the nonparametric interval of the median with CONFIDENCE.
+
+    None if there are too few values.
+    """
     rank = median_rank(len(values)) if len(values) else None
     if rank is None:
         return None
@@ -130,6 +134,11 @@ def ratio_interval(
     The resampling is seeded: the same samples, in any order, give the same interval. The result
     equals `scipy.stats.bootstrap` for sorted samples.
 
+    Args:
+        numerators: Values of the first sample.
+        denominators: Values of the second sample.
+        confidence: Confidence of the interval.
+
     Returns:
         The interval; None if either sample has too few values or a denominator is not above zero.
     """
@@ -139,10 +148,10 @@ def ratio_interval(
     middles = _resampled_middle_ranks(*map(len, samples))
     above, below = ((v[i] + v[j]) / 2 for v, (i, j) in zip(samples, middles, strict=True))
     ratios, tail = np.sort(above / below), (1 - confidence) / 2
-    return _quantile(ratios, tail), _quantile(ratios, 1 - tail)
+    return _quantile_of_sorted(ratios, tail), _quantile_of_sorted(ratios, 1 - tail)
 
 
-def _quantile(ordered: Array, share: float) -> float:
+def _quantile_of_sorted(ordered: Array, share: float) -> float:
     """Return the quantile of sorted values exactly as `np.quantile` does; `share` is below 1.
 
     It is faster: a ratio's interval takes 40 µs of CPU time instead of 90 µs.

@@ -1,28 +1,32 @@
-"""How many runs decide what: the one rule that conclusions, searches, pages and documents quote."""
+"""The numbers of runs that decide: the one rule that conclusions, searches and documents quote."""
 
 from __future__ import annotations
 
 from tfscaling.estimation.intervals import RUNS_FOR_INTERVAL
-from tfscaling.study.config_types import LIMITED_RUNS_MIN
+from tfscaling.study.config_types import COMPARED_RUNS_MIN, LIMITED_RUNS_MIN
 
-#: Runs of the configuration that a search names, and of its closest rivals: with ten, a slow mode
-#: in 30 % of its runs is seen with 97 %.
+#: Runs that a configuration needs before a search names it; the second number counts with a close
+#: rival: with ten runs, a slow mode in 30 % of them is seen with 97 %.
 LEADER_RUNS, CLOSE_LEADER_RUNS = 4, 10
-#: Minimum runs of a configuration in each of two sweeps: fewer show neither outliers nor a second
-#: mode.
-SWEEP_RUNS = 4
+#: Minimum runs of a configuration in each of two sweeps, or of each of two revisions.
+SWEEP_RUNS = COMPARED_RUNS_MIN
 #: If all runs kept a limit or target, it counts as kept from this many runs on.
 KEPT_RUNS = LIMITED_RUNS_MIN
 #: Minimum runs that show that a configuration cannot be recommended, see `is_closed`.
 CLOSED_RUNS = 2
 
 
-def miss_rate_bound(runs: int) -> float:
-    """Return how many of all runs may miss a limit that each of `runs` measured runs kept.
+def miss_rate_bound(runs: int, configurations: int = 1) -> float:
+    """Return the largest share of all runs that may miss a limit, if no measured run missed it.
 
-    The result is the upper bound of this share, as a fraction, with 95 % confidence.
+    The result is a fraction, the upper bound with 95 % confidence.
+
+    Args:
+        runs: Number of measured runs of the configuration. All of them kept the limit.
+        configurations: Number of configurations among which it was chosen. The more, the more often
+            one of them keeps the limit in all its runs by chance.
     """
-    return float(1 - 0.05 ** (1 / runs)) if runs else 1.0
+    return float(1 - (0.05 / max(1, configurations)) ** (1 / runs)) if runs else 1.0
 
 
 def is_closed(shown: int, planned: int) -> bool:
@@ -41,7 +45,8 @@ RULE = (
     f"A search names a configuration after {LEADER_RUNS} runs ({CLOSE_LEADER_RUNS} with a close "
     f"rival; 1 complete run after short runs), and two sweeps are compared from {SWEEP_RUNS} runs "
     f"of each on. A limit or target is supported from {KEPT_RUNS} runs on that all kept it: with "
-    f"95%, fewer than {miss_rate_bound(KEPT_RUNS):.0%} of the runs miss it. A configuration is "
+    f"95%, fewer than {miss_rate_bound(KEPT_RUNS):.0%} of the runs miss it, or fewer than "
+    f"{miss_rate_bound(KEPT_RUNS, 6):.0%} if it is one of six configurations. A configuration is "
     f"closed if at least half of its planned runs, and {CLOSED_RUNS} or more, show that it cannot "
     "be recommended."
 )

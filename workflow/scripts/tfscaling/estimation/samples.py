@@ -1,4 +1,7 @@
-"""Comparisons of configurations by the values of their runs, with their support."""
+"""Comparisons of configurations by the values of their runs, with their support.
+
+Conclusions compare by a `Samples`, and report each comparison as a `Difference`.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,8 @@ NOT_MEASURED = "not measured"
 SUPPORTED, INCONCLUSIVE, TOO_FEW = "supported", "inconclusive", "too few runs"
 #: Support of a statement about configurations that are excluded from comparisons.
 NOT_COMPARED = "not compared"
-#: All kinds of support. A statement with several comparisons has the weakest of them.
+#: All levels of support, the weakest first. A statement with several comparisons has the weakest
+#: level of them.
 WEAKEST_FIRST = (NOT_COMPARED, NOT_MEASURED, TOO_FEW, INCONCLUSIVE, SUPPORTED)
 
 
@@ -87,7 +91,7 @@ class Samples:
         projection_errors: Standard error of each run's projected time, as a fraction of the time.
         is_endless: Whether each run diverged or ran out of memory, and did not reach its end.
         blocks: Block of each run, from 0: repeat k of all configurations is one block.
-        places: Configuration → the positions of its runs.
+        positions: Configuration → the positions of its runs in these arrays.
         point_statuses: Configuration → number of its planned runs with each status.
         failed_attempts: Configuration → number of attempts at its runs that failed or were
             cancelled.
@@ -98,28 +102,28 @@ class Samples:
     projection_errors: Array
     is_endless: Array
     blocks: Sequence[int]
-    places: Mapping[Point, Sequence[int]]
+    positions: Mapping[Point, Sequence[int]]
     point_statuses: Mapping[Point, Counter[str]]
     failed_attempts: Counter[Point]
 
     def status_counts(self, point: Point) -> Counter[str]:
-        """Return how many runs of a configuration have each status."""
+        """Return status → number of planned runs of a configuration that have it."""
         return self.point_statuses.get(point, Counter())
 
     def cost_values(self, point: Point, metric: str) -> list[float]:
-        """Return a metric of a configuration's finished runs as costs: smaller is better."""
+        """Return a metric of each finished run of a configuration as costs: smaller is better."""
         return [v for _, v in self._costs_in_blocks(point, metric) if math.isfinite(v)]
 
     def values_in_unit(self, point: Point, metric: str) -> list[float]:
-        """Return a metric of a configuration's finished runs in the metric's unit."""
+        """Return a metric of each finished run of a configuration in the metric's unit."""
         values = self.measured_values[metric]
-        places = [p for p in self.places.get(point, ()) if not self.is_endless[p]]
+        places = [p for p in self.positions.get(point, ()) if not self.is_endless[p]]
         return [float(values[p]) for p in places if not math.isnan(values[p])]
 
     def _costs_in_blocks(self, point: Point, metric: str) -> list[tuple[int, float]]:
         """Return (block, cost) of each run that counts; infinite for a run that did not end."""
         costs, blocks = self.costs[metric], self.blocks
-        places = self.places.get(point, ())
+        places = self.positions.get(point, ())
         return [(blocks[p], costs[p]) for p in places if costs[p] == costs[p]]
 
     def projection_error(self, point: Point, metric: str) -> float:
@@ -128,7 +132,7 @@ class Samples:
         It is a fraction: the root mean square of the errors that each run's steps show. All runs
         have the same warm-up and train the same few epochs. It is 0 if the metric was measured.
         """
-        errors = self.projection_errors[list(self.places.get(point, ()))]
+        errors = self.projection_errors[list(self.positions.get(point, ()))]
         is_projected = metric in PROJECTED_METRICS and len(errors) > 0
         return float(np.sqrt(np.mean(errors**2))) if is_projected else 0.0
 
@@ -252,12 +256,18 @@ class Samples:
         found = self.compare_by_estimates(metric, estimates, points, pairs, comparisons)
         return dict(zip(others, found, strict=True))
 
-    def find_worse(
+    def find_shown_worse(
         self, metric: str, chosen: Point, others: Sequence[Point], comparisons: int
     ) -> frozenset[Point]:
         """Return which of the other configurations are shown to be worse than `chosen`.
 
-        Configurations that were not measured, or with too few runs, are not.
+        Configurations that were not measured, or have too few runs, are not among them.
+
+        Args:
+            metric: The metric to compare.
+            chosen: A configuration.
+            others: The other configurations.
+            comparisons: Number of comparisons for which all results hold together.
         """
         found = self.compare_pairs(metric, [(chosen, other) for other in others], comparisons)
         known = zip(others, found, strict=True)
@@ -267,6 +277,11 @@ class Samples:
         """Return the difference of two configurations' medians without an interval.
 
         None if one of the two was not measured.
+
+        Args:
+            metric: The metric to compare.
+            better: The configuration that the difference is relative to.
+            other: The other configuration.
         """
         values, others = self.cost_values(better, metric), self.cost_values(other, metric)
         if not values or not others:
@@ -292,5 +307,5 @@ def as_costs(values: np.ndarray, metric: Metric) -> np.ndarray:
 
 
 def weakest_support(supports: Sequence[str]) -> str:
-    """Return the weakest of several kinds of support; SUPPORTED if there are none."""
+    """Return the weakest of several levels of support; SUPPORTED if there are none."""
     return min(supports, key=WEAKEST_FIRST.index, default=SUPPORTED)

@@ -11,6 +11,7 @@ import shutil
 import signal
 import socket
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,10 +21,10 @@ from typing import NoReturn
 from tfscaling.cluster.gpu_allocation import ClusterError
 from tfscaling.cluster.slurm_environment import restarts
 from tfscaling.files import atomic
-from tfscaling.launch import failures, link, slurm_job, supervisor, user_program
+from tfscaling.launch import failures, link, rank_files, slurm_job, supervisor, user_program
 from tfscaling.launch.launchers import LAUNCHERS, Request, write_setup
 from tfscaling.launch.rank_messages import IncompleteError, RankMessageServer
-from tfscaling.record import attempts, run_record, run_states
+from tfscaling.record import attempts, crashes, run_record, run_states
 from tfscaling.record.attempts import Cause, FailureReport
 from tfscaling.record.prepared_data import PreparedDataError
 from tfscaling.record.run_record import RecordError
@@ -113,7 +114,7 @@ class Attempt:
             IncompleteError: The ranks succeeded, but some of their files are missing or truncated.
         """
         specification = self.scratch / attempts.SPEC
-        atomic.write_private_text(specification, run_spec.encode(spec))
+        atomic.write_private_text(specification, run_spec.encode_spec(spec))
         words = ["--spec", str(specification), "--folder", str(self.scratch), *arguments]
         command = [sys.executable, str(script), *words]
         geometry, settings = spec.geometry, spec.measured
@@ -132,12 +133,12 @@ class Attempt:
                 spec.jobs,
                 spec.cpus_per_task,
                 self.scratch,
-                gpus=spec.on_gpus,
+                gpus=spec.uses_gpus,
                 setup=setup,
                 container=settings.container,
                 env=env,
-                mpi=settings.mpi if spec.by_mpi else None,
-                binding=settings.binding,
+                mpi=settings.mpi if spec.uses_mpi else None,
+                binding=settings.srun_binding_options,
                 held=stack,
             )
             try:
@@ -145,13 +146,16 @@ class Attempt:
             except ClusterError as error:
                 return Cause(kind="launch_failed", message=str(error))
             print("$", " ".join(commands[0].argv), flush=True)
+            temporary = env.get("TMPDIR") or tempfile.gettempdir()
+            stack.callback(rank_files.remove_temporary_folders, self.scratch, temporary)
             grace_s = supervisor.CHECKPOINT_GRACE_S if spec.recipe.writes_checkpoints else None
             cause = supervisor.Supervisor(
                 commands, messages, stall_timeout_s, geometry.tasks, grace_s
             ).run()
             messages.update()
             if cause is not None:
-                return failures.as_missing_gpus(cause, self.scratch)
+                cause = failures.as_missing_gpus(cause, self.scratch)
+                return crashes.mask_secrets_of_cause(cause, {**os.environ, **env})
             messages.wait(range(geometry.tasks), latency_wait_s)
             return None
 
@@ -297,7 +301,7 @@ def _record_restart(attempt: Attempt, spec: RunSpec) -> None:
     if (last / run_record.FAILURE).exists() or (attempt.folder / run_record.RECORD).exists():
         return
     try:
-        earlier = run_spec.read(last / attempts.SPEC)
+        earlier = run_spec.read_spec(last / attempts.SPEC)
     except run_spec.SpecError:  # it had not begun
         return
     times_s = [path.stat().st_mtime for path in last.iterdir()]

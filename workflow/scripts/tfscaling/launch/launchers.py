@@ -24,12 +24,15 @@ from tfscaling.study.geometry import Geometry
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 #: Options that srun takes from the environment, and that Slurm sets in no job: a user's shell has
-#: them for srun by hand. A step with them may wait for ever, end early, or begin in another folder.
+#: them for srun by hand. A step with them may wait for ever, end early, lack GPUs, begin in another
+#: folder, run other programs around each rank, or write a rank's output elsewhere.
 _USERS_OPTIONS_OF_SRUN = (
-    *("SLURM_CLUSTER_CONSTRAINT", "SLURM_CONSTRAINT", "SLURM_DEPENDENCY", "SLURM_HOSTFILE"),
-    *("SLURM_IMMEDIATE", "SLURM_REMOTE_CWD", "SLURM_REQ_SWITCH", "SLURM_RESERVATION"),
-    *("SLURM_SPREAD_JOB", "SLURM_SRUN_MULTI", "SLURM_TIMELIMIT", "SLURM_USE_MIN_NODES"),
-    *("SLURM_WAIT", "SLURM_WAIT4SWITCH"),
+    *("SLURM_CLUSTER_CONSTRAINT", "SLURM_CONSTRAINT", "SLURM_DEPENDENCY", "SLURM_EPILOG"),
+    *("SLURM_GRES", "SLURM_HOSTFILE", "SLURM_IMMEDIATE", "SLURM_PROLOG", "SLURM_REMOTE_CWD"),
+    *("SLURM_REQ_SWITCH", "SLURM_RESERVATION", "SLURM_SPREAD_JOB", "SLURM_SRUN_MULTI"),
+    *("SLURM_STDERRMODE", "SLURM_STDINMODE", "SLURM_STEP_GRES", "SLURM_TASK_EPILOG"),
+    *("SLURM_TASK_PROLOG", "SLURM_TEST_EXEC", "SLURM_TIMELIMIT", "SLURM_USE_MIN_NODES"),
+    *("SLURM_WAIT", "SLURM_WAIT4SWITCH", "SLURM_WORKING_DIR"),
 )
 # loaded before any fork; PyDLL keeps Python's lock, which the child of a fork cannot take again
 _C = ctypes.PyDLL(None)

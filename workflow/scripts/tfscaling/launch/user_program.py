@@ -111,7 +111,10 @@ class UserProgram:
         if self._dataset is not None and not self._dataset.exists():
             text = f"{context.host} does not see the prepared dataset {self._dataset}"
             raise WorkFailedError("FileNotFoundError", text, 1)
-        words = [self._spec.filled(word, own, self._dataset) for word in self._spec.recipe.program]
+        words = [
+            self._spec.fill_placeholders(word, own, self._dataset)
+            for word in self._spec.recipe.program
+        ]
         if any(str(own) in word for word in words):
             own.mkdir(exist_ok=True)
         os.environ.update(environment(context, self._spec))
@@ -120,7 +123,7 @@ class UserProgram:
         elif _source(self._spec) == "output":
             self._report = context.folder / f"rank-{rank}.output"
         # the other words may be secrets, and others may read logs
-        print(f"$ {words[0]} …: {len(words)} words, see {run_spec.REQUEST}", flush=True)
+        print(f"$ {words[0]} …: {len(words)} words, see {run_spec.REQUEST_FILE}", flush=True)
         passes_on = bool(os.environ.pop(PASSES_ON, ""))
         # otherwise the program gets the signal as well, and its end is this process's end
         handler = self._pass_on if passes_on else lambda *_: None
@@ -192,7 +195,7 @@ class UserProgram:
         names: tuple[str, ...] = ()
         # the driver's names of the GPUs that this process may use, where they are numbers
         here, on_host = gpus_here(os.environ) or (), place.host_facts.gpus
-        if self._spec.on_gpus and all(e.isdecimal() and int(e) < len(on_host) for e in here):
+        if self._spec.uses_gpus and all(e.isdecimal() and int(e) < len(on_host) for e in here):
             names = tuple(on_host[int(entry)] for entry in here)
         facts, environment = place.host_facts, self._spec.recipe.environment
         if environment is not None:
@@ -325,8 +328,8 @@ def environment(context: RankContext, spec: RunSpec) -> dict[str, str]:
         "PYTHONFAULTHANDLER": os.environ.get("PYTHONFAULTHANDLER", "1"),
     }
     if (own := spec.recipe.environment) is not None:
-        python = recipes.python_of(own)
-        if not recipes.is_environment(own):  # another Python would run instead
+        python = recipes.python_path(own)
+        if not recipes.has_executable_python(own):  # another Python would run instead
             text = f"environment {own}: {context.host} has no program {python}"
             raise WorkFailedError("EnvironmentError", text, 127)
         path = os.pathsep.join((str(python.parent), os.environ.get("PATH", os.defpath)))
@@ -335,7 +338,7 @@ def environment(context: RankContext, spec: RunSpec) -> dict[str, str]:
         variables[CHECKPOINTS_VARIABLE] = str(checkpoint_folder.program_folder(beginning))
     if _source(spec) == "events":
         variables[EVENTS_VARIABLE] = str(rank_files.observed_path(context.folder, rank).resolve())
-    if not spec.on_gpus:
+    if not spec.uses_gpus:
         return {**variables, VISIBLE_GPUS: ""}
     here, asked = gpus_here(os.environ), spec.geometry.gpus_per_task
     if here is not None and len(here) != asked:
@@ -347,7 +350,7 @@ def environment(context: RankContext, spec: RunSpec) -> dict[str, str]:
 
 def _with_versions(facts: HostFacts, environment: str) -> HostFacts:
     """Return the facts with Python and package versions from the recipe's environment."""
-    command = [str(recipes.python_of(environment)), "-c", _VERSIONS, *PROGRAM_PACKAGES]
+    command = [str(recipes.python_path(environment)), "-c", _VERSIONS, *PROGRAM_PACKAGES]
     try:
         shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
         python, packages = json.loads(shown.stdout)

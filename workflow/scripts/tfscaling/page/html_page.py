@@ -39,7 +39,7 @@ from tfscaling.record.metrics import METRICS, QUALITY, meanings, quality_metric
 from tfscaling.record.run_states import RESULTS, words
 from tfscaling.study.config_types import AXES, Platform, Quality, Question
 from tfscaling.study.manifest import Manifest
-from tfscaling.study.platforms import SHOWN
+from tfscaling.study.platforms import SHOWN_KEYS
 from tfscaling.tables import comparison, display
 from tfscaling.tables.data_warnings import FEW_RUNS, LIMITED, SERIOUS, DataWarning
 from tfscaling.tables.display import (
@@ -47,12 +47,12 @@ from tfscaling.tables.display import (
     FormattedNumber,
     TextTable,
     column_headings,
-    count,
+    count_text,
     format_cell,
     format_value,
     join_names,
-    naming_columns,
     shared_values_sentence,
+    split_naming_columns,
 )
 from tfscaling.tables.row_types import RunRow
 from tfscaling.tables.row_values import group_by, qualities_in_table
@@ -136,7 +136,7 @@ def all_runs(frame: pd.DataFrame, metrics: Sequence[str], folder: Path) -> Table
         metrics: The metrics to show, if a run has a value.
         folder: The page's folder, to which links to records are relative.
     """
-    axes, fixed = naming_columns(frame)
+    axes, fixed = split_naming_columns(frame)
     rows = to_rows(RunRow, frame)
     for row in rows:  # as Slurm writes them
         row.hosts = row.hosts and hostlist.collect_hostlist(row.hosts.split())
@@ -222,10 +222,10 @@ def summary(platforms: Mapping[str, Platform], runs: pd.DataFrame, comparison: p
     counts = runs["status"].value_counts()
     lost = [each for each in RESULTS[1:] if each in counts]
     others = "".join(f", {counts[each]} {words(each)}" for each in lost)
-    in_all = f"{len(valid)} of {count(len(runs), 'run')} valid{others}"
+    in_all = f"{len(valid)} of {count_text(len(runs), 'run')} valid{others}"
     return (
-        f"{count(len(points), 'configuration')}, {in_all}, "
-        f"{count(len(names), 'platform')} ({titles}){origin}."
+        f"{count_text(len(points), 'configuration')}, {in_all}, "
+        f"{count_text(len(names), 'platform')} ({titles}){origin}."
     )
 
 
@@ -337,7 +337,9 @@ def failed_attempts_notes(runs: pd.DataFrame) -> list[str]:
     if not found.attempts:
         return []
     usd = "no price" if found.lost_cost_usd is None else f"{found.lost_cost_usd:.2f} US dollars"
-    failed = f"{count(found.attempts, 'attempt')} failed: {found.lost_node_hours:.3f} node-hours"
+    failed = (
+        f"{count_text(found.attempts, 'attempt')} failed: {found.lost_node_hours:.3f} node-hours"
+    )
     where = "The cause and the logs of each are in its folder, attempt=<n>."
     return [f"{failed}, {usd}. {where}"]
 
@@ -362,7 +364,7 @@ def provenance_section(
     Paths are relative to `folder`. `example` is the path of a raw record; None without one.
     """
     valid = runs[runs["status"] == "ok"]
-    keys = ["title", *SHOWN]
+    keys = ["title", *SHOWN_KEYS]
     rows = [
         [name, *(_format_cell(getattr(p, key)) for key in keys)] for name, p in platforms.items()
     ]
@@ -387,7 +389,7 @@ def _format_cell(value: object) -> str:
 def _count_values(values: pd.Series) -> list[str]:
     """Each value with the number of its runs, the most frequent first."""
     counts = Counter(_UNKNOWN if pd.isna(value) else str(value) for value in values)
-    return [f"{value} ({count(number, 'run')})" for value, number in counts.most_common()]
+    return [f"{value} ({count_text(number, 'run')})" for value, number in counts.most_common()]
 
 
 PAGE_DIR = Path(__file__).resolve().parents[3] / "report"

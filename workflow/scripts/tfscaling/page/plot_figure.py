@@ -21,7 +21,7 @@ from tfscaling.estimation.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
 from tfscaling.record.metrics import METRICS
 from tfscaling.study.config_types import LINE_AXES, POINT_AXES
 from tfscaling.study.run_spec import Point
-from tfscaling.tables.display import axis_text, count, format_metric
+from tfscaling.tables.display import axis_text, count_text, format_metric
 from tfscaling.tables.row_types import PointRow
 from tfscaling.tables.row_values import metric_of, run_count_column
 from tfscaling.tables.table_files import to_rows
@@ -196,7 +196,7 @@ def drawn_series(tables: Tables, by: Sequence[str] = LINE_AXES) -> list[Series]:
 def note_of_lines(tables: Tables, by: Sequence[str] = LINE_AXES) -> list[str]:
     """Return a note on how many lines are in the tables alone; empty if there is none."""
     others = len(group_rows(rows_with_runs(tables.comparison), by)) - LINES_DRAWN_MAX
-    return [f"{count(others, 'other line')}: in the tables alone"] if others > 0 else []
+    return [f"{count_text(others, 'other line')}: in the tables alone"] if others > 0 else []
 
 
 @contextmanager
@@ -237,7 +237,7 @@ def tip_texts(rows: pd.DataFrame, label: str, *names: str) -> list[str]:
     columns = {run_count_column(name) for name in names}
     texts = []
     for row in to_rows(PointRow, rows):
-        runs = count(row.runs, "run")
+        runs = count_text(row.runs, "run")
         if "runs_timed" in columns and row.runs_timed < row.runs:
             runs += f", {row.runs_timed} with times"
         values = ", ".join(
@@ -378,7 +378,7 @@ def mark_absent(axes: Any, table: pd.DataFrame, x: str | None = None) -> bool:
             at = axes.get_xaxis_transform()
             axes.plot([at_x], [0.03 + 0.04 * height], color=colour, transform=at, **usual)
     if len(rows):
-        number = count(len(rows), "configuration")
+        number = count_text(len(rows), "configuration")
         axes.plot([], [], color="0.3", label=f"{number} {ABSENT}", **usual)
     return len(rows) > 0
 
@@ -460,7 +460,7 @@ def finish(figure: Figure, axes: Any, tables: Tables, notes: Sequence[str] = ())
     rows = -(-len(texts) // columns)
     lines = sum(text.count("\n") + 1 for text in texts) if columns == 1 else rows
     more = len(lines_hidden(figure))
-    hint = [f"{count(more, 'more line')}: to choose on the page"] * bool(more)
+    hint = [f"{count_text(more, 'more line')}: to choose on the page"] * bool(more)
     below = "\n".join(wrap_lines(n, _NOTE_COLUMNS) for n in [*notes, *hint, *tables.footnotes])
     legend_inches = _LINE_INCHES * lines + 0.12 if texts else 0.0
     notes_inches = _LINE_INCHES * (below.count("\n") + 1) + 0.12 if below else 0.0

@@ -232,9 +232,9 @@ def _learned(table: pd.DataFrame) -> list[_Learned]:
     if np.isfinite(values(table, "accuracy")).any() or any(q.is_accuracy for q in found):
         panels.append(_Learned("accuracy", "accuracy", "accuracy", "test_accuracy"))
     for quality in found:
-        if quality.in_training not in ("loss", "accuracy"):
+        if quality.training_metric not in ("loss", "accuracy"):
             label, metric = name_with_unit(quality.title, quality.unit), quality.metric
-            panels.append(_Learned(label, QUALITY, quality.in_training, metric, metric))
+            panels.append(_Learned(label, QUALITY, quality.training_metric, metric, metric))
     return panels
 
 

@@ -92,7 +92,7 @@ def titles(
             title None for the default title. Plots without an entry are drawn.
         qualities: The metrics of quality of all runs. If only one exists, titles name it.
     """
-    nouns = {each.in_training.replace("_", " ") for each in qualities}
+    nouns = {each.training_metric.replace("_", " ") for each in qualities}
     noun = nouns.pop() if len(nouns) == 1 else "quality"
     learned = "loss" if noun == "loss" else f"loss and {noun}"
     shown = {}

@@ -15,7 +15,7 @@ from tfscaling.page.plot_figure import Series, Tables, values
 from tfscaling.record.metrics import METRICS
 from tfscaling.record.phases import PHASES
 from tfscaling.study.config_types import POINT_AXES
-from tfscaling.tables.display import axis_text, count, join_lines, name_with_unit
+from tfscaling.tables.display import axis_text, count_text, join_lines, name_with_unit
 from tfscaling.tables.row_types import PointRow
 from tfscaling.tables.row_values import is_known, points_of
 from tfscaling.tables.runs_table import SERIES_AXES
@@ -265,7 +265,7 @@ def time_split(tables: Tables, title: str) -> Figure:
     of_time = "execution time: import to train, without launch and evaluation"
     notes = [of_time, "medians of the phases over the runs"]
     if others := int((table["status"] != "excluded").sum()) - len(planned):
-        notes.append(f"{count(others, 'other configuration')}: in comparison.csv alone")
+        notes.append(f"{count_text(others, 'other configuration')}: in comparison.csv alone")
     return plot_figure.finish(figure, panels[0], tables, notes)
 
 

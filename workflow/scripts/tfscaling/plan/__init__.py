@@ -1,10 +1,13 @@
-"""Before the runs: which are to do, what they cost, whether they may start, and retries."""
+"""Decisions before runs start: which are to do, what they cost, whether they may start; retries.
+
+The rules and the stages `plan` and `assess-repeats` use it, and the executor plugin by `retries`.
+"""
 
 #: Modules that other packages may import.
 __all__ = [
     "budget",
+    "conditional_runs",
     "costed_plan",
-    "extra_repeats",
     "local_checks",
     "preflight",
     "queue_waits",

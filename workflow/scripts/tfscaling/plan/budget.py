@@ -8,62 +8,82 @@ from pathlib import Path
 from tfscaling.plan import costed_plan
 from tfscaling.plan.costed_plan import Plan, sum_rows
 from tfscaling.study.config_types import Budget, Config
-from tfscaling.study.config_validation import Sources, problem
+from tfscaling.study.config_validation import Sources, format_problem
 from tfscaling.study.manifest import Manifest
 
 #: Metrics whose limit a run may miss by its start-up alone.
 TIME_LIMITS = {"execution_time_s", "time_with_queue_s"}
 
 
-def find_refusal(
+def find_excess(
     config: Config,
     planned: Manifest,
     runs_dir: Path,
     sources: Sources = (),
     forced: frozenset[str] = frozenset(),
 ) -> str | None:
-    """Return why the runs still to do exceed the budget or a limit of time; None if they do not.
+    """Return why the runs to do exceed the budget or a limit of time; None if they do not.
 
     Without budget and such a limit no record is read.
+
+    Args:
+        config: The configuration.
+        planned: Its manifest.
+        runs_dir: The folder of all runs.
+        sources: The files of the configuration, for messages.
+        forced: Folders of runs that are repeated although they have a record.
     """
-    if config.budget == Budget() and not TIME_LIMITS & config.question.given.keys():
+    if config.budget == Budget() and not TIME_LIMITS & config.question.set_limits.keys():
         return None
-    made = costed_plan.make_plan(config, planned, runs_dir, forced)
-    problems = budget_problems(config, made, sources)
-    problems += deadline_problems(config, made, sources)
+    plan = costed_plan.make_plan(config, planned, runs_dir, forced)
+    problems = budget_problems(config, plan, sources)
+    problems += deadline_problems(config, plan, sources)
     return next(iter(problems), None)
 
 
-def deadline_problems(config: Config, made: Plan, sources: Sources = ()) -> list[str]:
-    """Return a line for each limit of time that start-up alone exceeds for all runs to do."""
-    rule = f"runs took at least {made.startup_s:.3g} s before they began to train; allowed: more"
+def deadline_problems(config: Config, plan: Plan, sources: Sources = ()) -> list[str]:
+    """Return a message for each limit of time that the measured start-up alone exceeds.
+
+    Args:
+        config: The configuration.
+        plan: Its costed plan.
+        sources: The files of the configuration, for messages.
+    """
+    rule = f"runs took at least {plan.startup_s:.3g} s before they began to train; allowed: more"
     return [
-        problem(["question", "limits", name, "at_most"], limit.at_most, rule, sources)
-        for name, limit in config.question.given.items()
-        if name in TIME_LIMITS and limit.value < made.startup_s
+        format_problem(["question", "limits", name, "at_most"], limit.at_most, rule, sources)
+        for name, limit in config.question.set_limits.items()
+        if name in TIME_LIMITS and limit.value < plan.startup_s
     ]
 
 
-def budget_problems(config: Config, made: Plan, sources: Sources = ()) -> list[str]:
-    """Return a line for each key of the budget that the plan exceeds or that has no estimate.
+def budget_problems(config: Config, plan: Plan, sources: Sources = ()) -> list[str]:
+    """Return a message for each key of the budget that the plan exceeds or that has no estimate.
 
     Searches count with their expected number of runs, which may be exceeded.
+
+    Args:
+        config: The configuration.
+        plan: Its costed plan.
+        sources: The files of the configuration, for messages.
     """
-    sums, budget = sum_rows(made.runs), config.budget
-    searched = {point for each in made.searches for point in each.points}
-    others = sum_rows([row for row in made.runs if row.point not in searched])
-    parts = [others, *(each.to_do for each in made.searches)]
+    sums, budget = sum_rows(plan.runs), config.budget
+    searched = {point for each in plan.searches for point in each.points}
+    others = sum_rows([row for row in plan.runs if row.point not in searched])
+    parts = [others, *(each.to_do for each in plan.searches)]
     cost_usd = 0.0 if sums.unpriced else sum(part.cost_usd for part in parts)
     node_hours = sum(part.node_hours for part in parts)
     which = f"the {sums.runs} runs still to do are estimated at"
-    if made.searches:
+    if plan.searches:
         which = "the runs still to do, with the expected runs of searches, are estimated at"
     found = []
     if budget.usd is not None and sums.unpriced:
         name = sums.unpriced[0]
         needed = f"needs the price of platform {name}, which has runs to do"
         reason = f"budget.usd {budget.usd:g} {needed}"
-        found.append(problem(["platforms", name, "usd_per_node_hour"], None, reason, sources))
+        found.append(
+            format_problem(["platforms", name, "usd_per_node_hour"], None, reason, sources)
+        )
     for key, limit, unit, value in (
         ("usd", budget.usd, "US dollars", cost_usd),
         ("node_hours", budget.node_hours, "node-hours", node_hours),
@@ -77,5 +97,5 @@ def budget_problems(config: Config, made: Plan, sources: Sources = ()) -> list[s
             "budget, or fewer runs in the grid"
         )
         shown = int(limit) if limit.is_integer() else limit
-        found.append(problem(["budget", key], shown, reason, sources))
+        found.append(format_problem(["budget", key], shown, reason, sources))
     return found

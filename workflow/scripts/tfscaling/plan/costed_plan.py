@@ -32,9 +32,10 @@ from tfscaling.tables.display import join_lines
 if TYPE_CHECKING:
     from tfscaling.search.study_searches import StudySearch
 
-#: A run that is still to do, an extra repeat that may have to be done, a point that is not run.
+#: Feasibility of a row: runs that are to do, extra repeats that may have to be done, a
+#: configuration that is not run.
 RUNS, IF_NEEDED, EXCLUDED = "runs", "runs if needed", "excluded"
-#: `starts` of runs that Slurm can never start, or whose libraries are missing.
+#: Value of `starts` for runs that Slurm can never start, or whose libraries are missing.
 REFUSED = "refused"
 
 
@@ -42,11 +43,18 @@ class PlanRow(Point, frozen=True, kw_only=True):
     """Runs of one configuration that are to do for the same reason, or an excluded configuration.
 
     Attributes:
+        devices: Kind of devices on which they train.
+        feasibility: RUNS, IF_NEEDED or EXCLUDED.
+        reason: Why the runs are to do, or why the configuration is excluded.
+        tasks: Number of tasks of a run; None for an excluded configuration, like all further
+            fields.
+        gpus: Number of GPUs of a run.
+        cpus_per_task: CPUs of each task.
         duration_s: Expected time of one run, in seconds.
         duration_from: Where the duration comes from.
         node_hours: Node-hours of all runs of the row.
         cost_usd: Cost of all runs of the row; None without a price.
-        runs: Number of runs; None for an excluded configuration.
+        runs: Number of runs.
         submission: How a run is submitted.
         starts: When Slurm would start a run.
         slurm: Why Slurm would start none.
@@ -88,10 +96,15 @@ class PlanRow(Point, frozen=True, kw_only=True):
 def recipes_with_different_work(
     rows: Iterable[PlanRow], recipes: Mapping[str, Recipe]
 ) -> list[str]:
-    """Return the recipes whose configurations would train different numbers of examples."""
+    """Return names of recipes whose configurations would train different numbers of examples.
+
+    Args:
+        rows: The rows of a plan.
+        recipes: Name → recipe.
+    """
     found = []
     for name, own in row_values.group_by(rows, lambda row: row.recipe).items():
-        recipe = recipes[variants.base(name)]
+        recipe = recipes[variants.base_recipe(name)]
         shapes = {(row.nodes, row.gpus_per_node, row.tasks_per_node) for row in own}
         if recipe.steps_per_epoch and recipe.per_replica_batch_size and len(shapes) > 1:
             found.append(name)
@@ -103,7 +116,7 @@ COLUMNS = tuple(dict.fromkeys((*POINT_AXES, "runs", *PlanRow.__struct_fields__))
 
 
 @dataclass(frozen=True)
-class Total:
+class RunTotals:
     """Sums over the runs of several rows.
 
     Attributes:
@@ -135,14 +148,14 @@ class SearchCost:
     """
 
     work: str
-    costs: Mapping[str, Total]
+    costs: Mapping[str, RunTotals]
     points: frozenset[Point]
-    to_do: Total
+    to_do: RunTotals
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a sweep still has to do, and what it has cost so far.
+    """The runs that a sweep still has to do, with their cost, and the cost so far.
 
     Runs that a search no longer needs, or that a smaller batch rules out, are not in the plan.
 
@@ -173,9 +186,9 @@ class Plan:
         return [row for row in self.rows if row.feasibility != EXCLUDED]
 
 
-def sum_rows(rows: Sequence[PlanRow]) -> Total:
+def sum_rows(rows: Sequence[PlanRow]) -> RunTotals:
     """Return the sums over the runs of these rows."""
-    return Total(
+    return RunTotals(
         sum(row.runs or 0 for row in rows),
         sum(row.node_hours or 0.0 for row in rows),
         sum(row.cost_usd or 0.0 for row in rows),
@@ -187,7 +200,7 @@ def sum_rows(rows: Sequence[PlanRow]) -> Total:
 def make_plan(
     config: Config, planned: Manifest, runs_dir: Path, forced: frozenset[str] = frozenset()
 ) -> Plan:
-    """Plan the runs that a sweep with this configuration would do.
+    """Return the costed plan of a sweep with this configuration.
 
     Args:
         config: The validated configuration.
@@ -205,7 +218,7 @@ def make_plan(
     is_selected = [config.is_selected(run.spec.point.platform) for run in planned.runs]
     selected, table = [*compress(planned.runs, is_selected)], all_runs[is_selected]
     to_do = RunsToDo(config, planned.runs, runs_dir, forced)
-    searches = _searches_of(planned, all_runs)  # by the runs of all clusters
+    searches = _decide_searches(planned, all_runs)  # by the runs of all clusters
     durations = RunDurations(config, planned.runs, runs_dir)
     sorted_runs = _sort_runs(selected, table, to_do, searches)
     rows = [
@@ -214,7 +227,9 @@ def make_plan(
     ]
     startup_s = _shortest_startup_s(table, rows)
     rows += _excluded_rows(config, planned)
-    repeated = Counter(run.spec.point for run in selected if run.spec.path in to_do.repeated)
+    repeated = Counter(
+        run.spec.point for run in selected if run.spec.path in to_do.repeated_folders
+    )
     chosen = {run.spec.point for run in selected}
     first = {run.spec.point: run for run in planned.runs}
     return Plan(
@@ -230,7 +245,14 @@ def make_plan(
 
 
 class _SortedRuns(NamedTuple):
-    """The `due` runs by point, feasibility and reason, and what the others are."""
+    """The runs of the chosen clusters, sorted by whether they are to do.
+
+    Attributes:
+        due: (configuration, feasibility, reason) → runs to do.
+        finished: Number of runs with a valid record.
+        stale: Number of runs of other code or data.
+        unreadable: Why records cannot be read.
+    """
 
     due: Mapping[tuple[Point, str, str], Sequence[PlannedRun]]
     finished: int
@@ -244,10 +266,16 @@ def _sort_runs(
     to_do: RunsToDo,
     searches: Sequence[StudySearch],
 ) -> _SortedRuns:
-    """Sort the runs of the chosen clusters, which are the rows of `table`.
+    """Sort the runs of the chosen clusters by whether they are to do.
 
     Runs that nobody needs any more are left out: runs of a batch whose smaller one did not fit in
     memory, and runs that their search does not need.
+
+    Args:
+        selected: The runs.
+        table: Their rows in the table of runs, in the same order.
+        to_do: Which runs of the study are to do.
+        searches: The searches of the study.
     """
     searched = {point: search for search in searches for point in search.all_points.values()}
     due: dict[tuple[Point, str, str], list[PlannedRun]] = {}
@@ -256,29 +284,34 @@ def _sort_runs(
         point, path = run.spec.point, run.spec.path
         if why := to_do.unreadable.get(path):
             unreadable.append(why)
-        elif path not in to_do.paths:
+        elif path not in to_do.folders_to_do:
             stale += status == RunState.STALE
             finished += status != RunState.STALE
         elif status == RunState.MISSING and reason.startswith(f"{runs_table.NOT_RUN}:"):
             continue  # a smaller batch did not fit
-        elif point not in searched or searched[point].may_be_wanted(point):
+        elif point not in searched or searched[point].may_need_runs(point):
             feasibility = IF_NEEDED if run.is_conditional else RUNS
             key = point, feasibility, f"{status}: {join_lines(reason)}"
             due.setdefault(key, []).append(run)
     return _SortedRuns(due, finished, stale, tuple(unreadable))
 
 
-def _searches_of(planned: Manifest, all_runs: pd.DataFrame) -> list[StudySearch]:
-    """Return the searches of a manifest, from the table of all its runs."""
+def _decide_searches(planned: Manifest, all_runs: pd.DataFrame) -> list[StudySearch]:
+    """Return the searches of a manifest with their decisions, from the table of all its runs."""
     if not planned.searches:
         return []
     from tfscaling.search import study_searches  # loads SciPy
 
-    return study_searches.of_study(planned, all_runs)
+    return study_searches.decide_searches(planned, all_runs)
 
 
 def _shortest_startup_s(table: pd.DataFrame, due: Sequence[PlanRow]) -> float:
-    """Return the shortest time from start to training of runs like those due; 0 if unknown."""
+    """Return the shortest time from start to training, in seconds; 0 if one kind of run has none.
+
+    Args:
+        table: The table of runs.
+        due: Rows of the runs to do: runs with their platforms, strategies and recipes count.
+    """
     startups_s = table["execution_time_s"] - table["train_time_s"]
     kinds = [table["platform"], table["strategy"], table["recipe"]]
     shortest_s = startups_s.groupby(kinds).min().dropna().to_dict()
@@ -287,7 +320,7 @@ def _shortest_startup_s(table: pd.DataFrame, due: Sequence[PlanRow]) -> float:
 
 
 def _excluded_rows(config: Config, planned: Manifest) -> list[PlanRow]:
-    """Return a row for each excluded point on the chosen clusters."""
+    """Return a row for each excluded configuration on the chosen clusters."""
     rows = []
     for out in planned.excluded:
         if config.is_selected(out.point.platform):
@@ -301,7 +334,14 @@ def _excluded_rows(config: Config, planned: Manifest) -> list[PlanRow]:
 def cost_runs(
     config: Config, planned: Manifest, runs: Sequence[PlannedRun], runs_dir: Path
 ) -> list[PlanRow]:
-    """Return one row for the given runs of each configuration, with their estimated cost."""
+    """Return a plan's row for the given runs of each configuration, with their estimated cost.
+
+    Args:
+        config: The configuration.
+        planned: Its manifest.
+        runs: The runs to cost.
+        runs_dir: The folder of all runs, whose records give the durations.
+    """
     durations = RunDurations(config, planned.runs, runs_dir)
     return [
         _plan_row(own[0], len(own), RUNS, "", durations.estimate(point))
@@ -317,8 +357,8 @@ def _plan_row(
     Args:
         run: One of the runs.
         number: How many runs; it may be an expected value.
-        feasibility: Whether they are to do.
-        reason: Why.
+        feasibility: RUNS or IF_NEEDED.
+        reason: Why they are to do.
         estimated: The expected time of a run.
     """
     spec, shape, duration_s = run.spec, run.spec.point.geometry, estimated.duration_s
@@ -358,8 +398,8 @@ def _cost_search(
     from tfscaling.search import study_searches
 
     prices = {point: run.usd_per_node_hour for point, run in first.items()}
-    made, points = search.made, search.all_points
-    next_runs = {points[name]: runs for name, runs in search.decision.wanted.items()}
+    made, points = search.finished_runs, search.all_points
+    next_runs = {points[name]: runs for name, runs in search.decision.runs_to_start.items()}
     node_hours = {point: point.nodes * durations.estimate(point).duration_s for point in made}
 
     expected = study_searches.expected_runs(search, prices)
@@ -376,7 +416,7 @@ def _cost_search(
         if point in chosen
     }
 
-    def total_of(runs: Mapping[Point, float]) -> Total:
+    def total_of(runs: Mapping[Point, float]) -> RunTotals:
         rows = ((first[p], number, durations.estimate(p)) for p, number in runs.items())
         return sum_rows(
             [_plan_row(run, number, RUNS, "", estimate) for run, number, estimate in rows]
@@ -386,13 +426,24 @@ def _cost_search(
     return SearchCost(search.planned.work, costs, frozenset(made), total_of(further))
 
 
-def add_submission(rows: Iterable[PlanRow], config: Config, how: Submission) -> list[PlanRow]:
-    """Return the rows with the way in which their runs are submitted."""
+def add_submission(
+    rows: Iterable[PlanRow], config: Config, job_submission: Submission
+) -> list[PlanRow]:
+    """Return the rows with the command by which their runs are submitted.
+
+    Args:
+        rows: The rows.
+        config: The configuration, with the platforms.
+        job_submission: How Snakemake submits jobs.
+    """
     return [
         row
         if row.runs is None
         else replace(
-            row, submission=submission_line(config.platforms[row.platform], row.geometry, how)
+            row,
+            submission=submission_line(
+                config.platforms[row.platform], row.geometry, job_submission
+            ),
         )
         for row in rows
     ]

@@ -81,7 +81,7 @@ def mpi_problem(specs: Iterable[RunSpec], config: Config) -> str:
     Platforms with a `setup`, which may load a module, or an `env`, which may name the library, are
     not checked.
     """
-    of_mpi = (spec.point.platform for spec in specs if spec.by_mpi)
+    of_mpi = (spec.point.platform for spec in specs if spec.uses_mpi)
     platforms = config.platforms
     wanting = [name for name in of_mpi if not platforms[name].setup and not platforms[name].env]
     if not wanting:
@@ -176,7 +176,16 @@ def select_models_to_check(specs: Iterable[RunSpec]) -> list[ModelToCheck]:
 def _build_models(
     models: list[ModelToCheck], results: Path, limit_s: float
 ) -> tuple[list[CheckedModel], str]:
-    """Build each model; return the results in order, and why the last ones are missing, or ""."""
+    """Build each model in one process.
+
+    Args:
+        models: The models.
+        results: The folder of results, for the log.
+        limit_s: Longest time for all models, in seconds.
+
+    Returns:
+        The results in order, and why the last ones are missing, or "".
+    """
     log = results / MODEL_CHECK_LOG
     log.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, log.open("wb") as output:

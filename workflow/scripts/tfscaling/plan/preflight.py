@@ -40,7 +40,7 @@ NO_SBATCH = (
     "this machine has no sbatch: start the sweep on a login node of the cluster, or on this "
     "machine alone with --profile profiles/local"
 )
-#: What to do about runs that Slurm refuses.
+#: End of a message about runs that Slurm refuses: what to do.
 ADVICE = (
     "Change the platform (partition, cpus_per_node, gpu_gres, runtime_min, account, …), or leave "
     "the configurations out (`exclude`)."
@@ -67,11 +67,11 @@ SLURM = SlurmClient(TIMEOUT_S)
 _PointT = TypeVar("_PointT", bound=Point)
 
 
-class Request(NamedTuple):
-    """What a job requests of Slurm.
+class SlurmRequest(NamedTuple):
+    """The resources that a job requests from Slurm.
 
     Attributes:
-        question: The sbatch line with `--test-only`.
+        sbatch_line: The sbatch command with `--test-only`.
         nodes: Number of nodes.
         runtime_min: Time limit in minutes.
         partition: Partition, or several separated by commas; None for the default partition.
@@ -79,7 +79,7 @@ class Request(NamedTuple):
         qos: Quality of service, if the platform names one.
     """
 
-    question: str
+    sbatch_line: str
     nodes: int
     runtime_min: int
     #: None: the default partition; several names with commas between: any of them.
@@ -92,9 +92,9 @@ class TestResult(NamedTuple):
     """Slurm's answer to a test of a request.
 
     Attributes:
-        start: Local time at which Slurm would start the job.
+        start: Local time at which Slurm would start the job; None if it is refused.
         refusal: Why Slurm can never start it; "" if it can.
-        waits_for: What the job would wait for, such as nodes out of service.
+        waits_for: Why the job would wait, such as for nodes out of service; may be "".
     """
 
     start: datetime.datetime | None = None
@@ -106,16 +106,24 @@ class NoSlurmError(RuntimeError):
     """This machine has no sbatch, or Slurm does not answer."""
 
 
-def make_requests(points: Iterable[Point], config: Config, how: Submission) -> dict[Point, Request]:
-    """Return configuration → the request of its jobs; equal jobs have equal requests."""
+def make_requests(
+    points: Iterable[Point], config: Config, job_submission: Submission
+) -> dict[Point, SlurmRequest]:
+    """Return configuration → the request of its jobs; equal jobs have equal requests.
+
+    Args:
+        points: The configurations.
+        config: The configuration, with the platforms.
+        job_submission: How Snakemake submits jobs.
+    """
     found = {}
     for point in points:
         platform = config.platforms[point.platform]
         asked = platforms.slurm_resources(platform, point.geometry)
-        line = submission.sbatch_line(asked, submission.RUN, how)
+        line = submission.sbatch_line(asked, submission.RUN, job_submission)
         said = test_only_line(line) if line.startswith("sbatch ") else line
         of_platform = platform.runtime_min, platform.partition, platform.account, platform.qos
-        found[point] = Request(said, int(asked["nodes"]), *of_platform)
+        found[point] = SlurmRequest(said, int(asked["nodes"]), *of_platform)
     return found
 
 
@@ -130,13 +138,13 @@ def test_only_line(line: str) -> str:
     return shlex.join(["sbatch", "--test-only", *asked, "--wrap=true"])
 
 
-def test_requests(asked: Iterable[Request]) -> dict[Request, TestResult]:
+def test_requests(requests: Iterable[SlurmRequest]) -> dict[SlurmRequest, TestResult]:
     """Test each distinct request with Slurm and return request → result.
 
     Raises:
         NoSlurmError: If Slurm does not answer.
     """
-    first, *others = dict.fromkeys(asked)
+    first, *others = dict.fromkeys(requests)
     if shutil.which("sbatch") is None:
         raise NoSlurmError(NO_SBATCH)
     if silent := controller_problem():
@@ -153,16 +161,16 @@ def test_requests(asked: Iterable[Request]) -> dict[Request, TestResult]:
     return answers
 
 
-def _test_request(request: Request, sleep: Callable[[float], None] = time.sleep) -> TestResult:
+def _test_request(request: SlurmRequest, sleep: Callable[[float], None] = time.sleep) -> TestResult:
     """Test one request; repeat it after a pause while Slurm refuses to answer for now."""
-    if not request.question.startswith("sbatch "):  # the plugin refuses it
-        return TestResult(refusal=request.question)
-    answer = SLURM.test(shlex.split(request.question))
+    if not request.sbatch_line.startswith("sbatch "):  # the plugin refuses it
+        return TestResult(refusal=request.sbatch_line)
+    answer = SLURM.test(shlex.split(request.sbatch_line))
     for pause_s in PAUSES_S:
         if not isinstance(answer, Refusal) or answer.kind is not RefusalKind.FOR_NOW:
             break
         sleep(pause_s)
-        answer = SLURM.test(shlex.split(request.question))
+        answer = SLURM.test(shlex.split(request.sbatch_line))
     if not isinstance(answer, Refusal):
         return TestResult(answer.start)
     if answer.kind is RefusalKind.FOR_NOW:
@@ -174,9 +182,15 @@ def _test_request(request: Request, sleep: Callable[[float], None] = time.sleep)
     return TestResult(refusal=answer.words)
 
 
-def find_refusal(points: Iterable[Point], config: Config, how: Submission) -> str:
-    """Return why Slurm would refuse jobs of these configurations; "" if it accepts all."""
-    asked = make_requests(points, config, how)
+def find_slurm_refusal(points: Iterable[Point], config: Config, job_submission: Submission) -> str:
+    """Return why Slurm would refuse jobs of these configurations; "" if it accepts all.
+
+    Args:
+        points: The configurations.
+        config: The configuration, with the platforms.
+        job_submission: How Snakemake submits jobs.
+    """
+    asked = make_requests(points, config, job_submission)
     try:
         answers = test_requests(asked.values()) if asked else {}
     except NoSlurmError as error:
@@ -184,34 +198,46 @@ def find_refusal(points: Iterable[Point], config: Config, how: Submission) -> st
     said = ((point, answers[request].refusal) for point, request in asked.items())
     lines = []
     for line, point in group_by_message((point, words) for point, words in said if words):
-        lines += [f"  {line}", f"    {asked[point].question}"]  # to be tried by hand
+        lines += [f"  {line}", f"    {asked[point].sbatch_line}"]  # to be tried by hand
     if lines and (options := submission_options(os.environ)):
         lines.append(f"  The environment adds options to each request: {', '.join(options)}")
     title = "Slurm refuses what these configurations request:"
     return "\n".join([title, *lines, ADVICE]) if lines else ""
 
 
-def group_by_message(said: Iterable[tuple[_PointT, str]]) -> list[tuple[str, _PointT]]:
+def group_by_message(messages: Iterable[tuple[_PointT, str]]) -> list[tuple[str, _PointT]]:
     """Group configurations by platform and Slurm's message.
+
+    Args:
+        messages: Pairs of a configuration and Slurm's message about it.
 
     Returns:
         Pairs of a text, `platform, nodes 1, 2: message`, and the first of its configurations.
     """
     found = []
-    for (platform, words), own in group_by(said, lambda both: (both[0].platform, both[1])).items():
+    for (platform, words), own in group_by(
+        messages, lambda both: (both[0].platform, both[1])
+    ).items():
         points = [point for point, _ in own]
         found.append((f"{platform}, {_shapes_text(points)}: {words}", points[0]))
     return found
 
 
-def add_test_results(rows: Iterable[PlanRow], config: Config, how: Submission) -> list[PlanRow]:
+def add_test_results(
+    rows: Iterable[PlanRow], config: Config, job_submission: Submission
+) -> list[PlanRow]:
     """Return the rows with the expected start of a run, or why Slurm refuses it.
+
+    Args:
+        rows: The rows.
+        config: The configuration, with the platforms.
+        job_submission: How Snakemake submits jobs.
 
     Raises:
         NoSlurmError: Slurm does not answer.
     """
     rows, now = list(rows), datetime.datetime.now()
-    asked = make_requests((row.point for row in rows if row.runs), config, how)
+    asked = make_requests((row.point for row in rows if row.runs), config, job_submission)
     answers = test_requests(asked.values()) if asked else {}
     return [
         add_test_result(row, answers[asked[row.point]], now) if row.runs else row for row in rows
@@ -219,7 +245,13 @@ def add_test_results(rows: Iterable[PlanRow], config: Config, how: Submission) -
 
 
 def add_test_result(row: PlanRow, answer: TestResult, now: datetime.datetime) -> PlanRow:
-    """Return a row with Slurm's result; `now` is the local time of the result."""
+    """Return a row with the expected start of its runs, or why Slurm refuses them.
+
+    Args:
+        row: The row.
+        answer: Slurm's result.
+        now: The local time of the result.
+    """
     if answer.refusal:
         return replace(row, starts=REFUSED, slurm=answer.refusal)
     if answer.waits_for:
@@ -228,7 +260,7 @@ def add_test_result(row: PlanRow, answer: TestResult, now: datetime.datetime) ->
 
 
 def _shapes_text(points: Iterable[Point]) -> str:
-    """Return the sizes of configurations in words: `nodes 2, 4 with gpus_per_node 1`."""
+    """Return sizes of configurations in words, such as `nodes 2, 4 with gpus_per_node 1`."""
     texts = []
     alike = group_by(points, lambda point: (point.gpus_per_node, str(point.tasks_per_node)))
     for (gpus, tasks), own in alike.items():
@@ -255,7 +287,7 @@ def controller_problem() -> str:
     return "" if answer is None else f"Slurm does not answer: {answer.why}"
 
 
-def nodes_out_of_service(request: Request) -> str:
+def nodes_out_of_service(request: SlurmRequest) -> str:
     """Return which nodes are out of service that a request may wait for; "" if none is."""
     states = SLURM.nodes(request.partition)
     if isinstance(states, NoAnswer):
@@ -265,7 +297,7 @@ def nodes_out_of_service(request: Request) -> str:
     return f"{len(out)} of {len(states)} nodes are out of service: {shown}" if out else ""
 
 
-def exceeded_limit(request: Request, partition: Mapping[str, str]) -> str:
+def exceeded_limit(request: SlurmRequest, partition: Mapping[str, str]) -> str:
     """Return the limit of a partition that a request exceeds, by Slurm's name; "" if none.
 
     With `EnforcePartLimits=NO`, Slurm's default, sbatch accepts such a job, which then waits for
@@ -300,14 +332,14 @@ def exceeded_limit(request: Request, partition: Mapping[str, str]) -> str:
 
 
 def _lists_name(listed: str, name: str) -> bool:
-    """Return whether a partition's list has a name. Slurm writes names in lower case."""
+    """Return whether a partition's list, such as AllowQos, has a name, in any case of letters."""
     return name.lower() in listed.lower().split(",")
 
 
 def _lists_account(listed: str, account: str) -> bool | None:
     """Return whether a partition's list has an account or, since Slurm 23.11, a parent of it.
 
-    None if that is unknown.
+    None if Slurm does not report the account's parents now.
     """
     if not listed or _lists_name(listed, account):
         return bool(listed)
@@ -339,7 +371,7 @@ def has_accounting() -> bool:
     return kind != "(null)" and not kind.endswith("/none")
 
 
-def find_limit_problem(request: Request, partitions: Iterable[Mapping[str, str]]) -> str:
+def find_limit_problem(request: SlurmRequest, partitions: Iterable[Mapping[str, str]]) -> str:
     """Return why no partition of a request would ever start it; "" if one may.
 
     Args:
@@ -350,7 +382,7 @@ def find_limit_problem(request: Request, partitions: Iterable[Mapping[str, str]]
     return problems[0] if problems and all(problems) else ""
 
 
-def stopped_partitions(request: Request, partitions: Iterable[Mapping[str, str]]) -> str:
+def stopped_partitions(request: SlurmRequest, partitions: Iterable[Mapping[str, str]]) -> str:
     """Return a message if all partitions of a request are down, so that it waits; else ""."""
     own = select_partitions(request, partitions)
     if not own or any(each.get("State") != "DOWN" for each in own):
@@ -359,7 +391,7 @@ def stopped_partitions(request: Request, partitions: Iterable[Mapping[str, str]]
 
 
 def select_partitions(
-    request: Request, partitions: Iterable[Mapping[str, str]]
+    request: SlurmRequest, partitions: Iterable[Mapping[str, str]]
 ) -> list[Mapping[str, str]]:
     """Return the settings of the partitions that a request names, or of the default one."""
     names = request.partition.split(",") if request.partition else []

@@ -23,7 +23,7 @@ from tfscaling.cluster.slurm_client import NoAnswer
 from tfscaling.estimation.intervals import CONFIDENCE, Array
 from tfscaling.plan import preflight
 from tfscaling.plan.costed_plan import PlanRow
-from tfscaling.plan.preflight import Request
+from tfscaling.plan.preflight import SlurmRequest
 from tfscaling.snakemake_adapter.submission import Submission
 from tfscaling.study.config_types import Config
 
@@ -32,11 +32,11 @@ DAYS, JOBS_MAX = 14, 1000
 #: With fewer similar jobs the bound is unknown; QBETS begins with the same number.
 JOBS_MIN = 59
 #: The bound follows this quantile of this many recent jobs.
-RECENT, RECENT_QUANTILE = 30, 0.8
+RECENT_JOBS, RECENT_QUANTILE = 30, 0.8
 #: Waits below this are treated as equal, in seconds.
 WAIT_MIN_S = 60.0
 #: Similar jobs have at most this many times more or fewer nodes, and minutes of time limit.
-TIMES_NODES, TIMES_LIMIT = 2.0, 4.0
+NODES_RATIO_MAX, TIME_LIMIT_RATIO_MAX = 2.0, 4.0
 
 
 def read_past_jobs(partition: str | None) -> Array:
@@ -69,7 +69,7 @@ def parse_jobs(rows: Iterable[Sequence[str]]) -> Array:
             continue
         limit = float(limit_min) if limit_min.isdecimal() else np.inf
         jobs.append((*times_s, float(nodes), limit, left_s))
-    return np.array(sorted(jobs)).reshape(-1, 5)
+    return np.array(sorted(jobs)).reshape(len(jobs), 5)
 
 
 def _parse_seconds(time_utc: str) -> float:
@@ -89,8 +89,8 @@ def select_similar_jobs(jobs: Array, nodes: int, limit_min: float) -> Array:
     def is_near(values: Array, value: float, times: float) -> Array:
         return (values <= times * value) & (values >= value / times)
 
-    of_size = jobs[is_near(jobs[:, 2], nodes, TIMES_NODES)]
-    of_both = of_size[is_near(of_size[:, 3], limit_min, TIMES_LIMIT)]
+    of_size = jobs[is_near(jobs[:, 2], nodes, NODES_RATIO_MAX)]
+    of_both = of_size[is_near(of_size[:, 3], limit_min, TIME_LIMIT_RATIO_MAX)]
     return (of_both if len(of_both) >= JOBS_MIN else of_size)[-JOBS_MAX:]
 
 
@@ -116,16 +116,20 @@ def wait_bound_s(jobs: Array, now_s: float) -> float | None:
 
     def recent(number: int, now_s: float) -> float:
         """Return the larger quantile by the jobs before this one, as known when it came."""
-        begin = max(0, number - RECENT)
+        begin = max(0, number - RECENT_JOBS)
         (started,) = np.nonzero(start[:number] <= now_s)
-        further = int(started[-RECENT:][0]) if len(started) else begin
+        further = int(started[-RECENT_JOBS:][0]) if len(started) else begin
         own = quantile(begin, number, now_s)
         return own if further >= begin else max(own, quantile(further, number, now_s))
 
-    numbers = range(RECENT, len(jobs))
+    numbers = range(RECENT_JOBS, len(jobs))
     expected = np.array([recent(n, eligible[n]) for n in numbers])
-    waited = np.minimum(np.minimum(start, left), now_s)[RECENT:] - eligible[RECENT:] + WAIT_MIN_S
-    factor = _censored_quantile(waited / expected, start[RECENT:] <= now_s, CONFIDENCE)
+    waited = (
+        np.minimum(np.minimum(start, left), now_s)[RECENT_JOBS:]
+        - eligible[RECENT_JOBS:]
+        + WAIT_MIN_S
+    )
+    factor = _censored_quantile(waited / expected, start[RECENT_JOBS:] <= now_s, CONFIDENCE)
     return max(0.0, recent(len(jobs), now_s) * factor - WAIT_MIN_S)
 
 
@@ -146,14 +150,22 @@ def _censored_quantile(values: Array, is_complete: Array, level: float) -> float
     return float(values[order][enough[0] if len(enough) else -1])
 
 
-def add_wait_bounds(rows: Iterable[PlanRow], config: Config, how: Submission) -> list[PlanRow]:
-    """Return the rows with the bound of a run's wait, as far as accounting has similar jobs."""
+def add_wait_bounds(
+    rows: Iterable[PlanRow], config: Config, job_submission: Submission
+) -> list[PlanRow]:
+    """Return the rows with the bound of a run's wait, as far as accounting has similar jobs.
+
+    Args:
+        rows: The rows.
+        config: The configuration, with the platforms.
+        job_submission: How Snakemake submits jobs.
+    """
     rows, now_s = list(rows), datetime.datetime.now().timestamp()
-    asked = preflight.make_requests((row.point for row in rows if row.runs), config, how)
+    asked = preflight.make_requests((row.point for row in rows if row.runs), config, job_submission)
     of_partition = functools.cache(read_past_jobs)
 
     @functools.cache
-    def of_request(request: Request) -> float | None:
+    def of_request(request: SlurmRequest) -> float | None:
         jobs = of_partition(request.partition)
         return wait_bound_s(select_similar_jobs(jobs, request.nodes, request.runtime_min), now_s)
 

@@ -23,7 +23,7 @@ from tfscaling.record.run_record import DoesNotFit, Environment, SlurmJob
 from tfscaling.study.manifest import Manifest
 from tfscaling.study.run_spec import RunSpec
 
-#: Exceptions that a retry may not meet, also in custom code.
+#: Names of exceptions that a retry may not meet again, also in custom code.
 _TRANSIENT_EXCEPTIONS = {
     *("OSError", "IOError", "PermissionError", "FileNotFoundError", "BlockingIOError"),
     *("ConnectionError", "ConnectionResetError", "ConnectionRefusedError", "BrokenPipeError"),
@@ -44,7 +44,7 @@ _TRANSIENT_MESSAGES = re.compile(
 
 
 def is_permanent(cause: Cause) -> bool:
-    """Return whether a retry would meet this cause of a failure again."""
+    """Return whether a retry of the run would fail for the same cause."""
     if cause.kind == "missing_gpus":  # of one host
         return False
     if cause.kind == "program_failed":
@@ -56,7 +56,7 @@ def is_permanent(cause: Cause) -> bool:
 
 
 def _is_permanent_crash(cause: Cause) -> bool:
-    """Return whether a program crashed by itself, for no cause that may pass."""
+    """Return whether a program crashed by itself, for a cause that a retry would meet again."""
     error = cause.error or ""
     if crashes.is_abort(error):
         return not crashes.has_lost_connection((cause.message, *cause.last_lines))
@@ -66,8 +66,8 @@ def _is_permanent_crash(cause: Cause) -> bool:
 
 
 def find_given_up_runs(planned: Manifest, runs_dir: Path) -> frozenset[str]:
-    """Return the folders of a search's runs that failed too often: it eliminated them."""
-    searched = {point for search in planned.searches for point in search.with_shorts}
+    """Return the folders of a search's runs that are not retried: they failed too often."""
+    searched = {point for search in planned.searches for point in search.all_points}
     found = set()
     for spec in (run.spec for run in planned.runs if run.spec.point in searched):
         folder = runs_dir / spec.path
@@ -92,7 +92,7 @@ _KIND_OF_STATE: dict[str, Kind] = {
 
 #: Longest wait for Slurm's answer about a job that has ended, in seconds.
 _SLURM_TIMEOUT_S = 15.0
-#: Snakemake prints the type of an error, and the message on the next line.
+#: Pattern of the line of Snakemake's output with the type of an error; its message is on the next.
 _ERROR_TITLE = re.compile(r"\w*(?:Error|Exception)\b.*:")
 _LOG_LINES, _ERROR_CHARACTERS = 200, 500
 
@@ -110,9 +110,13 @@ class SlurmSweep:
     warn: Callable[[str], object] = print
 
     def is_finished(self, output: Path, number: str) -> bool:
-        """Return whether a Slurm job wrote the record `output`.
+        """Return whether a Slurm job has written the record of its run.
 
         Slurm may report a failure later, such as a lost node or a time limit while the job ended.
+
+        Args:
+            output: The file of the run's record.
+            number: Number of the Slurm job.
         """
         try:
             record = run_record.outcome(output) if output.name == run_record.RECORD else None
@@ -121,7 +125,9 @@ class SlurmSweep:
         job = None if record is None else record.environment.slurm_job
         return job is not None and job.id == number
 
-    def failed(self, output: Path, number: str, state: str, log: Path | None = None) -> None:
+    def report_failure(
+        self, output: Path, number: str, state: str, log: Path | None = None
+    ) -> None:
         """Write a failure report with Slurm's state, unless the launcher has written its own.
 
         The error of a job that failed before its launcher started is read from its log. A run that
@@ -152,13 +158,18 @@ class SlurmSweep:
         wall_time_s = _attempt_time_s(last) if wall_time_s is None else wall_time_s
         self._write_failure(cause, spec, wall_time_s, *filter(None, (last, folder)))
 
-    def refused(self, output: Path, words: str) -> None:
-        """Write a failure report for a job that sbatch refused with these words."""
+    def report_refusal(self, output: Path, words: str) -> None:
+        """Write a failure report for a job that sbatch refused.
+
+        Args:
+            output: The file of the run's record.
+            words: The message of sbatch.
+        """
         if spec := self.specs.get(str(output)):
             cause = Cause(kind="launch_failed", message=f"sbatch refused it: {words}")
             self._write_failure(cause, spec, None, output.parent)
 
-    def fails_again(self, output: Path) -> bool:
+    def has_permanent_failure(self, output: Path) -> bool:
         """Return whether the last attempt of a run failed for a permanent cause."""
         cause = attempts.cause_of(output.parent) if output.name == run_record.RECORD else None
         if cause is None:
@@ -166,8 +177,8 @@ class SlurmSweep:
         has_checkpoint = any((output.parent / attempts.CHECKPOINTS).glob("steps=*"))
         return (cause.kind == "time_limit" and not has_checkpoint) or is_permanent(cause)
 
-    def unfit_nodes(self, output: Path) -> list[str]:
-        """Return the hosts that lacked GPUs in an attempt at this run, to exclude them."""
+    def hosts_without_gpus(self, output: Path) -> list[str]:
+        """Return the hosts that lacked GPUs in attempts at a run, which its retry must avoid."""
         folder = output.parent
         numbers = attempts.numbers(folder) if output.name == run_record.RECORD else ()
         causes = (attempts.cause_of(attempts.path(folder, number)) for number in numbers)
@@ -199,7 +210,7 @@ class SlurmSweep:
 
 
 def _job_time_s(number: str) -> float | None:
-    """Return for how long Slurm ran a job, in seconds; None if unknown."""
+    """Return for how long Slurm ran the job with this number, in seconds; None if unknown."""
     return SlurmClient(_SLURM_TIMEOUT_S).run_time_s(number) if number.isdecimal() else None
 
 
@@ -213,7 +224,13 @@ def _last_lines(log: Path) -> list[str]:
 
 
 def _add_log_error(cause: Cause, log: Path, launch_log: Path) -> Cause:
-    """Return the cause with the error that ended a job, from its log or its launcher's log."""
+    """Return the cause, with the error that ended a job as its message if a log shows one.
+
+    Args:
+        cause: The cause.
+        log: The log of the job.
+        launch_log: The log of its launcher.
+    """
     lines = _last_lines(log)
     if any(line.startswith("Error in rule ") for line in lines):  # the launcher was started
         lines = _last_lines(launch_log)

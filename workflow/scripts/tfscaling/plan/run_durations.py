@@ -1,4 +1,7 @@
-"""How long a run takes: by the records of runs of the same configuration."""
+"""Expected times of runs, from the records of runs of the same configuration.
+
+The costed plan and the search's costs use them.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +16,19 @@ from tfscaling.study import variants
 from tfscaling.study.config_types import AUTO, Config
 from tfscaling.study.manifest import PlannedRun
 from tfscaling.study.run_spec import Point, RunSpec
-from tfscaling.tables.display import count
+from tfscaling.tables.display import count_text
 
 #: `duration_from` of runs whose configuration has no measured run: the time limit is taken.
 TIME_LIMIT = "time limit"
 
 
 class DurationEstimate(NamedTuple):
-    """The expected time of a run in seconds, and its source in words."""
+    """The expected time of a run.
+
+    Attributes:
+        duration_s: The time in seconds.
+        source: Where it comes from, in words, such as TIME_LIMIT.
+    """
 
     duration_s: float
     source: str
@@ -45,21 +53,22 @@ class RunDurations:
         self._estimates: dict[Point, DurationEstimate] = {}
 
     def estimate(self, point: Point) -> DurationEstimate:
-        """Estimate how long a run of a point takes.
+        """Estimate how long a run of a configuration takes.
 
-        The median of the point's own valid runs, else a projection from its short runs, else the
-        time limit: an upper bound. Nothing is scaled from other points: the start and the
-        compilation do not shrink with the epochs, and the time of a step depends on nodes and
-        batch, as this workflow measures.
+        The median of the configuration's own valid runs, else a projection from its short runs,
+        else the time limit: an upper bound. Nothing is scaled from other configurations: the start
+        and the compilation do not shrink with the epochs, and the time of a step depends on nodes
+        and batch, as this workflow measures.
         """
         if point not in self._estimates:
             self._estimates[point] = self._estimate(point)
         return self._estimates[point]
 
     def _estimate(self, point: Point) -> DurationEstimate:
+        """Return the estimate, which `estimate` keeps for further calls."""
         spec, short = self._specs[point], self._shorts.get(point)
         if made := list(find_valid_records(spec, self._runs_dir)):
-            source = f"measured, {count(len(made), 'run')}"
+            source = f"measured, {count_text(len(made), 'run')}"
             steps = [each.short_run.steps for each in made if each.short_run]
             if spec.recipe.stop_after_steps == AUTO and steps:
                 source += f" of up to {max(steps):,} steps"
@@ -70,7 +79,7 @@ class RunDurations:
         shorts = (step_estimates.as_short_run(record, spec.recipe.epochs) for record in records)
         projected = map(step_estimates.project_training, shorts)
         if times_s := [whole.phases.wall_time_s for whole in projected if whole is not None]:
-            number = count(len(times_s), "short run")
+            number = count_text(len(times_s), "short run")
             return DurationEstimate(statistics.median(times_s), f"projected, {number}")
         return DurationEstimate(
             60.0 * self._config.platforms[point.platform].runtime_min, TIME_LIMIT

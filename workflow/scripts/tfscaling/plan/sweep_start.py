@@ -1,4 +1,7 @@
-"""The start of a sweep: checks before anything is submitted, and what watches it afterwards."""
+"""The start of a sweep: checks before anything is submitted, and the monitoring of its jobs.
+
+The rules call it before the first job.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from tfscaling.study.config_types import Config
 from tfscaling.study.config_validation import Sources
 from tfscaling.study.manifest import Manifest
 
-#: Why a sweep on Slurm should use the project's executor plugin.
+#: Warning that a sweep on Slurm should use the project's executor plugin, with the reasons.
 PLUGIN_ADVICE = (
     "--executor slurm submits jobs of a killed snakemake again, retries every failed run, excludes "
     "no broken nodes and gives no reason why jobs wait; --executor slurm-sweep, which make setup "
@@ -27,7 +30,7 @@ PLUGIN_ADVICE = (
 
 
 def handle_sigterm_in_thread(then: Callable[[], object] = lambda: None) -> None:
-    """Make the present handler of SIGTERM run in a separate thread.
+    """Make the present handler of SIGTERM run in a separate thread, followed by `then`.
 
     Snakemake's handler takes a lock. If the interrupted thread holds it, a handler in the same
     thread would wait for ever.
@@ -48,7 +51,7 @@ def handle_sigterm_in_thread(then: Callable[[], object] = lambda: None) -> None:
 
 @dataclass(frozen=True)
 class SweepStart:
-    """Checks a study's sweep and starts its monitoring.
+    """The checks of a study's sweep, and the start of its monitoring.
 
     Modules that load pandas or call Slurm are imported only when needed: each dry-run and each job
     creates an object of this class.
@@ -78,7 +81,10 @@ class SweepStart:
         return self.submission.executor in FOLLOWING
 
     def begin(self, logger: logging.Logger) -> None:
-        """Check the sweep and start its monitoring with Snakemake's log.
+        """Check the sweep and start its monitoring.
+
+        Args:
+            logger: Snakemake's logger, whose messages the monitoring reads.
 
         Raises:
             SystemExit: With the reason if the sweep may not begin.
@@ -101,7 +107,7 @@ class SweepStart:
             logger.warning(PLUGIN_ADVICE)
 
     def stop_submissions(self) -> None:
-        """Leave jobs that the executor has not submitted yet for the next start."""
+        """Submit no further jobs: the next start submits them."""
         if self.follows_jobs:
             self.jobs.stop_submissions()
 
@@ -112,7 +118,7 @@ class SweepStart:
         runs_dir = Path(self.jobs.results, "runs")
         forced = self.jobs.forced_runs(self.rule)
         planned = self.manifest
-        return budget.find_refusal(self.config, planned, runs_dir, self.sources, forced) or ""
+        return budget.find_excess(self.config, planned, runs_dir, self.sources, forced) or ""
 
     def _local_problems(self) -> Iterator[str]:
         """Yield why GPUs would not be used, ranks could not use MPI, or models cannot be built."""
@@ -146,4 +152,4 @@ class SweepStart:
                 "of the first one; leave it out"
             )
         points = dict.fromkeys(spec.point for spec in self.jobs.records_to_do().values())
-        yield preflight.find_refusal(points, self.config, self.submission)
+        yield preflight.find_slurm_refusal(points, self.config, self.submission)

@@ -21,7 +21,12 @@ from tfscaling.study.run_spec import RunRequest
 
 
 class KeptRecord(NamedTuple):
-    """A record that an attempt's folder keeps, and the node-hours of that attempt."""
+    """A record that an attempt's folder keeps.
+
+    Attributes:
+        file: The file in the attempt's folder.
+        node_hours: Node-hours of the attempt.
+    """
 
     file: Path
     node_hours: float
@@ -74,13 +79,13 @@ class RunsToDo:
         return self._records_and_errors[1]
 
     @functools.cached_property
-    def paths(self) -> frozenset[str]:
+    def folders_to_do(self) -> frozenset[str]:
         """The folders of the runs to do, conditional ones included."""
         finished = self.records.keys() | self.unreadable.keys()
-        return frozenset(self._run_by_folder.keys() - finished | self.repeated)
+        return frozenset(self._run_by_folder.keys() - finished | self.repeated_folders)
 
     @functools.cached_property
-    def repeated(self) -> frozenset[str]:
+    def repeated_folders(self) -> frozenset[str]:
         """The folders of the runs that are repeated although they have a record."""
         if self.config.rerun != "stale":
             return self.forced
@@ -89,11 +94,14 @@ class RunsToDo:
         return self.forced | run_states.find_stale(self.records, specs, data)
 
     def file_of_record(self, path: str) -> Path | None:
-        """Return the file of a finished run's record, also if only an attempt's folder has it.
+        """Return the file of a finished run's record, which an attempt's folder may have.
 
         None if the run is to do.
+
+        Args:
+            path: The run's folder below results/runs.
         """
-        if path in self.paths:
+        if path in self.folders_to_do:
             return None
         if path in self.unreadable:
             return self.runs_dir / path / run_record.RECORD
@@ -101,14 +109,14 @@ class RunsToDo:
 
     def why_repeated(self, path: str) -> str:
         """Return why a run with a record is repeated: `forced` or `stale`; "" if it is not."""
-        if path not in self.repeated or path not in self.records:
+        if path not in self.repeated_folders or path not in self.records:
             return ""
         return "forced" if path in self.forced else "stale"
 
-    def request(self, path: str) -> RunRequest:
-        """Return the request that the next job of a run reads; equal during a sweep."""
+    def make_request(self, path: str) -> RunRequest:
+        """Return the request that the next job of a run reads; the same object during a sweep."""
         if path not in self._requests:
-            is_repeated = path in self.repeated
+            is_repeated = path in self.repeated_folders
             numbers = attempts.numbers(self.runs_dir / path) if is_repeated else ()
             spec = self._run_by_folder[path].spec
             self._requests[path] = RunRequest(spec=spec, replaces=max(numbers, default=0))
@@ -122,19 +130,21 @@ class RunsToDo:
         """
         for path, found in self.records.items():
             folder = self.runs_dir / path
-            if path in self.paths or found.file.parent == folder:
+            if path in self.folders_to_do or found.file.parent == folder:
                 continue
             attempts.restore_record(found.file, folder / run_record.RECORD)
             # a job of an earlier start that was to repeat the run finds it finished
             run_spec.write_request(folder, RunRequest(spec=self._run_by_folder[path].spec))
 
     def replaced_records(self, paths: Iterable[str]) -> list[KeptRecord]:
-        """Return the records, among runs with these folders, that will be repeated."""
+        """Return the records that reruns will replace, among runs with these folders."""
         return [
-            self._kept_record(path) for path in paths if path in self.repeated & self.records.keys()
+            self._kept_record(path)
+            for path in paths
+            if path in self.repeated_folders & self.records.keys()
         ]
 
-    def keep_record(self, path: str) -> list[KeptRecord]:
+    def back_up_record(self, path: str) -> list[KeptRecord]:
         """Save a run's record in the folder of its attempt and return it; [] without a record.
 
         Call this before Snakemake deletes the record, as it does before a job that makes it.
@@ -156,28 +166,28 @@ class RunsToDo:
         return KeptRecord(file, run_record.node_hours(record))
 
     def outdated_data(self) -> list[Path]:
-        """Return the prepared data of older custom code that runs to do would read."""
+        """Return files of prepared data that runs to do would read, made by older custom code."""
         found = []
         for data, dataset in dict.fromkeys(self._data_to_read()):
-            code = user_code.of_names(dataset)
+            code = user_code.code_of_functions(dataset)
             file = prepared_data.folder_beside(self.runs_dir) / f"{data}.npz"
             facts = prepared_data.facts(file) if code.functions else None
-            if facts and user_code.differences(facts.user_code, code.checksums()):
+            if facts and user_code.describe_differences(facts.user_code, code.checksums()):
                 found.append(file)
         return found
 
     def _data_to_read(self) -> Iterable[tuple[str, str]]:
-        """Yield prepared data and dataset of each run that is certain to be done."""
-        for path in self.paths:
+        """Yield (name of prepared data, dataset) of each run that is certain to be done."""
+        for path in self.folders_to_do:
             run = self._run_by_folder[path]
-            data, dataset = variants.data_of(run.spec), run.spec.dataset
+            data, dataset = variants.data_name_of_run(run.spec), run.spec.dataset
             is_selected = self.config.is_selected(run.spec.point.platform)
             if data and dataset and is_selected and not run.is_conditional:
                 yield data, dataset
 
 
 class RunRequests:
-    """Files that jobs read to know their runs; none is written before the sweep is accepted.
+    """Writes the files from which jobs read their runs, once the start of the sweep is accepted.
 
     So a refused start, as by its budget, leaves no folder of a run behind.
     """
@@ -187,7 +197,11 @@ class RunRequests:
         self._waiting: list[tuple[RunsToDo, str]] = []
 
     def add(self, runs: RunsToDo, path: str) -> None:
-        """Write a request to a run's folder, now or when the start is accepted.
+        """Write the request of a run to its folder, now or when the start is accepted.
+
+        Args:
+            runs: The runs of the study.
+            path: The run's folder below results/runs.
 
         Raises:
             OSError: If the file cannot be written.
@@ -205,5 +219,5 @@ class RunRequests:
         self._is_accepted = True
         while self._waiting:
             runs, path = self._waiting.pop()
-            runs.keep_record(path)
-            run_spec.write_request(runs.runs_dir / path, runs.request(path))
+            runs.back_up_record(path)
+            run_spec.write_request(runs.runs_dir / path, runs.make_request(path))

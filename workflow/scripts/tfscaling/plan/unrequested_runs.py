@@ -1,4 +1,7 @@
-"""Runs that no study of a folder requests, as after an edit of a recipe: list or remove them."""
+"""Runs that no study of a folder requests, as after an edit of a recipe.
+
+`snakemake clean_runs` lists or removes them.
+"""
 
 from __future__ import annotations
 
@@ -71,13 +74,16 @@ def _list_other_runs(runs_dir: Path, requested: Set[str]) -> Iterator[Unrequeste
 
 
 def report_and_remove(results: Path, study: str, planned: Manifest, *, remove: bool) -> list[str]:
-    """Return a line for each run that no study requests, and their sum.
+    """List the runs that no study requests, and remove them on request.
 
     Args:
         results: The folder of studies and runs.
         study: The name of this study.
         planned: Its manifest.
         remove: Whether to remove these runs, except runs that may still be running.
+
+    Returns:
+        A line for each of these runs, and a line with their sum.
 
     Raises:
         ManifestError: If the manifest of another study cannot be read.

@@ -103,7 +103,7 @@ def _check_jobs(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
 
 def _check_devices(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
     """Check the devices that TensorFlow uses; a coordinator reports its workers' devices."""
-    kind = "GPU" if spec.on_gpus else "CPU"
+    kind = "GPU" if spec.uses_gpus else "CPU"
     expected = tuple(f"{kind}:{index}" for index in range(max(1, spec.geometry.gpus_per_task)))
     devices = {r.rank: r.devices for r in reports if r.job == "worker"}
     for coordinator in reports:
@@ -123,7 +123,7 @@ def _check_gpu_type(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
     It holds without a gpu_type, and for GPUs whose model cannot be compared with it.
     """
     gpu_type = spec.measured.gpu_type
-    if not spec.on_gpus or not gpu_type:
+    if not spec.uses_gpus or not gpu_type:
         return None
     wrong = {
         rank: others
@@ -149,7 +149,7 @@ def _gpu_models(reports: Sequence[Rank]) -> dict[int, list[str]]:
 
 def _check_gpu_sharing(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
     """Check that each physical GPU is used by a single rank."""
-    if not spec.on_gpus:
+    if not spec.uses_gpus:
         return None
     users: dict[str, list[int]] = {}
     for report in reports:
@@ -207,10 +207,10 @@ def _check_cpus(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
 
 def _check_threads(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
     """Check the number of TensorFlow's threads for an operation on each rank."""
-    wrong = [r for r in reports if r.intra_op_threads != spec.threads(r.cpus)]
+    wrong = [r for r in reports if r.intra_op_threads != spec.threads_per_operation(r.cpus)]
     if not wrong:
         return None
-    planned = {r.rank: spec.threads(r.cpus) for r in wrong}
+    planned = {r.rank: spec.threads_per_operation(r.cpus) for r in wrong}
     return f"planned threads {planned}, got { ({r.rank: r.intra_op_threads for r in wrong}) }"
 
 
@@ -515,7 +515,7 @@ def _problems(checks: dict[str, Check], *arguments: object) -> dict[str, str]:
 def unchecked(spec: RunSpec, reports: Sequence[Rank]) -> tuple[str, ...]:
     """Return what the checks could not compare with the request, one sentence each."""
     texts, gpu_type = [], spec.measured.gpu_type
-    if spec.on_gpus and gpu_type:
+    if spec.uses_gpus and gpu_type:
         models = _gpu_models(reports)
         nameless = [rank for rank, names in models.items() if not names]
         if nameless:
@@ -525,7 +525,7 @@ def unchecked(spec: RunSpec, reports: Sequence[Rank]) -> tuple[str, ...]:
             text = f"{gpu_type!r} cannot be compared with the GPUs' names {[*names]}"
             texts.append(f"gpu_type: {text}")
     workers = [report for report in reports if report.job == "worker"]
-    if spec.on_gpus and len(workers) > 1 and not all(map(_gpu_uuids, workers)):
+    if spec.uses_gpus and len(workers) > 1 and not all(map(_gpu_uuids, workers)):
         texts.append("gpu_sharing: nvidia-smi lists no UUIDs of GPUs")
     return tuple(texts)
 

@@ -17,7 +17,7 @@ from tfscaling.record import run_record
 from tfscaling.record.phases import PHASES, Phases
 from tfscaling.record.rank_report import Above0, Amount, Epoch, Share
 from tfscaling.record.run_record import RunRecord
-from tfscaling.study.config_types import HELD_OUT, OF_CLASSIFIERS, Quality
+from tfscaling.study.config_types import CLASSIFIER_METRICS, HELD_OUT, Quality
 
 
 @dataclass(frozen=True)
@@ -279,7 +279,7 @@ class QualityFound(NamedTuple):
 
 def quality_of_epoch(epoch: Epoch, metric: str) -> float | None:
     """Return a metric after an epoch; None if it was not measured then or is not finite."""
-    if metric in OF_CLASSIFIERS:
+    if metric in CLASSIFIER_METRICS:
         value = getattr(epoch, metric)
         return None if value is UNSET else value
     return _reported_value(epoch, metric)
@@ -288,7 +288,7 @@ def quality_of_epoch(epoch: Epoch, metric: str) -> float | None:
 def quality_of_run(record: RunRecord, quality: Quality) -> QualityFound:
     """Return the quality of a run after its last epoch, or after its last evaluation."""
     metric, epochs = quality.metric, record.metrics.epochs
-    is_of_record = metric in OF_CLASSIFIERS
+    is_of_record = metric in CLASSIFIER_METRICS
     if is_of_record and (value := getattr(record.metrics, metric)) is not None:
         return QualityFound(value)
     measured = [epoch for epoch in epochs if metric in _measured_names(epoch)]
@@ -319,7 +319,7 @@ def _reported_value(epoch: Epoch, metric: str) -> float | None:
 
 def _measured_names(epoch: Epoch) -> list[str]:
     """Return the names of the metrics that were measured after an epoch."""
-    of_classifiers = [n for n in OF_CLASSIFIERS if quality_of_epoch(epoch, n) is not None]
+    of_classifiers = [n for n in CLASSIFIER_METRICS if quality_of_epoch(epoch, n) is not None]
     own = [*epoch.metrics, *(HELD_OUT + name for name in epoch.test_metrics)]
     return list(dict.fromkeys([*of_classifiers, *own]))
 

@@ -93,7 +93,7 @@ def pipeline_sha256(function: str, folder: Path) -> str:
     Contents are not read: files may be large. A missing folder has no files.
     """
     digest = hashlib.sha256()
-    for name, checksum in sorted(user_code.of_names(function).checksums().items()):
+    for name, checksum in sorted(user_code.code_of_functions(function).checksums().items()):
         digest.update(f"{name} {checksum}\n".encode())
     for file in sorted(path for path in folder.rglob("*") if path.is_file()):
         digest.update(f"{file.relative_to(folder)} {file.stat().st_size}\n".encode())
@@ -113,7 +113,7 @@ def checksum_here(dataset_file: Path) -> str | None:
     if found.pipeline is None:
         return found.sha256
     try:
-        user_code.check(found.pipeline)
+        user_code.check_function(found.pipeline)
     except user_code.UserCodeError:  # code that is not here cannot be compared
         return None
     return pipeline_sha256(found.pipeline, files_folder(dataset_file))

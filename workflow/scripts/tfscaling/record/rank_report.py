@@ -11,11 +11,11 @@ from typing import Annotated, TypeVar
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from tfscaling.study.config_types import number
+from tfscaling.study.config_types import number_meta
 
 Positive = Annotated[int, Meta(ge=1)]
 FromZero = Annotated[int, Meta(ge=0)]
-Examples = Annotated[int, number("examples", ge=1)]
+Examples = Annotated[int, number_meta("examples", ge=1)]
 Amount = Annotated[float, Meta(ge=0)]
 Above0 = Annotated[float, Meta(gt=0)]
 Share = Annotated[float, Meta(ge=0, le=1)]

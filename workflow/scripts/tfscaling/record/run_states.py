@@ -18,7 +18,7 @@ from tfscaling.record import attempts, prepared_data, run_record
 from tfscaling.record.run_record import DoesNotFit, PreparedData, RecordError, RunRecord
 from tfscaling.study import run_spec, user_code
 from tfscaling.study.run_spec import RunSpec
-from tfscaling.study.user_code import Checksums, Code
+from tfscaling.study.user_code import Checksums, CustomCode
 
 #: Hexadecimal digits of a checksum that a message shows.
 _SHOWN = 12
@@ -129,7 +129,7 @@ def nearest_change(spec: RunSpec, runs_dir: Path) -> str:
     Each changed parameter is `key: before, now value`, as in `describe_change`.
     """
     folder = (runs_dir / spec.path).parent
-    defaults = run_spec.later_defaults()
+    defaults = run_spec.defaults_of_omitted_keys()
     planned = {**defaults, **spec.parameters}
     changes: list[list[str]] = []
     for file in sorted(folder.glob(f"{run_spec.PARAMETERS_AXIS}=*/{run_record.RECORD}")):
@@ -138,7 +138,7 @@ def nearest_change(spec: RunSpec, runs_dir: Path) -> str:
         except RecordError:
             continue
         if record is not None:
-            changes.append(run_spec.changes(planned, {**defaults, **record.parameters}))
+            changes.append(run_spec.describe_changes(planned, {**defaults, **record.parameters}))
     nearest: list[str] = min(changes, key=len, default=[])
     return "; ".join(nearest)
 
@@ -151,21 +151,21 @@ def other_code(spec: RunSpec, record: RunRecord | DoesNotFit) -> str:
     environment = record.environment
     prepared_by = environment.dataset.user_code if environment.dataset else {}
     made_by = (
-        (environment.user_code, user_code.of_run(spec)),
-        (prepared_by, user_code.of_names(spec.dataset)),
+        (environment.user_code, user_code.code_of_run(spec)),
+        (prepared_by, user_code.code_of_functions(spec.dataset)),
     )
     found: dict[str, str] = {}
     for used, code in made_by:
         current = current_checksums(code, Path.cwd()) if used else {}
         if current:  # missing code cannot be compared
-            found |= user_code.differences(used, current)
+            found |= user_code.describe_differences(used, current)
     if not found:
         return ""
     return f"made by other code: {', '.join(found.values())}; make it again with {RERUN_STALE}"
 
 
 @functools.cache
-def current_checksums(code: Code, folder: Path) -> Checksums:
+def current_checksums(code: CustomCode, folder: Path) -> Checksums:
     """Return the checksums of the code's files as they are, computed once in a process.
 
     `folder`, the working folder, is only part of the cache's key.

@@ -22,7 +22,7 @@ import msgspec
 from tfscaling.record.phases import Phases
 from tfscaling.record.rank_report import Execution, TrainingReport
 from tfscaling.record.run_record import RunRecord, ShortRun, StepBlock
-from tfscaling.study.config_types import WHOLE_FROM_EPOCHS
+from tfscaling.study.config_types import PROJECTABLE_EPOCHS_MIN
 from tfscaling.study.run_spec import RunSpec
 
 #: Blocks into which the steps of a run are put. Their times scatter independently: a wait of some
@@ -131,7 +131,7 @@ def as_short_run(record: RunRecord, epochs: int) -> RunRecord:
     done, per_epoch = record.metrics.epochs, record.derived.steps_per_epoch
     ends_s = [epoch.ended_s for epoch in done if epoch.ended_s is not None]
     examples = record.metrics.examples_trained
-    has_ends = WHOLE_FROM_EPOCHS <= len(done) == len(ends_s)
+    has_ends = PROJECTABLE_EPOCHS_MIN <= len(done) == len(ends_s)
     if not (has_ends and per_epoch and examples) or record.short_run or record.resumed:
         return record
     evaluated = [epoch.epoch for epoch in done if epoch.evaluation_time_s]

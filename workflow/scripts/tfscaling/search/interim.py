@@ -1,4 +1,7 @@
-"""An interim analysis: what all runs so far show about each candidate."""
+"""Interim analyses of a search: what all runs so far show about each candidate.
+
+`ScalingSearch.observe` calls them after each round; they return new states.
+"""
 
 from __future__ import annotations
 
@@ -21,26 +24,28 @@ from tfscaling.search.search_state import (
     SearchProblem,
     SearchState,
 )
-from tfscaling.search.search_types import FAILED, Allowed, Reason, Run, Trial
+from tfscaling.search.search_types import FAILURE_REASONS, LimitVerdict, Reason, Run, Trial
 
-#: A search is decided if the chances of all candidates add up to this: two fifths of the error.
+#: A search is decided if the chances of all other candidates add up to at most this: two fifths of
+#: the error rate 1 - CONFIDENCE.
 RISK_MAX = 0.4 * (1 - CONFIDENCE)
-#: Runs → a candidate with so few runs is behind only from the first ratio on, or from the second,
-#: if the others' runs give it a chance of SURPRISE to be the best: its runs may all be of a slow
-#: mode, and cannot show that it scatters more than its rivals.
+#: Number of runs → a candidate with this few runs counts as worse than the best only from the first
+#: ratio on, or from the second if the others' runs give it a chance of SURPRISE to be the best: its
+#: runs may all be of a slow mode, and cannot show that it scatters more than its rivals.
 EARLY_RATIOS = {1: (1.3, 4.5), 2: (1.15, 1.45), 3: (1.1, 1.35), 4: (1.0, 1.2)}
 SURPRISE = 0.1
-#: The lines are not smooth if this many configurations lie further from the others' projection than
-#: ODD standard deviations, or if the errors exceed the model's intervals by more than MISSES_MAX.
-ODD_MAX, ODD, MISSES_MAX = 2, 3.0, 1.3
-#: The freedom of a comparison is within this range.
-FREEDOM = (4.0, 30.0)
+#: Lines are not smooth if more than this many configurations are further from the others'
+#: projection than OUTLIER_SD standard deviations, or if the errors exceed the model's intervals by
+#: more than ERROR_FACTOR_MAX.
+OUTLIERS_MAX, OUTLIER_SD, ERROR_FACTOR_MAX = 2, 3.0, 1.3
+#: Degrees of freedom of a comparison are limited to this range.
+FREEDOM_RANGE = (4.0, 30.0)
 
 
 def least_chance(problem: SearchProblem) -> float:
-    """Return the probability at or below which a candidate counts as worse than the best.
+    """Return the chance to beat the best at or below which a candidate counts as worse than it.
 
-    See `chances_beyond` for the probability.
+    `chances_to_beat_best` computes these chances.
     """
     return RISK_MAX / (4 * problem.count)
 
@@ -56,7 +61,7 @@ def add_runs(problem: SearchProblem, state: SearchState, new: Mapping[str, NewRu
     Raises:
         ValueError: The goal of a run is not above zero.
     """
-    used, is_projected = state.used.copy(), state.is_projected.copy()
+    used, is_projected = state.runs_used.copy(), state.is_projected.copy()
     observations, eliminated = [*state.observations], {**state.eliminated}
     for name, made in new.items():
         is_short, n = divmod(problem.numbers[name], problem.count)
@@ -80,7 +85,7 @@ def add_runs(problem: SearchProblem, state: SearchState, new: Mapping[str, NewRu
                 eliminated[n] = made.failure
     return replace(
         state,
-        used=used,
+        runs_used=used,
         observations=tuple(observations),
         is_projected=is_projected,
         eliminated=eliminated,
@@ -107,8 +112,8 @@ def _gets_no_more_runs(missed: int, runs: int) -> bool:
     the limit reliably.
 
     Args:
-        missed: Number of runs that missed.
-        runs: Number of all runs.
+        missed: Number of its runs that missed.
+        runs: Number of all its runs.
     """
     return missed > 0 and (is_closed(missed, runs) or 2 * missed < runs)
 
@@ -121,7 +126,7 @@ def judge_limits(problem: SearchProblem, state: SearchState) -> SearchState:
     half of its runs miss a limit, or after its last run.
     """
     limits = problem.limits
-    allowed, eliminated = [*state.allowed], {**state.eliminated}
+    allowed, eliminated = [*state.limit_verdicts], {**state.eliminated}
     for n in range(problem.count if limits else 0):
         runs = state.runs_of(n)
         known = {
@@ -132,21 +137,24 @@ def judge_limits(problem: SearchProblem, state: SearchState) -> SearchState:
             intervals.count_beyond_limit(known[name], limit) for name, limit in limits.items()
         )
         if is_closed(beyond, len(runs)):
-            allowed[n] = Allowed.OUT
+            allowed[n] = LimitVerdict.OUT
             eliminated.setdefault(n, Reason.NOT_ALLOWED)
         elif min(map(len, known.values())) >= KEPT_RUNS and all(
             intervals.keeps_limit(known[name], limit, RISK_MAX / 4 / len(limits))
             for name, limit in limits.items()
         ):
-            allowed[n] = Allowed.IN
-        elif _gets_no_more_runs(beyond, len(runs)) or state.used[n] >= problem.settings.repeats_max:
+            allowed[n] = LimitVerdict.IN
+        elif (
+            _gets_no_more_runs(beyond, len(runs))
+            or state.runs_used[n] >= problem.settings.repeats_max
+        ):
             eliminated.setdefault(n, Reason.NOT_SHOWN)
-    return replace(state, allowed=tuple(allowed), eliminated=eliminated)
+    return replace(state, limit_verdicts=tuple(allowed), eliminated=eliminated)
 
 
 def analyse(problem: SearchProblem, state: SearchState) -> SearchState:
-    """Fit the model to all runs, choose the best candidate, and compute the others' chances."""
-    leaders = [int(n) for n in np.flatnonzero(state.seen) if n not in state.eliminated]
+    """Return the state with a new analysis: model fit, best candidate, chances of the others."""
+    leaders = [int(n) for n in np.flatnonzero(state.known_runs) if n not in state.eliminated]
     before = state.analysis
     if not leaders:
         return replace(state, analysis=replace(before, best=None))
@@ -162,29 +170,32 @@ def analyse(problem: SearchProblem, state: SearchState) -> SearchState:
     fit = problem.model.fit(runs, effects, state.projection_sd)
     certain = fit.mean + np.sqrt(fit.variance) / 2
     best = min(leaders, key=lambda n: certain[n])
-    is_refuted = fit.misses > MISSES_MAX or int((fit.errors > ODD).sum()) >= ODD_MAX
+    is_refuted = (
+        fit.error_factor > ERROR_FACTOR_MAX
+        or int((fit.left_out_errors > OUTLIER_SD).sum()) >= OUTLIERS_MAX
+    )
     state = replace(
         state,
         is_smooth=state.is_smooth and not is_refuted,
         analysis=replace(state.analysis, fit=fit, best=best, gaps=fit.mean - fit.mean[best]),
     )
-    chances = chances_to_beat_best(state, problem.near)
-    gates = _gates(problem, state, fit, best)
+    chances = chances_to_beat_best(state, problem.log_indifference)
+    gates = _find_candidates_with_few_runs(problem, state, fit, best)
     unresolved = tuple(
         n
         for n, why in state.eliminated.items()
-        if why in FAILED
-        and not _is_shown_out(state, n)
+        if why in FAILURE_REASONS
+        and not _is_shown_unsuitable(state, n)
         # no runs show that it is worse
-        and (not state.seen[n] or gates[n] or chances[n] > least_chance(problem))
+        and (not state.known_runs[n] or gates[n] or chances[n] > least_chance(problem))
     )
     others = [n for n in range(problem.count) if n not in state.eliminated]
     has_gates = bool(gates[others].any())
     analysis = replace(
         state.analysis,
         chances=chances,
-        gates=gates,
-        has_gates=has_gates,
+        has_few_runs=gates,
+        any_has_few_runs=has_gates,
         is_sure=bool(chances[others].sum() <= RISK_MAX) and not has_gates,
         unresolved=unresolved,
     )
@@ -201,11 +212,13 @@ def _compare_projections(state: SearchState, runs: Runs) -> SearchState:
         runs: All runs with a known value.
     """
     analysis, trials = state.analysis, dict[int, Trial]()
-    freedom = np.clip(analysis.fit.freedom if analysis.fit else 0.0, *FREEDOM)
+    freedom = np.clip(analysis.fit.freedom if analysis.fit else 0.0, *FREEDOM_RANGE)
     quantile = float(scipy.special.stdtrit(freedom, (1 + CONFIDENCE) / 2))
     within = state.projection_sd**2 - analysis.projection
     squares, weight = PROJECTION_FREEDOM * PROJECTION**2, PROJECTION_FREEDOM
-    for n in np.flatnonzero((state.complete > 0) & (state.complete < state.seen)).tolist():
+    for n in np.flatnonzero(
+        (state.complete_runs > 0) & (state.complete_runs < state.known_runs)
+    ).tolist():
         own = runs.candidates == n
         short, complete = (
             runs.log_values[own & runs.is_short],
@@ -235,16 +248,18 @@ def chances_to_beat_best(state: SearchState, margin: float) -> Array:
     fit, best, gaps = state.analysis.fit, state.analysis.best, state.analysis.gaps
     if fit is None or best is None:
         return np.full(len(gaps), np.nan)
-    sd = fit.misses * fit.difference_sd(best)
-    runs = np.minimum(state.seen, state.seen[best])
+    sd = fit.error_factor * fit.difference_sd(best)
+    runs = np.minimum(state.known_runs, state.known_runs[best])
     own = np.minimum(POOLED_FREEDOM - 1 + runs, fit.freedom)
-    freedom = np.clip(np.where(state.seen > 0, own, fit.freedom), *FREEDOM)
+    freedom = np.clip(np.where(state.known_runs > 0, own, fit.freedom), *FREEDOM_RANGE)
     chances = np.asarray(scipy.special.stdtr(freedom, -(gaps + margin) / sd))
     chances[best] = 0
     return chances
 
 
-def _gates(problem: SearchProblem, state: SearchState, fit: Fit, best: int) -> Array:
+def _find_candidates_with_few_runs(
+    problem: SearchProblem, state: SearchState, fit: Fit, best: int
+) -> Array:
     """Return which candidates have too few runs to be judged worse than the best.
 
     Args:
@@ -256,20 +271,22 @@ def _gates(problem: SearchProblem, state: SearchState, fit: Fit, best: int) -> A
     Returns:
         Boolean array of shape (candidates,).
     """
-    gates = np.zeros(problem.count, bool) if state.is_smooth else state.seen == 0
+    gates = np.zeros(problem.count, bool) if state.is_smooth else state.known_runs == 0
     with np.errstate(invalid="ignore"):
-        ahead = (fit.mean[best] - problem.near - fit.left_out) / fit.left_out_sd
-        chance = np.nan_to_num(scipy.special.stdtr(np.clip(fit.freedom, *FREEDOM), ahead))
+        ahead = (fit.mean[best] - problem.log_indifference - fit.left_out) / fit.left_out_sd
+        chance = np.nan_to_num(scipy.special.stdtr(np.clip(fit.freedom, *FREEDOM_RANGE), ahead))
     for runs, (ratio, surprising) in EARLY_RATIOS.items():
         least = np.where(chance > SURPRISE, math.log(surprising), math.log(ratio))
-        gates |= (state.seen == runs) & (state.analysis.gaps < least - problem.near)
+        gates |= (state.known_runs == runs) & (
+            state.analysis.gaps < least - problem.log_indifference
+        )
     gates[best] = False
-    may_run = state.used[: problem.count] < problem.settings.repeats_max
-    return np.asarray(gates & (may_run | (state.seen == 0)))
+    may_run = state.runs_used[: problem.count] < problem.settings.repeats_max
+    return np.asarray(gates & (may_run | (state.known_runs == 0)))
 
 
-def _is_shown_out(state: SearchState, n: int) -> bool:
-    """Return whether its runs show that an eliminated candidate cannot be recommended."""
+def _is_shown_unsuitable(state: SearchState, n: int) -> bool:
+    """Return whether runs show that the eliminated candidate `n` cannot be recommended."""
     if state.eliminated[n] in (Reason.DIVERGED, Reason.NOT_REACHED):
-        return is_closed(int(state.missed[n]), int(state.missed[n] + state.seen[n]))
+        return is_closed(int(state.missed_runs[n]), int(state.missed_runs[n] + state.known_runs[n]))
     return state.eliminated[n] is Reason.NO_MEMORY

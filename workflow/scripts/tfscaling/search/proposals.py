@@ -1,4 +1,7 @@
-"""The runs of the next round of a search: which candidates, and whether short or complete."""
+"""Proposals of a search: the candidates of the next round, and whether their runs are short.
+
+`ScalingSearch.propose` calls them after each interim analysis.
+"""
 
 from __future__ import annotations
 
@@ -12,42 +15,48 @@ from tfscaling.estimation.run_counts import CLOSE_LEADER_RUNS, KEPT_RUNS, LEADER
 from tfscaling.search.interim import RISK_MAX, least_chance
 from tfscaling.search.scaling_model import Array, Fit
 from tfscaling.search.search_state import SearchProblem, SearchState
-from tfscaling.search.search_types import Allowed
+from tfscaling.search.search_types import LimitVerdict
 from tfscaling.study.config_types import SHORT_RUNS_MAX
 
 #: A search ends undecided after this many rounds.
 ROUNDS_MAX = 40
-#: A rival that is not further behind is close: CLOSE_LEADER_RUNS of the best are needed.
-CLOSE = math.log(1.08)
-#: A round has the share 1 / BATCH of the candidates, and no fewer runs than BATCH_MIN.
-BATCH, BATCH_MIN = 12, 3
+#: A rival is close if its log value exceeds the best one's by at most this: the best then needs
+#: CLOSE_LEADER_RUNS runs.
+CLOSE_DISTANCE = math.log(1.08)
+#: A round has the share 1 / BATCH_SHARE of the candidates, and no fewer runs than BATCH_MIN.
+BATCH_SHARE, BATCH_MIN = 12, 3
 
 
 def batch_size(candidates: int) -> int:
-    """Return the number of runs in a round after the first."""
-    return max(BATCH_MIN, round(candidates / BATCH))
+    """Return the number of runs in each round after the first, for a number of candidates."""
+    return max(BATCH_MIN, round(candidates / BATCH_SHARE))
 
 
 def next_runs(problem: SearchProblem, state: SearchState) -> dict[str, int]:
-    """Return name → number of runs for the next analysis; {} if the search ends.
+    """Return name of a candidate or its short runs → number of its runs for the next analysis.
 
     Args:
         problem: The question.
         state: The state after the last analysis.
+
+    Returns:
+        {} if the search ends.
     """
     if not state.rounds:
         chosen, is_trial = _initial_candidates(problem, state), False
     elif state.analysis.fit is None or state.analysis.best is None:
-        unseen = [n for n in range(problem.count) if not state.seen[n]]
-        chosen, is_trial = _runnable(problem, state, unseen), False
+        unseen = [n for n in range(problem.count) if not state.known_runs[n]]
+        chosen, is_trial = _keep_runnable(problem, state, unseen), False
     elif is_settled(problem, state):
         return {}
     else:
         best, fit = state.analysis.best, state.analysis.fit
-        chosen = _runnable(problem, state, _choose(problem, state, fit, best))
-        has_all_short = state.analysis.is_sure and state.seen[best] >= _runs_needed(problem, state)
+        chosen = _keep_runnable(problem, state, _choose_candidates(problem, state, fit, best))
+        has_all_short = state.analysis.is_sure and state.known_runs[best] >= _runs_needed_of_best(
+            problem, state
+        )
         is_trial = bool(problem.limits or has_all_short)
-    return dict(Counter(problem.names[n] for n in _short_or_complete(state, chosen, is_trial)))
+    return dict(Counter(problem.names[n] for n in _number_next_runs(state, chosen, is_trial)))
 
 
 def is_settled(problem: SearchProblem, state: SearchState) -> bool:
@@ -55,11 +64,17 @@ def is_settled(problem: SearchProblem, state: SearchState) -> bool:
     best = state.analysis.best
     if best is None or not state.analysis.is_sure:
         return False
-    return _runs_lacking(problem, state, best) <= 0 and state.allowed[best] is Allowed.IN
+    return (
+        _runs_lacking_of_best(problem, state, best) <= 0
+        and state.limit_verdicts[best] is LimitVerdict.IN
+    )
 
 
 def _initial_candidates(problem: SearchProblem, state: SearchState) -> Sequence[int]:
-    """Return every candidate, or the smallest and the largest one of each line."""
+    """Return the numbers of the candidates that the first round runs.
+
+    These are all, or the smallest and the largest of each line if lines are assumed to be smooth.
+    """
     if not state.is_smooth:
         return range(problem.count)
     lines: dict[str, list[int]] = {}
@@ -68,19 +83,28 @@ def _initial_candidates(problem: SearchProblem, state: SearchState) -> Sequence[
     return sorted({own[end] for own in lines.values() for end in (0, -1)})
 
 
-def _runnable(problem: SearchProblem, state: SearchState, chosen: Sequence[int]) -> list[int]:
-    """Return the chosen candidates that still have a run to start; [] after ROUNDS_MAX rounds."""
+def _keep_runnable(problem: SearchProblem, state: SearchState, chosen: Sequence[int]) -> list[int]:
+    """Return the chosen candidates, by number, that still have a run to start.
+
+    Args:
+        problem: The question.
+        state: The state; after ROUNDS_MAX rounds the result is [].
+        chosen: Numbers of candidates.
+    """
     runnable = [n for n in chosen if state.can_run(problem, n)]
     return runnable if state.rounds < ROUNDS_MAX else []
 
 
-def open_series(problem: SearchProblem, state: SearchState) -> list[int]:
-    """Return the candidates that may run later, then their short runs, by number."""
-    runnable = _runnable(problem, state, range(problem.count))
+def may_run_later(problem: SearchProblem, state: SearchState) -> list[int]:
+    """Return the indices in `SearchProblem.names` of candidates that may run later.
+
+    Complete runs come first, then short runs.
+    """
+    runnable = _keep_runnable(problem, state, range(problem.count))
     return runnable + [n + problem.count for n in runnable if state.is_projected[n]]
 
 
-def _short_or_complete(state: SearchState, chosen: Sequence[int], is_trial: bool) -> list[int]:
+def _number_next_runs(state: SearchState, chosen: Sequence[int], is_trial: bool) -> list[int]:
     """Return for each chosen candidate the number of its next run: short or complete.
 
     Short runs are chosen until more of them would reduce the error of the projection only little,
@@ -92,75 +116,101 @@ def _short_or_complete(state: SearchState, chosen: Sequence[int], is_trial: bool
         is_trial: Whether all runs of the best candidate are complete.
 
     Returns:
-        Numbers of candidates; `count` is added for a short run.
+        Numbers in `SearchProblem.names`: the candidate's for a complete run, plus `count` for a
+        short one.
     """
-    count = len(state.allowed)
+    count = len(state.limit_verdicts)
     most = np.rint(2 * state.analysis.scatter / state.projection_sd**2)
     most = np.clip(most, LEADER_RUNS - 1, SHORT_RUNS_MAX)
     series: list[int] = []
     for n in chosen:
-        is_more = state.used[n + count] + series.count(n + count) < most[n]
+        is_more = state.runs_used[n + count] + series.count(n + count) < most[n]
         is_confirmed = is_trial and n == state.analysis.best
         is_short = state.is_projected[n] and is_more and not is_confirmed
         series.append(n + count if is_short else n)
     return series
 
 
-def _runs_needed(problem: SearchProblem, state: SearchState) -> int:
-    """Return the runs of the best before it may be named."""
+def _runs_needed_of_best(problem: SearchProblem, state: SearchState) -> int:
+    """Return how many runs the best candidate needs before it may be recommended."""
     if problem.may_miss:
         return KEPT_RUNS
     others = enumerate(state.analysis.gaps)
     out = {state.analysis.best, *state.eliminated}
-    is_close = min((gap for n, gap in others if n not in out), default=math.inf) <= CLOSE
+    is_close = min((gap for n, gap in others if n not in out), default=math.inf) <= CLOSE_DISTANCE
     return min(CLOSE_LEADER_RUNS if is_close else LEADER_RUNS, problem.settings.repeats_max)
 
 
-def _runs_lacking(problem: SearchProblem, state: SearchState, best: int) -> int:
-    """Return the runs that the best lacks to be named; one of them is complete: its trial."""
-    runs = state.complete if problem.limits else state.seen
-    return max(_runs_needed(problem, state) - int(runs[best]), 1 - int(state.complete[best]))
+def _runs_lacking_of_best(problem: SearchProblem, state: SearchState, best: int) -> int:
+    """Return how many more runs the best candidate needs before it may be recommended.
+
+    One of its runs must be complete, to confirm the projection from short runs.
+
+    Args:
+        problem: The question.
+        state: The state after the last analysis.
+        best: Number of the best candidate.
+    """
+    runs = state.complete_runs if problem.limits else state.known_runs
+    return max(
+        _runs_needed_of_best(problem, state) - int(runs[best]), 1 - int(state.complete_runs[best])
+    )
 
 
-def _choose(problem: SearchProblem, state: SearchState, fit: Fit, best: int) -> list[int]:
-    """Return the candidates of the next round, once for each run.
+def _choose_candidates(
+    problem: SearchProblem, state: SearchState, fit: Fit, best: int
+) -> list[int]:
+    """Return the numbers of the candidates of the next round, once for each run.
 
     These are the best candidate, and others that may be better, by chance and cost. If the others
     are certainly worse, only the best candidate gets runs.
+
+    Args:
+        problem: The question.
+        state: The state after the last analysis.
+        fit: The estimates of the last analysis.
+        best: Number of the best candidate.
     """
     batch = batch_size(problem.count)
-    is_new = (state.used[: problem.count] == 0) & (state.seen == 0)
+    is_new = (state.runs_used[: problem.count] == 0) & (state.known_runs == 0)
     if not state.is_smooth and (
-        unseen := _runnable(problem, state, np.flatnonzero(is_new).tolist())
+        unseen := _keep_runnable(problem, state, np.flatnonzero(is_new).tolist())
     ):
         return unseen
-    gates = state.analysis.gates
-    ranked = _rank(problem, state, fit, best)
+    gates = state.analysis.has_few_runs
+    ranked = _rank_rivals(problem, state, fit, best)
     must_fall = gates | _exceed_risk(state.analysis.chances)
     likely = [n for n in ranked if must_fall[n]]
-    order = [] if state.analysis.is_sure else _runnable(problem, state, likely)
+    order = [] if state.analysis.is_sure else _keep_runnable(problem, state, likely)
     # after a miss it leaves, and the other runs of its round would be in vain
-    most = max(1, int(state.complete[best])) if problem.may_miss else batch
-    lacks = min(_runs_lacking(problem, state, best), most)
+    most = max(1, int(state.complete_runs[best])) if problem.may_miss else batch
+    lacks = min(_runs_lacking_of_best(problem, state, best), most)
     # it needs its runs for the limits anyway, and they may show that rivals are behind
-    if problem.limits and lacks > 0 and _runnable(problem, state, [best]):
+    if problem.limits and lacks > 0 and _keep_runnable(problem, state, [best]):
         order = [n for n in order if gates[n]]
     is_unsure = not order or fit.variance[best] >= 0.8 * fit.variance[order[0]]
     chosen = [best] if lacks > 0 or is_unsure else []
     for n in order:
         is_known_soon = any(_are_neighbours(problem, state, n, other) for other in chosen)
-        if len(chosen) < batch and (state.seen[n] or not is_known_soon):
+        if len(chosen) < batch and (state.known_runs[n] or not is_known_soon):
             chosen.append(n)
     chosen += [best] * min(batch - len(chosen), lacks - chosen.count(best))
-    runnable = _runnable(problem, state, chosen) or _runnable(problem, state, [best])
+    runnable = _keep_runnable(problem, state, chosen) or _keep_runnable(problem, state, [best])
     return runnable or ranked[:batch]
 
 
-def _rank(problem: SearchProblem, state: SearchState, fit: Fit, best: int) -> list[int]:
-    """Return the candidates that may be better than the best, ordered by chance for their cost."""
+def _rank_rivals(problem: SearchProblem, state: SearchState, fit: Fit, best: int) -> list[int]:
+    """Return the numbers of candidates that may beat the best, by chance for their cost.
+
+    Args:
+        problem: The question.
+        state: The state after the last analysis.
+        fit: The estimates of the last analysis.
+        best: Number of the best candidate.
+    """
     chances = state.analysis.chances
     takes = np.exp(fit.mean) * (1 if problem.is_cost else problem.nodes)
-    score = np.where(state.analysis.gates, np.maximum(chances, 0.02), chances)
+    score = np.where(state.analysis.has_few_runs, np.maximum(chances, 0.02), chances)
     score[best] = 0
     rank = score / np.sqrt(takes / takes.mean())
     least = least_chance(problem)
@@ -168,19 +218,26 @@ def _rank(problem: SearchProblem, state: SearchState, fit: Fit, best: int) -> li
 
 
 def _exceed_risk(chances: Array) -> Array:
-    """Return which candidates must become less likely before the search may end.
+    """Return which candidates must become less likely before the search may end: booleans.
 
     The least likely candidates may keep their chances, which sum up to half of RISK_MAX.
 
     Args:
-        chances: Probability of each candidate to be better than the best.
+        chances: Probability of each candidate to be better than the best, (candidates,).
     """
     sums = np.array([chances[chances <= chance].sum() for chance in chances])
     return np.asarray(sums > RISK_MAX / 2)
 
 
 def _are_neighbours(problem: SearchProblem, state: SearchState, n: int, other: int) -> bool:
-    """Return whether two candidates without runs are on a line, at most a factor of 2 apart."""
+    """Return whether candidates without runs have a line in common and similar numbers of nodes.
+
+    Args:
+        problem: The question.
+        state: The state.
+        n: Number of a candidate.
+        other: Number of a different one, with at most twice or half as many nodes.
+    """
     octaves = abs(math.log2(problem.nodes[n] / problem.nodes[other]))
     is_near = problem.lines[n] == problem.lines[other] and octaves < 1.01
-    return is_near and not state.seen[n] and not state.seen[other]
+    return is_near and not state.known_runs[n] and not state.known_runs[other]

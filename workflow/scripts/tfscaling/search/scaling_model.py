@@ -27,8 +27,9 @@ import scipy
 
 Array = np.ndarray
 
-#: Standard deviations to average over: of deviations, curves, lines' slopes and rounds.
-SIZES = np.array(
+#: Combinations of standard deviations to average over: of deviations, curves, lines' slopes and
+#: rounds.
+PART_SDS = np.array(
     [
         (own, curve, slope, round_)
         for own in (0.05, 0.1, 0.2)
@@ -36,27 +37,30 @@ SIZES = np.array(
         for round_ in (0.01, 0.06)
     ]
 )
-#: Sizes with a smaller weight are ignored.
+#: Combinations with a smaller weight are ignored.
 WEIGHT_MIN = 0.02
 #: Length scale of the curves, in octaves of nodes.
-BEND = 1.5
-#: Standard deviations of levels and of steps from one node to several; the slope of all lines.
-LEVEL, LINE_LEVEL, STEP, LINE_STEP = 3.0, 1.2, 1.0, 0.7
+CURVE_LENGTH = 1.5
+#: Standard deviations of the level of all lines, and of each line; of the step from one node to
+#: several, for all lines and for each line.
+LEVEL_SD, LINE_LEVEL_SD, STEP_SD, LINE_STEP_SD = 3.0, 1.2, 1.0, 0.7
+#: Mean and standard deviation of the slope of all lines, log value over log nodes.
 SLOPE, SLOPE_SPREAD = -0.7, 0.4
 
-#: Before there are repeats, runs are taken to scatter by SCATTER, with the weight of this many.
-SCATTER, SCATTER_FREEDOM = 0.06, 2.0
+#: Standard deviation of runs that is assumed before there are repeats, and the degrees of freedom
+#: with which it counts.
+SCATTER_SD, SCATTER_FREEDOM = 0.06, 2.0
 #: Weight of the pooled variance next to a configuration's variance, in degrees of freedom.
 POOLED_FREEDOM = 4.0
 #: A run is an outlier beyond this many pooled standard deviations from its configuration's median.
-FAR = 3.0
-#: One odd run in this many, off by this factor or more, is disturbed and hardly counts. All other
-#: odd runs are a second mode: the configuration has the larger of the two variances.
+OUTLIER_SD = 3.0
+#: One outlier in this many runs, off by this factor or more, is disturbed and hardly counts. All
+#: other outliers are a second mode: the configuration has the larger of the two variances.
 DISTURBED_ONE_IN, DISTURBED_FACTOR = 6, 2.0
 
 
 class Runs(NamedTuple):
-    """Runs as arrays of shape (runs,).
+    """Runs as arrays of shape (runs,), for the fit of the model.
 
     Attributes:
         candidates: Number of the configuration.
@@ -78,21 +82,22 @@ class Fit:
     Attributes:
         mean: Estimated logarithm of the value.
         variance: Variance of the estimate.
-        misses: Factor, at least 1, by which the model's errors exceed its intervals.
+        error_factor: Factor, at least 1, by which the model's errors exceed its intervals.
         left_out: Prediction of a configuration by the runs of the others.
         left_out_sd: Standard deviation of this prediction.
-        errors: Distance of its runs from the prediction, in standard deviations; NaN without runs.
+        left_out_errors: Distance of its runs from the prediction, in standard deviations; NaN
+            without runs.
         scatter: Pooled variance of runs.
         freedom: Degrees of freedom of the pooled variance.
-        effects: Effects of the rounds.
+        effects: Effects of the rounds, (rounds,).
     """
 
     mean: Array
     variance: Array
-    misses: float
+    error_factor: float
     left_out: Array
     left_out_sd: Array
-    errors: Array
+    left_out_errors: Array
     scatter: float
     freedom: float
     effects: Array
@@ -102,7 +107,7 @@ class Fit:
     _known: Array
 
     def difference_sd(self, other: int) -> Array:
-        """Return the standard deviation of each configuration's difference from `other`."""
+        """Return the standard deviation of each configuration's difference from number `other`."""
         with_other = self._known @ self._known[:, other, :, None]
         shared = self._prior[:, :, other] - with_other[..., 0]
         own = np.diagonal(self._prior, axis1=1, axis2=2) - (self._known**2).sum(axis=2)
@@ -128,12 +133,12 @@ class ScalingModel:
         own = np.unique(np.array(lines), return_inverse=True)[1]
         same = (own[:, None] == own).astype(float)
         single = nodes == 1
-        steps = (single[:, None] & single) * (STEP**2 + LINE_STEP**2 * same)
+        steps = (single[:, None] & single) * (STEP_SD**2 + LINE_STEP_SD**2 * same)
         slopes = logs[:, None] * logs
-        distance = math.sqrt(5) * abs(logs[:, None] - logs) / (math.log(2) * BEND)
+        distance = math.sqrt(5) * abs(logs[:, None] - logs) / (math.log(2) * CURVE_LENGTH)
         bends = (1 + distance + distance**2 / 3) * np.exp(-distance) * (1 + same) / 2
-        fixed = LEVEL**2 + LINE_LEVEL**2 * same + SLOPE_SPREAD**2 * slopes + steps
-        deviations, curves, line_slopes, rounds = SIZES.T[:, :, None, None] ** 2
+        fixed = LEVEL_SD**2 + LINE_LEVEL_SD**2 * same + SLOPE_SPREAD**2 * slopes + steps
+        deviations, curves, line_slopes, rounds = PART_SDS.T[:, :, None, None] ** 2
         self._prior = (
             fixed + line_slopes * slopes * same + curves * bends + deviations * np.eye(len(logs))
         )
@@ -141,7 +146,7 @@ class ScalingModel:
         self._mean = SLOPE * logs + offset
 
     def fit(self, runs: Runs, effects: Array, projection: Array) -> Fit:
-        """Fit all runs.
+        """Estimate all configurations from all runs.
 
         Args:
             runs: The runs.
@@ -155,17 +160,10 @@ class ScalingModel:
         variance, pooled, freedom = run_variances(groups, log_values - known[rounds])
         level = float(np.mean(log_values - self._mean[candidates]))
         rest = log_values - self._mean[candidates] - level
-        same_round = rounds[:, None] == rounds
-        between = self._prior[:, candidates][:, :, candidates] + self._rounds * same_round
-        error = projection[candidates] * is_short
-        between += error[:, None] * error * (candidates[:, None] == candidates)
-        root = np.linalg.cholesky(between + np.diag(variance))
+        covariance = self._covariance_of_runs(runs, projection)
+        root = np.linalg.cholesky(covariance + np.diag(variance))
         white = np.array([_solve_triangular(each, rest) for each in root])
-        likelihood = -(white**2).sum(axis=1) / 2
-        likelihood -= np.log(np.diagonal(root, axis1=1, axis2=2)).sum(axis=1)
-        weights = np.exp(likelihood - likelihood.max())
-        kept = np.flatnonzero(weights > WEIGHT_MIN * weights.sum())
-        weights = weights[kept] / weights[kept].sum()
+        kept, weights = _likely_part_sds(root, white)
         prior = self._prior[kept]
         explained = np.array(
             [_solve_triangular(root[n], self._prior[n][candidates]).T for n in kept]
@@ -199,16 +197,51 @@ class ScalingModel:
             explained,
         )
 
+    def _covariance_of_runs(self, runs: Runs, projection: Array) -> Array:
+        """Return the covariance of runs without their scatter: (PART_SDS, runs, runs).
+
+        Args:
+            runs: The runs.
+            projection: Standard deviation of the projection's error, (configurations,).
+        """
+        candidates, rounds, _, is_short = runs
+        same_round = rounds[:, None] == rounds
+        between = self._prior[:, candidates][:, :, candidates] + self._rounds * same_round
+        error = projection[candidates] * is_short
+        between += error[:, None] * error * (candidates[:, None] == candidates)
+        return np.asarray(between)
+
+
+def _likely_part_sds(root: Array, white: Array) -> tuple[Array, Array]:
+    """Return indices of the likely entries of PART_SDS, and their weights, which sum up to 1.
+
+    Args:
+        root: Cholesky factors of the runs' covariances, (PART_SDS, runs, runs).
+        white: Log values without their mean, divided by the factors, (PART_SDS, runs).
+    """
+    likelihood = -(white**2).sum(axis=1) / 2
+    likelihood -= np.log(np.diagonal(root, axis1=1, axis2=2)).sum(axis=1)
+    weights = np.exp(likelihood - likelihood.max())
+    kept = np.flatnonzero(weights > WEIGHT_MIN * weights.sum())
+    return kept, weights[kept] / weights[kept].sum()
+
 
 def _solve_triangular(root: Array, values: Array) -> Array:
-    """Return values times the inverse of a lower triangular matrix."""
+    """Return the product of a lower triangular matrix's inverse with `values`."""
     return np.asarray(scipy.linalg.solve_triangular(root, values, lower=True, check_finite=False))
 
 
 def _predict_left_out(
     candidate_of_run: Array, log_values: Array, precision: Array, pulls: Array, count: int
 ) -> Array:
-    """Predict each configuration by the runs of the others.
+    """Predict the log value of each configuration by the runs of the others.
+
+    Args:
+        candidate_of_run: Number of each run's configuration, (runs,).
+        log_values: Log value of each run, (runs,).
+        precision: Inverse of the runs' covariance, (runs, runs).
+        pulls: Precision times the log values without their mean, (runs,).
+        count: Number of configurations.
 
     Returns:
         Predictions, their standard deviations, and errors in these, (3, configurations); NaN for a
@@ -229,6 +262,10 @@ def run_variances(candidate_of_run: Array, log_values: Array) -> tuple[Array, fl
 
     The variance of a candidate's runs is moderated towards the pooled variance; outliers get more.
 
+    Args:
+        candidate_of_run: Number of each run's candidate, (runs,).
+        log_values: Log value of each run, (runs,).
+
     Returns:
         The variance of each run, the pooled variance, and its degrees of freedom.
     """
@@ -237,7 +274,7 @@ def run_variances(candidate_of_run: Array, log_values: Array) -> tuple[Array, fl
     ]
     groups = [own for own in groups if len(own) > 1]
     if not groups:
-        return np.full(len(log_values), SCATTER**2), SCATTER**2, SCATTER_FREEDOM
+        return np.full(len(log_values), SCATTER_SD**2), SCATTER_SD**2, SCATTER_FREEDOM
     own_freedom = np.array([len(own) - 1 for own in groups])
     pooled = _median_variance(
         np.array([log_values[own].var(ddof=1) for own in groups]), own_freedom
@@ -246,10 +283,10 @@ def run_variances(candidate_of_run: Array, log_values: Array) -> tuple[Array, fl
     disturbed: Array = np.zeros(len(log_values))
     own_variance: list[tuple[float, bool]] = []
     for _ in range(2):
-        squares = SCATTER_FREEDOM * SCATTER**2
+        squares = SCATTER_FREEDOM * SCATTER_SD**2
         disturbed[:], own_variance = 0, []
         for own in groups:
-            most = FAR * math.sqrt(pooled) * (0.71 if len(own) == 2 else 1)
+            most = OUTLIER_SD * math.sqrt(pooled) * (0.71 if len(own) == 2 else 1)
             distance = log_values[own] - np.median(log_values[own])
             is_far = abs(distance) > most
             held = float(np.clip(distance, -most, most).var(ddof=1))
@@ -270,11 +307,11 @@ def run_variances(candidate_of_run: Array, log_values: Array) -> tuple[Array, fl
 
 
 def _median_variance(variances: Array, freedoms: Array) -> float:
-    """Return the median of variances with these degrees of freedom; SCATTER is included."""
+    """Return the median of variances with these degrees of freedom; SCATTER_SD is included."""
     order = np.argsort(variances * freedoms / (freedoms - 2 / 3 + 0.1))
     reached = np.cumsum(freedoms[order])
     middle = order[np.searchsorted(reached, reached[-1] / 2)]
     usual = variances[middle] * freedoms[middle] / max(freedoms[middle] - 0.6, 0.4)
     weight = float(freedoms.sum())
-    prior = SCATTER_FREEDOM * SCATTER**2
+    prior = SCATTER_FREEDOM * SCATTER_SD**2
     return float((prior + weight * usual) / (SCATTER_FREEDOM + weight))

@@ -13,9 +13,9 @@ from tfscaling.search.interim import (
     judge_limits,
     least_chance,
 )
-from tfscaling.search.proposals import is_settled, next_runs, open_series
+from tfscaling.search.proposals import is_settled, may_run_later, next_runs
 from tfscaling.search.search_state import NewRuns, SearchProblem, SearchState
-from tfscaling.search.search_types import Allowed, Candidate, Decision, Reason, Standing
+from tfscaling.search.search_types import Candidate, Decision, LimitVerdict, Reason, Standing
 from tfscaling.study.config_types import Limit, Question, Search
 
 
@@ -23,16 +23,20 @@ class ScalingSearch:
     """The search by scaling curves. Its methods change nothing: a state is a value.
 
     Args:
-        problem: The question.
+        problem: The question, with its candidates.
     """
 
     def __init__(self, problem: SearchProblem) -> None:
         self.problem = problem
 
     def propose(self, state: SearchState) -> dict[str, int]:
-        """Return name → number of runs for the next analysis; {} if the search has ended.
+        """Return name of a candidate or its short runs → number of its runs for the next analysis.
 
-        Short runs of a candidate have a separate name.
+        Args:
+            state: The state after the last analysis.
+
+        Returns:
+            {} if the search has ended.
         """
         return next_runs(self.problem, state)
 
@@ -75,7 +79,7 @@ def decide(
     runs = {each.name: each for each in (*ordered, *(own.short for own in ordered if own.short))}
     while proposed := method.propose(state):
         new = {
-            name: _new_runs(runs[name], int(state.used[problem.numbers[name]]), number)
+            name: _new_runs(runs[name], int(state.runs_used[problem.numbers[name]]), number)
             for name, number in proposed.items()
         }
         made = {name: each for name, each in new.items() if each is not None}
@@ -89,42 +93,44 @@ def _new_runs(candidate: Candidate, used: int, number: int) -> NewRuns | None:
     """Return the runs of a candidate in a round; None while one of them is missing.
 
     Args:
-        candidate: The candidate.
+        candidate: The candidate, or its short runs.
         used: Number of its runs in earlier rounds.
         number: Number of its runs in this round.
     """
-    missing = {*candidate.lacks(used + number)}
+    missing = {*candidate.missing_blocks(used + number)}
     if missing and not candidate.failed_blocks & missing:
         return None
-    runs = candidate.made(used + number)[len(candidate.made(used)) :]
+    runs = candidate.existing_runs(used + number)[len(candidate.existing_runs(used)) :]
     if not missing:
         return NewRuns(number, tuple(runs))
     # a failure of another kind may have hidden that it fits
-    is_unfit = candidate.failed_blocks <= candidate.unfit_blocks and not candidate.number
+    is_unfit = candidate.failed_blocks <= candidate.unfit_blocks and not candidate.run_count
     return NewRuns(number, tuple(runs), Reason.NO_MEMORY if is_unfit else Reason.DOES_NOT_RUN)
 
 
 def _make_decision(
     problem: SearchProblem, state: SearchState, wanted: Mapping[str, int]
 ) -> Decision:
-    """Summarise the state of a search.
+    """Summarise the state of a search as a decision.
 
-    `wanted` maps candidates to the number of runs to start next; the search has ended if it is
-    empty.
+    Args:
+        problem: The question.
+        state: The state after the last analysis.
+        wanted: Name → number of runs to start next; {} if the search has ended.
     """
     names, best = problem.names, state.analysis.best
     is_named = (
         best is not None
-        and state.allowed[best] is Allowed.IN
-        and state.complete[best] > 0
-        and not state.missed[best]
+        and state.limit_verdicts[best] is LimitVerdict.IN
+        and state.complete_runs[best] > 0
+        and not state.missed_runs[best]
     )
-    is_compared = int((state.seen > 0).sum()) >= 2
+    is_compared = int((state.known_runs > 0).sum()) >= 2
     eliminated, unresolved = state.eliminated, state.analysis.unresolved
-    unseen = [n for n in range(problem.count) if not state.seen[n] and n not in eliminated]
+    unseen = [n for n in range(problem.count) if not state.known_runs[n] and n not in eliminated]
     beat_by = None
     if unseen and best is not None:
-        beat_by = -math.expm1(-float(state.analysis.gaps[unseen].min()) - problem.near)
+        beat_by = -math.expm1(-float(state.analysis.gaps[unseen].min()) - problem.log_indifference)
     return Decision(
         best=names[best] if is_named and best is not None else None,
         bound=_bound(problem, state) if is_named else math.inf,
@@ -135,25 +141,32 @@ def _make_decision(
         standings={names[n]: _standing(problem, state, n) for n in range(problem.count)},
         unresolved=tuple(names[n] for n in unresolved),
         beat_by=beat_by,
-        wanted={
-            name: int(state.used[problem.numbers[name]]) + number for name, number in wanted.items()
+        runs_to_start={
+            name: int(state.runs_used[problem.numbers[name]]) + number
+            for name, number in wanted.items()
         },
-        open=tuple(names[n] for n in open_series(problem, state)) if wanted else (),
+        may_run_later=tuple(names[n] for n in may_run_later(problem, state)) if wanted else (),
     )
 
 
 def _standing(problem: SearchProblem, state: SearchState, n: int) -> Standing:
-    """Return runs, disadvantage and chance of candidate `n`, and why it is not the answer."""
+    """Return the estimate and chance of one candidate, and why it is not the answer.
+
+    Args:
+        problem: The question.
+        state: The state after the last analysis.
+        n: Number of the candidate.
+    """
     analysis, reason = state.analysis, state.eliminated.get(n)
     if reason is None and n != analysis.best and analysis.chances[n] <= least_chance(problem):
-        reason = Reason.NOT_THE_BEST if state.seen[n] else Reason.BY_ITS_LINE
+        reason = Reason.NOT_THE_BEST if state.known_runs[n] else Reason.BY_ITS_LINE
     is_analysed = not math.isnan(analysis.gaps[n])
     return Standing(
         runs=len(state.runs_of(n)),
         behind=math.expm1(analysis.gaps[n]) if is_analysed else None,
         chance=float(analysis.chances[n]) if is_analysed else None,
         reason=reason,
-        allowed=state.allowed[n],
+        limit_verdict=state.limit_verdicts[n],
         short_runs=len(state.runs_of(n, is_short=True)),
         trial=analysis.trials.get(n),
     )
@@ -162,10 +175,10 @@ def _standing(problem: SearchProblem, state: SearchState, n: int) -> Standing:
 def _bound(problem: SearchProblem, state: SearchState) -> float:
     """Return the fraction by which another candidate may be better than the best.
 
-    Infinite if unknown.
+    Infinite if it is unknown.
     """
     unresolved = state.analysis.unresolved
-    if state.analysis.has_gates or not all(state.seen[n] for n in unresolved):
+    if state.analysis.any_has_few_runs or not all(state.known_runs[n] for n in unresolved):
         return math.inf
     counted = [n for n in range(problem.count) if n not in state.eliminated or n in unresolved]
     low, high = 0.0, 5.0

@@ -1,7 +1,8 @@
-"""The problem of a search, and its state: what was observed and what the analyses concluded.
+"""The problem of a search, and its state: observed runs and conclusions of the analyses.
 
-All of them are values. Candidates are numbers, in the order of their names. Arrays have the shape
-(candidates,) unless they say otherwise.
+All of them are values, which `interim` and `proposals` read and return. Candidates are numbers, in
+the order of their names. Arrays have the shape (candidates,) unless they are described with a
+different shape.
 """
 
 from __future__ import annotations
@@ -14,8 +15,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfscaling.search.scaling_model import SCATTER, Array, Fit, ScalingModel
-from tfscaling.search.search_types import PROJECTION_ERROR, Allowed, Candidate, Reason, Run, Trial
+from tfscaling.search.scaling_model import SCATTER_SD, Array, Fit, ScalingModel
+from tfscaling.search.search_types import (
+    PROJECTION_ERROR,
+    Candidate,
+    LimitVerdict,
+    Reason,
+    Run,
+    Trial,
+)
 from tfscaling.study.config_types import Limit, Search
 from tfscaling.tables.comparison import ALL_RUNS_METRICS
 
@@ -33,14 +41,14 @@ class SearchProblem:
         settings: The settings of the search.
         goal: The metric to minimise.
         limits: Limits by metric.
-        near: Differences of the goal's logarithm up to this one do not count.
+        log_indifference: Differences of the goal's logarithm up to this one do not count.
     """
 
     candidates: tuple[Candidate, ...]
     settings: Search
     goal: str
     limits: Mapping[str, Limit]
-    near: float
+    log_indifference: float
 
     def __post_init__(self) -> None:
         if len({each.name for each in self.candidates}) < self.count:
@@ -53,13 +61,13 @@ class SearchProblem:
 
     @cached_property
     def names(self) -> list[str]:
-        """Names of all candidates, then of their short runs ("" without any): (2 candidates,)."""
+        """Names of all candidates, then of their short runs ("" without any): 2 x candidates."""
         shorts = (each.short.name if each.short else "" for each in self.candidates)
         return [*(each.name for each in self.candidates), *shorts]
 
     @cached_property
     def numbers(self) -> dict[str, int]:
-        """Name → its number in `names`."""
+        """Name of a candidate or its short runs → its index in `names`."""
         return {name: number for number, name in enumerate(self.names) if name}
 
     @cached_property
@@ -94,7 +102,7 @@ class SearchProblem:
 
 
 class NewRuns(NamedTuple):
-    """Results of a round for one candidate, or for its short runs.
+    """Runs of a candidate, or its short runs, that ended in a round.
 
     Attributes:
         proposed: How many runs were proposed.
@@ -108,14 +116,14 @@ class NewRuns(NamedTuple):
 
 
 class Observation(NamedTuple):
-    """A run in the analyses.
+    """A run that the analyses include.
 
     Attributes:
         candidate: Number of the candidate.
         round: Number of the round, from 0.
         value: The goal; infinite if the run diverged or missed the target, NaN if unknown.
         is_short: Whether it is a short run, whose value is projected.
-        run: Metric → value.
+        run: Metric → value of the run.
     """
 
     candidate: int
@@ -132,25 +140,25 @@ class Observation(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Analysis:
-    """What an interim analysis concluded.
+    """The conclusions of an interim analysis.
 
     Attributes:
         gaps: Difference of each candidate's estimate from the best one's, in logarithms.
         chances: Probability that a candidate is better than the best by more than the indifference.
-        gates: Candidates with too few runs to be judged worse than the best.
-        has_gates: Whether a candidate that is not eliminated is one of them.
+        has_few_runs: Whether each candidate has too few runs to be judged worse than the best.
+        any_has_few_runs: Whether a candidate that is not eliminated has too few runs.
         is_sure: Whether the best is better than all that are not eliminated.
-        best: The candidate with the best estimate; None without a candidate to choose.
+        best: Number of the candidate with the best estimate; None without a candidate to choose.
         unresolved: Candidates that were eliminated by failures and that may be better.
         fit: The model's estimates; None before the first analysis.
         projection: The variance of the errors of projections.
-        trials: Complete runs of candidates compared with projections from their short runs.
+        trials: Number of a candidate → comparison of its complete runs with the projection.
     """
 
     gaps: Array
     chances: Array
-    gates: Array
-    has_gates: bool = True
+    has_few_runs: Array
+    any_has_few_runs: bool = True
     is_sure: bool = False
     best: int | None = None
     unresolved: tuple[int, ...] = ()
@@ -161,7 +169,7 @@ class Analysis:
     @property
     def scatter(self) -> float:
         """The pooled variance of runs."""
-        return self.fit.scatter if self.fit else SCATTER**2
+        return self.fit.scatter if self.fit else SCATTER_SD**2
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,22 +177,22 @@ class SearchState:
     """All that a search has observed and concluded so far.
 
     Attributes:
-        used: How many runs the analyses needed of each candidate, then of its short runs:
-            (2 candidates,).
+        runs_used: How many runs the analyses needed of each candidate, then of its short runs: (2
+            candidates,).
         observations: The runs, in the order in which they were added.
         is_projected: Candidates with short runs, if all of these have a value and none fails.
-        eliminated: Candidates that get no more runs, and why.
-        allowed: Whether each candidate keeps all limits.
+        eliminated: Number of a candidate that gets no more runs → the reason.
+        limit_verdicts: For each candidate whether it keeps all limits.
         rounds: The number of analyses.
         is_smooth: Whether the lines are taken to be smooth.
         analysis: The conclusions of the last analysis.
     """
 
-    used: Array
+    runs_used: Array
     observations: tuple[Observation, ...]
     is_projected: Array
     eliminated: Mapping[int, Reason]
-    allowed: tuple[Allowed, ...]
+    limit_verdicts: tuple[LimitVerdict, ...]
     rounds: int
     is_smooth: bool
     analysis: Analysis
@@ -195,45 +203,45 @@ class SearchState:
         count = problem.count
         unknown = np.full(count, np.nan)
         return cls(
-            used=np.zeros(2 * count, int),
+            runs_used=np.zeros(2 * count, int),
             observations=(),
             is_projected=np.array([each.short is not None for each in problem.candidates]),
             eliminated={},
-            allowed=(Allowed.OPEN if problem.limits else Allowed.IN,) * count,
+            limit_verdicts=(LimitVerdict.OPEN if problem.limits else LimitVerdict.IN,) * count,
             rounds=0,
-            is_smooth=problem.settings.is_smooth,
+            is_smooth=problem.settings.assumes_smooth_lines,
             analysis=Analysis(unknown, unknown, np.ones(count, bool)),
         )
 
     @cached_property
-    def seen(self) -> Array:
+    def known_runs(self) -> Array:
         """Number of runs with a known value of each candidate, short ones included."""
         return self._count(lambda each: each.is_known)
 
     @cached_property
-    def complete(self) -> Array:
+    def complete_runs(self) -> Array:
         """Number of complete runs with a known value of each candidate."""
         return self._count(lambda each: each.is_known and not each.is_short)
 
     @cached_property
-    def missed(self) -> Array:
+    def missed_runs(self) -> Array:
         """Number of runs of each candidate that diverged or missed the target."""
         return self._count(lambda each: math.isinf(each.value))
 
     def _count(self, counts: Callable[[Observation], bool]) -> Array:
         """Return the number of observations of each candidate for which `counts` returns True."""
         owners = [each.candidate for each in self.observations if counts(each)]
-        return np.bincount(np.array(owners, int), minlength=len(self.allowed))
+        return np.bincount(np.array(owners, int), minlength=len(self.limit_verdicts))
 
     def runs_of(self, candidate: int, is_short: bool = False) -> list[Run]:
-        """Return the complete runs of a candidate, or its short runs."""
+        """Return the complete runs of a candidate, or its short runs; each maps metric to value."""
         own = (each for each in self.observations if each.candidate == candidate)
         return [each.run for each in own if each.is_short == is_short]
 
     @cached_property
     def projection_sd(self) -> Array:
         """Standard deviation of the projection error that all short runs of a candidate share."""
-        errors: list[list[float]] = [[] for _ in self.allowed]
+        errors: list[list[float]] = [[] for _ in self.limit_verdicts]
         for each in self.observations:
             if each.is_known and each.is_short:
                 errors[each.candidate].append(each.run.get(PROJECTION_ERROR, 0.0))
@@ -242,5 +250,5 @@ class SearchState:
 
     def can_run(self, problem: SearchProblem, candidate: int) -> bool:
         """Return whether a candidate may have further runs."""
-        has_runs_left = self.used[candidate] < problem.settings.repeats_max
+        has_runs_left = self.runs_used[candidate] < problem.settings.repeats_max
         return candidate not in self.eliminated and bool(has_runs_left)

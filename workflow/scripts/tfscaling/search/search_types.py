@@ -1,4 +1,7 @@
-"""What a search is given and what it returns: candidates with their runs, and decisions."""
+"""Arguments and results of a search: candidates with their runs, and decisions.
+
+`study_searches` makes them for a study, benchmarks for simulated studies.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,9 @@ from enum import StrEnum
 
 from tfscaling.study.config_types import Search
 
-#: Metric → value of a run; infinite: it diverged or did not reach the target; NaN: not known.
+#: Metric → value of a run; infinite if it diverged or did not reach the target, NaN if unknown.
 Run = Mapping[str, float]
-#: In a short run: the standard error of its value as a fraction, by the steps within the run.
+#: Metric of a short run: the standard error of its value as a fraction, by its steps.
 PROJECTION_ERROR = "projection_error"
 
 
@@ -27,7 +30,7 @@ class Candidate:
         line: Name of the line; on a line only the number of nodes differs.
         nodes: Number of nodes.
         short: The candidate's short runs. Their values are projections, and PROJECTION_ERROR is the
-            projection's standard error as a fraction.
+            projection's standard error as a fraction. None without short runs.
         unfit_blocks: The failed blocks whose run ran out of memory.
     """
 
@@ -42,22 +45,34 @@ class Candidate:
     unfit_blocks: frozenset[int] = frozenset()
 
     @property
-    def number(self) -> int:
+    def run_count(self) -> int:
         """Number of existing runs."""
         return sum(run is not None for run in self.runs)
 
-    def blocks(self, runs: int) -> list[int]:
-        """Return the blocks, from 0, that have the candidate's first `runs` runs."""
+    def blocks_of_runs(self, runs: int) -> list[int]:
+        """Return the numbers, from 0, of the blocks with the candidate's first runs.
+
+        Args:
+            runs: How many runs.
+        """
         return [n for n in range(self.blocks_max) if n not in self.skipped_blocks][:runs]
 
-    def lacks(self, runs: int) -> list[int]:
-        """Return the blocks among the candidate's first `runs` that have no run yet."""
-        had = len(self.runs)
-        return [n for n in self.blocks(runs) if n >= had or self.runs[n] is None]
+    def missing_blocks(self, runs: int) -> list[int]:
+        """Return the numbers of blocks that lack one of the candidate's first runs.
 
-    def made(self, runs: int) -> list[Run]:
-        """Return the existing runs among the candidate's first `runs`."""
-        own = [self.runs[n] for n in self.blocks(runs) if n < len(self.runs)]
+        Args:
+            runs: How many runs the candidate should have.
+        """
+        had = len(self.runs)
+        return [n for n in self.blocks_of_runs(runs) if n >= had or self.runs[n] is None]
+
+    def existing_runs(self, runs: int) -> list[Run]:
+        """Return the candidate's first runs, as far as they exist; each maps metric to value.
+
+        Args:
+            runs: How many runs the candidate should have.
+        """
+        own = [self.runs[n] for n in self.blocks_of_runs(runs) if n < len(self.runs)]
         return [run for run in own if run is not None]
 
 
@@ -74,15 +89,15 @@ class Reason(StrEnum):
     NOT_SHOWN = "not shown to keep the limits"
 
 
-#: A candidate that left for one of these may be better than the one that is named.
-FAILED = (
+#: Reasons for which a candidate gets no more runs although it may be better than the best.
+FAILURE_REASONS = (
     *(Reason.DOES_NOT_RUN, Reason.NO_MEMORY, Reason.DIVERGED, Reason.NOT_REACHED),
     Reason.NOT_SHOWN,
 )
 
 
-class Allowed(StrEnum):
-    """Whether a candidate keeps all limits."""
+class LimitVerdict(StrEnum):
+    """Whether a candidate is shown to keep all limits (`IN`) or to miss one (`OUT`)."""
 
     IN = "in"
     OUT = "out"
@@ -91,7 +106,7 @@ class Allowed(StrEnum):
 
 @dataclass(frozen=True)
 class Standing:
-    """What is known about a candidate.
+    """Estimate, chance and reasons of one candidate after the last analysis.
 
     Attributes:
         runs: Number of complete runs in the analyses.
@@ -100,7 +115,7 @@ class Standing:
         chance: Probability that it is better than the best by more than the indifference; None
             before the first analysis.
         reason: Why it is not the answer; None for the best and for candidates that may be better.
-        allowed: Whether it keeps all limits.
+        limit_verdict: Whether it keeps all limits.
         short_runs: Number of short runs in the analyses.
         trial: Comparison of projected and measured value; None without short and complete runs.
     """
@@ -109,14 +124,14 @@ class Standing:
     behind: float | None
     chance: float | None
     reason: Reason | None
-    allowed: Allowed
+    limit_verdict: LimitVerdict
     short_runs: int = 0
     trial: Trial | None = None
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A candidate's goal, projected from its short runs and measured by its complete runs.
+    """A candidate's goal as projected from its short runs and as measured by its complete runs.
 
     Attributes:
         projected: The projection.
@@ -131,14 +146,14 @@ class Trial:
     measured: float
 
     @property
-    def holds(self) -> bool:
+    def is_within_interval(self) -> bool:
         """Whether the measured value is inside the projection's interval."""
         return self.low <= self.measured <= self.high
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What a search has found after its last analysis, and which runs it needs next.
+    """The result of a search after its last analysis, and the runs that it needs next.
 
     Attributes:
         best: Name of the candidate to recommend; None if none may be named.
@@ -147,14 +162,14 @@ class Decision:
         has_ended: Whether the search needs no more runs.
         is_compared: Whether at least two candidates have a valid run.
         rounds: Number of analyses.
-        standings: Name → what is known about the candidate.
+        standings: Name → standing of the candidate.
         unresolved: Candidates without further runs (they fail, diverge or miss a limit sometimes)
             that may be better than `best`.
         beat_by: Fraction by which a candidate without runs would have to be better than its line
             predicts, to be the answer; None if every candidate has a run.
-        wanted: Name of a candidate or its short runs → number of its runs for the next analysis; {}
-            if the search has ended.
-        open: Candidates and short runs that may run later.
+        runs_to_start: Name of a candidate or its short runs → number of its runs for the next
+            analysis; {} if the search has ended.
+        may_run_later: Names of candidates and short runs that may run later.
     """
 
     best: str | None
@@ -166,8 +181,8 @@ class Decision:
     standings: Mapping[str, Standing]
     unresolved: tuple[str, ...]
     beat_by: float | None
-    wanted: Mapping[str, int]
-    open: tuple[str, ...]
+    runs_to_start: Mapping[str, int]
+    may_run_later: tuple[str, ...]
 
     @property
     def survivors(self) -> tuple[str, ...]:
@@ -183,18 +198,16 @@ class Decision:
     def failed(self) -> dict[str, Reason]:
         """Name → reason, for candidates that were eliminated because their runs failed."""
         reasons = {name: each.reason for name, each in self.standings.items()}
-        return {name: why for name, why in reasons.items() if why in FAILED}
+        return {name: why for name, why in reasons.items() if why in FAILURE_REASONS}
 
 
-def lacking(decision: Decision, candidates: Sequence[Candidate]) -> list[tuple[int, str]]:
-    """Return (block, name) of each run that the next analysis needs, sorted by block.
-
-    Blocks are numbered from 0.
+def list_needed_runs(decision: Decision, candidates: Sequence[Candidate]) -> list[tuple[int, str]]:
+    """Return (block from 0, name) of each run that the next analysis needs, sorted by block.
 
     Args:
         decision: The decision after the last analysis.
         candidates: The candidates with their runs so far.
     """
-    runs = decision.wanted
+    runs = decision.runs_to_start
     each = [*candidates, *(own.short for own in candidates if own.short)]
-    return sorted((n, own.name) for own in each for n in own.lacks(runs.get(own.name, 0)))
+    return sorted((n, own.name) for own in each for n in own.missing_blocks(runs.get(own.name, 0)))

@@ -26,13 +26,13 @@ from tfscaling.search.search_types import (
     Candidate,
     Decision,
     Run,
-    lacking,
+    list_needed_runs,
 )
 from tfscaling.study.config_types import LINE_AXES, SHORT_RUNS_MAX
 from tfscaling.study.manifest import Manifest, PlannedSearch
 from tfscaling.study.run_spec import Point
 from tfscaling.tables import row_values, table_files
-from tfscaling.tables.comparison import ALL_RUNS_METRICS, is_same_work
+from tfscaling.tables.comparison import ALL_RUNS_METRICS, are_equal_work
 from tfscaling.tables.row_types import RunRow
 from tfscaling.tables.row_values import axes_without_nodes, is_known
 
@@ -52,32 +52,33 @@ class StudySearch:
         planned: The search in the manifest.
         points: Name of a candidate → its configuration.
         all_points: `points`, and names of short runs → their configurations.
-        other_work: Configurations that are no candidates because they trained fewer examples.
+        points_with_less_work: Configurations that are no candidates because they trained fewer
+            examples.
         candidates: The candidates with their runs.
-        decision: What the runs show.
+        decision: The result of the analyses so far.
     """
 
     planned: PlannedSearch
     points: Mapping[str, Point]
     all_points: Mapping[str, Point]
-    other_work: tuple[Point, ...]
+    points_with_less_work: tuple[Point, ...]
     candidates: tuple[Candidate, ...]
     decision: Decision
 
-    def wanted(self) -> Iterator[tuple[Point, int]]:
+    def needed_runs(self) -> Iterator[tuple[Point, int]]:
         """Yield (configuration, repeat from 1) of each run that the next analysis needs."""
-        for block, name in lacking(self.decision, self.candidates):
+        for block, name in list_needed_runs(self.decision, self.candidates):
             yield self.all_points[name], block + 1
 
     @property
-    def made(self) -> dict[Point, int]:
+    def finished_runs(self) -> dict[Point, int]:
         """Configuration → number of its finished runs."""
         each = [*self.candidates, *(own.short for own in self.candidates if own.short)]
-        return {self.all_points[own.name]: own.number for own in each}
+        return {self.all_points[own.name]: own.run_count for own in each}
 
-    def may_be_wanted(self, point: Point) -> bool:
+    def may_need_runs(self, point: Point) -> bool:
         """Return whether a later analysis may need further runs of the configuration."""
-        return any(self.all_points[name] == point for name in self.decision.open)
+        return any(self.all_points[name] == point for name in self.decision.may_run_later)
 
     def most_runs(self, costs: Mapping[Point, float]) -> dict[Point, int]:
         """Return configuration → number of runs in the most expensive course of the search.
@@ -87,19 +88,19 @@ class StudySearch:
         Args:
             costs: Configuration → cost of a run.
         """
-        found, points = self.made, self.all_points
-        wanted = self.decision.wanted
+        found, points = self.finished_runs, self.all_points
+        wanted = self.decision.runs_to_start
         found |= {points[name]: max(found[points[name]], n) for name, n in wanted.items()}
         left = (ROUNDS_MAX - self.decision.rounds) * batch_size(len(self.points)) if wanted else 0
         for point in sorted(self.points.values(), key=lambda point: -costs[point]):
-            if self.may_be_wanted(point):
+            if self.may_need_runs(point):
                 more = min(left, self.planned.search.repeats_max - found[point])
                 found[point] += more
                 left -= more
         return found
 
 
-def of_study(planned: Manifest, runs: pd.DataFrame) -> list[StudySearch]:
+def decide_searches(planned: Manifest, runs: pd.DataFrame) -> list[StudySearch]:
     """Return the searches of a study with their decisions from the runs so far.
 
     Args:
@@ -111,14 +112,14 @@ def of_study(planned: Manifest, runs: pd.DataFrame) -> list[StudySearch]:
 
 
 def _make_search(planned: PlannedSearch, by_point: Mapping[Point, Sequence[RunRow]]) -> StudySearch:
-    """Return a search with its decision.
+    """Return one search of a study with its decision from the runs so far.
 
     Args:
         planned: The search in the manifest.
         by_point: Configuration → its rows in the table of runs.
     """
     short_of = {each.point: each.short for each in planned.points if each.short}
-    rows = {point: by_point.get(point, ()) for point in planned.with_shorts}
+    rows = {point: by_point.get(point, ()) for point in planned.all_points}
     trained: dict[Point, float] = {}
     works: dict[tuple[str, str], list[float]] = {}
     for each in planned.points:
@@ -130,8 +131,8 @@ def _make_search(planned: PlannedSearch, by_point: Mapping[Point, Sequence[RunRo
     other = [
         point
         for point, own in trained.items()
-        for work in [work_of(works[point.model, point.recipe])]
-        if own < work and not is_same_work(own, work)
+        for work in [usual_work(works[point.model, point.recipe])]
+        if own < work and not are_equal_work(own, work)
     ]
     points = {each.point.path: each.point for each in planned.points if each.point not in other}
     shorts = {short.path: short for point, short in short_of.items() if point not in other}
@@ -141,8 +142,8 @@ def _make_search(planned: PlannedSearch, by_point: Mapping[Point, Sequence[RunRo
     return StudySearch(planned, points, points | shorts, tuple(other), candidates, decision)
 
 
-def work_of(examples: Iterable[float]) -> float:
-    """Return the most frequent number of trained examples; 0 without any.
+def usual_work(examples: Iterable[float]) -> float:
+    """Return the most frequent number of trained examples among configurations; 0 without any.
 
     Numbers that differ by less than SAME_WORK_TOLERANCE count as equal. Among equally frequent
     numbers the largest is returned.
@@ -152,7 +153,7 @@ def work_of(examples: Iterable[float]) -> float:
     """
     counts = Counter(examples)
     alike = {
-        own: sum(number for each, number in counts.items() if is_same_work(each, own))
+        own: sum(number for each, number in counts.items() if are_equal_work(each, own))
         for own in counts
     }
     return max(counts, key=lambda own: (alike[own], own), default=0.0)
@@ -170,7 +171,7 @@ def _make_candidate(
         point: The configuration of the candidate.
         rows: Configuration → its rows of runs.csv.
         planned: The search.
-        short_of: Configuration → the configuration that trains fewer epochs, for projections.
+        short_of: Configuration → the configuration of its short runs, where it has them.
     """
     is_short, short = point in short_of.values(), short_of.get(point)
     runs: list[Run | None] = [None] * (SHORT_RUNS_MAX if is_short else planned.search.repeats_max)
@@ -182,12 +183,7 @@ def _make_candidate(
         if block >= len(runs):
             continue
         if row.status in (RunState.OK, RunState.DIVERGED):
-            is_ok = row.status == RunState.OK
-            limited = {name: getattr(row, name) for name in planned.limits if is_ok}
-            known = {name: float(value) for name, value in limited.items() if is_known(value)}
-            if is_known(row.projection_error_s) and is_known(row.execution_time_s):
-                known[PROJECTION_ERROR] = row.projection_error_s / row.execution_time_s
-            runs[block] = {**known, planned.goal: _goal_value(row, planned.goal)}
+            runs[block] = _run_from_row(row, planned)
         elif row.status == RunState.DOES_NOT_FIT:
             unfit.add(block)
         elif row.failed_too_often:
@@ -213,53 +209,68 @@ def _make_candidate(
     )
 
 
+def _run_from_row(row: RunRow, planned: PlannedSearch) -> Run:
+    """Return the metrics of a run that ended: the search's goal, limits, projection error."""
+    is_ok = row.status == RunState.OK
+    limited = {name: getattr(row, name) for name in planned.limits if is_ok}
+    known = {name: float(value) for name, value in limited.items() if is_known(value)}
+    if is_known(row.projection_error_s) and is_known(row.execution_time_s):
+        known[PROJECTION_ERROR] = row.projection_error_s / row.execution_time_s
+    return {**known, planned.goal: _goal_value(row, planned.goal)}
+
+
 def _goal_value(row: RunRow, goal: str) -> float:
     """Return the goal of a run: infinite if it diverged or missed the target, NaN if unknown.
 
-    Times of a run that resumed from a checkpoint are unknown.
+    It is unknown for a run that resumed from a checkpoint, or reports no quality.
     """
     if row.status != RunState.OK:
         return math.inf
     if is_known(getattr(row, goal)):
         return float(getattr(row, goal))
-    if goal in ALL_RUNS_METRICS and is_known(row.target_reached):
-        return math.nan if row.target_reached else math.inf
+    if goal in ALL_RUNS_METRICS:
+        is_missed = is_known(row.target_reached) and not row.target_reached
+        return math.inf if is_missed else math.nan
     return math.inf if is_known(row.execution_time_s) else math.nan
 
 
 # how many runs a search is expected to make
 
-Dice = np.random.Generator
-SCATTER = 0.05
-TRIALS = 5
+#: Type of the sources of random numbers in simulations.
+RandomGenerator = np.random.Generator
+#: Standard deviation of the logarithm of simulated runs.
+SIMULATED_SCATTER = 0.05
+#: Number of simulated searches, whose mean is the expected number of runs.
+SIMULATIONS = 5
 
 
-def scaling_times(devices: Array, lines: Array, dice: Dice) -> Array:
+def simulate_scaling_times(devices: Array, lines: Array, generator: RandomGenerator) -> Array:
     """Simulate times by Amdahl's law and the universal scalability law, with deviations of 2 %.
 
     Args:
         devices: Number of devices of each configuration.
         lines: Number of each configuration's curve, from 0.
-        dice: Random generator.
+        generator: Random generator.
 
     Returns:
-        Times of shape (configurations,).
+        Times in seconds of shape (configurations,).
     """
     count = int(lines.max()) + 1
-    one = np.exp(dice.normal(np.log(600), 0.5, count))[lines]
-    sigma = dice.uniform(0.01, 0.25, count)[lines]
-    has_kappa = dice.random(count) < 0.6
-    kappa = np.where(has_kappa, 10 ** dice.uniform(-4, -2, count), 0)[lines]
+    one = np.exp(generator.normal(np.log(600), 0.5, count))[lines]
+    sigma = generator.uniform(0.01, 0.25, count)[lines]
+    has_kappa = generator.random(count) < 0.6
+    kappa = np.where(has_kappa, 10 ** generator.uniform(-4, -2, count), 0)[lines]
     time_s = one * (1 + sigma * (devices - 1) + kappa * devices * (devices - 1)) / devices
-    return np.asarray(time_s * np.exp(dice.normal(0, 0.02, len(devices))))
+    return np.asarray(time_s * np.exp(generator.normal(0, 0.02, len(devices))))
 
 
 def expected_runs(
-    search: StudySearch, prices: Mapping[Point, float | None], trials: int = TRIALS
+    search: StudySearch, prices: Mapping[Point, float | None], trials: int = SIMULATIONS
 ) -> dict[Point, float]:
-    """Return configuration → expected number of runs at the end of the search, made ones included.
+    """Return configuration → expected number of its runs when the search ends.
 
-    Complete runs of a simulated search take the time that its short runs project.
+    Runs that were made are included. Complete runs of a simulated search take the time that its
+    short runs project.
 
     Args:
         search: The search.
@@ -280,11 +291,11 @@ def expected_runs(
         name: each.value + (0.5 if each.at_most is None else -0.5) * max(1, abs(each.value))
         for name, each in limits.items()
     }
-    dice, sums = np.random.default_rng(1), dict.fromkeys(search.all_points.values(), 0.0)
+    generator, sums = np.random.default_rng(1), dict.fromkeys(search.all_points.values(), 0.0)
     for _ in range(trials):
-        time_s = scaling_times(devices, lines, dice)
+        time_s = simulate_scaling_times(devices, lines, generator)
         filled = [
-            _fill_missing_runs(each, goal, time * point.nodes * rate, kept, dice)
+            _fill_missing_runs(each, goal, time * point.nodes * rate, kept, generator)
             for each, point, time, rate in zip(
                 search.candidates, points, time_s.tolist(), rates, strict=True
             )
@@ -299,19 +310,23 @@ def expected_runs(
 
 
 def _fill_missing_runs(
-    candidate: Candidate, goal: str, usual: float, kept: Mapping[str, float], dice: Dice
+    candidate: Candidate,
+    goal: str,
+    usual: float,
+    kept: Mapping[str, float],
+    generator: RandomGenerator,
 ) -> Candidate:
     """Return the candidate with a simulated run in each block that has none.
 
     Args:
         candidate: The candidate.
-        goal: The goal.
+        goal: The goal's metric.
         usual: Value of the goal for a candidate without any run.
         kept: Metric → value within its limit, for a candidate without any run.
-        dice: Random generator.
+        generator: Random generator.
     """
     if candidate.short:
-        short = _fill_missing_runs(candidate.short, goal, usual, {}, dice)
+        short = _fill_missing_runs(candidate.short, goal, usual, {}, generator)
         candidate = replace(candidate, short=short)
         usual = _median_or([run[goal] for run in short.runs if run], usual)
     made = [run for run in candidate.runs if run is not None]
@@ -320,7 +335,7 @@ def _fill_missing_runs(
         name: _median_or([run[name] for run in made if name in run], otherwise)
         for name, otherwise in kept.items()
     }
-    factors = np.exp(SCATTER * dice.standard_normal(len(candidate.runs))).tolist()
+    factors = np.exp(SIMULATED_SCATTER * generator.standard_normal(len(candidate.runs))).tolist()
     runs: list[Run] = [
         run if run is not None else {**limited, goal: value * factor}
         for run, factor in zip(candidate.runs, factors, strict=True)
@@ -329,6 +344,6 @@ def _fill_missing_runs(
 
 
 def _median_or(values: Sequence[float], otherwise: float) -> float:
-    """Return the median of values; `otherwise` without any."""
+    """Return the median of the finite values; `otherwise` if there are none."""
     finite = [value for value in values if math.isfinite(value)]
     return float(np.median(finite)) if finite else otherwise

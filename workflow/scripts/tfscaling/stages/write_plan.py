@@ -20,13 +20,13 @@ import msgspec
 import pandas as pd
 from msgspec.structs import replace
 
-from tfscaling.conclusions import shown
+from tfscaling.conclusions import rendering
 from tfscaling.files import atomic
 from tfscaling.files.program_errors import InputError
 from tfscaling.plan import (
     budget,
+    conditional_runs,
     costed_plan,
-    extra_repeats,
     local_checks,
     preflight,
     queue_waits,
@@ -167,7 +167,7 @@ def markdown(
     for row in points:
         if row.is_sbatch and row.submission:
             lines.setdefault(row.submission, len(lines) + 1)
-    return shown.render(
+    return rendering.render(
         "plan",
         refused=said_by_slurm(row for row in points if row.is_refused),
         advice=preflight.ADVICE,
@@ -262,13 +262,13 @@ def searches_shown(searches: Sequence[costed_plan.SearchCost]) -> TextTable:
         for search in searches
         for kind, cost in search.costs.items()
     ]
-    trials, scatter = study_searches.TRIALS, study_searches.SCATTER
-    notes = shown.render_notes("plan_searches", trials=trials, scatter=scatter)
+    trials, scatter = study_searches.SIMULATIONS, study_searches.SIMULATED_SCATTER
+    notes = rendering.render_notes("plan_searches", trials=trials, scatter=scatter)
     names = ["search", "", "runs", "node_hours", "cost_usd"]
     return TextTable.from_rows("The search and the full grid", names, rows, notes)
 
 
-def sums(total: costed_plan.Total) -> list[str]:
+def sums(total: costed_plan.RunTotals) -> list[str]:
     """Return the cells of a total: runs, node-hours, US dollars, time of all runs in sequence."""
     known = format_value(total.cost_usd, 2)
     usd = FormattedNumber(f"{known} + unknown", total.cost_usd) if total.cost_usd else "unknown"
@@ -285,9 +285,9 @@ def notes(made: costed_plan.Plan, points: Sequence[PlanRow], config: Config) -> 
     """Return notes on the plan's numbers, on costs that they exclude, and on the budget."""
     assumed = (row for row in points if row.duration_from == run_durations.TIME_LIMIT)
     autos = {name for name, each in config.recipes.items() if each.stop_after_steps == AUTO}
-    used = {name for row in points for name in (row.recipe, variants.base(row.recipe))}
+    used = {name for row in points for name in (row.recipe, variants.base_recipe(row.recipe))}
     ends_itself = used & autos or any(f"stop_after_steps={AUTO}" in name for name in used)
-    return shown.render_notes(
+    return rendering.render_notes(
         "plan",
         made=made,
         config=config,
@@ -328,7 +328,7 @@ def waits_judged(points: Sequence[PlanRow], config: Config) -> list[str]:
     The result is [] without such a limit.
     """
     name = "time_with_queue_s"
-    if (limit := config.question.given.get(name)) is None:
+    if (limit := config.question.set_limits.get(name)) is None:
         return []
 
     def expected(row: PlanRow) -> str:
@@ -347,16 +347,16 @@ def waits_judged(points: Sequence[PlanRow], config: Config) -> list[str]:
 def assess_repeats(study: StudyFolder) -> None:
     """Write and print which extra repeats the next round of a search or of repeats has."""
     number = study.round
-    previous = extra_repeats.read_round(file_of_round(study, number - 1)) if number > 1 else None
+    previous = conditional_runs.read_round(file_of_round(study, number - 1)) if number > 1 else None
     before = previous.runs if previous else ()
-    made, searches = extra_repeats.next_round(study.manifest, study.runs_dir, before, number)
+    made, searches = conditional_runs.next_round(study.manifest, study.runs_dir, before, number)
     for search in searches:
         decision = search.decision
         excluded = sum(each.reason is not None for each in decision.standings.values())
         ended = "decided" if decision.is_decided else "undecided"
         print(
             f"search, {search.planned.work}: {excluded} of {len(search.points)} configurations are "
-            "excluded" + (f", {n} run next" if (n := len(decision.wanted)) else f"; {ended}")
+            "excluded" + (f", {n} run next" if (n := len(decision.runs_to_start)) else f"; {ended}")
         )
     print(f"round {number}: {made.added} more runs")
     run_record.write_json(file_of_round(study, number), made)

@@ -17,7 +17,7 @@ from statistics import median
 
 import pandas as pd
 
-from tfscaling.conclusions import shown
+from tfscaling.conclusions import rendering
 from tfscaling.conclusions.answers.answer import answer_questions
 from tfscaling.conclusions.evidence import Study, group_by_task, task_name
 from tfscaling.conclusions.headline import WORDS
@@ -28,12 +28,12 @@ from tfscaling.page.plot_registry import PLOTS
 from tfscaling.record.run_states import RunState
 from tfscaling.stages import write_tables
 from tfscaling.stages.study_folder import StudyFolder
-from tfscaling.study.config_types import OWN_STRATEGY, WORK_AXES, Comparison, Config
+from tfscaling.study.config_types import PROGRAM_STRATEGY, TASK_AXES, Comparison, Config
 from tfscaling.study.run_spec import Point
 from tfscaling.tables import display, timings
 from tfscaling.tables.display import (
     TextTable,
-    count,
+    count_text,
     format_cell,
     format_value,
     point_name,
@@ -139,7 +139,7 @@ def run(study: StudyFolder) -> None:
         with atomic.whole(folder / f"{name}.png") as temporary:
             # both plots side by side
             figure.savefig(temporary, format="png", dpi=200, pil_kwargs={"dpi": (360, 360)})
-    text = shown.render(
+    text = rendering.render(
         "proposal",
         title=_title(study.config),
         measured_time=" or ".join(sorted({_measured_time(row) for row in measured})),
@@ -168,7 +168,7 @@ def _title(config: Config) -> str:
 
 def _measured_time(row: PointRow) -> str:
     """Return between which events the execution time of a configuration is measured, in words."""
-    if row.strategy == OWN_STRATEGY:
+    if row.strategy == PROGRAM_STRATEGY:
         return "from the program's start on the first rank to its end on the last"
     return "from the trainer's first line to the end of training"
 
@@ -178,7 +178,7 @@ def _times(rows: Sequence[PointRow]) -> str:
     least, most = (end(row.runs for row in rows) for end in (min, max))
     if most == 1:
         return "once"
-    return count(most, "time") if least == most else f"{least} to {most} times"
+    return count_text(most, "time") if least == most else f"{least} to {most} times"
 
 
 def _imported_from(study: Study) -> str:
@@ -228,7 +228,7 @@ def _records_link(point: Point) -> str:
 
 def requests(study: Study, config: Config) -> Iterator[Request]:
     """Yield a request for each question whose answer names a configuration."""
-    vary = [axis for axis in varying_axes(study.points) if axis not in WORK_AXES]
+    vary = [axis for axis in varying_axes(study.points) if axis not in TASK_AXES]
     for found in answer_questions(study):
         if found.leader is None:
             continue
@@ -253,7 +253,7 @@ def requests(study: Study, config: Config) -> Iterator[Request]:
 
 def _wall_time_s(study: Study, row: PointRow) -> float:
     """Return the seconds that a training occupies its nodes, with evaluations and checkpoints."""
-    runs = [run for run in study.runs_of[point_of(row)] if run.status == RunState.OK]
+    runs = [run for run in study.runs_by_point[point_of(row)] if run.status == RunState.OK]
     times_s = [
         run.wall_time_s - (run.teardown_time_s if is_known(run.teardown_time_s) else 0.0)
         for run in runs
@@ -269,7 +269,7 @@ def _facts(runs: pd.DataFrame) -> Iterator[tuple[str, str]]:
     """Yield facts about the valid runs: a name, and the value or values of all runs."""
     valid = runs[runs["status"] == "ok"]
     # a program may not use what its environment has
-    trained = runs["strategy"] != OWN_STRATEGY
+    trained = runs["strategy"] != PROGRAM_STRATEGY
     packages = {
         name: name
         for name in ("tensorflow", "keras", "torch", "jax")

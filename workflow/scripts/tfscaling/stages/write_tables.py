@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from tfscaling.conclusions import projection, two_sweeps
+from tfscaling.conclusions import projection
+from tfscaling.conclusions import regressions as conclusion
 from tfscaling.conclusions.base import CONCLUSIONS, tables
 from tfscaling.conclusions.evidence import Reference, Study
 from tfscaling.console import text_lines
@@ -41,7 +42,9 @@ def collect(study: StudyFolder) -> None:
     """Write the tables of runs and epochs, and print which runs are not valid."""
     manifest = study.manifest
     if study.config.timings:
-        runs, epochs = timings.run_tables(manifest.runs, study.config.timings, manifest.targets)
+        runs, epochs = timings.run_tables_of_timings(
+            manifest.runs, study.config.timings, manifest.targets
+        )
     else:
         runs, epochs = runs_table.run_tables(manifest.runs, study.runs_dir, manifest.targets)
     table_files.write_csv(runs, study.table("runs"))
@@ -128,25 +131,25 @@ def evidence_of(study: StudyFolder) -> Study:
 
 
 def regressions(study: StudyFolder) -> None:
-    """Print which configurations are slower than in the study `compare_with`.
+    """Print which configurations are slower than in their reference.
 
     Raises:
         SystemExit: A configuration is slower, or may be; with the reasons.
     """
     found = study.read("regressions")
-    print(display.to_markdown(two_sweeps.as_text(found)))
+    print(display.to_markdown(conclusion.as_text(found)))
     if reason := refusal(found):
         sys.exit(reason)
 
 
 def refusal(found: pd.DataFrame) -> str:
     """Return why a change should be rejected; "" if nothing speaks against it."""
-    bad = int(found["verdict"].isin(two_sweeps.REGRESSIONS).sum())
+    bad = int(found["verdict"].isin(conclusion.REGRESSIONS).sum())
     if bad:
         return f"{text_lines.count(bad, 'configuration')} slower, lost or failing"
-    if found["verdict"].isin(two_sweeps.DECIDED).any():
+    if found["verdict"].isin(conclusion.DECIDED).any():
         return ""
     return (
         "no configuration is shown to be slower, faster or the same: this shows nothing. Six runs "
-        "of each configuration in both sweeps often suffice"
+        "of each configuration, here and in the reference, often suffice"
     )

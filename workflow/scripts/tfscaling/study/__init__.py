@@ -1,7 +1,7 @@
-"""What a study runs: configuration, grid, runs, platforms, prices, and the manifest of them.
+"""What a study runs: its configuration, its grid of runs, its platforms with prices, its manifest.
 
-Everything that is known before a run starts belongs here. Nothing here imports TensorFlow or
-pandas.
+Everything that is known before a run starts belongs here. The rules read a study by `acceptance`;
+jobs, tables and conclusions read the manifest. Nothing here imports TensorFlow or pandas.
 """
 
 #: Modules that other packages may import.

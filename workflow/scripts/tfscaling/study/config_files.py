@@ -19,10 +19,11 @@ from yaml.constructor import ConstructorError
 from tfscaling.study.config_validation import ConfigError, RawConfig, Sources, quote_for_message
 
 _TAG = "tag:yaml.org,2002:"
-#: The largest file in bytes, and most lists and mappings in each other: libyaml's composer would
-#: take all memory, or overflow its stack and end Python.
+#: Largest size of a file in bytes, and most lists and mappings in each other: with more, libyaml's
+#: composer would take all memory, or overflow its stack and end Python.
 BYTES_MAX, DEPTH_MAX = 4_000_000, 100
-#: Kind of a plain value → its form, and the characters with which it begins.
+_TOO_DEEP = f"more than {DEPTH_MAX} lists or mappings in each other"
+#: Kind of a plain value → regular expression of its form, and the characters with which it begins.
 _FORMS = {
     "null": (r"~|null|Null|NULL|", ["~", "n", "N", ""]),
     "bool": (r"true|True|TRUE|false|False|FALSE", list("tTfF")),
@@ -38,15 +39,26 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
     yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
 
     def get_single_node(self) -> yaml.Node | None:
+        """Return the document as YAML nodes, None if it is empty.
+
+        Raises:
+            ConstructorError: For a key that is no text or is duplicate, and for a recursive alias.
+        """
         node: yaml.Node | None = super().get_single_node()
         if node is not None:
-            _check_keys(node, set())
+            _check_keys(node, {})
         return node
 
-    def integer(self, node: yaml.ScalarNode) -> int:
+    def construct_integer(self, node: yaml.ScalarNode) -> int:
+        """Return the integer that a node has, read as decimal digits: 064 is 64."""
         return int(node.value)
 
-    def number(self, node: yaml.ScalarNode) -> float:
+    def construct_number(self, node: yaml.ScalarNode) -> float:
+        """Return the number that a node has.
+
+        Raises:
+            ConstructorError: If it is too large for a float.
+        """
         if not math.isfinite(value := float(node.value)):
             raise ConstructorError(None, None, f"{node.value} is not finite", node.start_mark)
         return value
@@ -54,27 +66,32 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
 
 for _kind, (_form, _first) in _FORMS.items():
     _Loader.add_implicit_resolver(_TAG + _kind, re.compile(rf"(?:{_form})\Z"), _first)
-_Loader.add_constructor(_TAG + "int", _Loader.integer)
-_Loader.add_constructor(_TAG + "float", _Loader.number)
+_Loader.add_constructor(_TAG + "int", _Loader.construct_integer)
+_Loader.add_constructor(_TAG + "float", _Loader.construct_number)
 
 
-def _check_keys(node: yaml.Node, seen: set[int], above: tuple[int, ...] = ()) -> None:
-    """Raise ConstructorError for a key that is no text or is duplicate, and for a recursive alias.
+def _check_keys(node: yaml.Node, depths: dict[int, int], above: tuple[int, ...] = ()) -> int:
+    """Raise ConstructorError for a wrong key, a recursive alias, or lists too deep in each other.
+
+    A key is wrong if it is no text or is duplicate. An alias counts with the depth of its value: a
+    chain of aliases is as deep as the lists that it means.
 
     Args:
         node: The node to check, with all nodes inside.
-        seen: Nodes that were checked already.
+        depths: Nodes that were checked already → their depths.
         above: The nodes around this node.
+
+    Returns:
+        How many lists and mappings are in each other, with this node; 0 for a plain value.
     """
     if id(node) in above:
         raise ConstructorError(None, None, "an alias in the value that it repeats", node.start_mark)
-    if id(node) in seen or isinstance(node, yaml.ScalarNode):
-        return
-    seen.add(id(node))
-    lines: dict[str, int] = {}
+    if id(node) in depths or isinstance(node, yaml.ScalarNode):
+        return depths.get(id(node), 0)
+    inside, depth, lines = (*above, id(node)), 0, dict[str, int]()
     for item in node.value:
         if isinstance(node, yaml.SequenceNode):
-            _check_keys(item, seen, (*above, id(node)))
+            depth = max(depth, _check_keys(item, depths, inside))
             continue
         key, value = item
         if key.tag not in (_TAG + "str", _TAG + "merge"):
@@ -87,11 +104,15 @@ def _check_keys(node: yaml.Node, seen: set[int], above: tuple[int, ...] = ()) ->
             rule = f"a duplicate key, {name}: line {lines[key.value]} has it already"
             raise ConstructorError(None, None, rule, key.start_mark)
         lines[key.value] = key.start_mark.line + 1
-        _check_keys(value, seen, (*above, id(node)))
+        depth = max(depth, _check_keys(value, depths, inside))
+    depths[id(node)] = depth + 1
+    if depth >= DEPTH_MAX:
+        raise ConstructorError(None, None, _TOO_DEEP, node.start_mark)
+    return depth + 1
 
 
 def _check_depth(text: str) -> None:
-    """Raise ConstructorError for the first value that more than DEPTH_MAX others contain."""
+    """Raise ConstructorError for YAML with more than DEPTH_MAX lists or mappings in each other."""
     depth = 0
     event: Any  # libyaml's marks have another type than PyYAML's
     for event in yaml.parse(text, Loader=_Loader):
@@ -100,12 +121,11 @@ def _check_depth(text: str) -> None:
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
         if depth > DEPTH_MAX:
-            rule = f"more than {DEPTH_MAX} lists or mappings in each other"
-            raise ConstructorError(None, None, rule, event.start_mark)
+            raise ConstructorError(None, None, _TOO_DEEP, event.start_mark)
 
 
-def merge(sources: Sources) -> dict[str, Any]:
-    """Merge configurations: mappings key by key; of other values the last one is taken.
+def merge_configurations(sources: Sources) -> dict[str, Any]:
+    """Merge configurations key by key, also in nested mappings; the last source's value is taken.
 
     A platform with a `launcher` is a complete entry: earlier entries with its name are ignored.
     """
@@ -116,11 +136,11 @@ def merge(sources: Sources) -> dict[str, Any]:
             for name, platform in platforms.items():
                 if isinstance(platform, Mapping) and "launcher" in platform:
                     earlier.pop(name, None)
-        _update(merged, content)
+        _merge_into(merged, content)
     return merged
 
 
-def _update(merged: dict[str, Any], content: RawConfig) -> None:
+def _merge_into(merged: dict[str, Any], content: RawConfig) -> None:
     """Update `merged` with `content` in place, nested mappings key by key; values are copied."""
     for key, value in content.items():
         if not isinstance(value, Mapping):
@@ -128,11 +148,14 @@ def _update(merged: dict[str, Any], content: RawConfig) -> None:
             continue
         if not isinstance(merged.get(key), dict):
             merged[key] = {}
-        _update(merged[key], value)
+        _merge_into(merged[key], value)
 
 
-def read(name: str | Path) -> RawConfig:
-    """Return the content of a configuration file.
+def read_config_file(name: str | Path) -> RawConfig:
+    """Return the top-level mapping of a YAML file, not yet validated.
+
+    Args:
+        name: Path of the file.
 
     Raises:
         ConfigError: If the file cannot be read, is empty, not UTF-8, or no YAML; with the line.
@@ -172,7 +195,13 @@ def read(name: str | Path) -> RawConfig:
 
 
 def _syntax_hint(reason: str, lines: list[str], column: int) -> str:
-    """Return how to correct the line of a syntax error, after a semicolon; "" if unknown."""
+    """Return how to correct a YAML syntax error, as the end of a message; "" if unknown.
+
+    Args:
+        reason: The parser's description of the error.
+        lines: The line with the error, as a list; empty if there is none.
+        column: Position of the error in the line, from 0.
+    """
     line = lines[0] if lines else ""
     if "\t" in line[: len(line) - len(line.lstrip())]:
         return "; indent with spaces, not with tabs"

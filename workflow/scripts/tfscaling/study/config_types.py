@@ -15,12 +15,12 @@ from msgspec import UNSET, Meta, UnsetType
 PointAxis = Literal[
     "platform", "model", "strategy", "recipe", "nodes", "gpus_per_node", "tasks_per_node"
 ]
-#: The axes of a point of the grid, in the order of the result folders.
+#: The axes of a configuration of the grid, in the order of the result folders.
 POINT_AXES: tuple[str, ...] = get_args(PointAxis)
-#: Points that share these differ in the number of nodes only: one line in plots and findings.
+#: Axes of a line: its configurations differ in the number of nodes only, in plots and findings.
 LINE_AXES = tuple(axis for axis in POINT_AXES if axis != "nodes")
-#: Configurations that share these do the same work.
-WORK_AXES = ("model", "recipe")
+#: Axes of a task: configurations with the same values train the same.
+TASK_AXES = ("model", "recipe")
 QuestionGoal = Literal[
     "execution_time_s",
     "time_with_queue_s",
@@ -33,47 +33,52 @@ QuestionGoal = Literal[
     "time_to_target_s",
     "cost_to_target_usd",
 ]
-#: The axes of a run.
+#: The axes of a run: the axes of its configuration, and the repeat.
 AXES = (*POINT_AXES, "repeat")
-#: The loss of all models without one.
+#: The loss with which models without a loss are trained.
 CROSS_ENTROPY: Literal["sparse_categorical_crossentropy"] = "sparse_categorical_crossentropy"
-#: The strategy of recipes that name a program, and the name of its model if none is given.
-OWN_STRATEGY, PROGRAM = "own", "program"
+#: The strategy of recipes that name a program, and the model's name if the block has none.
+PROGRAM_STRATEGY, PROGRAM = "own", "program"
 #: The strategy whose ranks are started as an MPI job.
 MPI_STRATEGY = "mpi_all_reduce"
-#: Exactly one of these keys of a recipe is given.
+#: Keys of a recipe's batch size: exactly one of them is given.
 BATCH_SIZE_KEYS = ("per_replica_batch_size", "per_worker_batch_size", "global_batch_size")
-#: The one that may be an axis of doublings.
-DOUBLED = BATCH_SIZE_KEYS[0]
-#: Before the name of a metric: it is of held-out examples.
+#: The key of a batch size that may be an axis of doublings.
+DOUBLED_KEY = BATCH_SIZE_KEYS[0]
+#: Prefix of the names of metrics on held-out examples.
 HELD_OUT = "test_"
-#: The metrics of the workflow's own models.
-OF_CLASSIFIERS = ("loss", "accuracy", "test_loss", "test_accuracy")
+#: The metrics of the built-in models, which are classifiers.
+CLASSIFIER_METRICS = ("loss", "accuracy", "test_loss", "test_accuracy")
 
 
-class Keys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A mapping of the configuration: its fields are the keys that are allowed."""
+class ConfigMapping(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of all mappings of the configuration: the fields of a subclass are the allowed keys."""
 
 
-def number(unit: str, **bounds: Any) -> Meta:
-    """Return metadata of a number: its bounds (`ge`, `gt`, `le`, `lt`) and its unit."""
+def number_meta(unit: str, **bounds: Any) -> Meta:
+    """Return the constraints of a number for msgspec, with its unit for documentation.
+
+    Args:
+        unit: The unit in words, such as "US dollars".
+        **bounds: Bounds as in `msgspec.Meta`: `ge`, `gt`, `le`, `lt`.
+    """
     return Meta(extra_json_schema={"unit": unit}, **bounds)
 
 
-def text(pattern: str, form: str, max_length: int | None = None) -> Meta:
-    """Return metadata of a text.
+def text_meta(pattern: str, form: str, max_length: int | None = None) -> Meta:
+    """Return the constraints of a text for msgspec, with its form in words for messages.
 
     Args:
-        pattern: Regular expression that it matches, in which `$` is the end.
+        pattern: Regular expression that the text matches, in which `$` is the end.
         form: The pattern in words, for messages.
-        max_length: Maximum length.
+        max_length: Most characters; None for any number.
     """
     end = pattern.removesuffix("$") + r"\Z"  # Python's own `$` is also before a last newline
     return Meta(pattern=end, max_length=max_length, extra_json_schema={"form": form})
 
 
 def sbatch_option(name: str) -> Meta:
-    """Mark a key of a platform: its value becomes the option `--name` of sbatch of each job."""
+    """Return metadata for a platform's key whose value becomes the option `--name` of sbatch."""
     return Meta(extra={"sbatch_option": name})
 
 
@@ -104,12 +109,12 @@ _METRIC_FORM = "letters, digits, spaces and _ . : / @ -, a letter, digit or _ fi
 _NO_ZERO, _NO_ZERO_FORM = r"^[^\x00]*$", "text without a zero byte"
 
 #: Part of the names of folders.
-Name = Annotated[str, text(rf"^{_NAME}$", _NAME_FORM, 100)]
+Name = Annotated[str, text_meta(rf"^{_NAME}$", _NAME_FORM, 100)]
 Names = Name | Annotated[tuple[Name, ...], _ONCE]
-ModelName = Annotated[str, text(_MODEL, _MODEL_FORM, 150)]
+ModelName = Annotated[str, text_meta(_MODEL, _MODEL_FORM, 150)]
 ModelNames = ModelName | Annotated[tuple[ModelName, ...], _ONCE]
-#: A recipe, or one of its variants.
-RecipeName = Annotated[str, text(_RECIPE, _RECIPE_FORM, 200)]
+#: Name of a recipe, or of one of its variants.
+RecipeName = Annotated[str, text_meta(_RECIPE, _RECIPE_FORM, 200)]
 RecipeNames = RecipeName | Annotated[tuple[RecipeName, ...], _ONCE]
 NodeCount = Annotated[int, Meta(ge=1, le=100_000)]
 NodeCounts = NodeCount | Annotated[tuple[NodeCount, ...], _ONCE]
@@ -118,56 +123,66 @@ GpuCounts = GpuCount | Annotated[tuple[GpuCount, ...], _ONCE]
 #: A number, or for uneven tasks their numbers on the nodes, such as "2+1".
 TaskCount = (
     Annotated[int, Meta(ge=1, le=1000)]
-    | Annotated[str, text(rf"^{_COUNT}(\+{_COUNT})+$", _COUNTS_FORM, 150)]
+    | Annotated[str, text_meta(rf"^{_COUNT}(\+{_COUNT})+$", _COUNTS_FORM, 150)]
 )
 TaskCounts = TaskCount | Annotated[tuple[TaskCount, ...], _ONCE]
-Line = Annotated[str, text(_LINE, _LINE_FORM, 1000)]
+Line = Annotated[str, text_meta(_LINE, _LINE_FORM, 1000)]
 #: The value of an option of sbatch.
-OptionValue = Annotated[str, text(r"^[^\x00-\x20-][^\x00-\x1f]*$", _OPTION_FORM, 1000)]
+OptionValue = Annotated[str, text_meta(r"^[^\x00-\x20-][^\x00-\x1f]*$", _OPTION_FORM, 1000)]
 _SUFFIX_FORM = "letters, digits, - and . of a host's name"
-HostSuffix = Annotated[str, text("^[A-Za-z0-9.-]+$", _SUFFIX_FORM, 100)]
-SlurmName = Annotated[str, text("^[A-Za-z0-9_][A-Za-z0-9_.,:@+-]*$", _SLURM_NAME_FORM, 1000)]
+HostSuffix = Annotated[str, text_meta("^[A-Za-z0-9.-]+$", _SUFFIX_FORM, 100)]
+SlurmName = Annotated[str, text_meta("^[A-Za-z0-9_][A-Za-z0-9_.,:@+-]*$", _SLURM_NAME_FORM, 1000)]
 GpuResource = Annotated[
     str,
-    text(
+    text_meta(
         f"^{_GRES}(:{_GRES_TYPE})?(,{_GRES}(:{_GRES_TYPE})?:[0-9]+[KMGTP]?)*$",
         _GRES_FORM,
         400,
     ),
 ]
-VariableName = Annotated[str, text(f"^{_IDENTIFIER}$", _VARIABLE_FORM, 200)]
-NoZeroByte = Annotated[str, text(_NO_ZERO, _NO_ZERO_FORM)]
+VariableName = Annotated[str, text_meta(f"^{_IDENTIFIER}$", _VARIABLE_FORM, 200)]
+NoZeroByte = Annotated[str, text_meta(_NO_ZERO, _NO_ZERO_FORM)]
 NotEmpty = Annotated[str, Meta(min_length=1)]
-ParameterName = Annotated[str, text(f"^{_IDENTIFIER}$", _ARGUMENT_FORM, 100)]
-#: Given to a custom function.
-ParameterValue = bool | int | float | Annotated[str, text(_NO_ZERO, _NO_ZERO_FORM, 1000)] | None
+ParameterName = Annotated[str, text_meta(f"^{_IDENTIFIER}$", _ARGUMENT_FORM, 100)]
+#: A single value of a custom function's argument.
+ParameterValue = (
+    bool | int | float | Annotated[str, text_meta(_NO_ZERO, _NO_ZERO_FORM, 1000)] | None
+)
 ParameterValues = ParameterValue | Annotated[tuple[ParameterValue, ...], _ONCE]
-Examples = Annotated[int, number("examples", ge=1, le=2_147_483_647)]
-Usd = Annotated[float, number("US dollars", ge=0, le=1_000_000)]
+Examples = Annotated[int, number_meta("examples", ge=1, le=2_147_483_647)]
+Usd = Annotated[float, number_meta("US dollars", ge=0, le=1_000_000)]
 Duration = Annotated[
     str,
-    text(r"^[0-9]+(\.[0-9]+)? (s|min|h|d)$", 'a duration such as "90 s", "15 min", "6 h", "3 d"'),
+    text_meta(
+        r"^[0-9]+(\.[0-9]+)? (s|min|h|d)$", 'a duration such as "90 s", "15 min", "6 h", "3 d"'
+    ),
 ]
 _SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86_400}
 #: Metric name as Keras or the program reports it.
-MetricName = Annotated[str, text("^[A-Za-z0-9_][A-Za-z0-9_.:/@ -]*$", _METRIC_FORM, 100)]
+MetricName = Annotated[str, text_meta("^[A-Za-z0-9_][A-Za-z0-9_.:/@ -]*$", _METRIC_FORM, 100)]
 
 
-#: Runs of a configuration that show that it keeps limits or reaches a target: one that misses in
-#: 24 % of its runs keeps them this often with a probability of 5 %.
+#: Number of runs that show that a configuration keeps limits or reaches a target. If each run
+#: misses with a probability of 24 %, all of them keep it with a probability of 5 %.
 LIMITED_RUNS_MIN = 11
+#: Minimum runs of a configuration on each side of a comparison of sweeps or revisions: fewer show
+#: neither outliers nor a second mode.
+COMPARED_RUNS_MIN = 4
 #: The goals that a search can have.
 SEARCH_GOALS = ("execution_time_s", "cost_usd", "time_to_target_s", "cost_to_target_usd")
 
 
 #: Most short runs of a configuration in a search.
 SHORT_RUNS_MAX = 9
-#: A short run that ends by itself has this many steps, or twice as many as often as is needed.
+#: Value of `stop_after_steps` for short runs that end by themselves: after this many steps, or
+#: twice as many as often as is needed.
 AUTO, AUTO_STEPS = "auto", 500
-StopAfterSteps = Annotated[int, number("steps", ge=20, le=1_000_000_000)] | Literal["auto"] | None
+StopAfterSteps = (
+    Annotated[int, number_meta("steps", ge=20, le=1_000_000_000)] | Literal["auto"] | None
+)
 
 
-class Search(Keys, frozen=True, kw_only=True):
+class Search(ConfigMapping, frozen=True, kw_only=True):
     """Keys of a search, which runs only the configurations that may still answer the question.
 
     Runs start in rounds. The search ends when one configuration is shown to be within the
@@ -184,22 +199,23 @@ class Search(Keys, frozen=True, kw_only=True):
     stop_after_steps: StopAfterSteps = None
     """The search begins with short runs, which end after this many steps and are projected to the
     whole training (docs/projection.md)."""
-    stop_after_epochs: Annotated[int, number("epochs", ge=3, le=1_000_000)] | None = None
+    stop_after_epochs: Annotated[int, number_meta("epochs", ge=3, le=1_000_000)] | None = None
     """Short runs have this many `epochs` instead: for programs and parameter servers."""
 
     @property
-    def short(self) -> dict[str, int | str]:
-        """Keys of a recipe that short runs replace, with their values; empty without short runs."""
+    def short_run_keys(self) -> dict[str, int | str]:
+        """Keys of a recipe that short runs replace → their values; empty if no run is short."""
         keys = {"stop_after_steps": self.stop_after_steps, "epochs": self.stop_after_epochs}
         return {key: value for key, value in keys.items() if value is not None}
 
     @property
-    def is_smooth(self) -> bool:
+    def assumes_smooth_lines(self) -> bool:
+        """Whether no configuration is assumed to be far off its line over the numbers of nodes."""
         return self.basis == "lines are smooth"
 
 
-class Exclusion(Keys, frozen=True, kw_only=True):
-    """An entry leaves out the configurations whose axes all match."""
+class Exclusion(ConfigMapping, frozen=True, kw_only=True):
+    """An entry of `exclude` leaves out the configurations whose axes all match."""
 
     reason: Line | UnsetType = UNSET
     """Every table shows this reason."""
@@ -220,11 +236,12 @@ class Exclusion(Keys, frozen=True, kw_only=True):
 
     @property
     def axes(self) -> dict[str, tuple[str | int, ...]]:
+        """Axis → the values that the entry matches, for the axes that it has."""
         given = {axis: getattr(self, axis) for axis in POINT_AXES}
-        return {axis: values_of(value) for axis, value in given.items() if value is not UNSET}
+        return {axis: as_values(value) for axis, value in given.items() if value is not UNSET}
 
 
-class Block(Keys, frozen=True, kw_only=True):
+class Block(ConfigMapping, frozen=True, kw_only=True):
     """A block of the grid is the product of its axes; each axis is a value or a list of values."""
 
     platform: Names
@@ -233,7 +250,7 @@ class Block(Keys, frozen=True, kw_only=True):
     """A built-in model or your function, `package.module:function`. With a program it is any name
     for the tables (`program` by default). Without a program, null is an error."""
     strategy: Names = "multi_worker_mirrored"
-    """Distribution strategies."""
+    """Names of distribution strategies."""
     recipe: RecipeNames
     """Entries of `recipes`, with all of their variants, or one variant such as `wide+depth=18`."""
     nodes: NodeCounts
@@ -252,19 +269,19 @@ class Block(Keys, frozen=True, kw_only=True):
     """Configurations that match an entry are excluded; an entry has values of some axes and may
     have a reason."""
 
-    def values(self, axis: str) -> tuple[Any, ...]:
-        """Return the values of an axis in this block; a program also has a model name."""
+    def axis_values(self, axis: str) -> tuple[Any, ...]:
+        """Return all values of an axis in this block; the model of a program is named `program`."""
         value = getattr(self, axis)
-        return values_of(PROGRAM if value is None else value)
+        return as_values(PROGRAM if value is None else value)
 
 
-def values_of(value: Any) -> tuple[Any, ...]:
-    """Return the values of an axis: the value itself, or all values of a list."""
+def as_values(value: Any) -> tuple[Any, ...]:
+    """Return a list of values as a tuple, and a single value as a tuple of one."""
     return tuple(value) if isinstance(value, list | tuple) else (value,)
 
 
-class Quality(Keys, frozen=True, kw_only=True):
-    """What the training is for: the metric by which its result is compared."""
+class Quality(ConfigMapping, frozen=True, kw_only=True):
+    """The metric by which the results of trainings are compared."""
 
     metric: MetricName = "test_accuracy"
     """A metric of the run's epochs: `loss`, `accuracy`, or a metric of your model or program. The
@@ -298,8 +315,8 @@ class Quality(Keys, frozen=True, kw_only=True):
         return self.metric.endswith("accuracy")
 
     @property
-    def in_training(self) -> str:
-        """Name of the same metric on the training data."""
+    def training_metric(self) -> str:
+        """Name of the same metric on the training data: without the prefix `test_`."""
         return self.metric.removeprefix(HELD_OUT)
 
     @property
@@ -313,7 +330,7 @@ class Quality(Keys, frozen=True, kw_only=True):
         return self.metric.replace("_", " ")
 
 
-class Doublings(Keys, frozen=True, kw_only=True):
+class Doublings(ConfigMapping, frozen=True, kw_only=True):
     """An axis of batch sizes, each twice the one before."""
 
     from_: Examples = msgspec.field(name="from")
@@ -322,12 +339,12 @@ class Doublings(Keys, frozen=True, kw_only=True):
     """No batch is larger."""
 
     @property
-    def values(self) -> tuple[int, ...]:
-        """The batch sizes, rising; none if `to` is less than `from`."""
+    def sizes(self) -> tuple[int, ...]:
+        """The batch sizes from `from` on, each twice the one before; empty if `to` is smaller."""
         return tuple(self.from_ << n for n in range((self.to // self.from_).bit_length()))
 
 
-class Recipe(Keys, frozen=True, kw_only=True):
+class Recipe(ConfigMapping, frozen=True, kw_only=True):
     """A recipe says how to train, or which program trains.
 
     Every key but `quality` and `compare_resumed` is part of a run's parameters: a change reruns the
@@ -366,7 +383,7 @@ class Recipe(Keys, frozen=True, kw_only=True):
     weight_decay: Annotated[float, Meta(ge=0, lt=1)] | None = None
     """Keras's `weight_decay` of the optimizer (no L2 loss); null takes the compiled model's, else
     0."""
-    warmup_epochs: Annotated[float, number("epochs", ge=0, le=1_000_000)] = 0.0
+    warmup_epochs: Annotated[float, number_meta("epochs", ge=0, le=1_000_000)] = 0.0
     """The learning rate rises linearly from 0 over this many epochs, or a fraction of one."""
     decay: Literal["none", "linear", "cosine"] = "none"
     """After the warm-up the learning rate stays (`none`), or falls to 0 along a line or half a
@@ -379,7 +396,7 @@ class Recipe(Keys, frozen=True, kw_only=True):
     stop_after_steps: StopAfterSteps = None
     """A short run ends after this many steps; time and cost of all `epochs` are projected from it
     (docs/projection.md). `auto` ends it when this is sure, null trains all epochs."""
-    steps_per_epoch: Annotated[int, number("steps", ge=1, le=1_000_000_000)] | None = None
+    steps_per_epoch: Annotated[int, number_meta("steps", ge=1, le=1_000_000_000)] | None = None
     """Steps in an epoch of a pipeline, whose data are repeated as often as needed; null ends an
     epoch with the data."""
     train_examples_max: Examples | None = None
@@ -389,22 +406,24 @@ class Recipe(Keys, frozen=True, kw_only=True):
     validation_examples: Examples | None = None
     """The run holds out the last n training examples and evaluates on them instead of the test
     data: to choose a recipe without the test data."""
-    evaluation_interval_epochs: Annotated[int, number("epochs", ge=1, le=1_000_000)] | None = None
+    evaluation_interval_epochs: Annotated[int, number_meta("epochs", ge=1, le=1_000_000)] | None = (
+        None
+    )
     """The run evaluates after every n epochs, which a time to a target needs; null evaluates only
     at the end."""
-    steps_per_execution: Annotated[int, number("steps", ge=1, le=1_000_000_000)] = 1
+    steps_per_execution: Annotated[int, number_meta("steps", ge=1, le=1_000_000_000)] = 1
     """Steps in one call of the compiled training function. 1 keeps the time of every step; more
     saves a little time."""
     precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
     """Keras's dtype policy; `mixed_float16` scales the loss."""
     communication: Literal["auto", "ring", "nccl"] = "auto"
     """Implementation of collectives of `multi_worker_mirrored`."""
-    parameter_servers: Annotated[int, number("tasks", ge=1, le=100_000)] = 1
+    parameter_servers: Annotated[int, number_meta("tasks", ge=1, le=100_000)] = 1
     """Number of parameter servers of strategies with them."""
-    checkpoint_every_epochs: Annotated[int, number("epochs", ge=1, le=1_000_000)] | None = None
+    checkpoint_every_epochs: Annotated[int, number_meta("epochs", ge=1, le=1_000_000)] | None = None
     """The run writes a checkpoint after every n epochs, from which the next attempt resumes; null
     writes none by epochs."""
-    checkpoint_every_s: Annotated[int, number("s", ge=1, le=31_536_000)] | None = None
+    checkpoint_every_s: Annotated[int, number_meta("s", ge=1, le=31_536_000)] | None = None
     """The run writes a checkpoint when the last one is this old; null writes none by time."""
     compare_resumed: bool = False
     """If true, comparisons of time include resumed runs, without repeated training. A change reruns
@@ -431,17 +450,18 @@ class Recipe(Keys, frozen=True, kw_only=True):
 
     @property
     def doublings(self) -> tuple[int, ...]:
-        """The batch sizes if they are an axis of doublings; none for a single size."""
+        """The batch sizes if the batch size is an axis of doublings; empty for a single size."""
         size = self.per_replica_batch_size
-        return size.values if isinstance(size, Doublings) else ()
+        return size.sizes if isinstance(size, Doublings) else ()
 
     @property
     def parameter_axes(self) -> dict[str, tuple[ParameterValue, ...]]:
+        """Name of a parameter → its values, for the parameters whose value is a list."""
         return {key: value for key, value in self.parameters.items() if isinstance(value, tuple)}
 
     @property
-    def constants(self) -> dict[str, ParameterValue]:
-        """The parameters that have a single value: in a variant all of them."""
+    def single_parameters(self) -> dict[str, ParameterValue]:
+        """Name of a parameter → its value, for parameters without a list: in a variant all."""
         return {
             key: value for key, value in self.parameters.items() if not isinstance(value, tuple)
         }
@@ -462,7 +482,7 @@ class Recipe(Keys, frozen=True, kw_only=True):
         return self.warmup_epochs > 0 or self.decay != "none"
 
 
-class Container(Keys, frozen=True, kw_only=True):
+class Container(ConfigMapping, frozen=True, kw_only=True):
     """The image in which the ranks of a platform run; launcher and workflow stay outside."""
 
     image: Line
@@ -477,8 +497,8 @@ class Container(Keys, frozen=True, kw_only=True):
     """Further folders, as FOLDER or FOLDER:PLACE. The project's folder is always bound."""
 
 
-class Measured(Keys, frozen=True, kw_only=True):
-    """What of a platform can change a measurement: part of a run's parameters."""
+class MeasuredKeys(ConfigMapping, frozen=True, kw_only=True):
+    """Keys of a platform that can change a measurement: they are part of a run's parameters."""
 
     launcher: Name
     """`srun` starts the ranks as a Slurm job step, `local` as processes on one machine."""
@@ -493,7 +513,7 @@ class Measured(Keys, frozen=True, kw_only=True):
     cannot be compared is listed in `unchecked`. null compares nothing."""
     instance_type: Line | None = None
     """The tables show this machine type."""
-    cpus_per_node: Annotated[int, number("CPUs", ge=1, le=100_000)]
+    cpus_per_node: Annotated[int, number_meta("CPUs", ge=1, le=100_000)]
     """CPUs that a job requests on each node; its tasks share them evenly."""
     cpu_bind: OptionValue | None = None
     """`srun` binds ranks to CPUs by this `--cpu-bind`, such as `cores`. null leaves it to Slurm."""
@@ -515,12 +535,13 @@ class Measured(Keys, frozen=True, kw_only=True):
     """Environment variables of the trainer or program."""
 
     @property
-    def binding(self) -> tuple[str, ...]:
+    def srun_binding_options(self) -> tuple[str, ...]:
+        """Options of srun that bind ranks to CPUs and GPUs, such as `--cpu-bind=cores`."""
         given = {"--cpu-bind": self.cpu_bind, "--gpu-bind": self.gpu_bind}
         return tuple(f"{option}={value}" for option, value in given.items() if value is not None)
 
 
-class Platform(Measured, frozen=True, kw_only=True):
+class Platform(MeasuredKeys, frozen=True, kw_only=True):
     """A platform says where to run.
 
     Keys marked "measured" are part of a run's parameters: a change reruns the platform's runs. A
@@ -536,25 +557,25 @@ class Platform(Measured, frozen=True, kw_only=True):
     cluster: Name | None = None
     """The Slurm cluster of the platform; `--config cluster=NAME` submits only that cluster's
     runs."""
-    nodes_max: Annotated[NodeCount, number("nodes")]
+    nodes_max: Annotated[NodeCount, number_meta("nodes")]
     """Configurations with more nodes are excluded."""
-    gpus_per_node_max: Annotated[GpuCount, number("GPUs")] = 0
+    gpus_per_node_max: Annotated[GpuCount, number_meta("GPUs")] = 0
     """GPUs (or logical devices) of a node; a configuration with more is an error."""
-    gpus_max: Annotated[int, number("GPUs", ge=0, le=100_000_000)] | None = None
+    gpus_max: Annotated[int, number_meta("GPUs", ge=0, le=100_000_000)] | None = None
     """Quota of GPUs over all nodes of a run; configurations beyond it are excluded. null sets no
     quota."""
-    mem_mb: Annotated[int, number("MB", ge=0, le=1_000_000_000)] | None = None
+    mem_mb: Annotated[int, number_meta("MB", ge=0, le=1_000_000_000)] | None = None
     """Memory that a job requests per node; 0 or null leaves it to Slurm's default."""
-    mem_mb_per_cpu: Annotated[int, number("MB", ge=1, le=1_000_000_000)] | None = None
+    mem_mb_per_cpu: Annotated[int, number_meta("MB", ge=1, le=1_000_000_000)] | None = None
     """Memory per CPU in place of `mem_mb`, where the site requires `--mem-per-cpu`."""
-    mem_mb_per_gpu: Annotated[int, number("MB", ge=1, le=1_000_000_000)] | None = None
+    mem_mb_per_gpu: Annotated[int, number_meta("MB", ge=1, le=1_000_000_000)] | None = None
     """Memory per GPU in place of `mem_mb`, where the site requires `--mem-per-gpu` of GPU jobs."""
-    runtime_min: Annotated[int, number("min", ge=1, le=5_256_000)] = 60
+    runtime_min: Annotated[int, number_meta("min", ge=1, le=5_256_000)] = 60
     """Slurm ends a run after this time."""
-    stall_timeout_s: Annotated[int, number("s", ge=10, le=315_360_000)] = 600
+    stall_timeout_s: Annotated[int, number_meta("s", ge=10, le=315_360_000)] = 600
     """A run fails if no rank makes progress or uses CPU time for this long, or if ranks use CPU
     time without progress for ten times as long."""
-    latency_wait_s: Annotated[int, number("s", ge=0)] = 60
+    latency_wait_s: Annotated[int, number_meta("s", ge=0)] = 60
     """How long a shared file system may take to show the launcher what ranks on other nodes have
     written."""
     partition: SlurmName | None = None
@@ -587,22 +608,23 @@ class Platform(Measured, frozen=True, kw_only=True):
     GPUs."""
     usd_per_kwh: Usd | None = None
     """Price of energy, for the column `energy_usd`, apart from `cost_usd`."""
-    kg_co2_per_kwh: Annotated[float, number("kg", ge=0, le=10)] | None = None
+    kg_co2_per_kwh: Annotated[float, number_meta("kg", ge=0, le=10)] | None = None
     """CO2 of energy, for the column `energy_kg_co2`."""
     price_date: (
-        Annotated[str, text(r"^[0-9]{4}(-[0-9]{2}){0,2}$", "YYYY, YYYY-MM or YYYY-MM-DD")] | None
+        Annotated[str, text_meta(r"^[0-9]{4}(-[0-9]{2}){0,2}$", "YYYY, YYYY-MM or YYYY-MM-DD")]
+        | None
     ) = None
     """Date on which the price was valid."""
     price_source: Line | None = None
     """Source of the price."""
 
     @property
-    def measured(self) -> Measured:
-        """The keys that can change a measurement."""
-        return Measured(**{key: getattr(self, key) for key in Measured.__struct_fields__})
+    def measured_keys(self) -> MeasuredKeys:
+        """The keys that can change a measurement, without prices, limits and Slurm's settings."""
+        return MeasuredKeys(**{key: getattr(self, key) for key in MeasuredKeys.__struct_fields__})
 
-    def peak_of(self, recipe: Recipe) -> float | None:
-        """Return the peak TFLOP/s at the recipe's precision; None if it is unknown.
+    def peak_tflops_for(self, recipe: Recipe) -> float | None:
+        """Return the peak TFLOP/s of a replica's device at the recipe's precision; None if unknown.
 
         The precision of a program is its parameter of this name.
         """
@@ -610,14 +632,14 @@ class Platform(Measured, frozen=True, kw_only=True):
         precision = own if recipe.program else recipe.precision.removeprefix("mixed_")
         return next((peak for name, peak in self.peak_tflops.items() if name == precision), None)
 
-    def price_usd(self, gpus_per_node: int) -> float | None:
-        """Return the price of a node with these GPUs in US dollars per hour; None if unknown."""
+    def node_price_usd_per_hour(self, gpus_per_node: int) -> float | None:
+        """Return the price of a node with this many GPUs, US dollars per hour; None if unknown."""
         if self.usd_per_node_hour is None or self.usd_per_gpu_hour is None:
             return self.usd_per_node_hour
         return self.usd_per_node_hour + self.usd_per_gpu_hour * gpus_per_node
 
 
-class DatasetCopy(Keys, frozen=True, kw_only=True):
+class DatasetCopy(ConfigMapping, frozen=True, kw_only=True):
     """An entry names a local copy of a dataset."""
 
     path: NotEmpty | None = None
@@ -625,18 +647,21 @@ class DatasetCopy(Keys, frozen=True, kw_only=True):
     or from this `.npz` with `x_train`, `y_train`, `x_test`, `y_test`; null fetches it."""
 
 
-class Budget(Keys, frozen=True, kw_only=True):
-    """The runs that are still to do may cost this much by their estimate."""
+class Budget(ConfigMapping, frozen=True, kw_only=True):
+    """Limits of the estimated cost of the runs that are still to do."""
 
-    usd: Annotated[float, number("US dollars", ge=0)] | None = None
+    usd: Annotated[float, number_meta("US dollars", ge=0)] | None = None
     """A sweep is refused before submission if the estimate of its remaining runs is higher. Every
     platform with runs to do needs a price. null sets no budget."""
-    node_hours: Annotated[float, number("node-hours", ge=0)] | None = None
+    node_hours: Annotated[float, number_meta("node-hours", ge=0)] | None = None
     """The same for nodes times hours. null sets no budget."""
 
 
-class Baseline(Keys, frozen=True, kw_only=True):
-    """Omitted axes are as in each configuration, or with the fewest replicas."""
+class Baseline(ConfigMapping, frozen=True, kw_only=True):
+    """The axes of the configuration that speed-up is relative to.
+
+    Omitted axes are as in each configuration, or with the fewest replicas.
+    """
 
     platform: Name | UnsetType = UNSET
     """The baseline is on this platform."""
@@ -656,10 +681,11 @@ class Baseline(Keys, frozen=True, kw_only=True):
 
     @property
     def axes(self) -> dict[str, str | int]:
+        """Axis → value of the baseline, for the axes that the configuration gives."""
         return {axis: v for axis in POINT_AXES if (v := getattr(self, axis)) is not UNSET}
 
 
-class Comparison(Keys, frozen=True, kw_only=True):
+class Comparison(ConfigMapping, frozen=True, kw_only=True):
     """These keys set what the comparison shows."""
 
     title: Line = "Comparison of distributed training runs"
@@ -683,7 +709,7 @@ class Comparison(Keys, frozen=True, kw_only=True):
     compared configuration (platform, model, strategy, recipe) or have the fewest replicas."""
 
 
-class Limit(Keys, frozen=True, kw_only=True):
+class Limit(ConfigMapping, frozen=True, kw_only=True):
     """A limit of a metric: exactly one of `at_most` and `at_least` is given.
 
     A number is in the metric's unit; times may be written as "90 s", "15 min", "6 h" or "3 d".
@@ -696,7 +722,7 @@ class Limit(Keys, frozen=True, kw_only=True):
 
     @property
     def value(self) -> float:
-        """The limit's number, in the metric's unit."""
+        """The limit's number in the metric's unit; a duration such as "15 min" in seconds."""
         given = self.at_least if self.at_most is None else self.at_most
         if isinstance(given, str):
             number, unit = given.split()
@@ -705,10 +731,10 @@ class Limit(Keys, frozen=True, kw_only=True):
         return given
 
 
-#: Ratios of a configuration to its baseline that may have a limit, at most 1.
+#: Metrics that are ratios of a configuration to its baseline; their limits are at most 1.
 EFFICIENCIES = ("scaling_efficiency", "weak_scaling_efficiency")
 #: Metrics that may have a limit besides the recipes' quality → which values are better.
-LIMITED: dict[str, Literal["lower", "higher"]] = {
+LIMITABLE_METRICS: dict[str, Literal["lower", "higher"]] = {
     "execution_time_s": "lower",
     "time_with_queue_s": "lower",
     "cost_usd": "lower",
@@ -723,19 +749,19 @@ LIMITED: dict[str, Literal["lower", "higher"]] = {
 }
 
 
-#: Complete runs from which a longer training is projected have at least this many epochs.
-WHOLE_FROM_EPOCHS = 3
+#: Fewest epochs of complete runs from which a longer training is projected.
+PROJECTABLE_EPOCHS_MIN = 3
 
 
-class WholeTraining(Keys, frozen=True, kw_only=True):
+class WholeTraining(ConfigMapping, frozen=True, kw_only=True):
     """The training that is asked about, where runs are shorter."""
 
-    epochs: Annotated[int, number("epochs", ge=1, le=1_000_000)]
+    epochs: Annotated[int, number_meta("epochs", ge=1, le=1_000_000)]
     """Runs with fewer epochs, or with `stop_after_steps`, are judged by the time and cost of this
     many epochs, projected from them (docs/projection.md). A change reruns nothing."""
 
 
-class Question(Keys, frozen=True, kw_only=True):
+class Question(ConfigMapping, frozen=True, kw_only=True):
     """The question that the study answers: headline, recommendation and search go by it."""
 
     goal: QuestionGoal = "execution_time_s"
@@ -763,52 +789,54 @@ class Question(Keys, frozen=True, kw_only=True):
     whole_training: WholeTraining | None = None
     """Short runs are judged by this whole training; null takes each recipe's own `epochs`."""
 
-    def whole_epochs(self, recipe: Recipe) -> int | None:
-        """Return the number of epochs to project short runs to; None if runs train all epochs."""
+    def epochs_to_project(self, recipe: Recipe) -> int | None:
+        """Return the epochs to which a recipe's runs are projected; None if they train so far."""
         whole = self.whole_training
         if whole is None or recipe.stop_after_steps or recipe.epochs == whole.epochs:
             return None
         return whole.epochs
 
     @property
-    def separate(self) -> tuple[str, ...]:
-        """The axes whose combinations are separate questions."""
+    def separating_axes(self) -> tuple[str, ...]:
+        """The axes whose combinations of values are separate questions."""
         return tuple(axis for axis in POINT_AXES if axis not in self.choose)
 
     @property
-    def equal(self) -> set[str]:
-        """Metrics of quality that are not compared, because their limit is null."""
-        return self.limits.keys() - self.given.keys()
+    def ignored_qualities(self) -> set[str]:
+        """Metrics of quality whose limit is null: results are not compared by them."""
+        return self.limits.keys() - self.set_limits.keys()
 
     @property
-    def given(self) -> dict[str, Limit]:
-        """The limits of the configuration, without nulls."""
+    def set_limits(self) -> dict[str, Limit]:
+        """Metric → its limit, for the limits that are not null."""
         return {name: each for name, each in self.limits.items() if each is not None}
 
     @property
     def targets(self) -> dict[str, float]:
         """Metric of quality → its limit, which is the target of time and cost to a target."""
-        limits = self.given.items()
+        limits = self.set_limits.items()
         # a limit without a value is refused later, with its place
-        return {n: each.value for n, each in limits if n not in LIMITED and each != Limit()}
+        return {
+            n: each.value for n, each in limits if n not in LIMITABLE_METRICS and each != Limit()
+        }
 
     def limits_for(self, goal: str, quality: str | None) -> dict[str, Limit]:
-        """Return column → limit, for configurations with this quality.
+        """Return the limits of a question as column of the tables → limit.
 
-        For the goals time and cost to a target, the limit of the quality is their target and no
-        limit.
+        For the goals time and cost to a target, the limit of the quality is their target and is
+        left out.
 
         Args:
             goal: The metric that is to be best.
-            quality: The metric of quality; None without one.
+            quality: Metric of the recipes' quality, whose column is `quality`; None without one.
         """
-        own = {name: each for name, each in self.given.items() if name in LIMITED}
-        if quality in self.given and "_to_target" not in goal:
-            own["quality"] = self.given[quality]
+        own = {name: each for name, each in self.set_limits.items() if name in LIMITABLE_METRICS}
+        if quality in self.set_limits and "_to_target" not in goal:
+            own["quality"] = self.set_limits[quality]
         return own
 
 
-class Published(Keys, frozen=True, kw_only=True):
+class Published(ConfigMapping, frozen=True, kw_only=True):
     """Published results are shown next to the measured ones."""
 
     path: NotEmpty | None = None
@@ -819,29 +847,29 @@ class Published(Keys, frozen=True, kw_only=True):
     widened by this fraction of the loss, or of the error 1 - accuracy."""
 
 
-class Forecast(Keys, frozen=True, kw_only=True):
-    """Numbers of nodes without runs, for which the time is forecast from the measured ones."""
+class Forecast(ConfigMapping, frozen=True, kw_only=True):
+    """Numbers of nodes without runs, for which times are forecast from the measured ones."""
 
-    nodes: Annotated[tuple[NodeCount, ...], number("nodes")] = ()
+    nodes: Annotated[tuple[NodeCount, ...], number_meta("nodes")] = ()
     """Each line of configurations has a forecast for these numbers of nodes, as far as they were
     not measured; beyond `nodes_max`, too."""
 
 
-class Proposal(Keys, frozen=True, kw_only=True):
+class Proposal(ConfigMapping, frozen=True, kw_only=True):
     """What `snakemake proposal` requests compute time for."""
 
     margin: Annotated[float, Meta(ge=0, le=10)] = 0.2
     """This fraction is added for failed runs and tests."""
 
 
-class PlotOptions(Keys, frozen=True, kw_only=True):
+class PlotOptions(ConfigMapping, frozen=True, kw_only=True):
     """Options of a plot."""
 
     title: Line | None = None
     """This is the title of the plot; null takes the default one."""
 
 
-class Config(Keys, frozen=True, kw_only=True):
+class Config(ConfigMapping, frozen=True, kw_only=True):
     """Configuration of a study, merged from config/platforms.yaml and the study's own files.
 
     The files of the study follow --configfile; without it, config/config.yaml is used.
@@ -893,13 +921,19 @@ class Config(Keys, frozen=True, kw_only=True):
     compare_with: NotEmpty | None = None
     """Folder with the results of another study, such as `before/results/main`: each configuration
     is compared with the same one there. A relative path starts where snakemake runs."""
+    compare_revisions: (
+        Annotated[tuple[NotEmpty, ...], Meta(min_length=2, extra_json_schema={"uniqueItems": True})]
+        | None
+    ) = None
+    """Recipes that are revisions of one training, such as the code of two commits: in each repeat
+    they run one after the other, and each configuration is compared with the first revision."""
     plots: dict[str, PlotOptions | None] = {}
     """Options of plots, by their names; null does not draw the plot. All others are drawn."""
     export: tuple[Literal["markdown", "parquet", "svg"], ...] = ()
     """More files in `details/`: tables as Markdown, `runs.parquet`, the plots."""
 
     def search_of(self, block: Block) -> Search | None:
-        """Return the search of a block, or of the complete grid; None without one."""
+        """Return the search of a block: its own, or the configuration's; None without one."""
         return self.search if block.search is UNSET else block.search
 
     def is_selected(self, platform: str) -> bool:

@@ -26,6 +26,7 @@ from tfscaling.files.program_errors import InputError
 from tfscaling.study import config_types, value_hints
 from tfscaling.study.config_types import Config
 
+#: A JSON schema, or a part of one.
 Schema = dict[str, Any]
 #: Keys and indices from the top of the configuration to a value.
 Place = Sequence[str | int]
@@ -34,17 +35,17 @@ RawConfig = Mapping[str, object]
 #: Where a value of the merged configuration was read: (file name, content), later ones win.
 Sources = Sequence[tuple[str, RawConfig]]
 
-#: The source of what was given with --config.
+#: Name of the source with the values of --config.
 COMMAND_LINE = "--config"
-#: The study without --configfile, and the platforms of all studies, in the folder in which
-#: snakemake runs.
+#: Files in the folder in which snakemake runs: the study without --configfile, and the platforms of
+#: all studies.
 STUDY_FILE, PLATFORMS_FILE = "config/config.yaml", "config/platforms.yaml"
 CONFIG_FILES = (STUDY_FILE, PLATFORMS_FILE)
-#: Folders below results that all studies share: no study has their name.
+#: Folders below results that all studies share; a study cannot have these names.
 SHARED_FOLDERS = ("datasets", "logs", "runs")
-#: What is read of the study that `compare_with` names, below its folder.
+#: Files that are read of the study `compare_with`, below its folder.
 REFERENCE_FILES = ("details/manifest.json", "comparison.csv", "runs.csv")
-#: The value of a key that is missing, and of a problem that concerns several values.
+#: In a NotAllowed, the value of a missing key, and of a problem that concerns several values.
 _MISSING, SEVERAL = object(), object()
 _REFERENCE = "#/$defs/"
 
@@ -54,10 +55,16 @@ class ConfigError(InputError):
 
 
 class NotAllowed(ConfigError):
-    """A value is not allowed at its place; `naming_files` adds the file to the message."""
+    """A value is not allowed at its place; `add_file_to_errors` adds the file to the message.
+
+    Attributes:
+        place: Keys and indices from the top of the configuration to the value.
+        value: The rejected value.
+        allowed: What is allowed there, in words.
+    """
 
     def __init__(self, place: Place, value: object, allowed: str) -> None:
-        super().__init__(problem(place, value, allowed))
+        super().__init__(format_problem(place, value, allowed))
         self.place, self.value, self.allowed = place, value, allowed
 
     def with_prefix(self, *place: str | int) -> NotAllowed:
@@ -66,17 +73,17 @@ class NotAllowed(ConfigError):
 
 
 @contextlib.contextmanager
-def naming_files(sources: Sources) -> Iterator[None]:
-    """Add the file to errors of the `with` block: a NotAllowed becomes a ConfigError."""
+def add_file_to_errors(sources: Sources) -> Iterator[None]:
+    """Return a context manager that turns a NotAllowed into a ConfigError with the file's name."""
     try:
         yield
     except NotAllowed as error:
-        message = problem(error.place, error.value, error.allowed, sources)
+        message = format_problem(error.place, error.value, error.allowed, sources)
         raise ConfigError(message) from None
 
 
-def validate(raw: RawConfig, sources: Sources = ()) -> Config:
-    """Convert a configuration to types and return it with all defaults.
+def convert_to_types(raw: RawConfig, sources: Sources = ()) -> Config:
+    """Convert a merged configuration to a Config with all defaults; check each value alone.
 
     Args:
         raw: The merged configuration.
@@ -85,17 +92,22 @@ def validate(raw: RawConfig, sources: Sources = ()) -> Config:
     Raises:
         ConfigError: The types do not allow a value; the message is about the first one.
     """
-    with naming_files(sources):
+    with add_file_to_errors(sources):
         try:
             found = msgspec.convert(raw, Config)
         except msgspec.ValidationError as error:
-            raise _msgspec_error(raw, str(error).rpartition(" - at ")[2], sources) from None
-        _check_values(raw, of(Config, described=False), ())
+            raise _locate_msgspec_error(raw, str(error).rpartition(" - at ")[2], sources) from None
+        _check_numbers_and_lists(raw, json_schema(Config, described=False), ())
     return found
 
 
-def _check_values(value: Any, schema: Schema, place: tuple[Any, ...]) -> None:
-    """Check what msgspec does not: no NaN, no infinity, no equal values in some lists.
+def _check_numbers_and_lists(value: Any, schema: Schema, place: tuple[Any, ...]) -> None:
+    """Check what msgspec does not: NaN, infinity, and equal values in lists of distinct values.
+
+    Args:
+        value: A part of the configuration.
+        schema: The JSON schema of this part.
+        place: Keys and indices from the top of the configuration to this part.
 
     Raises:
         NotAllowed: For the first such value.
@@ -103,17 +115,17 @@ def _check_values(value: Any, schema: Schema, place: tuple[Any, ...]) -> None:
     if isinstance(value, float) and not math.isfinite(value):
         raise NotAllowed(place, value, f"allowed: {value_hints.FINITE}")
     is_list = isinstance(value, list | tuple)
-    if is_list and any("uniqueItems" in each for each in _alternatives(schema)):
+    if is_list and any("uniqueItems" in each for each in _alternative_schemas(schema)):
         kinds = [(isinstance(each, bool), each) for each in value]  # true and 1 are two values
         if len(set(kinds)) < len(kinds):
             raise NotAllowed(place, value, "allowed: each value once")
     items = value.items() if isinstance(value, Mapping) else enumerate(value) if is_list else ()
     for step, inner in items:
-        _check_values(inner, _item_schema(schema, step), (*place, step))
+        _check_numbers_and_lists(inner, _item_schema(schema, step), (*place, step))
 
 
-def _msgspec_error(raw: RawConfig, path: str, sources: Sources) -> NotAllowed:
-    """Return the error that msgspec found, with its place and value.
+def _locate_msgspec_error(raw: RawConfig, path: str, sources: Sources) -> NotAllowed:
+    """Return msgspec's validation error as NotAllowed, with the place and the value.
 
     msgspec's message has the place, but neither the value nor the names of entries. Only complete
     configurations are converted: msgspec 0.21 frees memory twice when it discards other types that
@@ -126,28 +138,32 @@ def _msgspec_error(raw: RawConfig, path: str, sources: Sources) -> NotAllowed:
     """
     place: tuple[Any, ...] = ()
     value: Any = raw
-    schema = of(Config, described=False)
+    schema = json_schema(Config, described=False)
     for name, number in re.findall(r"\.(\w+)|\[(\d+|\.\.\.)\]", path):
         unnamed = number == "..."
-        step = name or (_refused_entry(raw, place, path) if unnamed else int(number))
+        step = name or (_find_invalid_entry(raw, place, path) if unnamed else int(number))
         place, value, schema = (*place, step), value[step], _item_schema(schema, step)
-    for option in _alternatives(schema) if isinstance(value, Mapping) else ():
+    for option in _alternative_schemas(schema) if isinstance(value, Mapping) else ():
         fields = option.get("properties", {})
         for key in (key for key in value if fields and key not in fields):
-            return NotAllowed([*place, key], value[key], f"unknown key; {known(fields, key)}")
+            return NotAllowed(
+                [*place, key], value[key], f"unknown key; {list_allowed_names(fields, key)}"
+            )
         for key in (key for key in option.get("required", ()) if key not in value):
             looked = "" if place else _files_without_key(sources)
             return NotAllowed([*place, key], _MISSING, f"it has no default{looked}")
         if path.startswith("`key`"):
-            value, schema = _refused_entry(raw, place, path), option.get("propertyNames", {})
-    hint = value_hints.hint(
-        value, kinds_of(schema), place, _find_source(place, sources) == COMMAND_LINE
+            value, schema = _find_invalid_entry(raw, place, path), option.get("propertyNames", {})
+    hint = value_hints.hint_for_value(
+        value, json_types(schema), place, _find_source(place, sources) == COMMAND_LINE
     )
-    return NotAllowed(place, value, f"allowed: {words(schema, value)}{f'; {hint}' if hint else ''}")
+    return NotAllowed(
+        place, value, f"allowed: {describe_schema(schema, value)}{f'; {hint}' if hint else ''}"
+    )
 
 
 def _files_without_key(sources: Sources) -> str:
-    """Return which files were read without finding a missing top-level key, after a semicolon."""
+    """Return where a missing top-level key was searched, as the end of a message; "" if unknown."""
     if any(name not in (*CONFIG_FILES, COMMAND_LINE) for name, _ in sources):
         return (
             f"; a study given by --configfile takes nothing from {STUDY_FILE}: to add to that "
@@ -157,8 +173,14 @@ def _files_without_key(sources: Sources) -> str:
     return f"; not found in {Path.cwd()}: {', '.join(absent)}" if absent else ""
 
 
-def _refused_entry(raw: RawConfig, place: tuple[Any, ...], path: str) -> Any:
-    """Return the key of the entry below `place` that causes msgspec's error."""
+def _find_invalid_entry(raw: RawConfig, place: tuple[Any, ...], path: str) -> Any:
+    """Return the key of the entry that causes msgspec's error, which names entries only as `...`.
+
+    Args:
+        raw: The merged configuration.
+        place: Keys and indices from the top of the configuration to the mapping with the entry.
+        path: The place as msgspec writes it, such as `$.recipes[...].epochs`.
+    """
     for key in functools.reduce(operator.getitem, place, typing.cast(Any, raw)):
         alone = copy.deepcopy(raw)
         entries: dict[str, Any] = functools.reduce(operator.getitem, place, typing.cast(Any, alone))
@@ -169,20 +191,30 @@ def _refused_entry(raw: RawConfig, place: tuple[Any, ...], path: str) -> Any:
         except msgspec.ValidationError as error:
             if str(error).rpartition(" - at ")[2] == path:
                 return key
-    raise AssertionError(f"no entry of {key_of(place)} is refused")
+    raise AssertionError(f"no entry of {format_place(place)} is refused")
 
 
-def _alternatives(schema: Schema) -> list[Schema]:
-    """Return the alternative schemas that a schema allows."""
+def _alternative_schemas(schema: Schema) -> list[Schema]:
+    """Return the options of a schema's `anyOf`, references replaced; else the schema itself."""
     if "$ref" in schema:
-        schema = of(Config, described=False)["$defs"][schema["$ref"].removeprefix(_REFERENCE)]
+        schema = json_schema(Config, described=False)["$defs"][
+            schema["$ref"].removeprefix(_REFERENCE)
+        ]
     options = schema.get("anyOf")
-    return [each for option in options for each in _alternatives(option)] if options else [schema]
+    return (
+        [each for option in options for each in _alternative_schemas(option)]
+        if options
+        else [schema]
+    )
 
 
 def _item_schema(schema: Schema, step: str | int) -> Schema:
-    """Return the schema of an item of a mapping or list: `step` is its key or index."""
-    for option in _alternatives(schema):
+    """Return the schema of one item of a mapping or list; `step` is the item's key or index.
+
+    Raises:
+        KeyError: If the schema has no such item.
+    """
+    for option in _alternative_schemas(schema):
         found = option.get("properties", {}).get(step, option.get("additionalProperties"))
         if isinstance(step, int):
             found = option.get("items")
@@ -192,7 +224,7 @@ def _item_schema(schema: Schema, step: str | int) -> Schema:
 
 
 def check_folders(config: Config) -> None:
-    """Check that `study` is a new folder's name, and that `compare_with` names another study.
+    """Check that `study` can name a folder of results, and that `compare_with` names another study.
 
     Raises:
         NotAllowed: If not.
@@ -203,7 +235,7 @@ def check_folders(config: Config) -> None:
         rule = f"allowed: any name but {names}, the folders that all studies share"
         raise NotAllowed(["study"], config.study, rule)
     folder = config.compare_with
-    missing = [file for file in reference_files(config) if not Path(file).is_file()]
+    missing = [file for file in reference_study_files(config) if not Path(file).is_file()]
     if missing:
         rule = f"there is no {missing[0]} in {Path.cwd()}: name a folder such as results/main"
         raise NotAllowed(["compare_with"], folder, rule)
@@ -212,14 +244,19 @@ def check_folders(config: Config) -> None:
         raise NotAllowed(["compare_with"], folder, rule)
 
 
-def reference_files(config: Config) -> list[str]:
-    """Return the files of the study that `compare_with` names; [] without the key."""
+def reference_study_files(config: Config) -> list[str]:
+    """Return paths of the files that are read of the study `compare_with`; [] without the key."""
     folder = config.compare_with
     return [f"{folder}/{name}" for name in REFERENCE_FILES] if folder else []
 
 
-def known(names: Iterable[str], wanted: object) -> str:
-    """Return the end of a message about an unknown name: the allowed names, most similar first."""
+def list_allowed_names(names: Iterable[str], wanted: object) -> str:
+    """Return the end of a message about an unknown name: a similar name if any, then all names.
+
+    Args:
+        names: The names that are allowed.
+        wanted: The unknown name.
+    """
     names = list(names)
     near = difflib.get_close_matches(str(wanted), names, n=1)
     near = near or [name for name in names if name.startswith(f"{wanted}_")]
@@ -229,18 +266,25 @@ def known(names: Iterable[str], wanted: object) -> str:
     return f"{hint}allowed: {', '.join(sorted(names)) or 'none defined'}"
 
 
-def problem(place: Place, value: object, allowed: str, sources: Sources = ()) -> str:
-    """Return an error as one line: file, key, value, what is allowed."""
+def format_problem(place: Place, value: object, allowed: str, sources: Sources = ()) -> str:
+    """Return an error message of one line: file with line, key, rejected value, what is allowed.
+
+    Args:
+        place: Keys and indices from the top of the configuration to the value.
+        value: The rejected value; SEVERAL if the problem is about several values.
+        allowed: What is allowed, in words.
+        sources: The files of the configuration: the last one that sets the place is named.
+    """
     name = _find_source(place, sources)
-    line = _line_of(name, place)
-    where = f"{name}: {f'line {line}: ' if line else ''}{key_of(place)}"
+    line = _find_line(name, place)
+    where = f"{name}: {f'line {line}: ' if line else ''}{format_place(place)}"
     if value is SEVERAL:
         return f"{where}: not allowed; {allowed}"
-    wrong = "missing" if value is _MISSING else f"{_shorten(value)} is not allowed"
+    wrong = "missing" if value is _MISSING else f"{_to_short_json(value)} is not allowed"
     return f"{where}: {wrong}; {allowed}"
 
 
-def _line_of(name: str, place: Place) -> int | None:
+def _find_line(name: str, place: Place) -> int | None:
     """Return the line of the deepest key or item on the way to a place.
 
     Args:
@@ -265,7 +309,10 @@ def _line_of(name: str, place: Place) -> int | None:
 
 
 def _yaml_entry(node: yaml.Node | None, step: str | int) -> tuple[yaml.Node, yaml.Node] | None:
-    """Return the nodes of the key and of its value, or of an item twice; None without such one."""
+    """Return the nodes of a mapping's key and value, or the node of a list's item twice.
+
+    None if the node has no such key or index.
+    """
     if isinstance(node, yaml.MappingNode):
         return next((entry for entry in node.value if entry[0].value == step), None)
     if isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
@@ -274,7 +321,7 @@ def _yaml_entry(node: yaml.Node | None, step: str | int) -> tuple[yaml.Node, yam
 
 
 def _find_source(place: Place, sources: Sources) -> str:
-    """Return the last source that sets a place, or else its deepest existing parent.
+    """Return the name of the last source that sets a place, or else its deepest existing parent.
 
     A list replaces the lists of earlier sources: only the last one is considered.
     """
@@ -292,8 +339,8 @@ def _find_source(place: Place, sources: Sources) -> str:
     return origin or next(studies, sources[0][0] if sources else "configuration")
 
 
-def key_of(place: Place) -> str:
-    """Return a place as users write it: `grid[0].nodes`."""
+def format_place(place: Place) -> str:
+    """Return a place as users write it, such as `grid[0].nodes`."""
     key = ""
     for step in place:
         key += (
@@ -308,29 +355,33 @@ def key_of(place: Place) -> str:
 
 def quote_for_message(text: str, width: int = 100) -> str:
     """Return a text for a one-line message: quoted if it has special characters, cut if long."""
-    return text if text.isprintable() and len(text) <= width else _shorten(text, width)
+    return text if text.isprintable() and len(text) <= width else _to_short_json(text, width)
 
 
-def _shorten(value: object, width: int = 200) -> str:
-    """Return a value as JSON, cut to `width` characters."""
+def _to_short_json(value: object, width: int = 200) -> str:
+    """Return a value as JSON text, cut to `width` characters."""
     text = json.dumps(value, default=str)
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
-def kinds_of(schema: Schema) -> set[str]:
-    """Return the JSON types that a schema allows."""
-    return {kind for each in schema.get("anyOf", [schema]) for kind in _kinds(each)}
+def json_types(schema: Schema) -> set[str]:
+    """Return the names of the JSON types that a schema allows, such as {"integer", "null"}."""
+    return {kind for each in schema.get("anyOf", [schema]) for kind in _plain_json_types(each)}
 
 
 @functools.cache
-def of(kind: type[msgspec.Struct], described: bool = True) -> Schema:
-    """Return the JSON schema of a type, with inner types as its `$defs`.
+def json_schema(kind: type[msgspec.Struct], described: bool = True) -> Schema:
+    """Return the JSON schema of a configuration or record type, with inner types as its `$defs`.
 
     "A value or null" becomes one schema with a list of types, so that a table shows both. Choices
     are in the order of the type.
+
+    Args:
+        kind: The type.
+        described: Whether each key has the `description` that follows its field.
     """
     _, found = msgspec.json.schema_components((kind,), ref_template=_REFERENCE + "{name}")
-    for struct in structs(kind):
+    for struct in nested_structs(kind):
         properties = found[struct.__name__]["properties"]
         for field in msgspec.structs.fields(struct):
             option, rules = properties[field.encode_name], typing.get_args(field.type)
@@ -346,20 +397,20 @@ def of(kind: type[msgspec.Struct], described: bool = True) -> Schema:
                 option |= {"propertyNames": names} if "form" in names else {}
     parts = {name: _simplify_schema(part, found) for name, part in found.items()}
     if config_types.Platform.__name__ in parts:
-        for key in config_types.Measured.__struct_fields__:
+        for key in config_types.MeasuredKeys.__struct_fields__:
             parts[config_types.Platform.__name__]["properties"][key]["measured"] = True
     root = parts.pop(kind.__name__)
     return {**root, "$defs": parts} if parts else root
 
 
-def structs(kind: Any) -> Iterator[type[msgspec.Struct]]:
-    """Yield the mapping types that a type contains, itself included."""
+def nested_structs(kind: Any) -> Iterator[type[msgspec.Struct]]:
+    """Yield all struct types in a type annotation, also in the fields of these types."""
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         yield kind
         for field in msgspec.structs.fields(kind):
-            yield from structs(field.type)
+            yield from nested_structs(field.type)
     for part in typing.get_args(kind):
-        yield from structs(part)
+        yield from nested_structs(part)
 
 
 def _simplify_schema(schema: Any, definitions: dict[str, Schema]) -> Any:
@@ -389,9 +440,14 @@ def _simplify_schema(schema: Any, definitions: dict[str, Schema]) -> Any:
     return tidy
 
 
-def words(schema: Schema, value: object = None) -> str:
-    """Return in words what a schema allows; `value` is the rejected value."""
-    found = ["" if "enum" in schema else words_of_type(schema), words_of_rules(schema)]
+def describe_schema(schema: Schema, value: object = None) -> str:
+    """Return in words what a schema allows: its types, then its rules.
+
+    Args:
+        schema: The schema.
+        value: The rejected value; the words add the rule about length that it breaks.
+    """
+    found = ["" if "enum" in schema else describe_type(schema), describe_rules(schema)]
     longest = max(each.get("maxLength", 0) for each in schema.get("anyOf", [schema]))
     if isinstance(value, str) and 0 < longest < len(value):
         found.append(f"at most {longest} characters, not {len(value)}")
@@ -399,33 +455,35 @@ def words(schema: Schema, value: object = None) -> str:
     return ", ".join(each for each in found if each)
 
 
-def words_of_type(schema: Schema) -> str:
+def describe_type(schema: Schema) -> str:
     """Return the types of a schema in words: `integer, string or list of integers`."""
     if "anyOf" in schema:
-        kinds = [words_of_type(option).split(" of ")[0] for option in schema["anyOf"]]
+        kinds = [describe_type(option).split(" of ")[0] for option in schema["anyOf"]]
         return f"{', '.join(kinds[:-1])} or {kinds[-1]}"
     if "enum" in schema:
         return "string"
     if "$ref" in schema:
         return "mapping"
-    names = [{"object": "mapping", "array": "list"}.get(each, each) for each in _kinds(schema)]
-    return f"list of {words_of_type(schema['items'])}s" if names == ["list"] else " or ".join(names)
+    names = [
+        {"object": "mapping", "array": "list"}.get(each, each) for each in _plain_json_types(schema)
+    ]
+    return f"list of {describe_type(schema['items'])}s" if names == ["list"] else " or ".join(names)
 
 
-def _kinds(schema: Schema) -> Collection[str]:
-    """Return the JSON types of a schema without alternatives; a reference is an object."""
+def _plain_json_types(schema: Schema) -> Collection[str]:
+    """Return the JSON types of a schema without `anyOf`; a reference is an object."""
     kinds = schema.get("type", "object" if "$ref" in schema else "string")
     return [kinds] if isinstance(kinds, str) else kinds
 
 
-def words_of_rules(schema: Schema) -> str:
-    """Return the bounds, choices or pattern of a schema in words; for a list its items' rules."""
+def describe_rules(schema: Schema) -> str:
+    """Return bounds, choices or form of a schema in words; for a list the rules of its items."""
     if "anyOf" in schema:
         options = (option for option in schema["anyOf"] if option.get("type") != "array")
-        return "; or ".join(filter(None, map(words_of_rules, options)))
+        return "; or ".join(filter(None, map(describe_rules, options)))
     if "enum" in schema:
         return ", ".join(f"`{value}`" for value in schema["enum"])
-    found = [words_of_rules(schema["items"])] if schema.get("type") == "array" else []
+    found = [describe_rules(schema["items"])] if schema.get("type") == "array" else []
     low, high = schema.get("minimum"), schema.get("maximum")
     if low is not None and high is not None:
         found.append(f"{low:,} to {high:,}")

@@ -1,4 +1,7 @@
-"""The shape of one run: nodes, tasks and devices, and the batch sizes that follow from it."""
+"""The geometry of a run: nodes, tasks and GPUs, and the batch sizes that follow from it.
+
+The grid makes a `Geometry` of each configuration; Slurm's resources and TF_CONFIG follow from it.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,14 @@ from tfscaling.study.config_types import Recipe
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """Nodes, tasks and GPUs of a run's job.
+    """Nodes, tasks and GPUs of a run's job; each task is one rank.
 
     Attributes:
-        gpus_per_node: GPUs on each node, shared by its tasks.
+        nodes: Number of nodes.
         tasks_per_node: A number, or the numbers on each node: "2+1" puts two tasks on the first
             node and one on the second. (Slurm writes "2,1", but Snakemake passes wildcards in a
             list with commas.)
+        gpus_per_node: GPUs or logical devices on each node, shared by its tasks; 0 trains on CPUs.
     """
 
     nodes: int
@@ -31,26 +35,29 @@ class Geometry:
 
     @property
     def tasks(self) -> int:
-        """Number of all tasks."""
+        """Number of tasks on all nodes together."""
         even = isinstance(self.tasks_per_node, int)
         return self.nodes * self.tasks_per_node_max if even else sum(self.tasks_on_nodes)
 
     @property
     def tasks_per_node_max(self) -> int:
+        """Number of tasks on the first node, which has the most."""
         # a number of nodes that no platform has must not become a tuple of that length
         tasks = self.tasks_per_node
         return tasks if isinstance(tasks, int) else max(self.tasks_on_nodes)
 
     @property
     def gpus(self) -> int:
+        """Number of GPUs, or logical devices, on all nodes together."""
         return self.nodes * self.gpus_per_node
 
     @property
     def gpus_per_task(self) -> int:
+        """Number of GPUs, or logical devices, of one task; 0 trains on CPUs."""
         return self.gpus_per_node // self.tasks_per_node_max
 
-    def uneven_problem(self) -> str | None:
-        """Return why Slurm cannot place uneven tasks; None if it can.
+    def placement_problem(self) -> str | None:
+        """Return why Slurm cannot place uneven tasks on the nodes; None if it can.
 
         Slurm fills node after node, so only the last node can have fewer tasks.
         """
@@ -66,8 +73,13 @@ class Geometry:
         return None
 
 
-def batch_sizes(recipe: Recipe, geometry: Geometry, replicas: int) -> tuple[int, int]:
-    """Return the batch size per replica and the global batch size, in examples.
+def resolve_batch_sizes(recipe: Recipe, geometry: Geometry, replicas: int) -> tuple[int, int]:
+    """Return (batch size per replica, global batch size), in examples per step.
+
+    Args:
+        recipe: The recipe, which sets one of the batch sizes.
+        geometry: Nodes, tasks and GPUs of the run.
+        replicas: Number of replicas on all workers together.
 
     Raises:
         ValueError: If the global batch cannot be split evenly.
@@ -80,7 +92,7 @@ def batch_sizes(recipe: Recipe, geometry: Geometry, replicas: int) -> tuple[int,
     else:
         name, shares, workers = "global_batch_size", replicas, 1
         total = recipe.global_batch_size
-        assert total is not None, "recipes.check refuses recipes without a batch size"
+        assert total is not None, "recipes.check_recipes refuses recipes without a batch size"
     if total % shares:
         raise ValueError(f"{name} {total} is not divisible by {shares} replicas")
     return total // shares, total * workers

@@ -1,7 +1,7 @@
 """The grid: the product of its blocks' axes as runs, what is excluded, and an order of starts.
 
-A pure function of the configuration, which `acceptance.accept` has validated, and of the registries
-of models, strategies and datasets.
+A pure function of the configuration, which `acceptance` validates, and of the registries of models,
+strategies and datasets.
 
 Runs start in randomised complete blocks. Each repeat is one block: it runs every configuration once
 in a random order before the next repeat begins. Drift (temperature, other users, the hour) then
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -32,31 +32,52 @@ from tfscaling.study.config_types import (
     Recipe,
     Search,
 )
-from tfscaling.study.geometry import batch_sizes
-from tfscaling.study.manifest import Excluded, Manifest, PlannedRun, PlannedSearch, SearchedPoint
+from tfscaling.study.geometry import resolve_batch_sizes
+from tfscaling.study.manifest import (
+    ExcludedConfiguration,
+    Manifest,
+    PlannedRun,
+    PlannedSearch,
+    SearchedPoint,
+)
 from tfscaling.study.registries import Registries
 from tfscaling.study.run_spec import Point, RunSpec
 
 
-def wildcards_of(runs: Sequence[PlannedRun]) -> dict[str, str]:
-    """Return axis → the value that all runs share, or the axis in braces as a wildcard."""
+def path_wildcards(runs: Sequence[PlannedRun]) -> dict[str, str]:
+    """Return axis → the value that all runs share, or else a wildcard such as `{nodes}`."""
     values = {axis: {str(run.spec.axes[axis]) for run in runs} for axis in AXES}
     return {
         axis: found.pop() if len(found) == 1 else f"{{{axis}}}" for axis, found in values.items()
     }
 
 
-def randomised(runs: Sequence[PlannedRun], seed: int) -> list[PlannedRun]:
-    """Return the runs in their order of starts: repeat by repeat, each repeat shuffled by `seed`.
+def randomise_order(
+    runs: Sequence[PlannedRun], seed: int, revisions: Sequence[str] = ()
+) -> list[PlannedRun]:
+    """Return the runs in their order of starts: all first repeats shuffled, then all second ones.
 
-    The order of the argument does not matter.
+    The order depends on the runs and the seed, not on the order of the argument.
+
+    Args:
+        runs: The runs.
+        seed: Seed of the shuffles.
+        revisions: Recipes that are revisions of one training: runs that differ only in the revision
+            start one after the other, in a random order.
     """
     ordered: list[PlannedRun] = []
     for repeat in sorted({run.spec.repeat for run in runs}):
         block = [run for run in runs if run.spec.repeat == repeat]
         block.sort(key=lambda run: run.spec.path)
-        random.Random(f"{seed} {repeat}").shuffle(block)
-        ordered += block
+        together: dict[Point, list[PlannedRun]] = {}
+        for run in block:
+            point = run.spec.point
+            together.setdefault(variants.reference_point(point, revisions) or point, []).append(run)
+        groups, dice = [*together.values()], random.Random(f"{seed} {repeat}")
+        dice.shuffle(groups)
+        for group in groups:
+            dice.shuffle(group)
+            ordered += group
     return ordered
 
 
@@ -64,11 +85,12 @@ class Candidate(NamedTuple):
     """A configuration of the grid: the first of its runs, or the reason why it has none.
 
     Attributes:
-        number: The number of its block.
+        number: Number of its block in the configuration's `grid`, from 0.
         point: The values of its axes.
         recipe: Its recipe, with the values that the model leaves open.
         spec: The specification of its first complete run; None if it is excluded.
-        short: The specification of its first short run, if a search begins with short runs.
+        short: The specification of its first short run; None unless a search begins with short
+            runs.
         reason: Why it is excluded; "" if it has runs.
     """
 
@@ -84,78 +106,110 @@ class _ImpossibleError(Exception):
     """The configuration cannot be run, and is excluded with this reason."""
 
 
-def candidates(
-    config: Config, recipe_variants: Mapping[str, Mapping[str, Recipe]], registries: Registries
+def make_candidates(
+    config: Config, recipe_variants: variants.RecipeVariants, registries: Registries
 ) -> tuple[Candidate, ...]:
     """Return all configurations of the grid, block by block, excluded ones included.
 
     A configuration is excluded, with the reason, beyond a platform's limits or if its global batch
     is larger than the dataset.
+
+    Args:
+        config: The configuration, whose recipes and blocks are checked already.
+        recipe_variants: The variants of all recipes.
+        registries: The names that exist.
     """
     return tuple(
         _make_candidate(number, point, recipe_variants, config, registries)
         for number, block in enumerate(config.grid)
-        for point in points(block, recipe_variants)
+        for point in expand_block(block, recipe_variants)
     )
 
 
 def _make_candidate(
     number: int,
     point: Point,
-    recipe_variants: Mapping[str, Mapping[str, Recipe]],
+    recipe_variants: variants.RecipeVariants,
     config: Config,
     registries: Registries,
 ) -> Candidate:
-    """Return one configuration of the grid with its first run, or the reason for its exclusion."""
-    recipe = recipes.filled(point.model, recipe_variants[variants.base(point.recipe)][point.recipe])
-    if reason := exclusion(point, config.grid[number].exclude):
+    """Return a configuration of the grid with its first runs, or with why it has none.
+
+    Args:
+        number: Number of its block in the grid, from 0.
+        point: The configuration.
+        recipe_variants: The variants of all recipes.
+        config: The configuration of the study.
+        registries: The names that exist.
+    """
+    recipe = recipes.fill_in_defaults(
+        point.model, recipe_variants[variants.base_recipe(point.recipe)][point.recipe]
+    )
+    if reason := exclusion_reason(point, config.grid[number].exclude):
         return Candidate(number, point, recipe, reason=reason)
     try:
         platform = config.platforms[point.platform]
-        spec = _first_run(point, recipe, platform, config.seed, registries)
+        spec = _make_first_run(point, recipe, platform, config.seed, registries)
     except _ImpossibleError as error:
         return Candidate(number, point, recipe, reason=str(error))
     search = config.search_of(config.grid[number])
-    short = _first_short_run(spec, search) if search and search.short else None
+    short = _make_first_short_run(spec, search) if search and search.short_run_keys else None
     return Candidate(number, point, recipe, spec, short)
 
 
-def _first_short_run(spec: RunSpec, search: Search) -> RunSpec:
-    """Return the first short run of a configuration, for a search that begins with short runs."""
-    point = replace(spec.point, recipe=variants.named(spec.point.recipe, search.short))
-    return replace(spec, point=point, recipe=replace(spec.recipe, **search.short))
+def _make_first_short_run(spec: RunSpec, search: Search) -> RunSpec:
+    """Return the first short run of a configuration, made from its first complete run."""
+    point = replace(
+        spec.point, recipe=variants.variant_name(spec.point.recipe, search.short_run_keys)
+    )
+    return replace(spec, point=point, recipe=replace(spec.recipe, **search.short_run_keys))
 
 
-def points(block: Block, recipe_variants: Mapping[str, Mapping[str, Recipe]]) -> Iterator[Point]:
-    """Yield the product of a block's axes; a recipe's name means all of its variants."""
-    chosen = {axis: block.values(axis) for axis in POINT_AXES}
+def expand_block(block: Block, recipe_variants: variants.RecipeVariants) -> Iterator[Point]:
+    """Yield the configurations of a block: the product of its axes, excluded ones included.
+
+    The name of a recipe means all of its variants.
+    """
+    chosen = {axis: block.axis_values(axis) for axis in POINT_AXES}
     named = (recipe_variants.get(name, (name,)) for name in chosen["recipe"])
     chosen["recipe"] = tuple(dict.fromkeys(itertools.chain.from_iterable(named)))
     for values in itertools.product(*chosen.values()):
         yield Point(**dict(zip(POINT_AXES, values, strict=True)))
 
 
-def matches(point: Point, entry: Exclusion) -> bool:
-    """Return whether an entry of `exclude` matches a configuration."""
+def matches_exclusion(point: Point, entry: Exclusion) -> bool:
+    """Return whether a configuration has the axes of an entry of `exclude`."""
     return all(
         getattr(point, axis) in values
-        or (axis == "recipe" and variants.base(point.recipe) in values)
+        or (axis == "recipe" and variants.base_recipe(point.recipe) in values)
         for axis, values in entry.axes.items()
     )
 
 
-def exclusion(point: Point, entries: Sequence[Exclusion]) -> str:
-    """Return why the grid excludes a configuration; "" if it does not."""
-    if matching := [entry for entry in entries if matches(point, entry)]:
+def exclusion_reason(point: Point, entries: Sequence[Exclusion]) -> str:
+    """Return why the block excludes a configuration; "" if it does not.
+
+    Args:
+        point: The configuration.
+        entries: The block's list `exclude`.
+    """
+    if matching := [entry for entry in entries if matches_exclusion(point, entry)]:
         reasons = [entry.reason for entry in matching if isinstance(entry.reason, str)]
         return "; ".join(reasons) or "excluded by the grid"
-    return point.geometry.uneven_problem() or ""
+    return point.geometry.placement_problem() or ""
 
 
-def _first_run(
+def _make_first_run(
     point: Point, recipe: Recipe, platform: Platform, seed: int, registries: Registries
 ) -> RunSpec:
-    """Return the first run of a configuration.
+    """Return the specification of the first run of a configuration.
+
+    Args:
+        point: The configuration.
+        recipe: Its recipe, with defaults filled in.
+        platform: Its platform.
+        seed: Seed of the first run.
+        registries: The names that exist.
 
     Raises:
         _ImpossibleError: Beyond the limits of the platform, or if strategy or batch size do not fit
@@ -169,35 +223,42 @@ def _first_run(
             f"{geometry.gpus} GPUs exceed the quota gpus_max {platform.gpus_max}"
         )
     strategy, servers = registries.strategies[point.strategy], recipe.parameter_servers
-    if (refusal := strategy.refusal(geometry, servers)) is not None:
+    if (refusal := strategy.geometry_problem(geometry, servers)) is not None:
         raise _ImpossibleError(refusal)
-    replicas = strategy.replicas(geometry, servers)
+    replicas = strategy.count_replicas(geometry, servers)
     try:
-        per_replica, total = batch_sizes(recipe, geometry, replicas)
+        per_replica, total = resolve_batch_sizes(recipe, geometry, replicas)
     except ValueError as error:
         raise _ImpossibleError(str(error)) from None
     dataset = recipe.dataset
     if not recipe.program:  # only a program knows how much it reads of its data
-        dataset = registries.dataset(point.model, recipe)
+        dataset = registries.dataset_name(point.model, recipe)
         known = registries.datasets.get(dataset)
         _check_examples(total, dataset, recipe, known.train_examples if known else None)
     return RunSpec(
         point=point,
         repeat=1,
         recipe=recipe,
-        measured=platform.measured,
+        measured=platform.measured_keys,
         dataset=dataset,
         seed=seed,
         trainer_version=run_spec.trainer_version(recipe),
         replicas=replicas,
-        jobs=strategy.jobs(geometry, servers),
+        jobs=strategy.tasks_by_job(geometry, servers),
         per_replica_batch_size=per_replica,
         global_batch_size=total,
     )
 
 
 def _check_examples(global_batch: int, dataset: str, recipe: Recipe, examples: int | None) -> None:
-    """Raise _ImpossibleError if a global batch has more examples than the dataset."""
+    """Raise _ImpossibleError if a global batch has more examples than the training data.
+
+    Args:
+        global_batch: Examples per step of all replicas.
+        dataset: Name of the dataset, for the message.
+        recipe: The recipe, which may limit the examples.
+        examples: Number of training examples in the dataset; None if unknown.
+    """
     available: dict[str, int] = {}
     if examples is not None:
         held_out, less = recipe.validation_examples or 0, ""
@@ -212,17 +273,29 @@ def _check_examples(global_batch: int, dataset: str, recipe: Recipe, examples: i
             raise _ImpossibleError(rule)
 
 
-def manifest_of(config: Config, found: Sequence[Candidate], registries: Registries) -> Manifest:
-    """Return the manifest with the runs of these candidates."""
-    searches = _searches(config, found)
-    runs = [run for each in found for run in _runs_of_candidate(config, each)]
+def make_manifest(
+    config: Config, candidates: Sequence[Candidate], registries: Registries
+) -> Manifest:
+    """Return the manifest with all runs, exclusions and searches of the grid's configurations.
+
+    Args:
+        config: The configuration.
+        candidates: The configurations of its grid, from `make_candidates`.
+        registries: The names that exist.
+    """
+    searches = _plan_searches(config, candidates)
+    runs = [run for each in candidates for run in _runs_of_candidate(config, each)]
     doubled = {name: recipe for name, recipe in config.recipes.items() if recipe.doublings}
     smaller, later = (
-        variants.smaller((run.spec for run in runs), doubled),
+        variants.smaller_batch_folders((run.spec for run in runs), doubled),
         _postponed_points(searches),
     )
-    excluded = [Excluded(point=each.point, reason=each.reason) for each in found if each.reason]
-    used = [*(each.point for each in found if each.spec), *(each.point for each in excluded)]
+    excluded = [
+        ExcludedConfiguration(point=each.point, reason=each.reason)
+        for each in candidates
+        if each.reason
+    ]
+    used = [*(each.point for each in candidates if each.spec), *(each.point for each in excluded)]
     shown = {point.platform: config.platforms[point.platform] for point in used}
     return Manifest(
         order_seed=config.seed,
@@ -239,11 +312,12 @@ def manifest_of(config: Config, found: Sequence[Candidate], registries: Registri
         ),
         excluded=tuple(excluded),
         searches=searches,
+        revisions=config.compare_revisions or (),
     )
 
 
 def _runs_of_candidate(config: Config, candidate: Candidate) -> Iterator[PlannedRun]:
-    """Yield the runs of a candidate, short ones first.
+    """Yield all runs of a configuration, short ones first; nothing if it is excluded.
 
     In a search, runs after the first ones are made only if they are needed.
     """
@@ -257,7 +331,7 @@ def _runs_of_candidate(config: Config, candidate: Candidate) -> Iterator[Planned
     if short:
         series.insert(0, (short, SHORT_RUNS_MAX, 1))
     for first, repeats, at_once in series:
-        whole_epochs = config.question.whole_epochs(first.recipe)
+        whole_epochs = config.question.epochs_to_project(first.recipe)
         if first is short and search and search.stop_after_epochs:
             whole_epochs = spec.recipe.epochs
         for repeat in range(1, repeats + 1):
@@ -265,31 +339,36 @@ def _runs_of_candidate(config: Config, candidate: Candidate) -> Iterator[Planned
                 spec=replace(first, repeat=repeat, seed=first.seed + repeat - 1),
                 extra_repeat=repeat > at_once,
                 whole_epochs=whole_epochs,
-                usd_per_node_hour=platform.price_usd(first.point.gpus_per_node),
-                peak_tflops=platform.peak_of(first.recipe),
+                usd_per_node_hour=platform.node_price_usd_per_hour(first.point.gpus_per_node),
+                peak_tflops=platform.peak_tflops_for(first.recipe),
                 usd_per_kwh=platform.usd_per_kwh,
                 kg_co2_per_kwh=platform.kg_co2_per_kwh,
             )
 
 
-def searched(config: Config, found: Iterable[Candidate]) -> dict[str, list[Candidate]]:
+def candidates_by_search(
+    config: Config, candidates: Iterable[Candidate]
+) -> dict[str, list[Candidate]]:
     """Return name of a search → its candidates.
 
     There is one search for each question, with the configurations of all blocks that have a search.
     """
     members: dict[str, list[Candidate]] = {}
-    for each in found:
+    for each in candidates:
         if each.spec and config.search_of(config.grid[each.number]):
-            task = ", ".join(str(getattr(each.point, axis)) for axis in config.question.separate)
+            task = ", ".join(
+                str(getattr(each.point, axis)) for axis in config.question.separating_axes
+            )
             members.setdefault(task or "all configurations", []).append(each)
     return members
 
 
-def _searches(config: Config, found: Iterable[Candidate]) -> tuple[PlannedSearch, ...]:
+def _plan_searches(config: Config, candidates: Iterable[Candidate]) -> tuple[PlannedSearch, ...]:
+    """Return the searches of a study for its manifest: one for each question that has one."""
     question, planned = config.question, []
-    for task, members in searched(config, found).items():
+    for task, members in candidates_by_search(config, candidates).items():
         search = config.search_of(config.grid[members[0].number])
-        if search is None:  # the members of `searched` have one
+        if search is None:  # the members of `candidates_by_search` have one
             continue
         points = tuple(
             SearchedPoint(
@@ -313,14 +392,17 @@ def _searches(config: Config, found: Iterable[Candidate]) -> tuple[PlannedSearch
 
 
 def _postponed_points(searches: Iterable[PlannedSearch]) -> set[Point | None]:
-    """Return the configurations of smooth lines that are not run in a search's first round."""
+    """Return the configurations, short ones included, that are not run in a search's first round.
+
+    If a search assumes smooth lines, its first round runs only the ends of each line over nodes.
+    """
     later: set[Point | None] = set()
     for planned in searches:
         lines: dict[tuple[object, ...], list[SearchedPoint]] = {}
         for each in sorted(planned.points, key=lambda each: each.point.nodes):
             axes = tuple(getattr(each.point, axis) for axis in LINE_AXES)
             lines.setdefault(axes, []).append(each)
-        if planned.search.is_smooth:
+        if planned.search.assumes_smooth_lines:
             between = [each for line in lines.values() for each in line[1:-1]]
             later |= {point for each in between for point in (each.point, each.short)}
     return later

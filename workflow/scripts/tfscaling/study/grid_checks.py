@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
 from tfscaling.study import grid, recipes, variants
 from tfscaling.study.config_types import (
+    COMPARED_RUNS_MIN,
     LIMITED_RUNS_MIN,
     POINT_AXES,
     SHORT_RUNS_MAX,
@@ -22,13 +23,13 @@ from tfscaling.study.config_types import (
     Recipe,
     Search,
 )
-from tfscaling.study.config_validation import SEVERAL, NotAllowed
+from tfscaling.study.config_validation import SEVERAL, NotAllowed, list_allowed_names
 from tfscaling.study.grid import Candidate
 from tfscaling.study.registries import Registries
 from tfscaling.study.run_spec import Point
 
-#: Characters of the values of all axes together: with separators and the hash of the parameters
-#: they are the name of the folder of a job's Slurm logs, and names have at most 255 bytes.
+#: Most characters of all axes' values together. With separators and the hash of the parameters they
+#: name the folder of a job's Slurm logs, and names have at most 255 bytes.
 NAMES_MAX = 238
 #: Most runs of a grid, and most configurations, excluded ones included: Snakemake plans this many
 #: in minutes.
@@ -38,9 +39,14 @@ SEED_MAX = 2**32 - 1
 
 
 def check_blocks(
-    config: Config, recipe_variants: Mapping[str, Mapping[str, Recipe]], registries: Registries
+    config: Config, recipe_variants: variants.RecipeVariants, registries: Registries
 ) -> None:
     """Check the blocks of the grid before they are expanded.
+
+    Args:
+        config: The configuration, whose recipes are checked already.
+        recipe_variants: The variants of all recipes.
+        registries: The names that exist.
 
     Raises:
         NotAllowed: For unknown names, too large blocks, and geometries that no platform has.
@@ -49,30 +55,70 @@ def check_blocks(
     for number, block in enumerate(config.grid):
         recipes.check_block(config, number, recipe_variants, registries)
         search = config.search_of(block)
-        if search and search.short:
+        if search and search.short_run_keys:
             _check_short_runs(config, number, search, recipe_variants, registries)
-        count += _configurations(block, recipe_variants)
+        count += _count_configurations(block, recipe_variants)
         _check_size(number, count, "configurations (with excluded ones)")
-        points = [*grid.points(block, recipe_variants)]
+        points = [*grid.expand_block(block, recipe_variants)]
         for index, entry in enumerate(block.exclude):
-            if not any(grid.matches(point, entry) for point in points):  # a value is mistyped
+            if not any(
+                grid.matches_exclusion(point, entry) for point in points
+            ):  # a value is mistyped
                 reason = "matches no configuration of the block; allowed: values of its axes"
                 raise NotAllowed(["grid", number, "exclude", index], entry.axes, reason)
-        left = [point for point in points if not grid.exclusion(point, block.exclude)]
+        left = [point for point in points if not grid.exclusion_reason(point, block.exclude)]
         for point in left:
-            recipe = recipe_variants[variants.base(point.recipe)][point.recipe]
+            recipe = recipe_variants[variants.base_recipe(point.recipe)][point.recipe]
             _check_devices(number, point, config.platforms[point.platform], recipe)
 
 
-def check_configurations(config: Config, found: Sequence[Candidate]) -> None:
+def check_revisions(config: Config) -> None:
+    """Check that the revisions of `compare_revisions` can be compared with each other.
+
+    Raises:
+        NotAllowed: For an unknown recipe, a block without one of the revisions, with a search or
+            with too few repeats, and a reference in another study as well.
+    """
+    revisions = config.compare_revisions
+    if revisions is None:
+        return
+    for place, name in enumerate(revisions):
+        if name not in config.recipes:
+            rule = list_allowed_names(config.recipes, name)
+            raise NotAllowed(["compare_revisions", place], name, rule)
+    if config.compare_with:
+        rule = "compare_revisions has a reference already; allowed: one of the two keys"
+        raise NotAllowed(["compare_with"], config.compare_with, rule)
+    with_revisions = 0
+    for number, block in enumerate(config.grid):
+        names = {variants.base_recipe(name) for name in block.axis_values("recipe")}
+        missing = [name for name in revisions if name not in names]
+        if len(missing) == len(revisions):
+            continue
+        with_revisions += 1
+        if missing:
+            rule = f"compare_revisions has {', '.join(missing)}, too: a block has all or none"
+            raise NotAllowed(["grid", number, "recipe"], block.recipe, rule)
+        if config.search_of(block):
+            rule = "a search ends runs of one revision alone; allowed with compare_revisions: null"
+            raise _search_error(config, number, "", "a search", rule)
+        if block.repeats < COMPARED_RUNS_MIN:
+            rule = f"compare_revisions needs {COMPARED_RUNS_MIN} or more, and six are better"
+            raise NotAllowed(["grid", number, "repeats"], block.repeats, rule)
+    if not with_revisions:
+        rule = "no block of the grid has these recipes"
+        raise NotAllowed(["compare_revisions"], list(revisions), rule)
+
+
+def check_configurations(config: Config, candidates: Sequence[Candidate]) -> None:
     """Check the configurations of the expanded grid.
 
     Raises:
         NotAllowed: For duplicates, too long names, empty blocks, and impossible searches.
     """
-    _check_runs(config, found)
+    _check_number_of_runs(config, candidates)
     block_of: dict[Point, int] = {}
-    for candidate in found:
+    for candidate in candidates:
         number, point, short = candidate.number, candidate.point, candidate.short
         if candidate.spec is None:
             continue
@@ -87,25 +133,25 @@ def check_configurations(config: Config, found: Sequence[Candidate]) -> None:
     with_runs = set(block_of.values())
     for number, block in enumerate(config.grid):
         if number not in with_runs:
-            reasons = [each.reason for each in found if each.number == number]
+            reasons = [each.reason for each in candidates if each.number == number]
             raise _empty_block_error(number, block, config, reasons)
-    for members in grid.searched(config, found).values():
+    for members in grid.candidates_by_search(config, candidates).values():
         _check_search(config, members)
 
 
-def _configurations(block: Block, recipe_variants: Mapping[str, Mapping[str, Recipe]]) -> int:
-    """Return the number of a block's configurations, without making them."""
-    lengths = {axis: len(block.values(axis)) for axis in POINT_AXES}
+def _count_configurations(block: Block, recipe_variants: variants.RecipeVariants) -> int:
+    """Return how many configurations a block has, excluded ones included, without making them."""
+    lengths = {axis: len(block.axis_values(axis)) for axis in POINT_AXES}
     lengths["recipe"] = sum(
-        len(recipe_variants.get(name, (name,))) for name in block.values("recipe")
+        len(recipe_variants.get(name, (name,))) for name in block.axis_values("recipe")
     )
     return math.prod(lengths.values())
 
 
-def _check_runs(config: Config, found: Sequence[Candidate]) -> None:
-    """Raise NotAllowed if configurations have more runs than RUNS_MAX; excluded ones have none."""
+def _check_number_of_runs(config: Config, candidates: Sequence[Candidate]) -> None:
+    """Raise NotAllowed if all configurations together have more runs than RUNS_MAX."""
     count = 0
-    for number, members in itertools.groupby(found, key=lambda each: each.number):
+    for number, members in itertools.groupby(candidates, key=lambda each: each.number):
         search = config.search_of(config.grid[number])
         repeats = search.repeats_max if search else config.grid[number].repeats
         count += sum(
@@ -118,9 +164,9 @@ def _check_size(number: int, count: int, counted: str) -> None:
     """Raise NotAllowed for a grid of more than RUNS_MAX runs, before it fills the memory.
 
     Args:
-        number: Number of the block.
-        count: Number of runs.
-        counted: How the runs are counted, in words.
+        number: Number of the block at which the count was reached, from 0.
+        count: Number of runs or configurations up to and including this block.
+        counted: What is counted, in words.
     """
     if count > RUNS_MAX:
         rule = f"the grid has {count:,} {counted} up to this block; allowed: {RUNS_MAX:,}"
@@ -130,9 +176,16 @@ def _check_size(number: int, count: int, counted: str) -> None:
 def _empty_block_error(
     number: int, block: Block, config: Config, reasons: Sequence[str]
 ) -> NotAllowed:
-    """Return the error of a block without runs: the exceeded limit, or the last reason."""
-    nodes = block.values("nodes")
-    limits = {name: config.platforms[name].nodes_max for name in block.values("platform")}
+    """Return the error about a block without runs: the exceeded limit, or the last reason.
+
+    Args:
+        number: Number of the block, from 0.
+        block: The block.
+        config: The configuration.
+        reasons: Why each of its configurations is excluded.
+    """
+    nodes = block.axis_values("nodes")
+    limits = {name: config.platforms[name].nodes_max for name in block.axis_values("platform")}
     if nodes and min(nodes) > max(limits.values()):
         have = ", ".join(f"platform {name} has nodes_max {most}" for name, most in limits.items())
         rule = f"{have}; allowed: 1 to {max(limits.values())}"
@@ -144,6 +197,12 @@ def _empty_block_error(
 
 def _check_devices(number: int, point: Point, platform: Platform, recipe: Recipe) -> None:
     """Check that a node of the platform has enough CPUs and GPUs for a configuration.
+
+    Args:
+        number: Number of the configuration's block, from 0.
+        point: The configuration.
+        platform: Its platform.
+        recipe: Its recipe.
 
     Raises:
         NotAllowed: With the key and its limit, if not.
@@ -166,7 +225,14 @@ def _check_devices(number: int, point: Point, platform: Platform, recipe: Recipe
 
 
 def _check_lengths(number: int, point: Point, seed: int, repeats: int) -> None:
-    """Raise NotAllowed for too long folder names, and for seeds that NumPy or Keras reject."""
+    """Raise NotAllowed for too long folder names, and for seeds that NumPy or Keras reject.
+
+    Args:
+        number: Number of the configuration's block, from 0.
+        point: The configuration.
+        seed: Seed of its first run.
+        repeats: Number of its runs.
+    """
     joined = "_".join([*map(str, point.axes.values()), str(repeats)])
     if len(joined) > NAMES_MAX:
         reason = (
@@ -180,7 +246,12 @@ def _check_lengths(number: int, point: Point, seed: int, repeats: int) -> None:
 
 
 def _check_search(config: Config, members: Sequence[Candidate]) -> None:
-    """Raise NotAllowed if the configurations of one question cannot be searched together."""
+    """Raise NotAllowed if the configurations of one question cannot be searched together.
+
+    Args:
+        config: The configuration.
+        members: The configurations of the question.
+    """
     question, first = config.question, members[0]
     if len(members) < 2:
         rule = "the only configuration of its question; allowed: two or more"
@@ -195,7 +266,7 @@ def _check_search(config: Config, members: Sequence[Candidate]) -> None:
             rule = f"grid[{first.number}] searches among configurations of the same "
             rule += "question: the same `search`, best for the whole grid"
             raise _search_error(config, number, "", point.axes, rule)
-        price = config.platforms[point.platform].price_usd(point.gpus_per_node)
+        price = config.platforms[point.platform].node_price_usd_per_hour(point.gpus_per_node)
         if question.goal.startswith("cost_") and not price:
             rule = f"a search needs a usd_per_node_hour above 0 of platform {point.platform}"
             raise NotAllowed(["question", "goal"], question.goal, rule)
@@ -208,7 +279,15 @@ def _check_search(config: Config, members: Sequence[Candidate]) -> None:
 
 
 def _search_error(config: Config, number: int, key: str, value: object, rule: str) -> NotAllowed:
-    """Return an error about a key of block `number`'s search, or of the complete grid's search."""
+    """Return an error about a key of block `number`'s search, or of the configuration's search.
+
+    Args:
+        config: The configuration.
+        number: Number of the block, from 0.
+        key: The key of the search; "" for the search itself.
+        value: The rejected value.
+        rule: What is allowed, in words.
+    """
     has_own = isinstance(config.grid[number].search, Search)
     own: list[str | int] = ["grid", number] if has_own else []
     return NotAllowed([*own, "search", *([key] if key else [])], value, rule)
@@ -218,25 +297,33 @@ def _check_short_runs(
     config: Config,
     number: int,
     search: Search,
-    recipe_variants: Mapping[str, Mapping[str, Recipe]],
+    recipe_variants: variants.RecipeVariants,
     registries: Registries,
 ) -> None:
-    """Raise NotAllowed if a recipe of block `number` cannot have short runs."""
+    """Raise NotAllowed if a block's recipes cannot have the short runs of its search.
+
+    Args:
+        config: The configuration.
+        number: Number of the block, from 0.
+        search: The search of the block.
+        recipe_variants: The variants of all recipes.
+        registries: The names that exist.
+    """
     key = "stop_after_epochs" if search.stop_after_epochs else "stop_after_steps"
     value = getattr(search, key)
-    if len(search.short) > 1:
+    if len(search.short_run_keys) > 1:
         raise _search_error(config, number, key, value, "allowed: no stop_after_steps next to it")
-    names = dict.fromkeys(map(variants.base, config.grid[number].values("recipe")))
+    names = dict.fromkeys(map(variants.base_recipe, config.grid[number].axis_values("recipe")))
     if has_own := [name for name in names if config.recipes[name].stop_after_steps is not None]:
         rule = f"recipe {has_own[0]} has stop_after_steps already; allowed: null in one of the two"
         raise _search_error(config, number, key, value, rule)
     for name in names:
         if rule := recipes.why_not_projectable(config.recipes[name], search.stop_after_epochs):
             raise _search_error(config, number, key, value, f"recipe {name}: {rule}")
-    short = {name: replace(config.recipes[name], **search.short) for name in names}
+    short = {name: replace(config.recipes[name], **search.short_run_keys) for name in names}
     changed = replace(config, recipes={**config.recipes, **short})
     try:
-        recipes.check(changed)
+        recipes.check_recipes(changed)
         recipes.check_block(changed, number, recipe_variants, registries)
     except NotAllowed as error:
         where = "" if error.place[-1] == key else f"{error.place[-1]} {error.value}: "

@@ -27,20 +27,23 @@ class PlannedRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """A run of the grid, with facts that do not change the run itself, such as its price."""
 
     spec: RunSpec
+    """The specification of the run."""
     extra_repeat: bool = False
-    """Made only if the search still needs it."""
+    """Whether a search decides if it is made."""
     smaller: str | None = None
-    """The folder of the point with half of the batch: made only if all its runs fit in memory."""
+    """Folder of the configuration with half of the batch: the run is made only if all runs of that
+    configuration fit in memory. null: made in any case."""
     whole_epochs: int | None = None
-    """Epochs of the whole training that is projected from the run's own; null if it trains all."""
+    """Epochs of the complete training that is projected from the run's own; null if it trains
+    all."""
     usd_per_node_hour: float | None = None
-    """US dollars for one node with its GPUs, one hour."""
+    """Price of one node with its GPUs for one hour, in US dollars; null if unknown."""
     peak_tflops: float | None = None
-    """What the platform's device reaches at the precision of the run."""
+    """Peak TFLOP/s of a replica's device at the precision of the run; null if unknown."""
     usd_per_kwh: float | None = None
-    """US dollars for one kWh."""
+    """Price of one kWh in US dollars; null if unknown."""
     kg_co2_per_kwh: float | None = None
-    """CO2 in kg for one kWh."""
+    """CO2 in kg for one kWh; null if unknown."""
 
     @property
     def is_short(self) -> bool:
@@ -53,15 +56,26 @@ class PlannedRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         return self.extra_repeat or self.smaller is not None
 
 
-class Excluded(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A configuration of the grid that is not run, with the reason that tables show."""
+class ExcludedConfiguration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A configuration of the grid that is not run.
+
+    Attributes:
+        point: The configuration.
+        reason: Why it is not run; tables show it.
+    """
 
     point: Point
     reason: str
 
 
 class SearchedPoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A configuration of a search: its repeats in the full grid, and its short runs."""
+    """A configuration of a search, with the number of its runs.
+
+    Attributes:
+        point: The configuration.
+        repeats: Number of its runs in the full grid, which savings refer to.
+        short: The configuration of its short runs; None without short runs.
+    """
 
     point: Point
     repeats: int
@@ -69,7 +83,16 @@ class SearchedPoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class PlannedSearch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A search for the best configuration of a question; `limits` maps columns to limits."""
+    """A search for the best configuration of one question.
+
+    Attributes:
+        work: Name of the question.
+        goal: The metric that is to be best.
+        limits: Column of the tables → its limit.
+        indifference: Fraction below which a difference from the best does not matter.
+        search: The search's keys of the configuration.
+        points: The configurations to choose from.
+    """
 
     work: str
     goal: str
@@ -79,8 +102,8 @@ class PlannedSearch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     points: tuple[SearchedPoint, ...]
 
     @property
-    def with_shorts(self) -> Iterator[Point]:
-        """All configurations of the search, also the ones of short runs."""
+    def all_points(self) -> Iterator[Point]:
+        """The configurations of the search, each followed by the one of its short runs."""
         for each in self.points:
             yield each.point
             if each.short is not None:
@@ -94,14 +117,20 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     order_seed: int
     """Seed of the order in which runs start."""
     targets: dict[str, float]
-    """Metric of a quality → the value to which time and cost are compared."""
+    """Metric of a quality → its target, for time and cost to the target."""
     platforms: dict[str, Platform]
-    """The platforms of the grid, each with its title."""
+    """Name → platform, for the platforms of the grid; each has a title."""
     synchronous_strategies: tuple[str, ...]
-    """Strategies that train the same model at any size."""
+    """Strategies that train the same model on any number of nodes."""
     runs: tuple[PlannedRun, ...]
-    excluded: tuple[Excluded, ...]
+    """All runs; `grid.randomise_order` gives the order in which they start."""
+    excluded: tuple[ExcludedConfiguration, ...]
+    """The configurations that are not run."""
     searches: tuple[PlannedSearch, ...] = ()
+    """The searches, one for each question that has a search."""
+    revisions: tuple[str, ...] = ()
+    """Recipes that are revisions of one training; the first is the reference. Empty without
+    `compare_revisions`."""
 
     @property
     def qualities(self) -> dict[str, Quality]:
@@ -109,7 +138,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return {run.spec.point.recipe: run.spec.recipe.quality for run in self.runs}
 
     def encode(self) -> bytes:
-        """Return the content of the manifest's file.
+        """Return the manifest as JSON, for its file.
 
         Raises:
             strict_json.NotFiniteError: A number is NaN or infinite.
@@ -117,7 +146,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return strict_json.encode(self)
 
     def write(self, path: Path) -> None:
-        """Write the complete file or nothing; raises the errors of `encode`."""
+        """Write the complete manifest to a file or nothing; raises the errors of `encode`."""
         atomic.write_text(path, self.encode().decode())
 
     @classmethod
@@ -141,4 +170,6 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class _Version(msgspec.Struct):
+    """The version of a manifest, decoded before the manifest itself."""
+
     schema_version: int

@@ -1,4 +1,7 @@
-"""Platforms: checks of their keys and of options of sbatch, the chosen cluster, devices, prices."""
+"""Platforms: checks of their keys, options of sbatch, Slurm resources of jobs, titles and costs.
+
+`acceptance` checks platforms, the rules take the resources of each job from `job_resources`.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal, TypeVar
 
 from tfscaling.study.config_types import Config, Platform
-from tfscaling.study.config_validation import NotAllowed, known
+from tfscaling.study.config_validation import NotAllowed, list_allowed_names
 from tfscaling.study.geometry import Geometry
 from tfscaling.study.run_spec import Point
 
@@ -33,7 +36,7 @@ def run_cost_usd(usd_per_node_hour: float | None, nodes: int, duration_s: float)
     return usd_per_node_hour * nodes * duration_s / 3600.0
 
 
-def check(platforms: Mapping[str, Platform]) -> None:
+def check_keys(platforms: Mapping[str, Platform]) -> None:
     """Check that the keys of each platform are possible, alone and together.
 
     Raises:
@@ -44,12 +47,12 @@ def check(platforms: Mapping[str, Platform]) -> None:
         if container and container.engine == "pyxis" and platform.launcher == "local":
             rule = "a plugin of srun; allowed with `launcher: local`: apptainer, charliecloud"
             raise NotAllowed(["platforms", name, "container", "engine"], "pyxis", rule)
-        for key, rule in _refusals(platform):
+        for key, rule in _key_problems(platform):
             raise NotAllowed(["platforms", name, key], getattr(platform, key), rule)
 
 
-def _refusals(platform: Platform) -> Iterator[tuple[str, str]]:
-    """Yield each wrong key of a platform, with what is allowed."""
+def _key_problems(platform: Platform) -> Iterator[tuple[str, str]]:
+    """Yield each wrong key of a platform, with what is allowed in words."""
     for key in platform.__struct_fields__:
         value = getattr(platform, key)
         if isinstance(value, str) and value.lower() in ("none", "null"):
@@ -65,7 +68,7 @@ def _refusals(platform: Platform) -> Iterator[tuple[str, str]]:
         yield "usd_per_gpu_hour", "usd_per_gpu_hour is added to usd_per_node_hour, which is missing"
     if platform.price_date is not None and not _is_date(platform.price_date):
         yield "price_date", "allowed: a date of the calendar, as YYYY, YYYY-MM or YYYY-MM-DD"
-    if platform.extra is not None and (rule := extra_problem(platform.extra)):
+    if platform.extra is not None and (rule := extra_options_problem(platform.extra)):
         yield "extra", rule
     if "TF_CONFIG" in platform.env:
         yield "env", "the launcher or the rank sets TF_CONFIG; allowed: other variables"
@@ -82,26 +85,26 @@ def _is_date(text: str) -> bool:
 def check_cluster(config: Config) -> None:
     """Check that a platform of the grid is on the cluster of --config cluster=NAME.
 
-    With another name no run would be selected, and the empty sweep would look like a success.
+    With an unknown name no run would be selected, and the empty sweep would look like a success.
 
     Raises:
-        NotAllowed: If none is.
+        NotAllowed: If no platform of the grid is on it.
     """
     chosen, platforms = config.cluster, config.platforms
     if chosen is None:
         return
     clusters = {platform.cluster for platform in platforms.values() if platform.cluster}
     if chosen not in clusters:
-        raise NotAllowed(["cluster"], chosen, known(clusters, chosen))
-    names = {name for block in config.grid for name in block.values("platform")}
+        raise NotAllowed(["cluster"], chosen, list_allowed_names(clusters, chosen))
+    names = {name for block in config.grid for name in block.axis_values("platform")}
     in_grid = {p.cluster for name, p in platforms.items() if p.cluster and name in names}
     if chosen not in in_grid:
-        rule = f"no platform of the grid is on this cluster; {known(in_grid, chosen)}"
+        rule = f"no platform of the grid is on this cluster; {list_allowed_names(in_grid, chosen)}"
         raise NotAllowed(["cluster"], chosen, rule)
 
 
 def _sbatch_options() -> dict[str, str]:
-    """Return key of a platform → the option of sbatch that has its value."""
+    """Return key of a platform → name of the sbatch option that has its value, without hyphens."""
     hints = sorted(typing.get_type_hints(Platform, include_extras=True).items())
     marks = [(key, mark) for key, hint in hints for mark in getattr(hint, "__metadata__", ())]
     extras = [(key, mark.extra or {}) for key, mark in marks]
@@ -117,19 +120,19 @@ _OPTIONS = (
     "job-name J output o error e input i comment parsable chdir D array a wait W test-only help h",
     "usage version V",
 )
-#: Options of sbatch, long and short, that the grid, keys of the platform or the executor set. What
-#: begins like one is one: sbatch takes shortened options.
-MANAGED = frozenset(option for line in _OPTIONS for option in line.split()).union(
+#: Options of sbatch, long and short, that the grid, keys of the platform or the executor set. A
+#: beginning of such an option counts as the option: sbatch takes shortened options.
+MANAGED_OPTIONS = frozenset(option for line in _OPTIONS for option in line.split()).union(
     SBATCH_OPTIONS.values()
 )
 #: Short options of sbatch without a value: others may follow in the same word.
 _SHORT_FLAGS = frozenset("HIkKOQsuvXhVW")
-#: What ends a command of the shell.
+#: Characters that end a command of the shell.
 _SHELL = frozenset(";&|<>()")
 
 
-def extra_problem(extra: str) -> str | None:
-    """Return why a text cannot be used as extra options of sbatch, or None if it can.
+def extra_options_problem(extra: str) -> str | None:
+    """Return why the platform's key `extra` cannot be given to sbatch; None if it can.
 
     The Slurm executor plugin appends the text to a shell line after its own options. A duplicate
     option would therefore override a request that the run's record lists.
@@ -154,32 +157,32 @@ def _is_managed_option(word: str) -> bool:
     """Return whether this word of a command line is one of the options in MANAGED."""
     if word.startswith("--"):
         name = word[2:].partition("=")[0]
-        return bool(name) and any(option.startswith(name) for option in MANAGED)
+        return bool(name) and any(option.startswith(name) for option in MANAGED_OPTIONS)
     for letter in word[1:] if word.startswith("-") else "":
-        if letter in MANAGED:
+        if letter in MANAGED_OPTIONS:
             return True
         if letter not in _SHORT_FLAGS:
             return False  # what follows is its value
     return False
 
 
-#: What of a platform the tables and the report say.
-SHOWN = (
+#: Keys of a platform that the tables and the page show.
+SHOWN_KEYS = (
     *("cloud", "published_as", "cluster", "partition", "instance_type", "gpu_type", "devices"),
     *("launcher", "cpus_per_node", "usd_per_node_hour", "usd_per_gpu_hour", "price_date"),
     "price_source",
 )
 
 
-#: What the replicas of a node train on: its CPU, its GPUs, or logical devices, parts of its CPU.
+#: The devices of replicas: a node's CPU, its GPUs, or logical devices, which are parts of its CPU.
 DeviceKind = Literal["CPU", "GPU", "logical"]
 CPU: DeviceKind = "CPU"
 GPU: DeviceKind = "GPU"
 LOGICAL: DeviceKind = "logical"
 
 
-def titles(named: Mapping[str, Platform]) -> dict[str, str]:
-    """Return platform → its title; with its name if another platform has the same title."""
+def unique_titles(named: Mapping[str, Platform]) -> dict[str, str]:
+    """Return platform → its title, followed by the name if several have the same title."""
     found = {name: platform.title or name for name, platform in named.items()}
     while len({*found.values()}) < len(found):  # a title with a name may equal another title
         counts = Counter(found.values())
@@ -188,15 +191,20 @@ def titles(named: Mapping[str, Platform]) -> dict[str, str]:
 
 
 def device_kind(gpus_per_node: int, devices: str) -> DeviceKind:
-    """Return CPU, GPU or LOGICAL for a number of GPUs and the platform's key `devices`."""
+    """Return what a configuration's replicas train on: CPU, GPU or LOGICAL.
+
+    Args:
+        gpus_per_node: GPUs or logical devices of a node.
+        devices: The platform's key `devices`, "physical" or "logical".
+    """
     if not gpus_per_node:
         return CPU
     return LOGICAL if devices == "logical" else GPU
 
 
-#: What a job asks of Slurm, under the name of a Snakemake resource.
+#: Value of a Snakemake resource, with which the executor plugin requests something from Slurm.
 Resource = str | int
-#: The same by the job's wildcards; None where the job does not ask.
+#: Returns the value of a resource for a job's wildcards; None if the job requests none.
 ResourceFunction = Callable[[Any], Resource | None]
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -218,7 +226,7 @@ def slurm_resources(platform: Platform, geometry: Geometry) -> dict[str, Resourc
     extra += [f"--{option}={value}" for option, value in values if value is not None]
     extra += ["--exclusive"] if platform.exclusive else []
     extra += [platform.extra] if platform.extra else []
-    gres = _gres(platform.gpu_gres, geometry.gpus_per_node)
+    gres = _gres_value(platform.gpu_gres, geometry.gpus_per_node)
     is_per_gpu = gres is not None and platform.mem_mb_per_gpu is not None
     extra += [f"--mem-per-gpu={platform.mem_mb_per_gpu}"] if is_per_gpu else []
     resources: dict[str, Resource | None] = {
@@ -244,29 +252,34 @@ def slurm_resources(platform: Platform, geometry: Geometry) -> dict[str, Resourc
     return {key: value for key, value in resources.items() if value is not None}
 
 
-def _gres(gpu_gres: str | None, gpus: int) -> str | None:
-    """Return the value of --gres; the number belongs to the first resource, as in gpu:a100:4."""
+def _gres_value(gpu_gres: str | None, gpus: int) -> str | None:
+    """Return the value of --gres, such as `gpu:a100:4`; None if no GPUs are requested.
+
+    Args:
+        gpu_gres: The platform's key: the name of GPUs, perhaps with other resources after a comma.
+        gpus: Number of GPUs of a node.
+    """
     if not gpu_gres or not gpus:
         return None
     name, *others = gpu_gres.split(",")
     return ",".join([f"{name}:{gpus}", *others])
 
 
-def with_signature(function: _F) -> _F:
-    """Store a function's signature, which Snakemake reads once per job and resource."""
+def store_signature(function: _F) -> _F:
+    """Return the function with its signature stored, which Snakemake reads for every job."""
     function.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
     return function
 
 
-def resource_functions(
+def job_resources(
     platforms: Mapping[str, Platform], points: Iterable[Point], point_of: Callable[[Any], Point]
 ) -> dict[str, Resource | ResourceFunction]:
-    """Return the Slurm resources of the training jobs.
+    """Return the Slurm resources of the training jobs, for the rule's `resources`.
 
     Args:
         platforms: Platforms of the study, by name.
-        points: All points that have jobs.
-        point_of: Maps the wildcards of a job to its point.
+        points: All configurations that have jobs.
+        point_of: Maps the wildcards of a job to its configuration.
 
     Returns:
         Each requested resource: a constant if all jobs share it, else a function of the wildcards.
@@ -278,7 +291,7 @@ def resource_functions(
         return slurm_resources(platforms[point.platform], point.geometry)
 
     def function(name: str) -> ResourceFunction:
-        return with_signature(lambda wildcards: resources_of(point_of(wildcards)).get(name))
+        return store_signature(lambda wildcards: resources_of(point_of(wildcards)).get(name))
 
     jobs = list(map(resources_of, points))
     functions: dict[str, Resource | ResourceFunction] = {}

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from tfscaling.study import recipes, variants
 from tfscaling.study.config_types import (
     EFFICIENCIES,
-    LIMITED,
+    LIMITABLE_METRICS,
+    PROJECTABLE_EPOCHS_MIN,
     SEARCH_GOALS,
-    WHOLE_FROM_EPOCHS,
-    WORK_AXES,
+    TASK_AXES,
     Config,
     Limit,
+    Quality,
     Recipe,
 )
 from tfscaling.study.config_validation import NotAllowed
 from tfscaling.study.manifest import Manifest, PlannedRun
 
-#: Why short runs have no quality, and no time to a target.
+#: Part of messages: why short runs have no quality, and no time to a target.
 NOT_PROJECTED = "quality is not projected"
 
 
@@ -28,6 +29,10 @@ def check_baseline(config: Config, planned: Manifest) -> None:
     The name of a recipe with variants means the variant of each configuration; all configurations
     must then have this recipe.
 
+    Args:
+        config: The configuration.
+        planned: Its manifest.
+
     Raises:
         NotAllowed: If not.
     """
@@ -35,7 +40,7 @@ def check_baseline(config: Config, planned: Manifest) -> None:
     baseline = config.comparison.baseline.axes
     points = {run.spec.point for run in planned.runs}
     recipe = baseline.pop("recipe", None)
-    of_recipe = {p for p in points if recipe in (None, p.recipe, variants.base(p.recipe))}
+    of_recipe = {p for p in points if recipe in (None, p.recipe, variants.base_recipe(p.recipe))}
     if not any(all(getattr(p, axis) == v for axis, v in baseline.items()) for p in of_recipe):
         rule = "no run of the grid has these values, so there would be no speed-up"
         raise NotAllowed(place, config.comparison.baseline.axes, rule)
@@ -51,25 +56,33 @@ def check_question(config: Config, planned: Manifest) -> None:
     Raises:
         NotAllowed: If not.
     """
-    found = {run.spec.point.recipe: run for run in planned.runs}
-    _check_whole_training(config, planned, found)
-    _check_goal(config, planned, found)
-    _check_limits(config, planned, found)
-    _check_choice(config, planned, found)
+    run_of_recipe = {run.spec.point.recipe: run for run in planned.runs}
+    _check_whole_training(config, planned, run_of_recipe)
+    _check_goal(config, planned, run_of_recipe)
+    _check_limits(config, planned, run_of_recipe)
+    _check_choice(config, planned, run_of_recipe)
 
 
 def _check_whole_training(
-    config: Config, planned: Manifest, found: Mapping[str, PlannedRun]
+    config: Config, planned: Manifest, run_of_recipe: Mapping[str, PlannedRun]
 ) -> None:
-    """Raise NotAllowed if the complete training cannot be projected from a recipe's runs."""
+    """Raise NotAllowed if runs of a recipe are not enough to project the complete training.
+
+    Args:
+        config: The configuration.
+        planned: The manifest of its grid.
+        run_of_recipe: Name of a recipe → one of its runs.
+    """
     if (whole := config.question.whole_training) is None:
         return
     shorts = {each.short.recipe for s in planned.searches for each in s.points if each.short}
-    for name, run in found.items():
+    for name, run in run_of_recipe.items():
         recipe = run.spec.recipe
 
         def wrong(key: str, rule: str, name: str = name, recipe: Recipe = recipe) -> NotAllowed:
-            return NotAllowed(["recipes", variants.base(name), key], getattr(recipe, key), rule)
+            return NotAllowed(
+                ["recipes", variants.base_recipe(name), key], getattr(recipe, key), rule
+            )
 
         asked = f"the whole training has {whole.epochs} (question.whole_training.epochs)"
         if recipe.epochs > whole.epochs:
@@ -81,9 +94,10 @@ def _check_whole_training(
         if planned.searches:
             rule = f"{asked}, and a search compares complete runs; allowed: {whole.epochs}, with"
             raise wrong("epochs", f"{rule} search.stop_after_steps for short runs")
-        if recipe.epochs < WHOLE_FROM_EPOCHS:
-            rule = f"{asked}, and the first epoch has the start-up; allowed: {WHOLE_FROM_EPOCHS} to"
-            raise wrong("epochs", f"{rule} {whole.epochs}, or stop_after_steps")
+        if recipe.epochs < PROJECTABLE_EPOCHS_MIN:
+            rule = f"{asked}, and the first epoch has the start-up"
+            allowed = f"{PROJECTABLE_EPOCHS_MIN} to {whole.epochs}, or stop_after_steps"
+            raise wrong("epochs", f"{rule}; allowed: {allowed}")
         if recipe.program and recipe.observe in recipes.WITHOUT_TIMES:
             rule = f"{asked}, which needs times of epochs; allowed: fit, events"
             raise wrong("observe", f"{rule}, or {whole.epochs} epochs")
@@ -92,8 +106,14 @@ def _check_whole_training(
                 raise wrong(key, "the time of checkpoints is not projected; allowed: null")
 
 
-def _check_goal(config: Config, planned: Manifest, found: Mapping[str, PlannedRun]) -> None:
-    """Raise NotAllowed if runs cannot have the metric of the question's goal."""
+def _check_goal(config: Config, planned: Manifest, run_of_recipe: Mapping[str, PlannedRun]) -> None:
+    """Raise NotAllowed if runs cannot have the metric of the question's goal.
+
+    Args:
+        config: The configuration.
+        planned: The manifest of its grid.
+        run_of_recipe: Name of a recipe → one of its runs.
+    """
     goal = config.question.goal
 
     def wrong(rule: str) -> NotAllowed:
@@ -105,13 +125,13 @@ def _check_goal(config: Config, planned: Manifest, found: Mapping[str, PlannedRu
                 raise wrong(f"needs usd_per_node_hour of platform {run.spec.point.platform}")
     if planned.searches and goal not in SEARCH_GOALS:
         raise wrong(f"no goal of a search; allowed: {', '.join(SEARCH_GOALS)}, or `search: null`")
-    if goal in LIMITED and (why := _unreported_reason(goal, planned)):
+    if goal in LIMITABLE_METRICS and (why := _unreported_reason(goal, planned)):
         raise wrong(f"{why}; allowed: execution_time_s, cost_usd, node_hours, core_hours")
     if goal == "quality" and not any(
-        recipes.may_report_quality(r.spec.recipe) for r in found.values()
+        recipes.may_report_quality(r.spec.recipe) for r in run_of_recipe.values()
     ):
         raise wrong("no program reports the quality; allowed: `observe: fit`, events, or patterns")
-    for name, run in found.items():
+    for name, run in run_of_recipe.items():
         recipe = run.spec.recipe
         if run.is_short and goal == "time_with_queue_s":
             rule = f"recipe {name} makes short runs, and short jobs wait for less time"
@@ -124,12 +144,12 @@ def _check_goal(config: Config, planned: Manifest, found: Mapping[str, PlannedRu
             rule = f"the program of recipe {name} reports no times of epochs"
             ways = "execution_time_s, cost_usd, or `observe: fit`, events"
             raise wrong(f"{rule} (observe: {recipe.observe}); allowed: {ways}")
-        if (metric := recipe.quality.metric) not in config.question.given:
+        if (metric := recipe.quality.metric) not in config.question.set_limits:
             raise wrong(f"needs a target of recipe {name}, a limit of {metric} in question.limits")
 
 
 def _unreported_reason(metric: str, planned: Manifest) -> str:
-    """Return why no run of the grid reports a limited metric; "" if one does."""
+    """Return why no run of the grid can report a metric; "" if one may."""
     runs = planned.runs
     if metric == "time_with_queue_s" and all(r.spec.measured.launcher == "local" for r in runs):
         return "runs on this machine wait in no queue"
@@ -141,74 +161,122 @@ def _unreported_reason(metric: str, planned: Manifest) -> str:
     return ""
 
 
-def _check_limits(config: Config, planned: Manifest, found: Mapping[str, PlannedRun]) -> None:
-    """Raise NotAllowed for a limit that no run can be compared with."""
-    qualities = {run.spec.recipe.quality.metric for run in found.values()}
-    for name in config.question.equal - qualities:
+def _check_limits(
+    config: Config, planned: Manifest, run_of_recipe: Mapping[str, PlannedRun]
+) -> None:
+    """Raise NotAllowed for the first limit of the question that is not allowed.
+
+    Args:
+        config: The configuration.
+        planned: The manifest of its grid.
+        run_of_recipe: Name of a recipe → one of its runs.
+    """
+    qualities = {run.spec.recipe.quality.metric for run in run_of_recipe.values()}
+    for name in config.question.ignored_qualities - qualities:
         rule = "null is for the quality of recipes; allowed: a limit"
         raise NotAllowed(["question", "limits", name], None, rule)
-    for name, limit in config.question.given.items():
-
-        def wrong(rule: str, name: str = name, limit: Limit = limit) -> NotAllowed:
+    for name, limit in config.question.set_limits.items():
+        for rule in _limit_problems(name, limit, planned, run_of_recipe):
             given = {"at_most": limit.at_most, "at_least": limit.at_least}
             shown = {key: value for key, value in given.items() if value is not None}
-            return NotAllowed(["question", "limits", name], shown, rule)
-
-        if (limit.at_most is None) == (limit.at_least is None):
-            raise wrong("allowed: exactly one of at_most and at_least")
-        if isinstance(limit.at_most, str) and not name.endswith("_s"):
-            raise wrong(f"{name} is no time; allowed: a number")
-        own_runs = [run for run in found.values() if run.spec.recipe.quality.metric == name]
-        own = [run.spec.recipe for run in own_runs]
-        if not own and name not in LIMITED:
-            raise wrong(f"is not measured; allowed: {', '.join([*LIMITED, *sorted(qualities)])}")
-        if name in LIMITED and (why := _unreported_reason(name, planned)):
-            raise wrong(f"{why}; allowed: leave it out")
-        if own and not any(map(recipes.may_report_quality, own)):
-            raise wrong("no program reports it; allowed: `observe: fit`, events, or patterns")
-        if name in EFFICIENCIES and planned.searches:
-            ways = f"{', '.join(n for n in LIMITED if n not in EFFICIENCIES)}, or `search: null`"
-            raise wrong(f"a search has no limit of a ratio; allowed: {ways}")
-        if name == "weak_scaling_efficiency":
-            for recipe_name, run in found.items():
-                if run.spec.recipe.batch_scaling == "strong":
-                    rule = f"recipe {recipe_name} has the same global batch on any number of nodes"
-                    raise wrong(f"{rule}; allowed: scaling_efficiency")
-        if name in EFFICIENCIES and limit.at_least is not None and not 0 < limit.at_least <= 1:
-            raise wrong("the baseline has 1; allowed: at_least more than 0, at most 1")
-        better = own[0].quality.better if own else LIMITED[name]
-        if (limit.at_most is None) == (better == "lower"):
-            side = "at_most" if better == "lower" else "at_least"
-            raise wrong(f"{better} values are better; allowed: {side}")
-        if name in LIMITED and limit.value <= 0:
-            raise wrong("allowed: more than 0")
-        if name == "cost_usd" and any(run.usd_per_node_hour is None for run in planned.runs):
-            raise wrong("needs usd_per_node_hour of all platforms in the grid")
-        if own and all(run.is_short for run in own_runs):
-            raise wrong(f"all recipes with it make short runs, and {NOT_PROJECTED}")
-        quality, value = (own[0].quality, limit.value) if own else (None, 0.0)
-        best = quality.best_value if quality else None
-        if quality and quality.is_accuracy and best == 1 and not 0 < value < 1:
-            raise wrong("allowed: more than 0 and less than 1, a fraction of the examples")
-        if best is not None and (value >= best if better == "higher" else value <= best):
-            raise wrong(f"allowed: worse than {best:g}, the best possible")
+            raise NotAllowed(["question", "limits", name], shown, rule)
 
 
-def _check_choice(config: Config, planned: Manifest, found: Mapping[str, PlannedRun]) -> None:
-    """Raise NotAllowed if configurations of several recipes cannot be compared."""
+def _limit_problems(
+    name: str, limit: Limit, planned: Manifest, run_of_recipe: Mapping[str, PlannedRun]
+) -> Iterator[str]:
+    """Yield why the limit of a metric is not allowed, each rule only if all before it hold.
+
+    Args:
+        name: The metric.
+        limit: Its limit.
+        planned: The manifest of the grid.
+        run_of_recipe: Name of a recipe → one of its runs.
+    """
+    if (limit.at_most is None) == (limit.at_least is None):
+        yield "allowed: exactly one of at_most and at_least"
+    if isinstance(limit.at_most, str) and not name.endswith("_s"):
+        yield f"{name} is no time; allowed: a number"
+    qualities = {run.spec.recipe.quality.metric for run in run_of_recipe.values()}
+    runs = [run for run in run_of_recipe.values() if run.spec.recipe.quality.metric == name]
+    if not runs and name not in LIMITABLE_METRICS:
+        names = ", ".join([*LIMITABLE_METRICS, *sorted(qualities)])
+        yield f"is not measured; allowed: {names}"
+    if name in LIMITABLE_METRICS and (why := _unreported_reason(name, planned)):
+        yield f"{why}; allowed: leave it out"
+    if runs and not any(recipes.may_report_quality(run.spec.recipe) for run in runs):
+        yield "no program reports it; allowed: `observe: fit`, events, or patterns"
+    if name in EFFICIENCIES:
+        yield from _efficiency_limit_problems(name, limit, planned, run_of_recipe)
+    better = runs[0].spec.recipe.quality.better if runs else LIMITABLE_METRICS[name]
+    if (limit.at_most is None) == (better == "lower"):
+        side = "at_most" if better == "lower" else "at_least"
+        yield f"{better} values are better; allowed: {side}"
+    if name in LIMITABLE_METRICS and limit.value <= 0:
+        yield "allowed: more than 0"
+    if name == "cost_usd" and any(run.usd_per_node_hour is None for run in planned.runs):
+        yield "needs usd_per_node_hour of all platforms in the grid"
+    if runs and all(run.is_short for run in runs):
+        yield f"all recipes with it make short runs, and {NOT_PROJECTED}"
+    if runs:
+        yield from _quality_limit_problems(runs[0].spec.recipe.quality, limit)
+
+
+def _efficiency_limit_problems(
+    name: str, limit: Limit, planned: Manifest, run_of_recipe: Mapping[str, PlannedRun]
+) -> Iterator[str]:
+    """Yield why the limit of an efficiency, a ratio to the baseline, is not allowed.
+
+    Args:
+        name: The efficiency.
+        limit: Its limit.
+        planned: The manifest of the grid.
+        run_of_recipe: Name of a recipe → one of its runs.
+    """
+    if planned.searches:
+        others = ", ".join(metric for metric in LIMITABLE_METRICS if metric not in EFFICIENCIES)
+        yield f"a search has no limit of a ratio; allowed: {others}, or `search: null`"
+    if name == "weak_scaling_efficiency":
+        for recipe_name, run in run_of_recipe.items():
+            if run.spec.recipe.batch_scaling == "strong":
+                rule = f"recipe {recipe_name} has the same global batch on any number of nodes"
+                yield f"{rule}; allowed: scaling_efficiency"
+    if limit.at_least is not None and not 0 < limit.at_least <= 1:
+        yield "the baseline has 1; allowed: at_least more than 0, at most 1"
+
+
+def _quality_limit_problems(quality: Quality, limit: Limit) -> Iterator[str]:
+    """Yield why a value cannot be the limit of a quality."""
+    value, best = limit.value, quality.best_value
+    if quality.is_accuracy and best == 1 and not 0 < value < 1:
+        yield "allowed: more than 0 and less than 1, a fraction of the examples"
+    if best is not None and (value >= best if quality.better == "higher" else value <= best):
+        yield f"allowed: worse than {best:g}, the best possible"
+
+
+def _check_choice(
+    config: Config, planned: Manifest, run_of_recipe: Mapping[str, PlannedRun]
+) -> None:
+    """Raise NotAllowed if a question chooses among recipes that cannot be compared.
+
+    Args:
+        config: The configuration.
+        planned: The manifest of its grid.
+        run_of_recipe: Name of a recipe → one of its runs.
+    """
     question = config.question
     shorts = {each.short for search in planned.searches for each in search.points}
     points = {run.spec.point for run in planned.runs} - shorts
     works = {(point.model, point.recipe) for point in points}
-    found = {point.recipe: found[point.recipe] for point in points}
+    run_of_recipe = {point.recipe: run_of_recipe[point.recipe] for point in points}
 
     def wrong(rule: str) -> NotAllowed:
         rule = f"{rule}; or choose without model and recipe"
         return NotAllowed(["question", "choose"], [*question.choose], rule)
 
-    if not set(question.choose) & set(WORK_AXES) or len(works) < 2:
+    if not set(question.choose) & set(TASK_AXES) or len(works) < 2:
         return
-    metrics = {run.spec.recipe.quality.metric: name for name, run in found.items()}
+    metrics = {run.spec.recipe.quality.metric: name for name, run in run_of_recipe.items()}
     if len(metrics) > 1:
         named = ", ".join(f"{name}: {metric}" for metric, name in metrics.items())
         raise wrong(f"recipes have different qualities ({named}); allowed: the same `quality`")
@@ -217,6 +285,6 @@ def _check_choice(config: Config, planned: Manifest, found: Mapping[str, Planned
         rule = "recipes train different amounts, so they are compared by what they reach"
         ways = f"a limit of {metric} in question.limits, or null if they are equally good"
         raise wrong(f"{rule}; allowed: {ways}")
-    for name, run in found.items():
-        if run.is_short and metric in question.given:
+    for name, run in run_of_recipe.items():
+        if run.is_short and metric in question.set_limits:
             raise wrong(f"recipe {name} makes short runs, and {NOT_PROJECTED}")

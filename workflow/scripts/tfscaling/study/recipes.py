@@ -23,72 +23,72 @@ from tfscaling.study.config_types import (
     AUTO,
     AUTO_STEPS,
     BATCH_SIZE_KEYS,
+    CLASSIFIER_METRICS,
     CROSS_ENTROPY,
-    DOUBLED,
+    DOUBLED_KEY,
     HELD_OUT,
     MPI_STRATEGY,
-    OF_CLASSIFIERS,
-    OWN_STRATEGY,
     POINT_AXES,
+    PROGRAM_STRATEGY,
     Block,
     Config,
     Doublings,
     Quality,
     Recipe,
 )
-from tfscaling.study.config_validation import SEVERAL, NotAllowed, known
-from tfscaling.study.registries import Registries, check_function, check_name
+from tfscaling.study.config_validation import SEVERAL, NotAllowed, list_allowed_names
+from tfscaling.study.registries import Registries, check_name, check_name_or_function
 from tfscaling.study.run_spec import DATASET_PLACEHOLDER, PLACEHOLDERS
 
 #: Most variants of a recipe.
 VARIANTS_MAX = 10_000
-#: Times of steps that a short run takes, at least.
+#: Fewest measured times of steps in a short run.
 SHORT_RUN_TIMES_MIN = 20
-#: Strategies that train by all-reduce, or need none.
+#: Strategies that train by all-reduce or on one device, for messages.
 _ALL_REDUCE = f"single, mirrored, multi_worker_mirrored, {MPI_STRATEGY}"
-#: Keys without meaning for parameter servers → why.
+#: Keys that strategies with parameter servers do not allow → why, for messages.
 _NO_SERVERS = {
     "checkpoint_every_epochs": "whose state is not written",
     "checkpoint_every_s": "whose state is not written",
     "stop_after_steps": "whose workers make steps at the same time: none has a separate time",
 }
-#: Keys that only mean something with a program.
+#: Keys that only recipes with a program have.
 PROGRAM_KEYS = ("environment", "observe", "train_examples", "patterns")
-#: Keys of all recipes.
+#: Keys of recipes with and without a program.
 _COMMON_KEYS = {
     *BATCH_SIZE_KEYS,
     *("dataset", "epochs", "quality", "compare_resumed", "program", "parameters"),
 }
-#: Keys that only the workflow's own trainer reads.
+#: Keys that only recipes of the built-in trainer have.
 TRAINER_KEYS = [k for k in Recipe.__struct_fields__ if k not in _COMMON_KEYS | {*PROGRAM_KEYS}]
-#: Ways to observe that report no times of epochs.
+#: Values of `observe` with which a program reports no times of epochs.
 WITHOUT_TIMES = ("nothing", "output")
 _DEFAULTS = Recipe(epochs=1)
-#: A word that names a script: a path without placeholders.
+#: Form of a word that names a script: a path without placeholders.
 _SCRIPT = re.compile(r"[^{}=]+\.(py|sh)")
 
 
-def check(config: Config) -> None:
+def check_recipes(config: Config) -> None:
     """Check that no keys of a recipe contradict each other, and no two recipes.
 
     Raises:
         NotAllowed: For the first contradiction.
     """
     for name, recipe in config.recipes.items():
-        of_program = (_check_program,) if recipe.program else ()
-        rules = (_check_training, _check_keys, *of_program, _check_parameters)
+        of_program = (_program_problems,) if recipe.program else ()
+        rules = (_training_problems, _misplaced_keys, *of_program, _parameter_list_problems)
         for wrong in itertools.chain.from_iterable(rule(recipe) for rule in rules):
             raise wrong.with_prefix("recipes", name)
     _check_qualities(config)
 
 
 def _error_factory(recipe: Recipe) -> Callable[[str, str], NotAllowed]:
-    """Return a function that makes an error about a key of a recipe."""
+    """Return a function (key, rule) → NotAllowed about this key of the recipe and its value."""
     return lambda key, rule: NotAllowed([key], getattr(recipe, key), rule)
 
 
-def _check_training(recipe: Recipe) -> Iterator[NotAllowed]:
-    """Yield contradictions between keys of the training."""
+def _training_problems(recipe: Recipe) -> Iterator[NotAllowed]:
+    """Yield an error for each contradiction between keys of the training."""
     wrong = _error_factory(recipe)
     sizes = {key: getattr(recipe, key) for key in BATCH_SIZE_KEYS}
     given = {key: size for key, size in sizes.items() if size is not None}
@@ -97,9 +97,9 @@ def _check_training(recipe: Recipe) -> Iterator[NotAllowed]:
         rule = f"{found}; allowed: exactly one of {', '.join(BATCH_SIZE_KEYS)}, others null"
         yield NotAllowed([], SEVERAL, rule)
     if isinstance(size := recipe.per_replica_batch_size, Doublings) and not recipe.doublings:
-        yield NotAllowed([DOUBLED, "to"], size.to, f"allowed: {size.from_} or more")
-    if recipe.doublings and DOUBLED in recipe.parameters:
-        yield wrong(DOUBLED, "allowed: a number, because a parameter has the same name")
+        yield NotAllowed([DOUBLED_KEY, "to"], size.to, f"allowed: {size.from_} or more")
+    if recipe.doublings and DOUBLED_KEY in recipe.parameters:
+        yield wrong(DOUBLED_KEY, "allowed: a number, because a parameter has the same name")
     if recipe.warmup_epochs >= recipe.epochs:
         yield wrong("warmup_epochs", f"allowed: less than epochs, {recipe.epochs}")
     if (recipe.evaluation_interval_epochs or 0) > recipe.epochs:
@@ -116,8 +116,8 @@ def _check_training(recipe: Recipe) -> Iterator[NotAllowed]:
                 yield wrong(key, rule)
 
 
-def _check_parameters(recipe: Recipe) -> Iterator[NotAllowed]:
-    """Yield problems of lists of parameters, whose values become names of variants."""
+def _parameter_list_problems(recipe: Recipe) -> Iterator[NotAllowed]:
+    """Yield an error for each list of parameters that cannot become names of variants."""
     lengths = {key: len(values) for key, values in recipe.parameter_axes.items()}
     if (count := math.prod(lengths.values())) > VARIANTS_MAX:
         rule = f"their lists have {count} combinations; allowed: {VARIANTS_MAX}"
@@ -126,16 +126,18 @@ def _check_parameters(recipe: Recipe) -> Iterator[NotAllowed]:
         if unnameable := [value for value in values if not variants.is_nameable(value)]:
             rule = f"values of a list are part of names; allowed: {variants.NAMEABLE}"
             yield NotAllowed(["parameters", key], unnameable[0], rule)
-        if len({variants.named("", {key: value}) for value in values}) < len(values):
+        if len({variants.variant_name("", {key: value}) for value in values}) < len(values):
             rule = "allowed: each value once, as it is written in names"
             yield NotAllowed(["parameters", key], values, rule)
 
 
 def _check_qualities(config: Config) -> None:
-    """Raise NotAllowed for a quality without a direction, or compared in different ways."""
+    """Raise NotAllowed for a quality without a direction, or a metric compared in two ways."""
     first: dict[str, tuple[str, Quality]] = {}
     # a recipe that no block names may compare a metric in another way
-    used = {variants.base(name) for block in config.grid for name in block.values("recipe")}
+    used = {
+        variants.base_recipe(name) for block in config.grid for name in block.axis_values("recipe")
+    }
     for name in sorted(config.recipes, key=lambda name: name not in used):
         quality = config.recipes[name].quality
         place = ["recipes", name, "quality"]
@@ -150,10 +152,15 @@ def _check_qualities(config: Config) -> None:
                 raise NotAllowed([*place, key], value, rule)
 
 
-def filled(model: str, recipe: Recipe) -> Recipe:
-    """Return the recipe with loss, optimizer and its settings where it leaves them open.
+def fill_in_defaults(model: str, recipe: Recipe) -> Recipe:
+    """Return the recipe with loss, optimizer and its settings filled in where they are open.
 
-    A custom model may set its loss and optimizer, which only a rank can determine.
+    A custom model may set its own loss and optimizer, which only a rank can determine: they stay
+    open.
+
+    Args:
+        model: Name of the model that the recipe trains.
+        recipe: The recipe.
     """
     if recipe.program:
         return recipe
@@ -175,7 +182,7 @@ def filled(model: str, recipe: Recipe) -> Recipe:
 def check_block(
     config: Config,
     number: int,
-    recipe_variants: Mapping[str, Mapping[str, Recipe]],
+    recipe_variants: variants.RecipeVariants,
     registries: Registries,
 ) -> None:
     """Check the names in a block of the grid, and that its recipes are possible there.
@@ -183,37 +190,41 @@ def check_block(
     Args:
         config: The configuration.
         number: Number of the block in the grid, from 0.
-        recipe_variants: Name of a recipe → its variants by name, as `variants_by_recipe` returns.
+        recipe_variants: The variants of all recipes.
         registries: The names that are allowed.
 
     Raises:
         NotAllowed: If not.
     """
     block = config.grid[number]
-    recipes = {name: config.recipes.get(variants.base(name)) for name in block.values("recipe")}
+    recipes = {
+        name: config.recipes.get(variants.base_recipe(name)) for name in block.axis_values("recipe")
+    }
     with_program = [name for name, recipe in recipes.items() if recipe and recipe.program]
-    wrong = None if None in recipes.values() else _contradiction(block, with_program)
+    wrong = None if None in recipes.values() else _block_contradiction(block, with_program)
     if wrong is not None:
         raise wrong.with_prefix("grid", number)
     names: dict[str, Mapping[str, object]] = {
         "platform": config.platforms,
         # with a program any name that the block gives
-        "model": dict.fromkeys(block.values("model")) if with_program else registries.models,
+        "model": dict.fromkeys(block.axis_values("model")) if with_program else registries.models,
         "strategy": registries.strategies,
         "recipe": {**recipe_variants, **dict.fromkeys(itertools.chain(*recipe_variants.values()))},
     }
     for axis, registry in names.items():
-        check_axis = check_function if axis == "model" and not with_program else check_name
-        for name in block.values(axis):
+        check_axis = check_name_or_function if axis == "model" and not with_program else check_name
+        for name in block.axis_values(axis):
             check_axis(["grid", number, axis], name, registry)
         for index, rule in enumerate(block.exclude):
             for name in map(str, rule.axes.get(axis, ())):
                 check_axis(["grid", number, "exclude", index, axis], name, registry)
-    servers = [name for name in block.values("strategy") if registries.strategies[name].coordinated]
-    for name in dict.fromkeys(map(variants.base, block.values("recipe"))):
+    servers = [
+        name for name in block.axis_values("strategy") if registries.strategies[name].coordinated
+    ]
+    for name in dict.fromkeys(map(variants.base_recipe, block.axis_values("recipe"))):
         recipe = config.recipes[name]
-        for model in block.values("model"):
-            rules = _check_model(model, number, recipe, servers, registries)
+        for model in block.axis_values("model"):
+            rules = _model_problems(model, number, recipe, servers, registries)
             for found in _missing_files(config, block, recipe) if with_program else rules:
                 raise found.with_prefix("recipes", name)
     for index, rule in enumerate(block.exclude):
@@ -222,22 +233,22 @@ def check_block(
             raise NotAllowed(["grid", number, "exclude", index], msgspec.to_builtins(rule), allowed)
 
 
-def _contradiction(block: Block, with_program: Sequence[str]) -> NotAllowed | None:
-    """Return why a block cannot have its recipes, or None.
+def _block_contradiction(block: Block, with_program: Sequence[str]) -> NotAllowed | None:
+    """Return an error if the block's strategy or model contradicts its recipes; None if not.
 
     Args:
         block: The block.
-        with_program: Recipes of the block that run a program.
+        with_program: Names of the block's recipes that run a program.
     """
-    recipes = block.values("recipe")
+    recipes = block.axis_values("recipe")
     if with_program and len(with_program) < len(recipes):
         others = ", ".join(name for name in recipes if name not in with_program)
         rule = f"{others} names no program; allowed: separate blocks for recipes that name one"
         return NotAllowed(["recipe"], recipes, rule)
-    if with_program and block.values("strategy") != (OWN_STRATEGY,):
-        rule = f"recipe {with_program[0]} names a program: write strategy: {OWN_STRATEGY}"
+    if with_program and block.axis_values("strategy") != (PROGRAM_STRATEGY,):
+        rule = f"recipe {with_program[0]} names a program: write strategy: {PROGRAM_STRATEGY}"
         return NotAllowed(["strategy"], SEVERAL, rule)
-    if not with_program and OWN_STRATEGY in block.values("strategy"):
+    if not with_program and PROGRAM_STRATEGY in block.axis_values("strategy"):
         rule = f"recipe {recipes[0]} names no program; allowed: other strategies"
         return NotAllowed(["strategy"], block.strategy, rule)
     if not with_program and block.model is None:
@@ -246,16 +257,16 @@ def _contradiction(block: Block, with_program: Sequence[str]) -> NotAllowed | No
     return None
 
 
-def _check_model(
+def _model_problems(
     model: str, number: int, recipe: Recipe, servers: Sequence[str], registries: Registries
 ) -> Iterator[NotAllowed]:
-    """Yield the problems of a recipe with a model of block `number`.
+    """Yield an error for each key of a recipe that does not fit a model of block `number`.
 
     Args:
-        model: The model.
-        number: Number of the block.
+        model: Name of the model.
+        number: Number of the block, from 0.
         recipe: The recipe.
-        servers: The block's strategies with parameter servers.
+        servers: The block's strategies that have parameter servers.
         registries: The names that exist.
     """
     is_custom, named = user_code.is_reference(model), f"model {model} of grid[{number}]"
@@ -263,19 +274,23 @@ def _check_model(
     if is_custom and recipe.dataset is None:
         yield wrong("dataset", f"{named} needs the name of a dataset")
     metric = recipe.quality.metric
-    if not is_custom and metric not in OF_CLASSIFIERS:
-        yield NotAllowed(["quality", "metric"], metric, f"{named}: {known(OF_CLASSIFIERS, metric)}")
-    asked = filled(model, recipe)
+    if not is_custom and metric not in CLASSIFIER_METRICS:
+        yield NotAllowed(
+            ["quality", "metric"],
+            metric,
+            f"{named}: {list_allowed_names(CLASSIFIER_METRICS, metric)}",
+        )
+    asked = fill_in_defaults(model, recipe)
     if asked.optimizer != "model" and asked.learning_rate is None:
         yield wrong("learning_rate", f"optimizer {asked.optimizer} of {named} needs one")
     if asked.nesterov and asked.optimizer == "adam":
         yield wrong("nesterov", "optimizer adam has no such momentum; allowed: false, or sgd")
     if asked.nesterov and asked.optimizer == "sgd" and not asked.momentum:
         yield wrong("nesterov", "allowed: false, or a momentum above 0")
-    dataset = registries.dataset(model, recipe)
-    if mismatch := registries.mismatch(model, dataset):
+    dataset = registries.dataset_name(model, recipe)
+    if mismatch := registries.image_shape_problem(model, dataset):
         yield NotAllowed(["dataset"], dataset, mismatch)
-    yield from _check_arguments(recipe, [model, dataset])
+    yield from _argument_problems(recipe, [model, dataset])
     apart = [name for name in servers if not registries.strategies[name].synchronous]
     if apart and recipe.precision == "mixed_float16":
         rule = f"the workers of strategy {apart[0]} would change one loss scale at the same time"
@@ -285,16 +300,23 @@ def _check_model(
             rule = f"strategy {servers[0]} has parameter servers, {why}"
             yield wrong(key, f"{rule}; allowed: {json.dumps(default)}, or {_ALL_REDUCE}")
     if user_code.is_pipeline(dataset):
-        yield from _check_pipeline(dataset, recipe, servers, registries)
+        yield from _pipeline_problems(dataset, recipe, servers, registries)
     elif recipe.steps_per_epoch is not None:
         rule = "only of a dataset whose function has an argument `context`; allowed: null"
         yield wrong("steps_per_epoch", rule)
 
 
-def _check_pipeline(
+def _pipeline_problems(
     dataset: str, recipe: Recipe, servers: Sequence[str], registries: Registries
 ) -> Iterator[NotAllowed]:
-    """Yield the problems of a recipe whose dataset is a custom input pipeline."""
+    """Yield an error for each key of a recipe that a custom input pipeline does not allow.
+
+    Args:
+        dataset: Name of the pipeline's function.
+        recipe: The recipe.
+        servers: The block's strategies that have parameter servers.
+        registries: The names that exist.
+    """
     wrong = _error_factory(recipe)
     names = ", ".join(registries.datasets)
     of_arrays = f"a dataset of arrays ({names}, or a function without `context`)"
@@ -312,7 +334,7 @@ def _check_pipeline(
     if recipe.steps_per_execution > 1:
         rule = "allowed: 1, because each step's wait for input is measured"
         yield wrong("steps_per_execution", rule)
-    arguments = user_code.arguments(dataset)
+    arguments = user_code.declared_arguments(dataset)
     taken = sorted(set(arguments.names if arguments else ()) - set(user_code.PROVIDED))
     fewer = f"`parameters` ({', '.join(taken)})" if taken else "let its function take fewer"
     for key in ("train_examples_max", "test_examples_max", "validation_examples"):
@@ -321,9 +343,16 @@ def _check_pipeline(
             yield wrong(key, f"{rule}; allowed: {fewer}, or {of_arrays}")
 
 
-def _check_arguments(recipe: Recipe, named: Sequence[str]) -> Iterator[NotAllowed]:
-    """Yield parameters that no custom function takes, and required arguments without a value."""
-    functions = {name: user_code.arguments(name) for name in named if user_code.is_reference(name)}
+def _argument_problems(recipe: Recipe, named: Sequence[str]) -> Iterator[NotAllowed]:
+    """Yield an error for each parameter that no custom function takes, and each missing argument.
+
+    Args:
+        recipe: The recipe with the parameters.
+        named: Names of its model and its dataset, which may be custom functions.
+    """
+    functions = {
+        name: user_code.declared_arguments(name) for name in named if user_code.is_reference(name)
+    }
     if recipe.parameters and not functions:
         rule = f"neither model {named[0]} nor dataset {named[-1]} is a function"
         yield NotAllowed(["parameters"], recipe.parameters, rule)
@@ -332,15 +361,16 @@ def _check_arguments(recipe: Recipe, named: Sequence[str]) -> Iterator[NotAllowe
     names = {name for each in found for name in each.names} - set(user_code.PROVIDED)
     for key, value in recipe.parameters.items():
         if key in user_code.PROVIDED or not (takes_all or key in names):
-            rule = f"no argument of {' and '.join(functions)} has this name; {known(names, key)}"
-            yield NotAllowed(["parameters", key], value, rule)
+            rule = f"no argument of {' and '.join(functions)} has this name"
+            allowed = list_allowed_names(names, key)
+            yield NotAllowed(["parameters", key], value, f"{rule}; {allowed}")
     for function in functions:
         yield from _missing_arguments(function, recipe)
 
 
 def _missing_arguments(function: str, recipe: Recipe) -> Iterator[NotAllowed]:
-    """Yield arguments of a function that have neither a parameter nor a default."""
-    if (arguments := user_code.arguments(function)) is None:
+    """Yield an error for each argument of a custom function without a parameter and a default."""
+    if (arguments := user_code.declared_arguments(function)) is None:
         return
     for key in arguments.required:
         by_name = key in arguments.names
@@ -350,8 +380,8 @@ def _missing_arguments(function: str, recipe: Recipe) -> Iterator[NotAllowed]:
             yield NotAllowed(["parameters"], recipe.parameters, rule)
 
 
-def _check_keys(recipe: Recipe) -> Iterator[NotAllowed]:
-    """Yield keys of programs in recipes of the trainer, and the trainer's keys in programs."""
+def _misplaced_keys(recipe: Recipe) -> Iterator[NotAllowed]:
+    """Yield an error for each key that only programs have, or only the built-in trainer."""
     rule = "only a recipe with `program` has this key; allowed: leave it out"
     if recipe.program:
         rule = "the program does not get it; allowed: leave it out, and give it in `program`"
@@ -361,30 +391,30 @@ def _check_keys(recipe: Recipe) -> Iterator[NotAllowed]:
             yield _error_factory(recipe)(key, of_steps if key == "stop_after_steps" else rule)
 
 
-def _check_program(recipe: Recipe) -> Iterator[NotAllowed]:
-    """Yield the problems of a recipe that runs a program."""
+def _program_problems(recipe: Recipe) -> Iterator[NotAllowed]:
+    """Yield an error for each wrong key of a recipe that runs a program."""
     wrong = _error_factory(recipe)
     words, of_data = recipe.program, [DATASET_PLACEHOLDER] if recipe.dataset else []
     names = [*PLACEHOLDERS, *of_data, *(f"parameters.{key}" for key in recipe.parameters)]
     for number, word in enumerate(words):
-        if rule := word_problem(word, names):
+        if rule := placeholder_problem(word, names):
             yield NotAllowed(["program", number], word, rule)
     if len(words) == 1 and len(words[0].split()) > 1:
         rule = "no shell reads it; allowed: a list of words, each an item"
         yield NotAllowed(["program", 0], words[0], rule)
     text, dataset = " ".join(words), recipe.dataset
     is_custom = dataset is not None and user_code.is_reference(dataset)
-    taken = user_code.taken(dataset, recipe.parameters) if dataset and is_custom else {}
+    taken = user_code.select_arguments(dataset, recipe.parameters) if dataset and is_custom else {}
     for key, value in recipe.parameters.items():
         if (named := f"{{parameters.{key}}}") not in text and key not in taken:
             yield NotAllowed(["parameters", key], value, f"no word of `program` names {named}")
     if dataset and (named := f"{{{DATASET_PLACEHOLDER}}}") not in text:
         yield wrong("dataset", f"no word of `program` names {named}, its path")
-    if dataset and user_code.is_pipeline(dataset) and user_code.preparing(dataset) is None:
+    if dataset and user_code.is_pipeline(dataset) and user_code.prepare_function(dataset) is None:
         rule = f"a pipeline without `{user_code.PREPARE}({user_code.FOLDER})` has no files"
         yield wrong("dataset", f"{rule}; allowed: leave it out")
-    if recipe.environment is not None and not is_environment(recipe.environment):
-        rule = f"there is no program {python_of(recipe.environment)}"
+    if recipe.environment is not None and not has_executable_python(recipe.environment):
+        rule = f"there is no program {python_path(recipe.environment)}"
         allowed = "a virtual or conda environment, a folder with bin/python"
         yield wrong("environment", f"{rule}; allowed: {allowed}")
     if recipe.patterns and recipe.observe != "output":
@@ -411,13 +441,18 @@ def may_report_quality(recipe: Recipe) -> bool:
 
 
 def _missing_files(config: Config, block: Block, recipe: Recipe) -> Iterator[NotAllowed]:
-    """Yield an error if the block's platforms cannot find the recipe's program or script.
+    """Yield an error if a program or its script does not exist.
 
     A command without a slash may come from a platform that sets up another environment.
+
+    Args:
+        config: The configuration.
+        block: A block that uses the recipe.
+        recipe: The recipe with the program.
     """
     command, *words = recipe.program
     if "{" not in command and shutil.which(command) is None:
-        platforms = [config.platforms[name] for name in block.values("platform")]
+        platforms = [config.platforms[name] for name in block.axis_values("platform")]
         is_set_up = any(each.setup or "PATH" in each.env for each in platforms)
         if "/" in command or not (is_set_up or recipe.environment):
             rule = f"there is no such program, seen from {Path.cwd()}"
@@ -450,8 +485,13 @@ def why_not_projectable(recipe: Recipe, short_epochs: int | None) -> str:
     return ""
 
 
-def word_problem(word: str, names: Sequence[str]) -> str:
-    """Return what is wrong with placeholders in braces in a word of a command; "" if nothing is."""
+def placeholder_problem(word: str, names: Sequence[str]) -> str:
+    """Return what is wrong with the placeholders in a word of a command; "" if nothing is.
+
+    Args:
+        word: The word, with placeholders in braces.
+        names: The placeholders that exist.
+    """
     try:
         parts = list(string.Formatter().parse(word))
     except ValueError:
@@ -461,15 +501,15 @@ def word_problem(word: str, names: Sequence[str]) -> str:
             return f"allowed: {{{name}}} alone, without a format"
         if name is not None and name not in names:
             unknown = f"unknown placeholder {{{name}}}"
-            return f"{unknown}; {known(names, name)}; {{{{ and }}}} are braces"
+            return f"{unknown}; {list_allowed_names(names, name)}; {{{{ and }}}} are braces"
     return ""
 
 
-def python_of(environment: str) -> Path:
-    """Return the path of the Python in an environment that a recipe names."""
+def python_path(environment: str) -> Path:
+    """Return the absolute path of the Python in a recipe's environment, which is a folder."""
     return Path(environment).absolute() / "bin/python"
 
 
-def is_environment(environment: str) -> bool:
-    """Return whether the folder is an environment with a Python that can be executed."""
-    return os.access(python_of(environment), os.X_OK)
+def has_executable_python(environment: str) -> bool:
+    """Return whether a folder is an environment with a Python that can be executed."""
+    return os.access(python_path(environment), os.X_OK)

@@ -1,4 +1,4 @@
-"""Interfaces of things with a name, as planning needs them: models, strategies, datasets.
+"""Types of what a configuration names, as planning needs them: models, strategies, datasets.
 
 Other packages register them; they are passed as arguments, so that nothing is imported here.
 """
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 from tfscaling.study import user_code
 from tfscaling.study.config_types import Config, Recipe
-from tfscaling.study.config_validation import NotAllowed, Place, known
+from tfscaling.study.config_validation import NotAllowed, Place, list_allowed_names
 from tfscaling.study.geometry import Geometry
 
 
@@ -33,15 +33,16 @@ class Model:
     """A classifier that the configuration can name.
 
     Attributes:
-        build: Returns a Keras model from images to logits.
+        description: What it is, for the lists of models.
         dataset: Name of its usual dataset, or of a function that makes it; None leaves it to the
             recipe.
+        build: Returns a Keras model from images to logits.
+        image_shape: (height, width) or (height, width, channels); None if it is not known.
     """
 
     description: str
     dataset: str | None
     build: Callable[[], Any]
-    #: (height, width) or (height, width, channels); None if it is not known.
     image_shape: tuple[int, ...] | None = None
 
 
@@ -49,35 +50,47 @@ class Model:
 class Strategy:
     """A distribution strategy that the configuration can name.
 
-    `build(devices, communication)` returns the `tf.distribute.Strategy` over this rank's `devices`
-    ("CPU:0", "GPU:1", ...), with the recipe's `communication`; `TF_CONFIG` is set before.
+    Attributes:
+        description: What it does, for the lists of strategies.
+        build: Takes this rank's devices ("CPU:0", "GPU:1", ...) and the recipe's `communication`;
+            returns a `tf.distribute.Strategy` over them. `TF_CONFIG` is set before.
+        one_task_only: Whether it runs in a single task.
+        one_device_only: Whether each of its tasks uses a single device.
+        coordinated: Whether a coordinator drives parameter servers and workers; only workers train.
+        synchronous: Whether each step has one update from the gradients of all workers, as far as
+            is known.
+        end: A rank calls it after its training, when all other ranks do.
     """
 
     description: str
     build: Callable[[Sequence[str], str], Any]
     one_task_only: bool = False
     one_device_only: bool = False
-    #: A coordinator drives parameter servers and workers; only workers train.
     coordinated: bool = False
-    #: One update from the gradients of all workers, as far as is known.
     synchronous: bool = True
-    #: What a rank calls after its work, when all others do.
     end: Callable[[], None] = lambda: None
 
-    def jobs(self, geometry: Geometry, parameter_servers: int) -> dict[str, int]:
-        """Return job of TF_CONFIG → its number of tasks; ranks are assigned in this order."""
+    def tasks_by_job(self, geometry: Geometry, parameter_servers: int) -> dict[str, int]:
+        """Return job of TF_CONFIG → its number of tasks; ranks are assigned to jobs in this order.
+
+        Args:
+            geometry: Nodes, tasks and GPUs of the run.
+            parameter_servers: Number of parameter servers, for a coordinated strategy.
+        """
         if not self.coordinated:
             return {"worker": geometry.tasks}
         workers = geometry.tasks - 1 - parameter_servers
         return {"chief": 1, "ps": parameter_servers, "worker": workers}
 
-    def replicas(self, geometry: Geometry, parameter_servers: int) -> int:
+    def count_replicas(self, geometry: Geometry, parameter_servers: int) -> int:
         """Return the number of replicas: one for each GPU of a worker, or one on its CPU."""
-        return self.jobs(geometry, parameter_servers)["worker"] * max(1, geometry.gpus_per_task)
+        return self.tasks_by_job(geometry, parameter_servers)["worker"] * max(
+            1, geometry.gpus_per_task
+        )
 
-    def refusal(self, geometry: Geometry, parameter_servers: int) -> str | None:
-        """Return why the strategy cannot use a geometry; None if it can."""
-        if self.jobs(geometry, parameter_servers)["worker"] < 1:
+    def geometry_problem(self, geometry: Geometry, parameter_servers: int) -> str | None:
+        """Return why the strategy cannot run on a geometry; None if it can."""
+        if self.tasks_by_job(geometry, parameter_servers)["worker"] < 1:
             return (
                 f"the strategy needs tasks for a coordinator, {parameter_servers} "
                 f"parameter servers and a worker, not {geometry.tasks}"
@@ -90,7 +103,16 @@ class Strategy:
 
 
 class Registries(NamedTuple):
-    """The names that a configuration may use, with what they mean."""
+    """The names that a configuration may use; models, strategies and datasets with their facts.
+
+    Attributes:
+        models: Name → built-in model.
+        strategies: Name → distribution strategy.
+        datasets: Name → built-in dataset.
+        metrics: Names of the columns that the comparison may show.
+        plots: Names of the plots.
+        launchers: Names of the launchers.
+    """
 
     models: Mapping[str, Model]
     strategies: Mapping[str, Strategy]
@@ -99,14 +121,19 @@ class Registries(NamedTuple):
     plots: Collection[str] = ()
     launchers: Collection[str] = ()
 
-    def dataset(self, model: str, recipe: Recipe) -> str:
-        """Return the name of the dataset on which a recipe trains a model."""
+    def dataset_name(self, model: str, recipe: Recipe) -> str:
+        """Return the dataset on which a recipe trains a model: the recipe's, or the model's own."""
         dataset = recipe.dataset or self.models[model].dataset
         assert dataset is not None, "recipes.check_block refuses a model without a dataset"
         return dataset
 
-    def mismatch(self, model: str, dataset: str) -> str | None:
-        """Return why a dataset's images do not fit a model, and what fits; None if they may."""
+    def image_shape_problem(self, model: str, dataset: str) -> str | None:
+        """Return why a dataset's images do not fit a model, and which do; None if they may fit.
+
+        Args:
+            model: Name of the model.
+            dataset: Name of the dataset.
+        """
         if model not in self.models or dataset not in self.datasets:
             return None
         wanted, given = self.models[model].image_shape, self.datasets[dataset].image_shape
@@ -138,21 +165,35 @@ class Registries(NamedTuple):
             check_name(["platforms", name, "launcher"], platform.launcher, self.launchers)
         for name, recipe in config.recipes.items():
             if recipe.dataset is not None:
-                check_function(["recipes", name, "dataset"], recipe.dataset, self.datasets)
+                check_name_or_function(["recipes", name, "dataset"], recipe.dataset, self.datasets)
 
 
 def check_name(place: Place, name: str, registry: Collection[str]) -> None:
-    """Raise NotAllowed unless the name is in the registry."""
+    """Raise NotAllowed unless the registry has the name.
+
+    Args:
+        place: Place of the name in the configuration, for the error.
+        name: The name.
+        registry: The names that exist.
+    """
     if name not in registry:
-        raise NotAllowed(place, name, known(registry, name))
+        raise NotAllowed(place, name, list_allowed_names(registry, name))
 
 
-def check_function(place: Place, name: str, registry: Iterable[str]) -> None:
-    """Raise NotAllowed unless the name is in the registry, or a custom function that exists."""
+def check_name_or_function(place: Place, name: str, registry: Iterable[str]) -> None:
+    """Raise NotAllowed unless the registry has the name, or a custom function has it.
+
+    Args:
+        place: Place of the name in the configuration, for the error.
+        name: A name, or `package.module:function`.
+        registry: The names that exist.
+    """
     if user_code.is_reference(name):
         try:
-            user_code.check(name)
+            user_code.check_function(name)
         except user_code.UserCodeError as error:
             raise NotAllowed(place, name, str(error)) from None
     elif name not in registry:
-        raise NotAllowed(place, name, f"{known(registry, name)} or {user_code.FORM}")
+        raise NotAllowed(
+            place, name, f"{list_allowed_names(registry, name)} or {user_code.REFERENCE_FORM}"
+        )

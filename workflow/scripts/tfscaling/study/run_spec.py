@@ -1,7 +1,7 @@
 """The specification of one training run: its configuration, and everything that follows from it.
 
-`grid.expand` makes each `RunSpec` once; manifest, launcher, ranks and tables use it unchanged. Only
-the run record has its `parameters` as a flat dictionary.
+`grid` makes each `RunSpec` once; manifest, launcher, ranks and tables use it unchanged. Only the
+run record has its `parameters` as a flat dictionary.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from tfscaling.study.config_types import (
     BATCH_SIZE_KEYS,
     MPI_STRATEGY,
     POINT_AXES,
-    Measured,
+    MeasuredKeys,
     ParameterValue,
     Recipe,
 )
 from tfscaling.study.geometry import Geometry
 
 _T = TypeVar("_T")
-#: What a word of a recipe's `program` may name in braces, besides `parameters.NAME`.
+#: Placeholders that a word of a recipe's `program` may have in braces, besides `parameters.NAME`.
 PLACEHOLDERS = (
     "epochs",
     "per_replica_batch_size",
@@ -42,15 +42,15 @@ PLACEHOLDERS = (
     "replicas",
     "folder",
 )
-#: Placeholder of a recipe that names a dataset: the path of the prepared data.
+#: Placeholder for the path of the prepared data, in recipes that name a dataset.
 DATASET_PLACEHOLDER = "dataset"
-#: The value of a parameter, as in JSON.
+#: The JSON value of a parameter of a run.
 Value = (
     bool | int | float | str | None | list[str | int] | dict[str, ParameterValue | list[str | int]]
 )
-#: In a run's folder, the name before the hash of its parameters.
+#: Name before the hash of the parameters in the path of a run's folder.
 PARAMETERS_AXIS = "parameters"
-#: Parameter → its value.
+#: Name of a parameter of a run → its value.
 Parameters = Mapping[str, Value]
 
 
@@ -58,6 +58,13 @@ class Point(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """A configuration of the grid, identified by its axes; dictionaries use it as key.
 
     Its repeats have the same `Point` and different seeds.
+
+    Attributes:
+        platform: Name of the platform.
+        model: Name of the model, or `package.module:function`.
+        strategy: Name of the distribution strategy.
+        recipe: Name of the recipe's variant.
+        nodes: Number of nodes.
     """
 
     platform: str
@@ -83,14 +90,23 @@ class Point(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     @property
     def geometry(self) -> Geometry:
+        """Nodes, tasks and GPUs of the configuration."""
         return Geometry(self.nodes, self.tasks_per_node, self.gpus_per_node)
 
 
 class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):
-    """The specification of one run: configuration, repeat, parameters, and derived sizes."""
+    """The specification of one run: configuration, repeat, parameters, and derived sizes.
+
+    Attributes:
+        point: The configuration.
+        repeat: Number of the run among the runs of its configuration, from 1.
+        recipe: The variant of the recipe, with defaults filled in.
+    """
 
     point: Point
-    measured: Annotated[Measured, Meta(description="Keys of the platform that can change the run.")]
+    measured: Annotated[
+        MeasuredKeys, Meta(description="Keys of the platform that can change the run.")
+    ]
     replicas: Annotated[int, Meta(ge=1, description="Copies of the model that train together.")]
     jobs: Annotated[dict[str, int], Meta(description="Job of the cluster → number of its tasks.")]
     repeat: int
@@ -114,6 +130,7 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     @property
     def geometry(self) -> Geometry:
+        """Nodes, tasks and GPUs of the run."""
         return self.point.geometry
 
     @property
@@ -121,49 +138,54 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         """CPUs of one rank: the CPUs of a node, shared evenly by its tasks."""
         return self.measured.cpus_per_node // self.geometry.tasks_per_node_max
 
-    def threads(self, cpus: int) -> int:
-        """Return the number of threads of one operation on a rank that may use `cpus` CPUs.
+    def threads_per_operation(self, cpus: int) -> int:
+        """Return the number of threads that one TensorFlow operation of a rank uses.
 
         Ranks on one machine share its CPUs: a rank that waits for a CPU keeps all ranks waiting.
+
+        Args:
+            cpus: Number of CPUs on which the rank may run.
         """
         if self.measured.launcher != "local":
             return self.cpus_per_task
         return min(self.cpus_per_task, max(1, cpus // self.geometry.tasks))
 
     @property
-    def on_gpus(self) -> bool:
+    def uses_gpus(self) -> bool:
         """Whether ranks compute on GPUs, not on the CPU or logical devices."""
         return self.point.gpus_per_node > 0 and self.measured.devices == "physical"
 
     @property
-    def by_mpi(self) -> bool:
+    def uses_mpi(self) -> bool:
+        """Whether the ranks are started as an MPI job."""
         return self.point.strategy == MPI_STRATEGY
 
     @property
     def parameters(self) -> dict[str, Value]:
-        """All parameters that can change the run, as a flat dictionary for its record."""
+        """Name → value of all parameters that can change the run, for its record and its hash."""
         return {
-            **flat(self.recipe),
+            **flatten_parameters(self.recipe),
             "dataset": self.dataset,
-            **flat(self.measured),
+            **flatten_parameters(self.measured),
             "seed": self.seed,
             "trainer_version": self.trainer_version,
         }
 
     @functools.cached_property
     def parameters_hash(self) -> str:
+        """Hash of axes and parameters, 16 hexadecimal digits; see `parameters_hash`."""
         return parameters_hash(self.axes, self.parameters)
 
-    def filled(self, text: str, folder: Path, dataset: Path | None = None) -> str:
-        """Return a word of the recipe with placeholders, such as the rank's folder, replaced.
+    def fill_placeholders(self, text: str, folder: Path, dataset: Path | None = None) -> str:
+        """Return a word of the recipe's `program` with values in place of its placeholders.
 
         Args:
-            text: The word.
-            folder: The rank's folder.
-            dataset: The prepared data.
+            text: The word, such as "--epochs={epochs}".
+            folder: The rank's folder, for `{folder}`.
+            dataset: Path of the prepared data, for `{dataset}`; None for a program without.
         """
         values: dict[str, Value] = {
-            **{f"parameters.{key}": value for key, value in self.recipe.constants.items()},
+            **{f"parameters.{key}": value for key, value in self.recipe.single_parameters.items()},
             "epochs": self.recipe.epochs,
             "per_replica_batch_size": self.per_replica_batch_size,
             "global_batch_size": self.global_batch_size,
@@ -173,33 +195,35 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             DATASET_PLACEHOLDER: str(dataset),
         }
         parts = string.Formatter().parse(text)
-        return "".join(t + ("" if name is None else word(values[name])) for t, name, *_ in parts)
+        return "".join(
+            t + ("" if name is None else value_as_text(values[name])) for t, name, *_ in parts
+        )
 
 
 def trainer_version(recipe: Recipe) -> int:
-    """Return the version of the code that runs a recipe: trainer or program starter."""
+    """Return the version of the code that runs a recipe: built-in trainer or program starter."""
     return PROGRAM_VERSION if recipe.program else TRAINER_VERSION
 
 
-def word(value: Value) -> str:
-    """Return a value as text for a command or a name: texts unchanged, others as JSON."""
+def value_as_text(value: Value) -> str:
+    """Return a value as text for a command or a name: texts unchanged, other values as JSON."""
     return value if isinstance(value, str) else json.dumps(value)
 
 
-#: In a run's folder: the `RunRequest` for the run's jobs. No other user can read it.
-REQUEST = "request.json"
+#: Name of the file in a run's folder with its `RunRequest`. No other user can read it.
+REQUEST_FILE = "request.json"
 
 
 class SpecError(InputError):
-    """The file is no specification of this version."""
+    """The file is no specification of this version of the workflow."""
 
 
-#: Keys that cannot change a run, only how the tables show it.
-NO_PARAMETERS = frozenset({"quality", "compare_resumed"})
-#: Parameters whose values may be secrets: a reason names only the keys, or names of variables.
-PRIVATE = frozenset({"env", "setup", "program"})
-#: Keys that all records have. A new key is not added here.
-_ALWAYS = frozenset(
+#: Keys of recipes that cannot change a run, only how the tables show it.
+KEYS_WITHOUT_EFFECT = frozenset({"quality", "compare_resumed"})
+#: Parameters whose values may be secrets: messages name only the keys, or names of variables.
+PRIVATE_PARAMETERS = frozenset({"env", "setup", "program"})
+#: Keys that all records have, even with their default. A new key is not added here.
+_ALWAYS_WRITTEN = frozenset(
     (
         *BATCH_SIZE_KEYS,
         *("dataset", "optimizer", "learning_rate", "learning_rate_scaling", "momentum", "epochs"),
@@ -210,17 +234,21 @@ _ALWAYS = frozenset(
 )
 
 
-def encode(spec: RunSpec) -> str:
+def encode_spec(spec: RunSpec) -> str:
     """Return a specification as JSON; equal specifications give equal texts.
 
     Snakemake identifies a run by this text. So values that do not change the hash of a run are
-    omitted, as in `flat`.
+    omitted, as in `flatten_parameters`.
 
     Raises:
         strict_json.NotFiniteError: If a number is NaN or infinite.
     """
     plain = {name: getattr(spec, name) for name in spec.__struct_fields__}
-    plain |= {key: flat(keys) for key, keys in plain.items() if isinstance(keys, Recipe | Measured)}
+    plain |= {
+        key: flatten_parameters(keys)
+        for key, keys in plain.items()
+        if isinstance(keys, Recipe | MeasuredKeys)
+    }
     written = msgspec.json.encode(plain, order="deterministic")
     strict_json.check(written, spec)
     return written.decode()
@@ -230,18 +258,19 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """The file in a run's folder from which its jobs read what to run."""
 
     spec: RunSpec
+    """The specification of the run."""
     replaces: Annotated[int, Meta(ge=0)] = 0
     """Attempts up to this number do not finish the run: it is repeated on request."""
 
 
 def write_request(folder: Path, request: RunRequest) -> None:
-    """Write a request to the run's folder, unless one exists there.
+    """Write a request to the run's folder, unless it has the same one already.
 
     Raises:
         OSError: If it cannot be written.
     """
-    fields = {"replaces": request.replaces, "spec": msgspec.Raw(encode(request.spec).encode())}
-    text, file = msgspec.json.encode(fields).decode(), folder / REQUEST
+    fields = {"replaces": request.replaces, "spec": msgspec.Raw(encode_spec(request.spec).encode())}
+    text, file = msgspec.json.encode(fields).decode(), folder / REQUEST_FILE
     try:
         if file.read_text() == text:
             return
@@ -254,28 +283,34 @@ def read_request(folder: Path) -> RunRequest:
     """Read the request from a run's folder.
 
     Raises:
-        SpecError: If there is none of this version, or if it is a different folder's request.
+        SpecError: If there is no request of this version, or if it is the request of another
+            folder.
     """
-    file = folder / REQUEST
-    request = _decoded(file, RunRequest)
+    file = folder / REQUEST_FILE
+    request = _decode_file(file, RunRequest)
     _check_version(file, request.spec)
     if not folder.absolute().as_posix().endswith(f"/{request.spec.path}"):
         raise SpecError(f"{file}: expected the run of this folder, found {request.spec.path}")
     return request
 
 
-def read(path: Path) -> RunSpec:
-    """Read a specification from a file or pipe.
+def read_spec(path: Path) -> RunSpec:
+    """Read a specification from a JSON file or pipe.
 
     Raises:
         SpecError: If it is no specification, or has another trainer_version.
     """
-    spec = _decoded(path, RunSpec)
+    spec = _decode_file(path, RunSpec)
     _check_version(path, spec)
     return spec
 
 
-def _decoded(path: Path, kind: type[_T]) -> _T:
+def _decode_file(path: Path, kind: type[_T]) -> _T:
+    """Return the value of this type that a JSON file has.
+
+    Raises:
+        SpecError: If the file cannot be read, or has no such value.
+    """
     try:
         return msgspec.json.decode(path.read_bytes(), type=kind)
     except (OSError, msgspec.DecodeError, RecursionError) as error:
@@ -283,16 +318,17 @@ def _decoded(path: Path, kind: type[_T]) -> _T:
 
 
 def _check_version(path: Path, spec: RunSpec) -> None:
+    """Raise SpecError if the specification in a file is for another version of the trainer."""
     if spec.trainer_version != (here := trainer_version(spec.recipe)):
         raise SpecError(f"{path}: trainer_version {spec.trainer_version}, this is {here}")
 
 
-def add_argument(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
-    """Add the option `--spec FILE` to a parser; its value is the specification in the file."""
+def add_spec_option(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
+    """Add the option `--spec FILE` to a parser; its parsed value is the `RunSpec` in the file."""
 
     def specification(name: str) -> RunSpec:
         try:
-            return read(Path(name))
+            return read_spec(Path(name))
         except SpecError as error:
             raise argparse.ArgumentTypeError(str(error)) from error
 
@@ -300,34 +336,37 @@ def add_argument(parser: argparse.ArgumentParser, *, required: bool = True) -> N
     parser.add_argument("--spec", type=specification, required=required, metavar="FILE", help=what)
 
 
-def flat(keys: Recipe | Measured) -> dict[str, Value]:
-    """Return the parameters among the keys of a recipe or platform, with JSON values.
+def flatten_parameters(keys: Recipe | MeasuredKeys) -> dict[str, Value]:
+    """Return key → JSON value, for the keys of a recipe or platform that are parameters of runs.
 
     A key that was added later is omitted while it has its default, so that records without the key
     keep their hash.
     """
-    defaults = _defaults(type(keys))
+    defaults = _field_defaults(type(keys))
     values: dict[str, Value] = {}
     for key, value in msgspec.structs.asdict(keys).items():
-        if key not in NO_PARAMETERS and (key in _ALWAYS or value != defaults[key]):
+        if key not in KEYS_WITHOUT_EFFECT and (key in _ALWAYS_WRITTEN or value != defaults[key]):
             is_plain = not isinstance(value, (tuple, msgspec.Struct))
             values[key] = value if is_plain else msgspec.json.decode(msgspec.json.encode(value))
     return values
 
 
 @functools.cache
-def _defaults(kind: type[Recipe | Measured]) -> dict[str, object]:
-    """Return field → default; msgspec.NODEFAULT for fields without one."""
+def _field_defaults(kind: type[Recipe | MeasuredKeys]) -> dict[str, object]:
+    """Return name of a field → its default; msgspec.NODEFAULT for fields without one."""
     return {
         field.name: field.default if field.default_factory is NODEFAULT else field.default_factory()
         for field in msgspec.structs.fields(kind)
     }
 
 
-def later_defaults() -> dict[str, Value]:
-    """Return key → default, for keys that were added later and that older records lack."""
-    found = {**_defaults(Recipe), **_defaults(Measured)}
-    left_out = _ALWAYS | NO_PARAMETERS
+def defaults_of_omitted_keys() -> dict[str, Value]:
+    """Return key → default, for keys that parameters omit while they have their default.
+
+    Records from before a key was added lack it, so it had its default.
+    """
+    found = {**_field_defaults(Recipe), **_field_defaults(MeasuredKeys)}
+    left_out = _ALWAYS_WRITTEN | KEYS_WITHOUT_EFFECT
     return {
         key: msgspec.to_builtins(default)
         for key, default in found.items()
@@ -345,10 +384,10 @@ def parameters_hash(axes: Mapping[str, str | int], parameters: Parameters) -> st
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def changes(expected: Parameters, found: Parameters) -> list[str]:
-    """Return `key: found, now expected` for each parameter that differs.
+def describe_changes(expected: Parameters, found: Parameters) -> list[str]:
+    """Return a text `key: found, now expected` for each parameter that differs; [] if none does.
 
-    Mappings are compared key by key. A parameter that one side lacks has its default there.
+    Mappings are compared key by key. A parameter that one side lacks is None there.
 
     Args:
         expected: The parameters of the configuration.
@@ -360,14 +399,20 @@ def changes(expected: Parameters, found: Parameters) -> list[str]:
 
 
 def describe_change(key: str, before: object, now: object) -> str:
-    """Return `key: before, now value`; without the values if they may be secret."""
-    if key.partition(".")[0] in PRIVATE:
+    """Return `key: before, now value`; without the values if they may be secret.
+
+    Args:
+        key: Name of the parameter; `env.NAME` for an entry of a mapping.
+        before: The value of a record.
+        now: The value of the configuration.
+    """
+    if key.partition(".")[0] in PRIVATE_PARAMETERS:
         return f"{key}: changed"
     return f"{key}: {before}, now {now}"
 
 
 def _flatten_mappings(parameters: Parameters) -> dict[str, Value]:
-    """Return parameters in which a mapping is one entry `key.inner` for each of its keys."""
+    """Return the parameters with an entry `key.inner` for each key of a mapping."""
     single: dict[str, Value] = {}
     for key, value in parameters.items():
         if isinstance(value, dict):
@@ -383,15 +428,21 @@ def run_path(axes: Mapping[str, str | int], hashed: str) -> str:
 
 
 class ModelToCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A run that represents all runs with the same model; it is built before they start."""
+    """A run that represents all runs with the same model; the model is built before they start."""
 
+    #: The specification of the run.
     spec: RunSpec
-    #: The one of these runs with the most workers and replicas.
+    #: The run with the most workers and replicas among the represented runs.
     largest: RunSpec
 
 
 class CheckedModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The result of building a ModelToCheck: why its runs cannot start, or warnings."""
+    """The result of building a ModelToCheck.
+
+    Attributes:
+        problem: Why the runs with the model cannot start; None if they can.
+        warnings: Warnings about the model.
+    """
 
     problem: str | None
     warnings: tuple[str, ...] = ()

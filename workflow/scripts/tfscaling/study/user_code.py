@@ -29,16 +29,16 @@ from tfscaling.study.config_types import ParameterValue
 from tfscaling.study.run_spec import RunSpec
 
 _T = TypeVar("_T")
-#: What a function is given: argument → value.
-Given = Mapping[str, ParameterValue]
-NOTHING: Given = MappingProxyType({})
-#: How a function is named, for messages.
-FORM = "package.module:function"
+#: Arguments of a custom function: name → value.
+ArgumentValues = Mapping[str, ParameterValue]
+NO_ARGUMENTS: ArgumentValues = MappingProxyType({})
+#: Form of the name of a custom function, for messages.
+REFERENCE_FORM = "package.module:function"
 #: The argument of a dataset's function that makes it a pipeline.
 CONTEXT = "context"
-#: Arguments of a dataset's function that the workflow gives itself.
+#: Arguments of a dataset's function that the workflow gives, not the recipe.
 PROVIDED = (CONTEXT,)
-#: The function of a pipeline's module that makes its files once, and its argument.
+#: Name of the function in a pipeline's module that makes its files once, and its argument.
 PREPARE, FOLDER = "prepare", "folder"
 
 
@@ -47,12 +47,16 @@ class UserCodeError(ValueError):
 
 
 class Arguments(NamedTuple):
-    """The arguments of a function that can be passed by name."""
+    """The arguments of a function that can be passed by name.
+
+    Attributes:
+        names: Their names.
+        required: Arguments without a default, and positional-only arguments.
+        takes_all: Whether it has `**keywords`, which take any name.
+    """
 
     names: tuple[str, ...]
-    #: Arguments without a default, and positional-only arguments.
     required: tuple[str, ...]
-    #: Whether it has `**keywords`, which take any name.
     takes_all: bool
 
 
@@ -62,27 +66,30 @@ def is_reference(name: str) -> bool:
 
 
 def is_pipeline(dataset: str) -> bool:
-    """Return whether each rank calls the dataset's function for its part of the data.
+    """Return whether a dataset is a custom input pipeline: each rank calls it for its own part.
 
     Raises:
         UserCodeError: If the function does not exist.
     """
-    found = arguments(dataset) if is_reference(dataset) else None
+    found = declared_arguments(dataset) if is_reference(dataset) else None
     return found is not None and CONTEXT in found.names
 
 
-def preparing(dataset: str) -> str | None:
-    """Return the name of the function that prepares a dataset's files; None if there is none."""
+def prepare_function(dataset: str) -> str | None:
+    """Return the name of the function that prepares a pipeline's files, `package.module:prepare`.
+
+    None if the module has no such function with an argument `folder`.
+    """
     name = f"{dataset.partition(':')[0]}:{PREPARE}"
     try:
-        found = arguments(name)
+        found = declared_arguments(name)
     except UserCodeError:
         return None
     return name if found is not None and FOLDER in found.names else None
 
 
-def check(name: str) -> None:
-    """Check that the module exists and its source defines the function.
+def check_function(name: str) -> None:
+    """Check that a custom function's module exists and its source defines the function.
 
     Raises:
         UserCodeError: If not.
@@ -90,8 +97,8 @@ def check(name: str) -> None:
     _find_definition(name, Path.cwd())
 
 
-def arguments(name: str) -> Arguments | None:
-    """Return the arguments that a function's source declares; None if it does not show them.
+def declared_arguments(name: str) -> Arguments | None:
+    """Return the arguments of a custom function by its source; None if it does not show them.
 
     The source shows them if the function is defined by `def`, or is a class with an `__init__`, in
     its module or in a module from which it is imported by name.
@@ -103,30 +110,38 @@ def arguments(name: str) -> Arguments | None:
     if isinstance(found, ast.ClassDef):
         own = [node for node in found.body if isinstance(node, ast.FunctionDef)]
         init = next((node for node in own if node.name == "__init__"), None)
-        return _arguments(init.args, is_method=True) if init else None
-    return _arguments(found.args) if isinstance(found, ast.FunctionDef) else None
+        return _named_arguments(init.args, is_method=True) if init else None
+    return _named_arguments(found.args) if isinstance(found, ast.FunctionDef) else None
 
 
-def taken(name: str, available: Mapping[str, _T]) -> dict[str, _T]:
-    """Return the values of `available` that the function takes as arguments.
+def select_arguments(name: str, available: Mapping[str, _T]) -> dict[str, _T]:
+    """Return the values that a custom function takes as arguments, by its source.
 
     If the source does not show its arguments, all values are returned.
+
+    Args:
+        name: The function, as `package.module:function`.
+        available: Argument → value.
 
     Raises:
         UserCodeError: If the function does not exist.
     """
-    found = arguments(name)
+    found = declared_arguments(name)
     if found is None or found.takes_all:
         return dict(available)
     return {key: value for key, value in available.items() if key in found.names}
 
 
-def call(name: str, available: Mapping[str, Any]) -> Any:
-    """Call a custom function with the values of `available` that it takes, and return the result.
+def call_function(name: str, available: Mapping[str, Any]) -> Any:
+    """Call a custom function with those available values that it takes, and return its result.
 
     `**keywords` receive all values. Exceptions of the import and the call are passed on.
+
+    Args:
+        name: The function, as `package.module:function`.
+        available: Argument → value.
     """
-    function = load(name)
+    function = load_function(name)
     taken = inspect.signature(function).parameters.values()
     if any(each.kind is each.VAR_KEYWORD for each in taken):
         return function(**available)
@@ -134,8 +149,8 @@ def call(name: str, available: Mapping[str, Any]) -> Any:
     return function(**{key: available[key] for key in named if key in available})
 
 
-def load(name: str) -> Callable[..., Any]:
-    """Import the module and return the function; exceptions of the import are passed on."""
+def load_function(name: str) -> Callable[..., Any]:
+    """Import and return a custom function; exceptions of the import are passed on."""
     module, _, function = name.partition(":")
     folder = str(Path.cwd())
     if folder not in sys.path:
@@ -146,18 +161,22 @@ def load(name: str) -> Callable[..., Any]:
 
 @functools.cache
 def _find_definition(name: str, folder: Path) -> ast.stmt | None:
-    """Return the syntax tree of the function's definition, or None if the source has none.
+    """Return the syntax tree of a custom function's definition; None if the source has none.
+
+    Args:
+        name: The function, as `package.module:function`.
+        folder: The project folder, in which modules are searched first.
 
     Raises:
-        UserCodeError: The name is not MODULE:FUNCTION, or the module has no such name.
+        UserCodeError: The name has another form, or the module has no such name.
     """
     module, _, function = name.partition(":")
     if not (all(part.isidentifier() for part in module.split(".")) and function.isidentifier()):
-        raise UserCodeError(f"allowed: {FORM}")
-    source = source_of(module, folder)
+        raise UserCodeError(f"allowed: {REFERENCE_FORM}")
+    source = find_source(module, folder)
     if source is None:
         return None
-    tree = parsed(source)
+    tree = parse_source(source)
     bound = list(_bound_names(tree))
     if not {name for name, _ in bound} & {function, "*", "__getattr__"}:
         raise UserCodeError(f"{source.name} defines no {function}")
@@ -175,8 +194,8 @@ def _find_definition(name: str, folder: Path) -> ast.stmt | None:
         return None  # not a module of source that can be read: only the import itself shows it
 
 
-def parsed(source: Path) -> ast.Module:
-    """Return the syntax tree of a file.
+def parse_source(source: Path) -> ast.Module:
+    """Return the syntax tree of a Python file.
 
     Raises:
         UserCodeError: The file is not valid Python; the message has the line.
@@ -188,7 +207,13 @@ def parsed(source: Path) -> ast.Module:
 
 
 def imported_module(statement: ast.ImportFrom, module: str, is_package: bool) -> str:
-    """Return the absolute name of the module that a `from` statement in `module` imports from."""
+    """Return the absolute name of the module from which a `from` statement imports.
+
+    Args:
+        statement: The statement.
+        module: Name of the module that contains the statement.
+        is_package: Whether that module is a package's `__init__`.
+    """
     if not statement.level:
         return statement.module or ""
     parents = module.split(".")
@@ -196,8 +221,12 @@ def imported_module(statement: ast.ImportFrom, module: str, is_package: bool) ->
     return ".".join([*parents, *([statement.module] if statement.module else [])])
 
 
-def source_of(module: str, folder: Path) -> Path | None:
+def find_source(module: str, folder: Path) -> Path | None:
     """Return a module's source file without importing it; None if the module is compiled.
+
+    Args:
+        module: Full name of the module.
+        folder: The project folder, in which modules are searched first.
 
     Raises:
         UserCodeError: The module does not exist.
@@ -217,7 +246,12 @@ def source_of(module: str, folder: Path) -> Path | None:
 
 
 def _find_module(name: str, folder: Path) -> ModuleSpec | None:
-    """Return the specification of a top-level module, as an import would find it, or None."""
+    """Return the import specification of a top-level module; None if no module has the name.
+
+    Args:
+        name: Name of the module.
+        folder: The project folder, in which modules are searched first.
+    """
     sys.path.insert(0, str(folder))
     try:
         specs = (finder.find_spec(name, None) for finder in sys.meta_path)
@@ -231,7 +265,7 @@ def _find_module(name: str, folder: Path) -> ModuleSpec | None:
 
 
 def _bound_names(node: ast.AST) -> Iterator[tuple[str, ast.stmt | None]]:
-    """Yield the names that a module binds at its top level, each with the statement.
+    """Yield each name that a module binds at its top level, with the statement that binds it.
 
     The statement is None for an assignment.
     """
@@ -246,7 +280,8 @@ def _bound_names(node: ast.AST) -> Iterator[tuple[str, ast.stmt | None]]:
             yield from _bound_names(child)
 
 
-def _arguments(args: ast.arguments, is_method: bool = False) -> Arguments:
+def _named_arguments(args: ast.arguments, is_method: bool = False) -> Arguments:
+    """Return the arguments of a function's syntax tree, for a method without `self`."""
     positional = [each.arg for each in (*args.posonlyargs, *args.args)]
     with_default = len(args.defaults)
     required = positional[: len(positional) - with_default][is_method:]
@@ -261,20 +296,24 @@ def _arguments(args: ast.arguments, is_method: bool = False) -> Arguments:
 Checksums = Mapping[str, str]
 #: Folders that hold installed packages.
 _INSTALLED = {"site-packages", "dist-packages"}
-#: Functions of this library, whose code is covered by `trainer_version`.
+#: Prefix of the names of this library's functions, whose code `trainer_version` covers.
 _LIBRARY = f"{__name__.partition('.')[0]}."
 _PYTHON = Path(ast.__file__).parent
-#: Words of a program that name larger files are taken for data.
+#: Largest file in a program's command that counts as code; larger files are taken for data.
 _SOURCE_MAX_BYTES = 16 * 2**20
-#: This many hexadecimal digits distinguish checksums for a reader.
+#: Number of hexadecimal digits of a checksum in messages.
 _SHOWN = 12
 
 
-class Code(NamedTuple):
-    """The custom code of a run or a dataset."""
+class CustomCode(NamedTuple):
+    """The custom code of a run or a dataset: names of functions, or a program.
+
+    Attributes:
+        functions: Custom functions, as `package.module:function`.
+        program: The words of a program's command.
+    """
 
     functions: tuple[str, ...] = ()
-    #: The words of a program.
     program: tuple[str, ...] = ()
 
     def files(self) -> list[Path]:
@@ -291,8 +330,8 @@ class Code(NamedTuple):
         return sorted(map(_relative_to_project, found))
 
     def checksums(self) -> dict[str, str]:
-        """Return file → SHA-256 of its code, and installed package → its version."""
-        found = {path.as_posix(): _sha256(path) for path in self.files()}
+        """Return the checksums of the code: file → SHA-256, and installed package → its version."""
+        found = {path.as_posix(): _code_sha256(path) for path in self.files()}
         for module in self._modules():
             if (source := _source_or_none(module)) is None or _is_installed(source):
                 top = module.partition(".")[0]
@@ -301,44 +340,45 @@ class Code(NamedTuple):
         return found
 
     def _modules(self) -> list[str]:
+        """Return the full names of the modules with the functions."""
         return [name.partition(":")[0] for name in self.functions]
 
 
-def of_run(spec: RunSpec) -> Code:
-    """Return the custom code of a run: functions of model and dataset, or the program."""
+def code_of_run(spec: RunSpec) -> CustomCode:
+    """Return the custom code of a run: the functions of model and dataset, or the program."""
     if spec.recipe.program:
-        return Code(program=spec.recipe.program)
-    return of_names(spec.point.model, spec.dataset)
+        return CustomCode(program=spec.recipe.program)
+    return code_of_functions(spec.point.model, spec.dataset)
 
 
-def of_names(*names: str | None) -> Code:
-    """Return the code of the custom functions among `names`, without built-in functions."""
+def code_of_functions(*names: str | None) -> CustomCode:
+    """Return the custom code of the names that mean custom functions, without built-in names."""
     given = (name for name in names if name and is_reference(name))
-    return Code(tuple(name for name in given if not name.startswith(_LIBRARY)))
+    return CustomCode(tuple(name for name in given if not name.startswith(_LIBRARY)))
 
 
-def differences(before: Checksums, now: Checksums) -> dict[str, str]:
-    """Return file or package → `own/model.py (3f2a…, now 7c1b…)`, for each one that differs.
+def describe_differences(before: Checksums, now: Checksums) -> dict[str, str]:
+    """Return file or package → `own/model.py (3f2a…, now 7c1b…)`, for each checksum that differs.
 
     A checksum of the complete file, comments included, is also accepted as equal.
     """
     names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
-    names = [
-        name for name in names if name not in now or before.get(name) != _sha256_with_comments(name)
-    ]
+    names = [name for name in names if name not in now or before.get(name) != _file_sha256(name)]
     return {
-        name: f"{name} ({_short(before.get(name))}, now {_short(now.get(name))})" for name in names
+        name: f"{name} ({_short_checksum(before.get(name))}, now {_short_checksum(now.get(name))})"
+        for name in names
     }
 
 
-def _short(value: str | None) -> str:
+def _short_checksum(value: str | None) -> str:
+    """Return the first digits of a checksum, for messages; "not used" for None."""
     return "not used" if value is None else value[:_SHOWN]
 
 
 def _source_or_none(module: str) -> Path | None:
-    """Return the module's file; None if it is compiled or does not exist."""
+    """Return a module's source file; None if the module is compiled or does not exist."""
     try:
-        return source_of(module, Path.cwd())
+        return find_source(module, Path.cwd())
     except UserCodeError:
         return None
 
@@ -349,9 +389,9 @@ def _is_installed(source: Path) -> bool:
 
 
 def _program_files(words: Sequence[str]) -> Iterator[tuple[Path, Path]]:
-    """Yield files of the project in a command line, each with the folder of its imports.
+    """Yield each file of the project in a command line, with the folder from which it imports.
 
-    They are words of the command, or modules after `-m`.
+    The files are words of the command, or modules after `-m`.
     """
     project = Path.cwd().resolve()
     for before, word in zip(["", *words], words, strict=False):
@@ -368,7 +408,12 @@ def _program_files(words: Sequence[str]) -> Iterator[tuple[Path, Path]]:
 
 
 def _follow_imports(source: Path, root: Path) -> set[Path]:
-    """Return the file, its packages, and all files that they import from root or project folder."""
+    """Return a file, its packages, and all files of the project that they import.
+
+    Args:
+        source: The file.
+        root: The folder from which its imports are resolved, before the project folder.
+    """
     roots = (root, Path.cwd())
     found: set[Path] = set()
     packages = {each / "__init__.py" for each in source.parents if root in each.parents}
@@ -383,7 +428,12 @@ def _follow_imports(source: Path, root: Path) -> set[Path]:
 
 
 def _imported_names(path: Path, root: Path) -> set[str]:
-    """Return the full names of modules, and of what may be modules, that a file imports."""
+    """Return the full names of modules that a file imports, and of what may be modules.
+
+    Args:
+        path: The file.
+        root: The folder from which its imports are resolved.
+    """
     try:
         tree = ast.parse(path.read_bytes())
     except (SyntaxError, ValueError):
@@ -402,7 +452,7 @@ def _imported_names(path: Path, root: Path) -> set[str]:
 
 
 def _module_files(module: str, root: Path) -> set[Path]:
-    """Return the files that an import of `module` loads; none if it is not below `root`."""
+    """Return the files that an import of `module` loads; empty if it is not below `root`."""
     *packages, last = module.split(".")
     place, files = root, set()
     for package in packages:
@@ -420,16 +470,13 @@ def _relative_to_project(path: Path) -> Path:
     return path
 
 
-def _sha256(path: Path) -> str:
-    return (
-        python_code.sha256(path.read_bytes())
-        if path.suffix == ".py"
-        else _sha256_with_comments(path)
-    )
+def _code_sha256(path: Path) -> str:
+    """Return SHA-256 of a file; comments, docstrings and layout of Python code do not change it."""
+    return python_code.sha256(path.read_bytes()) if path.suffix == ".py" else _file_sha256(path)
 
 
-def _sha256_with_comments(path: str | Path) -> str:
-    """Return SHA-256 of a file, comments included; "" if it does not exist."""
+def _file_sha256(path: str | Path) -> str:
+    """Return SHA-256 of a file's bytes, comments included; "" if it does not exist."""
     try:
         return hashlib.sha256(Path(path).read_bytes()).hexdigest()
     except OSError:

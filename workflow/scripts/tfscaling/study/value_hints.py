@@ -8,12 +8,12 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 FINITE = "a finite number"
-#: Words that YAML 1.1 takes for truth values, and what to write.
+#: Words that YAML 1.1 takes for truth values → what to write.
 _TRUTH = {
     **dict.fromkeys(("yes", "y", "on", "true"), "true"),
     **dict.fromkeys(("no", "n", "off", "false"), "false"),
 }
-#: End of a key's name → the unit of its values.
+#: Ending of a key's name → the unit of its values.
 _UNITS = {"_min": "minutes", "_s": "seconds", "_h": "hours", "_gib": "GiB", "_mib": "MiB"}
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", re.IGNORECASE)
 #: What to write where a mapping is allowed.
@@ -28,12 +28,14 @@ _DURATIONS = {
 _CLOCK = re.compile(r"(?:(\d+)-)?(\d+):(\d\d)(?::(\d\d))?")
 
 
-def hint(value: Any, kinds: Collection[str], place: Sequence[str | int], is_option: bool) -> str:
-    """Return how to write a value that has a wrong type.
+def hint_for_value(
+    value: Any, kinds: Collection[str], place: Sequence[str | int], is_option: bool
+) -> str:
+    """Return how to write a value that has a wrong type, as the end of an error message.
 
     Args:
-        value: What the configuration has.
-        kinds: The types of JSON that are allowed.
+        value: The value in the configuration.
+        kinds: The JSON types that are allowed.
         place: Keys and indices from the top of the configuration to the value.
         is_option: Whether the value is from --config.
 
@@ -67,7 +69,13 @@ def _hint_for_nesting(value: dict[str, Any] | list[Any], kinds: Collection[str])
 
 
 def _hint_for_text(text: str, kinds: Collection[str], key: str) -> str:
-    """Return the hint for a text at a place that takes no text, or no text like this one."""
+    """Return the hint for a text where another type, or another form of text, is allowed.
+
+    Args:
+        text: The text in the configuration.
+        kinds: The JSON types that are allowed.
+        key: The last key on the way to the value; its ending shows the unit.
+    """
     text, listed = text.strip(), ", several values as [1, 2, 4]" if "array" in kinds else ""
     is_number = bool(set(kinds) & {"integer", "number"})
     unit = next((unit for end, unit in _UNITS.items() if key.endswith(end)), "")

@@ -17,7 +17,7 @@ from tfscaling.record.metrics import METRICS, NAN, QUALITY
 from tfscaling.record.run_states import FINISHED, RunState
 from tfscaling.study import platforms, variants
 from tfscaling.study.config_types import POINT_AXES
-from tfscaling.study.manifest import Excluded, Manifest
+from tfscaling.study.manifest import ExcludedConfiguration, Manifest
 from tfscaling.study.run_spec import Point
 from tfscaling.tables import display, row_values, table_files
 from tfscaling.tables.display import TextTable, axis_text
@@ -36,10 +36,11 @@ SPREAD_METRICS = tuple(name for name, metric in METRICS.items() if "min" in metr
 ALL_RUNS_METRICS = ("time_to_target_s", "cost_to_target_usd")
 #: Metrics that are energy_kwh times a price or an emission factor.
 ENERGY_COSTS = ("energy_usd", "energy_kg_co2")
-#: Every valid run has this metric, except runs that resumed from a checkpoint.
+#: The metric that every valid run has, except runs that resumed from a checkpoint.
 TIME = "execution_time_s"
-#: Kind of speed-up → the seconds of a run that it compares: of the complete run, or per example.
-SPEEDUP_TIMES: dict[str, Callable[[RunRow], float]] = {
+#: Kind of speed-up → function that returns the compared seconds of a run: of the complete run, or
+#: per example.
+SECONDS_OF_SPEEDUP: dict[str, Callable[[RunRow], float]] = {
     "speedup": lambda run: run.execution_time_s,
     "steady_state_speedup": lambda run: (
         1 / rate if (rate := run.throughput_examples_per_s) else NAN
@@ -49,7 +50,7 @@ SPEEDUP_TIMES: dict[str, Callable[[RunRow], float]] = {
 #: fraction. The published script drops incomplete batches: 59,968 examples on one node, 59,904 on
 #: others.
 SAME_WORK_TOLERANCE = 0.002
-#: First words of the reason of a configuration that trained a different number of examples.
+#: Beginning of the reason of a configuration that trained another number of examples than others.
 DIFFERENT_WORK = "does not do the same work"
 #: The columns of comparison.csv: all metrics, whatever comparison.md shows of them.
 COLUMNS = tuple(columns(PointRow))
@@ -76,12 +77,12 @@ def comparison_table(
     points = row_values.group_by_point(table_files.to_rows(RunRow, runs))
     rows = [_point_row(point, group, manifest.targets) for point, group in points.items()]
     excluded = _excluded_rows(manifest.excluded, points)
-    titles = platforms.titles(manifest.platforms)
+    titles = platforms.unique_titles(manifest.platforms)
     for row in (*rows, *excluded):
         platform = manifest.platforms[row.platform]
         row.platform_title, row.cloud = titles[row.platform], platform.cloud
         row.devices = platforms.device_kind(row.gpus_per_node, platform.devices)
-    _add_speedup(rows, points, baseline or {})
+    _set_speedups(rows, points, baseline or {})
     rows += excluded
     _set_published_values(rows, manifest, published_results)
     return table_files.to_frame(PointRow, rows)
@@ -109,21 +110,49 @@ def _point_row(point: Point, group: Sequence[RunRow], targets: Mapping[str, floa
         row.status = "incomplete" if valid else max(statuses, key=statuses.count).value
     row.runs_timed = sum(is_known(run.execution_time_s) for run in valid)
     reasons = [*_invalid_run_reasons(group, diverged)]
-    trained = [run.examples_trained for run in valid if run.examples_trained is not None]
-    if trained and len(trained) == len(valid):
-        row.examples_trained = round(median(trained))
-        row.examples_trained_min, row.examples_trained_max = min(trained), max(trained)
-        if not is_same_work(min(trained), max(trained)):
-            row.same_work = False
-            reasons.append(varying_work_reason(min(trained), max(trained)))
+    reasons += _set_examples_trained(row, valid)
     for name in PROJECTION_STEPS:
         steps = [value for run in valid if (value := getattr(run, name)) is not None]
         setattr(row, name, max(steps, default=None))
     target = targets.get(first.quality_metric)
     if target is not None and row.projected_from_steps is None:
-        # including runs that reached it at an unknown time
-        reached = [is_known(r.time_to_target_s) or bool(r.target_reached) for r in valid]
-        row.target, row.runs_at_target = target, sum(reached)
+        # including runs that reached it at an unknown time; unknown if a run reports no quality
+        reached = [is_known(r.time_to_target_s) or r.target_reached for r in valid]
+        row.target = target
+        row.runs_at_target = None if None in reached else sum(map(bool, reached))
+    reasons += _set_medians(row, valid, diverged)
+    if of_examples_s := _valid_values(valid, SECONDS_OF_SPEEDUP["steady_state_speedup"]):
+        # total examples over the median time, not a mean of rates in the middle
+        row.throughput_examples_per_s = 1 / median(of_examples_s)
+    if is_known(row.straggler_ratio) and is_known(row.compute_time_s) and row.compute_time_s:
+        # a ratio of medians, not a median of ratios: the slowest ranks' over the median ranks'
+        slowest = _valid_values(valid, lambda run: run.straggler_ratio * run.compute_time_s)
+        row.straggler_ratio = median(slowest) / row.compute_time_s
+    row.reason = "; ".join(reasons)
+    return row
+
+
+def _set_examples_trained(row: PointRow, valid: Sequence[RunRow]) -> list[str]:
+    """Set the numbers of examples that valid runs trained; return a reason if they differ."""
+    trained = [run.examples_trained for run in valid if run.examples_trained is not None]
+    if trained and len(trained) == len(valid):
+        row.examples_trained = round(median(trained))
+        row.examples_trained_min, row.examples_trained_max = min(trained), max(trained)
+        if not are_equal_work(min(trained), max(trained)):
+            row.same_work = False
+            return [varying_work_reason(min(trained), max(trained))]
+    return []
+
+
+def _set_medians(row: PointRow, valid: Sequence[RunRow], diverged: Sequence[RunRow]) -> list[str]:
+    """Set medians, ranges and intervals of metrics; return reasons of missing values.
+
+    Args:
+        row: The row of a configuration.
+        valid: Its valid runs.
+        diverged: Its runs that diverged: with one of them it has no ALL_RUNS_METRICS.
+    """
+    reasons = []
     energy_of = {run.energy_of or "" for run in valid if is_known(run.energy_kwh)}
     if len(energy_of) == 1:
         row.energy_of = energy_of.pop()
@@ -143,15 +172,7 @@ def _point_row(point: Point, group: Sequence[RunRow], targets: Mapping[str, floa
             low, high = median_interval(values) or (NAN, NAN)
             row.ends |= {f"{name}_min": min(values), f"{name}_max": max(values)}
             row.ends |= {f"{name}_low": low, f"{name}_high": high}
-    if of_examples_s := _valid_values(valid, SPEEDUP_TIMES["steady_state_speedup"]):
-        # total examples over the median time, not a mean of rates in the middle
-        row.throughput_examples_per_s = 1 / median(of_examples_s)
-    if is_known(row.straggler_ratio) and is_known(row.compute_time_s) and row.compute_time_s:
-        # a ratio of medians, not a median of ratios: the slowest ranks' over the median ranks'
-        slowest = _valid_values(valid, lambda run: run.straggler_ratio * run.compute_time_s)
-        row.straggler_ratio = median(slowest) / row.compute_time_s
-    row.reason = "; ".join(reasons)
-    return row
+    return reasons
 
 
 def _invalid_run_reasons(group: Sequence[RunRow], diverged: Sequence[RunRow]) -> Iterator[str]:
@@ -183,7 +204,7 @@ def find_baseline(row: PointRow, rows: Sequence[PointRow], baseline: AxisValues)
     """
     own: AxisValues = {axis: getattr(row, axis) for axis in SERIES_AXES}
     named = {axis: str(v) if axis == "tasks_per_node" else v for axis, v in baseline.items()}
-    if named.get("recipe") == variants.base(row.recipe):
+    if named.get("recipe") == variants.base_recipe(row.recipe):
         named["recipe"] = row.recipe  # of a recipe with variants each has its own
 
     def matching(axes: AxisValues) -> list[PointRow]:
@@ -199,7 +220,7 @@ def find_baseline(row: PointRow, rows: Sequence[PointRow], baseline: AxisValues)
     return min(found, key=lambda r: (r.replicas, r.nodes, r.gpus_per_node), default=None)
 
 
-def _add_speedup(
+def _set_speedups(
     rows: Sequence[PointRow], points: Mapping[Point, list[RunRow]], baseline: AxisValues
 ) -> None:
     """Set speed-up, efficiency and baseline of each row that trained as much as its baseline.
@@ -218,7 +239,7 @@ def _add_speedup(
         if (alike := (*key, row.devices)) not in bases:
             bases[alike] = find_baseline(row, rows, baseline)
         base = bases[alike]
-        _set_same_work(row, base, most[key])
+        _set_work_verdict(row, base, most[key])
         if base is None:
             row.baseline = "no configuration of the grid"
             continue
@@ -229,18 +250,18 @@ def _add_speedup(
         row.baseline = ", ".join(words)
         row.baseline_point = point_of(base).path
         row.baseline_execution_time_s = base.execution_time_s
-        _add_weak_scaling(row, base, points)
+        _set_weak_scaling(row, base, points)
         own, of_base = row.examples_trained, base.examples_trained
         if not (row.runs and base.runs) or row.same_work is False:
             continue
         # the recipe defines the work of a program that reports no examples
-        if own is None or of_base is None or is_same_work(own, of_base):
+        if own is None or of_base is None or are_equal_work(own, of_base):
             _set_speedup(row, base, points)
         else:
             _add_reason(row, f"no speedup: the baseline trained {of_base:,} examples")
 
 
-def _set_same_work(row: PointRow, base: PointRow | None, most: int) -> None:
+def _set_work_verdict(row: PointRow, base: PointRow | None, most: int) -> None:
     """Set `same_work` of a row: whether it trained as many examples as its baseline.
 
     If not, add a reason. Without a measured baseline of the same model and recipe, the row is
@@ -248,7 +269,7 @@ def _set_same_work(row: PointRow, base: PointRow | None, most: int) -> None:
 
     Args:
         row: The row to complete.
-        base: Its baseline.
+        base: Its baseline; None without one.
         most: The most examples trained in its series.
     """
     own = row.examples_trained
@@ -257,18 +278,23 @@ def _set_same_work(row: PointRow, base: PointRow | None, most: int) -> None:
     is_alike = base is not None and (base.model, base.recipe) == (row.model, row.recipe)
     of_base = base.examples_trained if base and is_alike else None
     other = of_base or most
-    row.same_work = is_same_work(own, other)
+    row.same_work = are_equal_work(own, other)
     if not row.same_work:
         whose = "its baseline" if of_base else "another configuration of its series"
         _add_reason(row, f"{DIFFERENT_WORK}: trained {own:,} examples, {whose} {other:,}")
 
 
 def varying_work_reason(least: int, most: int) -> str:
-    """Return the reason of a configuration whose own runs trained different numbers of examples."""
+    """Return the reason of a configuration whose own runs trained different numbers of examples.
+
+    Args:
+        least: The fewest examples of a run.
+        most: The most examples of a run.
+    """
     return f"{DIFFERENT_WORK}: its runs trained {least:,} to {most:,} examples"
 
 
-def is_same_work(examples: float, others: float) -> bool:
+def are_equal_work(examples: float, others: float) -> bool:
     """Return whether two numbers of trained examples are equal within SAME_WORK_TOLERANCE."""
     return abs(examples - others) <= SAME_WORK_TOLERANCE * others
 
@@ -279,8 +305,14 @@ def _add_reason(row: PointRow, reason: str) -> None:
 
 
 def _set_speedup(row: PointRow, base: PointRow, points: Mapping[Point, list[RunRow]]) -> None:
-    """Set speed-up, its interval and the scaling efficiency of a row relative to its baseline."""
-    for name, seconds in SPEEDUP_TIMES.items():
+    """Set speed-up, its interval and the scaling efficiency of a row relative to its baseline.
+
+    Args:
+        row: The row to complete.
+        base: Its baseline.
+        points: The runs of each configuration.
+    """
+    for name, seconds in SECONDS_OF_SPEEDUP.items():
         of_base, own = (_valid_values(points[point_of(point)], seconds) for point in (base, row))
         if not (of_base and own):
             continue
@@ -291,31 +323,37 @@ def _set_speedup(row: PointRow, base: PointRow, points: Mapping[Point, list[RunR
         interval = ratio_interval(of_base, own)
         if interval is not None and row is not base:  # compared with itself: no uncertainty
             row.ends[f"{name}_low"], row.ends[f"{name}_high"] = interval
-    share = ideal_share(row, base)
+    share = replica_ratio(row, base)
     row.scaling_efficiency = row.speedup * share
     for end in ("low", "high"):
         if f"speedup_{end}" in row.ends:
             row.ends[f"scaling_efficiency_{end}"] = row.ends[f"speedup_{end}"] * share
 
 
-def ideal_share(row: PointRow, base: PointRow) -> float:
-    """Return the replicas of the baseline over the replicas of a configuration with runs."""
+def replica_ratio(row: PointRow, base: PointRow) -> float:
+    """Return the number of replicas of the baseline divided by that number of a configuration."""
     assert row.replicas is not None
     assert base.replicas is not None
     return base.replicas / row.replicas
 
 
-def _add_weak_scaling(row: PointRow, base: PointRow, points: Mapping[Point, list[RunRow]]) -> None:
-    """Add the throughput per replica relative to the baseline's, where each has the same batch."""
+def _set_weak_scaling(row: PointRow, base: PointRow, points: Mapping[Point, list[RunRow]]) -> None:
+    """Set throughput per replica relative to the baseline's, if batches per replica are equal.
+
+    Args:
+        row: The row to complete.
+        base: Its baseline.
+        points: The runs of each configuration.
+    """
     if "strong" in (row.batch_scaling, base.batch_scaling):
         return
     if row.per_replica_batch_size != base.per_replica_batch_size:
         return
-    seconds = SPEEDUP_TIMES["steady_state_speedup"]
+    seconds = SECONDS_OF_SPEEDUP["steady_state_speedup"]
     of_base, own = (_valid_values(points[point_of(point)], seconds) for point in (base, row))
     if not (of_base and own) or not median(own):
         return
-    share = ideal_share(row, base)
+    share = replica_ratio(row, base)
     row.weak_scaling_efficiency = median(of_base) / median(own) * share
     interval = ratio_interval(of_base, own)
     if interval is not None and row is not base:
@@ -324,7 +362,12 @@ def _add_weak_scaling(row: PointRow, base: PointRow, points: Mapping[Point, list
 
 
 def _valid_values(group: Sequence[RunRow], value: Callable[[RunRow], float]) -> list[float]:
-    """Return one value of each valid run, without missing values."""
+    """Return one value of each valid run, without missing values.
+
+    Args:
+        group: Runs of a configuration.
+        value: Returns the value of a run; NaN if it is missing.
+    """
     found = (value(run) for run in group if run.status == RunState.OK)
     return [number for number in found if is_known(number)]
 
@@ -332,7 +375,13 @@ def _valid_values(group: Sequence[RunRow], value: Callable[[RunRow], float]) -> 
 def _set_published_values(
     rows: Sequence[PointRow], manifest: Manifest, published_results: Sequence[PublishedResult]
 ) -> None:
-    """Set published values, and measured divided by published ones if the training is the same."""
+    """Set published values, and measured values divided by published ones for the same training.
+
+    Args:
+        rows: The rows to complete.
+        manifest: The manifest of the study.
+        published_results: The published results.
+    """
     known = {result.point: result for result in published_results}
     spec_at = {run.spec.point: run.spec for run in manifest.runs}
     for row in rows:
@@ -349,7 +398,9 @@ def _set_published_values(
                 setattr(row, f"{name.removesuffix('_s')}_ratio", getattr(row, name) / value)
 
 
-def _excluded_rows(excluded: Iterable[Excluded], planned: Container[Point]) -> list[PointRow]:
+def _excluded_rows(
+    excluded: Iterable[ExcludedConfiguration], planned: Container[Point]
+) -> list[PointRow]:
     """Return a row for each configuration that no block of the grid runs."""
     reasons: dict[Point, str] = {}
     for out in excluded:
@@ -371,10 +422,10 @@ def comparison_text_table(table: pd.DataFrame, title: str, metrics: Sequence[str
         title: The title of the table.
         metrics: The metrics to show, in order.
     """
-    axes, fixed = display.naming_columns(table)
+    axes, fixed = display.split_naming_columns(table)
     rows = table_files.to_rows(PointRow, table)
     names = [*axes, *(name for name in metrics if any(is_known(row[name]) for row in rows))]
-    names += ["status", "runs", *[display.PROJECTED] * any(map(is_projected, rows))]
+    names += ["status", "runs", *[display.PROJECTED_COLUMN] * any(map(is_projected, rows))]
     names += ["replicas", "global_batch_size", *["reason"] * any(row.reason for row in rows)]
     heads = display.column_headings(table, names)
     cells = [[display.format_cell(name, row) for name in heads] for row in rows]
@@ -394,7 +445,14 @@ def comparison_text_table(table: pd.DataFrame, title: str, metrics: Sequence[str
 
 
 def _baseline_times(rows: Sequence[PointRow]) -> dict[str, float | None]:
-    """Return `<series>: relative to <baseline>` → the baseline's time in seconds, or None."""
+    """Return which baseline each series has, as text, and its median time in seconds.
+
+    Args:
+        rows: The configurations.
+
+    Returns:
+        `<series>: relative to <baseline>` → seconds; None if the time is unknown.
+    """
     found: dict[str, float | None] = {}
     for row in rows:
         if row.baseline is not None:

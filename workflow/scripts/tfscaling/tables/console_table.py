@@ -1,4 +1,7 @@
-"""The comparison as a table for a terminal: status, runs and the goal's metric come first."""
+"""The comparison as a table for a terminal: status, runs and the goal's metric come first.
+
+The console prints it at the end of a sweep.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from tfscaling.tables.row_types import PointRow
 from tfscaling.tables.row_values import is_known, qualities_in_table
 from tfscaling.tables.table_files import to_rows
 
-#: Columns of a terminal. The goal's metric and the axes fit; more metrics need a wider one.
+#: Width of a terminal in characters. The goal's metric and the axes fit; more metrics need more.
 WIDTH = 80
 #: Axes in the order in which a narrow terminal shows them; others follow.
 _FIRST_AXES = ("nodes", "devices")
@@ -26,7 +29,7 @@ _SHORT_NAME_MIN = 3
 _PART_SEPARATORS = re.compile(r"([-_+ .])")
 
 #: Name of a column → its heading and its cells.
-Columns = dict[str, list[str]]
+ColumnTexts = dict[str, list[str]]
 
 
 def console_table(table: pd.DataFrame, metrics: Sequence[str], asked: str) -> list[str]:
@@ -43,17 +46,21 @@ def console_table(table: pd.DataFrame, metrics: Sequence[str], asked: str) -> li
         asked = next(iter(qualities.values())).metric
     shown = [asked, *(name for name in metrics if name != asked)]
     shown = [name for name in shown if name in table and any(is_known(row[name]) for row in rows)]
-    axes = sorted(display.naming_columns(table)[0], key=lambda axis: axis not in _FIRST_AXES)
+    axes = sorted(display.split_naming_columns(table)[0], key=lambda axis: axis not in _FIRST_AXES)
     heads = display.column_headings(table, ["status", "runs", *shown[:1], *axes, *shown[1:]])
     columns = {name: [heads[name], *(_cell_text(name, row) for row in rows)] for name in heads}
     columns = _shorten_axes(columns, axes)
     return [*_markdown_lines([*columns.values()]), *_bracket_legend(rows, shown)]
 
 
-def _shorten_axes(columns: Columns, axes: Sequence[str]) -> Columns:
+def _shorten_axes(columns: ColumnTexts, axes: Sequence[str]) -> ColumnTexts:
     """Return the columns with shorter names of axis values, so that a line fits into WIDTH.
 
     Parts that all names share are removed first. If that is not enough, all axes share one column.
+
+    Args:
+        columns: All columns of the table.
+        axes: Names of the columns of axes.
     """
     names = [*columns]
     at = names.index(axes[0])
@@ -91,14 +98,17 @@ def _shorten_axes(columns: Columns, axes: Sequence[str]) -> Columns:
 
 
 def _cell_text(name: str, row: PointRow) -> str:
-    """Return the text of a cell; `runs` is `3 of 6` if some runs are not valid, else `6`."""
+    """Return the text of a configuration's cell in a column.
+
+    The column `runs` has `3 of 6` if some runs are not valid, else `6`.
+    """
     if name == "runs" and row.runs == row.runs_asked:
         return FormattedNumber(str(row.runs), row.runs)
     return display.format_cell(name, row)
 
 
-def _line_width(columns: Columns, names: Sequence[str]) -> int:
-    """Return the length of a line that has these columns, in characters."""
+def _line_width(columns: ColumnTexts, names: Sequence[str]) -> int:
+    """Return the length in characters of a line with the columns of these names."""
     return 1 + sum(max(map(len, columns[name])) + 3 for name in names)
 
 
@@ -154,7 +164,12 @@ def _truncate(text: str, width: int) -> str:
 
 
 def _bracket_legend(rows: Sequence[PointRow], shown: Sequence[str]) -> Iterator[str]:
-    """Yield lines that explain whether brackets in the table are intervals or ranges."""
+    """Yield lines that explain whether brackets in the table are intervals or ranges.
+
+    Args:
+        rows: The configurations in the table.
+        shown: The metrics in the table.
+    """
     if not any("(" in display.format_cell(name, row) for name in shown for row in rows):
         return
     interval = f"{CONFIDENCE:.0%} interval of the median or ratio"

@@ -26,8 +26,8 @@ from tfscaling.record.run_states import FINISHED, RERUN_STALE, RESULTS, RunState
 from tfscaling.study.platforms import LOGICAL
 from tfscaling.study.run_spec import Point
 from tfscaling.tables import runs_table, table_files, timings
-from tfscaling.tables.display import NAMED_MAX, count, point_name, varying_axes
-from tfscaling.tables.node_effects import effects_by_platform, remove_slow_node_effects
+from tfscaling.tables.display import NAMES_IN_SENTENCE_MAX, count_text, point_name, varying_axes
+from tfscaling.tables.node_effects import estimate_effects_by_platform, remove_slow_node_effects
 from tfscaling.tables.row_types import PointRow, RunRow
 from tfscaling.tables.row_values import group_by, group_by_point, is_known, point_of
 from tfscaling.tables.runs_table import SEPARATOR
@@ -74,7 +74,7 @@ SCALING_EFFICIENCY_MAX = 2.0
 
 
 class Finding(NamedTuple):
-    """What a rule has found; it becomes one `DataWarning`.
+    """The result of a rule; it becomes one `DataWarning`.
 
     Attributes:
         points: The configurations that it concerns.
@@ -91,6 +91,7 @@ class StudyData:
     """The typed rows of configurations and runs that the rules of warnings read.
 
     Attributes:
+        runs: The table of runs.
         points: Configuration → its row.
         planned: `points` without excluded configurations.
         measured: `points` with at least one valid run.
@@ -119,7 +120,9 @@ class StudyData:
         #: Runs with a record: its warnings may explain why a run diverged.
         self.ended = [r for r in self.all_runs if r.status in FINISHED]
 
-    def about(self, points: Iterable[Point], runs: int | None = None, **named: object) -> Finding:
+    def make_finding(
+        self, points: Iterable[Point], runs: int | None = None, **named: object
+    ) -> Finding:
         """Return a finding about configurations.
 
         Args:
@@ -132,23 +135,23 @@ class StudyData:
         at = self._describe_points(own, self.measured, "measured configuration")
         return Finding(own, total, {"at": at, **named})
 
-    def about_runs(
-        self, some: Sequence[RunRow], among: Sequence[RunRow] | None = None, **named: object
+    def make_run_finding(
+        self, concerned: Sequence[RunRow], among: Sequence[RunRow] | None = None, **named: object
     ) -> Finding:
         """Return a finding about runs and their configurations.
 
         Args:
-            some: The runs that the finding concerns.
+            concerned: The runs that the finding concerns.
             among: All runs that could have been concerned, by default the ones with a record.
             **named: Values for the placeholders of the warning's texts.
         """
-        points = tuple(dict.fromkeys(point_of(run) for run in some))
+        points = tuple(dict.fromkeys(point_of(run) for run in concerned))
         every = self.ended if among is None else among
-        counted = _count_among(len(some), len(every), "run")
+        counted = _count_among(len(concerned), len(every), "run")
         at = self._describe_points(points, self.planned, "configuration")
-        return Finding(points, len(some), {"of": counted, "at": at, **named})
+        return Finding(points, len(concerned), {"of": counted, "at": at, **named})
 
-    def shares_cpus(self, run: RunRow) -> bool:
+    def needs_more_cpus(self, run: RunRow) -> bool:
         """Return whether the simulated nodes of a run needed more CPUs than their machine has."""
         cpus = self._cpus_per_node.get(run.platform)
         return cpus is None or not is_known(run.cpus_online) or run.nodes * cpus > run.cpus_online
@@ -163,10 +166,16 @@ class StudyData:
     ) -> str:
         """Return which configurations are concerned: `2 of 6 points (nodes 1; nodes 2)`.
 
-        Names are given for at most NAMED_MAX configurations, and not if all are concerned.
+        Names are given for at most NAMES_IN_SENTENCE_MAX configurations, and not if all are
+        concerned.
+
+        Args:
+            points: The concerned configurations.
+            among: All configurations that could have been concerned, with their rows.
+            noun: What they are, in the singular.
         """
         counted = _count_among(len(points), len(among), noun)
-        if len(points) == len(among) or len(points) > NAMED_MAX:
+        if len(points) == len(among) or len(points) > NAMES_IN_SENTENCE_MAX:
             return counted
         vary = varying_axes([*self.points.values()])
         names = [point_name(self.points[point], vary) for point in points]
@@ -174,7 +183,13 @@ class StudyData:
 
 
 def _count_among(number: int, among: int, noun: str) -> str:
-    """Return how many of a number: `2 of 6 runs`, `both runs`, `all 6 runs` or `the only run`."""
+    """Return a number in words: `2 of 6 runs`, `both runs`, `all 6 runs` or `the only run`.
+
+    Args:
+        number: The number.
+        among: The number of all.
+        noun: What is counted, in the singular.
+    """
     if number < among:
         return f"{number} of {among} {noun}s"
     several = f"both {noun}s" if number == 2 else f"all {number} {noun}s"
@@ -186,29 +201,35 @@ def _join_with_and(names: Sequence[str]) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
-def _imported(tables: StudyData) -> Finding:
-    """Return the runs that are rows of a file of timings."""
+def _find_imported_runs(tables: StudyData) -> Finding:
+    """Find runs that are rows of a file of timings."""
     rows = [run for run in tables.valid if timings.is_imported(run)]
-    return tables.about_runs(rows, file=timings.file_of(rows[0]) if rows else "")
+    return tables.make_run_finding(rows, file=timings.file_of(rows[0]) if rows else "")
 
 
 def _find_logical_devices(tables: StudyData) -> Finding:
     """Find configurations whose devices are logical ones, which simulate GPUs."""
     points = [point for point, row in tables.planned.items() if row.devices == LOGICAL]
-    return tables.about(points, at=_count_among(len(points), len(tables.planned), "configuration"))
+    return tables.make_finding(
+        points, at=_count_among(len(points), len(tables.planned), "configuration")
+    )
 
 
 def _find_diverged(tables: StudyData) -> Finding:
     """Find runs that diverged."""
     runs = [run for run in tables.all_runs if run.status == RunState.DIVERGED]
-    return tables.about_runs(runs, tables.all_runs, total=count(len(tables.all_runs), "run"))
+    return tables.make_run_finding(
+        runs, tables.all_runs, total=count_text(len(tables.all_runs), "run")
+    )
 
 
 def _find_out_of_memory(tables: StudyData) -> Finding:
     """Find configurations with some runs that fitted into memory and some that did not."""
     unfit = [run for run in tables.all_runs if run.status == RunState.DOES_NOT_FIT]
     runs = [run for run in unfit if point_of(run) in tables.measured]
-    return tables.about_runs(runs, tables.all_runs, total=count(len(tables.all_runs), "run"))
+    return tables.make_run_finding(
+        runs, tables.all_runs, total=count_text(len(tables.all_runs), "run")
+    )
 
 
 def _find_simulated_nodes(tables: StudyData) -> Finding:
@@ -218,12 +239,12 @@ def _find_simulated_nodes(tables: StudyData) -> Finding:
     """
     several = [run for run in tables.ended if run.nodes > 1 and run.machines]
     few = (run for run in several if len(str(run.machines).split()) < run.nodes)
-    runs = [run for run in few if tables.shares_cpus(run)]
+    runs = [run for run in few if tables.needs_more_cpus(run)]
     machines = {machine for run in runs for machine in str(run.machines).split()}
     cpus = {f"{run.cpus_online}" for run in runs if is_known(run.cpus_online)}
     with_cpus = f" with {cpus.pop()} CPUs" if len(cpus) == 1 else ""
     one = f"one machine{with_cpus}" if len(machines) == 1 else "fewer machines than nodes"
-    return tables.about_runs(runs, several, one=one)
+    return tables.make_run_finding(runs, several, one=one)
 
 
 def _find_differing_environments(tables: StudyData) -> Finding:
@@ -231,12 +252,14 @@ def _find_differing_environments(tables: StudyData) -> Finding:
     facts = runs_table.varying_facts(tables.runs)
     named = "; ".join(
         f"{fact}: {_join_with_and([tables.platform_title(name) for name in names])}"
-        if len(names) <= NAMED_MAX
+        if len(names) <= NAMES_IN_SENTENCE_MAX
         else f"{fact}: {len(names)} platforms"
         for fact, names in facts.items()
     )
     differing = {name for names in facts.values() for name in names}
-    return tables.about_runs([r for r in tables.valid if r.platform in differing], facts=named)
+    return tables.make_run_finding(
+        [r for r in tables.valid if r.platform in differing], facts=named
+    )
 
 
 def _find_differing_data(tables: StudyData) -> Finding:
@@ -247,7 +270,7 @@ def _find_differing_data(tables: StudyData) -> Finding:
     mixed = {work: data for work, data in data_of.items() if len(data) > 1}
     named = "; ".join(f"{work}: {len(data)}" for work, data in mixed.items())
     runs = [run for data in mixed.values() for own in data.values() for run in own]
-    return tables.about_runs(runs, works=named)
+    return tables.make_run_finding(runs, works=named)
 
 
 def _rule_for_texts(column: str) -> Callable[[StudyData], Iterator[Finding]]:
@@ -256,7 +279,7 @@ def _rule_for_texts(column: str) -> Callable[[StudyData], Iterator[Finding]]:
     def find(tables: StudyData) -> Iterator[Finding]:
         texts = ((r, t) for r in tables.ended for t in (r[column] or "").split(SEPARATOR) if t)
         for text, own in group_by(texts, lambda both: both[1].rstrip(".")).items():
-            yield tables.about_runs([run for run, _ in own], text=text)
+            yield tables.make_run_finding([run for run, _ in own], text=text)
 
     return find
 
@@ -268,9 +291,9 @@ def _find_invalid_runs(tables: StudyData) -> Finding:
     counts = Counter(str(run.status) for run in out)
     named = _join_with_and([f"{number} {status}" for status, number in counts.items()])
     more = f" Stale ones are rerun with {RERUN_STALE}." if counts["stale"] else ""
-    runs = count(len(tables.runs), "run")
+    runs = count_text(len(tables.runs), "run")
     lack = f"{len(out)} of {runs} do not count" if tables.valid else f"None of {runs} counts"
-    return tables.about_runs(out, lack=lack, statuses=named, more=more)
+    return tables.make_run_finding(out, lack=lack, statuses=named, more=more)
 
 
 def _find_few_runs(tables: StudyData) -> Finding:
@@ -278,7 +301,9 @@ def _find_few_runs(tables: StudyData) -> Finding:
     few = {p: row for p, row in tables.measured.items() if row.runs_timed < RUNS_FOR_INTERVAL}
     with_times = " with times" * any(row.runs_timed < row.runs for row in few.values())
     runs = f"{RUNS_FOR_INTERVAL} valid runs{with_times}"
-    return tables.about(few, needed=runs, total=count(len(tables.measured), "configuration"))
+    return tables.make_finding(
+        few, needed=runs, total=count_text(len(tables.measured), "configuration")
+    )
 
 
 def _find_missed_targets(tables: StudyData) -> Finding:
@@ -288,7 +313,7 @@ def _find_missed_targets(tables: StudyData) -> Finding:
         for point, row in tables.measured.items()
         if row.runs_at_target is not None and row.runs_at_target < row.runs
     }
-    return tables.about(missed, sum(missed.values()))
+    return tables.make_finding(missed, sum(missed.values()))
 
 
 def _find_failed_attempts(tables: StudyData) -> Finding:
@@ -301,7 +326,7 @@ def _find_failed_attempts(tables: StudyData) -> Finding:
         failed[point_of(run)] += run.failed_attempts
     points = [p for p, row in tables.measured.items() if failed[p] >= max(1, row.runs)]
     number = sum(failed[point] for point in points)
-    return tables.about(points, number, attempts=count(number, "attempt"))
+    return tables.make_finding(points, number, attempts=count_text(number, "attempt"))
 
 
 def _find_wide_scatter(tables: StudyData) -> Finding:
@@ -310,7 +335,7 @@ def _find_wide_scatter(tables: StudyData) -> Finding:
     logs = {p: [math.log(run.execution_time_s) for run in own] for p, own in runs.items()}
     points = [p for p, own in logs.items() if len(own) > 2 and stdev(own) > SCATTER_MAX]
     number = sum(len(logs[point]) for point in points)
-    return tables.about(points, number, most=f"{SCATTER_MAX:.0%}")
+    return tables.make_finding(points, number, most=f"{SCATTER_MAX:.0%}")
 
 
 def _find_untrained_programs(tables: StudyData) -> Finding:
@@ -321,13 +346,13 @@ def _find_untrained_programs(tables: StudyData) -> Finding:
     for runs in timed.values():
         longest_s = max(run.execution_time_s for run in runs)
         short += [run for run in runs if run.execution_time_s < SHORT_RUN_SHARE * longest_s]
-    return tables.about_runs(short, tables.valid, least=f"{SHORT_RUN_SHARE:.0%}")
+    return tables.make_run_finding(short, tables.valid, least=f"{SHORT_RUN_SHARE:.0%}")
 
 
 def _find_slow_nodes(tables: StudyData) -> Iterator[Finding]:
     """Yield a finding for each platform with nodes that slow runs significantly."""
     vary = varying_axes([*tables.points.values()])
-    for platform, effects in effects_by_platform(tables.valid).items():
+    for platform, effects in estimate_effects_by_platform(tables.valid).items():
         named = ", ".join(f"{e.node} ({e.factor:.2f} times)" for e in effects if e.is_slow)
         own = (run for run in tables.valid if run.platform == platform)
         medians, number = {}, 0
@@ -342,8 +367,10 @@ def _find_slow_nodes(tables: StudyData) -> Iterator[Finding]:
                 number += slowed
                 times = f"{median(healthy_s):.4g} s instead of {median(times_s):.4g} s"
                 medians[point] = f"{point_name(tables.points[point], vary)} {times}"
-        shown = [*medians.values()][:NAMED_MAX] + ["…"] * (len(medians) > NAMED_MAX)
-        yield tables.about(medians, number, nodes=named, healthy="; ".join(shown))
+        shown = [*medians.values()][:NAMES_IN_SENTENCE_MAX] + ["…"] * (
+            len(medians) > NAMES_IN_SENTENCE_MAX
+        )
+        yield tables.make_finding(medians, number, nodes=named, healthy="; ".join(shown))
 
 
 def _find_ordered_starts(tables: StudyData) -> Iterator[Finding]:
@@ -369,24 +396,29 @@ def _find_ordered_starts(tables: StudyData) -> Iterator[Finding]:
         falls = all(nodes == sorted(nodes, reverse=True) for nodes in orders)
         if is_rare and (rises or falls):
             own = [run for runs in repeats.values() for run in runs]
-            yield tables.about_runs(own, tables.valid, platform=tables.platform_title(name))
+            yield tables.make_run_finding(own, tables.valid, platform=tables.platform_title(name))
 
 
 def _find_uncertain_clocks(tables: StudyData) -> Finding:
     """Find runs whose clocks are more uncertain than CLOCK_ERROR_MAX of the execution time."""
     times = ((run, run.execution_time_s) for run in tables.valid if is_known(run.execution_time_s))
     runs = [run for run, s in times if run.clock_uncertainty_max_s > CLOCK_ERROR_MAX * s]
-    return tables.about_runs(runs, tables.valid, most=f"{CLOCK_ERROR_MAX:.0%}")
+    return tables.make_run_finding(runs, tables.valid, most=f"{CLOCK_ERROR_MAX:.0%}")
 
 
 def _rule_for_points(
     is_concerned: Callable[[PointRow], bool], **named: object
 ) -> Callable[[StudyData], Finding]:
-    """Return a rule that finds the measured configurations for which `is_concerned` is true."""
+    """Return a rule that finds the measured configurations that fulfil a condition.
+
+    Args:
+        is_concerned: The condition on a configuration's row.
+        **named: Values for the placeholders of the warning's texts.
+    """
 
     def find(tables: StudyData) -> Finding:
         own = (point for point, row in tables.measured.items() if is_concerned(row))
-        return tables.about(own, None, **named)
+        return tables.make_finding(own, None, **named)
 
     return find
 
@@ -396,7 +428,10 @@ RULES: dict[str, tuple[str, Callable[[StudyData], Finding | Iterable[Finding]]]]
     "projected": (SERIOUS, _rule_for_points(lambda row: row.projected_from_steps is not None)),
     "logical_devices": (SERIOUS, _find_logical_devices),
     "one_machine": (SERIOUS, _find_simulated_nodes),
-    "shared_machine": (SERIOUS, lambda t: t.about_runs([r for r in t.ended if r.shared_with])),
+    "shared_machine": (
+        SERIOUS,
+        lambda t: t.make_run_finding([r for r in t.ended if r.shared_with]),
+    ),
     "diverged": (SERIOUS, _find_diverged),
     "out_of_memory": (SERIOUS, _find_out_of_memory),
     "missed_targets": (SERIOUS, _find_missed_targets),
@@ -415,8 +450,11 @@ RULES: dict[str, tuple[str, Callable[[StudyData], Finding | Iterable[Finding]]]]
     "slow_nodes": (SERIOUS, _find_slow_nodes),
     "ordered_starts": (SERIOUS, _find_ordered_starts),
     "uncertain_clocks": (LIMITED, _find_uncertain_clocks),
-    "imported": (LIMITED, _imported),
-    "unknown_work": (LIMITED, _rule_for_points(lambda row: not is_known(row.examples_trained))),
+    "imported": (LIMITED, _find_imported_runs),
+    "unknown_work": (
+        LIMITED,
+        _rule_for_points(lambda row: not is_known(row.examples_trained)),
+    ),
     "of_runs": (SERIOUS, _rule_for_texts("warnings")),
     "not_valid": (LIMITED, _find_invalid_runs),
     FEW_RUNS: (LIMITED, _find_few_runs),
@@ -448,32 +486,37 @@ def find_warnings(
         for points, number, values in [every] if isinstance(every, Finding) else every:
             if not points:
                 continue
-            named = {"number": number, "runs": count(number, "run"), "n": len(points)}
-            named |= {"configurations": count(len(points), "configuration"), **values}
+            named = {"number": number, "runs": count_text(number, "run"), "n": len(points)}
+            named |= {"configurations": count_text(len(points), "configuration"), **values}
             text, short = (texts[kind][name].format_map(named) for name in ("text", "short"))
             warnings.append(DataWarning(kind, severity, text, short, tuple(points), number))
     return sorted(warnings, key=lambda warning: warning.severity != SERIOUS)
 
 
-def footnotes(found: Sequence[DataWarning]) -> list[str]:
-    """Return the foot of an exported plot as a list: one text with all warnings, or no text."""
-    return [f"warnings: {'; '.join(warning.short for warning in found)}"] if found else []
+def make_footnotes(warnings: Sequence[DataWarning]) -> list[str]:
+    """Return the foot of an exported plot: a list of one text with all warnings; [] without any."""
+    return [f"warnings: {'; '.join(warning.short for warning in warnings)}"] if warnings else []
 
 
 class _WarningsFile(msgspec.Struct, frozen=True):
-    """The content of warnings.json."""
+    """The content of warnings.json.
+
+    Attributes:
+        schema_version: Version of the file's form.
+        warnings: The warnings, serious ones first.
+    """
 
     schema_version: Literal[2]
     warnings: list[DataWarning]
 
 
-def write_warnings(path: Path, found: Sequence[DataWarning]) -> None:
-    """Write warnings.json."""
-    run_record.write_json(path, _WarningsFile(2, list(found)))
+def write_warnings(path: Path, warnings: Sequence[DataWarning]) -> None:
+    """Write these warnings to a file warnings.json."""
+    run_record.write_json(path, _WarningsFile(2, list(warnings)))
 
 
 def read_warnings(path: Path) -> list[DataWarning]:
-    """Read warnings.json.
+    """Read the warnings in a file warnings.json.
 
     Raises:
         InputError: If the file is no warnings.json of this version.

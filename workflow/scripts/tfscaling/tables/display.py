@@ -35,14 +35,14 @@ MISSING = "–"
 #: The unit of costs, and the amount below which people read the cost of 1,000 runs.
 DOLLARS, _SMALL = "US dollars", 0.1
 #: The column with the steps from which times and costs are projected.
-PROJECTED = "projected_from_steps"
+PROJECTED_COLUMN = "projected_from_steps"
 GPUS = "gpus_per_node"
-#: Columns that name a configuration: its axes, with `devices` instead of gpus_per_node.
+#: Columns whose values name a configuration: its axes, with `devices` instead of gpus_per_node.
 NAMING_COLUMNS = tuple("devices" if axis == GPUS else axis for axis in POINT_AXES)
 #: Axes besides nodes and devices that a configuration's name has if they vary.
 _OPTIONAL_AXES = ("platform", "model", "strategy", "recipe", "tasks_per_node", GPUS)
-#: Maximum number of configurations that a sentence names.
-NAMED_MAX = 3
+#: Most configurations that a sentence names.
+NAMES_IN_SENTENCE_MAX = 3
 #: Maximum number of warnings above a table; further ones come below it.
 _WARNINGS_ABOVE_MAX = 4
 
@@ -53,6 +53,12 @@ class FormattedNumber(str):
     value: float
 
     def __new__(cls, text: str, value: float) -> Self:
+        """Return the text with its number.
+
+        Args:
+            text: The formatted number.
+            value: The number, by which tables sort.
+        """
         number = super().__new__(cls, text)
         number.value = value
         return number
@@ -61,7 +67,7 @@ class FormattedNumber(str):
 # values in words
 
 
-def three_digits(value: float) -> str:
+def format_three_digits(value: float) -> str:
     """Format a value with three significant digits, without an exponent: 26.6, 0.979, 1234."""
     if not value or not math.isfinite(value):
         return f"{value:g}"
@@ -81,7 +87,7 @@ def format_value(
     """
     if not is_known(value):
         return MISSING
-    text = three_digits if digits is None else f"{{:.{digits}f}}".format
+    text = format_three_digits if digits is None else f"{{:.{digits}f}}".format
     spread = f" ({text(low)}–{text(high)})" if is_known(low) and is_known(high) else ""
     return FormattedNumber(f"{text(value)}{spread}", value)
 
@@ -94,7 +100,7 @@ def format_cell(name: str, row: Cells) -> str:
     if name == "devices":
         return devices_text(row)
     value = row[name]
-    if name == PROJECTED and is_known(value):
+    if name == PROJECTED_COLUMN and is_known(value):
         return FormattedNumber(f"{value:,.0f} of {row['projected_to_steps']:,.0f}", value)
     if name == "runs":
         planned = row["runs_asked"]
@@ -106,7 +112,7 @@ def format_cell(name: str, row: Cells) -> str:
     if name in METRICS:
         low, high = _interval_or_range(name, row)
         if low is None or high is None:
-            return FormattedNumber(three_digits(value), value)
+            return FormattedNumber(format_three_digits(value), value)
         digits = 1 if name == "execution_time_s" else metric_of(name, row).digits
         return format_value(
             value, max(digits, _distinguishing_decimals(value, low, high)), low, high
@@ -119,7 +125,10 @@ def format_cell(name: str, row: Cells) -> str:
 
 
 def _interval_or_range(name: str, row: Cells) -> tuple[float | None, float | None]:
-    """Return the ends of the interval; with too few runs of the range; else (None, None)."""
+    """Return (low, high) of a metric's interval, or of its range if a row has too few runs.
+
+    (None, None) if the row has neither.
+    """
     column = next((each for each in (run_count_column(name), "runs") if each in row), None)
     for low, high in ((f"{name}_low", f"{name}_high"), (f"{name}_min", f"{name}_max")):
         if column and row[column] > 1 and low in row and is_known(row[low]):
@@ -128,7 +137,13 @@ def _interval_or_range(name: str, row: Cells) -> tuple[float | None, float | Non
 
 
 def _distinguishing_decimals(value: float, low: float, high: float) -> int:
-    """Return how many decimals two ends need to differ, at most three significant digits."""
+    """Return the number of decimals with which a value's ends differ, at most three digits.
+
+    Args:
+        value: The value.
+        low: Lower end of its interval.
+        high: Upper end of its interval.
+    """
     if not 0 < high - low < math.inf:
         return 0
     needed = math.ceil(-math.log10((high - low) / 2))
@@ -164,11 +179,11 @@ def duration_text(seconds: float) -> str:
 
 
 def join_lines(text: str) -> str:
-    """Return the text with each line break replaced by a space."""
+    """Return the text as a single line: a space in place of each line break."""
     return " ".join(text.split())
 
 
-def count(number: int, noun: str) -> str:
+def count_text(number: int, noun: str) -> str:
     """Return a number with its noun in singular or plural: `1 run`, `2 runs`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
@@ -179,9 +194,13 @@ def name_with_unit(name: str, unit: str | None) -> str:
 
 
 def join_names(names: Sequence[str]) -> str:
-    """Join the first names, and count the others: `a; b; c and 2 more`."""
-    more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
-    return "; ".join(names[:NAMED_MAX]) + more
+    """Join the first names with semicolons, and count the others: `a; b; c and 2 more`."""
+    more = (
+        f" and {len(names) - NAMES_IN_SENTENCE_MAX} more"
+        if len(names) > NAMES_IN_SENTENCE_MAX
+        else ""
+    )
+    return "; ".join(names[:NAMES_IN_SENTENCE_MAX]) + more
 
 
 def format_bound(bound: float, of_what: str) -> str:
@@ -205,13 +224,13 @@ def percent_rounded_up(fraction: float) -> str:
     return f"{math.ceil(fraction * 1000 - 1e-9) / 10:.1f}%"
 
 
-def format_ratio(found: Difference) -> str:
+def format_ratio(difference: Difference) -> str:
     """Format the ratio of a difference and its interval: `1.50 times (1.40–1.60)`."""
-    ends = "" if found.interval is None else " ({:.2f}–{:.2f})".format(*found.interval)
-    return f"{found.ratio:.2f} times{ends}"
+    ends = "" if difference.interval is None else " ({:.2f}–{:.2f})".format(*difference.interval)
+    return f"{difference.ratio:.2f} times{ends}"
 
 
-def format_disadvantage(found: Difference, metric: Metric) -> str:
+def format_disadvantage(difference: Difference, metric: Metric) -> str:
     """Describe a difference: `1.50 times (1.40–1.60) the error`.
 
     Without a ratio it is `0.1000 (0.0900–0.1100) more error`; for a metric that is better the
@@ -219,9 +238,13 @@ def format_disadvantage(found: Difference, metric: Metric) -> str:
     """
     is_less = metric.is_higher_better and metric.best is None
     noun = metric.title if metric.best is None else "error"
-    if found.ratio is not None:
-        return f"{format_ratio(found)} less" if is_less else f"{format_ratio(found)} the {noun}"
-    text = format_value(found.gap, metric.digits, *(found.interval or ()))
+    if difference.ratio is not None:
+        return (
+            f"{format_ratio(difference)} less"
+            if is_less
+            else f"{format_ratio(difference)} the {noun}"
+        )
+    text = format_value(difference.gap, metric.digits, *(difference.interval or ()))
     return f"{text} less" if is_less else f"{text} more {noun}"
 
 
@@ -244,7 +267,7 @@ def devices_text(row: Cells) -> str:
     """Return what each node of a row trains on: `CPU`, `2 GPUs` or `2 logical devices`."""
     number = int(row[GPUS])
     noun = "logical device" if row["devices"] == LOGICAL else "GPU"
-    return count(number, noun) if number else CPU
+    return count_text(number, noun) if number else CPU
 
 
 def axis_text(axis: str, point: Cells) -> str:
@@ -265,7 +288,7 @@ def axis_text(axis: str, point: Cells) -> str:
 
 
 def varying_axes(rows: Sequence[Cells]) -> list[str]:
-    """Return the axes that a configuration's name needs because these rows differ in them.
+    """Return the axes that configurations' names need because these rows differ in them.
 
     They are an argument of `point_name`. Nodes and devices are in every name.
     """
@@ -289,16 +312,19 @@ def point_name(row: Cells, vary: Sequence[str] = ()) -> str:
     return axis_text("nodes", row) + each + on + (f" ({', '.join(more)})" if more else "")
 
 
-def naming_columns(
+def split_naming_columns(
     frame: pd.DataFrame, names: Sequence[str] = NAMING_COLUMNS
 ) -> tuple[list[str], str]:
-    """Return the columns that differ between rows, and a text with the values that all share.
+    """Split columns into the ones that differ between rows, and a text with all shared values.
 
     Nodes are always among the columns.
 
     Args:
         frame: The table.
         names: The columns to consider: NAMING_COLUMNS, or other columns of texts.
+
+    Returns:
+        The names of the differing columns, and the text of the shared values.
     """
     columns = {name: GPUS if name == "devices" else name for name in names}
     differs = {name for name, own in columns.items() if frame[own].astype(str).nunique() > 1}
@@ -347,7 +373,15 @@ class TextTable:
         notes: Iterable[str] = (),
         above: str = "",
     ) -> Self:
-        """Return a table with these columns and rows; each row has a text for every column."""
+        """Return a table with these columns and rows.
+
+        Args:
+            title: Heading of the table.
+            columns: Headings of the columns.
+            rows: For each row a text for every column.
+            notes: Texts below the table.
+            above: A sentence above the table.
+        """
         cells = pd.DataFrame([list(row) for row in rows], columns=list(columns), dtype=object)
         return cls(title, cells, tuple(notes), above)
 
@@ -378,7 +412,12 @@ def column_headings(table: pd.DataFrame, names: Sequence[str]) -> dict[str, str]
 
 
 def shared_values_sentence(fixed: str, noun: str = "configurations") -> str:
-    """Return the sentence that all rows of a table share the values `fixed`; "" if it is empty."""
+    """Return the sentence that all rows of a table share some values; "" without such values.
+
+    Args:
+        fixed: The shared values, from `split_naming_columns`.
+        noun: What the rows are about, in the plural.
+    """
     return f"All {noun}: {fixed}." if fixed else ""
 
 
@@ -386,7 +425,12 @@ def shared_values_sentence(fixed: str, noun: str = "configurations") -> str:
 
 
 def to_markdown(shown: TextTable, level: int = 1) -> str:
-    """Return a table in Markdown: a heading of this level, the table, the notes as a list."""
+    """Return a table in Markdown: its title as a heading, the cells, the notes as a list.
+
+    Args:
+        shown: The table.
+        level: Level of the heading.
+    """
     # a bar ends a cell, and Markdown drops "<class 'int'>" of an error as HTML
     cells = shown.cells.map(lambda text: text.replace("|", "\\|").replace("<", "\\<"))
     align = ["right" if shown.is_number_column(name) else "left" for name in cells]
@@ -413,7 +457,7 @@ def split_paragraphs(text: str) -> tuple[str, ...]:
 
 
 def fill_notes(template: str, **values: object) -> tuple[str, ...]:
-    """Fill a template of this package with values and return its paragraphs."""
+    """Fill templates/<template>.j2 of this package with values; return its paragraphs."""
     found = load_templates(Path(__file__).parent).get_template(f"{template}.j2")
     return split_paragraphs(found.render(values))
 

@@ -1,10 +1,11 @@
 """The factor by which single nodes slow runs down, estimated from runs on different sets of nodes.
 
-A synchronous run is as slow as its slowest node. The logarithm of a run's time is the sum of a
-level of its configuration, an effect of its repeat (the load changes), the effect of the slowest of
-the slow nodes among its nodes, and scatter. Slow nodes are found one by one, or two at once, by
-t-tests whose error rate 1 - CONFIDENCE holds for all nodes together; all other nodes are assumed to
-be equal. Simulated: benchmarks/node_effects.py.
+Warnings about data and the conclusion `nodes` use it. A synchronous run is as slow as its slowest
+node. The logarithm of a run's time is the sum of a level of its configuration, an effect of its
+repeat (the load changes), the effect of the slowest of the slow nodes among its nodes, and scatter.
+Slow nodes are found one by one, or two at once, by t-tests whose error rate 1 - CONFIDENCE holds
+for all nodes together; all other nodes are assumed to be equal. Simulated:
+benchmarks/node_effects.py.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ from tfscaling.study.run_spec import Point
 from tfscaling.tables.row_types import RunRow
 from tfscaling.tables.row_values import is_known, point_of
 
-#: With fewer repeats the scatter is not known well enough to name a node.
+#: Fewest repeats with which a node is named: with fewer, the scatter is not known well enough.
 REPEATS_MIN = 4
-#: Minimum degrees of freedom to name a node: with five a healthy one was named in 5.5 % of sweeps.
+#: Fewest degrees of freedom with which a node is named: with five, 5.5 % of the simulated sweeps
+#: named a healthy node.
 FREEDOM_MIN = 6
 #: With more nodes than this, pairs of slow nodes that hide each other are not searched.
 PAIRS_MAX = 24
@@ -51,7 +53,7 @@ class NodeEffect(NamedTuple):
     is_slow: bool
 
 
-def node_effects(
+def estimate_node_effects(
     configurations: Sequence[Hashable],
     repeats: Sequence[int],
     parts: Sequence[Collection[str]],
@@ -74,17 +76,17 @@ def node_effects(
     fit = _NodeRegression(configurations, repeats, parts, times_s)
     found = []
     for place, node in enumerate(fit.nodes):
-        others = [each for each in fit.slow if each != place]
+        others = [each for each in fit.slow_nodes if each != place]
         if (estimate := fit.effect_of_last([*others, place])) is None:
             continue
         effect, half = estimate.effect, fit.t_quantile(estimate.freedom) * estimate.error
         factor, low, high = (float(np.exp(x)) for x in (effect, effect - half, effect + half))
-        runs = int(fit.has[:, place].sum())
-        found.append(NodeEffect(node, runs, factor, low, high, place in fit.slow))
+        runs = int(fit.uses_node[:, place].sum())
+        found.append(NodeEffect(node, runs, factor, low, high, place in fit.slow_nodes))
     return found
 
 
-def effects_by_platform(runs: Iterable[RunRow]) -> dict[str, list[NodeEffect]]:
+def estimate_effects_by_platform(runs: Iterable[RunRow]) -> dict[str, list[NodeEffect]]:
     """Return platform → the effects of its nodes, from the execution times of valid runs."""
     found: dict[str, list[tuple[Point, int, list[str], float]]] = {}
     for run in runs:
@@ -93,7 +95,7 @@ def effects_by_platform(runs: Iterable[RunRow]) -> dict[str, list[NodeEffect]]:
         if run.status == RunState.OK and run.hosts and is_known(time_s) and time_s > 0:
             row = (point_of(run), run.repeat, run.hosts.split(), float(time_s))
             found.setdefault(run.platform, []).append(row)
-    return {name: node_effects(*zip(*rows, strict=True)) for name, rows in found.items()}
+    return {name: estimate_node_effects(*zip(*rows, strict=True)) for name, rows in found.items()}
 
 
 def remove_slow_node_effects(
@@ -120,7 +122,13 @@ def _indicator_columns(values: Sequence[Hashable]) -> Array:
 
 
 class _EffectEstimate(NamedTuple):
-    """A node's effect on the logarithm of the time, its standard error and degrees of freedom."""
+    """A node's effect on the logarithm of the time.
+
+    Attributes:
+        effect: The effect; exp(effect) is the factor on the time.
+        error: Its standard error.
+        freedom: Degrees of freedom of the error.
+    """
 
     effect: float
     error: float
@@ -137,8 +145,8 @@ class _NodeRegression:
 
     Attributes:
         nodes: Names of all nodes, sorted.
-        has: Whether each run used each node, (runs, nodes).
-        slow: Indices of the significantly slow nodes, slowest first.
+        uses_node: Whether each run used each node, (runs, nodes).
+        slow_nodes: Indices of the significantly slow nodes, slowest first.
     """
 
     def __init__(
@@ -148,17 +156,19 @@ class _NodeRegression:
         parts: Sequence[Collection[str]],
         times_s: Sequence[float],
     ) -> None:
-        """Fit the times and find the slow nodes. The arguments are as in `node_effects`."""
+        """Fit the times and find the slow nodes; arguments are as in `estimate_node_effects`."""
         self.nodes = sorted(set(chain.from_iterable(parts)))
-        self.has = np.array([[node in part for node in self.nodes] for part in parts], bool)
+        self.uses_node = np.array([[node in part for node in self.nodes] for part in parts], bool)
         levels = np.column_stack([_indicator_columns(configurations), _indicator_columns(repeats)])
         left, sizes, _ = np.linalg.svd(levels, full_matrices=False)
         #: Orthonormal columns that span the levels of configurations and the effects of repeats.
         self._levels = left[:, sizes > 1e-9 * sizes[0]]
-        self._logs = self._centred(np.log(np.asarray(times_s, float)))
-        self.slow: list[int] = []
+        self._logs = self._center(np.log(np.asarray(times_s, float)))
+        self.slow_nodes: list[int] = []
         while found := self._find_next_slow():
-            self.slow = sorted([*self.slow, *found], key=self._mean_with_node, reverse=True)
+            self.slow_nodes = sorted(
+                [*self.slow_nodes, *found], key=self._mean_with_node, reverse=True
+            )
 
     def t_quantile(self, freedom: int, tests: int | None = None) -> float:
         """Return the quantile of Student's t for a number of simultaneous two-sided tests.
@@ -170,24 +180,34 @@ class _NodeRegression:
         tail = (1 - CONFIDENCE) / 2 / (tests or 2 * len(self.nodes))
         return float(scipy.special.stdtrit(freedom, 1 - tail))
 
-    def _centred(self, values: Array) -> Array:
+    def _center(self, values: Array) -> Array:
         """Return values of runs without the levels of configurations and the effects of repeats."""
         return values - self._levels @ (self._levels.T @ values)
 
     def _mean_with_node(self, place: int) -> float:
-        """Return the mean centred log time of the runs that used a node."""
-        return float(self._logs[self.has[:, place]].mean())
+        """Return the mean of the log times, without levels and effects, of runs that used a node.
+
+        Args:
+            place: Index of the node.
+        """
+        return float(self._logs[self.uses_node[:, place]].mean())
 
     def effect_of_last(self, places: Sequence[int]) -> _EffectEstimate | None:
-        """Return the effect of the last of these nodes, which are sorted from slow to fast.
+        """Return the effect of the last of several nodes, given the effects of the others.
 
-        Each run is as slow as the first of them that it used. None if the runs do not determine the
-        effect, or with fewer than FREEDOM_MIN degrees of freedom.
+        Each run is as slow as the first of these nodes that it used.
+
+        Args:
+            places: Indices of the nodes, from slow to fast.
+
+        Returns:
+            None if the runs do not determine the effect, or with fewer than FREEDOM_MIN degrees of
+            freedom.
         """
         left, columns = np.ones(len(self._logs), bool), []
         for place in places:
-            columns.append(self._centred((left & self.has[:, place]).astype(float)))
-            left &= ~self.has[:, place]
+            columns.append(self._center((left & self.uses_node[:, place]).astype(float)))
+            left &= ~self.uses_node[:, place]
         design = np.column_stack(columns)
         freedom = len(self._logs) - self._levels.shape[1] - len(places)
         if freedom < FREEDOM_MIN or np.linalg.matrix_rank(design, tol=1e-9) < len(places):
@@ -198,11 +218,11 @@ class _NodeRegression:
         return _EffectEstimate(float(solution[-1]), float(error), freedom)
 
     def _find_next_slow(self) -> tuple[int, ...]:
-        """Return one more node that is significantly slow.
+        """Return the index of one more node that is significantly slow, as a tuple.
 
-        If there is none, return two nodes that are slow together and hide each other, else nothing.
+        If there is none, return two nodes that are slow together and hide each other, else ().
         """
-        rest = [n for n in range(len(self.nodes)) if n not in self.slow]
+        rest = [n for n in range(len(self.nodes)) if n not in self.slow_nodes]
         found: dict[tuple[int, ...], float] = {(n,): self._significant_t(n) for n in rest}
         if not any(found.values()) and len(rest) <= PAIRS_MAX:
             pairs = list(combinations(rest, 2))
@@ -225,7 +245,7 @@ class _NodeRegression:
             with_it: Index of another node that is assumed to be slow, too.
             tests: Number of simultaneous tests.
         """
-        others = [*self.slow, *([] if with_it is None else [with_it])]
+        others = [*self.slow_nodes, *([] if with_it is None else [with_it])]
         estimate = self.effect_of_last([*others, place])
         if estimate is None or estimate.t <= self.t_quantile(estimate.freedom, tests):
             return 0.0

@@ -1,4 +1,7 @@
-"""Files of published results: one row with the columns `COLUMNS` for each configuration."""
+"""Files of published results: one row with the columns `COLUMNS` for each configuration.
+
+The comparison and the conclusion on published values show them next to the measured results.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,12 @@ import msgspec
 from msgspec import Meta
 
 from tfscaling.study.config_types import Platform
-from tfscaling.study.config_validation import ConfigError, Sources, problem
+from tfscaling.study.config_validation import ConfigError, Sources, format_problem
 from tfscaling.study.run_spec import Point, RunSpec
 
 _BATCH = "global_batch_size"
-#: Numbers that are neither NaN nor infinite.
-Finite = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
+#: Number that is neither NaN nor infinite.
+FiniteNumber = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
 Positive = Annotated[float, Meta(gt=0, le=sys.float_info.max)]
 
 
@@ -75,22 +78,31 @@ class Training(NamedTuple):
     def from_spec(cls, spec: RunSpec) -> Training:
         """Return the training parameters of a run's specification."""
         keys = {name: getattr(spec.recipe, name) for name in cls._fields[2:] if name != _BATCH}
-        keys["parameters"] = tuple(sorted(spec.recipe.constants.items()))
+        keys["parameters"] = tuple(sorted(spec.recipe.single_parameters.items()))
         return cls(spec.point.model, spec.dataset, global_batch_size=spec.global_batch_size, **keys)
 
 
 class PublishedResult(PublishedPoint, frozen=True):
-    """One row of a file of published results: configuration, training, and one run's results."""
+    """One row of a file of published results: configuration, training, and one run's results.
+
+    Attributes:
+        cloud: The cloud on which the run was made.
+        global_batch_size: Examples per step of all replicas.
+        execution_time_s: Time of the run in seconds.
+        loss: Loss after the last epoch, on the training data.
+        accuracy: Accuracy after the last epoch, as a fraction.
+        source: Where the result was published.
+    """
 
     cloud: str
     dataset: str
     optimizer: str
-    learning_rate: Finite
+    learning_rate: FiniteNumber
     epochs: int
     global_batch_size: int
     execution_time_s: Positive
-    loss: Finite
-    accuracy: Finite
+    loss: FiniteNumber
+    accuracy: FiniteNumber
     source: str
 
     @property
@@ -154,7 +166,7 @@ def check_file(path: str | None, sources: Sources = ()) -> None:
     """
     if path is not None and not Path(path).is_file():
         reason = "it is no file" if Path(path).exists() else f"no such file in {Path.cwd()}"
-        raise ConfigError(problem(["published", "path"], path, reason, sources))
+        raise ConfigError(format_problem(["published", "path"], path, reason, sources))
     read_published(path)
 
 

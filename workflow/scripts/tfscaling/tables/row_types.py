@@ -40,9 +40,11 @@ class TypedRow:
     __slots__ = ()
 
     def __getitem__(self, column: str, /) -> Any:
+        """Return the cell of a column."""
         return getattr(self, column)
 
     def __contains__(self, column: object, /) -> bool:
+        """Return whether the row has a column of this name."""
         return column in columns(type(self))  # type: ignore[arg-type]
 
 
@@ -52,7 +54,7 @@ class Column:
 
     Attributes:
         unit: Unit of the numbers; "" for pure numbers and texts.
-        format: Format of texts by JSON Schema, such as date-time.
+        format: Format of texts by JSON Schema, such as date-time; "" for any text.
         is_whole: Whether integers are written without a decimal point in a column with empty cells.
         may_be_empty: Whether the empty text is a value.
         description: The text below the field of the row type.
@@ -82,7 +84,7 @@ class Column:
 
 @functools.cache
 def columns(kind: type[msgspec.Struct]) -> dict[str, Column]:
-    """Return column → its description, for a row type, in the table's order.
+    """Return name of a column → its description, for a row type, in the table's order.
 
     Inherited fields follow the field that the type names as `inherited_after`.
     """
@@ -111,7 +113,7 @@ def field_order(kind: type[msgspec.Struct]) -> list[str]:
 
 @functools.cache
 def field_columns(kind: type[msgspec.Struct], name: str) -> dict[str, Column]:
-    """Return column → its description, for one field of a row type.
+    """Return name of a column → its description, for one field of a row type.
 
     A field is one column. A field that is a mapping has a column for each of its keys.
     """
@@ -162,7 +164,7 @@ def _allow_null(rules: Schema) -> Schema:
 
 
 def enumeration(kind: type[msgspec.Struct], name: str) -> type[enum.Enum] | None:
-    """Return the enumeration that is the type of a field; None if the field has another type."""
+    """Return the enumeration type of a row type's field; None if the field has another type."""
     hint = _type_hints(kind)[name]
     own = hint.__origin__ if typing.get_origin(hint) is typing.Annotated else hint
     return own if isinstance(own, type) and issubclass(own, enum.Enum) else None
@@ -177,7 +179,7 @@ Usd = Annotated[float, Column("US dollars")]
 Examples = Annotated[Positive | None, Column("examples", is_whole=True)]
 Steps = Annotated[Positive | None, Column("steps", is_whole=True)]
 Direction = Literal["higher", "lower"] | None
-#: An empty text is a value.
+#: A text that may be empty.
 Text = Annotated[str, Column(may_be_empty=True)]
 PointStatus = Literal[
     "ok",
@@ -256,7 +258,7 @@ class RunRow(RunMetrics, TypedRow):
     """The parts that energy_kwh includes: GPUs, processors, or both; null if it is unknown."""
     target_reached: bool | None = None
     """Whether an epoch or evaluation reached the target of its quality in `question.limits`; null
-    without a target, and unless the run counts."""
+    without a target, unless the run counts, and if it reports no quality."""
     time_to_target_s: Amount = NAN
     cost_to_target_usd: Amount = NAN
     usd_per_node_hour: Usd = NAN
@@ -351,6 +353,7 @@ class RunRow(RunMetrics, TypedRow):
     """Path of run.json, from the project folder; null without one that is of these parameters."""
 
     def __getitem__(self, column: str, /) -> Any:
+        """Return the cell of a column, also the version of a package."""
         return self.packages.get(column) if column in PROGRAM_PACKAGES else getattr(self, column)
 
 
@@ -414,8 +417,8 @@ _ENDS = {
 }
 
 
-#: The columns of the spread of metrics, ranges first.
-_END_COLUMNS = {
+#: Name of a column → its description, for the ends of metrics' ranges and intervals, ranges first.
+_SPREAD_COLUMNS = {
     f"{name}_{end}": replace(column, description=_ENDS[end].format(name))
     for name, column in sorted(
         columns(PointMetrics).items(), key=lambda item: -len(METRICS[item[0]].ends)
@@ -489,7 +492,7 @@ class PointRow(PointMetrics, TypedRow):
     quality_direction: Direction = None
     quality_unit: str | None = None
     quality_best: float = NAN
-    ends: Annotated[dict[str, float], _END_COLUMNS] = {}
+    ends: Annotated[dict[str, float], _SPREAD_COLUMNS] = {}
     baseline: str | None = None
     """The configuration that speed-up is relative to, by its axes; null for an excluded
     configuration."""
@@ -501,9 +504,11 @@ class PointRow(PointMetrics, TypedRow):
     """The target of the point's quality in `question.limits`, in quality_unit; null without one,
     and for an excluded point."""
     runs_at_target: Annotated[FromZero | None, Column("runs", is_whole=True)] = None
-    """Valid runs that reached target; null without a target, and for an excluded configuration."""
+    """Valid runs that reached target; null without a target, for an excluded configuration, and if
+    a valid run reports no quality."""
     reason: Text = ""
     """Why runs do not count, or why the configuration is not run; empty if nothing is wrong."""
 
     def __getitem__(self, column: str, /) -> Any:
-        return self.ends.get(column, NAN) if column in _END_COLUMNS else getattr(self, column)
+        """Return the cell of a column, also an end of a metric's range or interval."""
+        return self.ends.get(column, NAN) if column in _SPREAD_COLUMNS else getattr(self, column)

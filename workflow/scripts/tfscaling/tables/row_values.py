@@ -1,4 +1,7 @@
-"""Access to the values of table rows: configuration, quality and metrics; groups of rows."""
+"""Access to the values of table rows: configuration, quality and metrics; groups of rows.
+
+Tables, searches and conclusions read rows by these functions.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +70,14 @@ def run_count_column(name: str) -> str:
 def _cached_quality(
     metric: str, direction: Literal["higher", "lower"], unit: str | None, best: float | None
 ) -> Quality:
-    """Return one `Quality` object for the same arguments."""
+    """Return the quality with these facts; equal arguments give the same object.
+
+    Args:
+        metric: Name of the metric.
+        direction: Which values are better.
+        unit: Its unit; None without one.
+        best: Its best possible value; None without one.
+    """
     return Quality(metric=metric, direction=direction, unit=unit, best=best)
 
 
@@ -84,7 +94,7 @@ def points_of(table: pd.DataFrame) -> list[Point]:
 
 
 def group_by_point(rows: Iterable[_Cells]) -> dict[Point, list[_Cells]]:
-    """Return configuration → its rows, in their order."""
+    """Return configuration → its rows, in the order of the argument."""
     return group_by(rows, point_of)
 
 
@@ -94,7 +104,7 @@ def axes_without_nodes(row: Cells) -> tuple[Any, ...]:
 
 
 def group_by(rows: Iterable[_T], key: Callable[[_T], _Key]) -> dict[_Key, list[_T]]:
-    """Return key → its rows, in their order."""
+    """Return the value of `key` → the rows that have it, in the order of the argument."""
     groups: dict[_Key, list[_T]] = {}
     for row in rows:
         groups.setdefault(key(row), []).append(row)
@@ -128,7 +138,7 @@ def axes_and_devices(row: Cells, axes: Iterable[str] = POINT_AXES) -> dict[str, 
 
 @functools.cache
 def _cached_point(*axes: Any) -> Point:
-    """Return one `Point` object for the same values of axes."""
+    """Return the configuration with these values of axes; equal values give the same object."""
     platform, model, strategy, recipe, nodes, gpus_per_node, tasks_per_node = axes
     tasks = str(tasks_per_node)
     return Point(

@@ -16,7 +16,7 @@ from tfscaling.tables.row_values import group_by, metric_of, points_of
 
 
 def read_samples(runs: pd.DataFrame) -> Samples:
-    """Return the values of the runs in a table of runs."""
+    """Return the values of all runs in a table of runs, for comparisons."""
     counted = runs[runs["status"].isin([*RESULTS])]
     names = [name for name in METRICS if name in counted]
     measured = {name: counted[name].to_numpy(float, na_value=math.nan) for name in names}
@@ -49,7 +49,13 @@ def read_samples(runs: pd.DataFrame) -> Samples:
 
 
 def _metric_costs(name: str, values: np.ndarray, runs: pd.DataFrame) -> np.ndarray:
-    """Return the values of a metric as costs; a quality by the metric of each run's recipe."""
+    """Return the values of a metric as costs, smaller is better.
+
+    Args:
+        name: The metric; the quality is converted by the metric of each run's recipe.
+        values: Its value of each run.
+        runs: The table of runs.
+    """
     if name != QUALITY:
         return as_costs(values, METRICS[name])
     costs = np.full(len(values), np.nan)

@@ -69,7 +69,7 @@ class _RunResult(NamedTuple):
     Attributes:
         row: The row.
         epochs: The epochs of the record.
-        data: The prepared data that it read.
+        data: The prepared data that it read; None if unknown.
         before_s: Training time of earlier attempts that the record continues, in seconds.
         steady: The epochs after the first, if a longer training is projected from them.
     """
@@ -105,26 +105,16 @@ def run_tables(
         each further metric of quality, on held-out and on training data.
     """
     runs, epochs, kept = [], [], []
-    named = ((q.in_training, q.metric) for q in (run.spec.recipe.quality for run in planned))
+    named = ((q.training_metric, q.metric) for q in (run.spec.recipe.quality for run in planned))
     own_metrics = [*dict.fromkeys(name for both in named for name in both)]
     own_metrics = [name for name in own_metrics if name not in EPOCH_COLUMNS]
-    # of each record only what the tables need is kept: thousands of them would fill the memory
-    read = [_read_run(run, runs_dir, targets) for run in planned]
-    numbers_of: dict[tuple[str, int], list[int]] = {}
-    for n, each in enumerate(read):
-        if each.steady:
-            key = planned[n].spec.point.path, len(each.steady)
-            numbers_of.setdefault(key, []).append(n)
-    for numbers in numbers_of.values():
-        if place := first_steady_block([read[n].steady for n in numbers]):
-            for n in numbers:
-                read[n] = _read_run(planned[n], runs_dir, targets, place)
+    read = _read_runs(planned, runs_dir, targets)
     other_data = run_states.other_data(
         [run.data for run in read], prepared_data.folder_beside(runs_dir)
     )
     for run, (row, of_run, _, before_s, _), reason in zip(planned, read, other_data, strict=True):
         if reason:
-            row, of_run = planned_row(run, RunState.STALE, reason, row.record), ()
+            row, of_run = row_without_record(run, RunState.STALE, reason, row.record), ()
         if run.extra_repeat and row.status == RunState.MISSING:
             continue  # a repeat that its point did not need, or not yet
         _add_failed_attempts(run, row, runs_dir, before_s)
@@ -143,6 +133,33 @@ def run_tables(
         table_files.to_frame(RunRow, runs),
         pd.DataFrame(epochs, columns=[*EPOCH_COLUMNS, *own_metrics]).astype(text),
     )
+
+
+def _read_runs(
+    planned: Sequence[PlannedRun], runs_dir: Path, targets: Mapping[str, float]
+) -> list[_RunResult]:
+    """Read the records of planned runs and make a row for each run, in their order.
+
+    Times of short runs of a configuration are projected from the epochs that all of them show to be
+    steady.
+
+    Args:
+        planned: The runs of the manifest.
+        runs_dir: The folder of the runs.
+        targets: Quality metric → the value to reach.
+    """
+    # of each record only what the tables need is kept: thousands of them would fill the memory
+    read = [_read_run(run, runs_dir, targets) for run in planned]
+    numbers_of: dict[tuple[str, int], list[int]] = {}
+    for n, each in enumerate(read):
+        if each.steady:
+            key = planned[n].spec.point.path, len(each.steady)
+            numbers_of.setdefault(key, []).append(n)
+    for numbers in numbers_of.values():
+        if place := first_steady_block([read[n].steady for n in numbers]):
+            for n in numbers:
+                read[n] = _read_run(planned[n], runs_dir, targets, place)
+    return read
 
 
 def _exclude_times(row: RunRow, sharing: int) -> None:
@@ -166,6 +183,10 @@ def _explain_skipped_batches(planned: Sequence[PlannedRun], rows: Sequence[RunRo
     """Add a reason to missing runs whose batch was skipped because a smaller one did not fit.
 
     A batch is run only if most runs of the next smaller batch fit in memory.
+
+    Args:
+        planned: The planned runs.
+        rows: Their rows, in the same order.
     """
     fitting: Counter[str] = Counter()
     unfit: dict[str, list[str]] = {}
@@ -214,7 +235,12 @@ def _add_failed_attempts(run: PlannedRun, row: RunRow, runs_dir: Path, before_s:
 
 
 def _epoch_cells(epoch: Epoch, own_metrics: Iterable[str]) -> tuple[float | None, ...]:
-    """Return the cells of an epoch's row that follow the status."""
+    """Return the cells of an epoch's row that follow the status.
+
+    Args:
+        epoch: The epoch.
+        own_metrics: Names of further metrics, a column each.
+    """
     test_loss, *own = (metrics.quality_of_epoch(epoch, n) for n in ("test_loss", *own_metrics))
     of_training = epoch.epoch, epoch.loss, epoch.accuracy, epoch.duration_s
     return *of_training, test_loss, epoch.test_accuracy, epoch.evaluation_time_s, *own
@@ -236,14 +262,14 @@ def _read_run(
     try:
         found = run_states.find_record(run.spec, folder)
     except run_record.RecordError as error:
-        return _RunResult(planned_row(run, RunState.FAILED, str(error)))
+        return _RunResult(row_without_record(run, RunState.FAILED, str(error)))
     if found is None:
         return _run_without_record(run, runs_dir)
     path, record = found
     failed = "" if path.parent == folder else _failed_rerun_note(folder, record.attempt)
     if reason := run_states.other_code(run.spec, record):
         reason = f"{failed}; attempt {record.attempt} was {reason}" if failed else reason
-        return _RunResult(planned_row(run, RunState.STALE, reason, str(path)))
+        return _RunResult(row_without_record(run, RunState.STALE, reason, str(path)))
     if isinstance(record, DoesNotFit):
         return _RunResult(_out_of_memory_row(run, record, path), data=record.environment.dataset)
     notes = (failed,) if failed else ()
@@ -251,8 +277,14 @@ def _read_run(
 
 
 def _out_of_memory_row(run: PlannedRun, record: DoesNotFit, path: Path) -> RunRow:
-    """Return the row of a run that ran out of memory."""
-    row = planned_row(run, RunState.DOES_NOT_FIT, record.reason, str(path))
+    """Return the row of a run that ran out of memory.
+
+    Args:
+        run: The planned run.
+        record: Its record.
+        path: The file of the record.
+    """
+    row = row_without_record(run, RunState.DOES_NOT_FIT, record.reason, str(path))
     row.attempt = record.attempt
     for name in ("wall_time_s", "rank_memory_gb", "gpu_memory_gb", "memory_limit_gb"):
         setattr(row, name, number_or_nan(getattr(record, name)))
@@ -265,14 +297,19 @@ def _run_without_record(run: PlannedRun, runs_dir: Path) -> _RunResult:
     status, why = _status_without_record(folder)
     if status == RunState.MISSING and (change := run_states.nearest_change(run.spec, runs_dir)):
         why += f"; {NEAREST_RECORD}: {change}"
-    row = planned_row(run, status, why)
+    row = row_without_record(run, status, why)
     if status == RunState.FAILED:
         row.failed_too_often = attempts.failed_too_often(folder)
     return _RunResult(row)
 
 
 def _failed_rerun_note(folder: Path, kept: int) -> str:
-    """Return a note if a rerun failed and the record of attempt `kept` still counts; else ""."""
+    """Return a note if a rerun failed and an earlier record still counts; else "".
+
+    Args:
+        folder: The run's folder.
+        kept: Number of the attempt whose record counts.
+    """
     status, why = _status_without_record(folder)
     return f"it was rerun, to replace attempt {kept}: {why}" if status == RunState.FAILED else ""
 
@@ -295,7 +332,7 @@ def _run_with_record(
         notes: Warnings that the row has in addition to the record's warnings.
         steady_from: As in `_read_run`.
     """
-    row = planned_row(run, RunState(record.validity.status), record.validity.reason)
+    row = row_without_record(run, RunState(record.validity.status), record.validity.reason)
     warnings = [*notes, *record.warnings]
     if not (is_timed := _is_timed(run, record)):
         warnings.append("its times are excluded from comparisons: see compare_resumed")
@@ -318,39 +355,62 @@ def _run_with_record(
     # the time and the loss of half a training are none of the point's
     if record.is_valid and (is_whole or record.short_run is not None):
         whole = step_estimates.project_training(record, steady_from)
-        _set_measured(row, run, record, whole)
+        _set_measurements(row, run, record, whole)
         if whole is not None:
             warnings += [whole.trend.warning] * bool(whole.trend.warning)
-        compared_by = run.spec.recipe.quality
-        # a program that reports nothing of its training did not have to, and the
-        # quality of a whole training is not projected
-        if (
-            is_whole
-            and not is_known(row.quality)
-            and (record.metrics.epochs or compared_by != Quality())
-        ):
-            warnings.append(metrics.quality_of_run(record, compared_by).reason)
-        if is_whole and (target := targets.get(compared_by.metric)) is not None:
-            reached = metrics.judge_target(_add_earlier_training(record), compared_by, target)
-            row.target_reached = reached.is_reached
-            if is_timed and reached.time_s is not None:
-                row.time_to_target_s = reached.time_s
-                row.cost_to_target_usd = _cost_usd(run, reached.time_s)
-            warnings += [reached.reason] * bool(reached.reason and is_timed)
+        if is_whole:
+            warnings += _set_target_results(row, run, record, targets, is_timed)
     row.warnings = SEPARATOR.join(warnings)
     of_whole = record.metrics.epochs if is_whole else ()
     return _RunResult(row, of_whole, record.environment.dataset, before_s, steady)
 
 
-def _set_measured(
+def _set_target_results(
+    row: RunRow,
+    run: PlannedRun,
+    record: RunRecord,
+    targets: Mapping[str, float],
+    is_timed: bool,
+) -> list[str]:
+    """Set whether and when a complete run reached its target; return warnings about it.
+
+    Args:
+        row: The row, with its metrics.
+        run: The planned run.
+        record: Its record.
+        targets: Quality metric → the value to reach.
+        is_timed: Whether its times are compared.
+    """
+    quality, warnings = run.spec.recipe.quality, []
+    # a program that reports nothing of its training did not have to
+    if not is_known(row.quality) and (record.metrics.epochs or quality != Quality()):
+        warnings.append(metrics.quality_of_run(record, quality).reason)
+    if (target := targets.get(quality.metric)) is None:
+        return warnings
+    reached = metrics.judge_target(_add_earlier_training(record), quality, target)
+    if reached.is_reached or is_known(row.quality):
+        row.target_reached = reached.is_reached
+    if is_timed and reached.time_s is not None:
+        row.time_to_target_s = reached.time_s
+        row.cost_to_target_usd = _cost_usd(run, reached.time_s)
+    return warnings + [reached.reason] * bool(reached.reason and is_timed)
+
+
+def _set_measurements(
     row: RunRow, run: PlannedRun, record: RunRecord, whole: ProjectedTraining | None
 ) -> None:
     """Set metrics and costs of a valid run.
 
     For a short run they are projected to the complete training, without quality.
+
+    Args:
+        row: The row to complete.
+        run: The planned run.
+        record: Its record.
+        whole: The projected training; None if the record is of the complete training.
     """
     if whole is not None and record.short_run is not None:
-        _set_projected(row, run, record, record.short_run, whole)
+        _set_projections(row, run, record, record.short_run, whole)
         return
     is_timed = _is_timed(run, record)
     record = _add_earlier_training(record) if is_timed else record
@@ -370,12 +430,25 @@ def _set_measured(
 
 
 def _set_metrics(row: RunRow, record: RunRecord, names: Iterable[str]) -> None:
+    """Copy the metrics with these names from a record to a row.
+
+    Args:
+        row: The row.
+        record: The record.
+        names: Names of the metrics.
+    """
     for name in names:
         setattr(row, name, number_or_nan(METRICS[name].value(record)))  # type: ignore[misc]
 
 
 def _set_hours(row: RunRow, run: PlannedRun, record: RunRecord) -> None:
-    """Set the hours of nodes, cores and GPUs that the execution time of a run takes."""
+    """Set the hours of nodes, cores and GPUs that the execution time of a run takes.
+
+    Args:
+        row: The row, with its execution time.
+        run: The planned run.
+        record: Its record.
+    """
     point, job = run.spec.point, record.environment.slurm_job
     allocated = job.cpus_allocated if job else None
     has_gpus = row.devices != platforms.LOGICAL
@@ -394,10 +467,18 @@ def _cost_usd(run: PlannedRun, time_s: float) -> float:
     )
 
 
-def _set_projected(
+def _set_projections(
     row: RunRow, run: PlannedRun, record: RunRecord, short: ShortRun, whole: ProjectedTraining
 ) -> None:
-    """Set times and costs of a short run's row to their projections to the complete training."""
+    """Set times and costs of a short run's row to their projections to the complete training.
+
+    Args:
+        row: The row to complete.
+        run: The planned run.
+        record: Its record.
+        short: The short run in the record.
+        whole: The projected training.
+    """
     row.examples_trained = short.examples_of_whole
     if not whole.trend.is_over:
         return
@@ -411,7 +492,7 @@ def _set_projected(
 
 
 def _is_timed(run: PlannedRun, record: RunRecord) -> bool:
-    """Return whether the times of a run are compared; the recipe may exclude resumed runs."""
+    """Return whether a run's times are compared: of a resumed run if its recipe says so."""
     resumed = record.resumed
     can_be = run.spec.recipe.compare_resumed
     return resumed is None or (can_be and resumed.trained_before_s is not None)
@@ -428,10 +509,17 @@ def _add_earlier_training(record: RunRecord) -> RunRecord:
     return replace(record, phases=phases)
 
 
-def planned_row(
+def row_without_record(
     run: PlannedRun, status: RunState, reason: str, record: str | None = None
 ) -> RunRow:
-    """Make a row with the facts about a run that need no record."""
+    """Return a row with the facts about a planned run that need no record.
+
+    Args:
+        run: The run.
+        status: Its status.
+        reason: Why it does not count.
+        record: Path of its record; None without one.
+    """
     spec, point = run.spec, run.spec.point
     compared_by = spec.recipe.quality
     return RunRow(
@@ -470,8 +558,8 @@ def _status_without_record(folder: Path) -> tuple[RunState, str]:
 #: Facts of the environment that all runs of a platform should share.
 ENVIRONMENT_FACTS = (*COMPARED, "python", *PROGRAM_PACKAGES, "git_commit", "slurm_settings")
 SEPARATOR = "; "
-#: A host's facts, except facts that differ between any two hosts.
-_comparable = operator.attrgetter(
+#: Returns the facts of a host, without facts that differ between any two hosts.
+_comparable_facts = operator.attrgetter(
     *(name for name in HostFacts.__struct_fields__ if name not in ("machine", "gpu_uuids"))
 )
 
@@ -499,7 +587,7 @@ def set_environment(row: RunRow, record: RunRecord) -> None:
     row.cpu_mhz = min(filter(None, (fact.cpu_mhz for fact in facts)), default=NAN)
     row.cpus_online = min(filter(None, (fact.cpus_online for fact in facts)), default=None)
     row.git_commit = environment.git_commit
-    row.slurm_settings = _cell_of(environment.slurm_settings)
+    row.slurm_settings = _fact_text(environment.slurm_settings)
     row.started = environment.started
     row.slurm_job_id = environment.slurm_job.id if environment.slurm_job else None
     if data := environment.dataset:
@@ -508,13 +596,13 @@ def set_environment(row: RunRow, record: RunRecord) -> None:
 
 
 def _distinct_hosts(ranks: Sequence[Rank]) -> list[HostFacts]:
-    """Return the facts of the first rank's host, and of hosts that differ in comparable facts."""
+    """Return one host's facts for each group of hosts that have the same comparable facts."""
     first, *others = (rank.host_facts for rank in ranks)
-    usual = _comparable(first)
-    return [first, *(facts for facts in others if _comparable(facts) != usual)]
+    usual = _comparable_facts(first)
+    return [first, *(facts for facts in others if _comparable_facts(facts) != usual)]
 
 
-def _cell_of(value: object) -> str | None:
+def _fact_text(value: object) -> str | None:
     """Return a fact as the text of a cell: JSON unless it is a text; None for None."""
     if value is None or isinstance(value, str) or value in ((), {}):
         return str(value) if value else None
@@ -523,7 +611,7 @@ def _cell_of(value: object) -> str | None:
 
 def _join_distinct(values: Sequence[object]) -> str | None:
     """Return distinct facts as one text, separated by SEPARATOR; None without a fact."""
-    return SEPARATOR.join(dict.fromkeys(filter(None, map(_cell_of, values)))) or None
+    return SEPARATOR.join(dict.fromkeys(filter(None, map(_fact_text, values)))) or None
 
 
 def count_overlapping_runs(rows: Sequence[RunRow]) -> list[int | None]:

@@ -1,4 +1,7 @@
-"""Where the epochs of a configuration's short runs become steady, by all runs together."""
+"""The epoch from which on a configuration's short runs are steady, by all runs together.
+
+The table of runs projects a longer training from the steady epochs.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from tfscaling.record.run_record import StepBlock
 from tfscaling.record.step_estimates import CHANGE_MIN
 
 #: Error rate of the test whether epochs still change.
-CHANGE_CHANCE = 0.01
+CHANGE_ERROR_RATE = 0.01
 
 
 def first_steady_block(runs: Sequence[Sequence[StepBlock]]) -> int:
@@ -34,7 +37,7 @@ def first_steady_block(runs: Sequence[Sequence[StepBlock]]) -> int:
     residuals = logs - profile - logs.mean(axis=1, keepdims=True) + profile.mean()
     freedom = (len(runs) - 1) * (count - 1)
     error = math.sqrt(2 / len(runs) * (residuals**2).sum() / freedom)
-    quantile = scipy.special.stdtrit(freedom, 1 - CHANGE_CHANCE / 2 / (count - 1))
+    quantile = scipy.special.stdtrit(freedom, 1 - CHANGE_ERROR_RATE / 2 / (count - 1))
     distance = abs(profile[:-1] - profile[-1])
     (differing,) = np.nonzero(distance > max(math.log1p(CHANGE_MIN), quantile * error))
     return int(differing[-1]) + 1 if len(differing) else 0

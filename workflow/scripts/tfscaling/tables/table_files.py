@@ -28,7 +28,12 @@ _Row = TypeVar("_Row", bound=msgspec.Struct)
 
 
 def row_dicts(table: pd.DataFrame, columns: Iterable[str] | None = None) -> list[dict[str, Any]]:
-    """Return the rows of a table as dictionaries, with these columns or with all."""
+    """Return the rows of a table as dictionaries.
+
+    Args:
+        table: The table.
+        columns: Names of the columns to return; None for all.
+    """
     chosen = table if columns is None else table[list(columns)]
     return typing.cast(list[dict[str, Any]], chosen.to_dict("records"))
 
@@ -46,7 +51,7 @@ def to_frame(kind: type[_Row], rows: Sequence[_Row]) -> pd.DataFrame:
 
 
 def _series(values: list[Any], column: Column) -> pd.Series:
-    """Return a data frame's column with the type that the column's description requires."""
+    """Return a column's values as a pandas series, with the type that its description needs."""
     if column.is_whole:
         return pd.Series(values, dtype="Int64")
     if column.kind in ("integer", "number"):

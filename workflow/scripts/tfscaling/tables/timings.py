@@ -1,6 +1,7 @@
 """Timings that were measured elsewhere: a CSV file with one row for each run.
 
-With the key `timings` the runs of a study are the rows of this file, and nothing is run.
+With the key `timings` the runs of a study are the rows of this file, and nothing is run. Then the
+rules take the grid and the tables from this module.
 """
 
 from __future__ import annotations
@@ -20,13 +21,19 @@ from tfscaling.record.rank_report import FromZero, Positive
 from tfscaling.record.run_states import RunState
 from tfscaling.study.config_types import (
     BATCH_SIZE_KEYS,
-    OWN_STRATEGY,
     PROGRAM,
+    PROGRAM_STRATEGY,
     ModelName,
     Name,
     RecipeName,
 )
-from tfscaling.study.config_validation import ConfigError, RawConfig, known, of, words
+from tfscaling.study.config_validation import (
+    ConfigError,
+    RawConfig,
+    describe_schema,
+    json_schema,
+    list_allowed_names,
+)
 from tfscaling.study.manifest import PlannedRun
 from tfscaling.study.platforms import LOGICAL, run_cost_usd
 from tfscaling.study.run_spec import Point
@@ -34,21 +41,31 @@ from tfscaling.tables import runs_table, table_files
 from tfscaling.tables.row_types import RunRow
 from tfscaling.tables.row_values import is_known
 
-#: Columns that a grid which the file gives has by default.
+#: Column → its value where a grid follows from the file and the file has no such column.
 _DEFAULTS: dict[str, Any] = {
     "platform": "imported",
     "model": PROGRAM,
-    "strategy": OWN_STRATEGY,
+    "strategy": PROGRAM_STRATEGY,
     "recipe": "imported",
     "gpus_per_node": 0,
     "tasks_per_node": 1,
 }
-#: Columns of results that a run may have.
-_RESULTS = ("loss", "accuracy", "test_accuracy")
+#: Columns with results that a run may have.
+_RESULT_COLUMNS = ("loss", "accuracy", "test_accuracy")
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
-    """A row of the file: one run. A column that is missing, or an empty cell, is None."""
+    """A row of the file: one run, with its axes and results.
+
+    A column that is missing, or an empty cell, is None. Only `nodes`, `execution_time_s` and
+    `global_batch_size` are needed.
+
+    Attributes:
+        nodes: Number of nodes.
+        execution_time_s: Time of the run in seconds.
+        global_batch_size: Examples per step of all replicas.
+        examples_trained: Examples trained over all epochs.
+    """
 
     nodes: Positive
     execution_time_s: Annotated[float, Meta(gt=0)]
@@ -72,14 +89,14 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _LINE = ": line "
-#: Where a row is, `FILE: line 3`, and the row.
-Rows = Sequence[tuple[str, Timing]]
+#: Pairs of the place of a row, such as `FILE: line 3`, and the row.
+PlacedTimings = Sequence[tuple[str, Timing]]
 COLUMNS = Timing.__struct_fields__
 REQUIRED = ("nodes", "execution_time_s", "global_batch_size")
 
 
-def read(path: Path | str) -> Rows:
-    """Read the file; columns with other names are for its owner.
+def read_timings(path: Path | str) -> PlacedTimings:
+    """Read a file of timings; columns with other names are ignored.
 
     Raises:
         ConfigError: It cannot be read or has no row, a column is missing, or a cell is not allowed:
@@ -98,7 +115,7 @@ def read(path: Path | str) -> Rows:
     for name in REQUIRED:
         if name not in names:
             others = [other for other in names if other not in COLUMNS]
-            near = known(others, name).partition("? ")
+            near = list_allowed_names(others, name).partition("? ")
             hint = f"; {near[0].replace('did you mean', 'rename')}" if near[1] else ""
             raise ConfigError(f"{path}: line 1: column {name} is missing{hint}; {_ALLOWED}")
     if not lines:
@@ -113,11 +130,15 @@ _ALLOWED = f"required: {', '.join(REQUIRED)}; allowed: {', '.join(_OTHERS)}"
 def _parse_row(where: str, line: Mapping[str | None, Any]) -> Timing:
     """Convert a line of the file to a Timing.
 
+    Args:
+        where: Place of the line, for the message.
+        line: Name of a column → text of its cell.
+
     Raises:
-        ConfigError: If a cell is missing or not allowed; `where` is its place, for the message.
+        ConfigError: If a cell is missing or not allowed.
     """
     cells = {name: cell.strip() for name in COLUMNS if (cell := line.get(name)) and cell.strip()}
-    rules = of(Timing, described=False)["properties"]
+    rules = json_schema(Timing, described=False)["properties"]
     try:
         found = msgspec.convert(cells, Timing, strict=False)
     except msgspec.ValidationError as error:
@@ -125,7 +146,7 @@ def _parse_row(where: str, line: Mapping[str | None, Any]) -> Timing:
         column = missing[0] if missing else str(error).rpartition("$.")[2].rstrip("`")
         cell = cells.get(column)
         wrong = "missing" if cell is None else f"{cell!r} is not allowed"
-        allowed = words(rules[column], cell).removesuffix(" or null")
+        allowed = describe_schema(rules[column], cell).removesuffix(" or null")
         raise ConfigError(f"{where}: {column}: {wrong}; allowed: {allowed}") from None
     for column in ("execution_time_s", "loss"):
         value = getattr(found, column)
@@ -144,7 +165,7 @@ def _parse_row(where: str, line: Mapping[str | None, Any]) -> Timing:
 
 
 def _count_replicas(row: Timing) -> int:
-    """Return the number of replicas: GPUs, or tasks where they are more, on all nodes."""
+    """Return the number of replicas on all nodes: GPUs, or tasks where they are more."""
     return row.nodes * max(row.tasks_per_node or 1, row.gpus_per_node or 0)
 
 
@@ -154,12 +175,12 @@ def is_imported(run: RunRow) -> bool:
 
 
 def file_of(run: RunRow) -> str:
-    """Return the file of timings that a run is from; empty if it is from none."""
+    """Return the path of the file of timings that a run is from; "" if it is from none."""
     return str(run.record).rpartition(_LINE)[0] if is_imported(run) else ""
 
 
-def complete(raw: RawConfig) -> RawConfig:
-    """Return the configuration with the grid of its file of timings.
+def add_grid_of_timings(raw: RawConfig) -> RawConfig:
+    """Return the configuration with the grid of its file of timings; unchanged without a file.
 
     A `grid` in the configuration stays, and has as many repeats as the file has runs of any of its
     configurations. Without one, grid, recipes and platforms follow from the file; keys of recipes
@@ -171,7 +192,7 @@ def complete(raw: RawConfig) -> RawConfig:
     path = raw.get("timings")
     if not isinstance(path, str) or not path:
         return raw
-    rows = read(path)
+    rows = read_timings(path)
     if isinstance(blocks := raw.get("grid"), list):
         most = max(Counter(str(row.axes) for _, row in rows).values())
         grid = [{**b, "repeats": most} if isinstance(b, Mapping) else b for b in blocks]
@@ -180,15 +201,22 @@ def complete(raw: RawConfig) -> RawConfig:
     if not isinstance(given, Mapping) or not isinstance(platforms, Mapping):
         return raw
     recipes, blocks = _recipes_and_blocks(rows)
-    named = {name: _recipe(recipe, given.get(name)) for name, recipe in recipes.items()}
+    named = {name: _merge_recipe(recipe, given.get(name)) for name, recipe in recipes.items()}
     own = {
-        name: _platform(name, platforms.get(name), blocks) for name in _platforms_of_blocks(blocks)
+        name: _make_platform(name, platforms.get(name), blocks)
+        for name in _platforms_of_blocks(blocks)
     }
     return {**raw, "grid": blocks, "recipes": {**given, **named}, "platforms": {**platforms, **own}}
 
 
-def _recipe(recipe: Mapping[str, Any], given: object) -> object:
-    """Return a recipe with the keys that are given; what is no mapping is refused later."""
+def _merge_recipe(recipe: Mapping[str, Any], given: object) -> object:
+    """Return a recipe from the file with the keys of the configuration's recipe put over it.
+
+    Args:
+        recipe: The recipe that follows from the file.
+        given: The recipe in the configuration; returned unchanged if it is no mapping, as an error
+            about it follows later.
+    """
     return {**recipe, **(given or {})} if isinstance(given, Mapping | None) else given
 
 
@@ -197,8 +225,14 @@ def _platforms_of_blocks(blocks: Sequence[Mapping[str, Any]]) -> list[str]:
     return list(dict.fromkeys(block["platform"] for block in blocks))
 
 
-def _platform(name: str, given: object, blocks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return a platform with the keys that are given, and room for its configurations."""
+def _make_platform(name: str, given: object, blocks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return a platform that has room for its configurations, with the configured keys.
+
+    Args:
+        name: Name of the platform.
+        given: The platform in the configuration, or None.
+        blocks: Blocks of the grid, which may use the platform.
+    """
     most = {
         axis: max(block[axis] for block in blocks if block["platform"] == name)
         for axis in ("nodes", "gpus_per_node", "tasks_per_node")
@@ -212,24 +246,38 @@ def _platform(name: str, given: object, blocks: Sequence[Mapping[str, Any]]) -> 
     return {"launcher": "srun", **own, **limits}
 
 
-def _recipes_and_blocks(rows: Rows) -> tuple[dict[str, dict[str, Any]], list[dict[str, Any]]]:
-    """Return the recipes of these runs, and a block for each configuration."""
+def _recipes_and_blocks(
+    rows: PlacedTimings,
+) -> tuple[dict[str, dict[str, Any]], list[dict[str, Any]]]:
+    """Return (name → recipe, blocks of a grid) that the runs of a file have."""
     counts: Counter[tuple[tuple[str, Any], ...]] = Counter()
     rows_of: dict[str, list[tuple[str, Timing]]] = {}
     for where, row in rows:
-        axes = {**_DEFAULTS, **row.axes, "strategy": OWN_STRATEGY}
+        axes = {**_DEFAULTS, **row.axes, "strategy": PROGRAM_STRATEGY}
         counts[tuple(axes.items())] += 1
         rows_of.setdefault(axes["recipe"], []).append((where, row))
     recipes = {}
     for name, own in rows_of.items():
-        has_results = any(getattr(row, result) is not None for _, row in own for result in _RESULTS)
+        has_results = any(
+            getattr(row, result) is not None for _, row in own for result in _RESULT_COLUMNS
+        )
         observe = "events" if has_results else "nothing"
-        recipes[name] = {"program": ["true"], "epochs": 1, "observe": observe, **_batch(name, own)}
+        recipes[name] = {
+            "program": ["true"],
+            "epochs": 1,
+            "observe": observe,
+            **_batch_size_key(name, own),
+        }
     return recipes, [{**dict(axes), "repeats": runs} for axes, runs in counts.items()]
 
 
-def _batch(name: str, rows: Rows) -> dict[str, int]:
-    """Return the key of a recipe from which the batches of all its runs follow."""
+def _batch_size_key(name: str, rows: PlacedTimings) -> dict[str, int]:
+    """Return key → value of a recipe's batch size from which the batches of its runs follow.
+
+    Args:
+        name: Name of the recipe, for an error.
+        rows: All runs of the recipe.
+    """
     sizes_by: dict[str, list[float]] = {key: [] for key in BATCH_SIZE_KEYS}
     for _, row in rows:
         size = row.global_batch_size
@@ -249,22 +297,22 @@ def _batch(name: str, rows: Rows) -> dict[str, int]:
     )
 
 
-def run_tables(
+def run_tables_of_timings(
     planned: Sequence[PlannedRun],
     path: str,
     targets: Mapping[str, float] = types.MappingProxyType({}),
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Make the tables of runs and of epochs: one row per planned run, and no epoch.
+    """Return the tables of runs and of epochs: one row per planned run, and no epoch.
 
     Args:
         planned: The runs of the manifest.
-        path: The file.
+        path: The file of timings.
         targets: Quality metric → the value to reach.
 
     Raises:
         ConfigError: A row belongs to no planned run, or to several configurations.
     """
-    timing_of = dict(_planned_runs(planned, read(path)))
+    timing_of = dict(_match_to_planned_runs(planned, read_timings(path)))
     rows = [
         _run_row(run, path, timing_of.get((run.spec.point, run.spec.repeat))) for run in planned
     ]
@@ -279,15 +327,23 @@ def run_tables(
     return table_files.to_frame(RunRow, rows), epochs
 
 
-def _planned_runs(
-    planned: Sequence[PlannedRun], rows: Rows
+def _match_to_planned_runs(
+    planned: Sequence[PlannedRun], rows: PlacedTimings
 ) -> Iterator[tuple[tuple[Point, int], tuple[str, Timing]]]:
-    """Yield the configuration and repeat of each row, and the row with its place."""
+    """Yield ((configuration, repeat), (place, timing)) for each row of the file.
+
+    Args:
+        planned: The runs of the manifest.
+        rows: The rows of the file.
+
+    Raises:
+        ConfigError: A row belongs to no planned run.
+    """
     runs = {(run.spec.point, run.spec.repeat): run for run in planned}
     points = dict.fromkeys(point for point, _ in runs)
     counts: Counter[Point] = Counter()
     for where, row in rows:
-        point = _point(where, row, list(points))
+        point = _find_point(where, row, list(points))
         counts[point] += 1
         if (run := runs.get((point, counts[point]))) is None:
             axis = next(axis for axis in _DEFAULTS if axis not in row.axes)
@@ -299,15 +355,24 @@ def _planned_runs(
         yield (point, counts[point]), (where, row)
 
 
-def _point(where: str, row: Timing, points: Sequence[Point]) -> Point:
-    """Return the only point that the row may be about."""
+def _find_point(where: str, row: Timing, points: Sequence[Point]) -> Point:
+    """Return the only configuration that a row may be about.
+
+    Args:
+        where: Place of the row, for an error.
+        row: The row, in which axes may be missing.
+        points: The planned configurations.
+
+    Raises:
+        ConfigError: If the row fits no configuration or several ones.
+    """
     for axis, value in row.axes.items():
         values = list(dict.fromkeys(str(getattr(point, axis)) for point in points))
         found = [point for point in points if str(getattr(point, axis)) == str(value)]
-        if axis == "strategy" and values == [OWN_STRATEGY]:
+        if axis == "strategy" and values == [PROGRAM_STRATEGY]:
             continue  # of a grid that follows from the file
         if not found:
-            rule = f"the grid has no such configuration; {known(values, value)}"
+            rule = f"the grid has no such configuration; {list_allowed_names(values, value)}"
             raise ConfigError(f"{where}: {axis}: {str(value)!r} is not allowed; {rule}")
         points = found
     if len(points) > 1:
@@ -327,14 +392,14 @@ def _run_row(run: PlannedRun, path: str, found: tuple[str, Timing] | None) -> Ru
         found: Place of the run's timing in the file, and its values; None without a timing.
     """
     if found is None:
-        return runs_table.planned_row(run, RunState.MISSING, f"not in {path}")
+        return runs_table.row_without_record(run, RunState.MISSING, f"not in {path}")
     where, timing = found
-    row = runs_table.planned_row(run, RunState.OK, "", where)
+    row = runs_table.row_without_record(run, RunState.OK, "", where)
     nodes, seconds = run.spec.point.nodes, timing.execution_time_s
     row.execution_time_s, row.node_hours = seconds, nodes * seconds / 3600
     row.gpu_hours = row.node_hours * run.spec.point.gpus_per_node * (row.devices != LOGICAL)
     row.examples_trained = timing.examples_trained
-    for name in _RESULTS:
+    for name in _RESULT_COLUMNS:
         if (value := getattr(timing, name)) is not None:
             setattr(row, name, value)
             if name == row.quality_metric:

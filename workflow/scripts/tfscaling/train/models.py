@@ -8,7 +8,7 @@ from typing import Any
 
 from tfscaling.study import user_code
 from tfscaling.study.registries import Model
-from tfscaling.study.user_code import NOTHING, Given
+from tfscaling.study.user_code import NO_ARGUMENTS, ArgumentValues
 from tfscaling.train import user_model
 
 
@@ -79,7 +79,7 @@ MODELS: dict[str, Model] = {
 }
 
 
-def get(name: str, parameters: Given = NOTHING) -> Model:
+def get(name: str, parameters: ArgumentValues = NO_ARGUMENTS) -> Model:
     """Return a built-in model by its name, or a custom model.
 
     Args:
@@ -88,7 +88,9 @@ def get(name: str, parameters: Given = NOTHING) -> Model:
     """
     if not user_code.is_reference(name):
         return MODELS[name]
-    build = functools.partial(user_model.build, name, lambda: user_code.call(name, parameters))
+    build = functools.partial(
+        user_model.build, name, lambda: user_code.call_function(name, parameters)
+    )
     return Model("A custom function.", None, build)
 
 

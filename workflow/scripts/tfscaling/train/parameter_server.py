@@ -9,6 +9,7 @@ all-reduce training.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -43,9 +44,15 @@ def serve(context: RankContext) -> bool:
     import tensorflow as tf
 
     own = context.cluster
+    config = tf.compat.v1.ConfigProto()
+    # TensorFlow takes a thread for each CPU. With too few, workers wait for each other for ever
+    # (https://www.tensorflow.org/tutorials/distribute/parameter_server_training)
+    threads = len(own.jobs["worker"]) + 1
+    if len(os.sched_getaffinity(0)) < threads:
+        config.inter_op_parallelism_threads = threads
     tf.distribute.Server(
         tf.train.ClusterSpec({job: list(tasks) for job, tasks in own.jobs.items()}),
-        job_name=own.job, task_index=own.index, protocol="grpc", start=True,
+        job_name=own.job, task_index=own.index, protocol="grpc", config=config, start=True,
     )  # fmt: skip
     context.events.add(EventName.RENDEZVOUS, serves=True)
     return context.coordinator_has_ended_well()

@@ -61,11 +61,11 @@ def prepare(context: RankContext, spec: RunSpec) -> list[str]:
     """
     # parameter servers and coordinators compute nothing that a GPU would help with
     gpus = spec.geometry.gpus_per_task if context.cluster.job == "worker" else 0
-    if gpus == 0 or not spec.on_gpus:
+    if gpus == 0 or not spec.uses_gpus:
         strategies.hide_gpus(os.environ)
     load_tensorflow()
     imported_s = clock.now()
-    threads = spec.threads(len(os.sched_getaffinity(0)))
+    threads = spec.threads_per_operation(len(os.sched_getaffinity(0)))
     try:
         names = strategies.configure(gpus, spec.measured.devices, threads)
     except strategies.DeviceError:
@@ -121,7 +121,7 @@ def place_of(context: RankContext, spec: RunSpec, used: Sequence[str]) -> Rank:
     """
     import tensorflow as tf
 
-    takes_gpus = context.cluster.job == "worker" and spec.on_gpus
+    takes_gpus = context.cluster.job == "worker" and spec.uses_gpus
     return replace(
         context.place(),
         devices=tuple(used),
@@ -207,7 +207,7 @@ def _make_training(
     devices = names if kind.coordinated else strategies.devices_in_use(strategy)
     events.add(EventName.RENDEZVOUS, replicas=spec.replicas)
     data, data_sha256 = data_of(context.cluster.index, spec, dataset_file)
-    build = models.get(spec.point.model, spec.recipe.constants).build
+    build = models.get(spec.point.model, spec.recipe.single_parameters).build
     if isinstance(data, Datasets):
         events.add(EventName.DATA, pipeline=True)
     else:
@@ -376,7 +376,7 @@ def data_of(worker: int, spec: RunSpec, dataset_file: Path) -> tuple[Arrays | Da
     # shuffles without a seed are in the same order on all workers, and in each attempt
     keras.utils.set_random_seed(spec.seed)
     given = variants.data_parameters(dataset, recipe)
-    returned = user_code.call(dataset, {**given, user_code.CONTEXT: place})
+    returned = user_code.call_function(dataset, {**given, user_code.CONTEXT: place})
     return datasets_of(dataset, returned), checksum
 
 
@@ -449,7 +449,7 @@ def _build_model(spec: RunSpec, dataset_file: Path, on_several_replicas: bool) -
     """
     import keras
 
-    build = models.get(spec.point.model, spec.recipe.constants).build
+    build = models.get(spec.point.model, spec.recipe.single_parameters).build
     if not _is_readable(spec, dataset_file):
         build()
         return ()
@@ -478,5 +478,5 @@ def _is_readable(spec: RunSpec, dataset_file: Path) -> bool:
     if spec.dataset is None:
         return False
     if user_code.is_pipeline(spec.dataset):
-        return dataset_file.exists() or user_code.preparing(spec.dataset) is None
+        return dataset_file.exists() or user_code.prepare_function(spec.dataset) is None
     return dataset_file.exists() and dataset_file.stat().st_size <= _FILE_BYTES_MAX

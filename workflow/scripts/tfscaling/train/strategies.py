@@ -14,7 +14,7 @@ from typing import Any
 from tfscaling.cluster import resolver
 from tfscaling.cluster.gpu_allocation import VISIBLE_GPUS, gpu_variables
 from tfscaling.launch.failures import WAYS_OUT
-from tfscaling.study.config_types import MPI_STRATEGY, OWN_STRATEGY
+from tfscaling.study.config_types import MPI_STRATEGY, PROGRAM_STRATEGY
 from tfscaling.study.registries import Strategy
 from tfscaling.train import keras_internals
 from tfscaling.train.mpi import library as mpi
@@ -236,7 +236,7 @@ STRATEGIES: dict[str, Strategy] = {
         one_device_only=True,
         coordinated=True,
     ),
-    OWN_STRATEGY: Strategy(
+    PROGRAM_STRATEGY: Strategy(
         "The program's own: every rank is a worker in TF_CONFIG.", _refuse_custom, synchronous=False
     ),
 }

@@ -25,6 +25,7 @@ def answer_questions(study: Study) -> tuple[Answer, ...]:
     """Return the answer to each question of a study, by the goal in the configuration.
 
     The attribute `other_goals` of an answer has the answers to the same question by other goals.
+    The result for the last study is kept.
     """
     answers = []
     for task in study.tasks:
@@ -42,7 +43,7 @@ def answers_by_goal(study: Study) -> Iterator[Answer]:
 
 
 def _answer_without_runs(study: Study, task: QuestionEvidence) -> Answer:
-    """Return the answer of a question without a valid run: how its runs ended."""
+    """Return the answer to a question without a valid run, with the number of runs by status."""
     own = {point_of(row) for row in task.all_rows}
     counts = Counter(words(run.status) for run in study.run_rows if point_of(run) in own)
     statuses = Counter[str]() if counts.keys() <= {RunState.MISSING} else counts
@@ -53,20 +54,28 @@ def _answer_without_runs(study: Study, task: QuestionEvidence) -> Answer:
     )
     goal, indifference = study.question.goal, study.question.indifference
     found = Answer(task.name, goal, "", indifference, without_runs, search=task.search)
-    return replace(found, statuses=statuses)
+    return replace(found, runs_by_status=statuses)
 
 
 def _answer_by_goal(study: Study, task: QuestionEvidence, goal: str) -> Answer:
-    """Return the answer to a question by one goal."""
+    """Return the answer to a question by one goal.
+
+    Args:
+        study: The evidence.
+        task: The evidence for the question.
+        goal: The metric to optimise.
+    """
     metric = next((row.quality_metric for row in task.all_rows if row.quality_metric), None)
     limits = study.question.limits_for(goal, metric)
     asked = study.question
     found = Answer(task.name, goal, task.goals[goal], asked.indifference, limits=limits)
     found = replace(found, trainings=asked.trainings)
     if task.search and goal == task.search.planned.goal:
-        found = search_answers.apply_search(study, task, replace(found, search=task.search))
+        found = search_answers.add_search_verdict(study, task, replace(found, search=task.search))
     else:
-        found = choosing.choose(study, found, [*candidates.judge_candidates(study, task, found)])
+        found = choosing.choose_configuration(
+            study, found, [*candidates.judge_candidates(study, task, found)]
+        )
     if found.leader is None or goal != TIME:
         return found
     return replace(found, whole_run=projection_intervals(study).get(found.leader.point))

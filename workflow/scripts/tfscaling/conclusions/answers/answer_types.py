@@ -55,7 +55,7 @@ STARTUP = (
 _SAVING_MIN, _TIMES_MAX = 0.1, 3.0
 
 #: States that leave an answer open.
-_OPEN = (State.UNDECIDED, State.OPEN, State.NOT_RUN)
+_OPEN_STATES = (State.UNDECIDED, State.OPEN, State.NOT_RUN)
 
 
 @dataclass(frozen=True)
@@ -73,9 +73,9 @@ class Candidate:
         missed: Columns whose limit its runs miss, as they show.
         undecided: Columns whose limit its runs show neither to be kept nor to be missed.
         kept_runs: How many of its runs kept the limits or the target; None without either.
-        worse: Difference from the recommended configuration.
-        is_equal: Whether its difference from the best is shown to be within the indifference.
-        is_alike: Whether it is not shown to be worse than the recommended one.
+        difference: How much worse it is than the recommended configuration; None if not compared.
+        is_near_best: Whether its difference from the best is shown to be within the indifference.
+        is_not_shown_worse: Whether it may be as good as the recommended configuration.
     """
 
     row: PointRow
@@ -88,9 +88,9 @@ class Candidate:
     missed: tuple[str, ...] = ()
     undecided: tuple[str, ...] = ()
     kept_runs: int | None = None
-    worse: Difference | None = None
-    is_equal: bool = False
-    is_alike: bool = False
+    difference: Difference | None = None
+    is_near_best: bool = False
+    is_not_shown_worse: bool = False
 
     @property
     def point(self) -> Point:
@@ -98,14 +98,14 @@ class Candidate:
         return point_of(self.row)
 
     @property
-    def noted(self) -> str:
+    def name_with_remark(self) -> str:
         """Its name, with the remark in parentheses."""
         return f"{self.name} ({self.remark})" if self.remark else self.name
 
     @property
     def is_open(self) -> bool:
         """Whether it was not compared and may still change the answer."""
-        return self.state in _OPEN
+        return self.state in _OPEN_STATES
 
     @property
     def has_value(self) -> bool:
@@ -115,12 +115,12 @@ class Candidate:
 
 @dataclass(frozen=True)
 class StartUp:
-    """Start-up that takes more than half of the recommended configuration's time.
+    """Start-up that takes more than half of the time of an answer's leader.
 
     Attributes:
-        share: Start-up as a fraction of its execution time.
+        share: Start-up as a fraction of the leader's execution time.
         fastest: The configuration with the shortest training, start-up left out.
-        ratio: How many times as long the recommended configuration trains as `fastest`.
+        ratio: Training time of the leader divided by the training time of `fastest`.
     """
 
     share: float
@@ -135,7 +135,8 @@ class TradeOff:
     Attributes:
         cheaper: The configuration.
         time: Its time divided by the fastest configuration's time.
-        cost: Its cost of a training divided by the fastest configuration's cost.
+        cost: The fraction of a training's cost that it needs: its cost divided by the fastest
+            one's.
         is_priced: Whether the cost is money; node-hours otherwise.
     """
 
@@ -147,11 +148,11 @@ class TradeOff:
 
 @dataclass(frozen=True)
 class AllTrainings:
-    """What all trainings of a question take with the leader: the medians of a run times `number`.
+    """Time and cost of all trainings of a question with the leader: its medians times `number`.
 
     Attributes:
         number: How many trainings, one after the other.
-        time_s: Their execution time, without waits in the queue.
+        time_s: Their execution time in seconds, without waits in the queue.
         node_hours: Their node-hours, failed attempts included.
         cost_usd: Their cost in US dollars; None without a price.
         intervals: Intervals of these values by name; the interval of the median times `number`.
@@ -187,23 +188,23 @@ class Answer:
         recommended: The recommended configuration; None if the runs do not justify one.
         leader: The recommended configuration, or else the one with the best median.
         rival: The configuration with which a headline compares the leader.
-        support: Level of support by the runs.
+        support: Level of support by the runs, one of `samples.WEAKEST_FIRST`.
         bound: Fraction by which the recommended configuration may be worse than the best; None if
             unknown.
         is_best: Whether all other compared configurations are shown to be worse.
         is_near_best: Whether the recommended one is shown to be within the indifference of the
             best, with enough runs of all configurations.
-        is_only: Whether only one configuration is shown to keep the limits, and others miss them or
-            are worse.
-        how: Why the recommended one was chosen among equal ones, in words.
-        after: The configuration with the next best estimate.
+        is_only_feasible: Whether only one configuration is shown to keep the limits, and others
+            miss them or are worse.
+        choice_reason: Why the recommended one was chosen among equal ones, in words.
+        next_best: The configuration with the next best estimate.
         comparisons: Number of comparisons whose error rate is controlled together.
         limits: Column → limit of the question.
         whole_run: Interval of one run of the complete training, if it is projected.
         search: The search that decided; None without one.
         trainings: Number of trainings that are planned with the answer.
         repeats: Runs of each configuration that may settle what is open; None if more do not help.
-        statuses: Status → number of runs, for a question without a valid run.
+        runs_by_status: Status → number of runs, for a question without a valid run; else None.
         other_goals: Answers to the same question by the other goals.
     """
 
@@ -219,22 +220,22 @@ class Answer:
     bound: float | None = None
     is_best: bool = False
     is_near_best: bool = False
-    is_only: bool = False
-    how: str = ""
-    after: Candidate | None = None
+    is_only_feasible: bool = False
+    choice_reason: str = ""
+    next_best: Candidate | None = None
     comparisons: int = 0
     limits: Mapping[str, Limit] | None = None
     whole_run: Interval | None = None
     search: StudySearch | None = None
     trainings: int = 1
     repeats: int | None = None
-    statuses: Mapping[str, int] | None = None
+    runs_by_status: Mapping[str, int] | None = None
     other_goals: tuple[Answer, ...] = ()
 
     @property
     def is_measured(self) -> bool:
         """Whether a run of the question has a value of the goal."""
-        return self.statuses is None
+        return self.runs_by_status is None
 
     @property
     def point(self) -> Point | None:
@@ -247,19 +248,19 @@ class Answer:
         return tuple(each for each in self.candidates if each.has_value)
 
     @property
-    def few(self) -> tuple[Candidate, ...]:
+    def with_few_runs(self) -> tuple[Candidate, ...]:
         """The configurations with too few runs to be compared."""
         return tuple(each for each in self.candidates if each.state == State.TOO_FEW)
 
     @property
-    def equals(self) -> tuple[Candidate, ...]:
+    def near_best_others(self) -> tuple[Candidate, ...]:
         """The other configurations that are shown to be within the indifference of the best."""
-        return tuple(each for each in self.candidates if each.is_equal)
+        return tuple(each for each in self.candidates if each.is_near_best)
 
     @property
-    def alike(self) -> tuple[Candidate, ...]:
+    def not_shown_worse(self) -> tuple[Candidate, ...]:
         """The other configurations that are not shown to be worse than the recommended one."""
-        return tuple(each for each in self.candidates if each.is_alike)
+        return tuple(each for each in self.candidates if each.is_not_shown_worse)
 
     @property
     def not_covered(self) -> tuple[Candidate, ...]:
@@ -277,7 +278,15 @@ class Answer:
         return any(each.is_open for each in self.candidates)
 
     @property
-    def is_kept(self) -> bool:
+    def candidate_count(self) -> int:
+        """The number of configurations that limits and target may recommend or exclude."""
+        if self.search is not None:
+            return len(self.search.points)
+        states = (State.COMPARED, State.TOO_FEW, State.UNDECIDED, State.INFEASIBLE)
+        return sum(each.state in states for each in self.candidates)
+
+    @property
+    def leader_keeps_limits(self) -> bool:
         """Whether enough runs of the recommended configuration kept the limits or the target."""
         kept = self.recommended.kept_runs if self.recommended else None
         return kept is None or kept >= KEPT_RUNS
@@ -285,11 +294,11 @@ class Answer:
     @property
     def is_decided(self) -> bool:
         """Whether the runs decide among the configurations that were compared."""
-        return self.is_near_best and self.is_kept
+        return self.is_near_best and self.leader_keeps_limits
 
     @cached_property
     def startup(self) -> StartUp | None:
-        """Return the leader's start-up and the fastest training; None up to half of the time."""
+        """The start-up of the leader; None if it takes at most half of the leader's time."""
         taken = self.leader
         if taken is None or self.goal != TIME or not is_known(taken.row.train_time_s):
             return None
@@ -303,7 +312,7 @@ class Answer:
 
     @cached_property
     def trade_off(self) -> TradeOff | None:
-        """Return the fastest configuration that costs clearly less than the leader by its median.
+        """The fastest configuration that costs clearly less than the leader, by their medians.
 
         Cost is money where all have a price, else node-hours. None if the goal is not a time, or if
         every other configuration is nearly as expensive or takes more than three times as long.
@@ -325,7 +334,7 @@ class Answer:
 
     @property
     def all_trainings(self) -> AllTrainings | None:
-        """Return what all trainings take with the leader.
+        """Time and cost of all trainings with the leader.
 
         None for a single training, and if its time is not known.
         """
@@ -349,7 +358,8 @@ class Answer:
         if not kept:
             return ""
         what = "target" if self.goal in ALL_RUNS_METRICS and not self.limits else "limits"
-        misses = f"with {CONFIDENCE:.0%} fewer than {miss_rate_bound(kept):.0%} of its runs miss"
+        bound = miss_rate_bound(kept, self.candidate_count)
+        misses = f"with {CONFIDENCE:.0%} fewer than {bound:.0%} of its runs miss"
         return f"Its {kept} runs kept the {what}; {misses} {'it' if what == 'target' else 'one'}."
 
     def not_covered_text(self, among: Iterable[Candidate] | None = None) -> str:

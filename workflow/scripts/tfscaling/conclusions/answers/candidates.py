@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from tfscaling.conclusions.answers.answer_types import Answer, Candidate, State
 from tfscaling.conclusions.answers.goals import ENERGY, HOURS, WITH_QUEUE
-from tfscaling.conclusions.evidence import Facts, QuestionEvidence, Study
+from tfscaling.conclusions.evidence import ConfigurationFacts, QuestionEvidence, Study
 from tfscaling.estimation.intervals import CONFIDENCE, count_beyond_limit, keeps_limit
 from tfscaling.estimation.run_counts import is_closed
 from tfscaling.estimation.samples import Samples
@@ -36,10 +36,10 @@ def create_candidate(
 
     Args:
         study: The evidence.
-        task: The question.
+        task: The evidence for the question.
         goal: The metric to optimise.
         row: The configuration's row of the comparison.
-        state: Its state; None: derived from its runs.
+        state: Its state; None derives it from its runs.
     """
     point = point_of(row)
     facts = task.facts[point]
@@ -62,7 +62,7 @@ def create_candidate(
     )
 
 
-def judge_candidates(study: Study, task: QuestionEvidence, asked: Answer) -> Iterator[Candidate]:
+def judge_candidates(study: Study, task: QuestionEvidence, answer: Answer) -> Iterator[Candidate]:
     """Yield the configurations of a question, each with its state before they are compared.
 
     The state follows from the limits, from the value of the goal and from the number of runs.
@@ -70,13 +70,13 @@ def judge_candidates(study: Study, task: QuestionEvidence, asked: Answer) -> Ite
     Args:
         study: The evidence.
         task: The question.
-        asked: The answer so far, with goal and limits.
+        answer: The answer so far, with goal and limits.
     """
-    samples, goal, limits = study.samples, asked.goal, asked.limits or {}
+    samples, goal, limits = study.samples, answer.goal, answer.limits or {}
     found = [create_candidate(study, task, goal, row) for row in task.rows]
     measured = [each.row for each in found if each.state == State.COMPARED]
-    error = (1 - CONFIDENCE) / 2 / max(1, len(measured) * len(study.question.given))
-    parts = _usual_energy_parts(measured) if goal == ENERGY else None
+    error = (1 - CONFIDENCE) / 2 / max(1, len(measured) * len(study.question.set_limits))
+    parts = _most_common_energy_parts(measured) if goal == ENERGY else None
     for each in found:
         if each.state == State.COMPARED and limits:
             each = _judge_limits(each, task.facts[each.point], samples, limits, error)
@@ -91,55 +91,55 @@ def judge_candidates(study: Study, task: QuestionEvidence, asked: Answer) -> Ite
 
 
 def _judge_limits(
-    each: Candidate, facts: Facts, samples: Samples, limits: Mapping[str, Limit], error: float
+    candidate: Candidate,
+    facts: ConfigurationFacts,
+    samples: Samples,
+    limits: Mapping[str, Limit],
+    error: float,
 ) -> Candidate:
     """Return the candidate with its state by the limits: compared if it is shown to keep all.
 
     Args:
-        each: The configuration.
-        facts: What the tables have about it.
+        candidate: The configuration.
+        facts: Facts about it from the tables.
         samples: The values of its runs.
         limits: Limits of the question by column.
         error: Error rate of each limit, one-sided.
     """
-    ratios = facts.efficiencies
-    for name, verdict in ratios.items():
-        if verdict.unknown:
-            reason = f"no {metric_of(name, each.row).title}: {verdict.unknown}"
-            return replace(each, state=State.OPEN, reason=reason)
+    ratios = {name: each for name, each in facts.efficiencies.items() if not each.unknown}
     values = {
-        name: samples.values_in_unit(each.point, name) for name in limits if name not in ratios
+        name: own
+        for name in limits
+        if name not in facts.efficiencies and (own := samples.values_in_unit(candidate.point, name))
     }
-    if lacking := [name for name, own in values.items() if not own]:
-        title = metric_of(lacking[0], each.row).title
-        is_short = is_projected(each.row) and lacking[0] == QUALITY
-        short = ", which is not projected from short runs" * is_short
-        return replace(each, state=State.OPEN, reason=f"reports no {title}{short}")
-    statuses = samples.status_counts(each.point)
+    statuses = samples.status_counts(candidate.point)
     has_endless = statuses[RunState.DIVERGED] or statuses[RunState.DOES_NOT_FIT]
     judged = {
-        name: (own, limits[name], error, samples.projection_error(each.point, name))
+        name: (own, limits[name], error, samples.projection_error(candidate.point, name))
         for name, own in values.items()
     }
     planned = statuses.total()
     is_missed = {n: is_closed(count_beyond_limit(*own), planned) for n, own in judged.items()}
     is_missed |= {name: verdict.is_missed for name, verdict in ratios.items()}
+    missed = tuple(name for name in limits if is_missed.get(name))
+    # whatever is unknown, a limit that is missed excludes the configuration
+    if not missed and (reason := _why_unknown(candidate, facts, limits, values)):
+        return replace(candidate, state=State.OPEN, reason=reason)
     is_part = {ENERGY} if facts.lacking_energy else set()
     is_kept = {
         name: not has_endless and name not in is_part and keeps_limit(*own)
         for name, own in judged.items()
     }
     is_kept |= {name: verdict.is_kept for name, verdict in ratios.items()}
-    missed = tuple(name for name in limits if is_missed[name])
-    undecided = tuple(name for name in limits if not is_missed[name] and not is_kept[name])
+    undecided = tuple(n for n in limits if n in is_kept and not is_missed[n] and not is_kept[n])
     if not missed + undecided:
         runs = [*map(len, values.values()), *(verdict.runs for verdict in ratios.values())]
-        return replace(each, kept_runs=min((n for n in runs if n is not None), default=None))
+        return replace(candidate, kept_runs=min((n for n in runs if n is not None), default=None))
     words = "misses a limit" if missed else "is not shown to keep a limit"
     notes = {name: f" ({verdict.note})" for name, verdict in ratios.items() if verdict.note}
     against = [facts.limited[name] + notes.get(name, "") for name in missed or undecided]
     return replace(
-        each,
+        candidate,
         state=State.INFEASIBLE if missed else State.UNDECIDED,
         reason=f"{words}: {', '.join(against)}",
         missed=missed,
@@ -147,41 +147,74 @@ def _judge_limits(
     )
 
 
-def _usual_energy_parts(rows: Sequence[PointRow]) -> str | None:
-    """Return the parts that the energies of most configurations include."""
+def _why_unknown(
+    candidate: Candidate,
+    facts: ConfigurationFacts,
+    limits: Mapping[str, Limit],
+    values: Mapping[str, Sequence[float]],
+) -> str:
+    """Return which limit a configuration has no value for, and why; "" if it has all values.
+
+    Args:
+        candidate: The configuration.
+        facts: Facts about it from the tables.
+        limits: Limits of the question by column.
+        values: Column with a limit → the values of its runs; without the efficiencies.
+    """
+    for name, verdict in facts.efficiencies.items():
+        if verdict.unknown:
+            return f"no {metric_of(name, candidate.row).title}: {verdict.unknown}"
+    for name in limits:
+        if name not in facts.efficiencies and name not in values:
+            is_short = is_projected(candidate.row) and name == QUALITY
+            short = ", which is not projected from short runs" * is_short
+            return f"reports no {metric_of(name, candidate.row).title}{short}"
+    return ""
+
+
+def _most_common_energy_parts(rows: Sequence[PointRow]) -> str | None:
+    """Return the parts, such as GPUs, that most configurations' energies include; None without."""
     counted = Counter(row.energy_of for row in rows if is_known(row.energy_kwh))
     return next((name for name, _ in counted.most_common(1)), None)
 
 
-def _judge_value(each: Candidate, facts: Facts, goal: str, parts: str | None) -> Candidate:
+def _judge_value(
+    candidate: Candidate, facts: ConfigurationFacts, goal: str, parts: str | None
+) -> Candidate:
     """Return the candidate, with another state and reason if it has no value of the goal.
 
     Args:
-        each: The configuration.
-        facts: What the tables have about it.
+        candidate: The configuration.
+        facts: Facts about it from the tables.
         goal: The metric.
-        parts: The parts that energies include: one of other parts is not compared.
+        parts: The parts that energies must include to be compared; None for other goals.
     """
-    row = each.row
+    row = candidate.row
     if is_known(row[goal]):
         if goal == ENERGY and row.energy_of != parts:
-            return replace(each, state=State.OPEN, reason=f"its energy includes {row.energy_of}")
-        return each
-    needed = row.runs if goal in ALL_RUNS_METRICS else 1
-    if goal != QUALITY and row.runs_timed < needed:
+            return replace(
+                candidate, state=State.OPEN, reason=f"its energy includes {row.energy_of}"
+            )
+        return candidate
+    needed, quality = row.runs if goal in ALL_RUNS_METRICS else 1, metric_of(QUALITY, row).title
+    reached, ended = row.runs_at_target, row.runs + (row.runs_diverged or 0)
+    if goal in ALL_RUNS_METRICS and reached is None:
+        reason = f"reports no {quality}"
+    elif goal in ALL_RUNS_METRICS and is_closed(ended - (reached or 0), row.runs_asked or ended):
+        reason = f"reached the target in {reached} of {ended} runs"
+        return replace(candidate, state=State.INFEASIBLE, reason=reason)
+    elif goal != QUALITY and row.runs_timed < needed:
         reason = "no time that counts" + " of every run" * (goal in ALL_RUNS_METRICS)
     elif goal in ALL_RUNS_METRICS and not facts.is_at_target:
-        reached, ended = row.runs_at_target or 0, row.runs + (row.runs_diverged or 0)
-        is_missed = is_closed(ended - reached, row.runs_asked or ended)
-        state = State.INFEASIBLE if is_missed else State.UNDECIDED
-        return replace(each, state=state, reason=f"reached the target in {reached} of {ended} runs")
+        reason = f"reached the target in {reached} of {ended} runs"
+        return replace(candidate, state=State.UNDECIDED, reason=reason)
     elif goal == QUALITY:
         short = ", which is not projected from short runs" * is_projected(row)
-        reason = f"no {metric_of(goal, row).title}{short}"
+        reason = f"no {quality}{short}"
     elif goal in ALL_RUNS_METRICS and not is_known(row.time_to_target_s):
         reason = "no known time to the target"
     else:
         lack = {WITH_QUEUE: "measured wait in a queue", ENERGY: "energy"}.get(goal, "price")
         lack = METRICS[goal].title if goal in HOURS else lack
         reason = f"no {lack}"
-    return replace(each, state=State.OPEN, reason=reason)
+    return replace(candidate, state=State.OPEN, reason=reason)

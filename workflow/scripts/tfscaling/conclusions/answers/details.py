@@ -7,28 +7,28 @@ from tfscaling.conclusions.answers.goals import TIME
 from tfscaling.estimation.intervals import median_interval
 from tfscaling.estimation.samples import Samples
 from tfscaling.record.metrics import QUALITY
-from tfscaling.tables.display import format_metric, format_value, three_digits
+from tfscaling.tables.display import format_metric, format_three_digits, format_value
 from tfscaling.tables.row_values import is_known, metric_of
 
-#: What the answer to a question with limits reports, besides its goal and its limits.
-_REPORTED = ("cost_usd", QUALITY, "rank_memory_gb", "gpu_memory_gb")
+#: Columns that the answer to a question with limits reports besides its goal and its limits.
+_DETAIL_COLUMNS = ("cost_usd", QUALITY, "rank_memory_gb", "gpu_memory_gb")
 
 
-def report_leader(samples: Samples, asked: Answer) -> str:
-    """Return what a headline says about the leader: metrics in words, with margins to limits.
+def leader_details_text(samples: Samples, answer: Answer) -> str:
+    """Return metrics of an answer's leader in words, with margins to limits, for the headline.
 
     Args:
         samples: Values of the runs.
-        asked: The answer.
+        answer: The answer.
 
     Returns:
         "" for a question without limits, or without a leader.
     """
-    if asked.leader is None or not asked.limits:
+    if answer.leader is None or not answer.limits:
         return ""
-    leader, limits = asked.leader, asked.limits
+    leader, limits = answer.leader, answer.limits
     texts, row = [], leader.row
-    for name in dict.fromkeys([TIME, asked.goal, *limits, *_REPORTED]):
+    for name in dict.fromkeys([TIME, answer.goal, *limits, *_DETAIL_COLUMNS]):
         if not is_known(row[name]):
             continue
         metric, shown = metric_of(name, row), format_metric(name, row)
@@ -39,6 +39,6 @@ def report_leader(samples: Samples, asked: Answer) -> str:
         text = f"{metric.title} {shown}"
         if limit := limits.get(name):
             side = "below" if limit.at_least is None else "above"
-            text += f", {three_digits(abs(limit.value - row[name]))} {side} its limit"
+            text += f", {format_three_digits(abs(limit.value - row[name]))} {side} its limit"
         texts.append(text)
     return "; ".join(texts)

@@ -23,29 +23,29 @@ from tfscaling.estimation.run_counts import is_closed
 from tfscaling.estimation.samples import Samples
 from tfscaling.record.run_states import RunState
 from tfscaling.study.config_types import Limit
-from tfscaling.tables.comparison import ideal_share
-from tfscaling.tables.display import three_digits
+from tfscaling.tables.comparison import replica_ratio
+from tfscaling.tables.display import format_three_digits
 from tfscaling.tables.row_types import PointRow
 from tfscaling.tables.row_values import is_known, point_of
 
-#: The efficiency of the whole run, and of training without start-up.
-OF_RUN, OF_TRAINING = "scaling_efficiency", "weak_scaling_efficiency"
-#: How reasons name the configuration that an efficiency is relative to.
+#: The efficiency of the complete run, and the efficiency of training without start-up.
+RUN_EFFICIENCY, TRAINING_EFFICIENCY = "scaling_efficiency", "weak_scaling_efficiency"
+#: Name of a configuration's baseline in reasons.
 BASELINE = "its baseline"
-#: Efficiency → the metric of runs behind it.
-_METRICS = {OF_RUN: "execution_time_s", OF_TRAINING: "throughput_examples_per_s"}
+#: Efficiency → the metric of runs from which it is computed.
+_METRICS = {RUN_EFFICIENCY: "execution_time_s", TRAINING_EFFICIENCY: "throughput_examples_per_s"}
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What runs show about a limit of an efficiency.
+    """Whether runs show that a configuration keeps or misses a limit of an efficiency.
 
     Attributes:
-        unknown: Why the efficiency is not known; empty if it is.
+        unknown: Why the efficiency is not known; "" if it is.
         is_missed: Whether the runs show that the configuration misses the limit.
         is_kept: Whether they show that it keeps the limit.
         runs: Number of its runs that were compared; None for the baseline itself.
-        note: What a sentence about a limit that is not kept adds to the value.
+        note: Words that follow the value in a sentence about a limit that is not kept; may be "".
     """
 
     unknown: str = ""
@@ -55,7 +55,58 @@ class Verdict:
     note: str = ""
 
 
-def judge(
+@dataclass(frozen=True)
+class RatioToBaseline:
+    """How many times as long the runs of a configuration take as the runs of its baseline.
+
+    Fewer than RUNS_FOR_INTERVAL runs of either show nothing.
+
+    Attributes:
+        values: Seconds of the configuration's runs.
+        baseline_values: Seconds of the baseline's runs.
+        error: Error rate of each end of the interval of the mean ratio.
+        shared_error: Standard error of all values together, as a fraction.
+    """
+
+    values: Sequence[float]
+    baseline_values: Sequence[float]
+    error: float
+    shared_error: float = 0.0
+
+    def is_kept(self, ratio_max: float) -> bool:
+        """Return whether the runs show that the ratio is at most `ratio_max`."""
+        if (interval := self._log_interval()) is None:
+            return False
+        lowest, _ = median_interval(self.baseline_values) or (0.0, 0.0)
+        return max(self.values) <= ratio_max * lowest and interval[1] <= math.log(ratio_max)
+
+    def is_missed(self, ratio_max: float, planned: int) -> bool:
+        """Return whether the runs show that the ratio is above `ratio_max`.
+
+        Args:
+            ratio_max: The highest ratio that keeps the limit.
+            planned: How many runs of the configuration are planned.
+        """
+        if (interval := self._log_interval()) is None:
+            return False
+        _, highest = median_interval(self.baseline_values) or (0.0, math.inf)
+        beyond = sum(value > ratio_max * highest for value in self.values)
+        return is_closed(beyond, planned) and interval[0] > math.log(ratio_max)
+
+    def _log_interval(self) -> tuple[float, float] | None:
+        """Return the interval of the logarithm of the mean ratio; None for too few runs."""
+        runs = min(len(self.values), len(self.baseline_values))
+        if runs < RUNS_FOR_INTERVAL:
+            return None
+        logs = [np.log(np.asarray(each)) for each in (self.values, self.baseline_values)]
+        errors = (float(each.std(ddof=1)) / math.sqrt(len(each)) for each in logs)
+        half_width = float(scipy.special.stdtrit(runs - 1, 1 - self.error))
+        half_width *= math.hypot(*errors, self.shared_error)
+        middle = float(logs[0].mean() - logs[1].mean())
+        return middle - half_width, middle + half_width
+
+
+def judge_efficiency(
     samples: Samples,
     row: PointRow,
     base: PointRow | None,
@@ -64,130 +115,90 @@ def judge(
     limit: Limit,
     error: float,
 ) -> Verdict:
-    """Return what the runs of a configuration and of its baseline show about a limit.
+    """Judge by its runs and its baseline's runs whether a configuration keeps an efficiency limit.
 
     Args:
         samples: The values of the runs.
         row: The configuration.
         base: Its baseline; None if the grid has none.
-        excluded: Why the baseline is in no comparison; empty if it may be compared.
+        excluded: Why the baseline is in no comparison; "" if it may be compared.
         name: The efficiency, one of `config_types.EFFICIENCIES`.
         limit: Its limit, an `at_least`.
         error: Error rate, one-sided.
     """
     if row.baseline_point == point_of(row).path:
         return Verdict(is_kept=True)
-    if reason := _why_unknown(samples, row, base, excluded, name):
+    if reason := _why_efficiency_unknown(samples, row, base, excluded, name):
         return Verdict(reason)
     assert base is not None, "a configuration with an efficiency has a baseline"
-    values, of_base = (_seconds(samples, each, name) for each in (row, base))
-    share = ideal_share(row, base)
+    ratio = _ratio_to_baseline(samples, row, base, name, error)
+    share = replica_ratio(row, base)
     most = share / limit.value
-    statuses = samples.status_counts(point_of(row))
-    shared_error = math.hypot(
-        *(samples.projection_error(point_of(each), _METRICS[OF_RUN]) for each in (row, base))
-    )
-    planned = statuses.total()
-    is_missed = misses(values, of_base, most, planned, error, shared_error)
+    planned = samples.status_counts(point_of(row)).total()
+    is_missed = ratio.is_missed(most, planned)
     notes = []
-    if len(of_base) < RUNS_FOR_INTERVAL:
-        notes.append(f"{len(of_base)} runs of its baseline, {row.baseline}")
-    if name == OF_RUN and is_known(row.steady_state_speedup):
-        notes.append(f"{three_digits(row.steady_state_speedup * share)} without start-up")
-        training, training_of_base = (_seconds(samples, each, OF_TRAINING) for each in (row, base))
-        is_missed &= misses(training, training_of_base, most, planned, error, shared_error)
+    if len(ratio.baseline_values) < RUNS_FOR_INTERVAL:
+        notes.append(f"{len(ratio.baseline_values)} runs of its baseline, {row.baseline}")
+    if name == RUN_EFFICIENCY and is_known(row.steady_state_speedup):
+        notes.append(f"{format_three_digits(row.steady_state_speedup * share)} without start-up")
+        training = _ratio_to_baseline(samples, row, base, TRAINING_EFFICIENCY, error)
+        is_missed &= training.is_missed(most, planned)
     endless = (RunState.DIVERGED, RunState.DOES_NOT_FIT)
     has_endless = any(
         samples.status_counts(point_of(each))[state] for each in (row, base) for state in endless
     )
-    is_kept = not has_endless and keeps(values, of_base, most, error, shared_error)
-    return Verdict("", is_missed, is_kept and not is_missed, len(values), "; ".join(notes))
+    is_kept = not has_endless and ratio.is_kept(most) and not is_missed
+    return Verdict("", is_missed, is_kept, len(ratio.values), "; ".join(notes))
 
 
-def keeps(
-    values: Sequence[float],
-    of_base: Sequence[float],
-    most: float,
-    error: float,
-    shared_error: float = 0.0,
-) -> bool:
-    """Return whether runs show that they take at most `most` times as long as the baseline's.
+def _ratio_to_baseline(
+    samples: Samples, row: PointRow, base: PointRow, name: str, error: float
+) -> RatioToBaseline:
+    """Return the ratio behind an efficiency.
 
     Args:
-        values: Seconds of the runs; fewer than RUNS_FOR_INTERVAL show nothing.
-        of_base: Seconds of the runs of the baseline; fewer than RUNS_FOR_INTERVAL show nothing.
-        most: The highest ratio that keeps the limit.
-        error: Error rate of the interval of the mean ratio, one-sided.
-        shared_error: Standard error of all values together, as a fraction.
+        samples: The values of the runs.
+        row: The configuration.
+        base: Its baseline.
+        name: The efficiency.
+        error: Error rate, one-sided.
     """
-    if (ratio := _ratio(values, of_base, error, shared_error)) is None:
-        return False
-    lowest, _ = median_interval(of_base) or (0.0, 0.0)
-    return max(values) <= most * lowest and ratio[1] <= math.log(most)
+    shared_error = math.hypot(
+        *(
+            samples.projection_error(point_of(each), _METRICS[RUN_EFFICIENCY])
+            for each in (row, base)
+        )
+    )
+    values, baseline_values = (_seconds_of_runs(samples, each, name) for each in (row, base))
+    return RatioToBaseline(values, baseline_values, error, shared_error)
 
 
-def misses(
-    values: Sequence[float],
-    of_base: Sequence[float],
-    most: float,
-    planned: int,
-    error: float,
-    shared_error: float = 0.0,
-) -> bool:
-    """Return whether runs show that they take more than `most` times as long as the baseline's.
+def _seconds_of_runs(samples: Samples, row: PointRow, name: str) -> list[float]:
+    """Return the seconds of each run that an efficiency compares: of the run, or per example.
 
     Args:
-        values: Seconds of the runs; fewer than RUNS_FOR_INTERVAL show nothing.
-        of_base: Seconds of the runs of the baseline; fewer than RUNS_FOR_INTERVAL show nothing.
-        most: The highest ratio that keeps the limit.
-        planned: How many runs of the configuration are planned.
-        error: Error rate of the interval of the mean ratio, one-sided.
-        shared_error: Standard error of all values together, as a fraction.
+        samples: The values of the runs.
+        row: The configuration.
+        name: The efficiency.
     """
-    if (ratio := _ratio(values, of_base, error, shared_error)) is None:
-        return False
-    _, highest = median_interval(of_base) or (0.0, math.inf)
-    beyond = sum(value > most * highest for value in values)
-    return is_closed(beyond, planned) and ratio[0] > math.log(most)
-
-
-def _ratio(
-    values: Sequence[float], of_base: Sequence[float], error: float, shared_error: float
-) -> tuple[float, float] | None:
-    """Return the confidence interval of the mean logarithm of runs minus that for the baseline.
-
-    Args:
-        values: Seconds of the runs.
-        of_base: Seconds of the runs of the baseline.
-        error: Error rate of each end.
-        shared_error: Standard error of all values together, as a fraction.
-
-    Returns:
-        Lower and upper end of the logarithm of the ratio; None for too few runs.
-    """
-    runs = min(len(values), len(of_base))
-    if runs < RUNS_FOR_INTERVAL:
-        return None
-    logs = [np.log(np.asarray(each)) for each in (values, of_base)]
-    errors = (float(each.std(ddof=1)) / math.sqrt(len(each)) for each in logs)
-    half_width = float(scipy.special.stdtrit(runs - 1, 1 - error))
-    half_width *= math.hypot(*errors, shared_error)
-    middle = float(logs[0].mean() - logs[1].mean())
-    return middle - half_width, middle + half_width
-
-
-def _seconds(samples: Samples, row: PointRow, name: str) -> list[float]:
-    """Return for each run the seconds, in all or per example, from which the efficiency follows."""
     values = samples.values_in_unit(point_of(row), _METRICS[name])
-    if name == OF_RUN:
+    if name == RUN_EFFICIENCY:
         return values
     return [1 / rate for rate in values if rate > 0]
 
 
-def _why_unknown(
+def _why_efficiency_unknown(
     samples: Samples, row: PointRow, base: PointRow | None, excluded: str, name: str
 ) -> str:
-    """Return why a configuration has no efficiency; "" if it has one."""
+    """Return why a configuration has no efficiency; "" if it has one.
+
+    Args:
+        samples: The values of the runs.
+        row: The configuration.
+        base: Its baseline; None if the grid has none.
+        excluded: Why the baseline is in no comparison; "" if it may be compared.
+        name: The efficiency.
+    """
     if base is None:
         return f"it has no baseline: {row.baseline}"
     if excluded:
@@ -197,6 +208,7 @@ def _why_unknown(
     if is_known(row[name]):
         return ""
     for whose, each in ((BASELINE, base), ("it", row)):
-        if not _seconds(samples, each, name):
-            return f"{whose} reports no {'time' if name == OF_RUN else 'throughput'} that counts"
+        if not _seconds_of_runs(samples, each, name):
+            missing = "time" if name == RUN_EFFICIENCY else "throughput"
+            return f"{whose} reports no {missing} that counts"
     return "it does not do the same work as its baseline"

@@ -1,4 +1,4 @@
-"""The goals by which a question is answered, and their titles."""
+"""The goals by which a question is answered, and the titles of recommendations by them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tfscaling.tables.display import target_text
 from tfscaling.tables.row_types import PointRow
 from tfscaling.tables.row_values import is_known, is_projected, qualities_by_metric
 
-#: A goal where it is measured, and goals where the configuration names them.
+#: Goals that need a measurement of energy, and a queue.
 ENERGY, WITH_QUEUE = "energy_kwh", "time_with_queue_s"
 HOURS = {
     "node_hours": "Fewest node-hours",
@@ -21,7 +21,8 @@ HOURS = {
 
 TIME = "execution_time_s"
 
-#: Metric → what is taken for it; the quality or the target of the task follows what ends so.
+#: Metric → title of its recommendation. If a title ends with a space, the quality or the target of
+#: the question follows it.
 GOALS = {
     WITH_QUEUE: "Shortest time with the wait in the queue",
     TIME: "Shortest time",
@@ -37,12 +38,12 @@ GOALS = {
 def answered_goals(
     question: Question, synchronous: Collection[str], rows: Sequence[PointRow]
 ) -> dict[str, str]:
-    """Return the goals that a question is answered by, with titles: none if no run is valid.
+    """Return goal → its title, for the goals by which a question is answered.
 
     Args:
-        question: The goal and limits that the study asks for.
+        question: The configured question, with its goal and limits.
         synchronous: The synchronous strategies.
-        rows: The configurations of the question.
+        rows: The configurations of the question; without a valid run the result is {}.
     """
     not_asked = {WITH_QUEUE, *HOURS} - {question.goal}
     if not any(row.runs for row in rows):
@@ -65,10 +66,10 @@ def can_quality_differ(synchronous: Collection[str], rows: Sequence[PointRow]) -
 
 
 def goal_title(goal: str, rows: Sequence[PointRow]) -> str | None:
-    """Return what a recommendation by a goal is best for, in words.
+    """Return what a recommendation by a goal is best for, in words; None without an answer.
 
-    None if the goal has no answer: no configuration has energy, there is no target, or short runs
-    do not show when the complete training reaches it.
+    A goal has no answer if no configuration has energy, without a target, or if short runs do not
+    show when the complete training reaches it.
     """
     if goal == QUALITY:
         (quality,) = qualities_by_metric(rows).values()

@@ -1,4 +1,4 @@
-"""The answer of a question with a search: its verdict, as states of candidates."""
+"""The answer of a question with a search: the search's verdict, as states of candidates."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from tfscaling.conclusions.answers import candidates
 from tfscaling.conclusions.answers.answer_types import BY_LINE, Answer, Candidate, State
-from tfscaling.conclusions.contest import rank_by_metric
 from tfscaling.conclusions.evidence import QuestionEvidence, Study
+from tfscaling.conclusions.goal_comparison import rank_by_metric
 from tfscaling.estimation.samples import INCONCLUSIVE, SUPPORTED, TOO_FEW
 from tfscaling.search.search_types import Reason
 from tfscaling.search.study_searches import StudySearch
@@ -16,13 +16,13 @@ from tfscaling.tables.comparison import ALL_RUNS_METRICS, DIFFERENT_WORK
 from tfscaling.tables.row_values import point_of
 
 
-def apply_search(study: Study, task: QuestionEvidence, asked: Answer) -> Answer:
-    """Return the answer that a search has found, or would give now.
+def add_search_verdict(study: Study, task: QuestionEvidence, answer: Answer) -> Answer:
+    """Return the answer with the configuration that its search has found, or would name now.
 
     Args:
         study: The evidence.
-        task: The question, with its search.
-        asked: The answer so far, with goal, limits and search.
+        task: The evidence for the question, with its search.
+        answer: The answer so far, with goal, limits and search.
     """
     search = task.search
     assert search is not None
@@ -30,24 +30,24 @@ def apply_search(study: Study, task: QuestionEvidence, asked: Answer) -> Answer:
     name_of = {point: name for name, point in search.points.items()}
     rows = {point_of(row): row for row in reversed(task.all_rows)}
     found = [
-        _apply_standing(
-            candidates.create_candidate(study, task, asked.goal, row), search, name_of.get(point)
+        _add_standing(
+            candidates.create_candidate(study, task, answer.goal, row), search, name_of.get(point)
         )
         for point, row in rows.items()
     ]
     known = [each for each in found if each.has_value]
-    order = [*map(point_of, rank_by_metric(asked.goal, [each.row for each in known]))]
+    order = [*map(point_of, rank_by_metric(answer.goal, [each.row for each in known]))]
     found.sort(key=lambda each: order.index(each.point) if each.point in order else len(order))
-    asked = replace(asked, candidates=tuple(found))
+    answer = replace(answer, candidates=tuple(found))
     best = search.points.get(verdict.best or "")
     taken = next((each for each in found if each.point == best), None)
     if taken is None:
-        return replace(asked, support=INCONCLUSIVE if verdict.has_ended else TOO_FEW)
-    bound = asked.indifference if verdict.is_decided else verdict.bound
+        return replace(answer, support=INCONCLUSIVE if verdict.has_ended else TOO_FEW)
+    bound = answer.indifference if verdict.is_decided else verdict.bound
     survivors = {search.points[name] for name in verdict.survivors if name != verdict.best}
-    alike = [replace(each, is_alike=each.point in survivors) for each in found]
-    asked = replace(
-        asked,
+    alike = [replace(each, is_not_shown_worse=each.point in survivors) for each in found]
+    answer = replace(
+        answer,
         candidates=tuple(alike),
         recommended=taken,
         leader=taken,
@@ -55,37 +55,37 @@ def apply_search(study: Study, task: QuestionEvidence, asked: Answer) -> Answer:
         bound=bound if math.isfinite(bound) else None,
         comparisons=len(search.points) - 1,
     )
-    is_sure = verdict.is_decided and not asked.is_open and asked.is_kept
-    return replace(asked, support=SUPPORTED if is_sure else INCONCLUSIVE)
+    is_sure = verdict.is_decided and not answer.is_open and answer.leader_keeps_limits
+    return replace(answer, support=SUPPORTED if is_sure else INCONCLUSIVE)
 
 
-def _apply_standing(each: Candidate, search: StudySearch, name: str | None) -> Candidate:
+def _add_standing(candidate: Candidate, search: StudySearch, name: str | None) -> Candidate:
     """Return the candidate with its state by the search's verdict.
 
     Args:
-        each: The configuration.
+        candidate: The configuration.
         search: The search.
         name: Its name in the search; None if it is no candidate there.
     """
     verdict, goal = search.decision, search.planned.goal
-    if each.point in search.other_work:
-        return replace(each, state=State.OPEN, reason=DIFFERENT_WORK)
+    if candidate.point in search.points_with_less_work:
+        return replace(candidate, state=State.OPEN, reason=DIFFERENT_WORK)
     if name is None:
-        return each
-    took = f", its valid runs {each.value}" if each.value else ""
+        return candidate
+    took = f", its valid runs {candidate.value}" if candidate.value else ""
     if reason := verdict.failed.get(name):
         state = State.EXCLUDED
         if name in verdict.unresolved:
             state = State.UNDECIDED if reason is Reason.NOT_SHOWN else State.OPEN
-        return replace(each, state=state, reason=f"{reason}{took}")
+        return replace(candidate, state=state, reason=f"{reason}{took}")
     standing = verdict.standings[name]
     out = standing.reason
     if out is Reason.NOT_ALLOWED:
-        return replace(each, state=State.INFEASIBLE, reason=str(out))
-    if not each.runs and (verdict.is_decided or out is Reason.BY_ITS_LINE):
-        return replace(each, state=State.EXCLUDED, reason=BY_LINE)
-    if not each.runs:
-        return replace(each, state=State.NOT_RUN, reason=each.reason or "not run yet")
+        return replace(candidate, state=State.INFEASIBLE, reason=str(out))
+    if not candidate.runs and (verdict.is_decided or out is Reason.BY_ITS_LINE):
+        return replace(candidate, state=State.EXCLUDED, reason=BY_LINE)
+    if not candidate.runs:
+        return replace(candidate, state=State.NOT_RUN, reason=candidate.reason or "not run yet")
     may_miss = bool(search.planned.limits) or goal in ALL_RUNS_METRICS
     kept_runs = standing.runs if may_miss else None
-    return replace(each, state=State.COMPARED, reason="", kept_runs=kept_runs)
+    return replace(candidate, state=State.COMPARED, reason="", kept_runs=kept_runs)

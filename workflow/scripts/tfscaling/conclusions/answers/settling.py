@@ -11,28 +11,30 @@ from tfscaling.estimation.run_counts import KEPT_RUNS
 from tfscaling.estimation.samples import INCONCLUSIVE, TOO_FEW
 
 
-def runs_to_settle(study: Study, asked: Answer) -> int | None:
-    """Return the number of runs of each configuration that may settle an open answer.
+def repeats_to_settle(study: Study, answer: Answer) -> int | None:
+    """Return how many runs of each configuration may settle an open answer.
 
     Args:
         study: The evidence.
-        asked: The answer.
+        answer: The answer.
 
     Returns:
         None if nothing is open, or more runs do not help.
     """
-    if asked.support == TOO_FEW:
+    if answer.support == TOO_FEW:
         return RUNS_FOR_INTERVAL
-    if asked.support != INCONCLUSIVE:
+    if answer.support != INCONCLUSIVE:
         return None
-    own = {each.point for each in asked.candidates}
+    own = {each.point for each in answer.candidates}
     planned = Counter(
         run.spec.point
         for run in study.manifest.runs
         if not run.extra_repeat and run.spec.point in own
     )
     most = max(planned.values(), default=0)
-    has_undecided = any(each.state == State.UNDECIDED for each in asked.candidates)
-    if (asked.compared and not asked.is_near_best) or has_undecided:
-        return max(2 * most, KEPT_RUNS * (asked.limits is not None and not asked.is_kept))
-    return None if asked.is_kept else max(KEPT_RUNS, most)
+    has_undecided = any(each.state == State.UNDECIDED for each in answer.candidates)
+    if (answer.compared and not answer.is_near_best) or has_undecided:
+        return max(
+            2 * most, KEPT_RUNS * (answer.limits is not None and not answer.leader_keeps_limits)
+        )
+    return None if answer.leader_keeps_limits else max(KEPT_RUNS, most)

@@ -24,7 +24,11 @@ from tfscaling.tables.row_values import point_of
 
 
 class Round(msgspec.Struct, frozen=True, kw_only=True):
-    """The file round=<n>.json: the conditional runs to make."""
+    """The file round=<n>.json: the conditional runs to make up to a round.
+
+    Attributes:
+        round: Number of the round, from 1.
+    """
 
     round: int
     runs: Annotated[
@@ -61,9 +65,9 @@ def next_round(
         if not run.is_conditional or run.spec.path in before:
             row = rows.get((run.spec.point, run.spec.repeat))
             due_at.setdefault(run.spec.point.path, []).append(row)
-    searches = study_searches.of_study(planned, table)
+    searches = study_searches.decide_searches(planned, table)
     extra = {(run.spec.point, run.spec.repeat): run for run in planned.runs if run.extra_repeat}
-    wanted = [extra[run] for search in searches for run in search.wanted() if run in extra]
+    wanted = [extra[run] for search in searches for run in search.needed_runs() if run in extra]
     wanted += [run for run in planned.runs if run.smaller and not run.extra_repeat]
     # folders of points all of whose due runs have ended, and most fit in memory
     fitting = {path for path, ended in due_at.items() if all(ended) and _do_most_fit(ended)}

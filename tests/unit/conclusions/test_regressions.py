@@ -15,9 +15,9 @@ import pytest
 from builders import REPOSITORY
 from measured import Times, around, measured
 from msgspec import structs
-from tfscaling.conclusions import two_sweeps
+from tfscaling.conclusions import regressions
 from tfscaling.conclusions.evidence import Reference, Study
-from tfscaling.conclusions.two_sweeps import judge_changes
+from tfscaling.conclusions.time_changes import judge_changes
 from tfscaling.stages import write_tables as stages
 from tfscaling.study.config_validation import ConfigError
 from tfscaling.tables.comparison import DIFFERENT_WORK, comparison_table
@@ -42,8 +42,8 @@ def written(study: Study, folder: Path) -> Reference:
 
 
 def against(study: Study, other: Study, folder: Path) -> list[dict[str, Any]]:
-    found = two_sweeps.table(replace(study, reference=written(other, folder / "before")))
-    assert list(found.columns) == list(two_sweeps.COLUMNS)
+    found = regressions.table(replace(study, reference=written(other, folder / "before")))
+    assert list(found.columns) == list(regressions.COLUMNS)
     return [{str(key): value for key, value in row.items()} for row in found.to_dict("records")]
 
 
@@ -83,7 +83,7 @@ def test_reasons_are_a_column_if_there_are_any(tmp_path: Path) -> None:
     for name, times in {"alike": USUAL, "more": {**USUAL, ("east", 8): around(5.0)}}.items():
         (tmp_path / name).mkdir()
         rows = against(study_of(times, day=2), study_of(USUAL), tmp_path / name)
-        assert ("reason" in two_sweeps.as_text(pd.DataFrame(rows)).cells) == (name == "more")
+        assert ("reason" in regressions.as_text(pd.DataFrame(rows)).cells) == (name == "more")
 
 
 def test_a_point_that_is_not_run_to_its_end_is_not_lost(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_a_point_of_which_runs_fail(
 def test_failing_is_most_runs_here_and_a_quarter_there(
     bad: int, runs: int, bad_there: int, runs_there: int, is_failing: bool
 ) -> None:
-    assert two_sweeps.is_failing(bad, runs, bad_there, runs_there) is is_failing
+    assert regressions.is_failing(bad, runs, bad_there, runs_there) is is_failing
 
 
 def without_times(study: Study, nodes: int, timed: int) -> Study:
@@ -156,7 +156,7 @@ def test_versions_and_parameters_that_differ_are_named(tmp_path: Path) -> None:
         point: {**values, "precision": "mixed_bfloat16", "unknown_now": 1}
         for point, values in reference.parameters.items()
     }
-    found = two_sweeps.table(replace(now, reference=replace(reference, parameters=parameters)))
+    found = regressions.table(replace(now, reference=replace(reference, parameters=parameters)))
     (differs,) = set(found["differs"])
     assert [each.partition(":")[0] for each in differs.split("; ")] == [
         "precision", "tensorflow", "git_commit",
@@ -166,7 +166,7 @@ def test_versions_and_parameters_that_differ_are_named(tmp_path: Path) -> None:
 def test_a_key_that_an_earlier_version_did_not_have_had_its_default_there(tmp_path: Path) -> None:
     now = study_of(USUAL, day=2)
     reference = written(study_of(USUAL), tmp_path / "before")
-    assert set(two_sweeps.table(replace(now, reference=reference))["differs"]) == {""}
+    assert set(regressions.table(replace(now, reference=reference))["differs"]) == {""}
     runs = [
         structs.replace(run, spec=structs.replace(run.spec, recipe=structs.replace(
             run.spec.recipe, decay="linear", label_smoothing=0.1
@@ -178,7 +178,7 @@ def test_a_key_that_an_earlier_version_did_not_have_had_its_default_there(tmp_pa
         point: {key: value for key, value in values.items() if key != "decay"}
         for point, values in reference.parameters.items()
     }
-    found = two_sweeps.table(replace(changed, reference=replace(reference, parameters=older)))
+    found = regressions.table(replace(changed, reference=replace(reference, parameters=older)))
     (differs,) = set(found["differs"])
     assert differs.split("; ") == ["decay: none, now linear", "label_smoothing: 0.0, now 0.1"]
 

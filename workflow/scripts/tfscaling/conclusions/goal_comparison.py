@@ -1,4 +1,4 @@
-"""The choice among several configurations by a goal, as far as their runs show it.
+"""The comparison of several configurations by a goal, and the choice that it supports.
 
 Configurations that are shown to be within an indifference of the best are equally good: the
 cheapest of them is chosen, never one whose difference is only not significant. How often this is
@@ -25,7 +25,7 @@ COST_OF_GOAL = {
     QUALITY: "cost_usd",
     "time_to_target_s": "cost_to_target_usd",
 }
-_FEWEST = {"nodes": "the fewest nodes", "gpus_per_node": "the fewest devices per node"}
+_FEWEST_WORDS = {"nodes": "the fewest nodes", "gpus_per_node": "the fewest devices per node"}
 
 
 @dataclass(frozen=True)
@@ -33,26 +33,26 @@ class GoalComparison:
     """The result of comparing several configurations by a goal.
 
     Attributes:
-        taken: The chosen configuration.
-        how: Why it is chosen among `equals`.
-        equals: The others that are shown to be within the indifference of the best.
-        bound: Fraction by which `taken` may be worse than the best; None if the best may be zero.
+        chosen: The chosen configuration.
+        choice_reason: Why it is chosen among the configurations near the best.
+        near_best_others: The others that are shown to be within the indifference of the best.
+        bound: Fraction by which `chosen` may be worse than the best; None if the best may be zero.
         is_best: Whether every other one is shown to be worse; a bound of 0 does not imply it.
         comparisons: Number of comparisons for which all intervals hold together with CONFIDENCE.
-        against: Configuration → how much worse it is than `taken`.
-        order: The others by their estimates, the best first.
-        worse: Rivals with undecided limits that are shown to be worse than `taken`.
+        differences: Configuration → how much worse it is than `chosen`; None for a single one.
+        others_by_estimate: The others by their estimates, the best first.
+        shown_worse_rivals: Rivals with undecided limits that are shown to be worse than `chosen`.
     """
 
-    taken: PointRow
-    how: str = ""
-    equals: tuple[PointRow, ...] = ()
+    chosen: PointRow
+    choice_reason: str = ""
+    near_best_others: tuple[PointRow, ...] = ()
     bound: float | None = 0.0
     is_best: bool = False
     comparisons: int = 0
-    against: Mapping[Point, Difference] | None = None
-    order: tuple[PointRow, ...] = ()
-    worse: frozenset[Point] = frozenset()
+    differences: Mapping[Point, Difference] | None = None
+    others_by_estimate: tuple[PointRow, ...] = ()
+    shown_worse_rivals: frozenset[Point] = frozenset()
 
 
 def compare_by_goal(
@@ -69,12 +69,13 @@ def compare_by_goal(
         rows: The configurations, one or more.
         samples: The values of their runs.
         indifference: Fraction below which a difference does not matter.
-        undecided: Configurations that may keep the limits: rivals, unless they are worse.
+        undecided: Further configurations, whose runs do not show whether they keep the limits. They
+            are rivals of the chosen one unless they are shown to be worse.
     """
     points, rivals = [point_of(row) for row in rows], len(rows) - 1 + len(undecided)
     if not rows[1:]:
-        worse = samples.find_worse(goal, points[0], undecided, rivals)
-        return GoalComparison(rows[0], worse=worse)
+        worse = samples.find_shown_worse(goal, points[0], undecided, rivals)
+        return GoalComparison(rows[0], shown_worse_rivals=worse)
     found = samples.estimate_configurations(goal, points)
     best, tail_probability = found.best, (1 - CONFIDENCE) / 2 / rivals
     of_best = samples.compare_with(goal, found, points, points[best], rivals)
@@ -102,14 +103,18 @@ def compare_by_goal(
         rivals,
         of_taken,
         tuple(rows[n] for n in order),
-        samples.find_worse(goal, points[taken], undecided, rivals),
+        samples.find_shown_worse(goal, points[taken], undecided, rivals),
     )
 
 
 def choose_preferred(goal: str, near: Sequence[PointRow]) -> tuple[PointRow, str]:
-    """Return the preferred one of equally good configurations, and the reason.
+    """Return the preferred one of equally good configurations, and the reason in words.
 
     It has the lowest cost, or else the fewest nodes and devices.
+
+    Args:
+        goal: The goal by which they are equally good.
+        near: The configurations, the best estimate first.
     """
     left, cost = list(near), COST_OF_GOAL.get(goal)
     if cost and all(is_known(row[cost]) for row in near):
@@ -117,7 +122,7 @@ def choose_preferred(goal: str, near: Sequence[PointRow]) -> tuple[PointRow, str
         left = [row for row in near if row[cost] == least]
         if len(left) == 1:
             return left[0], "the lowest cost"
-    for axis, words in _FEWEST.items():
+    for axis, words in _FEWEST_WORDS.items():
         fewest = min(row[axis] for row in left)
         left = [row for row in left if row[axis] == fewest]
         if len(left) == 1:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from statistics import median
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import pandas as pd
 
-from tfscaling.conclusions import shown
+from tfscaling.conclusions import rendering
 from tfscaling.conclusions.evidence import Study
 from tfscaling.estimation.intervals import (
     CONFIDENCE,
@@ -96,7 +96,7 @@ def _attribution_row(runs: Sequence[RunRow]) -> AttributionRow:
 
 
 def _leading_parts(leads: Counter[str]) -> list[str]:
-    """Return the part of a step that is the largest in most runs, in a list.
+    """Return the part of a step that is the largest in most runs, as a list of one.
 
     If its lead may be chance, the list also has the other parts that may be the largest in as many
     runs, the likeliest first.
@@ -114,8 +114,10 @@ def _leading_parts(leads: Counter[str]) -> list[str]:
 def as_text(table: pd.DataFrame) -> TextTable:
     """Return the table for the page: shares in percent with their ranges."""
     none = "Not measured: only the workflow's own trainer without parameter servers measures this."
-    notes = shown.render_notes("attribution")
-    return shown.text_table("Bottleneck analysis", table, AttributionRow, _cells, notes, none)
+    notes = rendering.render_notes("attribution")
+    return rendering.make_text_table(
+        "Bottleneck analysis", table, AttributionRow, _cells, notes, none
+    )
 
 
 def _cells(row: AttributionRow) -> dict[str, str]:
@@ -128,10 +130,24 @@ def _cells(row: AttributionRow) -> dict[str, str]:
     return cells | {"what holds it back": row.held_back_by}
 
 
-def find_slow_ranks(
-    runs: Sequence[RunRow], points: Collection[Point]
-) -> Iterator[tuple[Point, str, str, int]]:
-    """Yield configurations with one rank that was slow in every run.
+class SlowRank(NamedTuple):
+    """A configuration in which the same rank was slow in every run.
+
+    Attributes:
+        point: The configuration.
+        text: The finding as a sentence.
+        support: Level of support, one of `samples.WEAKEST_FIRST`.
+        comparisons: Number of configurations that were tested together.
+    """
+
+    point: Point
+    text: str
+    support: str
+    comparisons: int
+
+
+def find_slow_ranks(runs: Sequence[RunRow], points: Collection[Point]) -> Iterator[SlowRank]:
+    """Yield each configuration with one rank that was slow in every run.
 
     If R ranks are equal, one rank is the slowest in each of n runs with probability 1 / R**(n - 1).
     The finding is supported if this is improbable for all configurations together.
@@ -139,9 +155,6 @@ def find_slow_ranks(
     Args:
         runs: The rows of all runs.
         points: The configurations to test.
-
-    Yields:
-        The configuration, a sentence, its support, and the number of comparisons.
     """
     valid = (r for r in runs if r.status == RunState.OK and is_known(r.straggler_ratio))
     groups = group_by_point(run for run in valid if point_of(run) in points)
@@ -161,7 +174,7 @@ def find_slow_ranks(
         if len(own) >= RUNS_FOR_INTERVAL:
             by_chance = comparisons * ranks_of[point] ** (1.0 - len(own))
             support = SUPPORTED if by_chance <= 1 - CONFIDENCE else INCONCLUSIVE
-        text = shown.render_line(
+        text = rendering.render_line(
             "slow_rank",
             rank=ranks.pop(),
             hosts=list(dict.fromkeys(run.slowest_host for run in own)),
@@ -170,4 +183,4 @@ def find_slow_ranks(
             runs=len(own),
             comparisons=comparisons if support == INCONCLUSIVE else 0,
         )
-        yield point, text, support, comparisons
+        yield SlowRank(point, text, support, comparisons)

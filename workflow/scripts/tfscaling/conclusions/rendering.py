@@ -1,4 +1,4 @@
-"""Texts and tables of conclusions for people, with sentences and notes from templates/."""
+"""Rendering of conclusions: sentences and notes from templates/, and tables for the page."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from tfscaling.tables.display import (
     format_value,
     join_names,
     load_templates,
-    naming_columns,
     percent_rounded_up,
     point_name,
     shared_values_sentence,
+    split_naming_columns,
     split_paragraphs,
     varying_axes,
 )
@@ -45,12 +45,12 @@ TEMPLATES = Path(__file__).with_name("templates")
 
 
 def render(template: str, **values: Any) -> str:
-    """Render a template of conclusions, without white space at its end."""
+    """Render templates/<template>.j2 with these values, without white space at its end."""
     return str(_environment().get_template(f"{template}.j2").render(values)).rstrip()
 
 
 def render_line(template: str, **values: Any) -> str:
-    """Render a template and return it as one line."""
+    """Render templates/<template>.j2 with these values and return it as one line."""
     return " ".join(render(template, **values).split())
 
 
@@ -103,11 +103,11 @@ def _environment() -> Environment:
 
 
 def render_notes(name: str, **values: object) -> tuple[str, ...]:
-    """Render templates/<name>_notes.j2 and return its paragraphs, each as one line."""
+    """Render templates/<name>_notes.j2 with these values; return its paragraphs as lines."""
     return split_paragraphs(render(f"{name}_notes", **values))
 
 
-def text_table(
+def make_text_table(
     title: str,
     table: pd.DataFrame,
     kind: type[_Row],
@@ -119,7 +119,7 @@ def text_table(
     each: str = "configurations",
     above: str = "",
 ) -> TextTable:
-    """Return the table of a conclusion for the page.
+    """Convert the table of a conclusion to a table of texts for the page.
 
     Its columns are the ones of `names` that differ between rows, and the cells. Values that all
     rows share are named in a sentence above.
@@ -137,7 +137,7 @@ def text_table(
     """
     if table.empty:
         return TextTable(title, pd.DataFrame(), (if_empty,))
-    axes, fixed = naming_columns(table, names)
+    axes, fixed = split_naming_columns(table, names)
     rows = [
         {axis: format_cell(axis, row) for axis in axes} | cells(row) for row in to_rows(kind, table)
     ]
@@ -146,5 +146,11 @@ def text_table(
 
 
 def format_with_interval(row: TableRow, name: str, digits: int | None) -> str:
-    """Format the value of a row's column with its interval in brackets."""
+    """Format the value of a row's column with its interval in brackets, `2.10 (2.05–2.17)`.
+
+    Args:
+        row: The row; its columns `<name>_low` and `<name>_high` have the interval.
+        name: Name of the column.
+        digits: Decimals; None for three significant digits.
+    """
     return format_value(row[name], digits, row[f"{name}_low"], row[f"{name}_high"])

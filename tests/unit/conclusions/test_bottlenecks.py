@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from measured import around, measured
-from tfscaling.conclusions import what_holds_back
+from tfscaling.conclusions import bottlenecks
 from tfscaling.conclusions.evidence import Study
 from tfscaling.tables.row_types import RunRow
 from tfscaling.tables.row_values import points_of
@@ -33,7 +33,7 @@ def table_of(of_nodes: dict[int, list[Parts]]) -> pd.DataFrame:
         runs.loc[own, "compute_time_s"] = parts[1]
         runs.loc[own, "straggler_ratio"] = 1 + parts[2] / parts[1]
         runs.loc[own, "synchronisation_time_s"] = parts[2] + parts[3]
-    return what_holds_back.table(Study(comparison, runs, planned)).set_index("nodes")
+    return bottlenecks.table(Study(comparison, runs, planned)).set_index("nodes")
 
 
 def test_each_point_has_the_parts_of_its_steps_and_what_holds_it_back() -> None:
@@ -73,7 +73,7 @@ def runs_of(*slow: tuple[int, float], **columns: Any) -> pd.DataFrame:
 
 
 def slow_ranks(runs: pd.DataFrame) -> list[Any]:
-    return [*what_holds_back.find_slow_ranks(to_rows(RunRow, runs), {*points_of(runs)})]
+    return [*bottlenecks.find_slow_ranks(to_rows(RunRow, runs), {*points_of(runs)})]
 
 
 def test_the_same_slow_rank_in_all_runs_is_named_with_its_host() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import regressions
 from simulated import NOISES, noise, share
-from tfscaling.conclusions.two_sweeps import FASTER, OPEN, SAME, SLOWER, judge_changes
+from tfscaling.conclusions.time_changes import FASTER, OPEN, SAME, SLOWER, judge_changes
 from tfscaling.estimation.run_counts import SWEEP_RUNS
 
 INDIFFERENCE = 0.05

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import generator
 from builders import manifest_of, raw_config
-from tfscaling.plan import extra_repeats
+from tfscaling.plan import conditional_runs
 from tfscaling.plan.retries import SlurmSweep
 from tfscaling.study import config_validation
 from tfscaling.study.manifest import PlannedRun
@@ -21,14 +21,14 @@ def test_a_larger_batch_follows_once_all_runs_of_the_smaller_one_fit(tmp_path: P
         (("grid", 0), {"platform": "cluster", "model": "mnist_cnn", "recipe": "weak", "nodes": 1,
                        "repeats": 6}),
     )  # fmt: skip
-    planned = manifest_of(config_validation.validate(raw))
+    planned = manifest_of(config_validation.convert_to_types(raw))
 
     def sized(size: int, *numbers: int) -> tuple[PlannedRun, ...]:
         own = [r for r in planned.runs if r.spec.per_replica_batch_size == size]
         return tuple(run for run in own if run.spec.repeat in numbers)
 
     def asked(*before: PlannedRun) -> set[str]:
-        made, _ = extra_repeats.next_round(planned, tmp_path, [r.spec.path for r in before], 1)
+        made, _ = conditional_runs.next_round(planned, tmp_path, [r.spec.path for r in before], 1)
         return {*made.runs} - {run.spec.path for run in before}
 
     first, second = sized(16, *range(1, 7)), sized(32, *range(1, 7))
@@ -45,7 +45,7 @@ def test_a_larger_batch_follows_once_all_runs_of_the_smaller_one_fit(tmp_path: P
         generator.write_records(second[number + 1 : 4], tmp_path, lambda _: 10.0, noise=0.0)
         for run in second[: number + 1]:
             output = str(tmp_path / run.spec.path / "run.json")
-            SlurmSweep({output: run.spec}).failed(Path(output), "7", "OUT_OF_MEMORY")
+            SlurmSweep({output: run.spec}).report_failure(Path(output), "7", "OUT_OF_MEMORY")
         large_paths = {run.spec.path for run in sized(64, *range(1, 7))}
         assert asked(*second) == (large_paths if is_next else set())
         runs, _ = runs_table.run_tables(planned.runs, tmp_path)

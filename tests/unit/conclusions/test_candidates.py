@@ -1,0 +1,182 @@
+"""The state of each configuration before it is compared, with the reason."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from measured import around, measured
+from tfscaling.conclusions.answers.answer_types import Answer, Candidate, State
+from tfscaling.conclusions.answers.candidates import judge_candidates
+from tfscaling.conclusions.evidence import Study
+from tfscaling.study.config_types import Limit, Question
+from tfscaling.tables.comparison import comparison_table
+
+TIME, TO_TARGET = "execution_time_s", "time_to_target_s"
+NODES = 2
+
+
+def judged(
+    goal: str,
+    times_s: Sequence[float],
+    row: dict[str, Any] | None = None,
+    statuses: Sequence[str] = (),
+    limits: dict[str, Limit] | None = None,
+    **runs_of_each: Sequence[Any],
+) -> Candidate:
+    """The candidate with two nodes, next to one that was measured completely.
+
+    Args:
+        goal: The metric.
+        times_s: The times of its runs.
+        row: Columns of its row of the comparison that are replaced.
+        statuses: Statuses of its first runs, without values.
+        limits: Limits of the question.
+        **runs_of_each: Column → values of its runs.
+    """
+    count = max(len(times_s), 6)
+    _, runs, planned = measured({("east", 1): around(90.0, runs=count), ("east", NODES): times_s})
+    own = runs.index[runs["nodes"] == NODES]
+    for place, status in zip(own, statuses, strict=False):
+        runs.loc[place, ["status", "execution_time_s", "cost_usd", "quality"]] = status, *[None] * 3
+    for name, values in runs_of_each.items():
+        runs.loc[own[: len(values)], name] = list(values)
+    comparison = comparison_table(runs, planned)
+    for name, value in (row or {}).items():
+        comparison.loc[comparison["nodes"] == NODES, name] = value
+    question = Question(limits=limits or {})
+    study = Study(comparison, runs, planned, question=question)
+    (task,) = study.tasks
+    asked = Answer(task.name, goal, "", 0.05, limits=question.limits_for(goal, "test_accuracy"))
+    return {each.row.nodes: each for each in judge_candidates(study, task, asked)}[NODES]
+
+
+NO = math.nan
+
+
+@pytest.mark.parametrize(
+    ("goal", "row", "state", "reason"),
+    [
+        (TIME, {}, State.COMPARED, ""),
+        ("cost_usd", {}, State.COMPARED, ""),
+        (TIME, {TIME: NO, "runs_timed": 0}, State.OPEN, "no time that counts"),
+        ("cost_usd", {"cost_usd": NO}, State.OPEN, "no price"),
+        ("cost_usd", {"cost_usd": NO, "runs_timed": 1}, State.OPEN, "no price"),
+        ("cost_usd", {"cost_usd": NO, "runs_timed": 0}, State.OPEN, "no time that counts"),
+        ("energy_kwh", {}, State.OPEN, "no energy"),
+        ("core_hours", {"core_hours": NO}, State.OPEN, "no core-hours"),
+        ("time_with_queue_s", {}, State.OPEN, "no measured wait in a queue"),
+        ("quality", {"quality": NO}, State.OPEN, "no test accuracy"),
+        (
+            "quality", {"quality": NO, "projected_from_steps": 10}, State.OPEN,
+            "no test accuracy, which is not projected from short runs",
+        ),
+        (TO_TARGET, {"runs_timed": 5}, State.OPEN, "no time that counts of every run"),
+        (
+            TO_TARGET, {"runs_at_target": 3}, State.INFEASIBLE,
+            "reached the target in 3 of 6 runs",
+        ),
+        (TO_TARGET, {"runs_at_target": 4}, State.UNDECIDED, "reached the target in 4 of 6 runs"),
+        (TO_TARGET, {"runs_at_target": None}, State.INFEASIBLE, "reached the target in 0 of 6"),
+        (TO_TARGET, {"runs_at_target": 6}, State.OPEN, "no known time to the target"),
+        (
+            "cost_to_target_usd", {"runs_at_target": 6, TO_TARGET: 50.0}, State.OPEN, "no price",
+        ),
+        (
+            TO_TARGET, {"runs_at_target": 4, "runs_diverged": 2}, State.INFEASIBLE,
+            "reached the target in 4 of 8 runs",
+        ),
+    ],
+)  # fmt: skip
+def test_a_configuration_without_the_goal_says_what_it_lacks(
+    goal: str, row: dict[str, Any], state: State, reason: str
+) -> None:
+    found = judged(goal, around(30.0), row)
+    assert found.state is state and found.reason.startswith(reason)
+    assert bool(found.reason) is bool(reason)
+
+
+@pytest.mark.parametrize(
+    ("runs", "state"), [(1, State.TOO_FEW), (5, State.TOO_FEW), (6, State.COMPARED)]
+)
+def test_fewer_runs_than_an_interval_needs_are_not_compared(runs: int, state: State) -> None:
+    found = judged(TIME, around(30.0, runs=runs))
+    assert (found.state, found.runs, found.kept_runs) == (state, runs, None)
+
+
+@pytest.mark.parametrize(
+    ("parts", "state"), [("GPUs", State.COMPARED), ("GPUs and processors", State.OPEN)]
+)
+def test_energies_are_compared_with_the_same_parts(parts: str, state: State) -> None:
+    """Of three configurations two have the energy of GPUs."""
+    _, runs, planned = measured({("east", n): around(30.0) for n in (1, 2, 4)})
+    runs["energy_kwh"] = runs["execution_time_s"] / 30.0
+    runs["energy_of"] = runs["nodes"].map({1: "GPUs", 2: parts, 4: "GPUs"})
+    study = Study(comparison_table(runs, planned), runs, planned)
+    (task,) = study.tasks
+    asked = Answer(task.name, "energy_kwh", "", 0.05)
+    found = {each.row.nodes: each for each in judge_candidates(study, task, asked)}
+    assert [found[n].state for n in (1, 2, 4)] == [State.COMPARED, state, State.COMPARED]
+
+
+@pytest.mark.parametrize(
+    ("statuses", "state", "is_begun"),
+    [
+        (["missing"] * 6, State.NOT_RUN, False),
+        (["failed"] * 6, State.OPEN, True),
+        (["missing"] * 5 + ["unfinished"], State.OPEN, True),
+        (["does_not_fit"] * 3, State.EXCLUDED, True),
+        (["diverged"] * 2, State.COMPARED, True),
+    ],
+)
+def test_what_was_not_run_failed_or_cannot_run_is_told_apart(
+    statuses: list[str], state: State, is_begun: bool
+) -> None:
+    assert judged(TIME, around(30.0), statuses=statuses).state is state
+
+
+LIMIT = {"cost_usd": Limit(at_most=0.02)}  # 36 s on two nodes at one dollar an hour
+
+
+@pytest.mark.parametrize(
+    ("times_s", "statuses", "state", "kept"),
+    [
+        ([30.0] * 6, [], State.COMPARED, 6),
+        ([30.0] * 8, [], State.COMPARED, 8),
+        ([30.0] * 5, [], State.UNDECIDED, None),
+        ([30.0] * 6, ["diverged"], State.UNDECIDED, None),
+        ([30.0] * 6, ["does_not_fit"], State.UNDECIDED, None),
+        ([30.0] * 7, ["failed"], State.COMPARED, 6),
+        ([40.0] * 6, [], State.INFEASIBLE, None),
+        ([40.0] * 3 + [30.0] * 3, [], State.INFEASIBLE, None),
+        ([40.0] * 2 + [30.0] * 4, [], State.UNDECIDED, None),
+    ],
+)
+def test_a_limit_is_kept_missed_or_open(
+    times_s: list[float], statuses: list[str], state: State, kept: int | None
+) -> None:
+    found = judged(TIME, times_s, statuses=statuses, limits=LIMIT)
+    assert (found.state, found.kept_runs) == (state, kept)
+    assert found.missed == (("cost_usd",) if state is State.INFEASIBLE else ())
+    assert found.undecided == (("cost_usd",) if state is State.UNDECIDED else ())
+    assert ("at most 0.02" in found.reason) is (state is not State.COMPARED)
+
+
+def test_of_several_limits_those_that_are_missed_are_the_reason() -> None:
+    limits = {**LIMIT, "test_accuracy": Limit(at_least=0.95), TIME: Limit(at_most=100)}
+    found = judged(TIME, [40.0] * 6, limits=limits)
+    assert (found.state, found.missed) == (State.INFEASIBLE, ("cost_usd", "quality"))
+    assert "at least 0.95" in found.reason and "at most 100" not in found.reason
+    few = judged(TIME, [30.0, 40.0], limits=limits)
+    assert few.missed == () and {"cost_usd", "quality"} <= {*few.undecided}
+
+
+@pytest.mark.parametrize("is_projected", [False, True])
+def test_a_limit_of_what_was_not_measured_is_open(is_projected: bool) -> None:
+    row = {"projected_from_steps": 10} if is_projected else {}
+    limits = {"test_accuracy": Limit(at_least=0.5)}
+    found = judged(TIME, around(30.0), row, limits=limits, quality=[NO] * 6)
+    assert found.state is State.OPEN and found.reason.startswith("reports no test accuracy")
+    assert ("short runs" in found.reason) is is_projected
