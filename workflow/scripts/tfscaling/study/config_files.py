@@ -96,7 +96,8 @@ def _check_keys(node: yaml.Node, depths: dict[int, int], above: tuple[int, ...] 
         key, value = item
         if key.tag not in (_TAG + "str", _TAG + "merge"):
             rule = "the key is not a text: write it in quotes"
-            if node.flow_style and node.value[0][0] is not key:
+            is_in_braces = isinstance(node, yaml.MappingNode) and node.flow_style
+            if is_in_braces and node.value[0][0] is not key:
                 rule += ", or a number without commas"
             raise ConstructorError(None, None, rule, key.start_mark)
         if key.value in lines:
