@@ -210,7 +210,8 @@ def tables_of_pages() -> dict[Path, dict[str, str]]:
     named = [name for _, name, _ in _TABLE.findall(RECORD.read_text())]
     types = {kind.__name__: kind for kind in config_validation.nested_structs(RunRecord)}
     records = {name: table_of_record(types[name], named) for name in named}
-    return {**found, COLUMNS: columns, RECORD: records, WORDS: {"GLOSSARY": table_of_words()}}
+    words = {f"{origin}_terms": table_of_terms(texts) for origin, texts in GLOSSARY.items()}
+    return {**found, COLUMNS: columns, RECORD: records, WORDS: words}
 
 
 def described(kind: type[msgspec.Struct]) -> dict[str, Column]:
@@ -300,10 +301,10 @@ def table_of_columns(columns: Mapping[str, Column]) -> str:
     return _table(("column", "unit or choices", "meaning"), rows)
 
 
-def table_of_words() -> str:
-    """Return the list of the page's words, each meaning as a sentence."""
-    rows = [(f"**{word}**", f"{text[0].upper()}{text[1:]}") for word, text in GLOSSARY.items()]
-    return _table(("word", "meaning"), rows)
+def table_of_terms(texts: Mapping[str, str]) -> str:
+    """Return the table of terms of the glossary, each meaning as a sentence."""
+    rows = [(f"**{term}**", f"{text[0].upper()}{text[1:]}") for term, text in texts.items()]
+    return _table(("term", "meaning"), rows)
 
 
 def table_of_record(kind: type[msgspec.Struct], named: Sequence[str]) -> str:

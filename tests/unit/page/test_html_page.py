@@ -13,7 +13,7 @@ from tfscaling.conclusions import clouds, published_values
 from tfscaling.conclusions.findings import TOPICS
 from tfscaling.page import html_page
 from tfscaling.page.html_page import Table
-from tfscaling.tables.data_warnings import LIMITED, SERIOUS, DataWarning
+from tfscaling.tables.data_warnings import FEW_RUNS, LIMITED, SERIOUS, DataWarning
 from tfscaling.tables.display import FormattedNumber, TextTable
 
 
@@ -44,6 +44,25 @@ def test_warnings_are_a_line_for_each_severity() -> None:
     serious, limited = html_page.warning_lines(found)
     assert (serious[0], limited[0]) == (SERIOUS, LIMITED)
     assert serious[1].endswith(": One.") and limited[1].endswith("; 8.")
+
+
+def test_too_few_runs_are_left_to_the_badges() -> None:
+    few = DataWarning(FEW_RUNS, LIMITED, "", "fewer than 6 valid runs", (), 1)
+    assert html_page.warning_lines([few]) == []
+    other = DataWarning("a_kind", LIMITED, "", "One", (), 1)
+    assert html_page.warning_lines([few, other]) == [(LIMITED, "Note: One.")]
+
+
+def test_imported_timings_have_neither_dates_nor_commits(tmp_path: Path) -> None:
+    made = study(tmp_path)
+    runs = made.runs.assign(git_commit=None, started=None)
+    text = html_page.summary(made.planned.platforms, runs, made.comparison)
+    assert "commit" not in text and "dates" not in text and text.endswith(").")
+
+
+def test_the_glossary_has_at_most_twelve_terms_of_the_project() -> None:
+    own, field = html_page.GLOSSARY["own"], html_page.GLOSSARY["field"]
+    assert 0 < len(own) <= 12 and not own.keys() & field.keys()
 
 
 def test_runs_are_counted_by_status(tmp_path: Path) -> None:

@@ -37,11 +37,11 @@ from tfscaling.estimation.samples import NOT_MEASURED, TOO_FEW
 from tfscaling.record import attempts, checks
 from tfscaling.record.metrics import METRICS, QUALITY, describe_metrics, quality_metric
 from tfscaling.record.run_states import RESULTS, status_words
-from tfscaling.study.config_types import AXES, Platform, Quality
+from tfscaling.study.config_types import AXES, Platform, Quality, Question
 from tfscaling.study.manifest import Manifest
 from tfscaling.study.platforms import SHOWN_KEYS
 from tfscaling.tables import comparison, display
-from tfscaling.tables.data_warnings import LIMITED, SERIOUS, DataWarning
+from tfscaling.tables.data_warnings import FEW_RUNS, LIMITED, SERIOUS, DataWarning
 from tfscaling.tables.display import (
     MISSING,
     FormattedNumber,
@@ -177,12 +177,20 @@ def _record_link(row: RunRow, folder: Path) -> str:
 
 
 _WORDS = tomllib.loads(Path(__file__).with_name("words.toml").read_text(encoding="utf-8"))
-#: Term of the page → its explanation; `make schemas` writes them to docs/glossary.md, too.
-GLOSSARY: Mapping[str, str] = {
-    word: text.format(
-        confidence=CONFIDENCE, error=1 - CONFIDENCE, runs=RUNS_FOR_INTERVAL, rule=RULE
-    )
-    for word, text in _WORDS["glossary"].items()
+#: The terms of the page by their origin: terms of this project, words of the field. `make schemas`
+#: writes them to docs/glossary.md, too.
+GLOSSARY: Mapping[str, Mapping[str, str]] = {
+    origin: {
+        word: text.format(
+            confidence=CONFIDENCE,
+            error=1 - CONFIDENCE,
+            indifference=Question().indifference,
+            runs=RUNS_FOR_INTERVAL,
+            rule=RULE,
+        )
+        for word, text in texts.items()
+    }
+    for origin, texts in _WORDS["glossary"].items()
 }
 #: Topic of findings → its heading; the name of the quality follows a heading that ends in a space.
 TOPICS: Mapping[str, str] = _WORDS["topics"]
@@ -210,6 +218,8 @@ def summary_sentence(
 ) -> str:
     """Return a sentence on configurations, valid runs, platforms, dates and commits of a study.
 
+    Imported timings have neither dates nor commits.
+
     Args:
         platforms: Name → platform.
         runs: The table of runs.
@@ -220,25 +230,30 @@ def summary_sentence(
     names = dict.fromkeys(str(name) for name in runs["platform"])
     titles = ", ".join(str(platforms[name].title) for name in names)
     days = sorted(str(started)[:10] for started in valid["started"].dropna())
-    dates = "no dates" if not days else " to ".join(dict.fromkeys((days[0], days[-1])))
+    dates = " to ".join(dict.fromkeys((days[0], days[-1]))) if days else "no dates"
     commits = [describe_commit(str(commit)) for commit in valid["git_commit"].dropna().unique()]
     commit = f"commit{'s' if len(commits) > 1 else ''} {', '.join(commits) or _UNKNOWN}"
+    origin = f", {dates}, {commit}" if days or commits else ""
     counts = runs["status"].value_counts()
     lost = [each for each in RESULTS[1:] if each in counts]
     others = "".join(f", {counts[each]} {status_words(each)}" for each in lost)
     in_all = f"{len(valid)} of {count_text(len(runs), 'run')} valid{others}"
     return (
         f"{count_text(len(points), 'configuration')}, {in_all}, "
-        f"{count_text(len(names), 'platform')} ({titles}), {dates}, {commit}."
+        f"{count_text(len(names), 'platform')} ({titles}){origin}."
     )
 
 
 def warning_lines(warnings: Sequence[DataWarning]) -> list[tuple[str, str]]:
-    """Return (severity, line) for the top of the page: a line for all warnings of a severity."""
+    """Return (severity, line) for the top of the page: all warnings of a severity in short.
+
+    Too few runs are left to the badges next to these lines.
+    """
     leads = {SERIOUS: "Warning", LIMITED: "Note"}
+    shown = [warning for warning in warnings if warning.kind != FEW_RUNS]
     return [
         (severity, f"{leads[severity]}: {'; '.join(warning.short for warning in own)}.")
-        for severity, own in group_by(warnings, lambda warning: warning.severity).items()
+        for severity, own in group_by(shown, lambda warning: warning.severity).items()
     ]
 
 
@@ -503,7 +518,7 @@ def render(
         "first_plot": plots.pop(FIRST_PLOT if has_sizes else ONE_SIZE_PLOT, None),
         "time_plot": plots.pop(TIME_PLOT, None),
         "plots": list(plots.values()),
-        "glossary": GLOSSARY,
+        "glossary": {word: text for texts in GLOSSARY.values() for word, text in texts.items()},
         "any_valid": bool((runs["status"] == "ok").any()),
         "summary": summary_sentence(results.manifest.platforms, runs, comparison),
         "warnings": results.warnings,

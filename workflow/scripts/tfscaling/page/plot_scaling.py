@@ -111,7 +111,7 @@ def execution_time(tables: Tables, title: str) -> Figure:
             [],
             **_THIN,
             color="0.5",
-            label="ideal: first configuration's start-up, training divided",
+            label="ideal: same start-up, training shared by all nodes",
         )
     if any_published:
         axes.plot([], [], color="0.3", marker="o", label="published", **hollow)
