@@ -235,7 +235,7 @@ def _add_failed_attempts(run: PlannedRun, row: RunRow, runs_dir: Path, before_s:
 
 
 def _epoch_cells(epoch: Epoch, own_metrics: Iterable[str]) -> tuple[float | None, ...]:
-    """Return the cells of an epoch's row that follow the status.
+    """Return the cells of an epoch's row in epochs.csv from the column `epoch` on.
 
     Args:
         epoch: The epoch.
