@@ -82,8 +82,8 @@ class Cell:
         """Return one sweep."""
         rows = list(self.rows(dice))
         # a column without values takes time in every sweep
-        names = [n for n in RunRow.__struct_fields__ if any(is_known(row[n]) for row in rows)]
-        runs = pd.DataFrame({n: [row[n] for row in rows] for n in (*names, "quality_unit")})
+        known = [n for n in RunRow.__struct_fields__ if any(is_known(row[n]) for row in rows)]
+        runs = pd.DataFrame({n: [row[n] for row in rows] for n in (*known, "quality_unit")})
         limit = self.question.limits.get("test_accuracy")
         targets = {"test_accuracy": limit.value} if limit and "target" in self.name else {}
         names = ("near", "far")
