@@ -22,7 +22,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(REPOSITORY / "workflow/scripts"), str(REPOSITORY / "benchmarks")]
 
 from special_cases import ERROR, Array, Cell, Dice, Rates, is_missed, simulate  # noqa: E402
-from tfscaling.conclusions.answers.efficiency import keeps_ratio_limit, misses_ratio_limit  # noqa: E402
+from tfscaling.conclusions.answers.efficiency import RatioToBaseline  # noqa: E402
 from tfscaling.estimation.intervals import CONFIDENCE  # noqa: E402
 from tfscaling.estimation.run_counts import KEPT_RUNS, miss_rate_bound  # noqa: E402
 
@@ -60,10 +60,10 @@ def kept(
     middle = quantile(shape, scatter, 0.5)
     error = (1 - CONFIDENCE) / 2 / configurations
     # the harder of the two statements: the ratio of medians, and the share of runs that miss
-    most = quantile(shape, scatter, max(0.5, 1 - miss_rate_bound(runs))) / middle
-    found = [keeps_ratio_limit(each.tolist(), of_base, most, error) for each in own]
-    easier = [keeps_ratio_limit(each.tolist(), of_base, MARGIN * most, error) for each in own]
-    return Rates(any(found), all(easier))
+    most = quantile(shape, scatter, max(0.5, 1 - miss_rate_bound(runs, configurations))) / middle
+    ratios = [RatioToBaseline(each.tolist(), of_base, error) for each in own]
+    easier = (ratio.is_kept(MARGIN * most) for ratio in ratios)
+    return Rates(any(ratio.is_kept(most) for ratio in ratios), all(easier))
 
 
 def missed(
@@ -77,9 +77,9 @@ def missed(
     of_base = SHAPES[shape]((1, base), scatter, dice)[0].tolist()
     most = quantile(shape, scatter, 1 - miss_rate_bound(KEPT_RUNS)) / quantile(shape, scatter, 0.5)
     error = (1 - CONFIDENCE) / 2 / configurations
-    found = [misses_ratio_limit(each.tolist(), of_base, most, runs, error) for each in own]
-    harder = [misses_ratio_limit(each.tolist(), of_base, 1 / MARGIN, runs, error) for each in own]
-    return Rates(any(found), all(harder))
+    ratios = [RatioToBaseline(each.tolist(), of_base, error) for each in own]
+    harder = (ratio.is_missed(1 / MARGIN, runs) for ratio in ratios)
+    return Rates(any(ratio.is_missed(most, runs) for ratio in ratios), all(harder))
 
 
 CELLS = tuple(

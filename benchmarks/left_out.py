@@ -48,7 +48,8 @@ PLATFORM = {"launcher": "srun", "nodes_max": 8, "cpus_per_node": 2}
 class Cell:
     """What happens to the runs of the best configuration of a sweep.
 
-    `endings` of its first runs; a share `missed` of its runs misses the limit of `question`.
+    `endings` of its first runs; a share `missed` of its runs misses the limit of `question`, or of
+    the runs of all configurations (`all_miss`).
     """
 
     name: str
@@ -56,6 +57,7 @@ class Cell:
     question: Question
     endings: tuple[RunState, ...] = ()
     missed: float = 0.0
+    all_miss: bool = False
     titles: tuple[str, str] = ("", "")
 
     def rows(self, dice: Dice) -> Iterator[RunRow]:
@@ -65,7 +67,7 @@ class Cell:
                 is_best = nodes == BEST and platform == "near"
                 for repeat in range(1, self.runs + 1):
                     row = _row(platform, nodes, repeat)
-                    is_missed = is_best and dice.random() < self.missed
+                    is_missed = (is_best or self.all_miss) and dice.random() < self.missed
                     if is_best and repeat <= len(self.endings):
                         row.status, row.reason = self.endings[repeat - 1], "it ended otherwise"
                     else:
@@ -94,8 +96,8 @@ class Cell:
         taken = found.recommended
         if found.support != SUPPORTED or taken is None:
             return False
-        if taken.point.nodes == BEST and taken.point.platform == "near":
-            return self.missed > miss_rate_bound(taken.kept_runs or 0) + 1e-9
+        if self.all_miss or (taken.point.nodes == BEST and taken.point.platform == "near"):
+            return self.missed > miss_rate_bound(taken.kept_runs or 0, found.candidate_count) + 1e-9
         shown = sum(e in (RunState.DIVERGED, RunState.DOES_NOT_FIT) for e in self.endings)
         # what misses in more runs than eleven runs show is no rival, nor what is shown not to run
         is_rival = self.missed <= miss_rate_bound(11) and not is_closed(shown, self.runs)
@@ -144,6 +146,11 @@ def _cells() -> Iterator[Cell]:
             ):
                 name = f"{percent} % miss the {what}, {runs} runs"
                 yield Cell(name, runs, question, missed=percent / 100)
+    for percent in (25, 32):
+        for runs in (11, 20):
+            for what, question in (("accuracy", ACCURACY), ("target", TARGET)):
+                name = f"{percent} % of all miss the {what}, {runs} runs"
+                yield Cell(name, runs, question, missed=percent / 100, all_miss=True)
     for ending in (FAILED, DIVERGED, UNFIT, MISSING):
         for count in range(1, 7):
             yield Cell(f"{count} of 6 {ending}", 6, TIME, (ending,) * count)

@@ -322,6 +322,60 @@ def collectives() -> Any:
     return model
 
 
+def recurrent() -> Any:
+    """A bidirectional LSTM and a GRU over words, padding masked; one answer for each text."""
+    import keras
+
+    layers = keras.layers
+    return keras.Sequential(
+        [
+            keras.Input((8,), dtype="int32"),
+            layers.Embedding(50, 16, mask_zero=True),
+            layers.Bidirectional(layers.LSTM(8, return_sequences=True)),
+            layers.GRU(16),
+            layers.Dense(2),
+        ]
+    )
+
+
+def tied() -> Any:
+    """The next word: the table of words is looked up, and gives the logits, too."""
+    import keras
+
+    class Words(keras.layers.Layer):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = keras.layers.Embedding(48, 16)
+            self.hidden = keras.layers.Dense(16, "tanh")
+
+        def call(self, words: Any) -> Any:
+            vectors = self.hidden(self.table(words))
+            return keras.ops.matmul(vectors, keras.ops.transpose(self.table.embeddings))
+
+    given = keras.Input((8,), dtype="int32")
+    return keras.Model(given, Words()(given))
+
+
+def next_words() -> Arrays:
+    x, _ = texts(words=48)
+    return split(EXAMPLES, x, np.roll(x, -1, axis=1))
+
+
+def residual() -> Any:
+    """Two residual blocks of convolutions, each with batch normalization."""
+    import keras
+
+    layers = keras.layers
+    given = keras.Input((8, 8, 3))
+    images = layers.Conv2D(16, 3, padding="same", use_bias=False)(given)
+    for _ in range(2):
+        hidden = layers.BatchNormalization(momentum=0.9)(images)
+        hidden = layers.Conv2D(16, 3, padding="same", use_bias=False)(layers.ReLU()(hidden))
+        images = images + layers.BatchNormalization(momentum=0.9)(hidden)
+    pooled = layers.GlobalAveragePooling2D()(layers.ReLU()(images))
+    return keras.Model(given, layers.Dense(3)(pooled))
+
+
 #: Whole batches, or a last one of 7 examples.
 WHOLE, UNEVEN = 160, 151
 #: Only mixed_float16 scales the loss; what several replicas sum is float32 in each of them.
@@ -458,6 +512,11 @@ PUBLIC: dict[str, Case] = {
     ),
     "masked sequences": Case(tagger, tags()),
     "a loss of one value for each example": Case(fixed_batch, numbers_of_images()),
+    "recurrent": Case(
+        compiled(recurrent, optimizer("Adam", 0.01)), text_arrays(is_padded=True), epochs=3
+    ),
+    "tied embedding": Case(compiled(tied, optimizer("AdamW", 0.01)), next_words()),
+    "residual network": Case(residual, bytes_of_images(), recipe=BY_SGD, is_by_hand=True),
 }
 
 

@@ -384,9 +384,13 @@ class Soak:
         if not complete:
             return False
         path, text = random.Random(self.seed).choice([*complete.items()])
-        self.truncated[path] = text[: len(text) // 2]
-        damaged = path.with_name("damaged")
-        damaged.write_text(self.truncated[path])
+        damaged, half = path.with_name("damaged"), text[: len(text) // 2]
+        try:
+            damaged.write_text(half)
+        except OSError:  # the disk is full just now, as another fault
+            damaged.unlink(missing_ok=True)
+            return False
+        self.truncated[path] = half
         damaged.replace(path)
         return True
 

@@ -18,5 +18,7 @@ SWEEP: dict[str, Any] = {
 }  # fmt: skip
 #: What the sweep printed, in the project's folder.
 CONSOLE = "console.log"
+#: The folder for its temporary files, in the project's folder.
+TEMPORARY = "temporary"
 #: In the environment of the sweep: nothing that it writes may have it.
 SECRET = "not-to-be-written-down"

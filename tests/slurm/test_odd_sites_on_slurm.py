@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from fake_programs import program
 from project import BIN, REPOSITORY, Project
+from snakemake_executor_plugin_slurm_sweep import queue
+from tfscaling.cluster.slurm_client import SlurmClient
 from virtual_cluster import WAIT_S, Cluster, start, wait_for
 
 pytestmark = pytest.mark.full
@@ -109,6 +111,21 @@ def test_no_job_is_lost_or_submitted_twice(
     assert (folder / "was-full").exists()
     words = ("Socket timed out", "Unexpected message", "QOSMaxSubmitJobPerUserLimit")
     assert all(done.stdout.count(each) == 1 for each in words)  # each is told once
+
+
+def test_jobs_are_found_whatever_their_folder_and_name_are(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder := tmp_path / "a|b; c").mkdir()
+    name, comment = "n|m", "rule_train|x y "
+    monkeypatch.setenv("SLURM_CONF", cluster.environ["SLURM_CONF"])
+    monkeypatch.chdir(folder)
+    words = ("--parsable", f"--job-name={name}", f"--comment={comment}", "--output=/dev/null")
+    done = subprocess.run(
+        ["sbatch", *words, "--wrap=true"], capture_output=True, text=True, check=True
+    )
+    (job,) = queue.jobs_of(str(folder), SlurmClient())
+    assert (job.number, job.name, job.comment) == (done.stdout.strip(), name, comment)
 
 
 def test_sigterm_ends_a_sweep_whose_jobs_wait_for_the_sites_limit(

@@ -101,12 +101,10 @@ def test_a_stage_names_the_file_of_the_study_that_is_wrong(
     stage: str, kind: Callable[[Path], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     study = study_folder(tmp_path / "study", valid_config())
-    (study.folder / "partial/details").mkdir(parents=True)
-    wrong = kind(tmp_path)
-    for path in (study.details / "manifest.json", study.folder / "partial/details/manifest.json"):
-        path.unlink(missing_ok=True)
-        if wrong.exists():
-            path.write_bytes(wrong.read_bytes())
+    wrong, manifest = kind(tmp_path), study.details / "manifest.json"
+    manifest.unlink()
+    if wrong.exists():
+        manifest.write_bytes(wrong.read_bytes())
     described: dict[str, object] = {
         "settings": {},
         "default_resources": {},

@@ -4,21 +4,36 @@ from __future__ import annotations
 
 import ast
 import csv
+import json
+import os
 import re
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
-from builders import REPOSITORY, changed, manifest_of, raw_config, write_failure, write_record
+from builders import (
+    REPOSITORY,
+    changed,
+    manifest_of,
+    raw_config,
+    run_python,
+    study_folder,
+    valid_config,
+    write_failure,
+    write_record,
+)
 from plotted import point, tables_of
 from report_inputs import Study, results
 from tfscaling.launch.rank_messages import RankMessageServer
 from tfscaling.page import plot_figure
 from tfscaling.page.html_page import render
 from tfscaling.page.plot_registry import PLOTS
+from tfscaling.record import run_record
+from tfscaling.record.run_record import RunRecord
 from tfscaling.study import config_files, config_validation
 from tfscaling.tables import comparison, display, runs_table, table_files
 from tfscaling.tables.comparison import comparison_table
@@ -139,14 +154,88 @@ def test_no_data_is_run_as_code_and_no_file_is_in_a_folder_of_all_users() -> Non
         assert found <= ALLOWED.get(path.name, set()), path
 
 
+#: Makes tables and page, and prints how many files were opened, or folders read, and how many of
+#: them begin with a text.
+OPENED = """
+import sys
+_, study, begin = sys.argv
+opened = []
+sys.addaudithook(
+    lambda event, words: opened.append(str(words[0]))
+    if event in ("open", "os.listdir", "os.scandir") else None
+)
+from tfscaling import cli
+sys.argv = ["tfscaling", "partial", "--study", study]
+cli.main()
+print(len(opened), sum(name.startswith(begin) for name in opened))
+"""
+
+
+def with_paths(record: Any, path: str) -> tuple[Any, int]:
+    """A record whose texts are a path wherever it may have any text, and how many these are."""
+    number = 0
+
+    def replaced(part: Any, rebuild: Callable[[Any], Any]) -> Any:
+        nonlocal number
+        if isinstance(part, dict):
+            for key, value in part.items():
+                part[key] = replaced(value, lambda new, key=key: rebuild({**part, key: new}))
+        elif isinstance(part, list):
+            for n, value in enumerate(part):
+                part[n] = replaced(
+                    value, lambda new, n=n: rebuild([*part[:n], new, *part[n + 1 :]])
+                )
+        elif isinstance(part, str):
+            try:
+                run_record.parse(json.dumps(rebuild(path)).encode(), "", RunRecord)
+            except run_record.RecordError:
+                return part
+            number += 1
+            return path
+        return part
+
+    return replaced(record, lambda new: new), number
+
+
+def test_no_path_of_a_record_is_opened(tmp_path: Path) -> None:
+    """A record may be another user's, and name files of the one who tabulates it."""
+    config, path = valid_config(), str(tmp_path / "yours/secret")
+    (tmp_path / "yours").mkdir()
+    Path(path).write_text("secret")
+    study = study_folder(tmp_path / "results/main/made", config)
+    for run in manifest_of(config).runs:
+        file = write_record(tmp_path / "results/runs", run)
+        record = json.loads(file.read_text())
+        kept = {key: record[key] for key in ("axes", "parameters", "parameters_hash")}
+        record, number = with_paths(record, path)
+        record["environment"]["user_code"] = {path: "0" * 64}
+        assert number >= 10
+        file.write_text(json.dumps({**record, **kept}))
+        assert run_record.outcome(file) is not None
+    done = run_python(OPENED, str(study.folder), str(tmp_path / "yours"))
+    assert done.returncode == 0, done.stderr
+    opened, of_yours = map(int, done.stdout.split()[-2:])
+    assert opened > 100 and of_yours == 0
+    rows = list(csv.DictReader((study.folder / "runs.csv").open()))
+    assert {row["status"] for row in rows} == {"ok"}
+
+
 def test_a_launcher_listens_at_the_address_that_it_is_given_and_at_no_other(tmp_path: Path) -> None:
     with RankMessageServer(tmp_path).served("127.0.0.1", 1) as address:
         port = f"{int(address.split()[0].rpartition(':')[2]):04X}"
-        lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-        (own,) = [line[1] for line in lines if line[1].endswith(f":{port}") and line[3] == "0A"]
-        assert own == f"0100007F:{port}"
-        six = Path("/proc/net/tcp6")
-        assert not six.exists() or f":{port} " not in six.read_text()
+        assert listening_addresses(port) == [f"0100007F:{port}"]
+
+
+def listening_addresses(port: str) -> list[str]:
+    """Return the addresses at which this process listens on a port, in hexadecimal digits."""
+    sockets = {os.readlink(file) for file in Path("/proc/self/fd").iterdir() if file.is_symlink()}
+    tables = [path for path in map(Path, ("/proc/net/tcp", "/proc/net/tcp6")) if path.exists()]
+    lines = [line.split() for path in tables for line in path.read_text().splitlines()[1:]]
+    return [
+        line[1]
+        for line in lines
+        if line[1].endswith(f":{port}") and line[3] == "0A" and f"socket:[{line[9]}]" in sockets
+    ]
 
 
 def test_a_configuration_file_makes_no_object_of_python(tmp_path: Path) -> None:

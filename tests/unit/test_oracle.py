@@ -165,11 +165,18 @@ def public_models(tmp_path_factory: pytest.TempPathFactory) -> Trained:
 def test_public_kinds_of_models_train_as_fit_does(public_models: Trained, name: str) -> None:
     ways, case = public_models[name], oracle_cases.PUBLIC[name]
     chosen = {f"{strategy} 2" for strategy in case.strategies or ()}
-    assert ways.keys() == ({"fit"} | chosen if chosen else ALL_WAYS)
+    measure = {f"by hand {n}" for n in case.replicas} if case.is_by_hand else {"fit"}
+    assert ways.keys() == measure | (chosen or ALL_WAYS - {"fit"})
     check(name, case, ways)
 
 
 FEATURES = oracle_cases.features()
+
+
+def test_the_table_of_kinds_names_every_case() -> None:
+    text = (Path(__file__).resolve().parents[2] / "docs/training.md").read_text()
+    for name in (*oracle_cases.PUBLIC, *FEATURES):
+        assert f"`{name}`" in text, name
 
 
 @pytest.fixture(scope="module")

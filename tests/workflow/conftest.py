@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from project import Project
 from shared import made_once
-from sweep import CONSOLE, SECRET, SWEEP
+from sweep import CONSOLE, SECRET, SWEEP, TEMPORARY
 
 
 @pytest.fixture(scope="session")
@@ -18,8 +18,9 @@ def finished(mnist: Path, tmp_path_factory: pytest.TempPathFactory) -> Project:
         project = Project(folder)
         project.link_datasets(mnist)
         project.overlay(SWEEP)
-        secret = {"TOKEN_OF_THE_USER": SECRET}
-        (folder / CONSOLE).write_text(project.snakemake(environ=secret).stdout)
+        (folder / TEMPORARY).mkdir()
+        environ = {"TOKEN_OF_THE_USER": SECRET, "TMPDIR": str(folder / TEMPORARY)}
+        (folder / CONSOLE).write_text(project.snakemake(environ=environ).stdout)
 
     return Project(made_once(tmp_path_factory, "finished", sweep))
 

@@ -30,12 +30,12 @@ def test_plan_and_partial_leave_the_lock_and_other_commands_are_refused(tmp_path
     (project.folder / "user.py").write_text(PROGRAM)
     start = ["--snakefile", str(REPOSITORY / "Snakefile"), "--configfile", "overlay.yaml"]
     start += ["--profile", str(REPOSITORY / "profiles/local")]
-    # last the sweep itself
+    # last the sweep itself, and another study's
     program = [
         sys.executable,
         "user.py",
         *start,
-        "partial --nolock,plan,--dry-run,--summary,clean_runs,partial,",
+        "partial --nolock,plan,--dry-run,--summary,clean_runs,partial,,--config study=other",
     ]
     project.overlay(
         {
@@ -55,7 +55,7 @@ def test_plan_and_partial_leave_the_lock_and_other_commands_are_refused(tmp_path
         status, output, locks = found.pop(option)
         assert status == 0, (option, output)
         assert locks, option
-    assert len(found) == 3
+    assert len(found) == 4
     for target, (status, output, locks) in found.items():
         assert status == 1 and "--unlock" in output, (target, output)
         assert locks, target

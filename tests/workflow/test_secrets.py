@@ -80,8 +80,9 @@ for folder, _, names in os.walk("."):
         look("files", pathlib.Path(folder, name), str(pathlib.Path(folder, name)))
 print(json.dumps(found))
 """
-#: The recipe `good` ends well, the other one fails; during both the spy looks.
+#: The recipe `good` ends well, the other one fails and quotes secrets; during both the spy looks.
 SPIED = """
+import os
 import pathlib
 import subprocess
 import sys
@@ -90,10 +91,14 @@ _, recipe, group, _ = sys.argv
 words = [sys.executable, "spy.py", group]
 done = subprocess.run(words, capture_output=True, text=True, check=True)
 pathlib.Path(f"spied/{recipe}.json").write_text(done.stdout)
-sys.exit(0 if recipe == "good" else "the program failed")
+quoted = [os.environ["TOKEN"], os.environ["EXPORTED_KEY"]]
+sys.exit(0 if recipe == "good" else f"the program failed: {quoted}")
 """
-#: Files that have `env`, `setup` and `program` by design, for whom `readable_by` says.
+#: Files that have `env`, `setup` and `program` by design, for whom `readable_by` says; files with
+#: what a program prints, and the secrets that the failing one prints.
 BY_DESIGN = {"config.json", "manifest.json", "run.json", "record.json"}
+PRINTED = {"rank-0.log", "rank-1.log", "launch.log", "failure.json"}
+QUOTED = {"env", "exported"}
 
 
 def commands_with(secret: str, scanned: Path) -> list[list[str]]:
@@ -203,7 +208,7 @@ def test_another_user_of_the_machine_finds_no_secret(readable_by: str, reachable
     project = Project(reachable)
     # whom the files are withheld from, at the nearest: the user's own group, or all others
     group = os.getgid() if readable_by == "owner" else 65534
-    marks = {name: secrets.token_hex(12) for name in ("env", "setup", "program")}
+    marks = {name: secrets.token_hex(12) for name in ("env", "setup", "program", "exported")}
     for name, text in {"spy.py": SPY, "user.py": SPIED, "marks.json": json.dumps(marks)}.items():
         (project.folder / name).write_text(text)
     (reachable / "spied").mkdir(mode=0o700)
@@ -216,7 +221,11 @@ def test_another_user_of_the_machine_finds_no_secret(readable_by: str, reachable
         }
         for name in ("good", "bad")
     }
-    setup = [f"PASSWORD={marks['setup']}", f"{sys.executable} spy.py {group} >spied/setup.json"]
+    setup = [
+        f"PASSWORD={marks['setup']}",
+        f"export EXPORTED_KEY={marks['exported']}",
+        f"{sys.executable} spy.py {group} >spied/setup.json",
+    ]
     point = {"platform": "laptop", "strategy": "own", "nodes": random.randint(1, 2)}
     project.overlay(
         {
@@ -235,6 +244,11 @@ def test_another_user_of_the_machine_finds_no_secret(readable_by: str, reachable
         row["recipe"]: row["status"] for row in project.table("results/main/partial/runs.csv")
     }
     assert statuses == {"good": "ok", "bad": "failed"}
+    study = reachable / "results/main"
+    shown = [study / "partial/report.html", *study.glob("partial/*.csv"), *study.glob("*.csv")]
+    texts = [path.read_text() for path in shown]
+    assert any("the program failed" in text for text in texts)
+    assert not any(mark in text for mark in marks.values() for text in texts)
 
     words = [sys.executable, "spy.py", str(group)]
     after = subprocess.run(words, cwd=reachable, capture_output=True, text=True, check=True)
@@ -245,7 +259,10 @@ def test_another_user_of_the_machine_finds_no_secret(readable_by: str, reachable
             # a program has its own words
             assert has == ["program"] and name.endswith(" cmdline"), (name, has)
             assert command[1:3] in (["user.py", "good"], ["user.py", "bad"]), command
-        for name in found["files"]:
-            assert readable_by == "all" and Path(name).name in BY_DESIGN, name
+        for name, (has, _) in found["files"].items():
+            is_quoted = (
+                Path(name).name in PRINTED and "recipe=bad" in name and QUOTED.issuperset(has)
+            )
+            assert readable_by == "all" and (Path(name).name in BY_DESIGN or is_quoted), (name, has)
     read = {Path(name).parts[0] for name in spied(after.stdout)["read"]}
     assert read.isdisjoint({"results", ".snakemake"}) is (readable_by != "all")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import stat
 import tarfile
@@ -15,7 +16,7 @@ import jsonschema
 import pytest
 import yaml
 from project import REPOSITORY, SMALL_MODEL, Project
-from sweep import CONSOLE, SECRET
+from sweep import CONSOLE, SECRET, TEMPORARY
 from tfscaling.page.plot_registry import PLOTS
 from tfscaling.record.phases import PHASES, TRAINER_PHASES
 from tfscaling.study import grid
@@ -231,7 +232,13 @@ def test_snakemakes_own_report_has_the_page_the_configuration_and_the_table(
     finished: Project, tmp_path: Path
 ) -> None:
     copied = finished.copy(tmp_path / "project")
-    copied.snakemake("--report", "report.zip")
+    before = os.umask(0o022)
+    try:
+        copied.snakemake("--report", "report.zip")
+    finally:
+        os.umask(before)
+    # it has the configuration files
+    assert not (copied.folder / "report.zip").stat().st_mode & 0o077
     study = copied.folder / "results/main"
     made = [
         study / name for name in ("details/comparison.md", "details/config.json", "report.html")
@@ -259,6 +266,12 @@ def test_a_study_and_a_run_have_few_files(finished: Project, tmp_path: Path) -> 
     assert len([path for path in study.rglob("*") if path.is_file()]) <= 18  # with published data
     for record in copied.folder.glob("results/runs/**/nodes=1/**/run.json"):
         assert len([path for path in record.parent.rglob("*") if path.is_file()]) <= 8
+
+
+def test_ranks_leave_no_temporary_files(finished: Project) -> None:
+    """As TensorFlow's files with the code of each compiled function."""
+    left = [path.name for path in (finished.folder / TEMPORARY).rglob("*")]
+    assert not [name for name in left if name.startswith(("tfscaling-", "__autograph"))], left
 
 
 def test_what_a_sweep_writes_is_its_owners_and_has_nothing_of_the_environment(

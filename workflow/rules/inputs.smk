@@ -15,6 +15,13 @@ def refuse_beside_another():
         )
 
 
+def refuse_read_only():
+    """Raise WorkflowError if no file can be written to the results: later errors have a traceback."""
+    folder = next(each for each in (Path(STUDY), *Path(STUDY).parents) if each.exists())
+    if not os.access(folder, os.W_OK):
+        raise WorkflowError(f"{folder}: cannot be written; work in a folder that can be written")
+
+
 def refuse_options():
     """Raise WorkflowError if options, or a module, change what runs are.
 
@@ -79,6 +86,8 @@ def request_run(wildcards):
     check_start(wildcards)
     path = planned(wildcards).path
     if INVOCATION.executes:
+        if INVOCATION.is_main_process:
+            refuse_read_only()
         if not INVOCATION.runs_handlers:
             accept_without_handlers()
         REQUESTS.add(runs_to_do(), path)
@@ -109,6 +118,7 @@ def alone(wildcards):
     """No file. Raises WorkflowError while another snakemake runs, unless --nolock is given."""
     if INVOCATION.is_main_process:
         refuse_beside_another()
+        refuse_read_only()
     return []
 
 
@@ -128,6 +138,7 @@ def plan_apart(wildcards):
         # Snakemake has no other way to give up its lock once it has read its command line
         os.execv(sys.executable, [sys.executable, "-m", "snakemake", "--nolock", *sys.argv[1:]])
     if not INVOCATION.is_dry_run:
+        refuse_read_only()
         details = Path(STUDY, PLANNED, "details")
         details.mkdir(parents=True, exist_ok=True)
         atomic.write_text(details / "config.json", CONFIG_TEXT)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import html
 import math
 import random
+import re
 import traceback
+from collections import Counter
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +25,17 @@ from tfscaling.console.sweep_outcome import SweepOutcome
 from tfscaling.estimation.samples import SUPPORTED
 from tfscaling.page import html_page
 from tfscaling.plan import costed_plan
-from tfscaling.stages import write_tables
+from tfscaling.record.run_states import RunState
+from tfscaling.stages import write_proposal, write_tables
 from tfscaling.stages.study_folder import StudyFolder
 from tfscaling.stages.write_proposal import requests
 from tfscaling.tables import data_warnings
-from tfscaling.tables.row_values import axis_columns, is_known
+from tfscaling.tables.row_types import PointRow, RunRow
+from tfscaling.tables.row_values import axis_columns, is_known, point_of
 from tfscaling.tables.table_files import to_rows
+
+#: Statuses of runs that the next start makes.
+TO_RUN = (RunState.FAILED, RunState.UNFINISHED, RunState.MISSING)
 
 
 def read(study: StudyFolder, name: str, kind: Any) -> list[Any]:
@@ -60,12 +68,14 @@ def check(study: StudyFolder) -> set[str]:
             if own.all_trainings:
                 all_of_them = str(own.all_trainings)
                 assert all_of_them in page and "".join(all_of_them.split()) in console
-        if own.is_measured:
-            is_shown = own.work in headlines or len(found) == 1
-            check_decision(own, decisions[own.work, own.goal], page if is_shown else "")
+        is_shown = own.work in headlines or len(found) == 1
+        for each in filter(attrgetter("is_measured"), (own, *own.other_goals)):
+            check_decision(each, decisions.pop((each.work, each.goal)), page if is_shown else "")
+    assert not decisions, "each row is of an answer"
     supports = {own.support for own in found}
     measured = [own for own in found if own.leader is not None]
     assert len(asked) == len(measured)
+    check_proposal(study, asked)
     for own in measured:
         check_request(own, asked)
         check_trainings(own, config.question.trainings, asked)
@@ -74,16 +84,45 @@ def check(study: StudyFolder) -> set[str]:
     wanted = {own.repeats for own in found if own.repeats and own.search is None}
     said = {step.text for step in steps if step.kind == "repeats"}
     assert all(any(f"repeats: {n}`" in text for n in wanted) for text in said)
+    check_steps(steps, page)
     if not evidence.searches:
         plan = costed_plan.make_plan(config, study.manifest, study.runs_dir)
-        to_do = sum(row.runs or 0 for row in plan.runs)
-        assert to_do == sum(step.runs for step in steps if step.kind == "unfinished")
+        to_do = Counter(row.point for row in plan.runs for _ in range(int(row.runs or 0)))
+        rows = to_rows(RunRow, study.read("runs"))
+        assert to_do == Counter(point_of(row) for row in rows if row.status in TO_RUN)
+        assert to_do.total() == sum(step.runs for step in steps if step.kind == "unfinished")
     return supports
+
+
+def plain(text: str) -> str:
+    """Text without marks of Markdown, tags and spaces."""
+    return re.sub(r"<[^>]*>|[`*\\\s]", "", re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", text))
+
+
+def check_steps(steps: list[Any], page: str) -> None:
+    """The page has each next step."""
+    shown = plain(page)
+    for step in steps:
+        assert plain(step.text) in shown
+
+
+def check_proposal(study: StudyFolder, asked: list[Any]) -> None:
+    """The proposal has each request, with its node-hours."""
+    if not any(is_known(row.execution_time_s) for row in read(study, "comparison", PointRow)):
+        return
+    with pytest.MonkeyPatch.context() as changed:
+        changed.setattr(write_proposal, "PLOTTED", ())
+        write_proposal.run(study)
+    text = plain((study.folder / "proposal/proposal.md").read_text())
+    for request in asked:
+        assert plain(request.name) in text
+        assert plain(f"{request.node_hours:.4g} node-hours") in text
 
 
 def check_decision(own: Answer, row: DecisionRow, page: str) -> None:
     """The row of the table has what the answer has."""
     assert (row.support, row.title, row.is_best) == (own.support, own.title, own.is_best)
+    assert row.indifference == own.indifference
     assert row.is_decided == own.is_decided and row.alike == len(own.not_shown_worse)
     assert (row.comparisons, row.not_covered) == (own.comparisons, own.not_covered_text())
     bound = math.nan if own.bound is None else own.bound

@@ -58,6 +58,7 @@ def to_target(
         if seconds is not None:
             cost = platforms.run_cost_usd(usd, int(run["nodes"]), seconds)
             runs.loc[number, "cost_to_target_usd"] = cost
+    runs["target_reached"] = runs["time_to_target_s"].notna()
     return comparison_table(runs, planned), runs
 
 

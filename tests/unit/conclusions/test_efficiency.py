@@ -14,7 +14,7 @@ from special_cases import is_missed, simulate
 from tfscaling.conclusions import findings, next_steps
 from tfscaling.conclusions.answers.answer import answer_questions
 from tfscaling.conclusions.answers.answer_types import Answer, Candidate, State
-from tfscaling.conclusions.answers.efficiency import keeps_ratio_limit, misses_ratio_limit
+from tfscaling.conclusions.answers.efficiency import RatioToBaseline
 from tfscaling.conclusions.evidence import Study
 from tfscaling.estimation.intervals import RUNS_FOR_INTERVAL
 from tfscaling.estimation.run_counts import KEPT_RUNS
@@ -152,21 +152,20 @@ def test_strong_scaling_has_no_weak_efficiency() -> None:
 
 def test_a_run_beyond_the_limit_or_few_runs_show_nothing() -> None:
     own, base = around(1.0, 0.01, 11), around(2.0, 0.01, 6)
-    assert keeps_ratio_limit(own, base, 0.6, 0.025) and not misses_ratio_limit(
-        own, base, 0.6, 11, 0.025
-    )
-    assert not keeps_ratio_limit([*own[:-1], 1.3], base, 0.6, 0.025)
-    assert not keeps_ratio_limit(own[:5], base, 0.6, 0.025) and not keeps_ratio_limit(
-        own, base[:5], 0.6, 0.025
-    )
-    assert not keeps_ratio_limit(own, base, 0.6, 0.025, shared_error=0.2)
-    assert misses_ratio_limit(own, base, 0.4, 22, 0.025) and not misses_ratio_limit(
-        own, base, 0.4, 23, 0.025
-    )
-    assert not misses_ratio_limit(own[:5], base, 0.4, 5, 0.025) and not misses_ratio_limit(
-        own, base[:5], 0.4, 11, 0.025
-    )
-    assert not misses_ratio_limit(own, base, 0.4, 11, 0.025, shared_error=0.2)
+
+    def ratio(
+        values: list[float] = own, baseline_values: list[float] = base, shared_error: float = 0.0
+    ) -> RatioToBaseline:
+        return RatioToBaseline(values, baseline_values, 0.025, shared_error)
+
+    assert ratio().is_kept(0.6) and not ratio().is_missed(0.6, 11)
+    assert not ratio([*own[:-1], 1.3]).is_kept(0.6)
+    assert not ratio(own[:5]).is_kept(0.6) and not ratio(baseline_values=base[:5]).is_kept(0.6)
+    assert not ratio(shared_error=0.2).is_kept(0.6)
+    assert ratio().is_missed(0.4, 22) and not ratio().is_missed(0.4, 23)
+    assert not ratio(own[:5]).is_missed(0.4, 5)
+    assert not ratio(baseline_values=base[:5]).is_missed(0.4, 11)
+    assert not ratio(shared_error=0.2).is_missed(0.4, 11)
 
 
 @pytest.mark.full

@@ -279,7 +279,7 @@ def test_fewer_runs_than_show_that_limits_are_kept_support_nothing(runs: int, go
     badge, found = answer(made)
     assert nodes(found.leader) == [2] and (badge == SUPPORTED) == (runs == KEPT_RUNS)
     assert found.leader and found.leader.kept_runs == runs
-    assert f"{miss_rate_bound(runs):.0%}" in text(made)
+    assert f"{miss_rate_bound(runs, 2):.0%}" in text(made)
     assert found.repeats == (None if runs == KEPT_RUNS else KEPT_RUNS)
 
 

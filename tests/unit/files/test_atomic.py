@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -41,3 +42,35 @@ def test_a_long_name_fits_with_what_is_added_to_it(
     path = tmp_path / ("n" * 255)
     atomic.write_text(path, "text")
     assert path.read_text() == "text"
+
+
+def test_a_folder_is_of_one_writer_whenever_it_exists(tmp_path: Path) -> None:
+    path = tmp_path / "tables"
+
+    def write(number: int) -> None:
+        for _ in range(30):
+            with atomic.whole_folder(path) as folder:
+                for name in "abc":
+                    (folder / name).write_text(str(number))
+
+    with ThreadPoolExecutor(4) as pool:
+        for writing in [pool.submit(write, number) for number in range(4)]:
+            writing.result()
+    assert [*tmp_path.iterdir()] == [path]
+    assert len({(path / name).read_text() for name in "abc"}) == 1
+
+
+def test_a_folder_that_could_not_be_written_leaves_the_earlier_one(tmp_path: Path) -> None:
+    path = tmp_path / "tables"
+    with atomic.whole_folder(path) as folder:
+        (folder / "a").write_text("old")
+
+    def fail() -> None:
+        with atomic.whole_folder(path) as folder:
+            (folder / "a").write_text("new")
+            raise OSError("full")
+
+    with pytest.raises(OSError, match="full"):
+        fail()
+    assert [*tmp_path.rglob("*")] == [path, path / "a"]
+    assert (path / "a").read_text() == "old"

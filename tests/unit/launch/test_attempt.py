@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from builders import local_spec
+from builders import SCRIPTS, local_spec
 from tfscaling.files import atomic
 from tfscaling.launch import attempt as launching
 from tfscaling.launch.attempt import Attempt
@@ -41,6 +41,17 @@ last = "start" if args.word == "bad" else "end"
 events = args.folder / f"rank-{task['index']}.events.jsonl"
 events.write_text(json.dumps({"event": last, "time_s": 1.0}) + "\\n")
 raise SystemExit(args.word == "bad")
+"""
+#: A rank that is killed, or fails, when it has written a temporary file.
+LEAVES = """
+import os, pathlib, signal, sys, tempfile
+from tfscaling.launch import rank_files
+folder = rank_files.make_temporary_folder(pathlib.Path(sys.argv[sys.argv.index("--folder") + 1]))
+with tempfile.NamedTemporaryFile(delete=False) as file:
+    assert folder == pathlib.Path(file.name).parent
+assert folder.stat().st_mode & 0o077 == 0
+(folder.parent / "made").touch()
+os.kill(os.getpid(), signal.SIGKILL)
 """
 WAITS_S = (600.0, 60.0)
 
@@ -259,3 +270,18 @@ def test_a_failure_is_left_and_said(tmp_path: Path, capsys: pytest.CaptureFixtur
             axes=spec.axes, cause=cause, attempt=1
         )
     assert "FAILED: rank_failed: no memory\n" in capsys.readouterr().err
+
+
+def test_a_killed_rank_leaves_no_temporary_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(SCRIPTS))
+    (tmp_path / "rank.py").write_text(LEAVES)
+    (temporary := tmp_path / "temporary").mkdir()
+    (other := temporary / "tfscaling-0123456789ab-other").mkdir()
+    spec = local_spec()
+    measured = msgspec.structs.replace(spec.measured, env={"TMPDIR": str(temporary)})
+    spec = msgspec.structs.replace(spec, measured=measured)
+    cause = Attempt.begin(tmp_path / "job").run_ranks(tmp_path / "rank.py", [], spec, *WAITS_S)
+    assert cause is not None and cause.message == "killed by SIGKILL", cause
+    assert {*temporary.iterdir()} == {other, temporary / "made"}

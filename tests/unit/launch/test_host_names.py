@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 from builders import REGISTRIES, SCRIPTS, raw_config
 from tfscaling.cluster.resolver import resolve
+from tfscaling.launch import rank_process
 from tfscaling.plan.retries import is_permanent
 from tfscaling.record import events
 from tfscaling.record.attempts import Cause
@@ -67,6 +69,27 @@ def test_a_rank_names_the_hosts_that_it_cannot_resolve(
 def test_a_program_may_need_no_names(tmp_path: Path) -> None:
     done, last = rank_of(tmp_path, ["127.0.0.1:1", f"{UNKNOWN.format(1)}:2"], 0, of_program=True)
     assert (tmp_path / "begun").exists() and last.name is EventName.END, done.stderr
+
+
+@pytest.mark.parametrize("busy", [1, 3, 9])
+def test_a_busy_name_server_is_asked_again_for_some_seconds(
+    busy: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def answer(host: str, port: None) -> list[object]:
+        asked.append(host)
+        if len(asked) <= busy:
+            raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+        return []
+
+    waited_s: list[float] = []
+    monkeypatch.setattr(socket, "getaddrinfo", answer)
+    monkeypatch.setattr(rank_process.time, "sleep", waited_s.append)
+    cluster = resolve({**STEP, "SLURM_STEP_NODELIST": "node[7-8]"}, host_suffix="", gpus=False)
+    problem = rank_process._unknown_hosts(cluster)
+    assert bool(problem) == (busy == 9) == ("Temporary failure" in problem)
+    assert sum(waited_s[: min(busy, 3) + 1]) == [0, 1, 3, 7][min(busy, 3)]
 
 
 STEP = {

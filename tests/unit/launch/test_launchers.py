@@ -281,6 +281,7 @@ def test_setup_lines_run_first_and_the_shell_is_replaced_by_the_command(tmp_path
         (["module() { grep none /dev/null; }", "true", "module load cuda", "true"], "line 3 ", 1),
         (["if true; then", "nowhere_installed", "fi"], "line 2 ", 127),
         (["true", "A=$(false)"], "line 2 ", 1),
+        (["set -x", "false"], "line 2 ", 1),
         # bash itself names these lines
         (["exit 3"], "", 3),
         ([". /nowhere/init.sh"], "", 1),

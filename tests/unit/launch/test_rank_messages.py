@@ -239,7 +239,10 @@ def test_fake_messages_change_nothing_and_are_reported(
 
 
 def test_a_burst_of_strangers_takes_no_more_connections_than_allowed(
-    messages: RankMessageServer, address: str, tmp_path: Path
+    messages: RankMessageServer,
+    address: str,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     before, number = len(os.listdir("/proc/self/fd")), random.randint(500, 800)
     with contextlib.ExitStack() as held:
@@ -251,6 +254,37 @@ def test_a_burst_of_strangers_takes_no_more_connections_than_allowed(
         # a rank comes in meanwhile
         log_of(tmp_path, 0, LauncherConnection(address, 0)).add(EventName.START)
         wait_until(lambda: names(messages, 0) == ["start"])
+    # told whenever their number doubles
+    told = [int(line.split()[2]) for line in capfd.readouterr().out.splitlines()]
+    assert told == [2**n for n in range(len(told))]
+    assert 2 * told[-1] > number - rank_messages._STRANGERS_MAX
+
+
+def test_a_stranger_that_stays_silent_is_let_go(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rank_messages, "_STRANGER_S", 0.2)
+    with socket.create_connection(place(address), timeout=20) as silent:
+        assert len(silent.recv(100)) == link.CHALLENGE_BYTES
+        assert silent.recv(100) == b""
+
+
+@pytest.mark.timeout(100)
+def test_a_firewall_that_drops_packets_holds_a_rank_up_for_a_moment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The kernel drops packets for a listener whose queue is full."""
+    monkeypatch.setattr(link, "_CONNECT_S", 0.2)
+    with contextlib.ExitStack() as held:
+        listener = held.enter_context(socket.socket())
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        for _ in range(3):
+            waiting = held.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(listener.getsockname())
+        port = listener.getsockname()[1]
+        assert link.connect(f"127.0.0.1:{port} {'0' * 64}", 0) is None
 
 
 #: A launcher that may open few files; it ends with its standard input.

@@ -16,10 +16,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from builders import REGISTRIES, SCRIPTS, is_gone, raw_config, wait_until
+from builders import REGISTRIES, SCRIPTS, is_gone, local_spec, raw_config, wait_until
 from fake_programs import fake_nvidia_smi
 from program_runs import cause_of, record_of, start
-from tfscaling.launch import heartbeat, rank_files, user_program
+from tfscaling.launch import heartbeat, provenance, rank_files, rank_process, user_program
 from tfscaling.plan.retries import is_permanent
 from tfscaling.record import events
 from tfscaling.record.attempts import Cause
@@ -195,6 +195,25 @@ def test_a_failure_is_one_sentence_with_its_cause(
     assert [word for word in words if word not in cause["message"]] == []
 
 
+#: Quotes secrets: of the platform's `env`, of the user's shell, and of `setup`.
+QUOTES = """
+import os
+words = [os.environ[name] for name in ("API_TOKEN", "MY_PASSWORD", "SIGNING_KEY")]
+raise ValueError(f"refused: {words}")
+"""
+
+
+def test_a_cause_has_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    secrets = [random.randbytes(8).hex() for _ in range(3)]
+    monkeypatch.setenv("MY_PASSWORD", secrets[1])
+    how = {"env": {"API_TOKEN": secrets[0]}, "setup": [f"export SIGNING_KEY={secrets[2]}"]}
+    cause = cause_of(tmp_path, QUOTES, **how)
+    assert cause["message"].count("***") == 3, cause
+    assert not any(secret in cause["message"] for secret in secrets)
+    # the log's end is private, and the launcher does not know what `setup` exports
+    assert not any(secret in json.dumps(cause) for secret in secrets[:2])
+
+
 def test_an_abort_is_told_in_the_words_before_the_dump(tmp_path: Path) -> None:
     cause = cause_of(tmp_path, ABORTS)
     assert (cause["kind"], cause["exit_code"]) == ("program_failed", 134)
@@ -308,6 +327,21 @@ def test_too_few_cpus_end_a_rank_before_its_program(tmp_path: Path) -> None:
             assert (last.name, last.details["error"]) == ("failed", "CpuError")
             assert str(lacking) in last.details["message"]
     assert is_permanent(Cause(kind="rank_failed", message="", error="CpuError"))
+
+
+@pytest.mark.parametrize(
+    ("launcher", "quota", "is_missing"),
+    [("srun", 0.5, True), ("srun", 1.0, False), ("srun", None, False), ("local", 0.5, False)],
+)
+def test_a_limit_of_cpu_time_is_too_few_cpus(
+    launcher: str, quota: float | None, is_missing: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(provenance, "cpu_quota", lambda: quota)
+    spec = local_spec()
+    measured = msgspec.structs.replace(spec.measured, launcher=launcher, cpus_per_node=1)
+    spec = msgspec.structs.replace(spec, measured=measured)
+    assert spec.cpus_per_task == 1
+    assert bool(rank_process._missing_cpus(spec)) == is_missing
 
 
 @pytest.mark.parametrize(

@@ -29,11 +29,14 @@ def waiting(start: Start) -> Iterator[Started]:
     executor.cancel()
 
 
-def in_queue(slurm: Slurm, executor: Started, *numbers: str, comment: str = COMMENT) -> None:
-    """Let squeue list jobs of this start."""
+def in_queue(
+    slurm: Slurm, executor: Started, *numbers: str, comment: str = COMMENT, empty: int = 0
+) -> None:
+    """Let squeue list jobs of this start, after some empty answers."""
     jobs = (listed(f"{n}|PENDING", name=executor.run_uuid, comment=comment) for n in numbers)
     lines = "\n".join(jobs)
-    slurm.answer("squeue", f"cat <<'END'\n{lines}\nEND")
+    count = f"echo x >>{slurm.folder}/asked; [ $(wc -l <{slurm.folder}/asked) -gt {empty} ]"
+    slurm.answer("squeue", f"if {count}; then cat <<'END'\n{lines}\nEND\nfi")
 
 
 def fails(slurm: Slurm, times: int, words: str, then: str = "echo 7") -> None:
@@ -102,10 +105,14 @@ def test_a_busy_controller_costs_no_attempt(
     assert len(executor.log.warnings) == 1  # told once
 
 
-def test_a_submission_that_timed_out_and_was_accepted_is_found(start: Start, slurm: Slurm) -> None:
+@pytest.mark.parametrize("empty", [0, 1])
+def test_a_submission_that_timed_out_and_was_accepted_is_found(
+    empty: int, start: Start, slurm: Slurm
+) -> None:
+    """Also if squeue lists no job at first."""
     executor = start()
     fails(slurm, 9, "Socket timed out on send/recv operation")
-    in_queue(slurm, executor, "36")
+    in_queue(slurm, executor, "36", empty=empty)
     done(executor, Job(["a"]))
     assert [*executor._submitted] == ["36"] and len(slurm.calls) == 1
     # the next one of this run is not taken for that

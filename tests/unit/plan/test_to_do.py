@@ -254,16 +254,27 @@ BROKEN: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
-@pytest.mark.parametrize("fault", BROKEN)
+#: What takes the place of a record.
+PLACED: dict[str, Callable[[Path], object]] = {
+    "folder": lambda path: (path / "files").mkdir(parents=True),
+    "pipe": os.mkfifo,
+    "device": lambda path: path.symlink_to("/dev/zero"),
+}
+
+
+@pytest.mark.parametrize("fault", [*BROKEN, *PLACED])
 def test_a_broken_record_is_restored_from_its_attempt_or_named(
     runs: list[PlannedRun], fault: str
 ) -> None:
     one, other = runs[:2]
     content = kept(one).read_bytes()
     for run in (one, other):
-        broken = BROKEN[fault](record_path(run).read_bytes())
+        before = record_path(run).read_bytes()
         record_path(run).unlink()  # the attempt's record is another file
-        record_path(run).write_bytes(broken)
+        if fault in BROKEN:
+            record_path(run).write_bytes(BROKEN[fault](before))
+        else:
+            PLACED[fault](record_path(run))
     start = to_do()
     assert start.folders_to_do == frozenset() == planned_by()
     (named,) = start.unreadable.values()

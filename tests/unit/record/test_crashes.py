@@ -10,8 +10,13 @@ import pytest
 from builders import SCRIPTS, run_python
 from tfscaling.files import strict_json
 from tfscaling.record import crashes
+from tfscaling.record.attempts import Cause
 
 FOLDER = Path("/project")
+SECRETS = {
+    "WANDB_API_KEY": "0123456789", "HF_TOKEN": "hf_abc012", "MYSQL_PWD": "hf_abc012 and more",
+    "AWS_SECRET_ACCESS_KEY": "", "USE_AUTH": "1", "GIT_AUTHOR_NAME": "Somebody", "HOME": "/home",
+}  # fmt: skip
 LIBRARY = sysconfig.get_path("stdlib")
 PLAIN = f"""
 starting
@@ -271,6 +276,15 @@ def test_the_reason_is_that_of_an_abort_of_the_program_or_of_what_it_started(
 ) -> None:
     lines = [*thrown("c10::DistNetworkError", "Broken pipe").splitlines(), last]
     assert ("Broken pipe" in crashes.abort_reason(ended, lines)) == is_told
+
+
+def test_a_cause_has_no_secret_of_the_environment() -> None:
+    text = "1: Somebody in /home has key=0123456789, hf_abc012 and more, hf_abc012"
+    masked = "1: Somebody in /home has key=***, ***, ***"
+    cause = Cause(kind="program_failed", message=text, last_lines=("a", text))
+    found = crashes.mask_secrets_of_cause(cause, SECRETS)
+    assert found == Cause(kind="program_failed", message=masked, last_lines=("a", masked))
+    assert crashes.mask_secrets_of_cause(cause, {"HOME": "/home"}) == cause
 
 
 _NO_FRAME = "Traceback (most recent call last):\nValueError: no frame\n"

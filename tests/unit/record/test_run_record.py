@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import json
 import math
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -110,9 +112,25 @@ def test_a_broken_file_is_named(tmp_path: Path, text: str, message: str) -> None
     assert str(caught.value).startswith(f"{path}: {message}")
 
 
+@pytest.mark.parametrize(
+    "make",
+    [Path.mkdir, os.mkfifo, lambda path: path.symlink_to("/dev/zero")],
+    ids=["folder", "pipe", "device"],
+)
+def test_what_is_no_file_is_named_and_not_read(
+    make: Callable[[Path], object], tmp_path: Path
+) -> None:
+    make(path := tmp_path / "run.json")
+    with pytest.raises(RecordError, match="no regular file") as caught:
+        run_record.outcome(path)
+    assert str(path) in str(caught.value)
+
+
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    with pytest.raises(RecordError, match="Is a directory"):
-        run_record.read(tmp_path)
+    (path := tmp_path / "run.json").symlink_to(path)
+    with pytest.raises(RecordError, match="symbolic link") as caught:
+        run_record.read(path)
+    assert str(path) in str(caught.value)
 
 
 def test_a_record_with_nan_is_no_json(tmp_path: Path) -> None:

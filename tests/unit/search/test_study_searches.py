@@ -221,18 +221,33 @@ def many(planned: Manifest, tmp_path_factory: pytest.TempPathFactory) -> pd.Data
 def test_a_target_that_was_missed_is_infinite(many: pd.DataFrame) -> None:
     planned = planned_of(goal="time_to_target_s", limits={"test_accuracy": {"at_least": 0.5}})
     reached_s = many["execution_time_s"].where(many["nodes"] > 1)
-    search = search_of(planned, many.assign(time_to_target_s=reached_s))
+    reached = many.assign(time_to_target_s=reached_s, target_reached=reached_s.notna())
+    search = search_of(planned, reached)
     verdict = search.decision
     missed = [name for name, why in verdict.failed.items() if why is Reason.NOT_REACHED]
     assert {search.points[name].nodes for name in missed} == {1} and len(missed) == 2
     assert verdict.is_decided and search.points[verdict.best or ""].nodes == 2
     # one run that misses it is enough: the tables have no time to the target then
     one = place(many, "near", 2, KEPT_RUNS)
-    search = search_of(planned, many.assign(time_to_target_s=reached_s.drop(one)))
+    reached.loc[one, ["time_to_target_s", "target_reached"]] = math.nan, False
+    search = search_of(planned, reached)
     verdict = search.decision
     assert not verdict.is_decided and search.points[verdict.best or ""].nodes == 4
     (lost,) = verdict.unresolved
     assert search.points[lost].nodes == 2
+
+
+@pytest.mark.parametrize("nodes", [1, 2, 4])
+def test_a_target_whose_quality_is_not_reported_is_unknown(many: pd.DataFrame, nodes: int) -> None:
+    """No run shows that this configuration misses the target: nothing is decided."""
+    planned = planned_of(goal="time_to_target_s", limits={"test_accuracy": {"at_least": 0.5}})
+    unknown = many["nodes"] == nodes
+    reached = many.assign(
+        time_to_target_s=many["execution_time_s"].mask(unknown),
+        target_reached=[None if each else True for each in unknown],
+    )
+    verdict = search_of(planned, reached).decision
+    assert Reason.NOT_REACHED not in verdict.failed.values() and not verdict.is_decided
 
 
 def test_limits_are_judged_by_the_runs(many: pd.DataFrame) -> None:

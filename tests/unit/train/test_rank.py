@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 from pathlib import Path
 from typing import Any
@@ -122,7 +123,7 @@ def test_the_report_says_what_the_rank_got(finished: Path) -> None:
         "job": "worker",
         "cluster_source": "TF_CONFIG",
         "devices": ["CPU:0", "CPU:1"],
-        "intra_op_threads": 2,
+        "intra_op_threads": min(2, len(os.sched_getaffinity(0))),
         "replicas": 2,
         "worker_devices": None,
         "gpus_visible": "",
@@ -163,12 +164,13 @@ def test_the_report_passes_all_checks(finished: Path) -> None:
     assert checks.problems(spec, data, reports) == {}
     others = [
         msgspec.structs.replace(spec, replicas=7),
-        msgspec.structs.replace(
-            spec, measured=msgspec.structs.replace(spec.measured, cpus_per_node=1)
-        ),
         msgspec.structs.replace(spec, jobs={"worker": 2}),
     ]
     assert all(checks.problems(other, data, reports) for other in others)
+    threads = reports[0].intra_op_threads + 1
+    assert checks.problems(
+        spec, data, [msgspec.structs.replace(reports[0], intra_op_threads=threads)]
+    )
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="of x86 processors")

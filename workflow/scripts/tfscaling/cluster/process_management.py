@@ -11,12 +11,21 @@ src/pmi.
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import socket
+import sys
 import threading
+import time
 import uuid
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 _HOST = "127.0.0.1"
+#: The kernel's table of connections, and the state of an open one in it: linux/net/tcp_states.h.
+_CONNECTIONS, _ESTABLISHED = Path("/proc/net/tcp"), "01"
+#: After a connection could not be accepted.
+_RETRY_S = 0.05
 #: Most characters of names and values of the space in which ranks exchange their addresses.
 _LENGTHS = "kvsname_max=256 keylen_max=64 vallen_max=1024"
 
@@ -95,11 +104,38 @@ class _Job:
 
 
 def _accept(listener: socket.socket, job: _Job) -> None:
-    """Accept connections of ranks, each in a separate thread."""
-    with contextlib.suppress(OSError):  # closed: the job is over
-        while True:
+    """Accept connections of ranks, each in a separate thread; those of other users are closed."""
+    while True:
+        try:
             connection, _ = listener.accept()
-            threading.Thread(target=_serve, args=(connection, job), daemon=True).start()
+            is_own = _user_of_peer(connection) == os.geteuid()
+        except OSError as error:
+            if error.errno in (errno.EINVAL, errno.EBADF):  # closed: the job is over
+                return
+            time.sleep(_RETRY_S)  # as too few descriptors
+            continue
+        if not is_own:
+            connection.close()
+            continue
+        threading.Thread(target=_serve, args=(connection, job), daemon=True).start()
+
+
+def _user_of_peer(connection: socket.socket) -> int | None:
+    """Return the user id of the process at the other end of a connection on this machine.
+
+    It is from the kernel's table of connections. None if the process has closed the connection.
+    """
+    ends = [_in_table(*connection.getpeername()), _in_table(*connection.getsockname())]
+    for line in _CONNECTIONS.read_text().splitlines()[1:]:
+        fields = line.split()
+        if fields[1:4] == [*ends, _ESTABLISHED]:
+            return int(fields[7])
+    return None
+
+
+def _in_table(host: str, port: int) -> str:
+    """Return an address as the kernel's table of connections writes it: `0100007F:1F90`."""
+    return f"{int.from_bytes(socket.inet_aton(host), sys.byteorder):08X}:{port:04X}"
 
 
 def _serve(connection: socket.socket, job: _Job) -> None:

@@ -273,7 +273,7 @@ def limits_text(search: StudySearch) -> str | None:
         f"{METRICS[name].title} of at {'least' if each.at_most is None else 'most'} {each.value:g}"
         for name, each in search.planned.limits.items()
     ]
-    misses = f"{miss_rate_bound(KEPT_RUNS):.0%}"
+    misses = f"{miss_rate_bound(KEPT_RUNS, len(search.points)):.0%}"
     kept = f"{KEPT_RUNS} runs or more, so with 95% fewer than {misses} miss any of them"
     return f"{join_names(words)}: {kept}" if words else None
 

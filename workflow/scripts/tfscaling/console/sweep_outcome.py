@@ -103,6 +103,8 @@ class SweepOutcome:
     ) -> None:
         """Write tables, plots and page of the finished runs to the folder `partial`.
 
+        Several processes may do so at the same time.
+
         Args:
             program: The folder of this library.
             config: Text of the configuration's file.
@@ -110,17 +112,18 @@ class SweepOutcome:
             log: File to which the output is copied, if any.
 
         Raises:
+            OSError: A file cannot be written, as on a full disk.
             subprocess.CalledProcessError: The process that writes them failed.
         """
-        folder = self.study / "partial"
-        details = folder / "details"
-        details.mkdir(parents=True, exist_ok=True)
-        # not the outputs of rules: without its memory Snakemake would not notice outdated ones
-        atomic.write_text(details / "config.json", config)
-        manifest.write(details / "manifest.json")
-        command = shlex.join([sys.executable, str(program), "partial", "--study", str(self.study)])
-        command += f" 2>&1 | tee {shlex.quote(log)}" if log else ""
-        subprocess.run(["bash", "-euo", "pipefail", "-c", command], check=True)
+        self.study.mkdir(parents=True, exist_ok=True)
+        with atomic.whole_folder(self.study / "partial") as folder:
+            (details := folder / "details").mkdir()
+            # not the outputs of rules: without its memory Snakemake would not notice outdated ones
+            atomic.write_text(details / "config.json", config)
+            manifest.write(details / "manifest.json")
+            command = shlex.join([sys.executable, str(program), "partial", "--study", str(folder)])
+            command += f" 2>&1 | tee {shlex.quote(log)}" if log else ""
+            subprocess.run(["bash", "-euo", "pipefail", "-c", command], check=True)
 
     def has_result(self) -> bool:
         """Return whether a run in the table of runs counts; True without a table."""

@@ -16,15 +16,17 @@ KEPT_RUNS = LIMITED_RUNS_MIN
 CLOSED_RUNS = 2
 
 
-def miss_rate_bound(runs: int) -> float:
+def miss_rate_bound(runs: int, configurations: int = 1) -> float:
     """Return the largest share of all runs that may miss a limit, if no measured run missed it.
 
     The result is a fraction, the upper bound with 95 % confidence.
 
     Args:
-        runs: Number of measured runs. All measured runs kept the limit.
+        runs: Number of measured runs of the configuration. All of them kept the limit.
+        configurations: Number of configurations among which it was chosen. The more, the more often
+            one of them keeps the limit in all its runs by chance.
     """
-    return float(1 - 0.05 ** (1 / runs)) if runs else 1.0
+    return float(1 - (0.05 / max(1, configurations)) ** (1 / runs)) if runs else 1.0
 
 
 def is_closed(shown: int, planned: int) -> bool:
@@ -43,7 +45,8 @@ RULE = (
     f"A search names a configuration after {LEADER_RUNS} runs ({CLOSE_LEADER_RUNS} with a close "
     f"rival; 1 complete run after short runs), and two sweeps are compared from {SWEEP_RUNS} runs "
     f"of each on. A limit or target is supported from {KEPT_RUNS} runs on that all kept it: with "
-    f"95%, fewer than {miss_rate_bound(KEPT_RUNS):.0%} of the runs miss it. A configuration is "
+    f"95%, fewer than {miss_rate_bound(KEPT_RUNS):.0%} of the runs miss it, or fewer than "
+    f"{miss_rate_bound(KEPT_RUNS, 6):.0%} if it is one of six configurations. A configuration is "
     f"closed if at least half of its planned runs, and {CLOSED_RUNS} or more, show that it cannot "
     "be recommended."
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import secrets
@@ -25,8 +26,7 @@ def whole(path: Path) -> Iterator[Path]:
     Raises:
         OSError: The file cannot be written; the error names `path`.
     """
-    unique = f"{_HOST}.{os.getpid()}.{secrets.token_hex(6)}"
-    temporary = path.with_name(f".{path.name[:128]}.{unique}")
+    temporary = _unique_sibling(path)
     try:
         yield temporary
         store(temporary)
@@ -38,6 +38,40 @@ def whole(path: Path) -> Iterator[Path]:
     finally:
         with contextlib.suppress(OSError):  # as of a file system that is read-only now
             temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def whole_folder(path: Path) -> Iterator[Path]:
+    """Provide an empty folder that replaces the folder `path` when the `with` block ends.
+
+    The old folder stays if the block raises an exception. Several processes may do this at the same
+    time: the folder of the last one stays, and none has files of another.
+
+    Raises:
+        OSError: The folder cannot be made or moved.
+    """
+    made, old = _unique_sibling(path), _unique_sibling(path)
+    made.mkdir()
+    try:
+        yield made
+        while True:
+            try:
+                os.rename(made, path)
+                break
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
+            with contextlib.suppress(FileNotFoundError):  # another process was quicker
+                os.rename(path, old)
+            shutil.rmtree(old, ignore_errors=True)
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+def _unique_sibling(path: Path) -> Path:
+    """Return a path next to `path` that no other process and no other host uses."""
+    unique = f"{_HOST}.{os.getpid()}.{secrets.token_hex(6)}"
+    return path.with_name(f".{path.name[:128]}.{unique}")
 
 
 def store(path: Path) -> None:

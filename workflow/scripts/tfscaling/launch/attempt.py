@@ -11,6 +11,7 @@ import shutil
 import signal
 import socket
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,10 +21,10 @@ from typing import NoReturn
 from tfscaling.cluster.gpu_allocation import ClusterError
 from tfscaling.cluster.slurm_environment import restarts
 from tfscaling.files import atomic
-from tfscaling.launch import failures, link, slurm_job, supervisor, user_program
+from tfscaling.launch import failures, link, rank_files, slurm_job, supervisor, user_program
 from tfscaling.launch.launchers import LAUNCHERS, Request, write_setup
 from tfscaling.launch.rank_messages import IncompleteError, RankMessageServer
-from tfscaling.record import attempts, run_record, run_states
+from tfscaling.record import attempts, crashes, run_record, run_states
 from tfscaling.record.attempts import Cause, FailureReport
 from tfscaling.record.prepared_data import PreparedDataError
 from tfscaling.record.run_record import RecordError
@@ -145,13 +146,16 @@ class Attempt:
             except ClusterError as error:
                 return Cause(kind="launch_failed", message=str(error))
             print("$", " ".join(commands[0].argv), flush=True)
+            temporary = env.get("TMPDIR") or tempfile.gettempdir()
+            stack.callback(rank_files.remove_temporary_folders, self.scratch, temporary)
             grace_s = supervisor.CHECKPOINT_GRACE_S if spec.recipe.writes_checkpoints else None
             cause = supervisor.Supervisor(
                 commands, messages, stall_timeout_s, geometry.tasks, grace_s
             ).run()
             messages.update()
             if cause is not None:
-                return failures.as_missing_gpus(cause, self.scratch)
+                cause = failures.as_missing_gpus(cause, self.scratch)
+                return crashes.mask_secrets_of_cause(cause, {**os.environ, **env})
             messages.wait(range(geometry.tasks), latency_wait_s)
             return None
 

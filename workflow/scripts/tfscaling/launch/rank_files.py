@@ -5,6 +5,9 @@ The launcher writes events and reports of the ranks that have a connection; othe
 
 from __future__ import annotations
 
+import hashlib
+import shutil
+import tempfile
 from pathlib import Path
 
 from tfscaling.record import run_record
@@ -42,6 +45,39 @@ def events_path(folder: Path, rank: int) -> Path:
 def observed_path(folder: Path, rank: int) -> Path:
     """Return the path of the events that a user's program writes itself."""
     return folder / f"rank-{rank}.observed.jsonl"
+
+
+def make_temporary_folder(folder: Path) -> Path:
+    """Make a private folder for this rank's temporary files, which Python's `tempfile` then uses.
+
+    TensorFlow writes the code of each compiled function to a temporary file, and removes it only
+    when Python ends in the usual way, which a rank does not.
+
+    Args:
+        folder: The attempt's folder.
+
+    Raises:
+        OSError: No folder can be made.
+    """
+    tempfile.tempdir = None  # a process from which this one was forked may have had another TMPDIR
+    tempfile.tempdir = tempfile.mkdtemp(prefix=_temporary_prefix(folder))
+    return Path(tempfile.tempdir)
+
+
+def remove_temporary_folders(folder: Path, temporary: str) -> None:
+    """Remove the temporary folders that killed ranks of an attempt have left on this host.
+
+    Args:
+        folder: The attempt's folder.
+        temporary: The folder for temporary files of the ranks.
+    """
+    for each in Path(temporary).glob(f"{_temporary_prefix(folder)}*"):
+        shutil.rmtree(each, ignore_errors=True)
+
+
+def _temporary_prefix(folder: Path) -> str:
+    """Return how the names of the temporary folders of an attempt's ranks begin."""
+    return f"tfscaling-{hashlib.sha256(bytes(folder.resolve())).hexdigest()[:12]}-"
 
 
 _REPORT: type[RankReport] = RankReport  # type: ignore[assignment]  # a union is no class

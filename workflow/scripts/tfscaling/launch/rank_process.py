@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import atexit
 import contextlib
 import hashlib
 import json
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -39,6 +41,8 @@ _OTHERS_S = 10.0
 _UNKNOWN_MAX = 3
 #: Pauses before each attempt to resolve a name.
 _RESOLUTION_PAUSES_S = (0.0, 1.0, 2.0, 4.0)
+#: Where MPI's ranks of a host share memory, and what each rank takes of it at least.
+_SHARED_MEMORY, _SHARED_BYTES = Path("/dev/shm"), 2 << 20
 
 
 @dataclass(frozen=True)
@@ -163,6 +167,24 @@ def _resolution_error(host: str) -> str:
     return why
 
 
+class SharedMemoryError(RuntimeError):
+    """A host has too little shared memory: the kernel would end MPI's ranks by SIGBUS."""
+
+
+def _missing_shared_memory(cluster: Cluster) -> str:
+    """Return how much shared memory this host lacks for MPI's ranks, in words, or ""."""
+    tasks = [task.rpartition(":")[0] for task in cluster.jobs[cluster.job]]
+    needed = tasks.count(tasks[cluster.index]) * _SHARED_BYTES
+    space = os.statvfs(_SHARED_MEMORY)
+    free = space.f_bavail * space.f_frsize
+    if free >= needed or not space.f_blocks:  # it has no limit
+        return ""
+    return (
+        f"{_SHARED_MEMORY} of {socket.gethostname()} has {free / 1e6:.1f} MB left, and MPI needs "
+        f"{needed / 1e6:.1f} MB: remove files of ended processes there, or have it enlarged"
+    )
+
+
 class WorkFailedError(Exception):
     """A user's program failed; the message is a sentence for the user.
 
@@ -223,15 +245,27 @@ def process(
     # a warning before a time limit: whoever writes checkpoints takes it in another way
     signal.signal(signal.SIGUSR1, lambda *_: None)
     events.add(EventName.START, context.start_s, **_own_process(context), **off)
-    heartbeat.HeartbeatThread(events, lambda: _end_alone(events), usage, own, given_up).start()
+    temporary = contextlib.ExitStack()
+    atexit.register(temporary.close)  # after a failure, whose traceback reads temporary files
+
+    def end_alone() -> None:
+        temporary.close()
+        _end_alone(events)
+
+    heartbeat.HeartbeatThread(events, end_alone, usage, own, given_up).start()
     print(_title(context), flush=True)
     meter = resource_use.Meter(os.environ, spec.uses_gpus)
     try:
+        if not spec.recipe.program:
+            files = rank_files.make_temporary_folder(folder)
+            temporary.callback(shutil.rmtree, files, ignore_errors=True)
         if problem := _missing_cpus(spec):
             raise CpuError(problem)
         # a program may need no names, and MPI has its own
         if not (spec.recipe.program or spec.uses_mpi) and (unknown := _unknown_hosts(cluster)):
             raise HostNameError(unknown)
+        if spec.by_mpi and (problem := _missing_shared_memory(cluster)):
+            raise SharedMemoryError(problem)
         report = work(context)
         use = meter.end()
         last = None if own is None else link.connect(launcher, cluster.rank)
@@ -248,6 +282,7 @@ def process(
     if not _is_sent(report, last):
         write_json(rank_files.report_path(folder, cluster.rank), report)
     events.add(EventName.END)
+    temporary.close()
     sys.stdout.flush()
     # TensorFlow's servers and coordinator have no shutdown, and iterators that are being freed may
     # wait for a minute; their threads outlive main
@@ -289,7 +324,7 @@ def _is_sent(report: Rank, connection: link.LauncherConnection | None) -> bool:
 def _add_failure(
     events: EventLog, meter: resource_use.Meter, error: str, message: str, **more: Any
 ) -> None:
-    """Log an event `failed` with the error and the rank's peak memory.
+    """Log an event `failed` with the error, without secrets, and the rank's peak memory.
 
     Args:
         events: The rank's event log.
@@ -301,7 +336,8 @@ def _add_failure(
     use = meter.end()
     on_gpu = max((gpu.memory_gb or 0.0 for gpu in use.gpus), default=0.0)
     peaks = {"rank_memory_gb": use.memory_gb, "gpu_memory_gb": on_gpu or None}
-    events.add(EventName.FAILED, error=error, message=message[:2000], **more, **peaks)
+    message = crashes.mask_secrets(message, os.environ)[:2000]
+    events.add(EventName.FAILED, error=error, message=message, **more, **peaks)
 
 
 def _add_exception(events: EventLog, meter: resource_use.Meter, error: Exception) -> None:

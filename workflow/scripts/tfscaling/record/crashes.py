@@ -11,11 +11,13 @@ import itertools
 import re
 import sysconfig
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tfscaling.record.attempts import UserLine
+from msgspec.structs import replace
+
+from tfscaling.record.attempts import Cause, UserLine
 
 _BEGIN = "Traceback (most recent call last)"
 #: What faulthandler writes; its frames are in the other order.
@@ -67,6 +69,9 @@ _REASONS = (
     *(re.compile(r"watchdog", re.IGNORECASE), _LOST_CONNECTION),
 )
 _WORDS_MAX = 500
+#: Names of variables whose values are secrets, and the shortest value that is replaced.
+_SECRET = re.compile(r"key|token|secret|passw|pwd|cred|auth(?!or)", re.IGNORECASE)
+_SECRET_LENGTH_MIN = 6
 
 
 class Blame(NamedTuple):
@@ -232,3 +237,30 @@ def abort_reason(ended: str, lines: Sequence[str]) -> str:
     )
     found = f"{terminate} {what}".strip() if what else watchdog or lost or terminate
     return found[:_WORDS_MAX]
+
+
+def mask_secrets(text: str, environ: Mapping[str, str]) -> str:
+    """Return a text with `***` in place of passwords, keys and tokens of the environment.
+
+    Exceptions quote them, and the cause of a failure is on the page.
+
+    Args:
+        text: The text.
+        environ: The environment of the rank; names such as API_TOKEN tell which values are secrets.
+    """
+    secrets = {value for name, value in environ.items() if _SECRET.search(name)}
+    for value in sorted(secrets, key=len, reverse=True):  # one may contain another
+        if len(value) >= _SECRET_LENGTH_MIN:
+            text = text.replace(value, "***")
+    return text
+
+
+def mask_secrets_of_cause(cause: Cause, environ: Mapping[str, str]) -> Cause:
+    """Return the cause of a failure without passwords, keys and tokens of the environment.
+
+    Args:
+        cause: The cause, with the last lines of a rank's log.
+        environ: The environment of the ranks.
+    """
+    lines = tuple(mask_secrets(line, environ) for line in cause.last_lines)
+    return replace(cause, message=mask_secrets(cause.message, environ), last_lines=lines)

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import re
+import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeVar
@@ -523,12 +525,27 @@ def read_as(path: Path, kind: type[_T], version: int = 0) -> _T | None:
         RecordError: With the file, the key and the problem.
     """
     try:
-        content = path.read_bytes()
+        content = _read_file(path)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise RecordError(f"{path}: cannot be read: {error.strerror}") from error
     return parse(content, path, kind, version)
+
+
+def _read_file(path: Path) -> bytes:
+    """Return the content of a regular file: of a pipe or device it would never end.
+
+    Raises:
+        OSError: If the file cannot be read.
+        RecordError: If it is no regular file.
+    """
+    number = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(number).st_mode):
+        os.close(number)
+        raise RecordError(f"{path}: no regular file, but a folder, pipe or device")
+    with os.fdopen(number, "rb") as file:
+        return file.read()
 
 
 def parse(content: bytes, where: object, kind: type[_T], version: int = 0) -> _T:

@@ -222,14 +222,15 @@ def _run_from_row(row: RunRow, planned: PlannedSearch) -> Run:
 def _goal_value(row: RunRow, goal: str) -> float:
     """Return the goal of a run: infinite if it diverged or missed the target, NaN if unknown.
 
-    Times of a run that resumed from a checkpoint are unknown.
+    It is unknown for a run that resumed from a checkpoint, or reports no quality.
     """
     if row.status != RunState.OK:
         return math.inf
     if is_known(getattr(row, goal)):
         return float(getattr(row, goal))
-    if goal in ALL_RUNS_METRICS and is_known(row.target_reached):
-        return math.nan if row.target_reached else math.inf
+    if goal in ALL_RUNS_METRICS:
+        is_missed = is_known(row.target_reached) and not row.target_reached
+        return math.inf if is_missed else math.nan
     return math.inf if is_known(row.execution_time_s) else math.nan
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 
 from tfscaling.conclusions.base import CONCLUSIONS
-from tfscaling.files import program_errors
+from tfscaling.files import atomic, program_errors
 from tfscaling.study.config_types import POINT_AXES, Config
 from tfscaling.study.manifest import Manifest
 from tfscaling.tables import table_files
@@ -26,11 +24,13 @@ class StudyFolder:
         folder: The folder of the study, results/<study>.
         results: The folder with the runs that studies share; None: the folder above the study's.
         round: Number of the round of extra repeats to assess.
+        place: Where the folder will be moved when it is complete; None: it stays.
     """
 
     folder: Path
     results: Path | None = None
     round: int = 0
+    place: Path | None = None
 
     @cached_property
     def config(self) -> Config:
@@ -52,15 +52,9 @@ class StudyFolder:
         """The folder of files that few readers need."""
         return self.folder / "details"
 
-    @contextlib.contextmanager
-    def renewed(self, name: str) -> Iterator[Path]:
+    def renewed(self, name: str) -> contextlib.AbstractContextManager[Path]:
         """Provide an empty folder in the `with` block, which then replaces `details/<name>`."""
-        folder, made = self.details / name, self.details / f".{name}"
-        for each in (folder, made):
-            shutil.rmtree(each, ignore_errors=True)
-        made.mkdir()
-        yield made
-        made.rename(folder)
+        return atomic.whole_folder(self.details / name)
 
     def table(self, name: str) -> Path:
         """Return the path of the CSV file of a table or conclusion."""

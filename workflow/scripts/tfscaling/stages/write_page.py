@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import chain
 
 from tfscaling.conclusions.answers.answer import answer_questions
@@ -84,7 +85,7 @@ def page(study: StudyFolder) -> None:
         None if study.config.question == Question() else study.config.question.goal,
     )
     text = study.config.comparison
-    html = render(results, text.title, text.columns, study.folder)
+    html = render(results, text.title, text.columns, study.place or study.folder)
     atomic.write_text(study.folder / "report.html", html)
     shutil.rmtree(study.details / "plots", ignore_errors=True)
     if "svg" in study.config.export:
@@ -99,9 +100,12 @@ STAGES = (write_tables.collect, write_tables.compare, write_tables.analyse, page
 
 
 def partial(study: StudyFolder) -> None:
-    """Write tables, plots and page from the records that exist to the study's folder `partial`."""
-    made = StudyFolder(study.folder / "partial", study.results or study.folder.parent)
-    (made.folder / "report.html").unlink(missing_ok=True)
+    """Write tables, plots and page from the records that exist.
+
+    The study's folder is new, below the folder of the complete study, and becomes its `partial`.
+    """
+    place = study.folder.with_name("partial")
+    made = replace(study, results=study.results or place.parents[1], place=place)
     for stage in STAGES:
         stage(made)
-    print(f"tables and report of what has finished: {made.folder}")
+    print(f"tables and report of what has finished: {place}")

@@ -116,9 +116,10 @@ def _point_row(point: Point, group: Sequence[RunRow], targets: Mapping[str, floa
         setattr(row, name, max(steps, default=None))
     target = targets.get(first.quality_metric)
     if target is not None and row.projected_from_steps is None:
-        # including runs that reached it at an unknown time
-        reached = [is_known(r.time_to_target_s) or bool(r.target_reached) for r in valid]
-        row.target, row.runs_at_target = target, sum(reached)
+        # including runs that reached it at an unknown time; unknown if a run reports no quality
+        reached = [is_known(r.time_to_target_s) or r.target_reached for r in valid]
+        row.target = target
+        row.runs_at_target = None if None in reached else sum(map(bool, reached))
     reasons += _set_medians(row, valid, diverged)
     if of_examples_s := _valid_values(valid, SECONDS_OF_SPEEDUP["steady_state_speedup"]):
         # total examples over the median time, not a mean of rates in the middle

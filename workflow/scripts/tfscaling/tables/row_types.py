@@ -258,7 +258,7 @@ class RunRow(RunMetrics, TypedRow):
     """The parts that energy_kwh includes: GPUs, processors, or both; null if it is unknown."""
     target_reached: bool | None = None
     """Whether an epoch or evaluation reached the target of its quality in `question.limits`; null
-    without a target, and unless the run counts."""
+    without a target, unless the run counts, and if it reports no quality."""
     time_to_target_s: Amount = NAN
     cost_to_target_usd: Amount = NAN
     usd_per_node_hour: Usd = NAN
@@ -504,7 +504,8 @@ class PointRow(PointMetrics, TypedRow):
     """The target of the point's quality in `question.limits`, in quality_unit; null without one,
     and for an excluded point."""
     runs_at_target: Annotated[FromZero | None, Column("runs", is_whole=True)] = None
-    """Valid runs that reached target; null without a target, and for an excluded configuration."""
+    """Valid runs that reached target; null without a target, for an excluded configuration, and if
+    a valid run reports no quality."""
     reason: Text = ""
     """Why runs do not count, or why the configuration is not run; empty if nothing is wrong."""
 

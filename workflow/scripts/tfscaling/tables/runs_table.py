@@ -388,7 +388,8 @@ def _set_target_results(
     if (target := targets.get(quality.metric)) is None:
         return warnings
     reached = metrics.judge_target(_add_earlier_training(record), quality, target)
-    row.target_reached = reached.is_reached
+    if reached.is_reached or is_known(row.quality):
+        row.target_reached = reached.is_reached
     if is_timed and reached.time_s is not None:
         row.time_to_target_s = reached.time_s
         row.cost_to_target_usd = _cost_usd(run, reached.time_s)

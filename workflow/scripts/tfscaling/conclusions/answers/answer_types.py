@@ -278,6 +278,14 @@ class Answer:
         return any(each.is_open for each in self.candidates)
 
     @property
+    def candidate_count(self) -> int:
+        """The number of configurations that limits and target may recommend or exclude."""
+        if self.search is not None:
+            return len(self.search.points)
+        states = (State.COMPARED, State.TOO_FEW, State.UNDECIDED, State.INFEASIBLE)
+        return sum(each.state in states for each in self.candidates)
+
+    @property
     def leader_keeps_limits(self) -> bool:
         """Whether enough runs of the recommended configuration kept the limits or the target."""
         kept = self.recommended.kept_runs if self.recommended else None
@@ -350,7 +358,8 @@ class Answer:
         if not kept:
             return ""
         what = "target" if self.goal in ALL_RUNS_METRICS and not self.limits else "limits"
-        misses = f"with {CONFIDENCE:.0%} fewer than {miss_rate_bound(kept):.0%} of its runs miss"
+        bound = miss_rate_bound(kept, self.candidate_count)
+        misses = f"with {CONFIDENCE:.0%} fewer than {bound:.0%} of its runs miss"
         return f"Its {kept} runs kept the {what}; {misses} {'it' if what == 'target' else 'one'}."
 
     def not_covered_text(self, among: Iterable[Candidate] | None = None) -> str:

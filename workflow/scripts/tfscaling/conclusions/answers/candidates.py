@@ -106,19 +106,12 @@ def _judge_limits(
         limits: Limits of the question by column.
         error: Error rate of each limit, one-sided.
     """
-    ratios = facts.efficiencies
-    for name, verdict in ratios.items():
-        if verdict.unknown:
-            reason = f"no {metric_of(name, candidate.row).title}: {verdict.unknown}"
-            return replace(candidate, state=State.OPEN, reason=reason)
+    ratios = {name: each for name, each in facts.efficiencies.items() if not each.unknown}
     values = {
-        name: samples.values_in_unit(candidate.point, name) for name in limits if name not in ratios
+        name: own
+        for name in limits
+        if name not in facts.efficiencies and (own := samples.values_in_unit(candidate.point, name))
     }
-    if lacking := [name for name, own in values.items() if not own]:
-        title = metric_of(lacking[0], candidate.row).title
-        is_short = is_projected(candidate.row) and lacking[0] == QUALITY
-        short = ", which is not projected from short runs" * is_short
-        return replace(candidate, state=State.OPEN, reason=f"reports no {title}{short}")
     statuses = samples.status_counts(candidate.point)
     has_endless = statuses[RunState.DIVERGED] or statuses[RunState.DOES_NOT_FIT]
     judged = {
@@ -128,14 +121,17 @@ def _judge_limits(
     planned = statuses.total()
     is_missed = {n: is_closed(count_beyond_limit(*own), planned) for n, own in judged.items()}
     is_missed |= {name: verdict.is_missed for name, verdict in ratios.items()}
+    missed = tuple(name for name in limits if is_missed.get(name))
+    # whatever is unknown, a limit that is missed excludes the configuration
+    if not missed and (reason := _why_unknown(candidate, facts, limits, values)):
+        return replace(candidate, state=State.OPEN, reason=reason)
     is_part = {ENERGY} if facts.lacking_energy else set()
     is_kept = {
         name: not has_endless and name not in is_part and keeps_limit(*own)
         for name, own in judged.items()
     }
     is_kept |= {name: verdict.is_kept for name, verdict in ratios.items()}
-    missed = tuple(name for name in limits if is_missed[name])
-    undecided = tuple(name for name in limits if not is_missed[name] and not is_kept[name])
+    undecided = tuple(n for n in limits if n in is_kept and not is_missed[n] and not is_kept[n])
     if not missed + undecided:
         runs = [*map(len, values.values()), *(verdict.runs for verdict in ratios.values())]
         return replace(candidate, kept_runs=min((n for n in runs if n is not None), default=None))
@@ -149,6 +145,31 @@ def _judge_limits(
         missed=missed,
         undecided=undecided,
     )
+
+
+def _why_unknown(
+    candidate: Candidate,
+    facts: ConfigurationFacts,
+    limits: Mapping[str, Limit],
+    values: Mapping[str, Sequence[float]],
+) -> str:
+    """Return which limit a configuration has no value for, and why; "" if it has all values.
+
+    Args:
+        candidate: The configuration.
+        facts: Facts about it from the tables.
+        limits: Limits of the question by column.
+        values: Column with a limit → the values of its runs; without the efficiencies.
+    """
+    for name, verdict in facts.efficiencies.items():
+        if verdict.unknown:
+            return f"no {metric_of(name, candidate.row).title}: {verdict.unknown}"
+    for name in limits:
+        if name not in facts.efficiencies and name not in values:
+            is_short = is_projected(candidate.row) and name == QUALITY
+            short = ", which is not projected from short runs" * is_short
+            return f"reports no {metric_of(name, candidate.row).title}{short}"
+    return ""
 
 
 def _most_common_energy_parts(rows: Sequence[PointRow]) -> str | None:
@@ -175,19 +196,21 @@ def _judge_value(
                 candidate, state=State.OPEN, reason=f"its energy includes {row.energy_of}"
             )
         return candidate
-    needed = row.runs if goal in ALL_RUNS_METRICS else 1
-    if goal != QUALITY and row.runs_timed < needed:
+    needed, quality = row.runs if goal in ALL_RUNS_METRICS else 1, metric_of(QUALITY, row).title
+    reached, ended = row.runs_at_target, row.runs + (row.runs_diverged or 0)
+    if goal in ALL_RUNS_METRICS and reached is None:
+        reason = f"reports no {quality}"
+    elif goal in ALL_RUNS_METRICS and is_closed(ended - (reached or 0), row.runs_asked or ended):
+        reason = f"reached the target in {reached} of {ended} runs"
+        return replace(candidate, state=State.INFEASIBLE, reason=reason)
+    elif goal != QUALITY and row.runs_timed < needed:
         reason = "no time that counts" + " of every run" * (goal in ALL_RUNS_METRICS)
     elif goal in ALL_RUNS_METRICS and not facts.is_at_target:
-        reached, ended = row.runs_at_target or 0, row.runs + (row.runs_diverged or 0)
-        is_missed = is_closed(ended - reached, row.runs_asked or ended)
-        state = State.INFEASIBLE if is_missed else State.UNDECIDED
-        return replace(
-            candidate, state=state, reason=f"reached the target in {reached} of {ended} runs"
-        )
+        reason = f"reached the target in {reached} of {ended} runs"
+        return replace(candidate, state=State.UNDECIDED, reason=reason)
     elif goal == QUALITY:
         short = ", which is not projected from short runs" * is_projected(row)
-        reason = f"no {metric_of(goal, row).title}{short}"
+        reason = f"no {quality}{short}"
     elif goal in ALL_RUNS_METRICS and not is_known(row.time_to_target_s):
         reason = "no known time to the target"
     else:

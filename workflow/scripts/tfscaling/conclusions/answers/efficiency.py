@@ -55,6 +55,57 @@ class Verdict:
     note: str = ""
 
 
+@dataclass(frozen=True)
+class RatioToBaseline:
+    """How many times as long the runs of a configuration take as the runs of its baseline.
+
+    Fewer than RUNS_FOR_INTERVAL runs of either show nothing.
+
+    Attributes:
+        values: Seconds of the configuration's runs.
+        baseline_values: Seconds of the baseline's runs.
+        error: Error rate of each end of the interval of the mean ratio.
+        shared_error: Standard error of all values together, as a fraction.
+    """
+
+    values: Sequence[float]
+    baseline_values: Sequence[float]
+    error: float
+    shared_error: float = 0.0
+
+    def is_kept(self, ratio_max: float) -> bool:
+        """Return whether the runs show that the ratio is at most `ratio_max`."""
+        if (interval := self._log_interval()) is None:
+            return False
+        lowest, _ = median_interval(self.baseline_values) or (0.0, 0.0)
+        return max(self.values) <= ratio_max * lowest and interval[1] <= math.log(ratio_max)
+
+    def is_missed(self, ratio_max: float, planned: int) -> bool:
+        """Return whether the runs show that the ratio is above `ratio_max`.
+
+        Args:
+            ratio_max: The highest ratio that keeps the limit.
+            planned: How many runs of the configuration are planned.
+        """
+        if (interval := self._log_interval()) is None:
+            return False
+        _, highest = median_interval(self.baseline_values) or (0.0, math.inf)
+        beyond = sum(value > ratio_max * highest for value in self.values)
+        return is_closed(beyond, planned) and interval[0] > math.log(ratio_max)
+
+    def _log_interval(self) -> tuple[float, float] | None:
+        """Return the interval of the logarithm of the mean ratio; None for too few runs."""
+        runs = min(len(self.values), len(self.baseline_values))
+        if runs < RUNS_FOR_INTERVAL:
+            return None
+        logs = [np.log(np.asarray(each)) for each in (self.values, self.baseline_values)]
+        errors = (float(each.std(ddof=1)) / math.sqrt(len(each)) for each in logs)
+        half_width = float(scipy.special.stdtrit(runs - 1, 1 - self.error))
+        half_width *= math.hypot(*errors, self.shared_error)
+        middle = float(logs[0].mean() - logs[1].mean())
+        return middle - half_width, middle + half_width
+
+
 def judge_efficiency(
     samples: Samples,
     row: PointRow,
@@ -80,109 +131,46 @@ def judge_efficiency(
     if reason := _why_efficiency_unknown(samples, row, base, excluded, name):
         return Verdict(reason)
     assert base is not None, "a configuration with an efficiency has a baseline"
-    values, of_base = (_seconds_of_runs(samples, each, name) for each in (row, base))
+    ratio = _ratio_to_baseline(samples, row, base, name, error)
     share = replica_ratio(row, base)
     most = share / limit.value
-    statuses = samples.status_counts(point_of(row))
+    planned = samples.status_counts(point_of(row)).total()
+    is_missed = ratio.is_missed(most, planned)
+    notes = []
+    if len(ratio.baseline_values) < RUNS_FOR_INTERVAL:
+        notes.append(f"{len(ratio.baseline_values)} runs of its baseline, {row.baseline}")
+    if name == RUN_EFFICIENCY and is_known(row.steady_state_speedup):
+        notes.append(f"{format_three_digits(row.steady_state_speedup * share)} without start-up")
+        training = _ratio_to_baseline(samples, row, base, TRAINING_EFFICIENCY, error)
+        is_missed &= training.is_missed(most, planned)
+    endless = (RunState.DIVERGED, RunState.DOES_NOT_FIT)
+    has_endless = any(
+        samples.status_counts(point_of(each))[state] for each in (row, base) for state in endless
+    )
+    is_kept = not has_endless and ratio.is_kept(most) and not is_missed
+    return Verdict("", is_missed, is_kept, len(ratio.values), "; ".join(notes))
+
+
+def _ratio_to_baseline(
+    samples: Samples, row: PointRow, base: PointRow, name: str, error: float
+) -> RatioToBaseline:
+    """Return the ratio behind an efficiency.
+
+    Args:
+        samples: The values of the runs.
+        row: The configuration.
+        base: Its baseline.
+        name: The efficiency.
+        error: Error rate, one-sided.
+    """
     shared_error = math.hypot(
         *(
             samples.projection_error(point_of(each), _METRICS[RUN_EFFICIENCY])
             for each in (row, base)
         )
     )
-    planned = statuses.total()
-    is_missed = misses_ratio_limit(values, of_base, most, planned, error, shared_error)
-    notes = []
-    if len(of_base) < RUNS_FOR_INTERVAL:
-        notes.append(f"{len(of_base)} runs of its baseline, {row.baseline}")
-    if name == RUN_EFFICIENCY and is_known(row.steady_state_speedup):
-        notes.append(f"{format_three_digits(row.steady_state_speedup * share)} without start-up")
-        training, training_of_base = (
-            _seconds_of_runs(samples, each, TRAINING_EFFICIENCY) for each in (row, base)
-        )
-        is_missed &= misses_ratio_limit(
-            training, training_of_base, most, planned, error, shared_error
-        )
-    endless = (RunState.DIVERGED, RunState.DOES_NOT_FIT)
-    has_endless = any(
-        samples.status_counts(point_of(each))[state] for each in (row, base) for state in endless
-    )
-    is_kept = not has_endless and keeps_ratio_limit(values, of_base, most, error, shared_error)
-    return Verdict("", is_missed, is_kept and not is_missed, len(values), "; ".join(notes))
-
-
-def keeps_ratio_limit(
-    values: Sequence[float],
-    baseline_values: Sequence[float],
-    ratio_max: float,
-    error: float,
-    shared_error: float = 0.0,
-) -> bool:
-    """Return whether runs show that their times are within a ratio to the baseline's times.
-
-    Args:
-        values: Seconds of the runs.
-        baseline_values: Seconds of the runs of the baseline. Fewer runs than RUNS_FOR_INTERVAL on
-            either side show nothing.
-        ratio_max: The highest ratio of times that keeps the limit.
-        error: Error rate of the interval of the mean ratio, one-sided.
-        shared_error: Standard error of all values together, as a fraction.
-    """
-    if (ratio := _log_ratio_interval(values, baseline_values, error, shared_error)) is None:
-        return False
-    lowest, _ = median_interval(baseline_values) or (0.0, 0.0)
-    return max(values) <= ratio_max * lowest and ratio[1] <= math.log(ratio_max)
-
-
-def misses_ratio_limit(
-    values: Sequence[float],
-    baseline_values: Sequence[float],
-    ratio_max: float,
-    planned: int,
-    error: float,
-    shared_error: float = 0.0,
-) -> bool:
-    """Return whether runs show that their times exceed a ratio to the baseline's times.
-
-    Args:
-        values: Seconds of the runs.
-        baseline_values: Seconds of the runs of the baseline. Fewer runs than RUNS_FOR_INTERVAL on
-            either side show nothing.
-        ratio_max: The highest ratio of times that keeps the limit.
-        planned: How many runs of the configuration are planned.
-        error: Error rate of the interval of the mean ratio, one-sided.
-        shared_error: Standard error of all values together, as a fraction.
-    """
-    if (ratio := _log_ratio_interval(values, baseline_values, error, shared_error)) is None:
-        return False
-    _, highest = median_interval(baseline_values) or (0.0, math.inf)
-    beyond = sum(value > ratio_max * highest for value in values)
-    return is_closed(beyond, planned) and ratio[0] > math.log(ratio_max)
-
-
-def _log_ratio_interval(
-    values: Sequence[float], baseline_values: Sequence[float], error: float, shared_error: float
-) -> tuple[float, float] | None:
-    """Return the confidence interval of the log of the mean time ratio to the baseline.
-
-    Args:
-        values: Seconds of the runs.
-        baseline_values: Seconds of the runs of the baseline.
-        error: Error rate of each end.
-        shared_error: Standard error of all values together, as a fraction.
-
-    Returns:
-        Lower and upper end of the logarithm of the ratio; None for too few runs.
-    """
-    runs = min(len(values), len(baseline_values))
-    if runs < RUNS_FOR_INTERVAL:
-        return None
-    logs = [np.log(np.asarray(each)) for each in (values, baseline_values)]
-    errors = (float(each.std(ddof=1)) / math.sqrt(len(each)) for each in logs)
-    half_width = float(scipy.special.stdtrit(runs - 1, 1 - error))
-    half_width *= math.hypot(*errors, shared_error)
-    middle = float(logs[0].mean() - logs[1].mean())
-    return middle - half_width, middle + half_width
+    values, baseline_values = (_seconds_of_runs(samples, each, name) for each in (row, base))
+    return RatioToBaseline(values, baseline_values, error, shared_error)
 
 
 def _seconds_of_runs(samples: Samples, row: PointRow, name: str) -> list[float]:
