@@ -104,7 +104,7 @@ class _Job:
 
 
 def _accept(listener: socket.socket, job: _Job) -> None:
-    """Accept connections of ranks, each in a separate thread; those of other users are closed."""
+    """Accept connections, each in a separate thread; close connections of other users."""
     while True:
         try:
             connection, _ = listener.accept()
