@@ -154,7 +154,8 @@ outage: setup #- a sweep while Slurm's controller is away for ten minutes
 # SEED and N: which lines, and how many. Tests of the module come first; what they do not notice is
 # tested by all that run the line, which is measured once for a commit. NEAR=1 leaves that out
 mutants: setup #- change N=60 lines of the library, one at a time, and list what no test notices
-	tests/mutants.py --seed $(or $(SEED),1) --number $(or $(N),60) $(if $(NEAR),--near)
+	tests/mutants.py --seed $(or $(SEED),1) --number $(or $(N),60) $(if $(NEAR),--near) \
+	    $(ONLY:%=--only %)
 
 # the same tests with 70 cases each are part of `make test`
 fuzz: setup #- 6,000 cases of bad input: keys of every type, damaged files

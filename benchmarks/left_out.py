@@ -97,7 +97,7 @@ class Cell:
         if found.support != SUPPORTED or taken is None:
             return False
         if self.all_miss or (taken.point.nodes == BEST and taken.point.platform == "near"):
-            return self.missed > miss_rate_bound(taken.kept_runs or 0, found.judged) + 1e-9
+            return self.missed > miss_rate_bound(taken.kept_runs or 0, found.candidate_count) + 1e-9
         shown = sum(e in (RunState.DIVERGED, RunState.DOES_NOT_FIT) for e in self.endings)
         # what misses in more runs than eleven runs show is no rival, nor what is shown not to run
         is_rival = self.missed <= miss_rate_bound(11) and not is_closed(shown, self.runs)

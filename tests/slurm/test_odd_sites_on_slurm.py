@@ -15,7 +15,7 @@ import pytest
 from fake_programs import program
 from project import BIN, REPOSITORY, Project
 from snakemake_executor_plugin_slurm_sweep import queue
-from tfscaling.cluster.slurm_client import SlurmClient
+from snakemake_executor_plugin_slurm_sweep.slurm_client import SlurmClient
 from virtual_cluster import WAIT_S, Cluster, start, wait_for
 
 pytestmark = pytest.mark.full

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import copy
 import csv
 import json
 import os
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterator
+from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -171,6 +173,13 @@ print(len(opened), sum(name.startswith(begin) for name in opened))
 """
 
 
+def _with_item(rebuild: Callable[[Any], Any], parts: Any, key: Any, new: Any) -> Any:
+    """What `rebuild` makes of a copy of a dictionary or list with this item."""
+    copied = copy.copy(parts)
+    copied[key] = new
+    return rebuild(copied)
+
+
 def with_paths(record: Any, path: str) -> tuple[Any, int]:
     """A record whose texts are a path wherever it may have any text, and how many these are."""
     number = 0
@@ -179,12 +188,10 @@ def with_paths(record: Any, path: str) -> tuple[Any, int]:
         nonlocal number
         if isinstance(part, dict):
             for key, value in part.items():
-                part[key] = replaced(value, lambda new, key=key: rebuild({**part, key: new}))
+                part[key] = replaced(value, partial(_with_item, rebuild, part, key))
         elif isinstance(part, list):
             for n, value in enumerate(part):
-                part[n] = replaced(
-                    value, lambda new, n=n: rebuild([*part[:n], new, *part[n + 1 :]])
-                )
+                part[n] = replaced(value, partial(_with_item, rebuild, part, n))
         elif isinstance(part, str):
             try:
                 run_record.parse(json.dumps(rebuild(path)).encode(), "", RunRecord)

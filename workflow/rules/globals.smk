@@ -108,7 +108,9 @@ RUN = run_spec.run_path(grid.path_wildcards(MANIFEST.runs if IS_DRAWN else ()), 
 #: The runs that a sweep makes; none where a file has their times.
 TO_MAKE = () if CONFIG.timings else MANIFEST.runs
 #: These runs by their folder, in the order in which they start.
-RUNS = {run.spec.path: run for run in grid.randomise_order(TO_MAKE, CONFIG.seed, MANIFEST.revisions)}
+RUNS = {
+    run.spec.path: run for run in grid.randomise_order(TO_MAKE, CONFIG.seed, MANIFEST.revisions)
+}
 PRIORITY = {path: len(RUNS) - place for place, path in enumerate(RUNS)}
 POINTS = dict.fromkeys(run.spec.point for run in MANIFEST.runs)
 #: Source files of custom functions and programs: a change regenerates the tables, and reruns none.

@@ -127,6 +127,22 @@ def test_enough_runs_must_have_kept_the_limits(
         assert f"{miss_rate_bound(kept_runs):.0%}" != f"{miss_rate_bound(kept_runs + 2):.0%}"
 
 
+JUDGED = (State.INFEASIBLE, State.UNDECIDED, State.TOO_FEW, State.COMPARED)
+
+
+@pytest.mark.parametrize("others", [0, 1, 3, 8])
+def test_the_share_that_may_miss_is_for_all_configurations_together(others: int) -> None:
+    own = candidate(kept_runs=KEPT_RUNS)
+    rivals = [candidate(2 + n, JUDGED[n % len(JUDGED)]) for n in range(others)]
+    left_out = [candidate(50, State.OPEN), candidate(51, State.EXCLUDED)]
+    limits = {TIME: Limit(at_most=1.0)}
+    found = answer(own, *rivals, *left_out, recommended=own, limits=limits)
+    bound = miss_rate_bound(KEPT_RUNS, 1 + others)
+    assert f"fewer than {bound:.0%} of its runs" in found.kept_text
+    # so often one of them keeps a limit in all its runs that this share misses
+    assert (1 + others) * (1 - bound) ** KEPT_RUNS == pytest.approx(0.05)
+
+
 @pytest.mark.parametrize(
     ("spent_s", "changes", "share"),
     [

@@ -8,6 +8,7 @@ import random
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -85,7 +86,7 @@ def test_a_busy_name_server_is_asked_again_for_some_seconds(
 
     waited_s: list[float] = []
     monkeypatch.setattr(socket, "getaddrinfo", answer)
-    monkeypatch.setattr(rank_process.time, "sleep", waited_s.append)
+    monkeypatch.setattr(time, "sleep", waited_s.append)
     cluster = resolve({**STEP, "SLURM_STEP_NODELIST": "node[7-8]"}, host_suffix="", gpus=False)
     problem = rank_process._unknown_hosts(cluster)
     assert bool(problem) == (busy == 9) == ("Temporary failure" in problem)

@@ -22,8 +22,8 @@ def last_event(folder: Path, ranks: int, strategy: str, size: str) -> Event:
     """Run the first of so many ranks where /dev/shm has this size; return its last event."""
     block = {"platform": "laptop", "model": "mnist_cnn", "recipe": "weak", "strategy": strategy}
     raw = raw_config((("grid",), [{**block, "nodes": ranks}]))
-    (run,) = acceptance.plan(config_validation.validate(raw), REGISTRIES).runs
-    (folder / "spec.json").write_text(run_spec.encode(run.spec))
+    (run,) = acceptance.plan_grid(config_validation.convert_to_types(raw), REGISTRIES).runs
+    (folder / "spec.json").write_text(run_spec.encode_spec(run.spec))
     workers = [f"127.0.0.1:{number}" for number in range(1, ranks + 1)]
     task = {"cluster": {"worker": workers}, "task": {"type": "worker", "index": 0}}
     words = ["--spec", "spec.json", "--folder", ".", "--dataset-file", "not-there.npz"]

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 from matplotlib.text import Text
-from plotted import comparison_of, crosses, failed, point, points_of, tables_of
+from plotted import comparison_of, crosses, failed, legend_of, point, points_of, tables_of
 from tfscaling.page import plot_figure
 from tfscaling.page.plot_registry import PLOTS
 from tfscaling.tables.row_values import point_of
@@ -185,3 +185,149 @@ def test_a_title_with_quotes_is_the_name_of_its_line_and_entry(title: str) -> No
     assert not [each for each in parts if (each.get("id") or "").startswith(("line: ", "tip: "))]
     titles = [each.text for each in parts if each.tag.endswith("title")]
     assert [text for text in titles if text and text.startswith(f"1 node, {title}: ")]
+
+
+def new_axes(panels: int = 1) -> tuple[Any, list[Any]]:
+    return plot_figure.panels("T", "nodes", ["y"] * panels)
+
+
+@pytest.mark.parametrize(("panels", "height"), [(1, 3.2), (2, 5.0), (3, 7.5)])
+def test_a_figure_is_as_high_as_its_panels(panels: int, height: float) -> None:
+    figure, every = new_axes(panels)
+    assert figure.get_size_inches().tolist() == pytest.approx([plot_figure.WIDTH, height])
+    assert [axes.get_ylabel() for axes in every] == ["y"] * panels
+    assert [axes.get_xlabel() for axes in every] == [""] * (panels - 1) + ["nodes"]
+    assert [axes.get_title() for axes in every] == ["T"] + [""] * (panels - 1)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "room", "ends"),
+    [
+        (10.0, 100.0, 0.0, (10.0, 100.0)), (10.0, 12.0, 0.0, (10.0, 12.0)),
+        (10.0, 11.9, 0.0, (10 / 1.5, 11.9 * 1.5)), (1.0, 100.0, 0.5, (0.1, 100.0)),
+        (10.0, 1000.0, 0.08, (10 * 0.01**0.08, 1000.0)),
+    ],
+)  # fmt: skip
+def test_a_logarithmic_axis_has_room_for_its_values_and_says_what_it_is(
+    low: float, high: float, room: float, ends: tuple[float, float]
+) -> None:
+    for which in "xy":
+        _, (axes,) = new_axes()
+        getattr(axes, f"set_{which}lim")(low, high)
+        plot_figure.use_plain_log(axes, which, room)
+        assert getattr(axes, f"get_{which}lim")() == pytest.approx(ends)
+        assert getattr(axes, f"get_{which}scale")() == "log"
+        assert getattr(axes, f"get_{which}label")() == {"x": "nodes", "y": "y"}[which] + (
+            ", log scale"
+        )
+
+
+@pytest.mark.parametrize(
+    ("high", "ticks"),
+    [(100.0, [10.0, 20.0, 50.0, 100.0]), (90.0, [10.0, 15, 20, 30, 40, 50, 60, 80])],
+)
+def test_a_short_logarithmic_axis_has_more_ticks(high: float, ticks: list[float]) -> None:
+    _, (axes,) = new_axes()
+    axes.set_ylim(9.5, high)
+    plot_figure.use_plain_log(axes, "y")
+    assert [tick for tick in axes.get_yticks() if 9 < tick <= high] == pytest.approx(ticks)
+
+
+@pytest.mark.parametrize(
+    ("found", "ends"),
+    [
+        ([4, 1, 2, 2], (4**-0.06, 4**1.06)), ([3], (1.5, 6.0)), ([0, -1, 3, np.nan], (1.5, 6.0)),
+        ([8, 32], (8 * 4**-0.06, 32 * 4**0.06)),
+    ],
+)  # fmt: skip
+def test_an_axis_of_nodes_has_a_tick_at_each_number(
+    found: list[float], ends: tuple[float, float]
+) -> None:
+    _, (axes,) = new_axes()
+    plot_figure.value_axis(axes, found)
+    assert axes.get_xlim() == pytest.approx(ends)
+    assert axes.get_xticks().tolist() == sorted({n for n in found if n > 0})
+    plot_figure.value_axis(axes, range(1, 40))
+    assert 2 <= len(axes.get_xticks()) <= plot_figure.VALUE_TICKS_MAX + 1
+    _, (empty,) = new_axes()
+    plot_figure.value_axis(empty, [])
+    assert empty.get_xscale() == "log" and len(empty.get_xticks()) == 0
+
+
+@pytest.mark.parametrize(
+    ("width", "entries", "lines"),
+    [
+        (14, 3, 1), (14, 4, 2), (14, 1, 1), (15, 3, 2), (26, 2, 1), (26, 5, 3), (27, 3, 3),
+        (60, 2, 2), (64, 2, 4),
+    ],
+)  # fmt: skip
+def test_a_figure_grows_by_its_legend(width: int, entries: int, lines: int) -> None:
+    figure, (axes,) = new_axes()
+    for n in range(entries):
+        axes.plot([1], [1], label=f"{n}" * (width // 2) + " " + "x" * (width - width // 2 - 1))
+    tables = tables_of(point())
+    plot_figure.finish(figure, axes, tables)
+    assert figure.get_figheight() == pytest.approx(3.2 + 0.178 * lines + 0.12)
+    assert len(legend_of(figure)) == entries
+
+
+@pytest.mark.parametrize(
+    ("notes", "footnotes", "lines"),
+    [([], [], 0), (["a"], [], 1), (["a", "b"], ["c"], 3), (["n " * 40], [], 2)],
+)
+def test_a_figure_grows_by_its_notes(notes: list[str], footnotes: list[str], lines: int) -> None:
+    figure, (axes,) = new_axes()
+    tables = replace(tables_of(point()), footnotes=footnotes)
+    plot_figure.finish(figure, axes, tables, notes)
+    height = 3.2 + (0.178 * lines + 0.12) * bool(lines)
+    assert figure.get_figheight() == pytest.approx(height)
+    rect = figure.get_layout_engine().get()["rect"]
+    assert rect == pytest.approx((0, 1 - 3.2 / height, 1, 3.2 / height))
+
+
+def test_lines_at_the_same_place_are_of_different_sizes() -> None:
+    lines = plot_figure.series(comparison_of(*(point(gpus_per_node=n) for n in range(6))))
+    assert [line.style["markersize"] for line in lines] == [7.5, 6.5, 5.5, 4.5, 4.5, 4.5]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.004, "0.004"), (60.0, "60"), (2000.0, "2000"), (1.5, "1.5"), (1e-7, "0.0000001")],
+)
+def test_numbers_of_an_axis_have_no_exponent(value: float, text: str) -> None:
+    assert plot_figure.format_plain(value) == text
+
+
+@pytest.mark.parametrize(
+    ("runs", "columns", "expected"),
+    [
+        ((1, 1), ("loss",), []), ((6, 9), ("loss",), ["interval"]), ((2, 5), ("loss",), ["range"]),
+        ((1, 6), ("loss",), ["interval"]), ((5, 6), ("loss",), ["interval", "range"]),
+        ((1, 2), ("loss", "execution_time_s"), ["range"]),
+    ],
+)  # fmt: skip
+def test_a_note_says_what_error_bars_are(
+    runs: tuple[int, ...], columns: tuple[str, ...], expected: list[str]
+) -> None:
+    table = comparison_of(*(point(n + 1, runs=number) for n, number in enumerate(runs)))
+    notes = plot_figure.error_bar_notes(table, *columns)
+    assert len(notes) == bool(expected)
+    assert [word for word in ("interval", "range") if word in "".join(notes)] == expected
+
+
+def test_bars_of_projected_values_have_a_note_of_their_own() -> None:
+    table = comparison_of(point(1, runs=6), point(2, runs=6, projected_from_steps=100))
+    measured, projected = plot_figure.error_bar_notes(table, "execution_time_s")
+    assert "projected" in projected and "projected" not in measured
+    assert plot_figure.error_bar_notes(table, "loss") == [measured]
+
+
+@pytest.mark.parametrize(
+    ("text", "width", "expected"),
+    [
+        ("a b c", 3, "a b\n    c"), ("a\nb", 9, "a\nb"), ("", 5, ""), ("a\n\nb", 5, "a\n\nb"),
+        ("abc", 3, "abc"),
+    ],
+)  # fmt: skip
+def test_text_is_wrapped_and_keeps_its_lines(text: str, width: int, expected: str) -> None:
+    assert plot_figure.wrap_lines(text, width) == expected

@@ -12,6 +12,7 @@ from tfscaling.search.scaling_model import (
     SCATTER_SD,
     Runs,
     ScalingModel,
+    _median_variance,
     run_variances,
 )
 
@@ -80,6 +81,27 @@ def test_the_pooled_variance_is_that_of_the_runs_with_its_degrees_of_freedom(sd:
     _, pooled, freedom = run_variances(owners, dice.normal(0, sd, len(owners)))
     assert math.sqrt(pooled) == pytest.approx(sd, rel=0.15)
     assert freedom == SCATTER_FREEDOM + 40 * (REPEATS - 1)
+
+
+@pytest.mark.parametrize(
+    ("variances", "freedoms", "expected"),
+    [
+        ([0.01], [5], (0.0072 + 5 * 0.01 * 5 / 4.4) / 7),
+        ([0.01], [1], (0.0072 + 1 * 0.01 / 0.4) / 3),
+        # the middle one, by the degrees of freedom
+        ([0.04, 0.01, 0.0025], [3, 3, 3], (0.0072 + 9 * 0.01 * 3 / 2.4) / 11),
+        ([0.04, 0.01], [1, 9], (0.0072 + 10 * 0.01 * 9 / 8.4) / 12),
+        ([0.01, 0.04, 0.09], [1, 1, 4], (0.0072 + 6 * 0.09 * 4 / 3.4) / 8),
+        # of equal variances that of fewer runs is taken for larger: it is usually too small
+        ([0.01, 0.01, 0.011], [1, 1, 2], (0.0072 + 4 * 0.011 * 2 / 1.4) / 6),
+    ],
+)
+def test_the_median_variance_counts_runs_and_has_the_usual_scatter_as_two_more(
+    variances: list[float], freedoms: list[int], expected: float
+) -> None:
+    assert pytest.approx(0.0072) == SCATTER_FREEDOM * SCATTER_SD**2
+    found = _median_variance(np.array(variances), np.array(freedoms))
+    assert found == pytest.approx(expected)
 
 
 #: One line that scales well, and the same on another platform; the last of each is not run.

@@ -264,7 +264,7 @@ def process(
         # a program may need no names, and MPI has its own
         if not (spec.recipe.program or spec.uses_mpi) and (unknown := _unknown_hosts(cluster)):
             raise HostNameError(unknown)
-        if spec.by_mpi and (problem := _missing_shared_memory(cluster)):
+        if spec.uses_mpi and (problem := _missing_shared_memory(cluster)):
             raise SharedMemoryError(problem)
         report = work(context)
         use = meter.end()

@@ -278,7 +278,7 @@ class Answer:
         return any(each.is_open for each in self.candidates)
 
     @property
-    def judged(self) -> int:
+    def candidate_count(self) -> int:
         """The number of configurations that limits and target may recommend or exclude."""
         if self.search is not None:
             return len(self.search.points)
@@ -358,7 +358,7 @@ class Answer:
         if not kept:
             return ""
         what = "target" if self.goal in ALL_RUNS_METRICS and not self.limits else "limits"
-        bound = miss_rate_bound(kept, self.judged)
+        bound = miss_rate_bound(kept, self.candidate_count)
         misses = f"with {CONFIDENCE:.0%} fewer than {bound:.0%} of its runs miss"
         return f"Its {kept} runs kept the {what}; {misses} {'it' if what == 'target' else 'one'}."
 
