@@ -16,7 +16,10 @@ def refuse_beside_another():
 
 
 def refuse_read_only():
-    """Raise WorkflowError if no file can be written to the results: later errors have a traceback."""
+    """Raise WorkflowError if no file can be written to the results.
+
+    To be called before the first file: Snakemake's own error would be of any file of the study.
+    """
     folder = next(each for each in (Path(STUDY), *Path(STUDY).parents) if each.exists())
     if not os.access(folder, os.W_OK):
         raise WorkflowError(f"{folder}: cannot be written; work in a folder that can be written")

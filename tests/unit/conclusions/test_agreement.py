@@ -49,7 +49,7 @@ def check(study: StudyFolder) -> set[str]:
     """Compare all views of the study's answers; return the supports that it has."""
     evidence = write_tables.load_evidence(study)
     found, config = answer_questions(evidence), study.config
-    runs = to_rows(RunRow, study.read("runs"))
+    runs = to_rows(RunRow, study.read_table("runs"))
     headlines = {row.work: row for row in read(study, "headline", HeadlineRow)}
     decisions = {(row.work, row.goal): row for row in read(study, "decision", DecisionRow)}
     steps = read(study, "next_steps", NextStep)
