@@ -56,7 +56,7 @@ def test_too_few_runs_are_left_to_the_badges() -> None:
 def test_imported_timings_have_neither_dates_nor_commits(tmp_path: Path) -> None:
     made = study(tmp_path)
     runs = made.runs.assign(git_commit=None, started=None)
-    text = html_page.summary(made.planned.platforms, runs, made.comparison)
+    text = html_page.summary_sentence(made.planned.platforms, runs, made.comparison)
     assert "commit" not in text and "dates" not in text and text.endswith(").")
 
 

@@ -278,7 +278,7 @@ def mask_secrets(text: str, environ: Mapping[str, str]) -> str:
 
     Args:
         text: The text.
-            environ: The environment of the rank; names such as API_TOKEN show which values are secrets.
+        environ: Environment of the rank. The value of a name such as API_TOKEN is a secret.
     """
     secrets = {value for name, value in environ.items() if _SECRET.search(name)}
     for value in sorted(secrets, key=len, reverse=True):  # one may contain another
