@@ -461,7 +461,10 @@ def test_a_projected_time_has_one_interval_in_every_table(tmp_path: Path) -> Non
     study = study_folder(tmp_path / "study", config, planned, runs=runs, epochs=epochs)
     write_tables.compare(study)
     write_tables.analyse(study)
-    (point,), (short,) = row_dicts(study.read_table("comparison")), row_dicts(study.read_table("projection"))
+    (point,), (short,) = (
+        row_dicts(study.read_table("comparison")),
+        row_dicts(study.read_table("projection")),
+    )
     for name in ("execution_time_s", "node_hours"):
         for end in ("low", "high"):
             assert point[f"{name}_{end}"] == pytest.approx(short[f"{name}_{end}"]), seed
