@@ -33,10 +33,10 @@ class Scripted(TrainingLoop):
         self.found = {"train": iter(losses), "evaluate": iter(held_out)}
         self.now = ""
 
-    def _reset(self) -> None:
+    def _reset_sums(self) -> None:
         pass
 
-    def _measured(self) -> Means:
+    def _compute_means(self) -> Means:
         examples = self.train_examples if self.now == "train" else self.test_examples
         return means_from_sums(next(self.found[self.now]), 8.0, float(examples))
 

@@ -36,7 +36,7 @@ from tfscaling.plan.costed_plan import PlanRow
 from tfscaling.record import run_record, step_estimates
 from tfscaling.record.run_states import RERUN_STALE
 from tfscaling.search import study_searches
-from tfscaling.snakemake_adapter.submission import Submission
+from tfscaling.snakemake_adapter.submission import SLURM, Submission
 from tfscaling.stages.study_folder import StudyFolder
 from tfscaling.study import variants
 from tfscaling.study.config_types import AUTO, AUTO_STEPS, Budget, Config
@@ -115,7 +115,7 @@ def add_slurm_answers(
         The rows, and lines about jobs that must wait and about missing answers.
     """
     rows = costed_plan.add_submission(plan.rows, config, submission)
-    if submission.executor not in submission.SLURM:
+    if submission.executor not in SLURM:
         return rows, []
     held = [*allocation_lines(rows, config)] if submission.executor == ALLOCATION else []
     try:

@@ -127,7 +127,7 @@ def load_evidence(study: StudyFolder) -> Study:
         study.manifest,
         published_results.read_published(config.published.path),
         config.published.tolerance,
-        Reference.read_table(Path(config.compare_with)) if config.compare_with else None,
+        Reference.read(Path(config.compare_with)) if config.compare_with else None,
         config.forecast.nodes,
         config.question,
     )
