@@ -36,8 +36,8 @@ import stages  # noqa: E402
 from tfscaling.datasets.catalogue import DATASETS  # noqa: E402
 from tfscaling.files.descriptions import descriptions  # noqa: E402
 from tfscaling.page.html_page import GLOSSARY  # noqa: E402
-from tfscaling.page.plot_registry import PLOTS, titles  # noqa: E402
-from tfscaling.record.metrics import METRICS, meanings  # noqa: E402
+from tfscaling.page.plot_registry import PLOTS, plot_titles  # noqa: E402
+from tfscaling.record.metrics import METRICS, describe_metrics  # noqa: E402
 from tfscaling.record.run_record import RunRecord  # noqa: E402
 from tfscaling.study import config_types, config_validation  # noqa: E402
 from tfscaling.study.config_validation import Schema  # noqa: E402
@@ -219,7 +219,7 @@ def described(kind: type[msgspec.Struct]) -> dict[str, Column]:
 
     A column without a text in its table has the text of the table of runs, or of the metric.
     """
-    texts = {**meanings(), **descriptions(kind, RunRow)}
+    texts = {**describe_metrics(), **descriptions(kind, RunRow)}
     found = {}
     for key in field_order(kind):
         for name, column in field_columns(kind, key).items():
@@ -263,7 +263,7 @@ def tables_of_keys(kind: type[msgspec.Struct]) -> dict[str, str]:
 
 def table_of_plots() -> str:
     """Return the table of the plots that `plots` may name."""
-    shown = titles(dict.fromkeys(PLOTS, config_types.PlotOptions()), ())
+    shown = plot_titles(dict.fromkeys(PLOTS, config_types.PlotOptions()), ())
     rows = [(f"`{name}`", title) for name, title in shown.items()]
     return _table(("plot", "title"), rows)
 

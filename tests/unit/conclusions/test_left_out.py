@@ -339,7 +339,7 @@ def test_short_runs_of_a_search_are_no_training_to_request(tmp_path: Path) -> No
     made = study_of(planned, runs_of(planned, tmp_path, lambda _: False))
     assert {row.recipe for row in made.points} == {"weak", "weak+stop_after_steps=100"}
     assert {row.recipe for task in made.tasks for row in task.rows} == {"weak"}
-    assert len([*write_proposal.requests(made, config)]) <= len(made.tasks) == 1
+    assert len([*write_proposal.make_requests(made, config)]) <= len(made.tasks) == 1
 
 
 def test_a_request_is_for_the_goal_that_is_asked(tmp_path: Path) -> None:
