@@ -100,7 +100,10 @@ _HEAD_KEYS = frozenset(_EventKeys.__struct_fields__)
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """An event of a rank; in files its details are keys next to the others."""
+    """An event of a rank: name, time and further facts about it.
+
+    In a file it is a line of JSON, in which `details` are keys next to the others.
+    """
 
     name: EventName
     time_s: float

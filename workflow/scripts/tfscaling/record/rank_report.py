@@ -242,7 +242,7 @@ class ResumePoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Stopped(msgspec.Struct, frozen=True, kw_only=True):
-    """Where `stop_after_steps` ended a training."""
+    """The point at which `stop_after_steps` ended a training, with facts for its projection."""
 
     steps_per_epoch: Positive
     """Number of steps in an epoch of the complete training."""
@@ -319,10 +319,10 @@ class ObservedEvaluation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Observed(msgspec.Struct, frozen=True, kw_only=True):
-    """What a rank's program reported about its training; None or empty if it did not.
+    """What a rank's program reported about its training: moments, totals, epochs, evaluations.
 
-    Times are seconds since the epoch by the clock of the rank's host; counts are totals since the
-    program's start.
+    A value that was not reported is None or empty. Times are seconds since the epoch by the clock
+    of the rank's host; counts are totals since the program's start.
     """
 
     #: When the packages were imported.

@@ -201,7 +201,12 @@ class ArrayTrainer(AllReduceLoop):
         return self._gather_examples(self._own_part(indices, self.batch), data, self._train_types)
 
     def _own_part(self, indices: Any, size: int) -> Any:
-        """Return this replica's part of the indices of all replicas: int32 (size,)."""
+        """Return this replica's part of the indices of all replicas; call it in a replica.
+
+        Args:
+            indices: Indices of all replicas, int32 (replicas * size,).
+            size: Number of indices of each replica.
+        """
         replica = self.tf.distribute.get_replica_context().replica_id_in_sync_group
         return self.tf.slice(indices, [replica * size], [size])
 

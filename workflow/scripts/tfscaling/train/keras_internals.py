@@ -101,7 +101,11 @@ def make_strategy_on_cpus(devices: Sequence[str]) -> Any:
             return tuple(f"{worker_device}/device:{name}" for name in devices), "CPU"
 
     class OfDevices(tf.distribute.MultiWorkerMirroredStrategy):  # type: ignore[misc]
-        """The strategy; its only argument is the communication options."""
+        """MultiWorkerMirroredStrategy with one replica on each device.
+
+        Args:
+            communication_options: TensorFlow's options for all-reduce.
+        """
 
         def __init__(self, communication_options: Any) -> None:
             resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
