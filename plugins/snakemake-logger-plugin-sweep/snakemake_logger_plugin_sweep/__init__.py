@@ -65,13 +65,12 @@ HIDDEN = (
 
 
 class Sweep(Protocol):
-    """The object of the workflow that this plugin calls.
+    """What a workflow gives this plugin: it turns Snakemake's events into lines to print.
 
     Attributes:
         is_over: Whether no job is running, so that other programs may print.
     """
 
-    #: No job is running, and other programs may print.
     is_over: bool
 
     def on_event(self, event: str, fields: Mapping[str, Any], now_s: float) -> list[str]:

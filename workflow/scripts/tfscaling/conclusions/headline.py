@@ -148,9 +148,10 @@ def _headline_row(study: Study, answer: Answer) -> HeadlineRow:
 
 
 def missed_limits(answer: Answer) -> list[MissedLimit]:
-    """Return the limits of a question that exclude configurations, or may exclude them.
+    """Return the limits of a question that exclude configurations, or may after more runs.
 
-    `nearest` is preferably a configuration that only this limit excludes.
+    The field `nearest` of each is the configuration closest to the limit, if possible one that no
+    other limit excludes.
     """
     texts = []
     others = [each for each in answer.not_covered if each.missed + each.undecided]

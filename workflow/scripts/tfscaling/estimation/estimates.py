@@ -73,11 +73,12 @@ class Estimates:
             by `unit`.
         variance: Squared standard error of the location; zero only for costs that are exactly zero.
         freedom: Degrees of freedom of the variance.
-        freedom_max: Degrees of freedom of the pooled variance, which no comparison exceeds.
+        freedom_max: Degrees of freedom of the pooled variance: the most that a comparison has.
         is_log: Whether locations are logarithms.
         unit: Cost of a location of 1 if locations are no logarithms.
-        low: Lower end of the range that a configuration counts as; mostly its location.
-        high: Upper end of this range; infinite if a run did not reach its end.
+        low: Lower bound of the location: the location itself, or the lowest run if few runs have
+            two modes.
+        high: Upper bound of the location, likewise; infinite if a run did not reach its end.
     """
 
     location: Array

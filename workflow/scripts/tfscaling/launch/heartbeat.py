@@ -274,10 +274,10 @@ class StallDetector:
         return Stall(f"ranks used CPU time but made no progress for {limit_s:g} s", None)
 
     def recently_silent_ranks(self, activities: Mapping[int, RankActivity]) -> set[int]:
-        """Return the ranks that missed heartbeats when another rank reported an event.
+        """Return the ranks that were silent when another rank reported an event in the last minute.
 
-        Events of the last minute count. Errors of other ranks are then about these ranks, even if
-        their heartbeats have resumed: Slurm continues stopped ranks to end them.
+        These ranks, not the ranks that report errors, are then the likely cause, even if their
+        heartbeats have resumed: Slurm continues stopped ranks to end them.
 
         Args:
             activities: Rank → its activity before any failure. Ranks in a rendezvous are left out,

@@ -416,6 +416,10 @@ def _start_program(command: list[str], host: str, own_group: bool) -> subprocess
 
 
 def _report_source(spec: RunSpec) -> str:
-    """Return where the program's report is: `events`, `output`, or "" if nothing is observed."""
+    """Return from what the program's measurements are read.
+
+    This is `events` (the events that it writes), `output` (its printed lines), or "" if nothing is
+    observed.
+    """
     observer = OBSERVERS.get(spec.recipe.observe)
     return observer.source if observer else ""

@@ -114,7 +114,11 @@ class RunsToDo:
         return "forced" if path in self.forced else "stale"
 
     def make_request(self, path: str) -> RunRequest:
-        """Return the request that the next job of a run reads; the same object during a sweep."""
+        """Return what the next job of a run must do; later calls in a sweep return the same object.
+
+        Args:
+            path: The run's folder, below the folder of all runs.
+        """
         if path not in self._requests:
             is_repeated = path in self.repeated_folders
             numbers = attempts.attempt_numbers(self.runs_dir / path) if is_repeated else ()

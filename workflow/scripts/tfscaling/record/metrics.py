@@ -192,8 +192,8 @@ class PointMetrics(RunMetrics):
     time_to_target_s: Annotated[Amount, Metric("time to target", "s", "lower", 1, ends=_RANGE)] = (
         NAN
     )
-    """The trainer's first line to the end of the first evaluation that reaches the target in
-    `question.limits`, with the evaluations so far; null where a program reports no times of
+    """Time from the trainer's start to the end of the first evaluation that reaches the target in
+    `question.limits`, earlier evaluations included; null where a program reports no times of
     epochs."""
     cost_to_target_usd: Annotated[
         Amount, Metric("cost to target", "US dollars", "lower", 4, ends=_RANGE)

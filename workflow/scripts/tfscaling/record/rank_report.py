@@ -275,8 +275,9 @@ class ServerReport(Rank, frozen=True, kw_only=True, tag="server", tag_field="kin
 
 
 class Totals(msgspec.Struct, frozen=True, kw_only=True):
-    """Totals of a rank from its program's start until `time_s`, in seconds since the epoch."""
+    """Steps, examples and waiting of a rank from its program's start until `time_s`."""
 
+    #: When the totals were taken, in seconds since the epoch.
     time_s: float
     steps: int
     #: Examples of this rank alone; None if not reported.

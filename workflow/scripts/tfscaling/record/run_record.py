@@ -173,9 +173,11 @@ class PreparedData(Part, frozen=True, kw_only=True):
     """Checksum of the prepared arrays, or of a pipeline's code and its files' names and sizes.
     Every rank that trained found this checksum."""
     train_examples: Examples | None
-    """For a pipeline, the examples of its first epoch."""
+    """Number of training examples; for a pipeline, the number in its first epoch. null if
+    unknown."""
     test_examples: Examples | None
-    """For a pipeline, the evaluated examples; null if the run diverged before."""
+    """Number of held-out examples; for a pipeline, the number that was evaluated. null if unknown,
+    such as after a run that diverged before."""
     user_code: UserCode = {}
     """File of user code, relative to the project folder → SHA-256 of its code without comments;
     installed package → its version. Empty for the workflow's own models and datasets."""

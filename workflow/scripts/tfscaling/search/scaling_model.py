@@ -213,7 +213,10 @@ class ScalingModel:
 
 
 def _likely_part_sds(root: Array, white: Array) -> tuple[Array, Array]:
-    """Return indices of the likely entries of PART_SDS, and their weights, which sum up to 1.
+    """Return the indices of those standard deviations in PART_SDS that fit the runs, and weights.
+
+    PART_SDS has the standard deviations that the parts of a scaling curve may have. The weights are
+    their likelihoods, divided by the sum; entries with less than WEIGHT_MIN are left out.
 
     Args:
         root: Cholesky factors of the runs' covariances, (PART_SDS, runs, runs).

@@ -61,7 +61,10 @@ class SearchProblem:
 
     @cached_property
     def names(self) -> list[str]:
-        """Names of all candidates, then of their short runs ("" without any): 2 x candidates."""
+        """Names of all candidates, then the name of each one's short runs, or "" without any.
+
+        The list is twice as long as the candidates.
+        """
         shorts = (each.short.name if each.short else "" for each in self.candidates)
         return [*(each.name for each in self.candidates), *shorts]
 
@@ -220,7 +223,7 @@ class SearchState:
 
     @cached_property
     def complete_runs(self) -> Array:
-        """Number of complete runs with a known value of each candidate."""
+        """For each candidate, the number of its complete runs whose goal's value is known."""
         return self._count(lambda each: each.is_known and not each.is_short)
 
     @cached_property

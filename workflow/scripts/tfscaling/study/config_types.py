@@ -705,8 +705,9 @@ class Comparison(ConfigMapping, frozen=True, kw_only=True):
     """`comparison.md` shows these metrics in this order; `comparison.csv` always has every
     metric."""
     baseline: Baseline = Baseline()
-    """Speed-up is relative to the configuration with these axes. Omitted axes are as in the
-    compared configuration (platform, model, strategy, recipe) or have the fewest replicas."""
+    """Speed-up is relative to the configuration with these axes. If omitted, platform, model,
+    strategy and recipe equal the compared configuration's; nodes, tasks and GPUs are the fewest
+    replicas."""
 
 
 class Limit(ConfigMapping, frozen=True, kw_only=True):

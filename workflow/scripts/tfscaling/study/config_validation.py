@@ -321,7 +321,9 @@ def _yaml_entry(node: yaml.Node | None, step: str | int) -> tuple[yaml.Node, yam
 
 
 def _find_source(place: Place, sources: Sources) -> str:
-    """Return the name of the last source that sets a place, or else its deepest existing parent.
+    """Return the name of the last source that sets a place of the configuration.
+
+    If none sets it, this is the last source that sets its deepest parent that exists.
 
     A list replaces the lists of earlier sources: only the last one is considered.
     """

@@ -34,8 +34,8 @@ class PlannedRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Folder of the configuration with half of the batch: the run is made only if all runs of that
     configuration fit in memory. null: made in any case."""
     whole_epochs: int | None = None
-    """Epochs of the complete training that is projected from the run's own; null if it trains
-    all."""
+    """For a short run, the epochs of the complete training that it represents in projections; null
+    for a run of the complete training."""
     usd_per_node_hour: float | None = None
     """Price of one node with its GPUs for one hour, in US dollars; null if unknown."""
     peak_tflops: float | None = None

@@ -36,7 +36,12 @@ class PublishedPoint(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_point(cls, point: Point, platforms: Mapping[str, Platform]) -> PublishedPoint:
-        """Return the published identity of a configuration, with its platform's published name."""
+        """Return the key of a configuration in published results.
+
+        Args:
+            point: The configuration.
+            platforms: Name → platform, whose `published_as` is its name in published results.
+        """
         return cls(
             platforms[point.platform].published_as or point.platform,
             point.model,

@@ -249,7 +249,11 @@ def _make_platform(name: str, given: object, blocks: Sequence[Mapping[str, Any]]
 def _recipes_and_blocks(
     rows: PlacedTimings,
 ) -> tuple[dict[str, dict[str, Any]], list[dict[str, Any]]]:
-    """Return (name → recipe, blocks of a grid) that the runs of a file have."""
+    """Return (name → recipe, blocks of a grid): a configuration that plans exactly these runs.
+
+    Args:
+        rows: Timings with their places in the file.
+    """
     counts: Counter[tuple[tuple[str, Any], ...]] = Counter()
     rows_of: dict[str, list[tuple[str, Timing]]] = {}
     for where, row in rows:

@@ -288,7 +288,7 @@ class ArrayTrainer(AllReduceLoop):
         return self.compute_on(batch, self._weights(self.global_batch))
 
     def _before_first_step(self) -> None:
-        """Prepare the first step of an epoch; the order of an epoch is moved to the device once."""
+        """Copy an order of examples to the device once, so that no epoch waits for it."""
         super()._before_first_step()
         self.tf.constant(self.order.epoch_indices(self.seed, self.recipe.epochs))
 

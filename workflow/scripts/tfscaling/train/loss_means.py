@@ -152,14 +152,15 @@ def _losses_of_halves(loss: Callable[[np.ndarray], float], rows: np.ndarray) -> 
 def _make_loss_function(
     model: Any, batch: tuple[Any, ...], rows: np.ndarray
 ) -> Callable[[np.ndarray], float]:
-    """Return a function that computes the loss of some rows of a batch, without dropout.
+    """Return a function: indices of rows of a batch → the loss of these rows, in inference mode.
 
-    Random outputs of the model are computed once, for all `rows`, and then reused.
+    If a layer is random in inference mode, too, the outputs are computed once for all `rows` and
+    reused, so that only the loss differs.
 
     Args:
         model: The compiled model.
         batch: (x, y) or (x, y, weights).
-        rows: All rows that the function may get.
+        rows: Indices of all rows that the function may get.
     """
     import keras
 

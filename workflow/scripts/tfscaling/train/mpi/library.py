@@ -26,11 +26,12 @@ _VALUE_BYTES = 1024 - 256
 
 
 @contextlib.contextmanager
-def short_values() -> Iterator[None]:
-    """Make Slurm's PMI limit the length of values within the `with` block; see the module.
+def limited_pmi_values() -> Iterator[None]:
+    """Give the MPI library a lower limit for the length of PMI values within the `with` block.
 
-    A thread changes Slurm's answer to the library. So the library must start in a call that
-    releases the GIL. Nothing changes if Slurm has not started the process (no variable PMI_FD).
+    Slurm allows longer values than it can read (see the module). A thread passes the library's
+    requests to Slurm, and lowers `vallen_max` in Slurm's answers; so the library must start in a
+    call that releases the GIL. Nothing is done if Slurm has not started the process (no PMI_FD).
     """
     if not (number := os.environ.get("PMI_FD")):
         yield
@@ -112,7 +113,7 @@ def world_communicator(rank: int, ranks: int) -> Any:
             "cluster's own in the platform's `setup`, or name its file by MPI4PY_LIBMPI in `env`"
         ) from error
     if not MPI.Is_initialized():
-        with short_values():
+        with limited_pmi_values():
             _initialize(MPI)
     world = MPI.COMM_WORLD
     if (world.rank, world.size) != (rank, ranks):
