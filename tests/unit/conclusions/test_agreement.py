@@ -29,7 +29,7 @@ from tfscaling.plan import costed_plan
 from tfscaling.record.run_states import RunState
 from tfscaling.stages import write_proposal, write_tables
 from tfscaling.stages.study_folder import StudyFolder
-from tfscaling.stages.write_proposal import requests
+from tfscaling.stages.write_proposal import make_requests
 from tfscaling.tables import data_warnings
 from tfscaling.tables.row_types import PointRow, RunRow
 from tfscaling.tables.row_values import axis_columns, is_known, point_of
@@ -41,19 +41,19 @@ TO_RUN = (RunState.FAILED, RunState.UNFINISHED, RunState.MISSING)
 
 def read(study: StudyFolder, name: str, kind: Any) -> list[Any]:
     """The rows of a conclusion's file."""
-    table = study.read(name)
+    table = study.read_table(name)
     return to_rows(kind, table) if len(table) else []
 
 
 def check(study: StudyFolder) -> set[str]:
     """Compare all views of the study's answers; return the supports that it has."""
-    evidence = write_tables.evidence_of(study)
+    evidence = write_tables.load_evidence(study)
     found, config = answer_questions(evidence), study.config
-    runs = to_rows(RunRow, study.read("runs"))
+    runs = to_rows(RunRow, study.read_table("runs"))
     headlines = {row.work: row for row in read(study, "headline", HeadlineRow)}
     decisions = {(row.work, row.goal): row for row in read(study, "decision", DecisionRow)}
     steps = read(study, "next_steps", NextStep)
-    asked = list(requests(evidence, config))
+    asked = list(make_requests(evidence, config))
     console = "".join("".join(line.split()) for line in SweepOutcome(study.folder).lines())
     page = html.unescape((study.folder / "report.html").read_text())
     assert len({each.work for each in found}) == len(found)
@@ -204,10 +204,10 @@ def disagreements(seeds: range, folder: Path) -> list[str]:
         write_tables.analyse(study)
         results = html_page.Results(
             planned,
-            study.read("runs"),
-            study.read("comparison"),
+            study.read_table("runs"),
+            study.read_table("comparison"),
             data_warnings.read_warnings(study.details / "warnings.json"),
-            {name: study.read(name) for name in CONCLUSIONS},
+            {name: study.read_table(name) for name in CONCLUSIONS},
             (),
             config.question.goal,
         )

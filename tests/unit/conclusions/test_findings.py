@@ -51,7 +51,13 @@ def test_where_nodes_stop_paying_is_the_last_that_is_shown_to_be_faster() -> Non
 
 def test_where_the_largest_number_measured_pays_the_end_is_open() -> None:
     found = find({("east", 1): around(40.0), ("east", 2): around(20.0)})
-    assert one(found, "pays").nodes == "2"
+    assert (one(found, "pays").nodes, one(found, "pays").comparisons) == ("2", 2)
+    # all lines that are judged share the error
+    lines = {("east", 1): around(40.0), ("east", 2): around(20.0), ("west", 1): around(9.0),
+             ("west", 2): around(5.0), ("west", 4): around(2.0)}  # fmt: skip
+    assert {each.comparisons for each in to_rows(Finding, find(lines)) if each.kind == "pays"} == {
+        5
+    }
 
 
 @pytest.mark.parametrize(("best", "ratio"), [(0.99, 5.0), (1.0, None)])
@@ -84,7 +90,7 @@ def test_a_flat_line_of_scattered_runs_shows_nothing_of_where_nodes_stop_paying(
 def test_with_too_few_runs_the_medians_alone_are_told() -> None:
     found = find({("east", 1): [40.0], ("east", 2): [20.0], ("east", 4): [21.0]})
     fastest = one(found, "medians")
-    assert (fastest.nodes, fastest.support) == ("2", "too few runs")
+    assert (fastest.nodes, fastest.support, fastest.comparisons) == ("2", "too few runs", 0)
 
 
 def test_a_point_without_times_is_not_the_fastest() -> None:

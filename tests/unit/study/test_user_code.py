@@ -204,3 +204,20 @@ def test_the_code_of_a_run_is_its_program_or_the_functions_of_model_and_dataset(
         recipe=replace(spec.recipe, program=program or None),
     )  # fmt: skip
     assert {*user_code.code_of_run(spec).checksums()} == files
+
+
+@pytest.mark.parametrize(
+    ("definition", "is_found"),
+    [
+        ("def prepare(folder): ...", True), ("def prepare(other, folder=None): ...", True),
+        ("def prepare(): ...", False), ("def prepare(place): ...", False),
+        ("def prepared(folder): ...", False), ("", False),
+    ],
+)  # fmt: skip
+def test_a_module_prepares_files_if_its_function_takes_their_folder(
+    definition: str, is_found: bool
+) -> None:
+    write("own/sets.py", f"def data(context): ...\n{definition}\n{TRAP}")
+    assert user_code.is_pipeline("own.sets:data")
+    found = user_code.prepare_function("own.sets:data")
+    assert found == ("own.sets:prepare" if is_found else None)
