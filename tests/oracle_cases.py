@@ -516,7 +516,8 @@ PUBLIC: dict[str, Case] = {
         compiled(recurrent, optimizer("Adam", 0.01)), text_arrays(is_padded=True), epochs=3
     ),
     "tied embedding": Case(compiled(tied, optimizer("AdamW", 0.01)), next_words()),
-    "residual network": Case(residual, bytes_of_images(), recipe=BY_SGD, is_by_hand=True),
+    # later epochs of so few examples make roundings grow
+    "residual network": Case(residual, bytes_of_images(), epochs=2, recipe=BY_SGD, is_by_hand=True),
 }
 
 

@@ -242,7 +242,7 @@ def by_hand(case: Case, replicas: int) -> dict[str, Any]:
             with tf.GradientTape() as tape:
                 losses = entropy(y, tf.cast(copy(x, training=True), tf.float32), from_logits=True)
                 share = tf.reduce_sum(w) / tf.reduce_sum(weights)
-                own = tf.add_n([tf.cast(loss, tf.float32) for loss in copy.losses])
+                own = sum(tf.cast(loss, tf.float32) for loss in copy.losses)
                 loss = tf.reduce_sum(losses * w) / tf.reduce_sum(weights) + own * share
                 scaled = optimizer.scale_loss(loss)
             total += loss

@@ -19,7 +19,7 @@ from random_studies import random_config, write_runs
 from tfscaling.conclusions.answers.answer import answer_questions
 from tfscaling.conclusions.answers.answer_types import Answer, State
 from tfscaling.conclusions.base import CONCLUSIONS
-from tfscaling.conclusions.decision import DecisionRow
+from tfscaling.conclusions.decision import DecisionRow, answer_sentence
 from tfscaling.conclusions.headline import HeadlineRow
 from tfscaling.conclusions.next_steps import NextStep
 from tfscaling.console.sweep_outcome import SweepOutcome
@@ -123,7 +123,7 @@ def check_proposal(study: StudyFolder, asked: list[Any]) -> None:
 def check_decision(own: Answer, row: DecisionRow, page: str) -> None:
     """The row of the table has what the answer has."""
     assert (row.support, row.title, row.is_best) == (own.support, own.title, own.is_best)
-    assert row.indifference == own.indifference
+    assert (row.text, row.indifference) == (answer_sentence(own), own.indifference)
     assert row.is_decided == own.is_decided and row.alike == len(own.not_shown_worse)
     assert (row.comparisons, row.not_covered) == (own.comparisons, own.not_covered_text())
     bound = math.nan if own.bound is None else own.bound
