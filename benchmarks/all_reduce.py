@@ -29,13 +29,13 @@ sys.path.insert(0, str(SCRIPTS))
 from tfscaling.cluster import resolver  # noqa: E402
 from tfscaling.datasets.catalogue import Arrays  # noqa: E402
 from tfscaling.estimation.intervals import ratio_interval  # noqa: E402
-from tfscaling.launch.launchers import LAUNCHERS, Request  # noqa: E402
+from tfscaling.launch.launchers import LAUNCHERS, LaunchRequest  # noqa: E402
 from tfscaling.study import acceptance, config_validation  # noqa: E402
 from tfscaling.study.config_types import MPI_STRATEGY  # noqa: E402
 from tfscaling.study.registries import Registries  # noqa: E402
 from tfscaling.study.run_spec import RunSpec  # noqa: E402
 from tfscaling.train import rank, strategies  # noqa: E402
-from tfscaling.train.all_reduce import Trainer  # noqa: E402
+from tfscaling.train.all_reduce import ArrayTrainer  # noqa: E402
 from tfscaling.train.models import MODELS  # noqa: E402
 from tfscaling.train.mpi import library as mpi  # noqa: E402
 from tfscaling.train.strategies import STRATEGIES  # noqa: E402
@@ -88,7 +88,7 @@ def start(workers: int, rounds: int) -> int:
     words = [sys.executable, __file__, "--rank", f"--workers={workers}", f"--rounds={rounds}"]
     spec = specs(workers)[MPI]
     with contextlib.ExitStack() as stack:
-        request = Request(
+        request = LaunchRequest(
             words,
             spec.geometry,
             spec.jobs,
@@ -96,7 +96,7 @@ def start(workers: int, rounds: int) -> int:
             Path(),
             gpus=False,
             mpi="",
-            held=stack,
+            resources=stack,
         )
         quiet = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
         processes = [
@@ -115,9 +115,9 @@ def run_rank(workers: int, rounds: int) -> None:
     rank.load_tensorflow()
     planned, own = specs(workers), resolver.resolve(os.environ, gpus=None)
     threads = planned[MPI].threads_per_operation(len(os.sched_getaffinity(0)))
-    names = strategies.configure(0, "logical", threads)
+    names = strategies.configure_devices(0, "logical", threads)
     built = {side: STRATEGIES[side].build(names, "ring") for side in SIDES}
-    world = mpi.communicator(own.rank, workers)
+    world = mpi.world_communicator(own.rank, workers)
     found: Times = {}
     for size in SIZES_BYTES:
         calls = {side: all_reduce(strategy, size) for side, strategy in built.items()}
@@ -126,7 +126,9 @@ def run_rank(workers: int, rounds: int) -> None:
     found[f"{STEP}, {BATCH} examples per worker"] = in_turn(calls, rounds, world)
     of_ranks = world.gather(found)
     if own.rank == 0:
-        print(f"{workers} workers, threads of each {threads}, {mpi.library()}, load", end=" ")
+        print(
+            f"{workers} workers, threads of each {threads}, {mpi.library_version()}, load", end=" "
+        )
         print(" ".join(f"{load:.1f}" for load in os.getloadavg()))
         print_table(of_ranks)
     sys.stdout.flush()
@@ -178,7 +180,7 @@ def steps(strategy: Any, spec: RunSpec) -> Callable[[], float]:
     images = dice.integers(0, 256, (STEPS * spec.global_batch_size, 28, 28), np.uint8)
     labels = dice.integers(0, 10, len(images), np.uint8)
     arrays = Arrays(images, labels, images[:1], labels[:1])
-    trainer = Trainer(strategy, MODELS["mnist_cnn"].build, arrays, spec)
+    trainer = ArrayTrainer(strategy, MODELS["mnist_cnn"].build, arrays, spec)
     order = tf.constant(trainer.order.epoch_indices(spec.seed, 1))
 
     def call() -> float:
@@ -186,7 +188,7 @@ def steps(strategy: Any, spec: RunSpec) -> Callable[[], float]:
         for step in range(STEPS):
             start, end = tf.constant(step), tf.constant(step + 1)
             start_s = time.perf_counter()
-            trainer._fetch(trainer._execute(order, start, end, *trainer.train_data))
+            trainer._wait_for_values(trainer._execute(order, start, end, *trainer.train_data))
             durations.append(time.perf_counter() - start_s)
         return fmean(durations)
 

@@ -4,19 +4,21 @@
 left_out.py [--trials N] [--cell NAME]: sweeps of a few configurations of known times, in which runs
 of the best one fail, diverge, run out of memory, are missing, or miss a limit or target. An answer
 is false if it is supported and names a configuration that is not within the indifference of the
-best, or that misses its limit in more runs than the answer states. Prints a table; ends with 1 if a
-cell has surely (with 99 %) more than 5 % of them.
+best, or that misses its limit in more runs than the answer states. Prints the cells, and all cells
+of a kind together. Ends with 1 if a cell has surely (with 99 %) more than 5 % of them.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 from scipy.stats import beta
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "workflow/scripts"))
@@ -29,9 +31,9 @@ from tfscaling.estimation.samples import SUPPORTED
 from tfscaling.record.run_states import RunState
 from tfscaling.study.config_types import Limit, Platform, Question
 from tfscaling.study.manifest import Manifest
-from tfscaling.tables import table_files
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.row_types import RunRow
+from tfscaling.tables.row_values import is_known
 
 Dice = np.random.Generator
 #: Most false answers of a cell.
@@ -49,10 +51,11 @@ class Cell:
     """What happens to the runs of the best configuration of a sweep.
 
     `endings` of its first runs; a share `missed` of its runs misses the limit of `question`, or of
-    the runs of all configurations (`all_miss`).
+    the runs of all configurations (`all_miss`). Cells of a `kind` are counted together, too.
     """
 
     name: str
+    kind: str
     runs: int
     question: Question
     endings: tuple[RunState, ...] = ()
@@ -77,7 +80,10 @@ class Cell:
 
     def study(self, dice: Dice) -> Study:
         """Return one sweep."""
-        runs = table_files.to_frame(RunRow, list(self.rows(dice)))
+        rows = list(self.rows(dice))
+        # a column without values takes time in every sweep
+        known = [n for n in RunRow.__struct_fields__ if any(is_known(row[n]) for row in rows)]
+        runs = pd.DataFrame({n: [row[n] for row in rows] for n in (*known, "quality_unit")})
         limit = self.question.limits.get("test_accuracy")
         targets = {"test_accuracy": limit.value} if limit and "target" in self.name else {}
         names = ("near", "far")
@@ -144,20 +150,22 @@ def _cells() -> Iterator[Cell]:
                 ("deadline", DEADLINE),
                 ("target", TARGET),
             ):
-                name = f"{percent} % miss the {what}, {runs} runs"
-                yield Cell(name, runs, question, missed=percent / 100)
+                kind = f"{percent} % miss the {what}"
+                yield Cell(f"{kind}, {runs} runs", kind, runs, question, missed=percent / 100)
     for percent in (25, 32):
         for runs in (11, 20):
             for what, question in (("accuracy", ACCURACY), ("target", TARGET)):
-                name = f"{percent} % of all miss the {what}, {runs} runs"
-                yield Cell(name, runs, question, missed=percent / 100, all_miss=True)
+                kind = f"{percent} % of all miss the {what}"
+                name, missed = f"{kind}, {runs} runs", percent / 100
+                yield Cell(name, kind, runs, question, missed=missed, all_miss=True)
     for ending in (FAILED, DIVERGED, UNFIT, MISSING):
-        for count in range(1, 7):
-            yield Cell(f"{count} of 6 {ending}", 6, TIME, (ending,) * count)
-        yield Cell(f"1 of 6 {ending}, others failed", 6, TIME, (ending, *[FAILED] * 5))
-        yield Cell(f"1 of 6 {ending}, others missing", 6, TIME, (ending, *[MISSING] * 5))
+        endings = {f"{count} of 6 {ending}": (ending,) * count for count in range(1, 7)}
+        endings[f"1 of 6 {ending}, others failed"] = (ending, *[FAILED] * 5)
+        endings[f"1 of 6 {ending}, others missing"] = (ending, *[MISSING] * 5)
+        for name, own in endings.items():
+            yield Cell(name, f"one to all runs {ending}", 6, TIME, own)
     for titles in (("A", "A"), ("A", "B")):
-        yield Cell(f"titles {' and '.join(titles)}", 6, TIME, titles=titles)
+        yield Cell(f"titles {' and '.join(titles)}", "titles", 6, TIME, titles=titles)
 
 
 CELLS = {cell.name: cell for cell in _cells()}
@@ -177,14 +185,20 @@ def main() -> None:
     parser.add_argument("--cell", action="append", choices=list(CELLS), help="only this one")
     args = parser.parse_args()
     print("| cell | false | 95 % |\n|---|--:|---|")
-    problems = []
+    problems, kinds = [], defaultdict[str, list[int]](list)
     for name in args.cell or CELLS:
         count, trials = simulate(name, args.trials), args.trials
+        kinds[CELLS[name].kind].append(count)
         low = beta.ppf(0.025, count, trials - count + 1) if count else 0.0
         high = beta.ppf(0.975, count + 1, trials - count) if count < trials else 1.0
         print(f"| {name} | {count / trials:.3g} | {low:.3f}–{high:.3f} |", flush=True)
         if count and beta.ppf(0.01, count, trials - count + 1) > FALSE_MAX:
             problems.append(f"{name}: {count} of {trials} are false")
+    print("\n| kind | sets | false | at most (95 %) |\n|---|--:|--:|--:|")
+    for kind, counts in kinds.items():
+        count, sets = sum(counts), args.trials * len(counts)
+        most = beta.ppf(0.95, count + 1, sets - count) if count < sets else 1.0
+        print(f"| {kind} | {sets} | {count} | {most:.3f} |")
     sys.exit("\n".join(problems) or 0)
 
 

@@ -10,7 +10,14 @@ from typing import NamedTuple
 REPOSITORY = Path(__file__).resolve().parents[1]
 #: Where pages are.
 PATTERNS = (
-    *("README.md", "CHANGELOG.md", "docs/**/*.md", "config/README.md", "examples/README.md"),
+    *(
+        "README.md",
+        "CHANGELOG.md",
+        "CONTRIBUTING.md",
+        "docs/**/*.md",
+        "config/README.md",
+        "examples/README.md",
+    ),
     *("plugins/*/README.md", "profiles/README.md", "provision/virtual/README.md"),
 )
 _FENCE = re.compile(r"^( *)```(\S*)[^\n]*\n(.*?)^\1```", re.MULTILINE | re.DOTALL)

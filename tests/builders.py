@@ -113,7 +113,7 @@ def study_folder(
     (study.details / "config.json").write_bytes(msgspec.json.encode(config))
     (planned or manifest_of(config)).write(study.details / "manifest.json")
     for name, table in tables.items():
-        table.to_csv(study.table(name), index=False)
+        table.to_csv(study.table_path(name), index=False)
     return study
 
 
@@ -127,7 +127,7 @@ def rank_events(rank: int, passed_s: Mapping[Any, float], **start: Any) -> list[
 
 def write_events(folder: Path, rank: int, events: Sequence[Event]) -> None:
     """Write events as a rank does that has no connection."""
-    rank_events_file.write(folder / f"rank-{rank}.events.jsonl", events)
+    rank_events_file.write_events(folder / f"rank-{rank}.events.jsonl", events)
 
 
 def record_of(

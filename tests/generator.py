@@ -155,7 +155,7 @@ def record(
     usual = {"launcher_host": "login", "git_commit": None, "slurm_job": None}
     where = {**usual, "slurm_settings": None, "unchecked": (), **environment}
     passed = [name for name in checks.CHECKS if not divergence or name != checks.FINITE]
-    return run_results.build(
+    return run_results.build_record(
         spec,
         1,
         reports,
@@ -200,7 +200,7 @@ def write_records(
         if (steps := spec.recipe.stop_after_steps) is not None:
             assert steps != "auto"
             made = shortened(made, steps)
-        run_record.write(folder / run_record.RECORD, made)
+        run_record.write_record(folder / run_record.RECORD, made)
 
 
 def shortened(made: RunRecord, steps: int) -> RunRecord:

@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from tfscaling.launch import checkpoint_folder
-from tfscaling.launch.checkpoint_folder import InterruptedTrainingError, State
+from tfscaling.launch.checkpoint_folder import CheckpointState, InterruptedTrainingError
 from tfscaling.record.attempts import Beginning
 from tfscaling.record.events import EventLog, EventName
 from tfscaling.study.config_types import Recipe
 from tfscaling.train import checkpoints as module
 from tfscaling.train.checkpoints import Checkpoints, Training
-from tfscaling.train.loop import Result, TrainingLoop
+from tfscaling.train.loop import TrainingLoop, TrainingResult
 
 #: From which the moments follow.
 SEED = 20261122
@@ -51,11 +51,13 @@ class Interrupted(Checkpoints):
 
     moment: Moment | None = None
 
-    def after_step(self, training: Training, steps: int, state: Callable[[], State]) -> None:
+    def after_step(
+        self, training: Training, steps: int, state: Callable[[], CheckpointState]
+    ) -> None:
         self._interrupt(steps)
         super().after_step(training, steps, state)
 
-    def after_epoch(self, training: Training, state: State) -> None:
+    def after_epoch(self, training: Training, state: CheckpointState) -> None:
         self._interrupt(state.steps)
         super().after_epoch(training, state)
 
@@ -72,7 +74,7 @@ class Trained(NamedTuple):
     """A training that was interrupted, and the steps from which its attempts went on."""
 
     trainer: TrainingLoop
-    result: Result
+    result: TrainingResult
     begun: list[int]
 
 
@@ -88,7 +90,7 @@ def train(
     All ranks ask one another after each step.
     """
     rank, ranks = place
-    module.ASK_INTERVAL_S = 0.0
+    module.AGREEMENT_INTERVAL_S = 0.0
     begun = []
     beginning = Beginning(folder=str(folder), attempt=1, first_attempt=1)
     steps = recipe.epochs * STEPS
@@ -110,7 +112,7 @@ def train(
         else:
             trainer.evaluate(result, events, EventName.EVALUATED)
             return Trained(trainer, result, begun)
-        found = checkpoint_folder.checkpoints(folder)
+        found = checkpoint_folder.list_checkpoints(folder)
         left = found[-1] if found else (0, None)
         name = left[1].name if left[1] is not None else None
         beginning = Beginning(
@@ -119,7 +121,7 @@ def train(
     raise AssertionError("interrupted to the end")
 
 
-def outcome(trainer: TrainingLoop, result: Result) -> dict[str, Any]:
+def outcome(trainer: TrainingLoop, result: TrainingResult) -> dict[str, Any]:
     """All that must not depend on interruptions."""
     return {
         "epochs": [[e.epoch, e.loss, e.accuracy, e.metrics] for e in result.epochs],

@@ -193,8 +193,8 @@ def _write_lost(folder: Path, planned: PlannedRun, lost_s: float) -> None:
     report = attempts.FailureReport(
         axes=planned.spec.axes, attempt=1, cause=cause, wall_time_s=lost_s
     )
-    attempts.begin(folder, 1)
-    attempts.write_failure(attempts.path(folder, 1), report)
+    attempts.create_attempt(folder, 1)
+    attempts.write_failure(attempts.attempt_folder(folder, 1), report)
 
 
 def _changed(record: dict[str, Any], run: TrueRun) -> dict[str, Any]:

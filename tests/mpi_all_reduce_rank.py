@@ -17,7 +17,7 @@ import numpy as np
 from tfscaling.cluster import resolver
 from tfscaling.study.config_types import MPI_STRATEGY
 from tfscaling.train import optimizers, rank, strategies
-from tfscaling.train.loop import compiled
+from tfscaling.train.loop import make_graph_function
 from tfscaling.train.mpi import library as mpi
 from tfscaling.train.mpi import strategy as mpi_strategy
 from tfscaling.train.strategies import STRATEGIES
@@ -36,7 +36,7 @@ SEED = 7
 def main() -> None:
     rank.load_tensorflow()
     output, own = Path(sys.argv[1]), resolver.resolve(os.environ, gpus=None).rank
-    names = strategies.configure(0, "logical", THREADS)
+    names = strategies.configure_devices(0, "logical", THREADS)
     strategy = STRATEGIES[MPI_STRATEGY].build(names, "ring")
     found = {
         "in turn": in_turn(strategy, own),
@@ -54,7 +54,7 @@ def of_nodes(device: str) -> Any:
     from mpi4py import MPI
 
     mpi.node_communicator = lambda world: world.Split(world.rank)
-    return mpi_strategy.strategy(device, MPI.COMM_WORLD)()
+    return mpi_strategy.make_strategy_class(device, MPI.COMM_WORLD)()
 
 
 def exchanged(strategy: Any, own: int) -> dict[str, Any]:
@@ -92,7 +92,7 @@ def in_turn(strategy: Any, own: int) -> Any:
     def step(number: Any) -> Any:
         first = tf.cond(number < 10.0, lambda: scale * summed(late(number, 0)), lambda: scale * 0.0)
         second = summed(late(tf.constant(10.0), 1))
-        third = compiled(lambda: scale * summed(late(tf.constant(100.0), 0)))()
+        third = make_graph_function(lambda: scale * summed(late(tf.constant(100.0), 0)))()
         fourth = summed(late(tf.constant(1000.0), 1))
         return tf.stack([first, second, third, fourth])
 
@@ -104,14 +104,16 @@ def in_turn(strategy: Any, own: int) -> Any:
         )
         return whole
 
-    return compiled(lambda: strategy.run(replica))().numpy().tolist()
+    return make_graph_function(lambda: strategy.run(replica))().numpy().tolist()
 
 
 def of_replicas(strategy: Any, call: Callable[[Any], Any]) -> Any:
     """What a replica gets that calls with its context, in a graph."""
     import tensorflow as tf
 
-    return compiled(lambda: strategy.run(lambda: call(tf.distribute.get_replica_context())))()
+    return make_graph_function(
+        lambda: strategy.run(lambda: call(tf.distribute.get_replica_context()))
+    )()
 
 
 def sums(strategy: Any, own: int) -> dict[str, Any]:

@@ -63,10 +63,10 @@ def named_memory() -> list[str]:
 
 def main() -> None:
     rank, ranks, folder = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
-    world = mpi.communicator(rank, ranks)
-    assert mpi.communicator(rank, ranks) == world
+    world = mpi.world_communicator(rank, ranks)
+    assert mpi.world_communicator(rank, ranks) == world
     of_node = mpi.node_communicator(world)
-    found: dict[str, Any] = {"library": mpi.library(), "ranks_of_node": of_node.size}
+    found: dict[str, Any] = {"library": mpi.library_version(), "ranks_of_node": of_node.size}
     for name, nodes in LAYOUTS.items():
         sums = mpi_sums.RankSums(world, world.Split(nodes[rank]))
         found[name] = summed(sums, rank)

@@ -32,12 +32,12 @@ from tfscaling.launch import heartbeat
 from tfscaling.launch.rank_process import RankContext
 from tfscaling.record.events import EventLog, EventName
 from tfscaling.train import loop, parameter_server, rank, strategies
-from tfscaling.train.all_reduce import Trainer, order_of_epoch
+from tfscaling.train.all_reduce import ArrayTrainer, order_of_epoch
 from tfscaling.train.mpi import library as mpi
 from tfscaling.train.mpi import strategy as mpi_strategy
 from tfscaling.train.optimizers import make_optimizer
 from tfscaling.train.parameter_server import ParameterServerTrainer
-from tfscaling.train.strategies import STRATEGIES, hiding_replicas
+from tfscaling.train.strategies import STRATEGIES, make_replica_hiding_class
 
 SEED = 3
 #: Those of a model that trains itself; a case's own recipe changes them.
@@ -59,7 +59,7 @@ class Way(NamedTuple):
 
 
 def ways_alone(count: int) -> Iterator[Way]:
-    names = strategies.configure(count, "logical", 1)
+    names = strategies.configure_devices(count, "logical", 1)
     if count == 2:
         # TensorFlow wants it first
         workers = STRATEGIES["multi_worker_mirrored"].build(names[:1], "ring")
@@ -73,18 +73,18 @@ def ways_alone(count: int) -> Iterator[Way]:
 def ways_of_job(own: int, ranks: int) -> Iterator[Way]:
     # a process of TensorFlow can be in one group of workers: two have a device each, two have two
     count = 1 + own // 2
-    names = strategies.configure(count, "logical", 1)
+    names = strategies.configure_devices(count, "logical", 1)
     config = json.loads(os.environ["TF_CONFIG"])
     workers = config["cluster"]["worker"][own // 2 * 2 :][:2]
     task = {"type": "worker", "index": own % 2}
     os.environ["TF_CONFIG"] = json.dumps({"cluster": {"worker": workers}, "task": task})
     built = STRATEGIES["multi_worker_mirrored"].build(names, "ring")
     yield Way("multi_worker_mirrored", 2 * count, built)
-    world = mpi.communicator(own, ranks)
+    world = mpi.world_communicator(own, ranks)
     of_node = mpi.node_communicator
 
     def by_mpi(ranks: Any) -> Any:
-        return hiding_replicas(mpi_strategy.strategy(names[0], ranks))()
+        return make_replica_hiding_class(mpi_strategy.make_strategy_class(names[0], ranks))()
 
     yield Way("mpi_all_reduce", ranks, by_mpi(world))
     if ranks < 4:
@@ -99,7 +99,7 @@ def ways_of_job(own: int, ranks: int) -> Iterator[Way]:
 
 
 def ways_of_coordinator() -> Iterator[Way]:
-    names = strategies.configure(1, "logical", 1)
+    names = strategies.configure_devices(1, "logical", 1)
     yield Way(SERVERS, 2, STRATEGIES[SERVERS].build(names, "ring"))
 
 
@@ -129,7 +129,7 @@ def trained(case: Case, way: Way) -> dict[str, Any]:
     if way.strategy == SERVERS:
         trainer = ParameterServerTrainer(way.built, case.model, case.arrays, spec, True)
     else:
-        trainer = Trainer(way.built, case.model, case.arrays, spec)
+        trainer = ArrayTrainer(way.built, case.model, case.arrays, spec)
     if case.growth_steps:
         trainer.optimizer.dynamic_growth_steps = case.growth_steps
     events, updates = EventLog(Path(os.devnull), 0), []
@@ -332,9 +332,9 @@ def main() -> None:
     elif own.is_chief:
         output.write_text(json.dumps([*entries(words, [*ways_of_coordinator()], False)]))
     else:
-        strategies.configure(1, "logical", 1)
+        strategies.configure_devices(1, "logical", 1)
         heartbeat.FILES_INTERVAL_S = 0.3
-        parameter_server.serve(RankContext(own, output.parent, events, 0.0, None))
+        parameter_server.run_server(RankContext(own, output.parent, events, 0.0, None))
         output.write_text("[]")
     events.add(EventName.END)
     sys.stdout.flush()

@@ -202,7 +202,9 @@ def main() -> None:
     rank.load_tensorflow()
     output, found = Path(sys.argv[-1]), {}
     if len(sys.argv) > 2:
-        strategy = STRATEGIES[sys.argv[1]].build(strategies.configure(0, "logical", 1), "ring")
+        strategy = STRATEGIES[sys.argv[1]].build(
+            strategies.configure_devices(0, "logical", 1), "ring"
+        )
         worker = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
         found["two workers"] = {
             "from files": piped(strategy, 2, two_outputs, from_files(output.parent, worker, 2)),
@@ -210,7 +212,7 @@ def main() -> None:
             "endless": piped(strategy, 2, classifier, endless(worker), **ENDLESS),
         }
     else:
-        names = strategies.configure(2, "logical", 1)
+        names = strategies.configure_devices(2, "logical", 1)
         single, mirrored = (STRATEGIES[n].build(names, "ring") for n in ("single", "mirrored"))
         found["pipelines"] = pipelines(single, mirrored)
     output.write_text(json.dumps(found))

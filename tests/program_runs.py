@@ -48,7 +48,7 @@ def record_of(folder: Path, code: str, *words: str, **how: Any) -> RunRecord:
     process = start(folder, code, *words, **how)
     output, _ = process.communicate(timeout=300)
     assert process.returncode == 0, output
-    record = run_record.read(folder / "run/run.json")
+    record = run_record.read_record(folder / "run/run.json")
     assert record is not None
     return record
 

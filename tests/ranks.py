@@ -19,7 +19,7 @@ from typing import Any
 
 import loaded_python
 from builders import SCRIPTS
-from tfscaling.launch.launchers import LAUNCHERS, Request
+from tfscaling.launch.launchers import LAUNCHERS, LaunchRequest
 from tfscaling.study.geometry import Geometry
 
 #: A deadlock is a failure.
@@ -65,7 +65,7 @@ class Ranks:
 
         Each may use one CPU, as with Slurm's default of one CPU for a task.
         """
-        request = Request([], geometry, jobs, 1, folder, False, mpi="", held=self._stack)
+        request = LaunchRequest([], geometry, jobs, 1, folder, False, mpi="", resources=self._stack)
         for command in LAUNCHERS["local"](request):
             with on_one_cpu():
                 self.start(folder / f"{command.rank}.json", *words, environ=command.env)

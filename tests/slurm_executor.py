@@ -189,7 +189,7 @@ class Started(Executor):
         self, folder: Path, sweep: Sweep, earlier: Iterable[QueuedJob] = (), **settings: Any
     ) -> None:
         self._sweep = sweep
-        self._earlier = queue.by_comment(earlier)
+        self._earlier = queue.map_by_comment(earlier)
         self._names = tuple(job.name for job in self._earlier.values())
         self.log = Log()
         usual = {"status_command": "squeue", "logdir": folder / "logs"}

@@ -24,7 +24,7 @@ from tfscaling.record.events import EventLog, EventName
 from tfscaling.study.config_types import MeasuredKeys, Recipe
 from tfscaling.study.run_spec import Point, RunSpec
 from tfscaling.train import parameter_server, rank, strategies
-from tfscaling.train.all_reduce import Trainer
+from tfscaling.train.all_reduce import ArrayTrainer
 from tfscaling.train.loop import TrainingLoop
 from tfscaling.train.parameter_server import ParameterServerTrainer
 from tfscaling.train.strategies import STRATEGIES
@@ -115,11 +115,11 @@ def main() -> None:
     rank.load_tensorflow()
     name, count, batch, output = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4])
     spec, own = STRATEGIES[name], resolver.resolve(os.environ, gpus=None)
-    names = strategies.configure(count, "logical", 1)
+    names = strategies.configure_devices(count, "logical", 1)
     events = EventLog(output.parent / f"rank-{own.rank}.events.jsonl", own.rank)
     if spec.coordinated and not own.is_chief:
         heartbeat.FILES_INTERVAL_S = 0.3
-        ended_well = parameter_server.serve(RankContext(own, output.parent, events, 0.0, None))
+        ended_well = parameter_server.run_server(RankContext(own, output.parent, events, 0.0, None))
         output.write_text(json.dumps({"job": own.job, "ended_well": ended_well}))
         os._exit(0)
     strategy = spec.build(names, PARAMETERS["communication"])
@@ -133,7 +133,7 @@ def main() -> None:
             spec.synchronous,
         )
     else:
-        trainer = Trainer(strategy, small_model, synthetic_arrays(), training_spec(batch))
+        trainer = ArrayTrainer(strategy, small_model, synthetic_arrays(), training_spec(batch))
     result = trainer.train(events, print)
     trainer.evaluate(result, events, EventName.EVALUATED)
     found = {
@@ -151,7 +151,7 @@ def main() -> None:
     }
     if name == "mirrored":
         found |= lively_training(strategy, batch)
-    if len(own.jobs["worker"]) == 2 and isinstance(trainer, Trainer):
+    if len(own.jobs["worker"]) == 2 and isinstance(trainer, ArrayTrainer):
         found["all_reduces"] = all_reduces_in_a_step(strategy, batch)
         found |= interrupted_training(strategy, batch, output.parent, (own.rank, 2))
     spec.end()
@@ -167,8 +167,8 @@ def interrupted_training(
     """What a training gave that was interrupted three times, and one that was not."""
     spec = training_spec(batch, **TINY_TRAINING)
 
-    def make() -> Trainer:
-        return Trainer(strategy, lively_model, synthetic_arrays(), spec)
+    def make() -> ArrayTrainer:
+        return ArrayTrainer(strategy, lively_model, synthetic_arrays(), spec)
 
     again = interrupted.train(make, folder / "checkpoints", spec.recipe, 3, place)
     return {
@@ -181,7 +181,7 @@ def interrupted_training(
 def lively_training(strategy: Any, batch: int) -> dict[str, Any]:
     """An uninterrupted training, with each local replica's moments before and after evaluation."""
     spec = training_spec(batch, **TINY_TRAINING)
-    trainer = Trainer(strategy, lively_model, synthetic_arrays(), spec)
+    trainer = ArrayTrainer(strategy, lively_model, synthetic_arrays(), spec)
 
     def moments() -> list[list[list[float]]]:
         variables = [v for v in trainer.model.non_trainable_variables if "moving" in v.path]
@@ -200,7 +200,7 @@ def all_reduces_in_a_step(strategy: Any, batch: int) -> int:
     import tensorflow as tf
 
     spec = training_spec(batch, steps_per_execution=1)
-    trainer = Trainer(strategy, small_model, synthetic_arrays(), spec)
+    trainer = ArrayTrainer(strategy, small_model, synthetic_arrays(), spec)
     order = tf.constant(trainer.order.epoch_indices(1, 1))
     step = trainer._execute.get_concrete_function(
         order, tf.constant(0), tf.constant(1), *trainer.train_data

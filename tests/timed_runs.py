@@ -118,7 +118,7 @@ def write(path: Path, record: dict[str, Any]) -> None:
     """Write a record that the workflow reads. Raises RecordError if it is none."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(record))
-    run_record.read(path)
+    run_record.read_record(path)
 
 
 def timed(record: dict[str, Any], execution_time_s: float) -> dict[str, Any]:

@@ -50,14 +50,16 @@ def spec(replicas: int, epochs: int) -> RunSpec:
 
 def trained(kind: str, replicas: int, arrays: catalogue.Arrays, epochs: int) -> dict[str, Any]:
     """Train on the first `replicas` halves of the device and return the results."""
-    from tfscaling.train.all_reduce import Trainer
+    from tfscaling.train.all_reduce import ArrayTrainer
     from tfscaling.train.strategies import STRATEGIES, devices_in_use
 
     name = "single" if replicas == 1 else "mirrored"
     strategy = STRATEGIES[name].build(
         [f"{kind}:{n}" for n in range(replicas)], spec(replicas, epochs).recipe.communication
     )
-    trainer = Trainer(strategy, models.get("mnist_cnn").build, arrays, spec(replicas, epochs))
+    trainer = ArrayTrainer(
+        strategy, models.find_model("mnist_cnn").build, arrays, spec(replicas, epochs)
+    )
     result = trainer.train(EventLog(Path(os.devnull), 0), lambda _: None)
     # without the first epoch, in which functions are compiled
     later_s = sum(each.duration_s for each in result.epochs[1:] if each.duration_s is not None)

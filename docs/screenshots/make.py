@@ -29,7 +29,7 @@ sys.path.insert(0, str(ROOT / "workflow" / "scripts"))
 
 import msgspec  # noqa: E402
 import pandas as pd  # noqa: E402
-from snakemake_logger_plugin_sweep import WIDTH, wrapped  # noqa: E402
+from snakemake_logger_plugin_sweep import WIDTH, wrap_text  # noqa: E402
 from tfscaling.console import sweep_outcome  # noqa: E402
 from tfscaling.datasets.catalogue import DATASETS  # noqa: E402
 from tfscaling.search import study_searches  # noqa: E402
@@ -80,8 +80,8 @@ def kept_runs(path: Path) -> Callable[[StudyFolder], pd.DataFrame]:
     def kept(study: StudyFolder) -> pd.DataFrame:
         texts = pd.read_csv(path, dtype=str, keep_default_na=False)
         columns = list(runs_table.RUN_COLUMNS)
-        texts.reindex(columns=columns).to_csv(study.table("runs"), index=False)
-        return study.read("runs")
+        texts.reindex(columns=columns).to_csv(study.table_path("runs"), index=False)
+        return study.read_table("runs")
 
     return kept
 
@@ -199,7 +199,7 @@ def sample_of(example: Example) -> str:
         folder = make(example, Path(temporary, "results", name)).parent
         lines = sweep_outcome.SweepOutcome(folder).lines(columns=WIDTH)
     text = "\n".join(lines).replace(f"{temporary}/", "")
-    return "\n".join([*wrapped(text, WIDTH), ""])
+    return "\n".join([*wrap_text(text, WIDTH), ""])
 
 
 def make(example: Example, folder: Path) -> Path:
@@ -228,10 +228,10 @@ def _make(example: Example, folder: Path) -> Path:
     if example.epochs:
         texts = pd.read_csv(example.epochs, dtype=str, keep_default_na=False)
         texts.reindex(columns=list(runs_table.EPOCH_COLUMNS)).to_csv(
-            study.table("epochs"), index=False
+            study.table_path("epochs"), index=False
         )
     if example.runs:
-        table_files.write_csv(example.runs(study), study.table("runs"))
+        table_files.write_csv(example.runs(study), study.table_path("runs"))
     for stage in (stages.compare, stages.analyse, write_page.page):
         stage(study)
     return folder / "report.html"

@@ -11,7 +11,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tfscaling.cluster.nodelist import NodeListError, expand
+from tfscaling.cluster.nodelist import NodeListError, expand_node_list
 
 pytestmark = pytest.mark.full
 
@@ -63,7 +63,7 @@ def test_random_lists_expand_as_scontrol_expands_them(slurm_conf: Path, seed: in
     text = random_list(random.Random(seed))
     shown = show_hostnames(slurm_conf, text)
     assert shown.returncode == 0, shown.stderr
-    assert expand(text) == shown.stdout.split(), text
+    assert expand_node_list(text) == shown.stdout.split(), text
 
 
 @pytest.mark.parametrize("text", ["n[3-1]", "n[1-2]]", "n[a-b]"])
@@ -71,4 +71,4 @@ def test_lists_that_scontrol_refuses_are_refused(slurm_conf: Path, text: str) ->
     shown = show_hostnames(slurm_conf, text)
     assert not shown.stdout.strip()
     with pytest.raises(NodeListError):
-        expand(text)
+        expand_node_list(text)

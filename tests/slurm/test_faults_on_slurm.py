@@ -206,7 +206,7 @@ class Launch:
 
     def has(self, rank: int, event: str) -> bool:
         """Whether the rank has passed this event in the first attempt."""
-        lines = events.read_by_rank(self.folder / "attempt=1").get(rank, [])
+        lines = events.read_events_by_rank(self.folder / "attempt=1").get(rank, [])
         return any(line.name == event for line in lines)
 
     @property
@@ -292,7 +292,7 @@ class Seen:
 def _is_without_ranks(attempt: Path) -> bool:
     """Whether it was given up before a rank began, and for nothing that is done here."""
     report = attempt / "failure.json"
-    begun = bool(events.read_by_rank(attempt))
+    begun = bool(events.read_events_by_rank(attempt))
     return not begun and report.exists() and read(report)["cause"]["kind"] == "cancelled"
 
 
@@ -407,7 +407,7 @@ def test_a_fault_has_its_cause_and_what_may_pass_is_made_again(seen: Seen, name:
 def test_the_rank_and_its_host_are_named(seen: Seen, name: str) -> None:
     attempt = seen.attempts(name)[0]
     cause = read(attempt / "failure.json")["cause"]
-    begun = events.read_by_rank(attempt)[1][0]
+    begun = events.read_events_by_rank(attempt)[1][0]
     assert (cause["rank"], cause["host"]) == (1, begun.details["host"])
 
 

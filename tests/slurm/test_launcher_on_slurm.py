@@ -67,11 +67,13 @@ class Launch:
         begun = "start" if strategy == "own" else "epoch"
         wait_for(lambda: self.have_all(begun), "its work")
         self.pid = (project.folder / "pid").read_text().strip()
-        self.ranks = [lines[0] for lines in events.read_by_rank(self.folder / "attempt=1").values()]
+        self.ranks = [
+            lines[0] for lines in events.read_events_by_rank(self.folder / "attempt=1").values()
+        ]
 
     def have_all(self, event: str) -> bool:
         """Whether all ranks have passed this event."""
-        ranks = events.read_by_rank(self.folder / "attempt=1").values()
+        ranks = events.read_events_by_rank(self.folder / "attempt=1").values()
         return sum(any(e.name == event for e in lines) for lines in ranks) == NODES
 
     def signal(self, name: str, host: str, pid: str) -> None:
@@ -138,9 +140,9 @@ from tfscaling.train.mpi import library as mpi
 sizes = (32, 64, 256, 700, 1500, 4000, 9000)
 used = [random.randbytes(random.choice(sizes)) for _ in range(60000)]
 del used[::2]
-world = mpi.communicator(int(os.environ["SLURM_PROCID"]), int(os.environ["SLURM_NTASKS"]))
+world = mpi.world_communicator(int(os.environ["SLURM_PROCID"]), int(os.environ["SLURM_NTASKS"]))
 print(world.allreduce(1 << world.rank), mpi.node_communicator(world).size, flush=True)
-mpi.end()
+mpi.finalize()
 """
 
 

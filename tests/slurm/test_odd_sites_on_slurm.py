@@ -124,7 +124,7 @@ def test_jobs_are_found_whatever_their_folder_and_name_are(
     done = subprocess.run(
         ["sbatch", *words, "--wrap=true"], capture_output=True, text=True, check=True
     )
-    (job,) = queue.jobs_of(str(folder), SlurmClient())
+    (job,) = queue.query_jobs(str(folder), SlurmClient())
     assert (job.number, job.name, job.comment) == (done.stdout.strip(), name, comment)
 
 

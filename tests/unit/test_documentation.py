@@ -103,13 +103,29 @@ def test_python_in_the_pages_compiles_and_defines_its_names(tmp_path: Path) -> N
 
 def test_no_page_is_left_out() -> None:
     """A page of a new folder would be in neither the site nor these tests."""
-    linked = {
-        file
-        for page in documents.pages()
-        for file in documents.local_files(page).values()
-        if file.suffix == ".md"
-    }
-    assert linked <= set(documents.pages())
+    words = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"]
+    names = subprocess.run(words, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
+    found = {REPOSITORY / name for name in names.splitlines() if not name.startswith("tests/")}
+    assert {path for path in found if path.exists()} == set(documents.pages())
+
+
+#: Languages of blocks with a test of what they contain, and those of what is only shown.
+TESTED = {"bash", "csv", "python", "yaml"}
+SHOWN = {"", "diff", "json", "snakemake", "sql", "text"}
+#: How a line begins that a reader would type.
+TYPED = re.compile(
+    r"^ *(\$ |snakemake |make |source |sbatch |python3? |pip |git |provision/)", re.M
+)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_block_is_found_and_has_a_language_with_a_test(page: str) -> None:
+    text = (REPOSITORY / page).read_text()
+    fences = documents.fences(text)
+    assert len(re.findall(r"^ *(?:```|~~~)", text, re.MULTILINE)) == 2 * len(fences)
+    for fence in fences:
+        assert fence.language in TESTED | SHOWN, fence.text
+        assert fence.language in TESTED or not TYPED.search(fence.text), fence.text
 
 
 def test_every_page_is_at_most_two_clicks_from_the_start() -> None:

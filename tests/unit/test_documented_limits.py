@@ -17,7 +17,7 @@ SENTENCES: dict[str, dict[str, list[float]]] = {
         r"(\d+) s in training and programs": [heartbeat.SILENT_S],
         r"(\d+) s in training, else": [heartbeat.IDLE_S],
         r"(\d+) s at the start, (\d+) s later": [link._CONNECT_S, link._LOST_S],
-        r"(\d+) s after loading TensorFlow": [rank_process._OTHERS_S],
+        r"(\d+) s after loading TensorFlow": [rank_process._DEFERRED_S],
         r"asked again for (\d+) s": [sum(rank_process._RESOLUTION_PAUSES_S)],
         r"a heartbeat every (\d+) s, and": [heartbeat.INTERVAL_S],
         r"a heartbeat every (\d+) s to `rank": [heartbeat.FILES_INTERVAL_S],

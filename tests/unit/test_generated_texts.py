@@ -47,8 +47,9 @@ def test_a_new_key_reaches_schema_and_readme(tmp_path: Path) -> None:
     for name in ("workflow", "config", "docs"):
         shutil.copytree(REPOSITORY / name, tmp_path / name)
     types = tmp_path / "workflow/scripts/tfscaling/study/config_types.py"
-    head = "class PlotOptions(Keys, frozen=True, kw_only=True):\n"
-    key = '    dpi: Annotated[int, number("dpi", ge=50)] = 100\n    """This is the resolution."""\n'
+    head = "class PlotOptions(ConfigMapping, frozen=True, kw_only=True):\n"
+    key = '    dpi: Annotated[int, number_meta("dpi", ge=50)] = 100\n'
+    key += '    """This is the resolution."""\n'
     before, after = types.read_text().split(head)
     docstring, rest = after.split("\n\n", 1)
     types.write_text(f"{before}{head}{docstring}\n\n{key}{rest}")

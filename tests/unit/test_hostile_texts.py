@@ -121,7 +121,7 @@ def test_whole_numbers_beside_missing_values_stay_whole(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", PLOTS)
 def test_a_plot_shows_their_texts_as_they_are(name: str) -> None:
     tables = tables_of(point(1, platform=HOSTILE), point(2, platform=HOSTILE))
-    svg = plot_figure.svg(PLOTS[name].draw(tables, HOSTILE))
+    svg = plot_figure.to_svg(PLOTS[name].draw(tables, HOSTILE))
     elements = [*ET.fromstring(svg).iter()]
     assert {element.tag.rpartition("}")[2] for element in elements} <= SVG
     assert not [key for element in elements for key in element.attrib if key.startswith("on")]
@@ -194,7 +194,7 @@ def with_paths(record: Any, path: str) -> tuple[Any, int]:
                 part[n] = replaced(value, partial(_with_item, rebuild, part, n))
         elif isinstance(part, str):
             try:
-                run_record.parse(json.dumps(rebuild(path)).encode(), "", RunRecord)
+                run_record.parse_record(json.dumps(rebuild(path)).encode(), "", RunRecord)
             except run_record.RecordError:
                 return part
             number += 1
@@ -218,7 +218,7 @@ def test_no_path_of_a_record_is_opened(tmp_path: Path) -> None:
         record["environment"]["user_code"] = {path: "0" * 64}
         assert number >= 10
         file.write_text(json.dumps({**record, **kept}))
-        assert run_record.outcome(file) is not None
+        assert run_record.read_outcome(file) is not None
     done = run_python(OPENED, str(study.folder), str(tmp_path / "yours"))
     assert done.returncode == 0, done.stderr
     opened, of_yours = map(int, done.stdout.split()[-2:])
@@ -228,7 +228,7 @@ def test_no_path_of_a_record_is_opened(tmp_path: Path) -> None:
 
 
 def test_a_launcher_listens_at_the_address_that_it_is_given_and_at_no_other(tmp_path: Path) -> None:
-    with RankMessageServer(tmp_path).served("127.0.0.1", 1) as address:
+    with RankMessageServer(tmp_path).serve("127.0.0.1", 1) as address:
         port = f"{int(address.split()[0].rpartition(':')[2]):04X}"
         assert listening_addresses(port) == [f"0100007F:{port}"]
 

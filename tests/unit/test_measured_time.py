@@ -47,7 +47,7 @@ BAD = {
     """,
     "attributes": """
         def test_bound(project: Project) -> None:
-            record = run_record.read(project.folder / "run.json")
+            record = run_record.read_record(project.folder / "run.json")
             assert (record.status, record.phases.execution_time_s) == ("ok", approx(3.0, rel=0.5))
     """,
 }  # fmt: skip

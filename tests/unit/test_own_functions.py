@@ -244,7 +244,7 @@ def prepared_pipeline(text: str = PIPELINES, **parameters: Any) -> PreparedData:
     output = Path("piped:data.npz")
     source = catalogue.fetch("piped:data", None, output, output.with_suffix(".json"), parameters)
     assert source.startswith("pipeline piped:data")
-    return prepared_data.describe(output, RECIPE)
+    return prepared_data.describe_data(output, RECIPE)
 
 
 def test_the_files_of_a_pipeline_are_made_once_and_its_function_is_not_called() -> None:
@@ -265,11 +265,14 @@ def test_the_checksum_of_a_pipeline_is_of_its_code_and_of_names_and_sizes_of_fil
     file = Path("piped:data.files/part/numbers")
     usual = prepared_pipeline()
     file.write_bytes(b"abc")
-    assert prepared_data.describe(Path("piped:data.npz"), RECIPE).sha256 == usual.sha256
+    assert prepared_data.describe_data(Path("piped:data.npz"), RECIPE).sha256 == usual.sha256
     file.write_bytes(b"abcd")
-    other = prepared_data.describe(Path("piped:data.npz"), RECIPE)
+    other = prepared_data.describe_data(Path("piped:data.npz"), RECIPE)
     assert other.sha256 != usual.sha256
-    assert [bool(r) for r in run_states.other_data([usual, other], Path())] == [True, False]
+    assert [bool(r) for r in run_states.describe_data_changes([usual, other], Path())] == [
+        True,
+        False,
+    ]
 
 
 def test_a_pipeline_without_files_needs_no_prepare() -> None:

@@ -124,7 +124,7 @@ def test_a_page_links_records_only_in_the_folder_of_its_study(
 
 def test_a_line_is_shown_and_hidden_by_its_legend_and_by_its_box(tmp_path: Path) -> None:
     tables = tables_of(*(point(n, recipe=recipe) for recipe in ("a", "b", "c") for n in (1, 2)))
-    svg = plot_figure.svg(PLOTS["execution_time"].draw(tables, "T"))
+    svg = plot_figure.to_svg(PLOTS["execution_time"].draw(tables, "T"))
     made = results(study(tmp_path / "runs"), plots=[Plot("execution_time", "T", svg)])
     text = render(made, TITLE, COLUMNS, tmp_path)
     text = text.replace("script-src ", f"script-src 'sha256-{checksum(LINES_PROBE)}' ")

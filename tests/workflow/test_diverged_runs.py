@@ -19,7 +19,7 @@ def test_a_sweep_in_which_everything_diverges_ends_with_its_tables(project: Proj
     assert project.snakemake(check=False).returncode == 1
     assert project.failures() == []
     for path in project.folder.glob("results/runs/**/run.json"):
-        record = run_record.read(path)  # strict JSON that follows the schema
+        record = run_record.read_record(path)  # strict JSON that follows the schema
         assert record is not None
         assert record.validity.status == "diverged"
         assert record.validity.reason.startswith("diverged: loss is NaN ")

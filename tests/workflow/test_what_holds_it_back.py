@@ -43,7 +43,7 @@ def test_the_input_of_one_rank_is_not_taken_for_communication(tmp_path: Path) ->
     ]
     folder = project.folder / "results/runs" / run.spec.path
     folder.mkdir(parents=True)
-    run_record.write(
+    run_record.write_record(
         folder / run_record.RECORD, generator.record(run.spec, reports, generator.phases())
     )
     project.snakemake("results/main/comparison.csv")

@@ -51,7 +51,7 @@ ADDITIONS = {
     "dataset": Addition(
         f"{LIBRARY}/datasets/catalogue.py",
         "DATASETS",
-        '"stripes": Dataset("Bright halves.", None, 128, formats.npz, function=_stripes),',
+        '"stripes": Dataset("Bright halves.", None, 128, formats.read_npz, function=_stripes),',
         """
         def _stripes() -> dict[str, np.ndarray]:
             def part(examples: int) -> tuple[np.ndarray, np.ndarray]:

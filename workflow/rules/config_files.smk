@@ -15,7 +15,7 @@ from pathlib import Path
 
 
 def workflow_folder():
-    """The folder `workflow` on this machine.
+    """Return the folder `workflow` on this machine.
 
     A module from a git repository is files that Snakemake reads one at a time: scripts need all of
     them, so that the folder of its commit is copied below `.snakemake`, once for each commit.
@@ -52,7 +52,7 @@ from snakemake.exceptions import WorkflowError
 from tfscaling.snakemake_adapter import invocation
 from tfscaling.study import config_files, config_validation
 
-INVOCATION = invocation.current(workflow)
+INVOCATION = invocation.current_invocation(workflow)
 # How often Slurm has started a job again: the executor in the job hides Slurm's own variable from
 # the program. A sweep may be in a job itself, which says nothing of the jobs that it submits.
 if INVOCATION.is_main_process:

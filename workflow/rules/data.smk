@@ -1,8 +1,8 @@
-"""Fetch each dataset once, verify its published checksum, prepare one file for all ranks."""
+"""Datasets: each is fetched once, verified by its published checksum, and prepared as a file."""
 
 
 rule prepare_dataset:
-    """Prepare one dataset, from its source to the file that every rank reads."""
+    """Fetch one dataset, verify it, and write the file that every rank reads."""
     input:
         check_start,  # no file
     output:
@@ -35,7 +35,7 @@ rule prepare_dataset:
 
 
 rule prepare_datasets:
-    """Prepare all datasets of the configuration, as before a move to nodes without internet."""
+    """Prepare all datasets of the configuration, such as for nodes without internet."""
     input:
         expand("results/datasets/{dataset}.npz", dataset=PREPARED),
     localrule: True

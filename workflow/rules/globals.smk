@@ -36,7 +36,7 @@ PLANNED = "details/planned"
 
 
 def config_sources():
-    """(name, content) of every configuration file and the command line, for error messages."""
+    """Return (name, content) of every configuration file and the command line, in their order."""
     names = INVOCATION.configuration_files
     files = [(name, READ.get(name) or config_files.read_config_file(name)) for name in names]
     has_platforms = "platforms" in config or not INVOCATION.has_base_files
@@ -47,14 +47,14 @@ def config_sources():
 
 
 def merged_configuration():
-    """The configuration from all sources, as Snakemake merges it, but read by YAML 1.2."""
+    """Return the configuration from all sources, merged as by Snakemake, but read by YAML 1.2."""
     if INVOCATION.is_configured:
         return {**dict(SOURCES).get(PLATFORMS_FILE, {}), **config}
     return config_files.merge_configurations(SOURCES)
 
 
 def overridden_configuration():
-    """The merged configuration with what --set-resources and --default-resources change of it."""
+    """Return the merged configuration, changed by --set-resources and --default-resources."""
     merged, changes = INVOCATION.apply_resource_options(merged_configuration())
     SOURCES.extend(changes)
     return merged
@@ -135,13 +135,16 @@ wildcard_constraints:
 
 
 def verbatim(value):
-    """A function that returns the value: Snakemake takes braces in plain texts for wildcards."""
+    """Return a function that returns the value.
+
+    In a plain text, Snakemake would take braces for wildcards.
+    """
     return lambda wildcards: value
 
 
 @functools.cache
 def checksum_of_code():
-    """The SHA-256 of the source of tables and page: changed code regenerates them."""
+    """Return the SHA-256 of the source of tables and page: changed code regenerates them."""
     of_jobs = ("cluster", "datasets", "launch", "train")
     packages = [path for path in SCRIPTS.glob("tfscaling/*") if path.name not in of_jobs]
     files = [each for path in packages for each in path.rglob("*") if each.suffix in (".py", ".j2")]
@@ -150,17 +153,24 @@ def checksum_of_code():
 
 
 def code_of_tables(wildcards):
-    """A parameter in place of a hundred input files, which graphs and lists would show."""
+    """Return `checksum_of_code` as a parameter of rules.
+
+    A hundred input files would be shown in graphs and lists.
+    """
     return checksum_of_code()
 
 
 def exported(kind, files):
-    """The named outputs `files` if `export` has the kind of files, else none."""
+    """Return `files`, name of an output → path, if `export` has this kind of files; else {}."""
     return files if kind in CONFIG.export else {}
 
 
 def planned(wildcards):
-    """The specification of the run of a job."""
+    """Return the specification of the run that a job makes.
+
+    Raises:
+        WorkflowError: The configuration has no such run.
+    """
     path = RUN.format(**wildcards)
     if path not in RUNS:
         why = "" if INVOCATION.is_main_process else ": its files were changed while the job waited"
@@ -174,13 +184,13 @@ RESOURCES = platforms.job_resources(CONFIG.platforms, POINTS, lambda w: planned(
 
 @platforms.store_signature
 def run_priority(wildcards):
-    """Runs start in random order, repeat by repeat."""
+    """Return the priority of a run's job: runs start in random order, repeat by repeat."""
     return PRIORITY.get(RUN.format(**wildcards), 0)
 
 
 @platforms.store_signature
 def prepared_dataset(wildcards):
-    """The file that the ranks of a run read; none for a user program.
+    """Return the file that the ranks of a run read; [] for a user program.
 
     Data that is prepared again repeats no finished run.
     """

@@ -16,7 +16,10 @@ def refuse_beside_another():
 
 
 def refuse_read_only():
-    """Raise WorkflowError if no file can be written to the results: later errors have a traceback."""
+    """Raise WorkflowError if no file can be written to the results.
+
+    To be called before the first file: Snakemake's own error would be of any file of the study.
+    """
     folder = next(each for each in (Path(STUDY), *Path(STUDY).parents) if each.exists())
     if not os.access(folder, os.W_OK):
         raise WorkflowError(f"{folder}: cannot be written; work in a folder that can be written")
@@ -43,7 +46,7 @@ def limit_runs_on_this_machine():
 
 @functools.cache
 def runs_to_do():
-    """Which runs are to do. To be called when Snakemake builds its graph of jobs."""
+    """Return which runs are to do; call this when Snakemake builds its graph of jobs."""
     forced = JOBS.forced_runs(START.rule)
     return RunsToDo(CONFIG, TO_MAKE, Path(ROOT, "runs"), forced)
 
@@ -55,7 +58,7 @@ def restrict_umask():
 
 @functools.cache
 def check_start_once():
-    """Refuse a start that may not begin, force what is repeated, restore records; in a process once."""
+    """Check that this start may begin, force repeated runs, restore records; once in a process."""
     restrict_umask()
     refuse_options()
     limit_runs_on_this_machine()
@@ -72,16 +75,16 @@ def check_start_once():
 
 
 def check_start(wildcards):
-    """No file. Before Snakemake decides which jobs run, once: refuse a start, restore records."""
+    """Return no file. Check the start, once, before Snakemake decides which jobs run."""
     if INVOCATION.is_main_process:
         check_start_once()
     return []
 
 
 def request_run(wildcards):
-    """No file. What the job of a run reads is written when the start is accepted, see `onstart`.
+    """Return no file. Have the request that a run's job reads written when the start is accepted.
 
-    No command line has it, and no dry-run writes it.
+    `onstart` accepts it. No command line has the request, and no dry-run writes it.
     """
     check_start(wildcards)
     path = planned(wildcards).path
@@ -110,12 +113,12 @@ def list_deleted_records():
     """Print which records Snakemake has deleted, and which attempts keep them."""
     deleted = [path for path in sorted(KEPT_RECORDS) if not os.path.exists(path)]
     kept = [record for path in deleted for record in KEPT_RECORDS[path]]
-    for line in text_lines.kept_records(kept, "deleted"):
+    for line in text_lines.list_kept_records(kept, "deleted"):
         print(line, file=sys.stderr)
 
 
 def alone(wildcards):
-    """No file. Raises WorkflowError while another snakemake runs, unless --nolock is given."""
+    """Return no file. Raise WorkflowError while another snakemake runs, unless with --nolock."""
     if INVOCATION.is_main_process:
         refuse_beside_another()
         refuse_read_only()
@@ -123,7 +126,10 @@ def alone(wildcards):
 
 
 def plan_apart(wildcards):
-    """No file. Write what is planned where no sweep reads it; take no lock during a sweep."""
+    """Return no file. Write configuration and manifest of a plan where no sweep reads them.
+
+    During a sweep, Snakemake is started again without taking its lock.
+    """
     if not INVOCATION.is_main_process or not INVOCATION.builds_jobs:
         return []
     refuse_options()
@@ -147,7 +153,7 @@ def plan_apart(wildcards):
 
 
 def records_of_runs(wildcards):
-    """The records of all runs, with the conditional runs that the rounds ask for."""
+    """Return the records of all runs, with the conditional runs that the rounds request."""
     number = 0
     if any(run.is_conditional for run in RUNS.values()):
         number = 1
@@ -157,7 +163,7 @@ def records_of_runs(wildcards):
 
 
 def records_after_round(number):
-    """The records of the runs of every point and of the conditional runs up to this round."""
+    """Return the records of all unconditional runs and of conditional runs up to a round."""
     extra = set(round_of_repeats(number)["runs"]) if number else set()
     wanted = (path for path, run in RUNS.items() if not run.is_conditional or path in extra)
     return [
@@ -168,9 +174,9 @@ def records_after_round(number):
 
 
 def record_of_run(path):
-    """The record of a run; of a finished one as it is, whatever Snakemake remembers of its job.
+    """Return the record of a run; the record of a finished run causes no rerun.
 
-    A dry-run restores no record: it has the file of the attempt that keeps it.
+    A dry-run restores no record: then it is the file of the attempt that keeps it.
     """
     record, file = f"results/runs/{path}/run.json", runs_to_do().file_of_record(path)
     if file is None:
@@ -181,19 +187,19 @@ def record_of_run(path):
 
 
 def round_of_repeats(number):
-    """The decisions of round `number`; Snakemake runs the rounds that are missing."""
+    """Return the decisions of a round; Snakemake first runs the rounds that are missing."""
     return json.loads(Path(checkpoints.assess_repeats.get(round=number).output.runs).read_text())
 
 
 def parameters_of_dataset(wildcards):
-    """The function's parameters as JSON."""
+    """Return the parameters of a dataset's function as JSON."""
     spec = PREPARED.get(wildcards.dataset)
     given = variants.data_parameters(spec.dataset, spec.recipe) if spec else {}
     return msgspec.json.encode(given).decode()
 
 
 def code_of_dataset(wildcards):
-    """The checksums of the user code that prepares the data."""
+    """Return file → checksum of the user code that prepares a dataset; {} without user code."""
     spec = PREPARED.get(wildcards.dataset)
     return user_code.code_of_functions(spec.dataset).checksums() if spec else {}
 
@@ -209,28 +215,28 @@ def compared_conclusions(wildcards):
 
 
 def preview(jobs):
-    """The lines of a dry-run of these jobs."""
+    """Return the lines of a dry-run of these jobs, as records of Snakemake's log."""
     runs_dir = Path(ROOT, "runs")
     runs = {JOBS.record_file(path): run for path, run in RUNS.items()}
-    change_of = functools.partial(run_states.nearest_change, runs_dir=runs_dir)
+    change_of = functools.partial(run_states.describe_nearest_change, runs_dir=runs_dir)
     why_repeated = runs_to_do().why_repeated
     lines = DryRun(CONFIG, MANIFEST, runs, runs_dir, why_repeated, change_of).lines(jobs)
     files = (str(file) for job in jobs for file in job["output"])
     paths = [runs[file].spec.path for file in files if file in runs]
     return [
         *lines,
-        *text_lines.kept_records(runs_to_do().replaced_records(paths), "to be replaced"),
+        *text_lines.list_kept_records(runs_to_do().replaced_records(paths), "to be replaced"),
     ]
 
 
 def say(lines):
-    """Print lines by Snakemake's log; the plugin prints them as they are."""
+    """Print lines by Snakemake's log; the logger plugin prints them unchanged."""
     for line in lines:
         logger.info(line, extra={"sweep": CONSOLE})
 
 
 def problems_again(wildcards):
-    """A file that is always missing if no run counts or a record is broken.
+    """Return a file that is always missing if no run counts or a record is broken; else [].
 
     So each start has a job, and ends with status 1 again.
     """
@@ -240,7 +246,7 @@ def problems_again(wildcards):
 
 
 def clean_runs_without_study(log):
-    """List runs that no study of this folder asks for, or remove them, as configured."""
+    """List runs that no study of this folder requests, or remove them with `clean: remove`."""
     remove = CONFIG.clean == "remove"
     lines = unrequested_runs.report_and_remove(Path(ROOT), CONFIG.study, MANIFEST, remove=remove)
     Path(log).write_text("\n".join(lines))
@@ -248,7 +254,7 @@ def clean_runs_without_study(log):
 
 
 def begin_console():
-    """Say what is to do, and what is missing to follow it."""
+    """Print what is to do, and which options are missing to follow it."""
     CONSOLE.is_remote = not INVOCATION.is_local
     CONSOLE.gives_up = START.follows_jobs
     CONSOLE.retries = INVOCATION.retries
@@ -257,7 +263,7 @@ def begin_console():
         said += "; to follow its runs, add --logger sweep, which make setup installs"
     say([said] if said else [])
     paths = [spec.path for spec in JOBS.records_to_do().values()]
-    say(text_lines.kept_records(runs_to_do().replaced_records(paths), "to be replaced"))
+    say(text_lines.list_kept_records(runs_to_do().replaced_records(paths), "to be replaced"))
     if said and CONSOLE.is_remote:
         wait_s = INVOCATION.latency_wait_s
         needed_s = max(each.latency_wait_s for each in CONFIG.platforms.values())
@@ -269,15 +275,16 @@ def begin_console():
 
 
 def stamp_of(name, content):
-    """A file whose name has the content's checksum: other content misses its stamp, and is written.
+    """Return the stamp of an output: a file whose name has the checksum of the content.
 
-    So Snakemake notices it without its memory of earlier jobs, as in copied results.
+    If the content changes, its stamp is missing, and the output is written. So Snakemake notices
+    the change without its memory of earlier jobs, as in copied results.
     """
     return f"{DETAILS}/{name}={hashlib.sha256(content).hexdigest()[:16]}"
 
 
 def renew_stamp(stamp):
-    """Make the stamp, and remove the stamps of other contents."""
+    """Create the stamp of an output, and remove the stamps of earlier contents."""
     name, _, _ = Path(stamp).name.partition("=")
     for other in Path(stamp).parent.glob(f"{name}=*"):
         other.unlink()

@@ -1,4 +1,4 @@
-"""Plots and the page; tables, plots and page of the finished runs alone."""
+"""The page with its plots; tables, plots and page of only the finished runs."""
 
 
 rule write_report:
@@ -35,7 +35,7 @@ rule write_report:
 
 
 rule note_problems:
-    """Let a start that has nothing to do report again that no run counts or a record is broken."""
+    """Have a start without any run report again that no run counts or a record is broken."""
     input:
         page=f"{RESULTS}/report.html",
     output:
@@ -69,7 +69,7 @@ rule proposal:
 
 
 rule clean_runs:
-    """List the runs that no study of this folder asks for; --config clean=remove removes them."""
+    """List the runs that no study of this folder requests; --config clean=remove removes them."""
     input:
         alone,  # no file
     log:
@@ -80,7 +80,7 @@ rule clean_runs:
 
 
 rule partial:
-    """Make tables, plots and the page of the runs that have finished."""
+    """Make tables, plots and page of the runs that have finished, in the folder `partial`."""
     input:
         alone,  # no file
     log:

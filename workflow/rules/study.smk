@@ -2,7 +2,7 @@
 
 
 rule write_config:
-    """Write the validated configuration, for programs that need many of its keys."""
+    """Write the validated configuration, which the stages read."""
     input:
         check_start,  # no file
     output:
@@ -22,7 +22,7 @@ rule write_config:
 
 
 rule write_manifest:
-    """Write the run manifest, which the tables compare with the records."""
+    """Write the manifest of the planned runs, which the tables compare with the records."""
     input:
         check_start,  # no file
     output:

@@ -1,8 +1,8 @@
-"""Tables and conclusions of the study."""
+"""Tables and conclusions of the study, and its regressions."""
 
 
 rule collect:
-    """Collect every planned run into one row: valid, failed, stale and missing ones too."""
+    """Write a row for every planned run, whether valid, failed, stale or missing."""
     input:
         manifest=f"{DETAILS}/manifest.json",
         manifest_stamp=rules.write_manifest.output.stamp,

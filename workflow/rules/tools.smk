@@ -1,8 +1,8 @@
-"""The plan, the start of a sweep, and what is printed while it runs."""
+"""The plan, the start of a sweep, and the lines that are printed while it runs."""
 
 
 rule plan:
-    """Plan the runs that are still to do, with their cost."""
+    """Write and print the plan: the runs that are still to do, with their cost."""
     input:
         plan_apart,  # no file
     log:

@@ -1,4 +1,4 @@
-"""One job per run. A job leaves its record last, after all checks.
+"""The training jobs, one per run. A job writes its record last, after all checks.
 
 Undeclared files in the folder of a job, which stay after a failure: attempt=<n>/ with the logs of
 the ranks and the attempt's record, events.jsonl, steps.csv, request.json, failure.json.

@@ -36,8 +36,8 @@ import stages  # noqa: E402
 from tfscaling.datasets.catalogue import DATASETS  # noqa: E402
 from tfscaling.files.descriptions import descriptions  # noqa: E402
 from tfscaling.page.html_page import GLOSSARY  # noqa: E402
-from tfscaling.page.plot_registry import PLOTS, titles  # noqa: E402
-from tfscaling.record.metrics import METRICS, meanings  # noqa: E402
+from tfscaling.page.plot_registry import PLOTS, plot_titles  # noqa: E402
+from tfscaling.record.metrics import METRICS, describe_metrics  # noqa: E402
 from tfscaling.record.run_record import RunRecord  # noqa: E402
 from tfscaling.study import config_types, config_validation  # noqa: E402
 from tfscaling.study.config_validation import Schema  # noqa: E402
@@ -210,7 +210,8 @@ def tables_of_pages() -> dict[Path, dict[str, str]]:
     named = [name for _, name, _ in _TABLE.findall(RECORD.read_text())]
     types = {kind.__name__: kind for kind in config_validation.nested_structs(RunRecord)}
     records = {name: table_of_record(types[name], named) for name in named}
-    return {**found, COLUMNS: columns, RECORD: records, WORDS: {"GLOSSARY": table_of_words()}}
+    words = {f"{origin}_terms": table_of_terms(texts) for origin, texts in GLOSSARY.items()}
+    return {**found, COLUMNS: columns, RECORD: records, WORDS: words}
 
 
 def described(kind: type[msgspec.Struct]) -> dict[str, Column]:
@@ -218,7 +219,7 @@ def described(kind: type[msgspec.Struct]) -> dict[str, Column]:
 
     A column without a text in its table has the text of the table of runs, or of the metric.
     """
-    texts = {**meanings(), **descriptions(kind, RunRow)}
+    texts = {**describe_metrics(), **descriptions(kind, RunRow)}
     found = {}
     for key in field_order(kind):
         for name, column in field_columns(kind, key).items():
@@ -262,7 +263,7 @@ def tables_of_keys(kind: type[msgspec.Struct]) -> dict[str, str]:
 
 def table_of_plots() -> str:
     """Return the table of the plots that `plots` may name."""
-    shown = titles(dict.fromkeys(PLOTS, config_types.PlotOptions()), ())
+    shown = plot_titles(dict.fromkeys(PLOTS, config_types.PlotOptions()), ())
     rows = [(f"`{name}`", title) for name, title in shown.items()]
     return _table(("plot", "title"), rows)
 
@@ -300,10 +301,10 @@ def table_of_columns(columns: Mapping[str, Column]) -> str:
     return _table(("column", "unit or choices", "meaning"), rows)
 
 
-def table_of_words() -> str:
-    """Return the list of the page's words, each meaning as a sentence."""
-    rows = [(f"**{word}**", f"{text[0].upper()}{text[1:]}") for word, text in GLOSSARY.items()]
-    return _table(("word", "meaning"), rows)
+def table_of_terms(texts: Mapping[str, str]) -> str:
+    """Return the table of terms of the glossary, each meaning as a sentence."""
+    rows = [(f"**{term}**", f"{text[0].upper()}{text[1:]}") for term, text in texts.items()]
+    return _table(("term", "meaning"), rows)
 
 
 def table_of_record(kind: type[msgspec.Struct], named: Sequence[str]) -> str:

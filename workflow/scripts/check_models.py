@@ -31,7 +31,7 @@ def main() -> None:
             spec = model.spec
             print(f"{spec.point.model} with recipe {spec.point.recipe}", flush=True)
             file = args.datasets_dir / f"{variants.data_name_of_run(spec)}.npz"
-            problems.write(msgspec.json.encode(rank.check(model, file)) + b"\n")
+            problems.write(msgspec.json.encode(rank.check_model(model, file)) + b"\n")
 
 
 if __name__ == "__main__":

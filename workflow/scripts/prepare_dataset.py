@@ -35,7 +35,7 @@ def main() -> None:
         )
     except catalogue.DatasetError as error:
         sys.exit(f"ERROR: {error}")
-    is_published = catalogue.get(args.dataset).sha256 is not None
+    is_published = catalogue.find_dataset(args.dataset).sha256 is not None
     checked = "the published checksum" if is_published else "no published checksum"
     print(f"{args.dataset}: from {source}, {checked}")
 

@@ -19,10 +19,10 @@ from tfscaling.launch.user_program import UserProgram  # noqa: E402
 
 
 def main() -> None:
-    parser = rank_process.parser(__doc__)
+    parser = rank_process.make_parser(__doc__)
     parser.add_argument("--dataset-file", type=Path, help="file of prepare_dataset")
     args = parser.parse_args()
-    process = partial(rank_process.process, args.spec, args.folder, STARTED_S)
+    process = partial(rank_process.run_as_rank, args.spec, args.folder, STARTED_S)
     load: Callable[[], object] | None
     if args.spec.recipe.program:
         program, load = UserProgram(args.spec, args.dataset_file), None
@@ -34,7 +34,7 @@ def main() -> None:
 
         load = rank.load_tensorflow
         be_rank = partial(
-            process, partial(rank.run, spec=args.spec, dataset_file=args.dataset_file)
+            process, partial(rank.train_as_rank, spec=args.spec, dataset_file=args.dataset_file)
         )
 
     if args.forks_ranks:

@@ -66,11 +66,11 @@ def main() -> None:
         code = user_code.code_of_run(spec).checksums()
         data, arguments = None, []
         if args.dataset_file is not None:
-            data = prepared_data.describe(args.dataset_file, spec.recipe)
+            data = prepared_data.describe_data(args.dataset_file, spec.recipe)
             arguments = ["--dataset-file", str(args.dataset_file)]
         if spec.recipe.writes_checkpoints or spec.recipe.program:
             made_of = {**code, "data": data.sha256 if data else ""}
-            checkpoint_folder.begin(attempt.folder, attempt.number, spec, made_of)
+            checkpoint_folder.begin_training(attempt.folder, attempt.number, spec, made_of)
         waits_s = args.stall_timeout_s, args.latency_wait_s
         cause = attempt.run_ranks(SCRIPTS / "run_rank.py", arguments, spec, *waits_s)
         cause = cause or finish(args.record, spec, attempt, data, code)
@@ -81,7 +81,7 @@ def main() -> None:
             attempts.remove_checkpoints(attempt.folder)
         return cause
 
-    launching.run(args.record, request, work, args.dataset_file)
+    launching.run_next_attempt(args.record, request, work, args.dataset_file)
 
 
 def finish(
@@ -96,47 +96,51 @@ def finish(
     `data` is what the ranks were to read, None for a program that has its own; `code` has the
     checksums of the user code that they were to load.
     """
-    reports = rank_files.reports(attempt.scratch)
-    problems = checks.problems(spec, data, reports)
+    reports = rank_files.read_reports(attempt.scratch)
+    problems = checks.find_problems(spec, data, reports)
     # a run that diverged is a result: it has a record, and is not tried again
     divergence = problems.pop(checks.FINITE, "")
     if problems:
         return Cause(kind="invalid", message="; ".join(problems.values()))
-    passed = [name for name in checks.names_of(spec) if not divergence or name != checks.FINITE]
-    seen = events.read_by_rank(attempt.scratch)
+    passed = [
+        name
+        for name in checks.required_check_names(spec)
+        if not divergence or name != checks.FINITE
+    ]
+    seen = events.read_events_by_rank(attempt.scratch)
     rank_events = [seen[report.rank] for report in reports]
-    if missing := run_results.missing_phases(rank_events, reports):
+    if missing := run_results.find_missing_events(rank_events, reports):
         return Cause(kind="invalid", message="; ".join(missing))
     changed = user_code.describe_differences(code, user_code.code_of_run(spec).checksums())
     unchecked = (
-        *checks.unchecked(spec, reports),
+        *checks.list_unchecked(spec, reports),
         *(f"which code the ranks loaded: {name} was changed during the run" for name in changed),
     )
     if data and not spec.recipe.program:
-        data = run_results.with_example_counts(data, reports)
-    environment = provenance.describe(
+        data = run_results.fill_example_counts(data, reports)
+    environment = provenance.describe_environment(
         SCRIPTS, LAUNCH_S, code, data, unchecked, spec.measured.container
     )
     if spec.measured.launcher != "local" and (
-        wrong_nodes := slurm_job.other_allocation(environment.slurm_job, spec.geometry.nodes)
+        wrong_nodes := slurm_job.allocation_problem(environment.slurm_job, spec.geometry.nodes)
     ):
         return Cause(kind="invalid", message=wrong_nodes)
     merged = sorted((line for lines in rank_events for line in lines), key=lambda e: e.time_s)
     # next to the reports: files of an earlier record stay as long as that record
-    events.write(attempt.scratch / run_record.EVENTS, merged)
+    events.write_events(attempt.scratch / run_record.EVENTS, merged)
     run_results.write_steps(attempt.scratch, reports)
     # the wall time ends here: what is left is to check the record and to write it
     end_s = clock.now()
-    timed = run_results.on_one_clock(rank_events, reports)
-    durations = run_results.measured_phases(*timed, LAUNCH_S, end_s, environment.slurm_job)
-    if wrong := run_results.impossible_durations(durations, rank_events, reports):
+    timed = run_results.select_synchronised_ranks(rank_events, reports)
+    durations = run_results.compute_phases(*timed, LAUNCH_S, end_s, environment.slurm_job)
+    if wrong := run_results.find_impossible_durations(durations, rank_events, reports):
         return Cause(kind="invalid", message="; ".join(wrong))
-    record = run_results.build(
+    record = run_results.build_record(
         spec, attempt.number, reports, durations, environment, passed, divergence
     )
     record = replace(record, metrics=run_results.add_end_times(record.metrics, *timed))
-    record = attempts.with_resumption(record, attempt.folder, reports)
-    run_record.write(attempt.scratch / attempts.RECORD, record)
+    record = attempts.add_resumption(record, attempt.folder, reports)
+    run_record.write_record(attempt.scratch / attempts.RECORD, record)
     launching.publish_record(attempt.scratch, path)
     print(_outcome(record))
     return None
@@ -163,11 +167,13 @@ def leave_unfit(
     cause: Cause,
 ) -> None:
     """Write the record of a run that ran out of memory: a result, which no start tries again."""
-    environment = provenance.describe(SCRIPTS, LAUNCH_S, code, data, (), spec.measured.container)
+    environment = provenance.describe_environment(
+        SCRIPTS, LAUNCH_S, code, data, (), spec.measured.container
+    )
     is_local = spec.measured.launcher == "local"
-    memory = failures.memory(cause, attempt.scratch, environment.slurm_job, is_local)
+    memory = failures.memory_use(cause, attempt.scratch, environment.slurm_job, is_local)
     wall_time_s = clock.now() - LAUNCH_S
-    record = DoesNotFit.of(
+    record = DoesNotFit.from_spec(
         spec, attempt.number, cause.sentence, environment, wall_time_s=wall_time_s, **memory
     )
     run_record.write_json(attempt.scratch / attempts.RECORD, record)

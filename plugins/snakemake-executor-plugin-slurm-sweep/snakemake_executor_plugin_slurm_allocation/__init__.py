@@ -32,27 +32,28 @@ from .rotation import Rotation
 
 __all__ = ["Executor", "ExecutorSettings", "common_settings"]
 
-#: The environment variable with the nodes of a job, which its own srun uses.
+#: Environment variable with the node list of a job, which the job's own srun uses.
 NODES = "TFSCALING_NODES"
-#: Seconds between two looks at allocation and steps.
+#: Seconds between two queries of allocation and steps.
 _PERIOD_S = 2
 #: Seconds of an allocation before its end in which no job may run.
 _MARGIN_S = 20
 #: Seconds after which an allocation without jobs is returned.
 _IDLE_S = 60
-#: Lines of shell: srun within a step takes the geometry of the step from Slurm's variables.
-_FORGET = """for name in $(env | sed -n 's/^\\(SLURM_[A-Z_]*\\)=.*/\\1/p'); do
+#: Shell lines that unset Slurm's variables of the step: srun within a step would take its geometry
+#: from them.
+_UNSET_STEP_VARIABLES = """for name in $(env | sed -n 's/^\\(SLURM_[A-Z_]*\\)=.*/\\1/p'); do
     case $name in KEPT|SLURM_JOB_ID|SLURM_GRES) ;; *) unset $name ;; esac
 done
 """.replace("KEPT", "|".join(CONNECTION_VARIABLES))
-#: Ending of the file next to the log of a step that names the step's nodes.
+#: Ending of the file, next to the log of a step, that lists the step's nodes.
 _NODES_OF_STEP = ".nodes"
 _RUNNING, _COMPLETED, _FAILED = "RUNNING", "COMPLETED", "FAILED"
 
 
 @dataclass
 class ExecutorSettings(sweep.ExecutorSettings):  # type: ignore[misc]  # upstream has no types
-    """Settings of `slurm`, and how large an allocation is and what runs in it."""
+    """Settings of the executor: the settings of `slurm`, and the size and use of an allocation."""
 
     duration_min: Optional[int] = field(  # noqa: UP045  # Snakemake reads this type
         default=None,
@@ -107,7 +108,7 @@ class Step:
 
     @property
     def info(self) -> SubmittedJobInfo:
-        """The step as Snakemake's record of a submitted job."""
+        """The step in the form of Snakemake's record of a submitted job."""
         return SubmittedJobInfo(self.job, external_jobid=self.name, aux={"slurm_logfile": self.log})
 
     @property
@@ -132,12 +133,13 @@ class Allocation:
 
     Attributes:
         number: Job number.
-        is_given: Whether the user has made it; it is not cancelled then.
+        is_given: Whether it is the user's own job, which is not cancelled.
         state: State in Slurm's words.
         reason: Slurm's reason why it waits.
         nodes: Its nodes in Slurm's order; () before it runs.
         end_s: When its time limit ends, in seconds since the epoch.
-        idle_since_s: When it was first found without a job, by `time.monotonic()`.
+        idle_since_s: When it was first found without a job, by `time.monotonic()`; None while it
+            has one.
         absences: Counts answers of Slurm that do not list it.
     """
 
@@ -151,7 +153,7 @@ class Allocation:
 
     absences: Absences = field(default_factory=Absences)
 
-    def look(self, slurm: SlurmClient) -> None:
+    def update_from_queue(self, slurm: SlurmClient) -> None:
         """Update state, reason, nodes and end from squeue; nothing changes without an answer."""
         answer = slurm.jobs(numbers=[self.number])
         if isinstance(answer, NoAnswer):
@@ -160,7 +162,7 @@ class Allocation:
             if self.absences.is_gone(self.number, time.monotonic()):
                 self.state = _FAILED
             return
-        self.absences.is_listed(self.number)
+        self.absences.mark_listed(self.number)
         (job, *_) = answer
         self.state, self.reason = job.state, job.reason
         if self.state == _RUNNING:
@@ -171,7 +173,7 @@ class Allocation:
     def is_idle(self, slurm: SlurmClient) -> bool:
         """Return whether the allocation has had no job for `_IDLE_S` seconds.
 
-        Always False for an allocation that the user has made.
+        Always False for the user's own job.
         """
         self.idle_since_s = self.idle_since_s or time.monotonic()
         if self.is_given or time.monotonic() - self.idle_since_s <= _IDLE_S:
@@ -183,7 +185,7 @@ class Allocation:
         )
 
     def release(self, slurm: SlurmClient) -> None:
-        """Cancel the allocation unless the user has made it."""
+        """Cancel the allocation, unless it is the user's own job."""
         if not self.is_given:
             slurm.cancel([self.number])
 
@@ -191,14 +193,18 @@ class Allocation:
 class Executor(sweep.Executor):
     """The executor `slurm-sweep`, with steps of an allocation in place of Slurm's jobs."""
 
-    #: Allocations by what Slurm needs to know but the numbers of nodes, and steps by their names.
+    #: Options of sbatch, from `_request_options` → allocation; and name of a step → step.
     #: Snakemake's thread reads both before `__post_init__`.
     _allocations: dict[str, Allocation] = {}
     _steps: dict[str, Step] = {}
 
     def __post_init__(self, test_mode: bool = False) -> None:
+        """Prepare the requests for allocations, and read which nodes earlier steps used.
+
+        Snakemake calls this once.
+        """
         super().__post_init__(test_mode)
-        self._steps, self._allocations = {}, self._left_allocations()
+        self._steps, self._allocations = {}, self._find_left_allocations()
         self._grants = Grants(self.slurm, self.logger.warning)
         self._absent_steps = Absences()
         self._given: int | None = self.workflow.executor_settings.job
@@ -214,25 +220,25 @@ class Executor(sweep.Executor):
         """Queue a job; its step starts when its allocation has enough nodes and time.
 
         Returns:
-            None if submissions are stopped.
+            Snakemake's record of the job; None if submissions are stopped.
         """
         if self._is_stopped.is_set():
             return None
-        step = self._step(job)
+        step = self._make_step(job)
         step.log.parent.mkdir(parents=True, exist_ok=True)
         step.command = self.format_job_exec(job)
         self._steps[step.name] = step
         return step.info
 
-    def _step(self, job: Any) -> Step:
-        """Return the step for a job."""
+    def _make_step(self, job: Any) -> Step:
+        """Return a waiting step for a job of Snakemake."""
         output = Path(self.workflow.workdir_init, output_of(job))
         name = f"tfscaling-{hashlib.sha256(bytes(output)).hexdigest()[:16]}"
-        return Step(name, job, self._log(job, name))
+        return Step(name, job, self._log_path(job, name))
 
     def _adopt(self, job: Any) -> SubmittedJobInfo | None:
         """Return the running step of an earlier, killed driver with the same output, or None."""
-        step = self._step(job)
+        step = self._make_step(job)
         if self._left is None:
             names = self.slurm.steps()
             self._left = None if isinstance(names, NoAnswer) else names
@@ -253,35 +259,43 @@ class Executor(sweep.Executor):
         A job of another allocation may wait for the release, as with `--dependency=singleton`.
         """
         if self._is_stopped.is_set():
-            active_jobs = [info for info in active_jobs if not self._leave_waiting(info)]
-        used = {_request(step.job) for step in self._steps.values()}
+            active_jobs = [info for info in active_jobs if not self._drop_waiting(info)]
+        used = {_request_options(step.job) for step in self._steps.values()}
         for request in [*self._allocations.keys() - used]:
             if self._allocations[request].is_idle(self.slurm):
                 self._allocations.pop(request).release(self.slurm)
         async for info in super().check_active_jobs(active_jobs):
             yield info
 
-    def _leave_waiting(self, info: SubmittedJobInfo) -> bool:
-        """Remove a job that has not started, for the next start; return whether it was removed."""
+    def _drop_waiting(self, info: SubmittedJobInfo) -> bool:
+        """Remove a job whose step has not started, and leave it for the next start of Snakemake.
+
+        Returns:
+            Whether it was removed; False if its step runs.
+        """
         step = self._steps.get(str(info.external_jobid))
         if step is None or step.state != PENDING:
             return False
         del self._steps[step.name]
-        self._forget(info)
-        self._leave(info.job)
+        self._remove_submitted(info)
+        self._leave_to_next_start(info.job)
         return True
 
     async def _states(self, numbers: Sequence[str]) -> dict[str, tuple[str, str]] | None:
-        """Start all steps that can start; return name of a step → (state, reason why it waits)."""
+        """Start all steps that can start; return name of a step → (state, reason why it waits).
+
+        Args:
+            numbers: Names of the steps that Snakemake follows.
+        """
         due: dict[str, list[Step]] = {}
         for step in sorted(self._steps.values(), key=lambda step: -step.job.priority):
-            due.setdefault(_request(step.job), []).append(step)
+            due.setdefault(_request_options(step.job), []).append(step)
         for request, steps in due.items():
             self._advance(request, steps)
         self.next_seconds_between_status_checks = _PERIOD_S
         found = {}
         for step in [*self._steps.values()]:
-            allocation = self._allocations.get(_request(step.job))
+            allocation = self._allocations.get(_request_options(step.job))
             is_waiting = allocation is not None and allocation.state == PENDING
             reason = allocation.reason if allocation and is_waiting else "None"
             found[step.name] = step.state, reason
@@ -290,10 +304,10 @@ class Executor(sweep.Executor):
         return found
 
     def _advance(self, request: str, steps: Sequence[Step]) -> None:
-        """Update the steps of a request, get an allocation for them, and start what fits.
+        """Update the steps of a request, get an allocation for them, and start steps that fit.
 
         Args:
-            request: Options of sbatch that the steps share, from `_request`.
+            request: Options of sbatch that the steps share, from `_request_options`.
             steps: The steps, by priority.
         """
         for step in steps:
@@ -310,7 +324,7 @@ class Executor(sweep.Executor):
                 self._allocations[request] = allocation
         if allocation is None:
             return
-        allocation.look(self.slurm)
+        allocation.update_from_queue(self.slurm)
         if allocation.state not in (PENDING, _RUNNING):
             del self._allocations[request]
         elif allocation.state == _RUNNING:
@@ -325,12 +339,12 @@ class Executor(sweep.Executor):
                 del self._allocations[request]
 
     def _state_of_adopted(self, step: Step) -> str:
-        """Return the state of a step that an earlier driver has started."""
+        """Return the state, in Slurm's words, of a step that an earlier driver has started."""
         names = self.slurm.steps()
         if isinstance(names, NoAnswer):
             return _RUNNING
         if step.name in names:
-            self._absent_steps.is_listed(step.name)
+            self._absent_steps.mark_listed(step.name)
             return _RUNNING
         has_ended = self._absent_steps.is_gone(step.name, time.monotonic())
         return _COMPLETED if has_ended or output_of(step.job).exists() else _RUNNING
@@ -360,7 +374,7 @@ class Executor(sweep.Executor):
             *("srun", f"--jobid={allocation.number}", "--overlap", "--export=ALL"),
             *("--nodes=1", "--ntasks=1"),
             *(f"--nodelist={step.nodes[0]}", f"--job-name={step.name}", "--unbuffered"),
-            *(f"--output={step.log}", "sh", "-c", _FORGET + step.command),
+            *(f"--output={step.log}", "sh", "-c", _UNSET_STEP_VARIABLES + step.command),
         )
         environ = {**os.environ, NODES: ",".join(step.nodes)}
         if gres := step.job.resources.get("gres"):
@@ -380,16 +394,16 @@ class Executor(sweep.Executor):
 
     # Allocations
 
-    def _comment(self, request: str) -> str:
-        """Return the comment by which a later start finds the allocation of a request."""
+    def _allocation_comment(self, request: str) -> str:
+        """Return the comment by which a later start of Snakemake finds a request's allocation."""
         return f"{self.workflow.workdir_init} {request}"
 
-    def _left_allocations(self) -> dict[str, Allocation]:
+    def _find_left_allocations(self) -> dict[str, Allocation]:
         """Return request → allocation that an earlier driver in this working directory has left."""
         jobs = self.slurm.jobs(names=[NAME], states="PENDING,CONFIGURING,RUNNING,SUSPENDED")
         if isinstance(jobs, NoAnswer):
             return {}
-        folder = self._comment("")
+        folder = self._allocation_comment("")
         return {
             job.comment.removeprefix(folder): Allocation(job.number)
             for job in jobs
@@ -399,7 +413,7 @@ class Executor(sweep.Executor):
     def _allocate(self, request: str, steps: Sequence[Step]) -> Allocation | None:
         """Return an allocation for the steps of a request; None while Slurm grants none.
 
-        The user's allocation is returned for the first request that fits its partition.
+        The user's own job is returned for the first request that fits its partition.
 
         Args:
             request: Options of sbatch that the steps share.
@@ -408,7 +422,7 @@ class Executor(sweep.Executor):
         Raises:
             WorkflowError: Slurm refuses the allocation for good.
         """
-        if self._given is not None and _serves(self.slurm, self._given, request):
+        if self._given is not None and _is_in_partition(self.slurm, self._given, request):
             given, self._given = Allocation(str(self._given), is_given=True), None
             return given
         nodes = max(step.size for step in steps)
@@ -419,14 +433,19 @@ class Executor(sweep.Executor):
             (max(needed_s, *(step.runtime_s for step in steps)) + 2 * _MARGIN_S) / 60
         )
         call = (
-            *("sbatch", "--parsable", f"--job-name={NAME}", f"--comment={self._comment(request)}"),
+            *(
+                "sbatch",
+                "--parsable",
+                f"--job-name={NAME}",
+                f"--comment={self._allocation_comment(request)}",
+            ),
             *("--no-kill", f"--nodes={nodes}", "--ntasks-per-node=1", f"--cpus-per-task={cpus}"),
             *(f"--time={minutes}", "--output=/dev/null", *shlex.split(request)),
-            *([f"--gres={max(gres, key=_gpus_of)}"] if gres else []),
+            *([f"--gres={max(gres, key=_count_gpus)}"] if gres else []),
             "--wrap=exec sleep infinity",
         )
         known = {allocation.number for allocation in self._allocations.values()}
-        number = self._grants.number(self._comment(request), call, known)
+        number = self._grants.request_allocation(self._allocation_comment(request), call, known)
         if number is None:
             return None
         self.logger.info(f"Allocation {number}: {nodes} nodes for at most {minutes} minutes.")
@@ -435,7 +454,7 @@ class Executor(sweep.Executor):
     # Ends
 
     def cancel_jobs(self, active_jobs: list[SubmittedJobInfo]) -> None:
-        """End the steps that this process has started."""
+        """End the steps of these jobs, as far as this process has started them."""
         for info in active_jobs:
             step = self._steps.get(str(info.external_jobid))
             if step is not None and step.process is not None:
@@ -449,8 +468,8 @@ class Executor(sweep.Executor):
         self._allocations.clear()
 
 
-def _serves(slurm: SlurmClient, number: int, request: str) -> bool:
-    """Return whether a job is in the partition that a request names; True without an answer.
+def _is_in_partition(slurm: SlurmClient, number: int, request: str) -> bool:
+    """Return whether a job is in the partition that a request names; True if Slurm does not answer.
 
     Args:
         slurm: Calls Slurm's programs.
@@ -462,7 +481,7 @@ def _serves(slurm: SlurmClient, number: int, request: str) -> bool:
     return f"--partition={partition}" in request.split() or "--partition=" not in request
 
 
-def _request(job: Any) -> str:
+def _request_options(job: Any) -> str:
     """Return the options of sbatch that a job needs, without numbers of nodes, CPUs and GPUs.
 
     Jobs with equal options share an allocation.
@@ -483,7 +502,7 @@ def _request(job: Any) -> str:
     return shlex.join([*options, *extra])
 
 
-def _gpus_of(gres: str) -> int:
+def _count_gpus(gres: str) -> int:
     """Return the number of GPUs in a gres such as `gpu:a100:4,nvme:1`, where GPUs are first."""
     return int(gres.partition(",")[0].rpartition(":")[2])
 

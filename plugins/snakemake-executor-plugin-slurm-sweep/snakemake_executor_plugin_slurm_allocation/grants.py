@@ -1,4 +1,4 @@
-"""The submission of allocations: how often each is requested, and what Slurm answers."""
+"""The submission of allocations: how often each is requested, and how Slurm answers."""
 
 import shlex
 import time
@@ -16,7 +16,7 @@ from snakemake_executor_plugin_slurm_sweep.slurm_client import (
 )
 from snakemake_interface_common.exceptions import WorkflowError
 
-#: The name by which a next start finds an allocation.
+#: Name of all allocations, by which the next start of Snakemake finds them.
 NAME = "tfscaling-allocation"
 
 
@@ -39,7 +39,7 @@ class _Request:
     is_submitted: bool = False
 
     def wait(self) -> None:
-        """Postpone the next try, by a longer pause after each answer."""
+        """Postpone the next try; the pause grows with each answer without an allocation."""
         pause_s = PAUSES_S[min(self.answers, len(PAUSES_S) - 1)]
         self.answers, self.next_s = self.answers + 1, time.monotonic() + pause_s
 
@@ -56,8 +56,10 @@ class Grants:
         self._slurm, self._log = slurm, log
         self._requests: dict[str, _Request] = {}
 
-    def number(self, comment: str, call: Sequence[str], known: Collection[str]) -> str | None:
-        """Return the job number of a new allocation, or None while Slurm grants none.
+    def request_allocation(
+        self, comment: str, call: Sequence[str], known: Collection[str]
+    ) -> str | None:
+        """Request an allocation, if a try is due; return its job number, or None without one.
 
         Args:
             comment: Comment of the allocation, by which it is found if Slurm's answer was lost.
@@ -71,7 +73,7 @@ class Grants:
         request = self._requests.setdefault(comment, _Request())
         if time.monotonic() < request.next_s:
             return None
-        number = self._find_granted(request, comment, known) or self._submitted(request, call)
+        number = self._find_granted(request, comment, known) or self._submit_once(request, call)
         if number is None:
             request.wait()
         else:
@@ -79,9 +81,12 @@ class Grants:
         return number
 
     def _find_granted(self, request: _Request, comment: str, known: Collection[str]) -> str | None:
-        """Return the number of an allocation whose submission had no clear answer.
+        """Return the number of an allocation whose submission had no clear answer; None if unknown.
 
-        None if unknown.
+        Args:
+            request: The request.
+            comment: Comment of the allocation.
+            known: Job numbers of other allocations.
         """
         if not request.may_exist and not request.is_submitted:
             return None
@@ -99,8 +104,16 @@ class Grants:
             )
         return number
 
-    def _submitted(self, request: _Request, call: Sequence[str]) -> str | None:
-        """Submit the allocation once; return its number, or None if Slurm refuses it for now."""
+    def _submit_once(self, request: _Request, call: Sequence[str]) -> str | None:
+        """Submit the allocation once; return its number, or None if Slurm refuses it for now.
+
+        Args:
+            request: The request, which counts the answer.
+            call: Command line of sbatch.
+
+        Raises:
+            WorkflowError: Slurm refuses it for good.
+        """
         if request.may_exist or request.is_submitted:
             return None
         answer = self._slurm.submit(shlex.join(call))

@@ -1,4 +1,7 @@
-"""Which nodes of an allocation a job gets, so that nodes and sizes are not mixed up."""
+"""The choice of nodes in an allocation: jobs of every size use all nodes equally often.
+
+So differences between nodes are not taken for differences between sizes.
+"""
 
 from __future__ import annotations
 
@@ -41,6 +44,7 @@ class Rotation:
         places = {node: place for place, node in enumerate(nodes)}
 
         def badness(chosen: tuple[str, ...]) -> tuple[int, int, int, int]:
+            """Return the sort key of a choice; lower is better."""
             gaps = [(places[b] - places[a]) % len(nodes) for a, b in pairwise(chosen)]
             uses = [self.of_size[size, node] for node in chosen]
             return max(uses), sum(uses), sum(gaps), sum(self.in_all[node] for node in chosen)
@@ -50,6 +54,6 @@ class Rotation:
         return chosen
 
     def add(self, nodes: Collection[str]) -> None:
-        """Count that a job used these nodes."""
+        """Count that a job used these nodes, for a job that an earlier driver has started."""
         self.of_size.update((len(nodes), node) for node in nodes)
         self.in_all.update(nodes)

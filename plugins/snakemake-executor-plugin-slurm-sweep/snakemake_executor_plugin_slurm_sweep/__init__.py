@@ -3,7 +3,8 @@
 It extends the executor of snakemake-executor-plugin-slurm (2.8.0); README.md lists why.
 
 - Jobs enter the queue by priority, one after the other.
-- A refusal that passes by itself is waited for: a busy controller, the site's limit of queued jobs.
+- After a refusal that is temporary, the submission is repeated: a busy controller, the site's limit
+  of queued jobs.
 - A submission whose answer was lost is looked for by its comment, and never repeated blindly.
 - Jobs in the queue of an earlier, killed Snakemake are adopted, and not submitted again.
 - Ctrl-C cancels every job, also a job that is just being submitted or queried.
@@ -49,22 +50,24 @@ __all__ = ["Executor", "ExecutorSettings", "Sweep", "common_settings"]
 
 ExecutorSettings = upstream.ExecutorSettings
 
-#: Seconds from the first query until reasons of waiting jobs are reported: most jobs start soon.
+#: Seconds from the first query until reasons of waiting jobs are logged: most jobs start soon.
 REASONS_AFTER_S = 15.0
-#: Longest pause between two queries, and how much longer each pause is while no job ends.
+#: Longest pause between two queries in seconds; and the seconds by which pauses grow while no job
+#: ends.
 PAUSE_MAX_S, PAUSE_STEP_S = 180, 10
 #: Seconds after which Slurm does not restart a preempted job any more.
 PREEMPTED_S = 60.0
-#: Numbers of jobs in one command line of scancel.
+#: Highest number of jobs in one command line of scancel.
 CANCELLED_AT_ONCE = 1000
-#: Seconds until a job is offered again that exceeds the site's limit, if no own job ends.
+#: Seconds until a job that exceeds the site's limit is submitted again, if no own job ends before.
 LIMIT_PERIOD_S = 60.0
-#: Seconds for which a job is looked for whose number sbatch did not print.
+#: Seconds for which a job is looked for if sbatch did not print its number.
 LOST_NUMBER_S = 60.0
-#: A job that Slurm no longer lists: Snakemake checks its outputs.
+#: State of a job that Slurm no longer lists: Snakemake checks its outputs.
 _GONE = "GONE"
-#: Reasons that pass by themselves. Slurm delays a requeued job for two minutes (BeginTime).
-_USUAL = ("Resources", "Priority", "Dependency", "BeginTime", "Prolog", "Cleaning")
+#: Slurm's reasons of waiting jobs that need no message. Slurm delays a requeued job for two minutes
+#: (BeginTime).
+_TEMPORARY_REASONS = ("Resources", "Priority", "Dependency", "BeginTime", "Prolog", "Cleaning")
 
 
 class Sweep:
@@ -74,7 +77,12 @@ class Sweep:
     """
 
     def is_finished(self, output: Path, number: str) -> bool:
-        """Return whether the job has written its results, although Slurm reports a failure."""
+        """Return whether a job has written its results, although Slurm reports a failure.
+
+        Args:
+            output: The job's first output file.
+            number: The job's number in Slurm.
+        """
         return False
 
     def report_failure(self, output: Path, number: str, state: str, log: Path) -> None:
@@ -88,15 +96,15 @@ class Sweep:
         """
 
     def has_permanent_failure(self, output: Path) -> bool:
-        """Return whether another attempt would fail for the same cause."""
+        """Return whether another attempt at the job of `output` would fail for the same cause."""
         return False
 
     def hosts_without_gpus(self, output: Path) -> Collection[str]:
-        """Return the nodes that another attempt must avoid."""
+        """Return the nodes that another attempt at the job of `output` must avoid."""
         return ()
 
     def report_refusal(self, output: Path, words: str) -> None:
-        """Record why sbatch refused the job."""
+        """Record why sbatch refused the job that makes `output`; `words` is Slurm's message."""
 
 
 class SubmissionError(Exception):
@@ -122,10 +130,10 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
     """Slurm's executor for the jobs of a `Sweep`, which `follow` sets before jobs are submitted."""
 
     _sweep = Sweep()
-    #: Jobs of an earlier start by their comments, and the names by which Slurm lists them.
+    #: Comment → job of an earlier start; and the names by which Slurm lists such jobs.
     _earlier: dict[str, QueuedJob] = {}
     _names: tuple[str, ...] = ()
-    #: The executor of this process, once Snakemake has made it.
+    #: The executor of this process; None before Snakemake has made it.
     _current: Executor | None = None
     slurm = SlurmClient()
     next_seconds_between_status_checks: int
@@ -144,8 +152,8 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         Raises:
             WorkflowError: Slurm does not show its queue.
         """
-        found = queue.settled(lambda: queue.jobs_of(workdir, cls.slurm), log)
-        cls._sweep, cls._earlier = sweep, queue.by_comment(found)
+        found = queue.wait_for_completing(lambda: queue.query_jobs(workdir, cls.slurm), log)
+        cls._sweep, cls._earlier = sweep, queue.map_by_comment(found)
         cls._names = tuple(sorted({job.name for job in cls._earlier.values()}))
         if unfinished := sum(not queue.has_ended(job) for job in cls._earlier.values()):
             log(
@@ -175,6 +183,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         super().__init__(workflow, logger)
 
     def __post_init__(self, test_mode: bool = False) -> None:
+        """Prepare the thread of submissions and the first query; Snakemake calls this once."""
         os.environ.update(self._connection)
         super().__post_init__(test_mode)
         self._submitter = ThreadPoolExecutor(1, thread_name_prefix="slurm_submit")
@@ -208,7 +217,10 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         return "--executor local"
 
     def run_jobs(self, jobs: Sequence[Any]) -> None:
-        """Submit jobs in a thread, one after the other, by descending priority."""
+        """Submit jobs in a thread, one after the other, by descending priority.
+
+        The call returns at once.
+        """
         with contextlib.suppress(RuntimeError):
             self._loop = asyncio.get_running_loop()
         for job in sorted(jobs, key=lambda job: -job.priority):
@@ -227,7 +239,10 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
             self.workflow.scheduler.executor_error_callback(error)
 
     def run_job(self, job: Any) -> None:
-        """Adopt a job of an earlier start or submit a new one, and report it to Snakemake."""
+        """Adopt a job of an earlier start or submit a new one, and report it to Snakemake.
+
+        Waits while Slurm accepts no jobs.
+        """
         try:
             if self._is_cancelled.is_set():
                 return
@@ -235,7 +250,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
             output = output_of(job)
             was_missing = str(output) in map(str, self.dag.reason(job).missing_output)
             if was_missing and output.exists():
-                self._report(super().report_job_success, SubmittedJobInfo(job))
+                self._call_in_loop(super().report_job_success, SubmittedJobInfo(job))
                 return
             info = self._adopt(job) or self._submit(job)
         except SubmissionError as error:
@@ -243,26 +258,31 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
                 self._lost.add(output_of(job))
             self._sweep.report_refusal(output_of(job), str(error))
             message = f"sbatch refused the job: {error}\n    sbatch call:\n        {error.call}\n"
-            self._report(self.report_job_error, SubmittedJobInfo(job), message)
+            self._call_in_loop(self.report_job_error, SubmittedJobInfo(job), message)
             return
         except Exception as error:
             message = f"the job was not submitted: {error}. "
-            self._report(self.report_job_error, SubmittedJobInfo(job), message)
+            self._call_in_loop(self.report_job_error, SubmittedJobInfo(job), message)
             return
         if info is not None:
             self._numbers.add(info.external_jobid)
             self._submitted[info.external_jobid] = info
-            self._report(self.report_job_submission, info)
+            self._call_in_loop(self.report_job_submission, info)
         elif not self._is_cancelled.is_set():
-            self._leave(job)
+            self._leave_to_next_start(job)
 
-    def _leave(self, job: Any) -> None:
+    def _leave_to_next_start(self, job: Any) -> None:
         """End a job that was not submitted, without a message; the next start submits it."""
         self._lost.add(output_of(job))
-        self._report(self.workflow.scheduler.error_callback, job)
+        self._call_in_loop(self.workflow.scheduler.error_callback, job)
 
-    def _report(self, report: Callable[..., None], *arguments: Any) -> None:
-        """Call a function of Snakemake in the thread of its event loop, if one exists."""
+    def _call_in_loop(self, report: Callable[..., None], *arguments: Any) -> None:
+        """Call a function of Snakemake in the thread of its event loop, or here without a loop.
+
+        Args:
+            report: The function, such as `report_job_error`.
+            *arguments: Its arguments.
+        """
         if self._loop is None:
             report(*arguments)
         else:
@@ -274,7 +294,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         Raises:
             SubmissionError: Slurm refuses the job for good.
         """
-        log = self._log(job, "%j")
+        log = self._log_path(job, "%j")
         log.parent.mkdir(parents=True, exist_ok=True)
         # what is not named, Slurm takes from the user's environment or its defaults
         partition = job.resources.get("slurm_partition")
@@ -293,27 +313,27 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         call += gres_option(job.resources.get("gres"))
         if hosts := self._sweep.hosts_without_gpus(output_of(job)):
             # sbatch uses the last one of several such options
-            call += f" --exclude={shlex.quote(','.join([*_excluded(call), *hosts]))}"
+            call += f" --exclude={shlex.quote(','.join([*_excluded_nodes(call), *hosts]))}"
         if number := self._after.get(params["comment_str"]):
-            others = _values(call, "--dependency", "-d")
+            others = _option_values(call, "--dependency", "-d")
             call += f" --dependency={shlex.quote(','.join([*others, f'afterany:{number}']))}"
         command, script = self.format_job_exec(job), None
         if settings.pass_command_as_script:
             call, script = f"{call} /dev/stdin", f"#!/bin/sh\n{command}\n"
         else:
             call += f" --wrap={shlex.quote(command)}"
-        number = self._accepted(call, script, params["comment_str"])
+        number = self._submit_until_accepted(call, script, params["comment_str"])
         if number is None:
             return None
         self._after[params["comment_str"]] = number
-        log = self._log(job, number)
+        log = self._log_path(job, number)
         self.logger.info(
             f"Job {job.jobid} has been submitted with SLURM jobid {number} (log: {log})."
         )
         return SubmittedJobInfo(job, external_jobid=number, aux={"slurm_logfile": log})
 
-    def _accepted(self, call: str, script: str | None, comment: str) -> str | None:
-        """Repeat a submission until Slurm accepts the job, and return its number.
+    def _submit_until_accepted(self, call: str, script: str | None, comment: str) -> str | None:
+        """Submit a job until Slurm accepts it, and return its number.
 
         Args:
             call: The shell line with sbatch.
@@ -336,7 +356,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
             if answer.kind is RefusalKind.FINAL:
                 raise SubmissionError(answer.words + options_of_environment(), call)
             if answer.kind is RefusalKind.QUEUE_LIMIT:
-                self._tell_limit(answer.words)
+                self._log_limit(answer.words)
                 if not self._is_stopped.is_set():
                     self._job_has_ended.wait(LIMIT_PERIOD_S)
                 continue
@@ -351,20 +371,20 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
                 is_last = self._is_stopped.wait(next(pauses_s))
                 if self._is_cancelled.is_set():
                     return None
-                found = self._find(comment)
+                found = self._find_by_comment(comment)
                 if isinstance(found, NoAnswer) and is_last:
                     return None  # the next start adopts it, if Slurm has it
             if found is not None:
                 return found
         return None
 
-    def _find(self, comment: str) -> str | NoAnswer | None:
-        """Return the number of a job with this comment whose submission had no clear answer.
+    def _find_by_comment(self, comment: str) -> str | NoAnswer | None:
+        """Return the number of a job with this comment, whose submission had no clear answer.
 
         Returns:
             None if Slurm lists no such job; NoAnswer without an answer.
         """
-        jobs = queue.confirmed(
+        jobs = queue.confirm_empty_answer(
             lambda: self.slurm.jobs(names=[self.run_uuid]), self._is_cancelled.wait
         )
         if isinstance(jobs, NoAnswer):
@@ -387,7 +407,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         for pause_s in itertools.chain((0.0,), itertools.repeat(PAUSES_S[0])):
             if self._is_cancelled.wait(pause_s):
                 return None
-            found = self._find(comment)
+            found = self._find_by_comment(comment)
             if isinstance(found, str):
                 return found
             if found is None and time.monotonic() >= until_s:
@@ -398,8 +418,12 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         )
         raise LostJobError(words, call)
 
-    def _tell_limit(self, words: str) -> None:
-        """Log once that the site accepts no more jobs, with the number of submitted jobs."""
+    def _log_limit(self, words: str) -> None:
+        """Log once that the site accepts no more jobs, with the number of submitted jobs.
+
+        Args:
+            words: Slurm's message.
+        """
         if "limit" not in self._told:
             self._told.add("limit")
             number = len(self._submitted)
@@ -408,10 +432,15 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
                 "are submitted as these end"
             )
 
-    def _log(self, job: Any, number: str) -> Path:
-        """Return the path of a job's log in Slurm; `number` is the job's number or `%j`."""
+    def _log_path(self, job: Any, number: str) -> Path:
+        """Return the path of a job's log in Slurm.
+
+        Args:
+            job: Snakemake's job.
+            number: The job's number, or `%j` for a line of sbatch.
+        """
         kind = "group" if job.is_group() else "rule"
-        folder: Path = self.slurm_logdir / f"{kind}_{job.name}" / _wildcards(job)
+        folder: Path = self.slurm_logdir / f"{kind}_{job.name}" / _join_wildcards(job)
         return folder / f"{number}.log"
 
     # Jobs of an earlier start
@@ -424,7 +453,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
             return None
         self._adopted.add(earlier.number)
         self._after[comment] = earlier.number
-        log = self._log(job, earlier.number)
+        log = self._log_path(job, earlier.number)
         self.logger.info(f"Job {job.jobid} continues as SLURM job {earlier.number} (log: {log}).")
         return SubmittedJobInfo(job, external_jobid=earlier.number, aux={"slurm_logfile": log})
 
@@ -432,7 +461,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
 
     def report_job_success(self, job_info: SubmittedJobInfo) -> None:
         """Report a successful job to Snakemake; an adopted job without output counts as failed."""
-        number = self._forget(job_info)
+        number = self._remove_submitted(job_info)
         output = output_of(job_info.job)
         if number in self._adopted and not output.exists():
             # Snakemake would wait for it and follow no other job meanwhile. The command of a
@@ -445,25 +474,39 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
     def report_job_error(
         self, job_info: SubmittedJobInfo, msg: str | None = None, **details: Any
     ) -> None:
-        """Report a failed job to Snakemake."""
-        self._forget(job_info)
+        """Report a failed job to Snakemake; it is no longer a submitted job.
+
+        Args:
+            job_info: Snakemake's record of the job.
+            msg: A message for the log.
+            **details: Further arguments of Snakemake's method.
+        """
+        self._remove_submitted(job_info)
         super().report_job_error(job_info, msg, **details)
 
     def handle_job_error(self, job: Any) -> None:
-        """Handle a failed job; prevent retries that would fail for the same cause."""
+        """Handle a failed job as Snakemake does, without retries that would fail again.
+
+        They would fail if the cause is permanent, or the job may still run.
+        """
         super().handle_job_error(job)
         if output_of(job) in self._lost or self._sweep.has_permanent_failure(output_of(job)):
             job.attempt = job.restart_times + 1
 
-    def _forget(self, info: SubmittedJobInfo) -> str:
+    def _remove_submitted(self, info: SubmittedJobInfo) -> str:
         """Remove a job from the submitted jobs and return its number."""
         number = str(info.external_jobid)
         self._submitted.pop(number, None)
         self._job_has_ended.set()
         return number
 
-    def _end(self, info: SubmittedJobInfo, state: str) -> None:
-        """Report an ended job as success or failure, by Slurm's state and the callbacks."""
+    def _report_end(self, info: SubmittedJobInfo, state: str) -> None:
+        """Report an ended job to Snakemake as success or failure.
+
+        Args:
+            info: Snakemake's record of the job.
+            state: The final state in Slurm's words; the callbacks may know better.
+        """
         number, output, log = info.external_jobid, output_of(info.job), info.aux["slurm_logfile"]
         has_failed = state in queue.FAILED or state == queue.PREEMPTED
         if has_failed and not self._sweep.is_finished(output, number):
@@ -488,17 +531,17 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         numbers = [str(info.external_jobid) for info in active_jobs]
         answer = await self._states(numbers) if active_jobs else {}
         for info in active_jobs:
-            state, reason = self._judged(info, answer)
+            state, reason = self._judge_state(info, answer)
             is_missing |= answer is not None and info.external_jobid not in answer
             if state in queue.FAILED or state in (queue.COMPLETED, queue.PREEMPTED, _GONE):
                 has_ended = True
-                self._end(info, state)
+                self._report_end(info, state)
                 continue
             if state == queue.PENDING and reason not in ("", "None"):
                 waiting.append((reason, info))
             yield info
         if active_jobs and answer is not None:
-            self._tell(waiting)
+            self._log_waiting(waiting)
         if has_ended or is_missing or answer is None:
             self.next_seconds_between_status_checks = first_s
         else:
@@ -540,13 +583,17 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
             return None if uses_squeue else unknown | found
         return found | {job.number: (job.state, job.reason) for job in listed}
 
-    def _judged(
+    def _judge_state(
         self, info: SubmittedJobInfo, answer: dict[str, tuple[str, str]] | None
     ) -> tuple[str, str]:
         """Return the state of a job to act on, and Slurm's reason why it waits.
 
         The state is "" if the job may still change: while Slurm does not answer, after a preemption
         that may end in a restart, or if only one answer does not list the job.
+
+        Args:
+            info: Snakemake's record of the job.
+            answer: Number → (state, reason), from `_states`; None without an answer.
         """
         number, now_s = str(info.external_jobid), time.monotonic()
         if answer is None:
@@ -557,7 +604,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
             return (state if now_s - since_s >= PREEMPTED_S else ""), reason
         self._preempted_since_s.pop(number, None)
         if state:
-            self._absences.is_listed(number)
+            self._absences.mark_listed(number)
             is_requeued = state == "NODE_FAIL" and self.executor_settings.requeue
             return ("" if is_requeued else state), reason
         if number in answer:
@@ -565,8 +612,12 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         has_gone = self._sweep.is_finished(output_of(info.job), number)
         return _GONE if has_gone or self._absences.is_gone(number, now_s) else "", ""
 
-    def _tell(self, waiting: Sequence[tuple[str, SubmittedJobInfo]]) -> None:
-        """Log once for each reason of Slurm that jobs wait."""
+    def _log_waiting(self, waiting: Sequence[tuple[str, SubmittedJobInfo]]) -> None:
+        """Log each of Slurm's reasons for waiting jobs once, with the number of jobs.
+
+        Args:
+            waiting: (reason, Snakemake's record) of each waiting job.
+        """
         now_s = time.monotonic()
         self._first_query_s = self._first_query_s or now_s
         if now_s - self._first_query_s < REASONS_AFTER_S:
@@ -579,7 +630,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
                 self._told.add(reason)
                 number = f"{len(infos)} job{'s wait' if len(infos) > 1 else ' waits'}"
                 text, first = f"{number} in Slurm's queue: {reason}", infos[0]
-                if reason not in _USUAL:
+                if reason not in _TEMPORARY_REASONS:
                     job = f"job {first.external_jobid}, {output_of(first.job)}"
                     text += f"; the first is {job}"
                 if "held" in reason.lower():
@@ -587,7 +638,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
                 self.logger.warning(text)
 
     async def sleep(self) -> None:
-        """Wait until the next query is due."""
+        """Wait until the next query of Slurm is due."""
         until_s = time.monotonic() + self.next_seconds_between_status_checks
         while self.wait and time.monotonic() < until_s:
             await asyncio.sleep(min(1.0, self.next_seconds_between_status_checks))
@@ -604,7 +655,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         self._submitter.shutdown(wait=True, cancel_futures=True)
         self.cancel_jobs([info for n, info in self._submitted.items() if n not in known])
         # a job whose submission had no answer
-        self._tell_uncancelled(self.slurm.cancel(name=self.run_uuid))
+        self._log_cancel_failure(self.slurm.cancel(name=self.run_uuid))
         self.shutdown()
 
     def cancel_jobs(self, active_jobs: list[SubmittedJobInfo]) -> None:
@@ -614,10 +665,10 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
             numbers[n : n + CANCELLED_AT_ONCE] for n in range(0, len(numbers), CANCELLED_AT_ONCE)
         )
         for part in parts:
-            self._tell_uncancelled(self.slurm.cancel(part))
+            self._log_cancel_failure(self.slurm.cancel(part))
 
-    def _tell_uncancelled(self, answer: NoAnswer | None) -> None:
-        """Log a warning if scancel failed."""
+    def _log_cancel_failure(self, answer: NoAnswer | None) -> None:
+        """Log a warning if scancel failed; None as its answer means success."""
         if answer is not None:
             self.logger.warning(f"scancel failed: {answer.why}; `squeue --me` lists what is left")
 
@@ -633,12 +684,12 @@ def output_of(job: Any) -> Path:
 
 
 def comment_of(job: Any) -> str:
-    """Return the comment of a job in Slurm's queue, which names its rule and wildcards."""
-    wildcards = _wildcards(job)
+    """Return the comment that a job gets in Slurm's queue: rule and wildcards."""
+    wildcards = _join_wildcards(job)
     return f"rule_{job.name}_wildcards_{wildcards}" if wildcards else f"rule_{job.name}"
 
 
-def _wildcards(job: Any) -> str:
+def _join_wildcards(job: Any) -> str:
     """Return the wildcards of a job as one word; "" for a group of jobs."""
     return "" if job.is_group() else "_".join(job.wildcards or ()).replace("/", "_")
 
@@ -652,26 +703,31 @@ def gres_option(gres: str | None) -> str:
 
 
 def options_of_environment() -> str:
-    """Return the user's variables that set options of sbatch, as the end of a message.
+    """Return a text on the user's variables that set options of sbatch; "" without any.
 
-    "" without any.
+    It ends a message.
     """
     options = submission_options(os.environ)
     return f"; the environment has {', '.join(options)}" if options else ""
 
 
-def _excluded(call: str) -> list[str]:
+def _excluded_nodes(call: str) -> list[str]:
     """Return the node lists that an sbatch line excludes, also from a file that it names."""
     texts = (
-        Path(text).read_text() if "/" in text else text for text in _values(call, "--exclude", "-x")
+        Path(text).read_text() if "/" in text else text
+        for text in _option_values(call, "--exclude", "-x")
     )
     return [nodes for text in texts for nodes in text.split()]
 
 
-def _values(call: str, *names: str) -> list[str]:
-    """Return the last value of an option in an sbatch line, which is the effective one.
+def _option_values(call: str, *names: str) -> list[str]:
+    """Return [value of an option in an sbatch line]; [] without the option.
 
-    [] without it.
+    If the option occurs several times, it is the last value, which is the effective one.
+
+    Args:
+        call: The shell line with sbatch.
+        *names: The option's names, such as `--exclude` and `-x`.
     """
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument(*names, dest="values", action="append", default=[])

@@ -10,21 +10,21 @@ from snakemake_interface_common.exceptions import WorkflowError
 
 from .slurm_client import NoAnswer, QueuedJob, SlurmClient
 
-#: States of a job that failed. A preempted job may start again; a revoked one is another cluster's.
+#: States of a failed job. A preempted job may start again; a revoked one is another cluster's.
 FAILED = {
     *("BOOT_FAIL", "CANCELLED", "DEADLINE", "ERROR", "FAILED", "LAUNCH_FAILED", "NODE_FAIL"),
     *("OUT_OF_MEMORY", "RECONFIG_FAIL", "REVOKED", "TIMEOUT"),
 }
 COMPLETED, COMPLETING, PENDING, PREEMPTED = "COMPLETED", "COMPLETING", "PENDING", "PREEMPTED"
 _ENDED = {*FAILED, COMPLETED, PREEMPTED}
-_RUNS = {"RUNNING", "SUSPENDED", "STOPPED", "SIGNALING"}
+_RUNNING = {"RUNNING", "SUSPENDED", "STOPPED", "SIGNALING"}
 #: Longest wait for jobs that are completing.
 COMPLETING_S = 60.0
-#: Queries of a queue that Slurm does not show, and the pause between them.
+#: Number of queries of a queue that Slurm does not show, and the pause in seconds between them.
 QUERIES, PAUSE_S = 3, 5.0
 
 
-#: A job is gone if this many answers over this time do not have it.
+#: A job is gone if at least this many answers over at least this many seconds do not list it.
 ABSENT_ANSWERS, ABSENT_S = 3, 60.0
 
 
@@ -50,7 +50,7 @@ class Absences:
         since_s = self._since_s.setdefault(number, now_s)
         return self._answers[number] >= ABSENT_ANSWERS and now_s - since_s >= ABSENT_S
 
-    def is_listed(self, number: str) -> None:
+    def mark_listed(self, number: str) -> None:
         """Reset the count for a job that Slurm lists."""
         self._answers.pop(number, None)
         self._since_s.pop(number, None)
@@ -63,13 +63,18 @@ def has_ended(job: QueuedJob) -> bool:
 
 def is_running(job: QueuedJob) -> bool:
     """Return whether the job has begun and has not ended."""
-    return job.state in _RUNS
+    return job.state in _RUNNING
 
 
-def jobs_of(
+def query_jobs(
     workdir: str, slurm: SlurmClient, sleep: Callable[[float], None] = time.sleep
 ) -> list[QueuedJob]:
-    """Return the user's jobs that were submitted from the directory `workdir`.
+    """Return the user's jobs that were submitted from a directory.
+
+    Args:
+        workdir: The directory.
+        slurm: Calls Slurm's programs.
+        sleep: Waits for a number of seconds.
 
     Raises:
         WorkflowError: Slurm does not show its queue; jobs could be submitted twice.
@@ -78,7 +83,7 @@ def jobs_of(
     for query in range(QUERIES):
         if query:
             sleep(PAUSE_S)
-        answer = confirmed(slurm.jobs, sleep)
+        answer = confirm_empty_answer(slurm.jobs, sleep)
         if not isinstance(answer, NoAnswer):
             return [job for job in answer if job.workdir == workdir]
         why = answer.why
@@ -88,14 +93,14 @@ def jobs_of(
     )
 
 
-def confirmed(
+def confirm_empty_answer(
     query: Callable[[], list[QueuedJob] | NoAnswer], sleep: Callable[[float], object]
 ) -> list[QueuedJob] | NoAnswer:
     """Return the answer of a query, which is repeated once if it lists no job.
 
     Args:
         query: Returns the jobs in the queue, or NoAnswer.
-        sleep: Waits for this many seconds.
+        sleep: Waits for a number of seconds.
     """
     answer = query()
     if isinstance(answer, NoAnswer) or answer:
@@ -104,13 +109,13 @@ def confirmed(
     return query()
 
 
-def settled(
+def wait_for_completing(
     query: Callable[[], list[QueuedJob]],
     log: Callable[[str], None],
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> list[QueuedJob]:
-    """Return the jobs in the queue after waiting until none is completing.
+    """Wait until no job in the queue is completing, and return the jobs.
 
     A job that Slurm is about to restart is completing before it is pending. After `COMPLETING_S`
     seconds, jobs that are still completing count as completed, as do jobs that have left the queue.
@@ -118,37 +123,37 @@ def settled(
     Args:
         query: Returns the jobs in the queue.
         log: Logs a line.
-        sleep: Waits for this many seconds.
+        sleep: Waits for a number of seconds.
         clock: Returns the present time in seconds.
     """
     begun_s = clock()
     seen = {job.number: job for job in query()}
-    always = _completing(seen.values())
+    always = _completing_numbers(seen.values())
     if always:
         log(
             f"waiting up to {COMPLETING_S:g} s for Slurm to end or restart "
             f"job {', '.join(sorted(always))} of an earlier start"
         )
-    while _completing(seen.values()) and clock() < begun_s + COMPLETING_S:
+    while _completing_numbers(seen.values()) and clock() < begun_s + COMPLETING_S:
         sleep(1.0)
         found = {job.number: job for job in query()}
-        seen = {number: _completed(job) for number, job in seen.items()} | found
-        always &= _completing(found.values())
-    return [_completed(job) if job.number in always else job for job in seen.values()]
+        seen = {number: _as_completed(job) for number, job in seen.items()} | found
+        always &= _completing_numbers(found.values())
+    return [_as_completed(job) if job.number in always else job for job in seen.values()]
 
 
-def _completed(job: QueuedJob) -> QueuedJob:
+def _as_completed(job: QueuedJob) -> QueuedJob:
     """Return the job with the state COMPLETED, unless it has ended in another state."""
     return job if has_ended(job) else job._replace(state=COMPLETED)
 
 
-def _completing(jobs: Iterable[QueuedJob]) -> set[str]:
+def _completing_numbers(jobs: Iterable[QueuedJob]) -> set[str]:
     """Return the numbers of the jobs that are completing."""
     return {job.number for job in jobs if job.state == COMPLETING}
 
 
-def by_comment(jobs: Iterable[QueuedJob]) -> dict[str, QueuedJob]:
-    """Return comment → job to adopt or to wait for.
+def map_by_comment(jobs: Iterable[QueuedJob]) -> dict[str, QueuedJob]:
+    """Return comment → the job to adopt or to wait for.
 
     If several jobs have the same comment, the last unfinished one is chosen, else the last
     completed one.

@@ -1,10 +1,10 @@
 """Logger plugin of Snakemake: the progress of a sweep in few lines.
 
-The workflow gives its `Sweep` as the attribute `sweep` of log records. It is told of each event of
-a job and returns the lines to print; a record that has the attribute is printed as it is. Warnings
-and errors are printed once. In a dry-run it gets all jobs at the end. Everything is printed as
-Snakemake itself prints it while no record has named a sweep, and with --verbose, --debug-dag,
---printshellcmds or --quiet.
+The workflow gives its `Sweep` as the attribute `sweep` of log records. The plugin passes each event
+of a job to it and prints the lines that it returns; a record that has the attribute is printed as
+it is. Warnings and errors are printed once. In a dry-run the `Sweep` gets all jobs at the end.
+Everything is printed as by Snakemake itself while no record has named a sweep, and with --verbose,
+--debug-dag, --printshellcmds or --quiet.
 
 An error of the configuration is printed alone, without Snakemake's lines around it. If Snakemake
 cannot read a file of --configfile, the workflow's program CHECK explains it, with the line.
@@ -27,35 +27,36 @@ from typing import Any, Protocol
 from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent
 
-#: Columns of a line on a terminal at most; a longer word, such as a path, stays in one piece. Lines
-#: of a log are as long as their text, so that grep finds it.
+#: Highest number of columns of a line on a terminal; a longer word, such as a path, stays in one
+#: piece. Lines of a log are as long as their text, so that grep finds it.
 WIDTH = 100
-#: The program that prints what is wrong with configuration files, next to the Snakefile or its
-#: folder.
+#: Path of the program that prints what is wrong with configuration files, from the folder of the
+#: Snakefile or its parent.
 CHECK = "workflow/scripts/check_config.py"
-#: An error that the workflow's own rules raise: its place, the message, and Snakemake's traceback.
+#: Pattern of an error that the workflow's own rules raise: its place, the message, and Snakemake's
+#: traceback.
 _RAISED = re.compile(
     r'WorkflowError in file "[^"]+", line \d+:\n(.*?)(?:\n  File "[^"]+".*)?', re.DOTALL
 )
-#: In errors of Snakemake about files of --configfile.
+#: Parts of Snakemake's errors about files of --configfile.
 _UNREADABLE = ("Config file is not valid", "Config file must be given", "in _load_configfile")
-#: What Snakemake prints before each error of a configuration.
+#: Part of a line that Snakemake prints before each error of a configuration.
 _EXTENDED = "is extended by additional config"
-#: Seconds between two looks at the running jobs, and between two lines about them where there is no
-#: terminal: a tenth of the elapsed time between these bounds.
+#: Seconds between two looks at the running jobs; and the shortest and longest time between two
+#: lines about them where there is no terminal: a tenth of the elapsed time between these bounds.
 PERIOD_S, LINE_MIN_S, LINE_MAX_S = 5.0, 60.0, 600.0
 JOB_EVENTS = (LogEvent.JOB_INFO, LogEvent.JOB_FINISHED, LogEvent.JOB_ERROR)
 NOTHING = "Nothing to be done"
-#: The end of a dry-run.
+#: Beginning of Snakemake's last message in a dry-run.
 DRY_RUN = "This was a dry-run"
 ALL_JOBS = "With --printshellcmds Snakemake lists each job, its resources and its reason."
-#: Beginnings of messages at level INFO that are printed: of a sweep, and of other commands.
+#: Beginnings of messages at level INFO that are printed, in sweeps and for other commands.
 SHOWN = (
     *(NOTHING, "Terminating processes", "Will exit after", "Unlock", "Creating report"),
     *("Report created", "Deleting ", "Would delete "),
 )
-#: Parts of warnings and errors that repeat what the sweep's own lines say, and the executor
-#: plugin's remarks on each job.
+#: Parts of warnings and errors that are not printed: they repeat the sweep's own lines, or are the
+#: executor plugin's remarks on each job.
 HIDDEN = (
     *("CalledProcessError in file", "Exiting because a job execution failed"),
     *("At least one job did not complete", "SLURM account", "--keep-incomplete mode is set"),
@@ -64,7 +65,7 @@ HIDDEN = (
 
 
 class Sweep(Protocol):
-    """Methods of the workflow that this plugin calls.
+    """The object of the workflow that this plugin calls.
 
     Attributes:
         is_over: Whether no job is running, so that other programs may print.
@@ -89,14 +90,14 @@ class Sweep(Protocol):
         """Return one line about the running jobs; "" if none is running."""
 
     def result_lines(self) -> list[str]:
-        """Return lines about the sweep's results."""
+        """Return the lines about the sweep's results to print at its end."""
 
     def preview(self, jobs: list[Mapping[str, Any]]) -> list[str]:
         """Return the lines of a dry-run; each job has the fields of Snakemake's log record."""
 
 
 def explained_error(text: str, arguments: Sequence[str]) -> str:
-    """Return an error before the sweep without the lines that Snakemake adds.
+    """Return an error before the sweep, without the lines that Snakemake adds.
 
     Args:
         text: The error as Snakemake prints it.
@@ -118,8 +119,8 @@ def explained_error(text: str, arguments: Sequence[str]) -> str:
     return raised[1] if raised else text
 
 
-def wrapped(text: str, width: int | None = WIDTH) -> list[str]:
-    """Return the text in lines of at most `width` columns.
+def wrap_text(text: str, width: int | None = WIDTH) -> list[str]:
+    """Return a text as lines of at most `width` columns; None: unlimited.
 
     Table rows and indented lines stay whole.
     """
@@ -141,6 +142,7 @@ class LogHandler(LogHandlerBase):
     """
 
     def __post_init__(self) -> None:
+        """Prepare the handler from Snakemake's settings of output; Snakemake calls this once."""
         from rich.console import Console  # not for the many snakemake processes of jobs
         from rich.live import Live
 
@@ -174,7 +176,7 @@ class LogHandler(LogHandlerBase):
     def emit(self, record: logging.LogRecord) -> None:
         """Print a record; after an error in this plugin, print as Snakemake does."""
         try:
-            self._show(record)
+            self._handle_record(record)
         except Exception as error:
             self._is_plain = True
             said = f"{type(error).__name__}: {error}"
@@ -186,14 +188,14 @@ class LogHandler(LogHandlerBase):
         self._live.stop()
         super().close()
 
-    def _show(self, record: logging.LogRecord) -> None:
-        """Print a record, or pass its event to the sweep and print the result."""
+    def _handle_record(self, record: logging.LogRecord) -> None:
+        """Print a record, or pass its event to the sweep and print the returned lines."""
         sweep, event = getattr(record, "sweep", None), getattr(record, "event", None)
         if sweep is not None and self._sweep is None and not self._is_plain:
             self._sweep = sweep
             if self.common_settings.dryrun:
                 return
-            threading.Thread(target=self._watch, args=(sweep,), daemon=True).start()
+            threading.Thread(target=self._update_status, args=(sweep,), daemon=True).start()
         text = str(record.msg or "")
         if self._is_plain:
             self._print_plain(record)
@@ -205,18 +207,20 @@ class LogHandler(LogHandlerBase):
                     self._print_early(early)
                 self._early.clear()
         elif sweep is not None:
-            self._print(wrapped(text, self._width))
+            self._print(wrap_text(text, self._width))
         elif self.common_settings.dryrun and event == LogEvent.JOB_INFO:
             self._jobs.append(record.__dict__)
         elif text.startswith(DRY_RUN):
-            self._print(wrapped("\n".join(self._sweep.preview(self._jobs)), self._width))
+            self._print(wrap_text("\n".join(self._sweep.preview(self._jobs)), self._width))
             self._print([f"{DRY_RUN}: nothing was started. {ALL_JOBS}"])
         elif event in JOB_EVENTS:
             self._print_now(self._sweep.on_event(str(event), record.__dict__, time.time()))
-        elif event in (None, LogEvent.ERROR) and self._is_new(text, record.levelno):
-            self._print(wrapped(text, self._width), "yellow" * (record.levelno >= logging.WARNING))
+        elif event in (None, LogEvent.ERROR) and self._is_to_print(text, record.levelno):
+            self._print(
+                wrap_text(text, self._width), "yellow" * (record.levelno >= logging.WARNING)
+            )
             if text.startswith(NOTHING) and not self.common_settings.dryrun:
-                self._print(wrapped("\n".join(self._sweep.result_lines()), self._width))
+                self._print(wrap_text("\n".join(self._sweep.result_lines()), self._width))
 
     def _print_early(self, record: logging.LogRecord) -> None:
         """Print a record from before the sweep; an error of the configuration is printed alone."""
@@ -225,7 +229,7 @@ class LogHandler(LogHandlerBase):
             if _EXTENDED not in text:
                 self._print_plain(record)
         elif (explained := explained_error(text, sys.argv[1:])) != text:
-            self._print(wrapped(explained, self._width), "red")
+            self._print(wrap_text(explained, self._width), "red")
         else:
             self._print_plain(record)
 
@@ -239,8 +243,13 @@ class LogHandler(LogHandlerBase):
         cut = (line if len(line) <= longest else line[:199] + "…" for line in text.splitlines())
         self._print(cut)
 
-    def _is_new(self, text: str, level: int) -> bool:
-        """Return whether to print a message that is no event of a job; each is printed once."""
+    def _is_to_print(self, text: str, level: int) -> bool:
+        """Return whether to print a message that is no event of a job; each is printed once.
+
+        Args:
+            text: The message.
+            level: Its level in `logging`.
+        """
         counts = text.startswith(SHOWN)
         if level >= logging.WARNING:
             counts = not any(part in text for part in HIDDEN)
@@ -248,8 +257,11 @@ class LogHandler(LogHandlerBase):
         self._seen.add(text)
         return is_new
 
-    def _watch(self, sweep: Sweep) -> None:
-        """Print news and status of running jobs now and then, until Snakemake ends."""
+    def _update_status(self, sweep: Sweep) -> None:
+        """Print news and status of running jobs now and then, until Snakemake ends.
+
+        This is a thread's function.
+        """
         while not self._ended.wait(PERIOD_S):
             with self.lock:  # type: ignore[union-attr]  # emit has it, too
                 try:
@@ -276,17 +288,22 @@ class LogHandler(LogHandlerBase):
 
     @property
     def _width(self) -> int | None:
-        """Width of the terminal, at most WIDTH; None without a terminal."""
+        """Width of the terminal in columns, at most WIDTH; None without a terminal."""
         return min(WIDTH, self._console.width) if self._console.is_terminal else None
 
     def _print_now(self, lines: Iterable[str]) -> None:
         """Print lines with the time of day."""
         now = time.strftime("%H:%M:%S")
         for line in lines:
-            self._print(wrapped(f"{now} {line}", self._width), "red" * (" FAILED " in line))
+            self._print(wrap_text(f"{now} {line}", self._width), "red" * (" FAILED " in line))
 
     def _print(self, lines: Iterable[str], style: str = "") -> None:
-        """Print lines in a colour."""
+        """Print lines in a colour.
+
+        Args:
+            lines: The lines.
+            style: The terminal's code of the colour; "" for none.
+        """
         self._live.stop()
         for line in lines:
             self._console.print(line, style=style or None, soft_wrap=True)

@@ -6,7 +6,7 @@ import random
 import re
 
 import pytest
-from tfscaling.cluster.nodelist import NodeListError, expand, expand_task_counts
+from tfscaling.cluster.nodelist import NodeListError, expand_node_list, expand_task_counts
 
 EXPANSIONS = {
     "single_name": ("login", ["login"]),
@@ -26,7 +26,7 @@ EXPANSIONS = {
 
 @pytest.mark.parametrize(("text", "names"), EXPANSIONS.values(), ids=EXPANSIONS)
 def test_expand(text: str, names: list[str]) -> None:
-    assert expand(text) == names
+    assert expand_node_list(text) == names
 
 
 def drawn_group(dice: random.Random) -> tuple[str, list[str]]:
@@ -44,9 +44,9 @@ def drawn_group(dice: random.Random) -> tuple[str, list[str]]:
 def test_expand_what_is_drawn(dice: random.Random) -> None:
     groups = [drawn_group(dice) for _ in range(dice.randint(1, 3))]
     text = ",".join(text for text, _ in groups)
-    assert expand(text) == [name for _, names in groups for name in names]
+    assert expand_node_list(text) == [name for _, names in groups for name in names]
     (one, ones), (other, others) = drawn_group(dice), ("c[1-2]", ["c1", "c2"])
-    assert expand(one + other) == [first + second for first in ones for second in others]
+    assert expand_node_list(one + other) == [first + second for first in ones for second in others]
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_expand_what_is_drawn(dice: random.Random) -> None:
 )  # fmt: skip
 def test_a_broken_list_is_shown(text: str) -> None:
     with pytest.raises(NodeListError, match=re.escape(repr(text))):
-        expand(text)
+        expand_node_list(text)
 
 
 def test_expand_task_counts(dice: random.Random) -> None:

@@ -17,7 +17,7 @@ class Client:
     """A rank's side of the protocol."""
 
     def __init__(self, address: str, rank: int) -> None:
-        environ = process_management.variables(address, rank)
+        environ = process_management.pmi_variables(address, rank)
         host, port = environ["PMI_PORT"].split(":")
         self.socket = socket.create_connection((host, int(port)), timeout=300)
         self.lines = self.socket.makefile("rw")
@@ -36,7 +36,7 @@ class Client:
 
 def test_two_jobs_on_this_machine_share_no_memory() -> None:
     """MPICH names the ranks' memory after the space of their job: a killed job leaves its own."""
-    with process_management.served(1) as one, process_management.served(1) as other:
+    with process_management.pmi_server(1) as one, process_management.pmi_server(1) as other:
         clients = [Client(address, 0) for address in (one, other)]
         names = {client.ask("get_my_kvsname") for client in clients}
         for client in clients:
@@ -46,7 +46,7 @@ def test_two_jobs_on_this_machine_share_no_memory() -> None:
 
 @pytest.mark.timeout(300)
 def test_a_rank_that_waits_is_let_go_when_the_job_ends() -> None:
-    with process_management.served(2) as address:
+    with process_management.pmi_server(2) as address:
         client = Client(address, 0)
         client.lines.write("cmd=barrier_in\n")
         client.lines.flush()
@@ -76,7 +76,7 @@ DEEDS = ["cmd=put key=r0 value=mine", "cmd=initack pmiid=0", "cmd=barrier_in", "
 @pytest.mark.parametrize("deed", DEEDS)
 def test_no_other_user_is_answered_or_keeps_ranks_out(deed: str) -> None:
     ranks, connections = 2, random.randint(1, 200)
-    with process_management.served(ranks) as address:
+    with process_management.pmi_server(ranks) as address:
         before = threading.active_count()
         words = [sys.executable, "-c", STRANGER, address, str(connections), deed]
         with subprocess.Popen(

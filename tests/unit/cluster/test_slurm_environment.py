@@ -24,18 +24,18 @@ def test_what_is_no_whole_number_is_refused(value: str) -> None:
     ],
 )
 def test_reserved_ports(value: str, ports: list[int]) -> None:
-    assert slurm.ports({"SLURM_STEP_RESV_PORTS": value}, 2) == ports
+    assert slurm.task_ports({"SLURM_STEP_RESV_PORTS": value}, 2) == ports
 
 
 def port_base(job: int, step: int | None = None) -> int:
     step_id = {} if step is None else {"SLURM_STEP_ID": str(step)}
-    return slurm.ports({"SLURM_JOB_ID": str(job), **step_id}, 1)[0]
+    return slurm.task_ports({"SLURM_JOB_ID": str(job), **step_id}, 1)[0]
 
 
 def test_ports_of_a_job_are_in_the_safe_range() -> None:
     for job in [*range(400), 4294901760]:
         assert 20000 <= port_base(job) < 30000 - 63
-    assert slurm.ports({}, 1) == [20000]
+    assert slurm.task_ports({}, 1) == [20000]
     # The step numbers of a batch script and of an interactive step are just below 2**32.
     assert 20000 <= port_base(7, 4294967291) < 30000
 

@@ -10,6 +10,7 @@ import traceback
 from collections import Counter
 from operator import attrgetter
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -28,7 +29,7 @@ from tfscaling.plan import costed_plan
 from tfscaling.record.run_states import RunState
 from tfscaling.stages import write_proposal, write_tables
 from tfscaling.stages.study_folder import StudyFolder
-from tfscaling.stages.write_proposal import requests
+from tfscaling.stages.write_proposal import make_requests
 from tfscaling.tables import data_warnings
 from tfscaling.tables.row_types import PointRow, RunRow
 from tfscaling.tables.row_values import axis_columns, is_known, point_of
@@ -40,18 +41,19 @@ TO_RUN = (RunState.FAILED, RunState.UNFINISHED, RunState.MISSING)
 
 def read(study: StudyFolder, name: str, kind: Any) -> list[Any]:
     """The rows of a conclusion's file."""
-    table = study.read(name)
+    table = study.read_table(name)
     return to_rows(kind, table) if len(table) else []
 
 
 def check(study: StudyFolder) -> set[str]:
     """Compare all views of the study's answers; return the supports that it has."""
-    evidence = write_tables.evidence_of(study)
+    evidence = write_tables.load_evidence(study)
     found, config = answer_questions(evidence), study.config
+    runs = to_rows(RunRow, study.read_table("runs"))
     headlines = {row.work: row for row in read(study, "headline", HeadlineRow)}
     decisions = {(row.work, row.goal): row for row in read(study, "decision", DecisionRow)}
     steps = read(study, "next_steps", NextStep)
-    asked = list(requests(evidence, config))
+    asked = list(make_requests(evidence, config))
     console = "".join("".join(line.split()) for line in SweepOutcome(study.folder).lines())
     page = html.unescape((study.folder / "report.html").read_text())
     assert len({each.work for each in found}) == len(found)
@@ -77,7 +79,7 @@ def check(study: StudyFolder) -> set[str]:
     assert len(asked) == len(measured)
     check_proposal(study, asked)
     for own in measured:
-        check_request(own, asked)
+        check_request(own, asked, runs)
         check_trainings(own, config.question.trainings, asked)
     if any(own.support != SUPPORTED and len(own.candidates) > 1 for own in found):
         assert steps, "what is not supported has a next step"
@@ -88,8 +90,7 @@ def check(study: StudyFolder) -> set[str]:
     if not evidence.searches:
         plan = costed_plan.make_plan(config, study.manifest, study.runs_dir)
         to_do = Counter(row.point for row in plan.runs for _ in range(int(row.runs or 0)))
-        rows = to_rows(RunRow, study.read("runs"))
-        assert to_do == Counter(point_of(row) for row in rows if row.status in TO_RUN)
+        assert to_do == Counter(point_of(run) for run in runs if run.status in TO_RUN)
         assert to_do.total() == sum(step.runs for step in steps if step.kind == "unfinished")
     return supports
 
@@ -146,7 +147,7 @@ def check_decision(own: Answer, row: DecisionRow, page: str) -> None:
             assert any(word in each.reason for word in words), each.reason
 
 
-def check_request(own: Answer, asked: list[Any]) -> None:
+def check_request(own: Answer, asked: list[Any], runs: list[RunRow]) -> None:
     """A request is for what the answer names, by its goal."""
     assert own.leader is not None
     alike = [
@@ -156,7 +157,10 @@ def check_request(own: Answer, asked: list[Any]) -> None:
     (request,) = alike
     assert request.nodes == own.leader.row.nodes
     assert bool(request.so_far) == (own.support != SUPPORTED)
-    assert not is_known(own.leader.row.execution_time_s) or request.time_s > 0
+    valid = [run for run in runs if point_of(run) == own.leader.point and run.status == "ok"]
+    assert request.time_s == pytest.approx(
+        median(run.wall_time_s - run.teardown_time_s for run in valid)
+    )
 
 
 def check_trainings(own: Answer, number: int, asked: list[Any]) -> None:
@@ -200,10 +204,10 @@ def disagreements(seeds: range, folder: Path) -> list[str]:
         write_tables.analyse(study)
         results = html_page.Results(
             planned,
-            study.read("runs"),
-            study.read("comparison"),
+            study.read_table("runs"),
+            study.read_table("comparison"),
             data_warnings.read_warnings(study.details / "warnings.json"),
-            {name: study.read(name) for name in CONCLUSIONS},
+            {name: study.read_table(name) for name in CONCLUSIONS},
             (),
             config.question.goal,
         )

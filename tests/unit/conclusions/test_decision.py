@@ -441,6 +441,6 @@ def test_the_stage_writes_the_conclusions_into_the_study(tmp_path: Path) -> None
     data_warnings.write_warnings(study.details / "warnings.json", [])
     stages.analyse(study)
     assert (study.details / "conclusions/decision.md").read_text() == markdown(comparison, runs)
-    table = study.read("decision")
+    table = study.read_table("decision")
     assert table["goal"].tolist()[0] == "execution_time_s"
     assert table.set_index("goal").loc["execution_time_s", "nodes"] == 2

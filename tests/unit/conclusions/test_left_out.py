@@ -20,6 +20,8 @@ from measured import PRICE, around, measured
 from msgspec.structs import replace
 from scipy.stats import binom
 from searched import SHAPE, config_of, is_made, runs_of, study_of, time_s
+from tfscaling.conclusions.answers.answer import answer_questions
+from tfscaling.conclusions.answers.answer_types import STARTUP
 from tfscaling.conclusions.base import tables
 from tfscaling.conclusions.evidence import Study
 from tfscaling.plan.retries import SlurmSweep
@@ -337,7 +339,7 @@ def test_short_runs_of_a_search_are_no_training_to_request(tmp_path: Path) -> No
     made = study_of(planned, runs_of(planned, tmp_path, lambda _: False))
     assert {row.recipe for row in made.points} == {"weak", "weak+stop_after_steps=100"}
     assert {row.recipe for task in made.tasks for row in task.rows} == {"weak"}
-    assert len([*write_proposal.requests(made, config)]) <= len(made.tasks) == 1
+    assert len([*write_proposal.make_requests(made, config)]) <= len(made.tasks) == 1
 
 
 def test_a_request_is_for_the_goal_that_is_asked(tmp_path: Path) -> None:
@@ -368,25 +370,75 @@ def test_a_proposal_names_the_study_and_only_packages_that_the_trainer_used(tmp_
 # start-up
 
 
-def with_startup(share: float) -> Study:
+def with_startup(share: float, two_nodes_s: float = 31.0, runs: int = 6) -> Study:
     """Start-up is so much of the time; training alone is faster on two nodes."""
-    made = measured({("east", 1): around(30.0), ("east", 2): around(31.0)})
-    runs = made[1]
-    runs["import_time_s"] = share * runs["execution_time_s"]
-    runs["train_time_s"] = (1 - share) * runs["execution_time_s"] / runs["nodes"]
-    return Study(comparison_table(runs, made[2]), runs, made[2])
+    made = measured(
+        {("east", 1): around(30.0, runs=runs), ("east", 2): around(two_nodes_s, runs=runs)}
+    )
+    table = made[1]
+    table["import_time_s"] = share * table["execution_time_s"]
+    table["train_time_s"] = (1 - share) * 30.0 / table["nodes"]
+    return Study(comparison_table(table, made[2]), table, made[2])
 
 
-@pytest.mark.parametrize(("share", "is_said"), [(0.8, True), (0.51, True), (0.4, False)])
-def test_the_headline_begins_with_start_up_where_that_is_most_of_the_time(
-    share: float, is_said: bool
+def first_sentence(made: Study) -> str:
+    return str(headline(made)["text"]).partition(". ")[0]
+
+
+@pytest.mark.parametrize("share", [0.51, 0.8, 0.99])
+@pytest.mark.parametrize(
+    ("two_nodes_s", "runs", "decision"),
+    [(60.0, 6, "Fastest: 1 node"), (30.1, 6, "1 node, "), (60.0, 2, "Fastest so far: 1 node")],
+    ids=["best", "near the best", "too few runs"],
+)
+def test_the_first_sentence_has_the_decision_and_start_up(
+    share: float, two_nodes_s: float, runs: int, decision: str
 ) -> None:
-    made = with_startup(share)
-    text = headline(made)["text"]
-    assert text.startswith(f"Start-up is {share:.0%}") == is_said
-    assert ("times as fast on 2 nodes" in text) == is_said
+    made = with_startup(share, two_nodes_s, runs)
+    (answer,) = answer_questions(made)
+    assert answer.startup and answer.startup.fastest.row.nodes == 2
+    sentence = first_sentence(made)
+    assert sentence.startswith(decision)
+    assert f"; start-up is {share:.0%} of" in sentence
+    assert f"{answer.startup.ratio:.2f} times as fast on 2 nodes" in sentence
     steps = [step["text"] for step in read(made)["next_steps"]]
-    assert any("whole_training" in step for step in steps) == is_said
+    assert any("whole_training" in step for step in steps)
+
+
+def test_start_up_follows_the_decision_with_limits() -> None:
+    made = with_startup(0.8)
+    limits = {"execution_time_s": Limit(at_most=100.0)}
+    limited = dataclasses.replace(made, question=Question(limits=limits))
+    sentence = first_sentence(limited)
+    assert "1 node" in sentence.partition("; start-up is 80% of")[0]
+    assert "times as fast on 2 nodes" in sentence
+
+
+def test_start_up_is_not_mentioned_up_to_half_of_the_time() -> None:
+    made = with_startup(0.4)
+    assert "start-up" not in headline(made)["text"]
+    assert not any("whole_training" in step["text"] for step in read(made)["next_steps"])
+
+
+def test_a_single_configuration_has_no_faster_training() -> None:
+    made = measured({("east", 2): around(30.0)})
+    made[1]["import_time_s"], made[1]["train_time_s"] = 20.0, 5.0
+    sentence = first_sentence(Study(comparison_table(made[1], made[2]), made[1], made[2]))
+    assert "start-up is 67% of" in sentence and "training alone" not in sentence
+
+
+def test_a_search_names_its_decision_before_start_up(tmp_path: Path) -> None:
+    planned = manifest_of(config_of({}))
+    runs = runs_of(planned, tmp_path)
+    runs[[*STARTUP]] = 0.0
+    runs["import_time_s"] = 0.6 * runs["execution_time_s"]
+    runs["train_time_s"] = 0.4 * runs["execution_time_s"]
+    made = study_of(planned, runs)
+    sentence = first_sentence(made)
+    decision, _, start_up = sentence.partition("; start-up is 60% of")
+    (answer,) = answer_questions(made)
+    assert answer.leader and answer.leader.name in decision and "decided: within" in decision
+    assert "training alone is fastest there, too" in start_up
 
 
 # the goal that is asked

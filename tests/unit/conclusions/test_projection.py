@@ -334,7 +334,7 @@ def test_steps_that_change_are_projected_as_the_page_says(
         found = []
         for _ in range(4):
             steps = [Execution(1, n, 1, s) for n, s in enumerate(steps_of(kind, size, numbers))]
-            steady = step_estimates.blocks(steps[1:])
+            steady = step_estimates.join_steps_to_blocks(steps[1:])
             made = msgspec.structs.replace(short, steady=steady)
             projected = step_estimates.project_training(
                 msgspec.structs.replace(record, short_run=made)
@@ -461,7 +461,10 @@ def test_a_projected_time_has_one_interval_in_every_table(tmp_path: Path) -> Non
     study = study_folder(tmp_path / "study", config, planned, runs=runs, epochs=epochs)
     write_tables.compare(study)
     write_tables.analyse(study)
-    (point,), (short,) = row_dicts(study.read("comparison")), row_dicts(study.read("projection"))
+    (point,), (short,) = (
+        row_dicts(study.read_table("comparison")),
+        row_dicts(study.read_table("projection")),
+    )
     for name in ("execution_time_s", "node_hours"):
         for end in ("low", "high"):
             assert point[f"{name}_{end}"] == pytest.approx(short[f"{name}_{end}"]), seed

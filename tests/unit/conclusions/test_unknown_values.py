@@ -179,7 +179,7 @@ def write_attempts(planned: Manifest, folder: Path, failed: int) -> None:
 
 
 def _write_failed_attempt(run: PlannedRun, folder: Path, number: int) -> None:
-    path = attempts.path(folder / run.spec.path, number)
+    path = attempts.attempt_folder(folder / run.spec.path, number)
     path.mkdir(parents=True)
     cause = Cause(kind="rank_died", message="x")
     report = FailureReport(axes=run.spec.axes, attempt=number, cause=cause, wall_time_s=LOST_S)

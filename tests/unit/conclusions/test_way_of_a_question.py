@@ -61,7 +61,7 @@ def test_an_answer_takes_few_functions_and_reads_no_table(seed: int, tmp_path: P
     study = study_folder(tmp_path / "study", config, planned)
     write_tables.collect(study)
     write_tables.compare(study)
-    for way in ways(write_tables.evidence_of(study)):
+    for way in ways(write_tables.load_evidence(study)):
         modules = {module for module, _ in way}
         tables = {m.removeprefix("tables/") for m in modules if m.startswith("tables/")}
         assert tables <= ROWS, tables

@@ -14,7 +14,7 @@ from snakemake.logging import DefaultFilter, DefaultFormatter
 from snakemake_interface_logger_plugins.common import LogEvent
 from snakemake_interface_logger_plugins.registry import LoggerPluginRegistry
 from snakemake_interface_logger_plugins.tests import MockOutputSettings
-from snakemake_logger_plugin_sweep import LogHandler, explained_error, wrapped
+from snakemake_logger_plugin_sweep import LogHandler, explained_error, wrap_text
 
 LOG = "results/logs/" + "x" * 90 + ".log"
 
@@ -118,12 +118,12 @@ def test_a_sweep_is_printed_in_few_lines_that_grep_finds(
 
 def test_lines_of_a_terminal_are_broken_between_words() -> None:
     text = f"12:00:00 FAILED 7: the rank on node cpu2 ended with exit code 3; {LOG}\n{'| a |' * 30}"
-    assert wrapped(text, 100) == [
+    assert wrap_text(text, 100) == [
         "12:00:00 FAILED 7: the rank on node cpu2 ended with exit code 3;",
         f"    {LOG}",
         "| a |" * 30,
     ]
-    assert max(map(len, wrapped("word " * 99, 40))) <= 40
+    assert max(map(len, wrap_text("word " * 99, 40))) <= 40
 
 
 @pytest.mark.parametrize(

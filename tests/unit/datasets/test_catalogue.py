@@ -68,7 +68,7 @@ def fetch(
             source: closed if kind == "closed" else partial(copy, kind)
             for source, kind in sources.items()
         }
-        monkeypatch.setitem(DATASETS, "small", Dataset("", CHECKSUM, 6, formats.mnist, opened))
+        monkeypatch.setitem(DATASETS, "small", Dataset("", CHECKSUM, 6, formats.read_mnist, opened))
         return catalogue.fetch("small", path, tmp_path / "small.npz", tmp_path / "small.json")
 
     return fetch_small
@@ -229,7 +229,7 @@ def test_arrays_of_a_custom_function_are_numbers_of_equally_many_examples(
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     monkeypatch.delitem(sys.modules, "own_arrays", raising=False)
     Path("own_arrays.py").write_text(code)
-    function = catalogue.get("own_arrays:data").function
+    function = catalogue.find_dataset("own_arrays:data").function
     assert function is not None
     if wrong:
         with pytest.raises(ValueError, match=wrong):

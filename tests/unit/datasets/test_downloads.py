@@ -58,7 +58,7 @@ def sha256(content: bytes) -> str:
 def test_a_file_of_the_web_is_checked_and_removed_in_the_end(web: tuple[str, Path]) -> None:
     address, served = web
     (served / "one").write_bytes(b"1")
-    with downloads.file(f"{address}/one", sha256(b"1"))() as folder:
+    with downloads.web_file(f"{address}/one", sha256(b"1"))() as folder:
         assert {path.name: path.read_bytes() for path in folder.iterdir()} == {"one": b"1"}
     assert not folder.exists()
 
@@ -66,25 +66,25 @@ def test_a_file_of_the_web_is_checked_and_removed_in_the_end(web: tuple[str, Pat
 def test_an_archive_of_the_web_is_unpacked(web: tuple[str, Path]) -> None:
     address, served = web
     checksum = sha256(pack(served / "all.tar.gz", one=b"1"))
-    with downloads.file(f"{address}/all.tar.gz", checksum, "package")() as folder:
+    with downloads.web_file(f"{address}/all.tar.gz", checksum, "package")() as folder:
         assert (folder / "one").read_bytes() == b"1"
 
 
 def test_a_file_of_the_web_with_another_checksum_is_refused(web: tuple[str, Path]) -> None:
     address, served = web
     (served / "one").write_bytes(b"1")
-    with pytest.raises(ValueError, match="one"), downloads.file(f"{address}/one", "0" * 64)():
+    with pytest.raises(ValueError, match="one"), downloads.web_file(f"{address}/one", "0" * 64)():
         pass
 
 
 def test_a_file_that_the_web_lacks_and_a_closed_port_are_errors(web: tuple[str, Path]) -> None:
     address, _ = web
-    with pytest.raises(OSError, match="404"), downloads.file(f"{address}/one", "0" * 64)():
+    with pytest.raises(OSError, match="404"), downloads.web_file(f"{address}/one", "0" * 64)():
         pass
     with socket.socket() as bound:  # not listening: connections are refused
         bound.bind(("127.0.0.1", 0))
         closed = f"http://127.0.0.1:{bound.getsockname()[1]}"
-        with pytest.raises(OSError, match="refused"), downloads.file(f"{closed}/a", "0" * 64)():
+        with pytest.raises(OSError, match="refused"), downloads.web_file(f"{closed}/a", "0" * 64)():
             pass
 
 
@@ -107,4 +107,4 @@ def test_a_failure_has_the_programs_last_line(programs: Path) -> None:
 
 def test_a_program_that_hangs_is_ended() -> None:
     with pytest.raises(TimeoutError, match=r"^sleep took longer than 0.2 s$"):
-        downloads.call("sleep", "600", timeout_s=0.2)
+        downloads.run_program("sleep", "600", timeout_s=0.2)

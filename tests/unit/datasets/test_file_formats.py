@@ -29,7 +29,7 @@ FILES = idx_files(ARRAYS)
 
 def test_an_idx_file_is_a_header_with_the_shape_and_then_the_bytes() -> None:
     content = bytes([0, 0, 8, 2, 0, 0, 0, 1, 0, 0, 0, 3, 1, 2, 3])
-    assert formats.idx(content).tolist() == [[1, 2, 3]]
+    assert formats.parse_idx(content).tolist() == [[1, 2, 3]]
     assert encode(np.array([[1, 2, 3]], np.uint8)) == content
 
 
@@ -45,7 +45,7 @@ def test_an_idx_file_is_a_header_with_the_shape_and_then_the_bytes() -> None:
 )
 def test_a_file_of_another_format_is_refused(content: bytes, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        formats.idx(content)
+        formats.parse_idx(content)
 
 
 def write(folder: Path, files: dict[str, bytes]) -> Path:
@@ -65,24 +65,24 @@ FORMS = {
 def test_a_folder_of_mnist_is_read_in_each_of_its_forms(
     tmp_path: Path, files: dict[str, bytes]
 ) -> None:
-    assert are_same(formats.mnist(write(tmp_path, files)), ARRAYS)
+    assert are_same(formats.read_mnist(write(tmp_path, files)), ARRAYS)
 
 
 def test_an_archive_of_mnist_is_read_or_refused_without_an_array(tmp_path: Path) -> None:
     np.savez_compressed(tmp_path / "mnist.npz", **ARRAYS)  # type: ignore[arg-type]
-    assert are_same(formats.mnist(tmp_path), ARRAYS)
+    assert are_same(formats.read_mnist(tmp_path), ARRAYS)
     np.savez(tmp_path / "some.npz", x_train=ARRAYS["x_train"])
     with pytest.raises(KeyError, match="y_train"):
-        formats.mnist(tmp_path / "some.npz")
+        formats.read_mnist(tmp_path / "some.npz")
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     write(tmp_path, FILES)
     (tmp_path / IDX_FILES["y_test"]).unlink()
     with pytest.raises(FileNotFoundError, match="t10k-labels-idx1-ubyte"):
-        formats.mnist(tmp_path)
+        formats.read_mnist(tmp_path)
     with pytest.raises(FileNotFoundError, match="data_batch_1"):
-        formats.cifar10(tmp_path)
+        formats.read_cifar10(tmp_path)
 
 
 #: Images of each of the six batches; the genuine ones have 10,000.
@@ -129,7 +129,7 @@ def pickled_files() -> dict[str, bytes]:
 def test_the_python_version_and_the_pictures_are_read(
     files: dict[str, bytes], tmp_path: Path
 ) -> None:
-    assert are_same(formats.cifar10(write(tmp_path, files)), CIFAR10)
+    assert are_same(formats.read_cifar10(write(tmp_path, files)), CIFAR10)
 
 
 def test_a_pickle_of_anything_but_arrays_calls_nothing(
@@ -138,7 +138,7 @@ def test_a_pickle_of_anything_but_arrays_calls_nothing(
     monkeypatch.chdir(tmp_path)
     write(tmp_path, {**pickled_files(), "data_batch_1": pickle.dumps(Malice())})
     with pytest.raises(pickle.UnpicklingError, match="no part of"):
-        formats.cifar10(tmp_path)
+        formats.read_cifar10(tmp_path)
     assert not Path("touched").exists()
 
 
@@ -146,4 +146,4 @@ def test_an_archive_of_arrays_is_read(tmp_path: Path) -> None:
     # Keras's labels have a second axis
     arrays: dict[str, Any] = {**CIFAR10, "y_train": CIFAR10["y_train"][:, None]}
     np.savez(tmp_path / "a.npz", **arrays)
-    assert are_same(formats.cifar10(tmp_path / "a.npz"), CIFAR10)
+    assert are_same(formats.read_cifar10(tmp_path / "a.npz"), CIFAR10)

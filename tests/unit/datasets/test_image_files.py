@@ -46,6 +46,6 @@ def test_workers_share_out_the_images_of_all_files(folder: Path) -> None:
 
 def test_a_class_differs_more_from_others_than_from_itself() -> None:
     random = np.random.default_rng(0)
-    colours = [image_files.image(label, random).mean(axis=(0, 1)) for label in (0, 0, 5)]
+    colours = [image_files.draw_image(label, random).mean(axis=(0, 1)) for label in (0, 0, 5)]
     hues = [colour / colour.sum() for colour in colours]
     assert np.abs(hues[0] - hues[1]).max() < 0.2 * np.abs(hues[0] - hues[2]).max()

@@ -12,7 +12,7 @@ from tfscaling.files import atomic
 
 def test_the_file_appears_whole_and_nothing_is_left(tmp_path: Path) -> None:
     path = tmp_path / "table.csv"
-    with atomic.whole(path) as temporary:
+    with atomic.replacement(path) as temporary:
         temporary.write_text("half")
         assert not path.exists()
     atomic.write_text(tmp_path / "other.txt", "all\n")
@@ -26,7 +26,7 @@ def test_processes_of_one_number_on_two_hosts_do_not_share_a_temporary_file(
     """As the ranks of two containers, or of two nodes that write into one folder."""
     monkeypatch.setattr(os, "getpid", lambda: 7)
     path = tmp_path / "run.json"
-    with atomic.whole(path) as first, atomic.whole(path) as second:
+    with atomic.replacement(path) as first, atomic.replacement(path) as second:
         first.write_text("first")
         second.write_text("second")
         assert first != second
@@ -49,7 +49,7 @@ def test_a_folder_is_of_one_writer_whenever_it_exists(tmp_path: Path) -> None:
 
     def write(number: int) -> None:
         for _ in range(30):
-            with atomic.whole_folder(path) as folder:
+            with atomic.folder_replacement(path) as folder:
                 for name in "abc":
                     (folder / name).write_text(str(number))
 
@@ -62,11 +62,11 @@ def test_a_folder_is_of_one_writer_whenever_it_exists(tmp_path: Path) -> None:
 
 def test_a_folder_that_could_not_be_written_leaves_the_earlier_one(tmp_path: Path) -> None:
     path = tmp_path / "tables"
-    with atomic.whole_folder(path) as folder:
+    with atomic.folder_replacement(path) as folder:
         (folder / "a").write_text("old")
 
     def fail() -> None:
-        with atomic.whole_folder(path) as folder:
+        with atomic.folder_replacement(path) as folder:
             (folder / "a").write_text("new")
             raise OSError("full")
 

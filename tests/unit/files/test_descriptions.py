@@ -37,7 +37,7 @@ def test_loading_the_stages_and_a_rank_reads_no_source() -> None:
     code = """
 import tfscaling.stages.write_tables, tfscaling.train.rank
 from tfscaling.files import descriptions
-print(descriptions._in_module.cache_info().currsize)
+print(descriptions._field_descriptions.cache_info().currsize)
 """
     done = run_python(code)
     assert done.stdout.strip() == "0", done.stderr

@@ -31,7 +31,7 @@ def test_an_error_of_a_file_ends_the_program_by_one_line(number: int, file: str 
 
 @pytest.mark.parametrize("number", [errno.EAGAIN, errno.ECONNRESET, errno.ENOMEM])
 def test_an_error_that_no_file_causes_is_raised(number: int) -> None:
-    assert program_errors.remedy(error_of(number)) is None
+    assert program_errors.describe_file_error(error_of(number)) is None
     with pytest.raises(OSError, match=os.strerror(number)):
         program_errors.exit_on_input_error(lambda: raising(error_of(number)))
 

@@ -33,7 +33,7 @@ WRITERS: dict[str, Callable[[Path, float], object]] = {
     "manifest": write_manifest,
     "specification": write_specification,
     "event": lambda path, value: EventLog(path, 0).add(EventName.EPOCH, loss=value),
-    "events": lambda path, value: events.write(
+    "events": lambda path, value: events.write_events(
         path, [Event(name=EventName.EPOCH, time_s=1.0, details={"loss": value})]
     ),
 }
@@ -60,7 +60,7 @@ def test_what_is_no_number_is_not_read(text: str) -> None:
 def test_an_event_that_is_no_number_is_not_read(tmp_path: Path) -> None:
     (tmp_path / "events").write_text('{"event": "epoch", "loss": NaN}\n')
     with pytest.raises(strict_json.NotFiniteError):
-        events.read(tmp_path / "events")
+        events.read_events(tmp_path / "events")
 
 
 def test_everything_else_is_as_python_has_it() -> None:

@@ -72,7 +72,7 @@ def test_a_superseded_attempt_changes_nothing_but_its_own_folder(tmp_path: Path)
         return None
 
     with pytest.raises(SystemExit):
-        launching.run(tmp_path / "run.json", RunRequest(spec=local_spec()), work)
+        launching.run_next_attempt(tmp_path / "run.json", RunRequest(spec=local_spec()), work)
     assert (tmp_path / "run.json").read_text() == "new"
     assert attempts.read_failure(tmp_path) is None
     report = attempts.read_failure(tmp_path / "attempt=1")
@@ -105,7 +105,7 @@ def test_an_attempt_whose_launcher_lost_its_power_has_its_cause_when_slurm_start
     first = Attempt.begin(tmp_path)
     atomic.write_text(first.scratch / "spec.json", run_spec.encode_spec(spec))
     monkeypatch.setenv(variable, restarts)
-    launching.run(tmp_path / "run.json", RunRequest(spec=spec), lambda _: None)
+    launching.run_next_attempt(tmp_path / "run.json", RunRequest(spec=spec), lambda _: None)
     left = attempts.read_failure(first.scratch)
     assert (None if left is None else left.cause.kind) == kind
     failed = attempts.failed_attempts(tmp_path)
@@ -133,7 +133,7 @@ def test_whatever_goes_wrong_leaves_its_cause(
 ) -> None:
     spec = local_spec()
     with pytest.raises(SystemExit, match="1"):
-        launching.run(tmp_path / "run.json", RunRequest(spec=spec), failing(error))
+        launching.run_next_attempt(tmp_path / "run.json", RunRequest(spec=spec), failing(error))
     left = json.loads((tmp_path / "failure.json").read_text())
     assert left["cause"]["kind"] == kind
     assert message in left["cause"]["message"]
@@ -176,7 +176,7 @@ def test_a_signal_while_no_rank_runs_leaves_its_cause(
 
     spec = local_spec()
     with pytest.raises(SystemExit, match="1"):
-        launching.run(tmp_path / "run.json", RunRequest(spec=spec), work)
+        launching.run_next_attempt(tmp_path / "run.json", RunRequest(spec=spec), work)
     left = json.loads((tmp_path / "failure.json").read_text())
     assert left["cause"]["kind"] == "cancelled" and number.name in left["cause"]["message"]
     assert signal.getsignal(number) is unhandled_signals
@@ -195,7 +195,7 @@ def test_a_signal_while_the_failure_is_written_does_not_lose_its_cause(
     monkeypatch.setattr(run_record, "write_json", interrupted)
     spec = local_spec()
     with pytest.raises(SystemExit, match="1"):
-        launching.run(
+        launching.run_next_attempt(
             tmp_path / "run.json", RunRequest(spec=spec), failing(ValueError("the cause"))
         )
     left = json.loads((tmp_path / "failure.json").read_text())

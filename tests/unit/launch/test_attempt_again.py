@@ -26,12 +26,12 @@ def path(tmp_path: Path, spec: RunSpec) -> Path:
     made = generator.record(spec, [generator.training_report()], generator.phases())
     made = msgspec.structs.replace(made, attempt=2)
     for number in (1, 2):
-        attempts.begin(tmp_path, number)
-        folder = attempts.path(tmp_path, number)
+        attempts.create_attempt(tmp_path, number)
+        folder = attempts.attempt_folder(tmp_path, number)
         for name in attempts.FILES_OF_RUN:
             (folder / name).touch()
-    (attempts.path(tmp_path, 1) / run_record.FAILURE).write_text("{}")
-    run_record.write_json(attempts.path(tmp_path, 2) / attempts.RECORD, made)
+    (attempts.attempt_folder(tmp_path, 1) / run_record.FAILURE).write_text("{}")
+    run_record.write_json(attempts.attempt_folder(tmp_path, 2) / attempts.RECORD, made)
     return tmp_path / run_record.RECORD
 
 
@@ -42,10 +42,10 @@ def is_finished(path: Path, spec: RunSpec, replaces: int = 0, data: Path | None 
 def test_a_job_that_failed_after_its_run_was_finished_is_no_lost_attempt(
     path: Path, spec: RunSpec
 ) -> None:
-    for folder in (path.parent, attempts.path(path.parent, 2)):
+    for folder in (path.parent, attempts.attempt_folder(path.parent, 2)):
         (folder / run_record.FAILURE).write_text("{}")
     assert is_finished(path, spec)
-    assert path.samefile(attempts.path(path.parent, 2) / attempts.RECORD)
+    assert path.samefile(attempts.attempt_folder(path.parent, 2) / attempts.RECORD)
     failures = path.parent.rglob(run_record.FAILURE)
     assert [each.parent.name for each in failures] == ["attempt=1"]
     assert all((path.parent / name).exists() for name in attempts.FILES_OF_RUN)
@@ -67,14 +67,17 @@ def test_a_record_of_other_data_does_not_finish_the_run(path: Path, spec: RunSpe
 
 
 def test_a_later_attempt_that_left_no_record_changes_nothing(path: Path, spec: RunSpec) -> None:
-    attempts.begin(path.parent, 3)
+    attempts.create_attempt(path.parent, 3)
     assert is_finished(path, spec)
 
 
 def test_a_run_that_an_earlier_attempt_finishes_as_the_next_begins_is_not_made_again(
     path: Path, spec: RunSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begin, record = attempts.begin, attempts.path(path.parent, 2) / attempts.RECORD
+    begin, record = (
+        attempts.create_attempt,
+        attempts.attempt_folder(path.parent, 2) / attempts.RECORD,
+    )
     content = record.read_bytes()
     record.unlink()
 
@@ -83,8 +86,8 @@ def test_a_run_that_an_earlier_attempt_finishes_as_the_next_begins_is_not_made_a
         launching.publish_record(record.parent, path)
         begin(where, number)
 
-    monkeypatch.setattr(attempts, "begin", begin_late)
+    monkeypatch.setattr(attempts, "create_attempt", begin_late)
     request = RunRequest(spec=spec)
-    launching.run(path, request, lambda _: pytest.fail("the run started again"))
+    launching.run_next_attempt(path, request, lambda _: pytest.fail("the run started again"))
     assert path.samefile(record)
-    assert attempts.numbers(path.parent) == [1, 2]
+    assert attempts.attempt_numbers(path.parent) == [1, 2]

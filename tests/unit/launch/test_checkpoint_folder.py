@@ -10,7 +10,7 @@ import pytest
 from builders import local_spec
 from msgspec.structs import replace
 from tfscaling.launch import checkpoint_folder
-from tfscaling.launch.checkpoint_folder import State
+from tfscaling.launch.checkpoint_folder import CheckpointState
 from tfscaling.record.attempts import Beginning
 from tfscaling.study.run_spec import RunSpec
 
@@ -23,10 +23,10 @@ def spec(**recipe: Any) -> RunSpec:
 
 def write(run: Path, steps: int) -> Path:
     """A checkpoint of the only rank."""
-    temporary = checkpoint_folder.temporary(run / "checkpoints", steps, 1)
+    temporary = checkpoint_folder.temporary_folder(run / "checkpoints", steps, 1)
     temporary.mkdir()
     np.savez(checkpoint_folder.arrays_path(temporary, 0), weights=np.arange(1000))
-    state = State(
+    state = CheckpointState(
         ranks=1,
         epoch=2,
         step=3,
@@ -44,7 +44,7 @@ def write(run: Path, steps: int) -> Path:
 
 def begin(run: Path, attempt: int, asked: RunSpec | None = None, **of: str) -> Beginning:
     (run / f"attempt={attempt}").mkdir(exist_ok=True)
-    return checkpoint_folder.begin(run, attempt, asked or spec(), of or CODE)
+    return checkpoint_folder.begin_training(run, attempt, asked or spec(), of or CODE)
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_an_attempt_goes_on_from_the_newest_checkpoint(run: Path) -> None:
 
 def test_only_the_newest_checkpoints_are_kept(run: Path) -> None:
     write(run, 11)
-    kept = checkpoint_folder.checkpoints(run / "checkpoints")
+    kept = checkpoint_folder.list_checkpoints(run / "checkpoints")
     assert [steps for steps, _ in kept] == [10, 11]
 
 
@@ -88,7 +88,7 @@ def test_a_damaged_checkpoint_is_passed_over(run: Path, name: str, damage: Any) 
 
 
 def test_a_half_written_checkpoint_is_never_taken_and_goes(run: Path) -> None:
-    half = checkpoint_folder.temporary(run / "checkpoints", 12, 1)
+    half = checkpoint_folder.temporary_folder(run / "checkpoints", 12, 1)
     (run / "checkpoints/steps=10").rename(half)
     assert begin(run, 2).checkpoint == "steps=9"
     assert not half.exists()
@@ -102,7 +102,7 @@ def test_another_training_begins_anew(
 ) -> None:
     found = begin(run, 2, spec(**recipe), **of)
     assert (found.checkpoint, found.first_attempt) == (None, 2)
-    assert not checkpoint_folder.checkpoints(run / "checkpoints")
+    assert not checkpoint_folder.list_checkpoints(run / "checkpoints")
 
 
 def test_a_program_finds_what_it_has_written(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ CAUSES: dict[str, tuple[list[Any], dict[int, int | None], dict[int, str], set[in
         ("rank_died", 1, "Out Of Memory (on node1)")),
     "node_is_lost": (
         [running(0, end=9.0), running(1)], {}, {}, set(),
-        ("rank_died", 1, failures.exit_text(None))),
+        ("rank_died", 1, failures.describe_exit(None))),
     "asked_to_end": (
         [complaining(0, 3.0, **INTERRUPTED), complaining(1, 3.0, **INTERRUPTED)], {0: 1, 1: 1}, {},
         set(), ("cancelled", 0, None)),
@@ -189,13 +189,13 @@ def test_a_launcher_that_started_no_rank_is_quoted(tmp_path: Path) -> None:
 
 def test_a_stall_is_not_blamed_on_a_rank_that_has_finished(tmp_path: Path) -> None:
     folder = folder_with(tmp_path, running(0, end=7.0), running(1, evaluated=8.0))
-    assert failures.stalled(folder, "nothing moves").rank == 1
+    assert failures.cause_of_stall(folder, "nothing moves").rank == 1
 
 
 def test_a_silent_rank_is_the_cause_of_a_stall_wherever_it_is(tmp_path: Path) -> None:
     folder = folder_with(tmp_path, running(0, progress=9.0), running(1, progress=7.0))
-    assert failures.stalled(folder, "silent", 0).rank == 0
-    assert failures.stalled(folder, "silent", 2).rank == 2  # before its first event
+    assert failures.cause_of_stall(folder, "silent", 0).rank == 0
+    assert failures.cause_of_stall(folder, "silent", 2).rank == 2  # before its first event
 
 
 def behind(lines: list[Event], seconds: float) -> list[Event]:
@@ -211,7 +211,7 @@ def test_a_host_whose_clock_is_behind_is_not_blamed_for_that(tmp_path: Path) -> 
     folder = folder_with(
         tmp_path / "stalled", behind(running(0, progress=9.0), 3.0), running(1, progress=7.0)
     )
-    assert failures.stalled(folder, "nothing moves").rank == 1
+    assert failures.cause_of_stall(folder, "nothing moves").rank == 1
 
 
 def test_a_node_that_failed_is_named_with_its_first_rank(tmp_path: Path) -> None:
@@ -219,7 +219,7 @@ def test_a_node_that_failed_is_named_with_its_first_rank(tmp_path: Path) -> None
         write_events(tmp_path, rank, rank_events(rank, {"start": 1.0}, host=host))
     log = tmp_path / "srun.log"
     log.write_text("srun: error: Node failure on n2\nsrun: Job step aborted\n")
-    cause = slurm_job.ended_by(log)
+    cause = slurm_job.cause_by_slurm(log)
     assert cause is not None
     named = failures.add_rank_of_host(cause, tmp_path)
     assert (named.kind, named.rank, named.host) == ("node_failed", 1, "n2")
@@ -244,7 +244,7 @@ def test_ranks_that_a_rendezvous_lacks_are_named(
     for number, names in enumerate(reached):
         passed = {name: float(at) for at, name in enumerate(["start", *names])}
         write_events(tmp_path, number, rank_events(number, passed))
-    cause = failures.stalled(tmp_path, "50 s", None, 3)
+    cause = failures.cause_of_stall(tmp_path, "50 s", None, 3)
     assert (cause.kind, cause.rank) == ("stalled", rank)
     assert said in cause.message and cause.message.startswith("50 s")
 
@@ -320,7 +320,7 @@ def told(rank: int, host: str, passed: dict[str, float], job: str = "worker") ->
 
 
 def lacking(rank: int, host: str, seen: int = 3, error: str = "DeviceError") -> list[Event]:
-    message = strategies.missing_gpus(4, seen, {})
+    message = strategies.describe_wrong_gpus(4, seen, {})
     return [*told(rank, host, BEGUN), failed(rank, 9.0, error=error, message=message)]
 
 
@@ -334,7 +334,7 @@ def cause_of(folder: Path, *ranks: list[Event]) -> Cause:
 
 @pytest.fixture
 def on_slurm(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slurm_job, "describe", lambda _: SlurmJob(id="7", nodes="n[1-3]"))
+    monkeypatch.setattr(slurm_job, "describe_job", lambda _: SlurmJob(id="7", nodes="n[1-3]"))
 
 
 @pytest.mark.usefixtures("on_slurm")

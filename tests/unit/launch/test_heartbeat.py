@@ -58,8 +58,8 @@ class Run:
             self.progress += events
             for _ in range(int(heartbeat.INTERVAL_S)):
                 self.now_s += 1
-                self.watch.see(self.now_s, self.progress, self.beats)
-                if found := self.watch.stall(lambda: self.doing):
+                self.watch.update(self.now_s, self.progress, self.beats)
+                if found := self.watch.find_stall(lambda: self.doing):
                     return found
         return None
 
@@ -164,20 +164,20 @@ def test_a_rank_that_waits_for_a_late_one_need_not_beat_and_is_not_named() -> No
 def test_a_rank_that_was_silent_when_others_complained_is_known() -> None:
     run = Run()
     run.go(TIMEOUT_S, {0: BUSY_S, 1: BUSY_S}, events=True)
-    assert run.watch.lately_silent(run.doing) == set()
+    assert run.watch.recently_silent_ranks(run.doing) == set()
     run.go(10, {0: IDLE_S})
-    assert run.watch.lately_silent(run.doing) == set()
+    assert run.watch.recently_silent_ranks(run.doing) == set()
     run.go(5, {0: IDLE_S}, events=True)
-    assert run.watch.lately_silent(run.doing) == {1}
+    assert run.watch.recently_silent_ranks(run.doing) == {1}
     # srun lets the rank go on, to end it
     run.go(10, {0: IDLE_S, 1: IDLE_S}, events=True)
-    assert run.watch.lately_silent(run.doing) == {1}
+    assert run.watch.recently_silent_ranks(run.doing) == {1}
     # not one that waits for others to come, or loads: neither need beat
     for doing in (RankActivity.MEETING, RankActivity.LOADING):
-        assert run.watch.lately_silent({**run.doing, 1: doing}) == set()
+        assert run.watch.recently_silent_ranks({**run.doing, 1: doing}) == set()
     # but a rank that went on with the others is no cause of what comes later
     run.go(90, {0: BUSY_S, 1: BUSY_S}, events=True)
-    assert run.watch.lately_silent(run.doing) == set()
+    assert run.watch.recently_silent_ranks(run.doing) == set()
 
 
 def test_work_without_an_event_ends_at_the_longer_limit() -> None:

@@ -42,7 +42,7 @@ def test_too_little_memory_behind_a_shell_does_not_fit(tmp_path: Path) -> None:
     program = script(tmp_path, "python3 user.py 2>&1 | tee log")
     process = start(tmp_path, "raise MemoryError", program=program)
     process.communicate(timeout=300)
-    found = run_record.outcome(tmp_path / "run/run.json")
+    found = run_record.read_outcome(tmp_path / "run/run.json")
     assert isinstance(found, run_record.DoesNotFit)
     assert "user.py:1: MemoryError" in found.reason
 
@@ -99,7 +99,7 @@ TRACEBACK = ["Traceback (most recent call last):", '  File "/x/a.py", line 3, in
 )  # fmt: skip
 def test_only_output_that_ends_with_a_traceback_blames(lines: list[str], name: str | None) -> None:
     before = [f"step {n}" for n in range(random.randrange(5))]
-    found = crashes.ending_traceback([*before, *lines], Path("/x"))
+    found = crashes.find_ending_traceback([*before, *lines], Path("/x"))
     assert (found and found.name) == name
 
 

@@ -47,7 +47,7 @@ def rank_of(
         text=True,
         check=False,
     )
-    seen = events.read_by_rank(folder)
+    seen = events.read_events_by_rank(folder)
     assert index in seen, done.stderr
     return done, seen[index][-1]
 
@@ -88,7 +88,7 @@ def test_a_busy_name_server_is_asked_again_for_some_seconds(
     monkeypatch.setattr(socket, "getaddrinfo", answer)
     monkeypatch.setattr(time, "sleep", waited_s.append)
     cluster = resolve({**STEP, "SLURM_STEP_NODELIST": "node[7-8]"}, host_suffix="", gpus=False)
-    problem = rank_process._unknown_hosts(cluster)
+    problem = rank_process._find_unknown_hosts(cluster)
     assert bool(problem) == (busy == 9) == ("Temporary failure" in problem)
     assert sum(waited_s[: min(busy, 3) + 1]) == [0, 1, 3, 7][min(busy, 3)]
 

@@ -20,17 +20,17 @@ from fake_programs import program
 from project import REPOSITORY
 from tfscaling.cluster.gpu_allocation import ClusterError
 from tfscaling.launch import containers, launchers, link
-from tfscaling.launch.launchers import LAUNCHERS, Request, ReservedPorts
+from tfscaling.launch.launchers import LAUNCHERS, LaunchRequest, ReservedPorts
 from tfscaling.study.config_types import Container, MeasuredKeys
 from tfscaling.study.geometry import Geometry
 
 FOLDER = Path("attempt=1")
 
 
-def request(geometry: Geometry, **changes: Any) -> Request:
+def request(geometry: Geometry, **changes: Any) -> LaunchRequest:
     jobs = {"worker": geometry.tasks}
     usual: dict[str, Any] = {"jobs": jobs, "cpus_per_task": 4, "folder": FOLDER, "gpus": False}
-    return Request(["python", "run_rank.py", "--seed", "1"], geometry, **{**usual, **changes})
+    return LaunchRequest(["python", "run_rank.py", "--seed", "1"], geometry, **{**usual, **changes})
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_srun_binds_ranks_as_the_platform_says() -> None:
 
 def test_local_ranks_are_told_their_place_by_tf_config() -> None:
     with ExitStack() as held:
-        commands = LAUNCHERS["local"](request(Geometry(2, 2, 0), held=held))
+        commands = LAUNCHERS["local"](request(Geometry(2, 2, 0), resources=held))
     told = [json.loads(command.env["TF_CONFIG"]) for command in commands]
     (addresses,) = {tuple(each["cluster"]["worker"]) for each in told}
     assert len(set(addresses)) == 4
@@ -86,7 +86,7 @@ def test_ranks_of_an_mpi_job_are_told_how_to_find_each_other() -> None:
     (command,) = LAUNCHERS["srun"](request(Geometry(2, 1, 0), mpi="pmi2"))
     assert "--mpi=pmi2" in command.argv[: command.argv.index("python")]
     with ExitStack() as held:
-        ranks = LAUNCHERS["local"](request(Geometry(2, 1, 0), mpi="pmi2", held=held))
+        ranks = LAUNCHERS["local"](request(Geometry(2, 1, 0), mpi="pmi2", resources=held))
         assert [each.env["PMI_ID"] for each in ranks] == ["0", "1"]
         (address,) = {each.env["PMI_PORT"] for each in ranks}
         host, _, port = address.partition(":")
@@ -102,7 +102,7 @@ def gpus_of(
     """The variable `name` of each local rank, where it lists these GPUs, without nvidia-smi."""
     env = {"PATH": ""} if given is None else {"PATH": "", name: ",".join(given)}
     with ExitStack() as held:
-        wanted = request(geometry, gpus=True, env=env, held=held, **changes)
+        wanted = request(geometry, gpus=True, env=env, resources=held, **changes)
         return [command.env[name] for command in LAUNCHERS["local"](wanted)]
 
 
@@ -182,7 +182,7 @@ def test_variables_of_the_platform_keep_their_values_in_an_image(
     env = {"NCCL_DEBUG": "INFO", "OMP_NUM_THREADS": "4", "PATH": "/site/bin", link.VARIABLE: "x"}
     container = Container(image="i.sif", engine=engine)
     with ExitStack() as held:
-        wanted = request(Geometry(1, 1, 0), env=env, container=container, held=held)
+        wanted = request(Geometry(1, 1, 0), env=env, container=container, resources=held)
         (command,) = LAUNCHERS[launcher](wanted)
     assert command.env.items() >= env.items()
     kept = {name: value for name, value in command.env.items() if "ENV_" in name}
@@ -196,7 +196,7 @@ def test_variables_of_the_platform_keep_their_values_in_an_image(
 
 def test_the_digest_of_an_image_changes_with_its_files(tmp_path: Path) -> None:
     def digest(path: Path) -> str | None:
-        return containers.digest(Container(image=str(path)))
+        return containers.image_sha256(Container(image=str(path)))
 
     file = tmp_path / "folder/usr/program"
     file.parent.mkdir(parents=True)
@@ -260,7 +260,7 @@ def test_ranks_do_not_get_what_a_user_has_set_for_srun_by_hand(
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     wanted = replace(request(Geometry(1, 1, 0)), folder=tmp_path, env={"SLURM_WAIT": "5"})
     (command,) = LAUNCHERS["srun"](wanted)
-    launchers.start(command).wait()
+    launchers.start_process(command).wait()
     seen = dict(line.split("=", 1) for line in command.log.read_text().splitlines() if "=" in line)
     assert not removed.keys() & seen.keys()
     assert seen.items() >= {**of_job, "SLURM_WAIT": "5"}.items()
@@ -317,7 +317,7 @@ def test_setup_lines_of_any_length_are_in_an_owner_only_file_and_in_no_command(
     launchers.write_setup(file, [f"TOKEN={secret} # {'x' * 200_000}"])
     assert file.stat().st_mode & 0o777 == 0o600 and secret in file.read_text()
     with ExitStack() as held:
-        asked = replace(request(Geometry(1, 2, 0)), setup=file, held=held)
+        asked = replace(request(Geometry(1, 2, 0)), setup=file, resources=held)
         commands = LAUNCHERS[launcher](asked)
     assert all(str(file) in command.argv for command in commands)
     assert not any(secret in word for command in commands for word in command.argv)

@@ -42,7 +42,7 @@ def passed(folder: Path, name: EventName, number: int) -> list[Event]:
     found: list[Event] = []
 
     def have_come() -> bool:
-        lines = events.read(folder / ATTEMPT / events.OF_RANKS)
+        lines = events.read_events(folder / ATTEMPT / events.RANKS_EVENTS)
         found[:] = [event for event in lines if event.name is name]
         return len(found) >= number
 
@@ -79,7 +79,7 @@ def test_ranks_cost_the_file_system_next_to_nothing(ranks: int, tmp_path: Path) 
     output, _ = process.communicate()
     assert process.returncode == 0, output
     calls = calls_s(tmp_path / "trace", tmp_path)
-    lines = events.read(tmp_path / "run/events.jsonl")
+    lines = events.read_events(tmp_path / "run/events.jsonl")
     begin_s = max(e.time_s for e in lines if e.name is EventName.PROGRAM_STARTED)
     end_s = min(e.time_s for e in lines if e.name is EventName.PROGRAM_ENDED)
     while_all_run = sum(begin_s <= call_s <= end_s for call_s in calls)

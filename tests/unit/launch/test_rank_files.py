@@ -36,7 +36,7 @@ def test_a_file_that_is_still_cut_is_waited_for(
     write(tmp_path, 0, 1)
     show_whole = cut(of(tmp_path, 1))
     monkeypatch.setattr(time, "sleep", lambda _: show_whole())  # after the first look
-    (messages := RankMessageServer(tmp_path)).wait(range(2), 30.0)
+    (messages := RankMessageServer(tmp_path)).wait_for_files(range(2), 30.0)
     assert [len(messages.events[rank]) for rank in range(2)] == [len(rank_events(0, PASSED))] * 2
 
 
@@ -54,7 +54,7 @@ def test_ranks_whose_files_never_come_are_named(tmp_path: Path, name: str) -> No
     write(tmp_path, 0, 1, 2)
     MISSING[name](tmp_path)
     with pytest.raises(IncompleteError) as caught:
-        RankMessageServer(tmp_path).wait(range(4), 0.0)
+        RankMessageServer(tmp_path).wait_for_files(range(4), 0.0)
     assert caught.value.ranks == [1, 3]
     text = str(caught.value)
     assert ("rank-1.json" if "report" in name else "events") in text

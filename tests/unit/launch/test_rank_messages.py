@@ -35,7 +35,7 @@ def messages(tmp_path: Path) -> RankMessageServer:
 
 @pytest.fixture
 def address(messages: RankMessageServer) -> Iterator[str]:
-    with messages.served("127.0.0.1", 2) as found:
+    with messages.serve("127.0.0.1", 2) as found:
         yield found
 
 
@@ -57,19 +57,19 @@ def test_what_ranks_report_is_in_one_file_of_the_launcher(
 ) -> None:
     for rank in (0, 1):
         own = LauncherConnection(address, rank)
-        offset = own.offset()
+        offset = own.measure_offset()
         assert offset is not None and abs(offset.offset_s) <= offset.uncertainty_s + 0.05
         log = log_of(tmp_path, rank, own)
         log.add(EventName.START, host="h", offset_s=2.0)
         log.add(EventName.BEAT, **USED)
         log.add(EventName.END)
-        own.report(b'{"rank": %d}' % rank)
+        own.send_report(b'{"rank": %d}' % rank)
     wait_until(lambda: names(messages, 0) == names(messages, 1) == ["start", "end"])
     assert messages.beats[1].cpu_s == 0.5 and messages.reported == {0, 1}
     assert messages.beats[1].interval_s == heartbeat.INTERVAL_S
-    messages.wait([0, 1], 0.0)
-    assert {path.name for path in tmp_path.iterdir()} == {events.OF_RANKS, rank_files.REPORTS}
-    found = events.read_by_rank(tmp_path)
+    messages.wait_for_files([0, 1], 0.0)
+    assert {path.name for path in tmp_path.iterdir()} == {events.RANKS_EVENTS, rank_files.REPORTS}
+    found = events.read_events_by_rank(tmp_path)
     assert [[e.name for e in lines] for lines in found.values()] == [["start", "end"]] * 2
     assert found[0][0].time_s == pytest.approx(found[0][0].host_time_s + 2.0, abs=1.0)
 
@@ -77,12 +77,12 @@ def test_what_ranks_report_is_in_one_file_of_the_launcher(
 def test_a_rank_that_loses_its_launcher_writes_all_it_has_reported(
     messages: RankMessageServer, tmp_path: Path
 ) -> None:
-    with messages.served("127.0.0.1", 1) as address:
+    with messages.serve("127.0.0.1", 1) as address:
         own = LauncherConnection(address, 0)
         log = log_of(tmp_path, 0, own)
         log.add(EventName.START)
         wait_until(lambda: names(messages, 0) == ["start"])
-    assert not own.is_given_up(300.0) and not own.is_open
+    assert not own.wait_for_give_up(300.0) and not own.is_open
     log.add(EventName.IMPORTED)
     log.add(EventName.BEAT, **USED)
     messages.update(files=True)
@@ -90,7 +90,7 @@ def test_a_rank_that_loses_its_launcher_writes_all_it_has_reported(
     # it may be written, and read, just after the last reading
     beat = messages.beats[0]
     assert (beat.number, beat.interval_s) == (1, 2 * heartbeat.FILES_INTERVAL_S)
-    assert [e.name for e in events.read_by_rank(tmp_path)[0]] == ["start", "imported"]
+    assert [e.name for e in events.read_events_by_rank(tmp_path)[0]] == ["start", "imported"]
     assert link.connect(address, 0) is None
     assert link.connect("", 0) is None
 
@@ -101,9 +101,9 @@ def test_ranks_hear_that_they_are_given_up(
     own = LauncherConnection(address, 0)
     log_of(tmp_path, 0, own).add(EventName.START)
     wait_until(lambda: names(messages, 0) == ["start"])
-    assert not own.is_given_up(0.0)
-    messages.give_up()
-    assert own.is_given_up(300.0) and own.is_open
+    assert not own.wait_for_give_up(0.0)
+    messages.request_give_up()
+    assert own.wait_for_give_up(300.0) and own.is_open
 
 
 def test_of_a_program_that_works_for_days_the_launcher_keeps_the_last_sign_in_memory(
@@ -123,7 +123,7 @@ def test_servers_wait_for_the_end_of_their_coordinator(
     log, found = log_of(tmp_path, 0, LauncherConnection(address, 0)), []
     log.add(EventName.START)
     waiting = threading.Thread(
-        target=lambda: found.append(LauncherConnection(address, 1).has_ended_well())
+        target=lambda: found.append(LauncherConnection(address, 1).wait_for_coordinator())
     )
     waiting.start()
     log.add(EventName.BUILT)
@@ -140,7 +140,7 @@ def test_without_a_connection_servers_read_the_events_of_their_coordinator(tmp_p
         EventLog(rank_files.events_path(tmp_path, 0), 0).add(last)
         log = EventLog(rank_files.events_path(tmp_path, 1), 1)
         context = RankContext(cluster, tmp_path, log, 0.0, None)
-        assert context.coordinator_has_ended_well() == (last is EventName.END)
+        assert context.wait_for_coordinator() == (last is EventName.END)
 
 
 def sends(content: bytes) -> Callable[[str], None]:
@@ -159,7 +159,7 @@ def sends(content: bytes) -> Callable[[str], None]:
 def with_another_secret(address: str) -> None:
     own = LauncherConnection(f"{address.split()[0]} {'0' * 64}", 1)
     own.post('{"event": "end", "time_s": 1.0, "rank": 1}')
-    assert own.offset() is None
+    assert own.measure_offset() is None
 
 
 def floods(connections: int) -> Callable[[str], None]:
@@ -229,12 +229,12 @@ def test_fake_messages_change_nothing_and_are_reported(
     # the ranks are heard as before, and further ones may come
     log.add(EventName.END)
     another = LauncherConnection(address, 1)
-    assert another.offset() is not None
+    assert another.measure_offset() is not None
     log_of(tmp_path, 1, another).add(EventName.START)
     wait_until(lambda: names(messages, 0) == ["start", "end"] and names(messages, 1) == ["start"])
     messages.update(files=True)
     assert (messages.beats, messages.reported) == ({}, set())
-    assert {path.name for path in tmp_path.iterdir()} == {events.OF_RANKS}
+    assert {path.name for path in tmp_path.iterdir()} == {events.RANKS_EVENTS}
     assert "WARNING" in capfd.readouterr().out
 
 
@@ -296,7 +296,7 @@ from tfscaling.launch.rank_messages import RankMessageServer
 limit = int(sys.argv[3])
 resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
 messages = RankMessageServer(Path(sys.argv[2]))
-with messages.served("127.0.0.1", 2) as address:
+with messages.serve("127.0.0.1", 2) as address:
     print(address, flush=True)
     sys.stdin.read()
     print(messages.events, flush=True)
@@ -317,9 +317,9 @@ def test_too_few_descriptors_are_reported_once_and_ranks_come_in(tmp_path: Path)
         for _ in range(3 * limit):
             held.enter_context(socket.create_connection(place(address)))
         own = LauncherConnection(address, 0)
-        assert own.offset() is not None
+        assert own.measure_offset() is not None
         log_of(tmp_path, 0, own).add(EventName.START)
-        assert own.offset() is not None  # it was read
+        assert own.measure_offset() is not None  # it was read
         output, _ = launcher.communicate()
     text = output.decode()
     assert text.count("Too many open files") == 1 and "'start'" in text, text

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from tfscaling.launch import resource_use
-from tfscaling.launch.resource_use import Meter, Processors, gpus_of_rank
+from tfscaling.launch.resource_use import ProcessorMeter, RankMeter, gpu_meters_of_rank
 
 #: What nvidia-smi and NVML answered on an NVIDIA H200, driver 580.159.04, on 2026-11-26.
 H200 = json.loads((Path(__file__).parents[3] / "studies/gpu/check.json").read_text())
@@ -79,21 +79,21 @@ def test_processors_and_memory_count_and_cores_do_not(tmp_path: Path) -> None:
     zone(tmp_path, "intel-rapl:0:0", "core", 0, wraps_at=10**9)
     zone(tmp_path, "intel-rapl:0:1", "dram", 0, wraps_at=10**9)
     zone(tmp_path, "intel-rapl:1", "psys", 0, wraps_at=10**9)
-    processors = Processors({}, tmp_path)
+    processors = ProcessorMeter({}, tmp_path)
     zone(tmp_path, "intel-rapl:0", "package-0", 5_000_000)
     zone(tmp_path, "intel-rapl:0:0", "core", 4_000_000)
     zone(tmp_path, "intel-rapl:0:1", "dram", 1_000_000)
     zone(tmp_path, "intel-rapl:1", "psys", 9_000_000)
-    processors.read()
+    processors.update()
     assert (processors.energy_j, processors.unknown) == (6.0, "")
 
 
 def test_a_counter_that_wraps_goes_on(tmp_path: Path) -> None:
     zone(tmp_path, "intel-rapl:0", "package-0", 900)
-    processors = Processors({}, tmp_path)
+    processors = ProcessorMeter({}, tmp_path)
     for energy_uj in (1000, 99, 600):
         zone(tmp_path, "intel-rapl:0", "package-0", energy_uj)
-        processors.read()
+        processors.update()
     # 100 to the end, 100 to 99 again, 501
     assert processors.energy_j == pytest.approx(701e-6)
 
@@ -101,17 +101,17 @@ def test_a_counter_that_wraps_goes_on(tmp_path: Path) -> None:
 def test_a_job_on_a_part_of_a_node_has_no_processor_energy(tmp_path: Path) -> None:
     zone(tmp_path, "intel-rapl:0", "package-0", 0)
     online = os.cpu_count() or 1
-    shared = Processors({"SLURM_CPUS_ON_NODE": str(online - 1)}, tmp_path)
+    shared = ProcessorMeter({"SLURM_CPUS_ON_NODE": str(online - 1)}, tmp_path)
     assert shared.energy_j is None and "exclusive" in shared.unknown
-    assert Processors({"SLURM_CPUS_ON_NODE": str(online)}, tmp_path).energy_j == 0.0
+    assert ProcessorMeter({"SLURM_CPUS_ON_NODE": str(online)}, tmp_path).energy_j == 0.0
 
 
 def test_counters_that_cannot_be_read_are_told(tmp_path: Path) -> None:
-    assert Processors({}, tmp_path).energy_j is None
+    assert ProcessorMeter({}, tmp_path).energy_j is None
     counter = zone(tmp_path, "intel-rapl:0", "package-0", 0) / "energy_uj"
     counter.unlink()
     counter.mkdir()  # as for a user without the permission
-    unknown = Processors({}, tmp_path)
+    unknown = ProcessorMeter({}, tmp_path)
     assert unknown.energy_j is None and str(counter) in unknown.unknown
 
 
@@ -133,8 +133,8 @@ def test_a_masked_counter_makes_the_energy_unknown_and_ends_no_rank(
             file.unlink()
         if fault == "no permission":
             file.mkdir()
-    unknown = Processors({}, tmp_path)
-    unknown.read()
+    unknown = ProcessorMeter({}, tmp_path)
+    unknown.update()
     assert unknown.energy_j is None and str(other) in unknown.unknown
 
 
@@ -143,7 +143,7 @@ def test_a_gpus_energy_is_the_difference_of_its_counter(visible: str | None) -> 
     measured = H200["energy"]["products"]["counter_j"]
     environ = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
     nvml = Nvml(1_000_000, 1_000_000 + round(1000 * measured), busy=(99, 0))
-    (gpu,), why = gpus_of_rank(environ, nvml)
+    (gpu,), why = gpu_meters_of_rank(environ, nvml)
     gpu.sample()
     gpu.sample()
     used = gpu.end()
@@ -163,9 +163,9 @@ def test_a_gpus_energy_is_the_difference_of_its_counter(visible: str | None) -> 
 def test_a_counter_that_is_reset_or_missing_is_no_energy(
     energies_mj: tuple[int | None, ...], why: str
 ) -> None:
-    (idle,), _ = gpus_of_rank({}, Nvml(5000, 5000))
+    (idle,), _ = gpu_meters_of_rank({}, Nvml(5000, 5000))
     assert idle.end().energy_j == 0.0
-    (gpu,), _ = gpus_of_rank({}, Nvml(*energies_mj, busy=(1, 1, 1)))
+    (gpu,), _ = gpu_meters_of_rank({}, Nvml(*energies_mj, busy=(1, 1, 1)))
     for _ in energies_mj[2:]:
         gpu.sample()
     assert gpu.end().energy_j is None
@@ -180,8 +180,8 @@ def test_a_driver_that_hangs_does_not_hold_a_finished_run(monkeypatch: pytest.Mo
         return [], ""
 
     monkeypatch.setattr(resource_use, "_ANSWER_S", 0.01)
-    monkeypatch.setattr(resource_use, "gpus_of_rank", hang)
-    used = Meter({}, on_gpus=True).end()
+    monkeypatch.setattr(resource_use, "gpu_meters_of_rank", hang)
+    used = RankMeter({}, on_gpus=True).end()
     released.set()
     assert used.gpus == () and any("NVML" in text for text in used.unknown)
 
@@ -190,9 +190,9 @@ def test_the_meter_takes_the_cpu_time_of_the_work_and_tells_what_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(resource_use, "INTERVAL_S", 0.01)
-    monkeypatch.setattr(Processors.__init__, "__defaults__", (tmp_path,))
+    monkeypatch.setattr(ProcessorMeter.__init__, "__defaults__", (tmp_path,))
     counter = zone(tmp_path, "intel-rapl:0", "package-0", 0, wraps_at=10**9)
-    meter = Meter({}, on_gpus=False)
+    meter = RankMeter({}, on_gpus=False)
     until_s = time.process_time() + 0.1
     while time.process_time() < until_s:
         pass
@@ -211,9 +211,9 @@ def test_a_processors_counter_that_starts_again_is_no_energy(
     """A whole range of 262 kJ within a second would be 262 kW."""
     wraps_at = 262_143_328_850
     zone(tmp_path, "intel-rapl:0", "package-0", before_uj, wraps_at)
-    processors = Processors({}, tmp_path)
+    processors = ProcessorMeter({}, tmp_path)
     zone(tmp_path, "intel-rapl:0", "package-0", after_uj, wraps_at)
-    processors.read()
+    processors.update()
     is_wrap = wraps_at - before_uj < 10**9
     assert (processors.energy_j is None) is not is_wrap
     assert ("started again" in processors.unknown) is not is_wrap
@@ -229,11 +229,11 @@ def test_a_counter_grows_by_no_more_than_a_processor_can_take(
     clock = SimpleNamespace(monotonic=lambda: 100.0)
     monkeypatch.setattr(resource_use, "time", clock)
     zone(tmp_path, "intel-rapl:0", "package-0", 0, wraps_at=10**12)
-    processors = Processors({}, tmp_path)
+    processors = ProcessorMeter({}, tmp_path)
     clock.monotonic = lambda: 100.0 + since_s
     energy_uj = round(power * resource_use.POWER_MAX_W * counted_s * 1e6)
     zone(tmp_path, "intel-rapl:0", "package-0", energy_uj, wraps_at=10**12)
-    processors.read()
+    processors.update()
     assert processors.energy_j == (pytest.approx(energy_uj / 1e6) if is_known else None)
 
 
@@ -244,7 +244,7 @@ def test_what_a_gpu_does_not_report_stays_unknown(monkeypatch: pytest.MonkeyPatc
     nvml = Nvml(None)
     for name in ("nvmlDeviceGetMemoryInfo", "nvmlDeviceGetUtilizationRates"):
         monkeypatch.setattr(nvml, name, refuse)
-    (gpu,), _ = gpus_of_rank({}, nvml)
+    (gpu,), _ = gpu_meters_of_rank({}, nvml)
     gpu.sample()
     used = gpu.end()
     assert (used.energy_j, used.busy_share, used.memory_gb) == (None, None, None)
@@ -254,7 +254,7 @@ def test_the_memory_of_a_gpu_is_its_peak(monkeypatch: pytest.MonkeyPatch) -> Non
     nvml, used = Nvml(0, busy=(1, 1, 1)), iter([2e9, 5e9, 3e9])
     memory = lambda _: SimpleNamespace(used=int(next(used)), total=141e9)  # noqa: E731
     monkeypatch.setattr(nvml, "nvmlDeviceGetMemoryInfo", memory)
-    (gpu,), _ = gpus_of_rank({}, nvml)
+    (gpu,), _ = gpu_meters_of_rank({}, nvml)
     for _ in range(3):
         gpu.sample()
     assert gpu.end().memory_gb == 5.0

@@ -35,7 +35,7 @@ def last_event(folder: Path, ranks: int, strategy: str, size: str) -> Event:
         text=True,
         check=False,
     )
-    seen = events.read_by_rank(folder)
+    seen = events.read_events_by_rank(folder)
     assert 0 in seen, done.stderr
     return seen[0][-1]
 

@@ -36,7 +36,7 @@ SHOWN = """JobId=12 JobName=train platform=gcp SubmitTime=2001-01-01T00:00:00
 
 
 def test_wanted_fields_and_time_in_the_queue() -> None:
-    assert slurm_job.parse(SHOWN) == SlurmJob(
+    assert slurm_job.parse_job(SHOWN) == SlurmJob(
         id="12",
         partition="cpu",
         nodes="cpu[1-2]",
@@ -64,16 +64,16 @@ def test_a_record_has_only_the_facts_that_are_known() -> None:
 )
 def test_what_a_job_got_is_read_as_each_release_writes_it(line: str) -> None:
     shown = SHOWN.replace("TRES=cpu=4,mem=2G,node=2,billing=4", line)
-    job = slurm_job.parse(shown)
+    job = slurm_job.parse_job(shown)
     assert job.tres == "cpu=4,mem=2G,node=2,billing=4"
-    assert slurm_job.memory_gb(job) == pytest.approx(2 * 1024**3 / 2 / 1e9)
+    assert slurm_job.allocated_memory_gb(job) == pytest.approx(2 * 1024**3 / 2 / 1e9)
 
 
 @pytest.mark.parametrize(
     "text", ["", "JobId=12", "JobId=12 SubmitTime=2026-01-02T03:04:05 StartTime=Unknown"]
 )
 def test_a_time_that_is_not_known_is_none(text: str) -> None:
-    job = slurm_job.parse(text)
+    job = slurm_job.parse_job(text)
     assert (job.queue_time_s, job.boot_time_s) == (None, None)
     assert job.queue_time_reason
 
@@ -81,7 +81,7 @@ def test_a_time_that_is_not_known_is_none(text: str) -> None:
 def test_a_start_before_the_submission_is_no_time_in_the_queue() -> None:
     """A controller whose clock was set back; LastSchedEval would make a boot of it."""
     shown = SHOWN.replace("\n   StartTime=2026-01-02T03:06", "\n   StartTime=2026-01-02T02:06")
-    job = slurm_job.parse(
+    job = slurm_job.parse_job(
         shown.replace("LastSchedEval=2026-01-02T03", "LastSchedEval=2026-01-02T01")
     )
     assert (job.queue_time_s, job.boot_time_s) == (None, None)
@@ -108,7 +108,7 @@ def looked_at(time: str) -> str:
 def test_boot_is_apart_from_the_queue(evaluated: str, queue_s: float, boot_s: float | None) -> None:
     """Slurm sets the start anew when nodes that it boots are up."""
     shown = looked_at(evaluated) if evaluated else SHOWN.replace("LastSchedEval=", "Other=")
-    job = slurm_job.parse(shown)
+    job = slurm_job.parse_job(shown)
     assert (job.queue_time_s, job.boot_time_s) == (queue_s, boot_s)
 
 
@@ -135,7 +135,7 @@ def test_the_end_of_summer_time_is_no_time_in_the_queue(
     scontrol(tmp_path, script, monkeypatch)
     monkeypatch.setenv("TZ", SUMMER_TIME)
     monkeypatch.setenv("SLURM_TIME_FORMAT", "%H")
-    job = slurm_job.describe({"SLURM_JOB_ID": "4"})
+    job = slurm_job.describe_job({"SLURM_JOB_ID": "4"})
     assert job is not None
     assert job.queue_time_s == 2700.0
     assert job.submit == "2026-10-25T00:30:00+00:00"
@@ -152,7 +152,7 @@ def test_only_a_slurm_that_powers_nodes_up_boots_them(
     config = "exit 1" if program is None else f'echo "ResumeProgram           = {program}"'
     script = f'if [ "$2" = config ]; then {config}; else echo "{looked_at("03:05:46")}"; fi'
     scontrol(tmp_path, script, monkeypatch)
-    job = slurm_job.describe({"SLURM_JOB_ID": "12"})
+    job = slurm_job.describe_job({"SLURM_JOB_ID": "12"})
     assert job is not None
     assert (job.queue_time_s, job.boot_time_s) == times
 
@@ -164,13 +164,13 @@ def test_a_slurm_that_does_not_answer_loses_no_run(
     monkeypatch.setenv("PATH", str(tmp_path))
     if controller is not None:
         scontrol(tmp_path, controller, monkeypatch)
-    assert slurm_job.describe({"SLURM_JOB_ID": "12"}) == SlurmJob(id="12")
-    assert slurm_job.settings({"SLURM_JOB_ID": "12"}) is None
+    assert slurm_job.describe_job({"SLURM_JOB_ID": "12"}) == SlurmJob(id="12")
+    assert slurm_job.relevant_settings({"SLURM_JOB_ID": "12"}) is None
 
 
 def test_outside_slurm_there_is_no_job() -> None:
-    assert slurm_job.describe({}) is None
-    assert slurm_job.settings({}) is None
+    assert slurm_job.describe_job({}) is None
+    assert slurm_job.relevant_settings({}) is None
 
 
 @pytest.mark.parametrize(
@@ -276,7 +276,7 @@ SRUN_LINES: dict[str, tuple[str, dict[int, str]]] = {
 def test_ranks_and_words_of_srun(text: str, expected: dict[int, str], tmp_path: Path) -> None:
     log = tmp_path / "srun.log"
     log.write_text(text)
-    assert slurm_job.srun_errors(log) == expected
+    assert slurm_job.read_srun_errors(log) == expected
 
 
 @pytest.mark.parametrize(
@@ -292,10 +292,10 @@ def test_ranks_and_words_of_srun(text: str, expected: dict[int, str], tmp_path: 
 def test_a_job_with_other_nodes_than_requested_is_noticed(
     nodes: str | None, requested: int, is_other: bool
 ) -> None:
-    problem = slurm_job.other_allocation(SlurmJob(id="1", nodes=nodes), requested)
+    problem = slurm_job.allocation_problem(SlurmJob(id="1", nodes=nodes), requested)
     assert bool(problem) is is_other
     assert nodes is None or not is_other or nodes in problem
 
 
 def test_without_a_job_nothing_was_allocated() -> None:
-    assert not slurm_job.other_allocation(None, 2)
+    assert not slurm_job.allocation_problem(None, 2)

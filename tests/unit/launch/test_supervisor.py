@@ -165,12 +165,12 @@ class WatchByBeats(heartbeat.StallDetector):
         super().__init__(timeout_s, 0.0, ranks)
         self.missing, self.beats, self.beats_before = set(range(ranks)), 0, 0
 
-    def see(self, _: float, progress: object, beats: Mapping[int, Heartbeat]) -> None:
+    def update(self, _: float, progress: object, beats: Mapping[int, Heartbeat]) -> None:
         self.missing -= beats.keys()
         self.beats = self.pace((beat.number for beat in beats.values()), default=0)
         if self.missing:
             self.beats_before = self.beats
-        super().see(BEAT_S * (self.beats - self.beats_before), progress, beats)
+        super().update(BEAT_S * (self.beats - self.beats_before), progress, beats)
 
 
 class WatchBySlowestBeats(WatchByBeats):
@@ -238,7 +238,7 @@ LOADED = (*MET, EventName.DATA)
 def test_the_activity_of_a_rank_follows_from_its_events(
     events: list[Event], expected: RankActivity
 ) -> None:
-    assert supervisor.activity(events) is expected
+    assert supervisor.find_activity(events) is expected
 
 
 class UnreachableServer(RankMessageServer):

@@ -41,7 +41,7 @@ def test_a_program_is_told_its_place_and_leaves_a_record(tmp_path: Path) -> None
     assert record.is_valid
     phases = record.phases
     assert phases.execution_time_s > 0 and phases.program_time_s is not None
-    assert phases.unknown() == [
+    assert phases.unknown_phases() == [
         "import_time_s", "rendezvous_time_s", "data_time_s", "build_time_s", "first_step_time_s",
         "train_time_s", "evaluation_time_s", "probe_time_s",
     ]  # fmt: skip
@@ -81,13 +81,13 @@ while "SIGTERM" not in got and not os.path.exists(own + "/done"):
 @pytest.mark.parametrize("passes_on", [True, False])
 def test_a_rank_passes_on_what_slurm_sends_to_it_alone(passes_on: bool, tmp_path: Path) -> None:
     """Where the program gets the signals of the rank's group, it does not get them twice."""
-    env = {user_program.PASSES_ON: "1" if passes_on else ""}
+    env = {user_program.FORWARDS_VARIABLE: "1" if passes_on else ""}
     process = start(tmp_path, SIGNALLED, "{folder}", env=env)
     attempt = tmp_path / "run/attempt=1"
     own = attempt / "rank-0.files"
     wait_until(lambda: (own / "ready").exists() or process.poll() is not None)
-    wait_until(lambda: bool(events.read(attempt / events.OF_RANKS)))
-    rank = events.read(attempt / events.OF_RANKS)[0].details["pid"]
+    wait_until(lambda: bool(events.read_events(attempt / events.RANKS_EVENTS)))
+    rank = events.read_events(attempt / events.RANKS_EVENTS)[0].details["pid"]
     os.kill(rank, signal.SIGUSR1)
     if passes_on:  # two signals may come in any order
         wait_until((own / "got").exists)
@@ -322,7 +322,7 @@ def test_too_few_cpus_end_a_rank_before_its_program(tmp_path: Path) -> None:
         done = run_rank(folder, ["touch", "begun"], settings)
         assert done.returncode == code, done.stderr
         assert (folder / "begun").exists() == (launcher == "local")
-        last = events.read_by_rank(folder)[0][-1]
+        last = events.read_events_by_rank(folder)[0][-1]
         if launcher == "srun":
             assert (last.name, last.details["error"]) == ("failed", "CpuError")
             assert str(lacking) in last.details["message"]
@@ -341,7 +341,7 @@ def test_a_limit_of_cpu_time_is_too_few_cpus(
     measured = msgspec.structs.replace(spec.measured, launcher=launcher, cpus_per_node=1)
     spec = msgspec.structs.replace(spec, measured=measured)
     assert spec.cpus_per_task == 1
-    assert bool(rank_process._missing_cpus(spec)) == is_missing
+    assert bool(rank_process._find_missing_cpus(spec)) == is_missing
 
 
 @pytest.mark.parametrize(
@@ -363,5 +363,5 @@ def test_a_rank_reports_the_names_of_the_gpus_that_its_program_may_use(
         tmp_path / "run", ["true"], settings, gpus, CUDA_VISIBLE_DEVICES=visible, **environ
     )
     assert done.returncode == 0, done.stderr
-    (report,) = rank_files.reports(tmp_path / "run")
+    (report,) = rank_files.read_reports(tmp_path / "run")
     assert (report.gpu_names, report.host_facts.gpus) == (names, ("A", "B"))

@@ -13,7 +13,7 @@ from tfscaling.conclusions import clouds, published_values
 from tfscaling.conclusions.findings import TOPICS
 from tfscaling.page import html_page
 from tfscaling.page.html_page import Table
-from tfscaling.tables.data_warnings import LIMITED, SERIOUS, DataWarning
+from tfscaling.tables.data_warnings import FEW_RUNS, LIMITED, SERIOUS, DataWarning
 from tfscaling.tables.display import FormattedNumber, TextTable
 
 
@@ -46,9 +46,30 @@ def test_warnings_are_a_line_for_each_severity() -> None:
     assert serious[1].endswith(": One.") and limited[1].endswith("; 8.")
 
 
+def test_too_few_runs_are_left_to_the_badges() -> None:
+    few = DataWarning(FEW_RUNS, LIMITED, "", "fewer than 6 valid runs", (), 1)
+    assert html_page.warning_lines([few]) == []
+    other = DataWarning("a_kind", LIMITED, "", "One", (), 1)
+    assert html_page.warning_lines([few, other]) == [(LIMITED, "Note: One.")]
+
+
+def test_imported_timings_have_neither_dates_nor_commits(tmp_path: Path) -> None:
+    made = study(tmp_path)
+    runs = made.runs.assign(git_commit=None, started=None)
+    text = html_page.summary_sentence(made.planned.platforms, runs, made.comparison)
+    assert "commit" not in text and "dates" not in text and text.endswith(").")
+
+
+def test_the_glossary_has_at_most_twelve_terms_of_the_project() -> None:
+    own, field = html_page.GLOSSARY["own"], html_page.GLOSSARY["field"]
+    assert 0 < len(own) <= 12 and not own.keys() & field.keys()
+
+
 def test_runs_are_counted_by_status(tmp_path: Path) -> None:
     made = study(tmp_path)
-    counts = {row[0]: row[1] for row in html_page.status_table(made.runs, made.comparison).rows}
+    counts = {
+        row[0]: row[1] for row in html_page.make_status_table(made.runs, made.comparison).rows
+    }
     assert counts == {
         "ok": "7", "diverged": "0", "does_not_fit": "0", "failed": "2", "unfinished": "0",
         "stale": "0", "missing": "1", "excluded": "1",
@@ -69,7 +90,7 @@ def test_the_first_sentence_names_commits_and_uncommitted_changes(
 ) -> None:
     made = study(tmp_path)
     runs = made.runs.assign(git_commit=commit)
-    text = html_page.summary(made.planned.platforms, runs, made.comparison)
+    text = html_page.summary_sentence(made.planned.platforms, runs, made.comparison)
     assert f"commit {name}" in text
     assert ("uncommitted" in text) == is_changed
 
@@ -126,7 +147,7 @@ def test_words_are_marked_only_where_they_judge() -> None:
 
 def test_runs_have_status_axes_metrics_host_and_record(tmp_path: Path) -> None:
     made = study(tmp_path / "runs")
-    table = html_page.all_runs(made.runs, COLUMNS, tmp_path)
+    table = html_page.make_runs_table(made.runs, COLUMNS, tmp_path)
     names = [column.name for column in table.columns]
     assert names == [
         "platform", "nodes", "devices", "repeat", "execution_time_s", "accuracy", "status",
@@ -166,5 +187,5 @@ def test_published_values_stand_beside_the_measured_ones_with_verdicts() -> None
 def test_a_long_explanation_is_a_sentence_below_the_badge(words: int, is_in_badge: bool) -> None:
     sure = f"Because {'so ' * words}few."
     row = {"work": None, "text": "Use 1 node.", "sure": sure, "badge": "supported"}
-    (shown,) = html_page.headlines(pd.DataFrame([row]))
+    (shown,) = html_page.headlines_to_show(pd.DataFrame([row]))
     assert ("few" in shown.badge) == is_in_badge and (shown.more == sure) != is_in_badge

@@ -23,7 +23,7 @@ def test_a_page_of_500_configurations_has_at_most_five_megabytes(tmp_path: Path)
     for stage in write_page.STAGES:
         stage(study)
     page = (study.folder / "report.html").read_bytes()
-    assert len(study.read("comparison")) == CONFIGURATIONS
+    assert len(study.read_table("comparison")) == CONFIGURATIONS
     assert len(page) <= PAGE_MB_MAX * 1e6
     plots = re.findall(r"<svg.*?</svg>", page.decode(), re.DOTALL)
     lines = [len(set(re.findall(r'data-line="([^"]*)"', plot))) for plot in plots]

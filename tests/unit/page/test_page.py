@@ -29,9 +29,9 @@ from report_inputs import (
     study,
 )
 from tfscaling.conclusions.base import CONCLUSIONS, Conclusion, ConclusionFunctions
-from tfscaling.page.html_page import BY_FORMULAE, Plot, render
+from tfscaling.page.html_page import FORMULAE, Plot, render
 from tfscaling.page.plot_registry import PLOTS
-from tfscaling.record.metrics import METRICS, meanings
+from tfscaling.record.metrics import METRICS, describe_metrics
 from tfscaling.stages import write_page
 from tfscaling.tables import data_warnings
 from tfscaling.tables.display import TextTable
@@ -100,7 +100,7 @@ def page(text: str) -> Page:
 
 def is_definition(words: str) -> bool:
     """Whether it is the row of a metric, which is its entry in METRICS, or the row's summary."""
-    found = {**meanings(), **BY_FORMULAE}
+    found = {**describe_metrics(), **FORMULAE}
     return any(
         words.startswith(f"{name} {metric.title} ") or words[:60] == found[name][:60]
         for name, metric in METRICS.items()

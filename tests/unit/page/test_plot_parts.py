@@ -19,10 +19,10 @@ from tfscaling.tables.row_values import point_of
 
 def test_a_platform_has_its_colour_by_its_place_however_few_of_its_points_are_measured() -> None:
     points = [point(platform=name) for name in ("a", "b", "c")]
-    every = {s.key[0]: s.style["color"] for s in plot_figure.series(comparison_of(*points))}
+    every = {s.key[0]: s.style["color"] for s in plot_figure.make_series(comparison_of(*points))}
     assert len(set(every.values())) == 3
     points[1] = failed(1, platform="b")
-    some = {s.key[0]: s.style["color"] for s in plot_figure.series(comparison_of(*points))}
+    some = {s.key[0]: s.style["color"] for s in plot_figure.make_series(comparison_of(*points))}
     assert some == every
 
 
@@ -30,7 +30,7 @@ def test_series_of_a_platform_share_its_colour_and_differ_in_marker_and_line() -
     points = [point(gpus_per_node=gpus) for gpus in (0, 1, 2, 4)]
     several = comparison_of(*points, point(platform="other"))
     for table, colours in ((several, 1), (comparison_of(*points), 4)):
-        styles = [line.style for line in plot_figure.series(table)][:4]
+        styles = [line.style for line in plot_figure.make_series(table)][:4]
         assert len({style["color"] for style in styles}) == colours
         assert len({style["marker"] for style in styles}) == 4
         assert len({str(style["linestyle"]) for style in styles}) == 4
@@ -44,8 +44,8 @@ def test_a_plot_shows_six_lines_and_has_the_others_to_choose(tmp_path: Path) -> 
     assert [label for label in points_of(drawn) if label.startswith("r")] == [
         *(f"r{n}" for n in range(5)), "r8",
     ]  # fmt: skip
-    assert [*plot_figure.lines_hidden(drawn)] == ["r5", "r6", "r7"]
-    (tmp_path / "plot.svg").write_text(plot_figure.svg(drawn))
+    assert [*plot_figure.hidden_artists(drawn)] == ["r5", "r6", "r7"]
+    (tmp_path / "plot.svg").write_text(plot_figure.to_svg(drawn))
     hidden = [
         element.get("data-line")
         for element in ElementTree.parse(tmp_path / "plot.svg").iter()
@@ -65,7 +65,7 @@ def test_each_of_several_lines_can_be_chosen_and_has_its_entry_and_values() -> N
     ]
     tables = tables_of(*points, epochs=epochs)
     for name in ("execution_time", "epochs", "loss_quality", "quality_time"):
-        drawn = plot_figure.svg(PLOTS[name].draw(tables, "T"))
+        drawn = plot_figure.to_svg(PLOTS[name].draw(tables, "T"))
         root = ElementTree.fromstring(drawn)
         lines = {each.get("data-line") for each in root.iter()} - {None}
         hidden = {each.get("data-line") for each in root.iter() if each.get("display") == "none"}
@@ -85,9 +85,9 @@ def test_lines_beyond_the_limit_are_in_the_tables_alone() -> None:
     lines = plot_figure.drawn_series(tables)
     assert len(lines) == plot_figure.LINES_DRAWN_MAX
     assert f"r{count - 1}" in [line.label for line in lines if line.is_shown]
-    (note,) = plot_figure.note_of_lines(tables)
+    (note,) = plot_figure.line_notes(tables)
     assert note.startswith(f"{count - plot_figure.LINES_DRAWN_MAX} other line")
-    assert plot_figure.note_of_lines(tables_of(*points[:4])) == []
+    assert plot_figure.line_notes(tables_of(*points[:4])) == []
 
 
 def test_all_text_is_readable_on_a_phone() -> None:
@@ -121,7 +121,7 @@ def test_all_text_is_readable_on_a_phone() -> None:
 )
 def test_labels_name_the_platform_and_what_varies(changes: Any, labels: list[str]) -> None:
     table = comparison_of(*(point(**change) for change in changes))
-    assert [line.label for line in plot_figure.series(table)] == labels
+    assert [line.label for line in plot_figure.make_series(table)] == labels
 
 
 def test_error_bars_are_the_interval_else_the_range_and_nothing_for_a_single_run() -> None:
@@ -154,7 +154,7 @@ def test_tips_say_how_many_runs_have_times_where_they_tell_a_time(names: Any, ru
 
 def test_points_without_a_run_are_crosses_in_their_colour_above_each_other() -> None:
     table = comparison_of(point(1), failed(2), failed(2, gpus_per_node=1), failed(2, platform="b"))
-    _, (axes,) = plot_figure.panels("T", "nodes", ["y"])
+    _, (axes,) = plot_figure.make_panels("T", "nodes", ["y"])
     assert plot_figure.mark_absent(axes, table, "nodes")
     (x, low, first), (other_x, high, second) = crosses(axes)
     assert x == other_x == 2 and 0 < low < high < 0.2
@@ -165,9 +165,9 @@ def test_points_without_a_run_are_crosses_in_their_colour_above_each_other() -> 
 def test_the_same_figure_is_the_same_file_with_text_as_text() -> None:
     made = []
     for _ in range(2):
-        figure, (axes,) = plot_figure.panels("My title", "nodes", ["y"])
+        figure, (axes,) = plot_figure.make_panels("My title", "nodes", ["y"])
         axes.plot([1, 2], [1, 2], marker="o")
-        made.append(plot_figure.svg(figure))
+        made.append(plot_figure.to_svg(figure))
     text, other = made
     assert text == other
     assert ">My title</text>" in text
@@ -179,7 +179,7 @@ def test_a_title_with_quotes_is_the_name_of_its_line_and_entry(title: str) -> No
     rows = [{"platform": name, "platform_title": name} for name in "cdefgh"]
     rows.append({"platform": "a", "platform_title": title})
     figure = PLOTS["execution_time"].draw(tables_of(*(point(1, **row) for row in rows)), "T")
-    parts = [*ElementTree.fromstring(plot_figure.svg(figure)).iter()]
+    parts = [*ElementTree.fromstring(plot_figure.to_svg(figure)).iter()]
     own = [each for each in parts if each.get("data-line") == title]
     assert own and all(each.get("display") == "none" for each in own)
     assert not [each for each in parts if (each.get("id") or "").startswith(("line: ", "tip: "))]
@@ -188,7 +188,7 @@ def test_a_title_with_quotes_is_the_name_of_its_line_and_entry(title: str) -> No
 
 
 def new_axes(panels: int = 1) -> tuple[Any, list[Any]]:
-    return plot_figure.panels("T", "nodes", ["y"] * panels)
+    return plot_figure.make_panels("T", "nodes", ["y"] * panels)
 
 
 @pytest.mark.parametrize(("panels", "height"), [(1, 3.2), (2, 5.0), (3, 7.5)])
@@ -244,13 +244,13 @@ def test_an_axis_of_nodes_has_a_tick_at_each_number(
     found: list[float], ends: tuple[float, float]
 ) -> None:
     _, (axes,) = new_axes()
-    plot_figure.value_axis(axes, found)
+    plot_figure.use_value_ticks(axes, found)
     assert axes.get_xlim() == pytest.approx(ends)
     assert axes.get_xticks().tolist() == sorted({n for n in found if n > 0})
-    plot_figure.value_axis(axes, range(1, 40))
+    plot_figure.use_value_ticks(axes, range(1, 40))
     assert 2 <= len(axes.get_xticks()) <= plot_figure.VALUE_TICKS_MAX + 1
     _, (empty,) = new_axes()
-    plot_figure.value_axis(empty, [])
+    plot_figure.use_value_ticks(empty, [])
     assert empty.get_xscale() == "log" and len(empty.get_xticks()) == 0
 
 
@@ -266,7 +266,7 @@ def test_a_figure_grows_by_its_legend(width: int, entries: int, lines: int) -> N
     for n in range(entries):
         axes.plot([1], [1], label=f"{n}" * (width // 2) + " " + "x" * (width - width // 2 - 1))
     tables = tables_of(point())
-    plot_figure.finish(figure, axes, tables)
+    plot_figure.add_legend_and_notes(figure, axes, tables)
     assert figure.get_figheight() == pytest.approx(3.2 + 0.178 * lines + 0.12)
     assert len(legend_of(figure)) == entries
 
@@ -278,7 +278,7 @@ def test_a_figure_grows_by_its_legend(width: int, entries: int, lines: int) -> N
 def test_a_figure_grows_by_its_notes(notes: list[str], footnotes: list[str], lines: int) -> None:
     figure, (axes,) = new_axes()
     tables = replace(tables_of(point()), footnotes=footnotes)
-    plot_figure.finish(figure, axes, tables, notes)
+    plot_figure.add_legend_and_notes(figure, axes, tables, notes)
     height = 3.2 + (0.178 * lines + 0.12) * bool(lines)
     assert figure.get_figheight() == pytest.approx(height)
     rect = figure.get_layout_engine().get()["rect"]
@@ -286,7 +286,7 @@ def test_a_figure_grows_by_its_notes(notes: list[str], footnotes: list[str], lin
 
 
 def test_lines_at_the_same_place_are_of_different_sizes() -> None:
-    lines = plot_figure.series(comparison_of(*(point(gpus_per_node=n) for n in range(6))))
+    lines = plot_figure.make_series(comparison_of(*(point(gpus_per_node=n) for n in range(6))))
     assert [line.style["markersize"] for line in lines] == [7.5, 6.5, 5.5, 4.5, 4.5, 4.5]
 
 

@@ -12,7 +12,7 @@ import pytest
 from builders import manifest_of, raw_config, study_folder, valid_config, write_record
 from tfscaling.page import plot_figure
 from tfscaling.page.plot_figure import Tables
-from tfscaling.page.plot_registry import PLOTS, titles
+from tfscaling.page.plot_registry import PLOTS, plot_titles
 from tfscaling.stages import write_page
 from tfscaling.study import config_validation
 from tfscaling.study.config_types import PlotOptions, Quality
@@ -54,11 +54,11 @@ def tables_in(paths: tuple[Path, ...]) -> Tables:
 
 def draw(tables: Tables, shown: Mapping[Path, str]) -> None:
     for path, title in shown.items():
-        path.write_text(plot_figure.svg(PLOTS[path.stem].draw(tables, title)))
+        path.write_text(plot_figure.to_svg(PLOTS[path.stem].draw(tables, title)))
 
 
 def own_titles(outputs: Sequence[Path]) -> dict[Path, str]:
-    shown = titles(dict.fromkeys(PLOTS, PlotOptions()), [Quality()])
+    shown = plot_titles(dict.fromkeys(PLOTS, PlotOptions()), [Quality()])
     return {path: shown[path.stem] for path in outputs}
 
 
@@ -95,7 +95,7 @@ def test_the_stage_draws_the_plots_of_the_configuration_with_their_titles(tmp_pa
     shutil.copy(epochs, study.details)
     drawn = {
         plot.name: plot.svg
-        for plot in write_page.plots(study, data_warnings.read_warnings(warnings))
+        for plot in write_page.draw_plots(study, data_warnings.read_warnings(warnings))
     }
     assert sorted(drawn) == ["epochs", "speedup"]
     assert ">Mine &amp; yours</text>" in drawn["speedup"]
@@ -120,6 +120,6 @@ def test_a_title_names_the_quality_where_there_is_one() -> None:
         ([Quality(), error], "Quality", "Loss and quality"),
         ([loss], "Loss", "Loss"),
     ):
-        found = titles(options, qualities)
+        found = plot_titles(options, qualities)
         assert found["quality_time"] == f"{against_time} against execution time"
         assert found["epochs"] == f"{of_epochs} of each epoch"

@@ -110,7 +110,7 @@ def test_names_of_bars_leave_room_for_the_bars(
     """Matplotlib warns where names take the whole width."""
     names = ["m" * length, "other"]  # of the widest letter
     rows = [point(n, model=name, import_time_s=1.0) for n in (1, 2, 4, 8, 16) for name in names]
-    text = plot_figure.svg(plot_scaling.time_split(tables_of(*rows), "Phases"))
+    text = plot_figure.to_svg(plot_scaling.time_split(tables_of(*rows), "Phases"))
     assert [str(warning.message) for warning in recwarn] == []
     assert text.count("<title>") == len(rows)
 

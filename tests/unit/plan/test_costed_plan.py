@@ -63,7 +63,7 @@ def test_failed_attempts_are_counted_with_their_cost(tmp_path: Path) -> None:
     for run in planned_runs(config):
         write_failure(tmp_path, run)
         for attempt, wall_time_s in ((1, 1800.0), (2, None)):
-            folder = attempts.path(tmp_path / run.spec.path, attempt)
+            folder = attempts.attempt_folder(tmp_path / run.spec.path, attempt)
             folder.mkdir()
             cause = Cause(kind="stalled", message="x")
             failure = FailureReport(
@@ -89,7 +89,7 @@ def test_failed_and_changed_runs_are_to_do_with_the_reason(tmp_path: Path) -> No
     assert reasons[0].startswith("failed: rank_died: rank 1 on node1")
     assert reasons[1].startswith("missing: ") and reasons[1].endswith(": epochs: 7, now 2")
     assert len(reasons) == 2
-    assert script.changed_parameters(rows) == {"epochs: 7, now 2": 2}
+    assert script.count_changed_parameters(rows) == {"epochs: 7, now 2": 2}
 
 
 def test_only_the_chosen_cluster_is_planned(tmp_path: Path) -> None:
@@ -215,7 +215,7 @@ def test_dollars_need_the_price_of_every_platform_with_runs_to_do(tmp_path: Path
 def page(config: Config, folder: Path, executor: str = "slurm") -> str:
     made = plan_of(config, folder)
     rows = costed_plan.add_submission(made.rows, config, described(executor))
-    return script.markdown(made, rows, config)
+    return script.plan_as_markdown(made, rows, config)
 
 
 def table_rows(text: str) -> list[list[str]]:
@@ -265,7 +265,7 @@ def test_a_deadline_below_the_measured_start_up_is_named(
 def test_an_allocation_has_the_nodes_of_the_largest_run_and_the_time_of_all(tmp_path: Path) -> None:
     config = config_of(repeats=3, launcher="srun", runtime_min=30)
     rows = plan_of(config, tmp_path).rows
-    (line,) = script.allocations(rows, config)
+    (line,) = script.allocation_lines(rows, config)
     # 3 x 1 + 3 x 2 nodes for half an hour each, on two nodes
     assert [float(number) for number in re.findall(r"[\d.]+", line)] == [2, 135, 4.5]
 
@@ -275,7 +275,7 @@ def test_what_slurm_refuses_comes_first_and_is_in_no_sum(tmp_path: Path) -> None
     made = plan_of(config, tmp_path)
     one, two, excluded = costed_plan.add_submission(made.rows, config, described())
     refused = replace(two, starts=costed_plan.REFUSED, slurm="no node has it")
-    text = script.markdown(made, [one, refused, excluded], config)
+    text = script.plan_as_markdown(made, [one, refused, excluded], config)
     before, _, after = text.partition("# Plan of the runs")
     assert "- cluster, nodes 2: no node has it" in before and "nodes 1" not in before
     assert ["all", "2", "1.000", "3.60", "1:00:00"] in table_rows(after)
@@ -349,7 +349,7 @@ def test_a_search_costs_less_than_the_full_grid_and_needs_no_runs_of_points_that
     assert done.runs == [] and done.finished == 32
     cost = done.searches[0].costs
     assert cost["made"] == cost["least"] == cost["expected"] == cost["most"]
-    shown = script.searches_shown(done.searches)
+    shown = script.searches_table(done.searches)
     assert len(shown.cells) == 5
 
 

@@ -62,7 +62,7 @@ def partition_of(**settings: str) -> dict[str, str]:
     usual = {"PartitionName": "cpu", "Default": "YES", "MaxTime": "UNLIMITED",
              "MaxNodes": "UNLIMITED", "AllowAccounts": "ALL"}  # fmt: skip
     line = " ".join(f"{key}={value}" for key, value in {**usual, **settings}.items())
-    (found,) = slurm_client.read_partitions(line)
+    (found,) = slurm_client.parse_partitions(line)
     return found
 
 

@@ -25,7 +25,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def tried(times: int, known: tuple[str, ...] = ()) -> list[str | None]:
     """The answers to some tries."""
     granting = Grants(SlurmClient(), lambda _: None)
-    return [granting.number("folder ", CALL, known) for _ in range(times)]
+    return [granting.request_allocation("folder ", CALL, known) for _ in range(times)]
 
 
 def fails(slurm: Slurm, times: int, words: str) -> None:
@@ -90,11 +90,11 @@ def test_an_allocation_that_one_answer_does_not_have_goes_on(
 ) -> None:
     held = allocation.Allocation("7", state="RUNNING")
     slurm.answer("squeue", answer)
-    held.look(SlurmClient())
+    held.update_from_queue(SlurmClient())
     assert held.state == "RUNNING"
     monkeypatch.setattr(queue, "ABSENT_S", 0.0)
     for _ in range(queue.ABSENT_ANSWERS):
-        held.look(SlurmClient())
+        held.update_from_queue(SlurmClient())
     assert held.state == "FAILED"
 
 
@@ -103,5 +103,5 @@ def test_an_allocation_has_the_nodes_in_slurms_order_and_its_end(slurm: Slurm) -
     slurm.answer("squeue", f"echo '{line.replace('|', SEPARATOR)}'")
     slurm.answer("scontrol", "echo cpu2; echo cpu1")
     held = allocation.Allocation("7")
-    held.look(SlurmClient())
+    held.update_from_queue(SlurmClient())
     assert (held.nodes, held.end_s) == (("cpu2", "cpu1"), 1792888200.0)

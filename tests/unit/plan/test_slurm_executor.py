@@ -78,7 +78,7 @@ def test_an_own_job_serves_runs_of_its_partition(
     request_of_job: str, serves: bool, slurm: Slurm
 ) -> None:
     slurm.states("7|RUNNING None")  # in the partition cpu
-    assert allocation._serves(SlurmClient(), 7, request_of_job) == serves
+    assert allocation._is_in_partition(SlurmClient(), 7, request_of_job) == serves
 
 
 # --- states ---
@@ -126,7 +126,7 @@ def test_a_job_is_gone_if_several_answers_over_a_minute_do_not_have_it() -> None
         False, False, False, True,
     ]  # fmt: skip
     assert not absences.is_gone("2", 0.0) and not absences.is_gone("2", 100.0)  # two answers
-    absences.is_listed("2")
+    absences.mark_listed("2")
     assert not absences.is_gone("2", 200.0)
 
 
@@ -265,7 +265,7 @@ def test_a_job_that_goes_on_is_adopted_once(
 def test_of_several_jobs_for_an_output_the_last_unfinished_job_is_adopted() -> None:
     states = {"9": "RUNNING", "10": "PENDING", "11": "COMPLETED", "12": "CANCELLED"}
     jobs = [QueuedJob(number, state, comment=COMMENT) for number, state in states.items()]
-    assert queue.by_comment(jobs)[COMMENT].number == "10"
+    assert queue.map_by_comment(jobs)[COMMENT].number == "10"
 
 
 @pytest.mark.parametrize("exists", [True, False])
@@ -314,7 +314,7 @@ def settled(said: list[str], *queues: dict[str, str]) -> dict[str, str]:
         nonlocal passed_s
         passed_s += seconds
 
-    found = queue.settled(query, said.append, sleep, lambda: passed_s)
+    found = queue.wait_for_completing(query, said.append, sleep, lambda: passed_s)
     return {job.number: job.state for job in found}
 
 
@@ -356,7 +356,7 @@ def test_a_queue_that_slurm_does_not_show_is_not_an_empty_one(
         slurm.answer("squeue", script)
     waited_s: list[float] = []
     with pytest.raises(WorkflowError, match="squeue"):
-        queue.jobs_of("/folder", SlurmClient(timeout_s=0.2), waited_s.append)
+        queue.query_jobs("/folder", SlurmClient(timeout_s=0.2), waited_s.append)
     assert len(waited_s) == queue.QUERIES - 1
 
 
@@ -366,6 +366,6 @@ def test_one_empty_answer_loses_no_job_of_an_earlier_start(empty: int, slurm: Sl
     count = f"echo x >>{slurm.folder}/asked; [ $(wc -l <{slurm.folder}/asked) -gt {empty} ]"
     slurm.answer("squeue", f"if {count}; then echo '{line}'; fi")
     waited_s: list[float] = []
-    found = queue.jobs_of("/folder", SlurmClient(), waited_s.append)
+    found = queue.query_jobs("/folder", SlurmClient(), waited_s.append)
     assert [job.number for job in found] == ["7"] * (empty < 2)
     assert waited_s == [queue.PAUSE_S] * (empty > 0)

@@ -33,7 +33,7 @@ def sweep(output: Path, tmp_path: Path) -> SlurmSweep:
 
 
 def attempt(output: Path, number: int, spec: str | None = None) -> Path:
-    (folder := attempts.path(output.parent, number)).mkdir()
+    (folder := attempts.attempt_folder(output.parent, number)).mkdir()
     if spec is not None:
         (folder / attempts.SPEC).write_text(spec)
     return folder
@@ -66,7 +66,7 @@ def test_a_job_without_memory_is_a_result(begun: int, sweep: SlurmSweep, output:
         attempt(output, number)
     sweep.report_failure(output, "17", "OUT_OF_MEMORY")
     assert attempts.read_failure(output.parent) is None
-    record = run_record.outcome(output)
+    record = run_record.read_outcome(output)
     assert isinstance(record, DoesNotFit)
     assert (record.attempt, record.parameters_hash) == (begun or 1, RUN.spec.parameters_hash)
     assert sweep.is_finished(output, "17") and not sweep.is_finished(output, "16")

@@ -71,7 +71,7 @@ def record_path(run: PlannedRun) -> Path:
 
 def kept(run: PlannedRun, number: int = 1) -> Path:
     """The record that an attempt keeps, which is made from the run's record."""
-    path = attempts.path(record_path(run).parent, number) / attempts.RECORD
+    path = attempts.attempt_folder(record_path(run).parent, number) / attempts.RECORD
     path.parent.mkdir(exist_ok=True)
     record = json.loads(record_path(run).read_text())
     path.write_text(json.dumps({**record, "attempt": number}))
@@ -124,7 +124,7 @@ def test_a_forced_run_replaces_all_attempts_that_it_had(runs: list[PlannedRun]) 
     assert start.folders_to_do == {path}
     assert start.make_request(path) == run_spec.RunRequest(spec=one.spec, replaces=number)
     assert start.make_request(two.spec.path).replaces == 0
-    attempts.path(record_path(one).parent, number + 1).mkdir()
+    attempts.attempt_folder(record_path(one).parent, number + 1).mkdir()
     assert start.make_request(path).replaces == number  # also when the sweep looks again
 
 
@@ -210,13 +210,13 @@ def test_an_attempt_that_goes_on_cannot_replace_a_restored_record(
         monkeypatch.setattr(os, "link", refused)
     one = runs[0]
     content, folder = kept(one).read_bytes(), record_path(one).parent
-    attempts.begin(folder, 2)
+    attempts.create_attempt(folder, 2)
     request = run_spec.RunRequest(spec=one.spec, replaces=1)
     run_spec.write_request(folder, request)
     record_path(one).unlink()
     to_do().restore_records()
     assert run_spec.read_request(folder).replaces == 0  # a job that starts now finds it finished
-    late = attempts.path(folder, 2) / attempts.RECORD
+    late = attempts.attempt_folder(folder, 2) / attempts.RECORD
     late.write_text("{}")
     with pytest.raises(attempts.SupersededError):
         attempts.publish(late, record_path(one))

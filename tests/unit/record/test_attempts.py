@@ -19,9 +19,9 @@ from tfscaling.record.run_record import RunRecord
 
 def test_attempts_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
     for number in (10, 2, 1):
-        attempts.path(tmp_path, number).mkdir()
+        attempts.attempt_folder(tmp_path, number).mkdir()
     (tmp_path / "attempt=x").mkdir()
-    assert attempts.numbers(tmp_path) == [1, 2, 10]
+    assert attempts.attempt_numbers(tmp_path) == [1, 2, 10]
 
 
 def test_a_finished_attempt_keeps_its_record_the_first_log_and_an_archive_of_the_others(
@@ -33,11 +33,11 @@ def test_a_finished_attempt_keeps_its_record_the_first_log_and_an_archive_of_the
         (tmp_path / name).write_text(name)
     (tmp_path / "rank-0.files").mkdir()
     (tmp_path / "link").symlink_to("rank-0.files")
-    attempts.tidy(tmp_path)
+    attempts.remove_temporary_files(tmp_path)
     assert {each.name for each in tmp_path.iterdir()} == {*kept, attempts.LOGS, "rank-0.files"}
     with tarfile.open(tmp_path / attempts.LOGS) as archive:
         assert set(archive.getnames()) == logs
-    attempts.tidy(tmp_path)  # again, after an interruption
+    attempts.remove_temporary_files(tmp_path)  # again, after an interruption
     assert (tmp_path / attempts.LOGS).exists()
 
 
@@ -89,7 +89,7 @@ def test_steps_that_were_trained_twice_are_counted_over_all_attempts(tmp_path: P
     since = ResumePoint(epoch=2, step=4, examples=80, trained_s=7.5, steps_per_epoch=6)
     ranks = [generator.training_report(went_on=since)]
     record = replace(msgspec.convert(a_record(), RunRecord), attempt=3)
-    found = attempts.with_resumption(record, tmp_path, ranks).resumed
+    found = attempts.add_resumption(record, tmp_path, ranks).resumed
     assert found is not None
     assert (found.epoch, found.step, found.trained_before_s) == (2, 4, 7.5)
     assert found.steps_repeated == 4 + 3
@@ -103,4 +103,4 @@ def test_a_run_that_began_with_its_first_step_did_not_go_on(tmp_path: Path) -> N
     attempt(tmp_path, 1, 0, 3)
     attempt(tmp_path, 2, 0, None)
     record = replace(msgspec.convert(a_record(), RunRecord), attempt=2)
-    assert attempts.with_resumption(record, tmp_path, [generator.training_report()]) == record
+    assert attempts.add_resumption(record, tmp_path, [generator.training_report()]) == record

@@ -76,11 +76,11 @@ def problems(asked: dict[str, Any], contents: Sequence[dict[str, Any]]) -> dict[
     data = msgspec.structs.replace(
         prepared("mnist", asked["data_sha256"]), **{name: asked[name] for name in names}
     )
-    return checks.problems(spec_of(asked), data, reports_of(contents))
+    return checks.find_problems(spec_of(asked), data, reports_of(contents))
 
 
 def unchecked(asked: dict[str, Any], contents: Sequence[dict[str, Any]]) -> list[str]:
-    return list(checks.unchecked(spec_of(asked), reports_of(contents)))
+    return list(checks.list_unchecked(spec_of(asked), reports_of(contents)))
 
 
 #: Name of the check → what rank 1 reports otherwise, how the message names rank and value.

@@ -17,7 +17,7 @@ AHEAD = "import sys, time; real = time.time; time.time = lambda: real() + float(
 IMPORT = "from tfscaling.launch import link\nfrom tfscaling.record import clock\n"
 #: Prints the offset and its uncertainty.
 MEASURE = (
-    "found = link.LauncherConnection(sys.argv[2], 0).offset()\n"
+    "found = link.LauncherConnection(sys.argv[2], 0).measure_offset()\n"
     "print(found.offset_s, found.uncertainty_s)"
 )
 #: Two processes of one host read its clock less precisely than the clock measures the offset.
@@ -27,7 +27,7 @@ READING_S = 0.05
 @pytest.fixture
 def address(tmp_path: Path) -> Iterator[str]:
     """A launcher's."""
-    with RankMessageServer(tmp_path).served("127.0.0.1", 1) as found:
+    with RankMessageServer(tmp_path).serve("127.0.0.1", 1) as found:
         yield found
 
 
@@ -56,8 +56,8 @@ def test_a_wall_clock_that_is_set_after_the_start_changes_neither_time_nor_offse
 
 @pytest.mark.parametrize("shift_s", [1e7, -1e7, float("nan"), float("inf")])
 def test_a_time_that_no_clock_has_is_not_believed(shift_s: float) -> None:
-    assert clock.measure(lambda: clock.now() + shift_s) is None
-    assert is_off(clock.measure(lambda: clock.now() + 5.0), 5.0)
+    assert clock.measure_offset(lambda: clock.now() + shift_s) is None
+    assert is_off(clock.measure_offset(lambda: clock.now() + 5.0), 5.0)
 
 
 @pytest.mark.parametrize(
@@ -67,6 +67,6 @@ def test_a_time_that_no_clock_has_is_not_believed(shift_s: float) -> None:
 def test_the_uncertainty_of_a_run_has_the_drift_of_the_clocks_in_it(
     later: Offset | None, uncertainty_s: float
 ) -> None:
-    found = Offset(5.0, 0.001).over(later)
+    found = Offset(5.0, 0.001).extend_until(later)
     assert found.offset_s == 5.0
     assert found.uncertainty_s == pytest.approx(uncertainty_s)

@@ -79,7 +79,7 @@ CASES = {
 
 @pytest.mark.parametrize(("output", "name", "where"), CASES.values(), ids=CASES)
 def test_the_innermost_line_of_the_users_is_named(output: str, name: str, where: str) -> None:
-    blamed = crashes.last_traceback(output.splitlines(), FOLDER)
+    blamed = crashes.find_last_traceback(output.splitlines(), FOLDER)
     assert blamed is not None
     assert (blamed.name, str(blamed.place)) == (name, where)
 
@@ -93,7 +93,7 @@ def test_a_copy_of_the_observer_is_not_blamed_for_the_dataset(name: str, tmp_pat
     train.write_text("import observe\nfor _ in observe.steps(map(int, 'ab')):\n    pass\n")
     environ = {"PYTHONPATH": str(copy.parent), "TFSCALING_EVENTS": str(tmp_path / "events")}
     done = run_python(f"import runpy; runpy.run_path({str(train)!r})", **environ)
-    blamed = crashes.last_traceback(done.stderr.splitlines(), tmp_path)
+    blamed = crashes.find_last_traceback(done.stderr.splitlines(), tmp_path)
     assert blamed is not None
     assert (blamed.name, str(blamed.place)) == ("ValueError", "train.py:2")
 
@@ -153,7 +153,7 @@ def test_an_exception_is_one_line_with_its_place_in_the_users_files(
     error = raised(
         "def main():\n    import json\n    raise ValueError(text)\n", tmp_path, text=text
     )
-    blamed = crashes.find_user_line(error, tmp_path)
+    blamed = crashes.locate_exception(error, tmp_path)
     assert blamed is not None
     assert (blamed.name, blamed.error) == ("ValueError", f"ValueError: {words}".rstrip(": "))
     assert str(blamed.place) == place
@@ -163,31 +163,31 @@ def test_the_line_that_called_a_library_is_blamed_and_a_library_alone_is_not(
     tmp_path: Path,
 ) -> None:
     error = raised("import json\n\n\ndef main():\n    json.loads('{')\n", tmp_path)
-    blamed = crashes.find_user_line(error, tmp_path)
+    blamed = crashes.locate_exception(error, tmp_path)
     assert blamed is not None
     assert str(blamed.place) == "train.py:5 in main"
     with pytest.raises(strict_json.NotFiniteError) as caught:
         strict_json.loads("NaN")
     of_ours = caught.value.with_traceback(caught.tb.tb_next)  # without this test's own line
-    assert crashes.find_user_line(of_ours, tmp_path) is None
+    assert crashes.locate_exception(of_ours, tmp_path) is None
 
 
 @pytest.mark.parametrize("characters", [700, 5000])
 def test_long_words_of_an_exception_are_cut(characters: int, tmp_path: Path) -> None:
     words = "x" * characters
     printed = PLAIN.replace("UnavailableError: gone", f"UnavailableError: {words}")
-    last = crashes.last_traceback(printed.splitlines(), FOLDER)
+    last = crashes.find_last_traceback(printed.splitlines(), FOLDER)
     error = raised("def main():\n    raise ValueError(text)\n", tmp_path, text=words)
-    blamed = crashes.find_user_line(error, tmp_path)
+    blamed = crashes.locate_exception(error, tmp_path)
     assert last is not None and blamed is not None
-    reason = crashes.abort_reason("killed by SIGABRT", thrown("Error", words).splitlines())
+    reason = crashes.find_abort_reason("killed by SIGABRT", thrown("Error", words).splitlines())
     found = [last.error, blamed.error.removeprefix("ValueError: "), reason]
     assert [len(text) for text in found] == [500, 500, 500]
 
 
 @pytest.mark.parametrize("output", ["", "all well", "Traceback (most recent call last):\n  cut"])
 def test_without_a_traceback_no_line_is_blamed(output: str) -> None:
-    assert crashes.last_traceback(output.splitlines(), FOLDER) is None
+    assert crashes.find_last_traceback(output.splitlines(), FOLDER) is None
 
 
 _GROUP = "[PG ID 0 PG GUID 0(default_pg) Rank 1] "
@@ -255,7 +255,7 @@ OUTPUTS = {
 @pytest.mark.parametrize(("output", "words", "is_lost"), OUTPUTS.values(), ids=OUTPUTS)
 def test_the_words_before_the_dump_are_the_reason(output: str, words: str, is_lost: bool) -> None:
     lines = [*output.splitlines(), *_DUMP.splitlines()]
-    said = crashes.abort_reason("killed by SIGABRT", lines)
+    said = crashes.find_abort_reason("killed by SIGABRT", lines)
     assert said.startswith(words) and bool(said) == bool(words)
     assert crashes.has_lost_connection([said]) == is_lost
     assert crashes.has_lost_connection(lines) == is_lost
@@ -275,7 +275,7 @@ def test_the_reason_is_that_of_an_abort_of_the_program_or_of_what_it_started(
     ended: str, last: str, is_told: bool
 ) -> None:
     lines = [*thrown("c10::DistNetworkError", "Broken pipe").splitlines(), last]
-    assert ("Broken pipe" in crashes.abort_reason(ended, lines)) == is_told
+    assert ("Broken pipe" in crashes.find_abort_reason(ended, lines)) == is_told
 
 
 def test_a_cause_has_no_secret_of_the_environment() -> None:
@@ -293,14 +293,14 @@ _NO_WORDS = 'Traceback (most recent call last):\n  File "/project/a.py", line 1,
 
 @pytest.mark.parametrize("output", [_NO_FRAME, _NO_WORDS, "Fatal Python error: Aborted\n"])
 def test_a_traceback_without_frames_or_words_blames_no_line(output: str) -> None:
-    assert crashes.last_traceback(output.splitlines(), FOLDER) is None
+    assert crashes.find_last_traceback(output.splitlines(), FOLDER) is None
 
 
 @pytest.mark.parametrize("name", ["observe.py", "/project/observe.py", "/other/observe.py"])
 def test_a_users_file_with_the_name_of_the_observer_is_blamed(name: str) -> None:
     """It does not exist here, and so is no copy."""
     output = PLAIN.replace("/project/steps/loop.py", name)
-    blamed = crashes.last_traceback(output.splitlines(), FOLDER)
+    blamed = crashes.find_last_traceback(output.splitlines(), FOLDER)
     assert blamed is not None
     expected = "train.py:40" if name.startswith("/other") else "observe.py:12 in fit"
     assert str(blamed.place) == expected
@@ -331,5 +331,5 @@ _ALONE = _HANDLED[_HANDLED.index("Traceback") :]
 def test_an_exception_ended_the_program_if_nothing_follows_it(
     output: str, name: str | None
 ) -> None:
-    blamed = crashes.ending_traceback(output.splitlines(), FOLDER)
+    blamed = crashes.find_ending_traceback(output.splitlines(), FOLDER)
     assert (None if blamed is None else blamed.name) == name

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from generator import training_report
 from msgspec.structs import replace
-from tfscaling.record.energy import use_of_run
+from tfscaling.record.energy import sum_resource_use
 from tfscaling.record.rank_report import GpuUse, ResourceUse, TrainingReport
 from tfscaling.record.run_record import Use
 from tfscaling.study.geometry import Geometry
@@ -29,7 +29,7 @@ def used(*gpus: str, energy_j: float | None = HALF_KWH, **changes: Any) -> Resou
 
 def use_of(ranks: list[TrainingReport], gpus_per_task: int = 0) -> Use:
     """The use of a run with a node for each rank and two CPUs for each task."""
-    return use_of_run(ranks, Geometry(len(ranks), 1, gpus_per_task), 2)
+    return sum_resource_use(ranks, Geometry(len(ranks), 1, gpus_per_task), 2)
 
 
 def test_ranks_on_a_node_count_its_processors_once(dice: random.Random) -> None:

@@ -17,7 +17,7 @@ def test_events_are_in_the_file_at_once_and_carry_time_and_rank(tmp_path: Path) 
     path, before = tmp_path / "rank-3.events.jsonl", time.time()
     log = EventLog(path, 3)
     returned = log.add(EventName.IMPORTED, host="node1")
-    (event,) = events.read(path)  # the log is still open
+    (event,) = events.read_events(path)  # the log is still open
     assert event.host_time_s is not None
     assert before - 0.001 <= event.host_time_s <= time.time() + 0.001
     assert (event.name, event.rank, event.details) == (EventName.IMPORTED, 3, {"host": "node1"})
@@ -33,7 +33,7 @@ def test_a_killed_rank_leaves_what_it_reached(tmp_path: Path) -> None:
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     assert run_python(code, str(tmp_path / "e")).returncode == -9
-    assert [event.name for event in events.read(tmp_path / "e")] == ["start", "imported"]
+    assert [event.name for event in events.read_events(tmp_path / "e")] == ["start", "imported"]
 
 
 @pytest.mark.parametrize(
@@ -51,11 +51,11 @@ def test_what_is_no_event_is_left_out(tmp_path: Path, broken: bytes) -> None:
     whole = Event(name=EventName.START, time_s=1.0, details={"host": "n1"})
     path.write_bytes(whole.line.encode() + broken)
     assert json.loads(whole.line) == {"time_s": 1.0, "rank": 0, "event": "start", "host": "n1"}
-    assert events.read(path) == [whole]
+    assert events.read_events(path) == [whole]
 
 
 def test_a_missing_file_has_no_events(tmp_path: Path) -> None:
-    assert events.read(tmp_path / "missing") == []
+    assert events.read_events(tmp_path / "missing") == []
 
 
 def test_heartbeats_are_no_events_of_the_run_and_a_file_holds_all_of_its_rank(
@@ -72,13 +72,13 @@ def test_heartbeats_are_no_events_of_the_run_and_a_file_holds_all_of_its_rank(
         log = EventLog(tmp_path / f"rank-{rank}.events.jsonl", rank, post if rank else None)
         for name in (EventName.START, EventName.BEAT, EventName.END):
             log.add(name)
-    (tmp_path / events.OF_RANKS).write_text(posted[0])
-    found = events.read_by_rank(tmp_path)
+    (tmp_path / events.RANKS_EVENTS).write_text(posted[0])
+    found = events.read_events_by_rank(tmp_path)
     assert {rank: [e.name for e in lines] for rank, lines in found.items()} == {
         0: ["start", "end"],
         3: ["start", "end"],
     }
-    found_now, _ = events.read_new(tmp_path / "rank-3.events.jsonl", 0)
+    found_now, _ = events.read_new_events(tmp_path / "rank-3.events.jsonl", 0)
     assert [(e.name, e.rank) for e in found_now] == [("start", 3), ("beat", 3), ("end", 3)]
 
 
@@ -94,7 +94,7 @@ def test_threads_that_share_a_log_do_not_mix_their_lines(tmp_path: Path) -> None
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(events.read(tmp_path / "e")) == 800
+    assert len(events.read_events(tmp_path / "e")) == 800
 
 
 def test_events_on_the_launchers_clock_keep_what_the_host_said() -> None:

@@ -119,7 +119,7 @@ def test_without_a_value_the_reason_is_told(metric: str, reason: str) -> None:
 def test_a_target_is_reached_from_the_worse_side(
     metric: str, direction: str, target: float, seconds: float | None
 ) -> None:
-    found = metrics.judge_target(record(), compared(metric, direction=direction), target)
+    found = metrics.find_target_time(record(), compared(metric, direction=direction), target)
     assert found.is_reached == (seconds is not None)
     assert found.time_s == (None if seconds is None else pytest.approx(seconds))
     assert found.reason == ""
@@ -141,7 +141,7 @@ def test_the_time_to_a_target_needs_the_times_of_all_later_epochs(
 ) -> None:
     pairs = zip(EPOCHS, durations_s, strict=True)
     epochs = tuple(msgspec.structs.replace(epoch, duration_s=s) for epoch, s in pairs)
-    found = metrics.judge_target(record(epochs), compared("loss"), target)
+    found = metrics.find_target_time(record(epochs), compared("loss"), target)
     assert found.is_reached
     assert found.time_s == (None if seconds is None else pytest.approx(seconds))
     assert bool(found.reason) == (seconds is None)
@@ -166,7 +166,7 @@ def test_without_moments_nothing_unknown_counts_as_time_to_a_target(
     made = msgspec.structs.replace(
         made, phases=msgspec.structs.replace(made.phases, checkpoint_time_s=checkpoint_time_s)
     )
-    found = metrics.judge_target(made, compared("test_accuracy"), target)
+    found = metrics.find_target_time(made, compared("test_accuracy"), target)
     assert found.is_reached
     assert (found.time_s is not None) == is_known
     assert bool(found.reason) != is_known
@@ -185,8 +185,8 @@ def test_a_resumed_run_adds_the_training_before_to_the_moment_of_its_target() ->
     made = msgspec.structs.replace(
         made, phases=msgspec.structs.replace(made.phases, checkpoint_time_s=9.0)
     )
-    assert metrics.judge_target(made, compared("test_accuracy"), 0.6).time_s == 10 + 1 + 13
-    assert metrics.judge_target(made, compared("test_accuracy"), 0.3).time_s is None
+    assert metrics.find_target_time(made, compared("test_accuracy"), 0.6).time_s == 10 + 1 + 13
+    assert metrics.find_target_time(made, compared("test_accuracy"), 0.3).time_s is None
 
 
 def test_an_evaluation_within_an_epoch_counts() -> None:
@@ -194,6 +194,6 @@ def test_an_evaluation_within_an_epoch_counts() -> None:
     held = [HeldOut(epoch=2, ended_s=float(n), metrics={"accuracy": 0.1 * n}) for n in (7, 8, 9)]
     measured = msgspec.structs.replace(made.metrics, evaluations=tuple(held))
     made = msgspec.structs.replace(made, metrics=measured)
-    assert metrics.judge_target(made, compared("test_accuracy"), 0.8).time_s == 8.0
+    assert metrics.find_target_time(made, compared("test_accuracy"), 0.8).time_s == 8.0
     # what was reached in an earlier epoch was reached sooner
-    assert metrics.judge_target(made, compared("loss"), 0.5).time_s == 13.0
+    assert metrics.find_target_time(made, compared("loss"), 0.5).time_s == 13.0

@@ -37,10 +37,10 @@ def prepared(folder: Path, facts: Any = FACTS) -> Path:
 
 def test_a_recipe_that_cuts_its_data_uses_no_more_than_there_are(tmp_path: Path) -> None:
     cut = msgspec.structs.replace(ALL, train_examples_max=5, test_examples_max=100)
-    data = prepared_data.describe(prepared(tmp_path), cut)
+    data = prepared_data.describe_data(prepared(tmp_path), cut)
     assert (data.train_examples, data.test_examples) == (5, 4)
     held_out = msgspec.structs.replace(ALL, validation_examples=1)
-    data = prepared_data.describe(prepared(tmp_path), held_out)
+    data = prepared_data.describe_data(prepared(tmp_path), held_out)
     assert (data.train_examples, data.test_examples) == (5, 1)
 
 
@@ -51,7 +51,7 @@ def test_a_file_without_its_checksum_is_refused(tmp_path: Path, facts: Any) -> N
     if isinstance(facts, dict):
         facts = {key: value for key, value in facts.items() if value is not None}
     with pytest.raises(PreparedDataError, match="delete both"):
-        prepared_data.describe(prepared(tmp_path, facts), ALL)
+        prepared_data.describe_data(prepared(tmp_path, facts), ALL)
 
 
 def used(name: str, sha256: str) -> PreparedData:
@@ -60,7 +60,7 @@ def used(name: str, sha256: str) -> PreparedData:
 
 def test_each_dataset_is_compared_with_itself_only(tmp_path: Path) -> None:
     made = [used("one", "a"), None, used("two", "b"), used("one", "a"), used("one", "c")]
-    reasons = run_states.other_data(made, tmp_path)
+    reasons = run_states.describe_data_changes(made, tmp_path)
     assert [bool(reason) for reason in reasons] == [False, False, False, False, True]
     assert "cccccccccccc" in reasons[4] and "aaaaaaaaaaaa" in reasons[4]
 

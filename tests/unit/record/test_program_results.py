@@ -83,7 +83,7 @@ def events_of(observed: tuple[Observed | None, ...]) -> list[list[Event]]:
 
 
 def phases(*observed: Observed | None) -> dict[str, float | None]:
-    found = run_results.measured_phases(events_of(observed), reports(*observed), 108.0, 153.0, None)
+    found = run_results.compute_phases(events_of(observed), reports(*observed), 108.0, 153.0, None)
     assert found.wall_time_s == pytest.approx(45.0)
     return {name: value for name, value in msgspec.structs.asdict(found).items() if value}
 
@@ -106,13 +106,13 @@ def test_what_was_observed_is_a_phase_of_its_own() -> None:
 
 
 def test_metrics_are_of_the_chief_and_examples_of_all_ranks() -> None:
-    found = run_results.metrics(reports(OBSERVED, OBSERVED))
+    found = run_results.compute_metrics(reports(OBSERVED, OBSERVED))
     assert (found.loss, found.accuracy, found.test_accuracy) == (0.25, 0.9, 0.75)
     assert found.examples_trained == 192
     # the window with an evaluation in it tells no step time, but examples were trained in it
     assert found.step_time_s == pytest.approx(2.0)
     ends = changed(windows=OBSERVED.windows[::2])
-    for seen in (found, run_results.metrics(reports(ends, ends))):
+    for seen in (found, run_results.compute_metrics(reports(ends, ends))):
         assert seen.throughput_examples_per_s == pytest.approx(176 / 20)
     first, second = found.epochs
     assert (first.duration_s, first.evaluation_time_s, first.test_accuracy) == (10.0, 5.0, 0.7)
@@ -131,7 +131,7 @@ def test_steps_per_epoch_are_unknown_unless_all_epochs_have_as_many(
 
 
 def test_evaluations_may_be_all_that_is_told() -> None:
-    found = run_results.metrics(reports(changed(epochs=())))
+    found = run_results.compute_metrics(reports(changed(epochs=())))
     assert [(epoch.epoch, epoch.test_accuracy) for epoch in found.epochs] == [(1, 0.7), (2, 0.75)]
     assert (found.loss, found.test_accuracy) == (None, 0.75)
 
@@ -171,7 +171,7 @@ DURATIONS: dict[str, tuple[Observed, list[tuple[float | None, float | None]]]] =
 def test_what_is_not_known_to_be_evaluation_is_part_of_the_epoch(
     seen: Observed, durations_s: list[tuple[float | None, float | None]]
 ) -> None:
-    found = run_results.metrics(reports(seen))
+    found = run_results.compute_metrics(reports(seen))
     assert [(epoch.duration_s, epoch.evaluation_time_s) for epoch in found.epochs] == durations_s
 
 
@@ -191,7 +191,7 @@ BROKEN: dict[str, tuple[dict[str, Any], list[Observed | None], str]] = {
 @pytest.mark.parametrize("name", BROKEN)
 def test_what_cannot_be_true_fails_the_run(name: str) -> None:
     keys, observed, value = BROKEN[name]
-    ((check, wrong),) = checks.problems(spec(**keys), None, reports(*observed)).items()
+    ((check, wrong),) = checks.find_problems(spec(**keys), None, reports(*observed)).items()
     assert check == name.split(",")[0]
     assert value in wrong
 
@@ -202,13 +202,13 @@ def test_every_check_of_programs_was_broken_once() -> None:
 
 @pytest.mark.parametrize("observed", [(OBSERVED, OBSERVED), (OBSERVED, None)])
 def test_what_may_be_true_passes(observed: tuple[Observed | None, ...]) -> None:
-    assert checks.problems(spec(train_examples=90), None, reports(*observed)) == {}
+    assert checks.find_problems(spec(train_examples=90), None, reports(*observed)) == {}
 
 
 def test_a_loss_that_is_not_finite_is_a_divergence() -> None:
     lost = ObservedEpoch(epoch=3, time_s=60.0, metrics={"loss": None})
     found = reports(changed(epochs=(*OBSERVED.epochs, lost)))
-    wrong = checks.problems(spec(epochs=3), None, found)
+    wrong = checks.find_problems(spec(epochs=3), None, found)
     assert "epoch 3" in wrong[checks.FINITE]
 
 
@@ -218,16 +218,16 @@ def test_of_several_evaluations_after_the_last_epoch_a_warning_says_which_counts
 ) -> None:
     more = replace(OBSERVED.evaluations[-1], metrics={"accuracy": share})
     found = reports(changed(evaluations=(*OBSERVED.evaluations, more)))
-    assert run_results.metrics(found).test_accuracy == share
-    texts = run_results.warnings(spec(), found)
+    assert run_results.compute_metrics(found).test_accuracy == share
+    texts = run_results.collect_warnings(spec(), found)
     assert len(texts) == warnings
 
 
 def test_fewer_epochs_and_percentages_are_warned_of() -> None:
     seen = changed(epochs=(ObservedEpoch(epoch=1, time_s=30.0, metrics={"accuracy": 97.5}),))
     found = reports(seen)
-    assert run_results.metrics(found).accuracy is None
-    texts = run_results.warnings(spec(), found)
+    assert run_results.compute_metrics(found).accuracy is None
+    texts = run_results.collect_warnings(spec(), found)
     of_epochs, of_accuracy = texts
     assert re.findall(r"\d+", of_epochs) == ["1", str(spec().recipe.epochs)]
     assert "accuracy" in of_accuracy
@@ -243,6 +243,8 @@ def test_epochs_end_when_the_program_says_and_not_with_what_follows_the_last() -
         ),
     )
     told = reports(seen, seen)
-    found = run_results.add_end_times(run_results.metrics(told), events_of((seen, seen)), told)
+    found = run_results.add_end_times(
+        run_results.compute_metrics(told), events_of((seen, seen)), told
+    )
     assert [epoch.ended_s for epoch in found.epochs] == pytest.approx([25.0, 38.0])
     assert [(each.epoch, each.ended_s) for each in found.evaluations] == [(1, 15.0)]

@@ -23,7 +23,7 @@ WAITING = ("queue_time_s", "boot_time_s")
 
 def checked(content: dict[str, Any], where: str = "run.json") -> RunRecord:
     """The record with this content. Raises RecordError."""
-    return run_record.parse(
+    return run_record.parse_record(
         json.dumps(content).encode(), where, RunRecord, run_record.SCHEMA_VERSION
     )
 
@@ -35,13 +35,13 @@ def test_what_is_the_same_for_the_rank_before_is_not_repeated(tmp_path: Path) ->
     ranks = [first, second, {**second, "rank": 2, "use": None}, {**server, "rank": 3}]
     of_types = [*msgspec.convert(ranks[:3], list[TrainedRank]), msgspec.convert(ranks[3], Rank)]
     record = msgspec.structs.replace(checked(a_record()), ranks=tuple(of_types))
-    run_record.write(tmp_path / "run.json", record)
+    run_record.write_record(tmp_path / "run.json", record)
     written = json.loads((tmp_path / "run.json").read_text())["ranks"]
     place = {"rank": 1, "host": "node1", "start_s": 1001.0}
     assert written[1] == {**place, "host_facts": {"cpu_mhz": 2000.0}}
     assert written[2:] == [{"rank": 2, "host": "node1", "use": None}, ranks[3]]
     assert [*run_record.restore_omitted_keys(written)] == ranks
-    assert run_record.read(tmp_path / "run.json") == checked({**a_record(), "ranks": ranks})
+    assert run_record.read_record(tmp_path / "run.json") == checked({**a_record(), "ranks": ranks})
 
 
 def test_a_built_record_follows_the_schema_and_leaves_raw_steps_to_their_file() -> None:
@@ -108,7 +108,7 @@ def test_a_broken_file_is_named(tmp_path: Path, text: str, message: str) -> None
     path = tmp_path / "run.json"
     path.write_text(text)
     with pytest.raises(RecordError) as caught:
-        run_record.read(path)
+        run_record.read_record(path)
     assert str(caught.value).startswith(f"{path}: {message}")
 
 
@@ -122,14 +122,14 @@ def test_what_is_no_file_is_named_and_not_read(
 ) -> None:
     make(path := tmp_path / "run.json")
     with pytest.raises(RecordError, match="no regular file") as caught:
-        run_record.outcome(path)
+        run_record.read_outcome(path)
     assert str(path) in str(caught.value)
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     (path := tmp_path / "run.json").symlink_to(path)
     with pytest.raises(RecordError, match="symbolic link") as caught:
-        run_record.read(path)
+        run_record.read_record(path)
     assert str(path) in str(caught.value)
 
 
@@ -137,7 +137,7 @@ def test_a_record_with_nan_is_no_json(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     path.write_text(json.dumps({**a_record(), "metrics": {"loss": math.nan}}))
     with pytest.raises(RecordError, match="not JSON: .*NaN") as caught:
-        run_record.read(path)
+        run_record.read_record(path)
     assert str(path) in str(caught.value)
 
 
@@ -149,7 +149,7 @@ def test_a_record_of_another_version_names_both_and_says_what_to_do(
     old["metrics"].pop("examples_trained")  # what is missing is of the version, not the fault
     path.write_text(json.dumps(old))
     with pytest.raises(RecordError) as caught:
-        run_record.read(path)
+        run_record.read_record(path)
     text = str(caught.value)
     assert f"schema_version {version}" in text and str(run_record.SCHEMA_VERSION) in text
     assert age in text and "run it again" in text

@@ -14,7 +14,7 @@ from generator import training_report as report
 from tfscaling.record import run_results
 from tfscaling.record.events import Event, EventName
 from tfscaling.record.phases import EVENTS, TRAINER_PHASES, Phases
-from tfscaling.record.rank_report import Rank, RankReport, ServerReport, TrainingReport, summary
+from tfscaling.record.rank_report import Rank, RankReport, ServerReport, TrainingReport, copy_fields
 from tfscaling.record.run_record import SlurmJob
 
 #: Times at which two ranks pass each boundary; neither is always the last.
@@ -35,7 +35,7 @@ def measured(
     end_s: float = END_S,
 ) -> Phases:
     reports: list[RankReport] = [report(rank) for rank in range(len(ranks))]
-    return run_results.measured_phases(ranks, reports, launch_s, end_s, job)
+    return run_results.compute_phases(ranks, reports, launch_s, end_s, job)
 
 
 def phases(*passed: dict[str, float], job: SlurmJob | None = None) -> Phases:
@@ -168,7 +168,7 @@ def wrong(
     ranks = [rank_events(rank, times) for rank, times in enumerate(passed or PASSED)]
     reports = [report(rank, **changes) for rank in range(len(ranks))]
     durations = measured(ranks, None, launch_s, end_s)
-    return run_results.impossible_durations(durations, ranks, reports)
+    return run_results.find_impossible_durations(durations, ranks, reports)
 
 
 @pytest.mark.parametrize(
@@ -206,12 +206,12 @@ def test_a_clock_that_is_off_by_nobody_knows_what_makes_no_run_invalid(ahead_s: 
     ranks = [rank_events(rank, times) for rank, times in enumerate(given)]
     reports = [report(0), report(1, clock=NO_CLOCK)]
     of_all = measured(ranks)
-    assert ahead_s < 0 or run_results.impossible_durations(of_all, ranks, reports)
-    timed, _ = run_results.on_one_clock(ranks, reports)
+    assert ahead_s < 0 or run_results.find_impossible_durations(of_all, ranks, reports)
+    timed, _ = run_results.select_synchronised_ranks(ranks, reports)
     found = measured(timed)
     assert found == phases(PASSED[0])
-    assert run_results.impossible_durations(found, ranks, reports) == []
-    (warning,) = run_results.warnings(local_spec(), reports)
+    assert run_results.find_impossible_durations(found, ranks, reports) == []
+    (warning,) = run_results.collect_warnings(local_spec(), reports)
     assert "rank 1 (node1)" in warning
 
 
@@ -221,8 +221,8 @@ def test_all_ranks_make_the_times_if_the_first_one_has_no_clock_either(
 ) -> None:
     ranks = [rank_events(rank, times) for rank, times in enumerate(PASSED)]
     reports = [report(k, **({"clock": NO_CLOCK} if k in unknown else {})) for k in range(2)]
-    assert run_results.on_one_clock(ranks, reports) == (ranks, reports)
-    assert len(run_results.warnings(local_spec(), reports)) == bool(unknown)
+    assert run_results.select_synchronised_ranks(ranks, reports) == (ranks, reports)
+    assert len(run_results.collect_warnings(local_spec(), reports)) == bool(unknown)
 
 
 @pytest.mark.parametrize(
@@ -234,7 +234,7 @@ def test_ranks_on_more_sockets_than_they_need_are_named(
     """A host of two sockets with four CPUs each."""
     facts = msgspec.structs.replace(report(0).host_facts, cpus_online=8, sockets=2)
     reports = [report(0), report(1, cpus=cpus, sockets=sockets, host_facts=facts, cpu_list="0-3")]
-    texts = run_results.warnings(local_spec(), reports)
+    texts = run_results.collect_warnings(local_spec(), reports)
     assert ["rank 1 (CPUs 0-3)" in text for text in texts] == [True] * warned
 
 
@@ -249,30 +249,33 @@ def test_an_execution_shorter_than_its_steps_is_refused() -> None:
 
 def test_a_duration_that_is_no_number_is_refused() -> None:
     durations = msgspec.structs.replace(phases(), train_time_s=float("nan"))
-    assert run_results.impossible_durations(durations, [], [])[0].startswith("train_time_s is nan")
+    assert run_results.find_impossible_durations(durations, [], [])[0].startswith(
+        "train_time_s is nan"
+    )
 
 
 def test_a_rank_that_trained_must_have_passed_all_phases() -> None:
     ranks = [rank_events(rank, times) for rank, times in enumerate(PASSED)]
     reports = [report(rank) for rank in range(2)]
-    assert run_results.missing_phases(ranks, reports) == []
+    assert run_results.find_missing_events(ranks, reports) == []
     del ranks[1][-2:]
-    (missing,) = run_results.missing_phases(ranks, reports)
+    (missing,) = run_results.find_missing_events(ranks, reports)
     assert missing.startswith("rank 1 ") and missing.endswith(" evaluated, probed")
 
 
 def test_a_parameter_server_passes_the_first_phases_only() -> None:
     served = rank_events(1, {"start": 1.0, "imported": 2.0, "rendezvous": 3.0, "end": 9.0})
-    server = ServerReport(**msgspec.structs.asdict(summary(report(1, job="ps"), Rank)))
+    server = ServerReport(**msgspec.structs.asdict(copy_fields(report(1, job="ps"), Rank)))
     assert (
-        run_results.missing_phases([rank_events(0, PASSED[0]), served], [report(0), server]) == []
+        run_results.find_missing_events([rank_events(0, PASSED[0]), served], [report(0), server])
+        == []
     )
     del served[2]
-    assert run_results.missing_phases([served], [server]) == ["rank 1 has no event rendezvous"]
+    assert run_results.find_missing_events([served], [server]) == ["rank 1 has no event rendezvous"]
 
 
 def test_metrics_are_those_of_the_last_epoch_and_of_steady_steps() -> None:
-    found = run_results.metrics([report()], train_time_s=2.0)
+    found = run_results.compute_metrics([report()], train_time_s=2.0)
     assert (found.loss, found.accuracy) == (0.25, 0.9)
     assert (found.test_loss, found.test_accuracy) == (0.3, 0.88)
     assert found.step_time_s == pytest.approx(0.1)  # the slow first step takes no part
@@ -286,14 +289,14 @@ def computing(*seconds: float) -> list[TrainingReport]:
 
 
 def test_a_step_is_computation_of_the_median_rank_and_the_rest() -> None:
-    found = run_results.computation(computing(0.02, 0.03, 0.08), fed_step_time_s=0.1)
+    found = run_results.split_step_time(computing(0.02, 0.03, 0.08), fed_step_time_s=0.1)
     assert found.compute_time_s == pytest.approx(0.03)
     assert found.synchronisation_time_s == pytest.approx(0.07)
 
 
 @pytest.mark.parametrize("fast", [1, 3])
 def test_a_rank_twice_as_slow_as_the_others_has_the_ratio_two(fast: int) -> None:
-    found = run_results.computation(computing(*[0.02] * fast, 0.04), fed_step_time_s=0.1)
+    found = run_results.split_step_time(computing(*[0.02] * fast, 0.04), fed_step_time_s=0.1)
     assert (found.slowest_rank, found.slowest_host) == (fast, f"node{fast}")
     assert found.straggler_ratio == pytest.approx(2.0)
     assert found.compute_time_s == pytest.approx(0.02)
@@ -311,7 +314,7 @@ def test_input_is_what_the_rank_that_waits_longest_waits_in_each_step() -> None:
         )
         for rank, of_rank in enumerate(waits)
     ]
-    found = run_results.metrics(reports, train_time_s=0.3)
+    found = run_results.compute_metrics(reports, train_time_s=0.3)
     assert found.input_wait_s == pytest.approx((0.02 + 0.03 + 0.0) / 3)
     assert found.step_time_s == pytest.approx(0.1)
     # steps without it take 0.08, 0.07 and 0.1 s
@@ -339,7 +342,7 @@ STEADY: dict[str, tuple[list[Any], int, float, float | None, float | None]] = {
 def test_the_first_execution_is_not_part_of_step_time_and_throughput(
     steps: list[Any], examples: int, train_s: float, step_s: float | None, throughput: float | None
 ) -> None:
-    found = run_results.metrics([report(steps=steps, examples_trained=examples)], train_s)
+    found = run_results.compute_metrics([report(steps=steps, examples_trained=examples)], train_s)
     assert found.step_time_s == pytest.approx(step_s)
     assert found.throughput_examples_per_s == pytest.approx(throughput)
     assert found.loss == 0.25
@@ -347,7 +350,7 @@ def test_the_first_execution_is_not_part_of_step_time_and_throughput(
 
 def test_examples_before_a_resumption_are_not_part_of_the_throughput() -> None:
     since = {"epoch": 2, "step": 0, "examples": 384, "trained_s": 9.0, "steps_per_epoch": 3}
-    found = run_results.metrics([report(went_on=since)], train_time_s=2.0)
+    found = run_results.compute_metrics([report(went_on=since)], train_time_s=2.0)
     assert found.throughput_examples_per_s == pytest.approx((768 - 384 - 128) / 2.0)
     assert found.examples_trained == 768
 
@@ -370,12 +373,12 @@ def test_steps_of_every_rank_are_written_as_csv(tmp_path: Path) -> None:
 
 def test_warnings_of_the_ranks_are_in_the_record_once_each() -> None:
     reports = [report(0, warnings=["a", "b"]), report(1, warnings=["b", "c"]), report(2)]
-    assert run_results.warnings(local_spec(), reports) == ("a", "b", "c")
+    assert run_results.collect_warnings(local_spec(), reports) == ("a", "b", "c")
     assert a_record()["warnings"] == []
 
 
 def test_nothing_is_divided_by_a_time_of_zero_and_no_rest_is_negative() -> None:
-    assert run_results.metrics([report()], 0.0).throughput_examples_per_s is None
-    still = run_results.computation([report(compute_steps=[0.0])], 0.1)
+    assert run_results.compute_metrics([report()], 0.0).throughput_examples_per_s is None
+    still = run_results.split_step_time([report(compute_steps=[0.0])], 0.1)
     assert (still.compute_time_s, still.straggler_ratio) == (0.0, None)
-    assert run_results.computation(computing(0.02), 0.019).synchronisation_time_s == 0.0
+    assert run_results.split_step_time(computing(0.02), 0.019).synchronisation_time_s == 0.0

@@ -52,7 +52,7 @@ def reasons(manifest: Manifest) -> list[tuple[str, str]]:
     specs = [run.spec for run in manifest.runs]
     records = {spec.path: run_states.find_record(spec, RUNS / spec.path) for spec in specs}
     found = {path: record for path, record in records.items() if record is not None}
-    listed = run_states.find_stale(found, specs, prepared_data.folder_beside(RUNS))
+    listed = run_states.find_stale_runs(found, specs, prepared_data.datasets_folder(RUNS))
     is_stale = table["status"] == "stale"
     assert [spec.path in listed for spec in specs] == is_stale.tolist()
     assert table["execution_time_s"].isna().tolist() == is_stale.tolist()
@@ -128,7 +128,7 @@ def test_a_kept_record_by_the_present_code_counts_before_one_by_other_code(
     is_current: bool, planned: Manifest
 ) -> None:
     path, spec = of_node(planned, 1), planned.runs[0].spec
-    own = attempts.path(path.parent, 1)
+    own = attempts.attempt_folder(path.parent, 1)
     own.mkdir()
     (own / attempts.RECORD).write_bytes(path.read_bytes())
     change(path, user_code={"net.py": "a" * 64})

@@ -166,7 +166,7 @@ def test_steps_are_enough_once_they_are_long_steady_and_sure(
     times_s: list[float], is_enough: bool
 ) -> None:
     made = [Execution(1, n, 1, s) for n, s in enumerate(times_s)]
-    assert step_estimates.is_enough(made) == is_enough
+    assert step_estimates.are_steps_enough(made) == is_enough
 
 
 def test_scatter_is_no_change() -> None:

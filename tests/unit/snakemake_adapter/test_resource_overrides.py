@@ -30,7 +30,7 @@ def parse_overrides(*words: str) -> Any:
 def overridden(*words: str, defaults: Sequence[str] = (), **keys: Any) -> dict[str, Any]:
     """The resources of a job after --set-resources and --default-resources."""
     raw = raw_config(*((("platforms", "cluster", key), value) for key, value in keys.items()))
-    for change in resource_overrides.override_platforms(
+    for change in resource_overrides.find_platform_changes(
         raw,
         parse_overrides(*words) if words else {},
         Resources.parse([*defaults], allow_expressions=True),
@@ -172,6 +172,6 @@ def test_resources_that_a_module_replaces_are_refused(
 ) -> None:
     rule = SimpleNamespace(name="my_train", resources=resources)
     planned = {"nodes": 2, "runtime": 60, "tasks": str}
-    problem = unsupported_options.overridden_resources(rule, planned, ())
+    problem = unsupported_options.find_replaced_resources(rule, planned, ())
     assert bool(problem) is bool(changed)
     assert f"replaces {changed}, and" in problem or not changed

@@ -80,7 +80,7 @@ def test_a_proposal_requests_the_node_hours_of_the_recommended_configuration(
     assert hours == pytest.approx([1.0, 2 * 2000 / 3600], rel=0.01)
     each, total = re.findall(r"([\d.]+) node-hours", text)
     # with launch and evaluations, but without the end of the ranks
-    runs = study.read("runs").query("nodes == 2")
+    runs = study.read_table("runs").query("nodes == 2")
     time_s = (runs["wall_time_s"] - runs["teardown_time_s"]).median()
     assert float(each) == pytest.approx(2 * time_s / 3600, rel=1e-3)
     assert float(total) == pytest.approx(float(each) * 3 * 1.5, rel=1e-3)
@@ -102,10 +102,10 @@ def test_facts_are_those_of_the_valid_runs(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(write_proposal, "PLOTTED", ())
     study = study_of(tmp_path, {1: 1, 2: 0}, comparison={"title": "A title"})
     text = proposal_of(study)
-    runs = study.read("runs")
+    runs = study.read_table("runs")
     valid = runs[runs["status"] == "ok"]
     assert text.startswith("# Scaling of A title\n")
-    left_out = set(study.read("comparison")["status"]) - {"ok"}
+    left_out = set(study.read_table("comparison")["status"]) - {"ok"}
     assert left_out and f"exist ({', '.join(sorted(left_out))})" in text
     for column in ("cpu_model", "python", "tensorflow"):
         (value,) = set(valid[column])
@@ -124,8 +124,8 @@ def test_without_a_measured_time_there_is_no_proposal(tmp_path: Path) -> None:
 
 def test_what_a_request_is_best_for_keeps_its_capitals(tmp_path: Path) -> None:
     study = study_of(tmp_path, {1: 1, 2: 1})
-    evidence = replace(write_tables.evidence_of(study), question=Question(goal="gpu_hours"))
-    (request,) = write_proposal.requests(evidence, study.config)
+    evidence = replace(write_tables.load_evidence(study), question=Question(goal="gpu_hours"))
+    (request,) = write_proposal.make_requests(evidence, study.config)
     assert request.so_far == "fewest GPU-hours so far"
 
 
@@ -139,7 +139,7 @@ def test_what_a_request_is_best_for_keeps_its_capitals(tmp_path: Path) -> None:
 def test_shares_of_cores_and_gpus_are_of_all_trainings(
     cores: float, gpus: float, shares: str
 ) -> None:
-    request = write_proposal.Request("a", "", 9000.0, False, 2, 2, 0.5, "", cores, gpus)
+    request = write_proposal.ComputeTimeRequest("a", "", 9000.0, False, 2, 2, 0.5, "", cores, gpus)
     assert (request.node_hours_each, request.node_hours) == (5.0, 15.0)
     assert request.shares == shares
 

@@ -18,7 +18,7 @@ import yaml
 from builders import MINIMAL, REGISTRIES, REPOSITORY
 from hypothesis import given
 from hypothesis import strategies as st
-from tfscaling.page.plot_registry import titles
+from tfscaling.page.plot_registry import plot_titles
 from tfscaling.study import (
     acceptance,
     config_files,
@@ -75,7 +75,7 @@ def check(found: tuple[Config, Manifest] | str) -> str | Manifest:
         return found
     config, manifest = found
     assert msgspec.json.decode(manifest.encode(), type=Manifest) == manifest
-    titles(config.plots, manifest.qualities.values())
+    plot_titles(config.plots, manifest.qualities.values())
     for run in manifest.runs[:20]:
         spec = run.spec
         assert re.fullmatch(r"([a-z_]+=[A-Za-z0-9][\w.+:=-]*/?)+", spec.path), spec.path

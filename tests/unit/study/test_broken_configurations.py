@@ -6,6 +6,9 @@ comparing the texts.
 
 from __future__ import annotations
 
+import random
+import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -182,6 +185,8 @@ BROKEN = {
     "uneven_indentation": Broken("    epochs: 2\n    opt", "   epochs: 2\n    opt",
         "not valid YAML", "indent the keys"),
     "key_that_is_a_number": Broken("  script:", "  7:", "not valid YAML", "in quotes"),
+    "thousands_in_braces": Broken("at_most: 600", "at_most: 6,000", "not valid YAML",
+        "a number without commas"),
     "list": Broken(STUDY, "- 1\n", "the whole file", "keys with values", line=0),
     "empty": Broken(STUDY, "", "the file is empty", "keys with values", line=0),
     "comment": Broken(STUDY, "# later\n", "the file is empty", "keys with values", line=0),
@@ -231,6 +236,172 @@ def test_the_message_names_file_line_key_and_remedy(
     message = message_of(tmp_path, texts)
     assert message.startswith(f"{broken.file}: {f'line {line}: ' if line else ''}{broken.key}")
     assert broken.hint in message.partition(broken.key)[2]
+
+
+def check(
+    folder: Path, file: str, old: str, new: str, key: str, hint: str, line: int | None = None
+) -> None:
+    """Assert that the message about a changed line names file, line, key and remedy."""
+    texts = {"platforms.yaml": PLATFORMS, "study.yaml": STUDY}
+    before = texts[file]
+    assert old in before
+    texts[file] = before.replace(old, new, 1)
+    message = message_of(folder, texts)
+    line = line or first_changed_line(before, texts[file])
+    assert re.match(rf"{re.escape(file)}: line {line}: {key}(?!\w)", message), message
+    assert hint in message, message
+
+
+#: Line with a number → its file, its key, the types of JSON that it allows.
+NUMBERS = {
+    "seed: 1": ("study.yaml", "seed", "integer"),
+    "repeats: 2": ("study.yaml", "grid[0].repeats", "integer"),
+    "epochs: 2": ("study.yaml", "recipes.short.epochs", "integer"),
+    "learning_rate: 0.003": ("study.yaml", "recipes.short.learning_rate", "number"),
+    "node_hours: 100": ("study.yaml", "budget.node_hours", "number"),
+    "at_most: 600": ("study.yaml", "question.limits.execution_time_s.at_most", "duration"),
+    "nodes_max: 8": ("platforms.yaml", "platforms.cluster.nodes_max", "integer"),
+    "cpus_per_node: 4": ("platforms.yaml", "platforms.cluster.cpus_per_node", "integer"),
+    "runtime_min: 60": ("platforms.yaml", "platforms.cluster.runtime_min", "minutes"),
+}
+
+
+def drawn_clock(kind: str) -> tuple[str, str]:
+    hours, minutes = random.randint(1, 23), random.randint(10, 59)
+    total = 60 * hours + minutes
+    hints = {"duration": f"write {60 * total} s", "minutes": f"number of minutes: {total} for"}
+    return f"{hours}:{minutes}", hints.get(kind, "write a plain number")
+
+
+def drawn_percent(kind: str) -> tuple[str, str]:
+    percent = random.randint(1, 99)
+    is_whole = kind in ("integer", "minutes")
+    return f"{percent}%", "write a whole number" if is_whole else f"write {percent / 100:g}"
+
+
+def drawn_unit(kind: str) -> tuple[str, str]:
+    words = {"hrs": "h", "hours": "h", "sec": "s", "minutes": "min", "days": "d"}
+    number, (word, unit) = random.randint(2, 90), random.choice([*words.items()])
+    text = f"{number}{random.choice(('', ' '))}{word}"
+    return text, f"write {number} {unit}" if kind == "duration" else "write the number alone"
+
+
+def drawn_thousands(kind: str) -> tuple[str, str]:
+    number = random.randint(1, 99)
+    # in the braces of a duration's limit a comma ends the value
+    separator = random.choice(("_", " ") if kind == "duration" else (",", "_", " "))
+    return f"{number}{separator}000", f"write {number}000"
+
+
+#: Kind of mistake → how to draw a value and its hint, for a kind of key.
+MISTAKES: dict[str, Callable[[str], tuple[str, str]]] = {
+    "clock": drawn_clock,
+    "percent": drawn_percent,
+    "unit": drawn_unit,
+    "thousands": drawn_thousands,
+    "not finite": lambda _: (
+        random.choice((".nan", ".NaN", ".inf", "-.inf", "+.INF")),
+        "write a finite number",
+    ),
+    "truth": lambda _: (random.choice(("yes", "no", "on", "off", "y")), "write a number"),
+    "quotes": lambda _: (f'"{random.randint(1, 99)}"', "write it without quotes"),
+    "word": lambda _: (random.choice(("two", "all", "many")), "write a number"),
+    "list": lambda _: (f"[{random.randint(1, 9)}, 9]", "write one value"),
+    "mapping": lambda _: (f"{{from: {random.randint(1, 9)}}}", "write one value"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_number_written_as_something_else(
+    mistake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three keys of each kind of mistake, drawn."""
+    monkeypatch.chdir(tmp_path)
+    for line in random.sample([*NUMBERS], 3):
+        file, key, kind = NUMBERS[line]
+        value, hint = MISTAKES[mistake](kind)
+        name = line.partition(":")[0]
+        check(tmp_path, file, line, f"{name}: {value}", re.escape(key), hint)
+
+
+#: Keys of STUDY and PLATFORMS that a typo makes unknown.
+KEYS = (
+    *("seed", "grid", "platform", "recipe", "nodes", "repeats", "per_replica_batch_size", "epochs"),
+    *("optimizer", "learning_rate", "program", "observe", "question", "goal", "limits", "at_most"),
+    *("budget", "node_hours", "launcher", "partition", "nodes_max", "cpus_per_node", "devices"),
+)
+
+
+def with_typo(word: str) -> str:
+    """Return the word with a letter missing, doubled, or in the place of its neighbour."""
+    at = random.randrange(1, len(word) - 1)
+    swapped = word[:at] + word[at + 1] + word[at] + word[at + 2 :]
+    found = random.choice((word[:at] + word[at + 1 :], word[:at] + word[at] + word[at:], swapped))
+    return found if found != word else word + word[-1]
+
+
+def test_an_unknown_key_names_the_key_that_is_meant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for word in random.sample(KEYS, 6):
+        file = "study.yaml" if re.search(rf"\b{word}: ?", STUDY) else "platforms.yaml"
+        text = {"study.yaml": STUDY, "platforms.yaml": PLATFORMS}[file]
+        old = re.search(rf"\b{word}:", text)
+        assert old
+        wrong = with_typo(word)
+        check(tmp_path, file, old[0], f"{wrong}:", rf"(\S+\.)?{wrong}", f"did you mean '{word}'?")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "hint"),
+    [
+        ("budget", "100", "write keys with values below it"),
+        ("budget", "[100]", "without hyphens"),
+        ("question", "cost_usd", "write keys with values below it"),
+        ("question", "[cost_usd]", "without hyphens"),
+        ("recipes", "short", "write keys with values below it"),
+        ("recipes", "[short]", "without hyphens"),
+        ("grid", "{platform: cluster}", "begin each item with a hyphen"),
+        ("grid", "cluster", "write it as a list or a mapping"),
+        ("platforms", "cluster", "write keys with values below it"),
+        ("platforms", "[cluster]", "without hyphens"),
+    ],
+)
+def test_wrong_nesting(
+    key: str, value: str, hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = "platforms.yaml" if key == "platforms" else "study.yaml"
+    text = PLATFORMS if key == "platforms" else STUDY
+    part = re.search(rf"^{key}:\n(?: .*\n)+", text, re.MULTILINE)
+    assert part
+    check(tmp_path, file, part[0], f"{key}: {value}\n", key, hint)
+
+
+def test_lines_that_are_no_yaml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tab, a duplicate key and a byte of another encoding, each on three drawn lines."""
+    monkeypatch.chdir(tmp_path)
+    lines = STUDY.splitlines(keepends=True)
+    deep = [n for n, line in enumerate(lines) if re.match(r" {4}\w+: [^\[{]+$", line)]
+    for n in random.sample(deep, 3):
+        for new, key, hint, at in (
+            ("\t" + lines[n].lstrip(), "not valid YAML", "indent with spaces", n + 1),
+            (lines[n] * 2, "not valid YAML", f"line {n + 1} has it already", n + 2),
+            (lines[n].replace("\n", "\udce9\n"), "not UTF-8", "UTF-8", n + 1),
+        ):
+            text = "".join([*lines[:n], new, *lines[n + 1 :]])
+            message = message_of(tmp_path, {"platforms.yaml": PLATFORMS, "study.yaml": text})
+            assert message.startswith(f"study.yaml: line {at}: {key}") and hint in message, message
+
+
+@pytest.mark.parametrize("name", ["missing.yaml", "studies/missing.yaml", "study.yml"])
+def test_a_missing_file_is_named(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    message = refused(config_files.read_config_file, name)
+    assert message.startswith(f"{name}: cannot be read: ")
 
 
 def test_a_list_of_an_earlier_file_is_not_blamed(

@@ -39,7 +39,7 @@ def test_the_module_and_its_packages_count() -> None:
     write(a__b__net="import numpy\n", other="")
     Path("a/__init__.py").write_text("")
     assert found("a.b.net:model") == {"a/__init__.py", "a/b/net.py"}
-    digest = python_code.sha256(Path("a/b/net.py").read_bytes())
+    digest = python_code.code_sha256(Path("a/b/net.py").read_bytes())
     assert CustomCode(("a.b.net:model",)).checksums()["a/b/net.py"] == digest
 
 

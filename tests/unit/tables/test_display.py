@@ -77,13 +77,13 @@ def test_a_value_without_an_interval_has_three_digits(value: float, text: str) -
     assert display.format_three_digits(value) == text
 
 
-@pytest.mark.parametrize("cost_usd", [0.000152, 0.00099, 0.001, 3.25])
+@pytest.mark.parametrize("cost_usd", [0.000152, 0.0114, 0.099, 0.1, 3.25])
 @pytest.mark.parametrize("is_for_many", [True, False])
 def test_costs_that_nobody_can_read_are_for_many_runs(cost_usd: float, is_for_many: bool) -> None:
     row: Any = {"cost_usd": cost_usd, "runs": 1, "runs_timed": 1, "projected_from_steps": None}
     text = display.format_metric("cost_usd", row, is_for_many)
     amount, unit = text.split(" ", 1)
-    is_many = is_for_many and cost_usd < 0.001
+    is_many = is_for_many and cost_usd < 0.1
     assert unit == "US dollars" + " per 1,000 runs" * is_many
     assert float(amount) == pytest.approx(cost_usd * (1000 if is_many else 1), rel=0.01)
 

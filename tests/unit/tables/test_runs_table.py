@@ -176,7 +176,7 @@ def test_a_run_that_diverged_is_a_row_without_metrics_but_with_its_machines(tmp_
 
 def attempt_failed(run: PlannedRun, folder: Path, number: int, **report: Any) -> None:
     """An attempt at a run that failed after half an hour."""
-    path = attempts.path(folder / run.spec.path, number)
+    path = attempts.attempt_folder(folder / run.spec.path, number)
     path.mkdir(parents=True)
     cause = Cause(kind="time_limit", message="x")
     usual = {"axes": run.spec.axes, "attempt": number, "cause": cause, "wall_time_s": 1800.0}
@@ -279,7 +279,7 @@ def test_a_failed_rerun_is_a_warning_of_the_record_that_still_counts(
     path = write_record(tmp_path, run, 36.0)
     with changed(path) as record:
         record["attempt"] = kept
-    own = attempts.path(path.parent, kept)
+    own = attempts.attempt_folder(path.parent, kept)
     own.mkdir()
     path.rename(own / attempts.RECORD)
     if last != "none":

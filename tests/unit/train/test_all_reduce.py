@@ -28,9 +28,9 @@ from tfscaling.record import events, step_estimates
 from tfscaling.record.events import EventLog, EventName
 from tfscaling.record.rank_report import Epoch
 from tfscaling.train import all_reduce, all_reduce_loop, loop, optimizers, pipeline
-from tfscaling.train.all_reduce import Trainer
+from tfscaling.train.all_reduce import ArrayTrainer
 from tfscaling.train.all_reduce_loop import COMPUTE_STEPS
-from tfscaling.train.loop import Result
+from tfscaling.train.loop import TrainingResult
 from tfscaling.train.pipeline import Datasets, PipelineTrainer
 
 #: The last one is incomplete.
@@ -39,8 +39,8 @@ STEPS = -(-TRAIN_EXAMPLES // GLOBAL_BATCH)
 
 def make_trainer(
     arrays: Arrays | None = None, batch: int = GLOBAL_BATCH, **changes: Any
-) -> Trainer:
-    return Trainer(
+) -> ArrayTrainer:
+    return ArrayTrainer(
         tf.distribute.OneDeviceStrategy("CPU:0"),
         small_model,
         arrays or synthetic_arrays(),
@@ -58,16 +58,16 @@ def train(folder: Path, report: Callable[[str], None] = print, **changes: Any) -
 EVALUATED = {"test_loss", "test_accuracy", "evaluation_time_s"}
 
 
-def curve(result: Result) -> list[tuple[float, float]]:
+def curve(result: TrainingResult) -> list[tuple[float, float]]:
     return [(epoch.loss, epoch.accuracy) for epoch in result.epochs]
 
 
-def rows_of(result: Result) -> list[dict[str, Any]]:
+def rows_of(result: TrainingResult) -> list[dict[str, Any]]:
     """The epochs with what is known of them."""
     return [msgspec.to_builtins(epoch) for epoch in result.epochs]
 
 
-def executed(result: Result) -> list[tuple[int, int, int]]:
+def executed(result: TrainingResult) -> list[tuple[int, int, int]]:
     """Epoch, first step and number of steps of each execution."""
     return [(row.epoch, row.first_step, row.steps) for row in result.steps]
 
@@ -93,7 +93,7 @@ def test_gradients_of_bfloat16_are_cast_in_the_update_of_large_variables(
     losses, weights, compiled = [], [], []
     for elements_min in (64 * width, 64 * width + 1):
         monkeypatch.setattr(optimizers, "COMPILED_ELEMENTS_MIN", elements_min)
-        trainer = Trainer(
+        trainer = ArrayTrainer(
             tf.distribute.OneDeviceStrategy("CPU:0"),
             large_model,
             synthetic_arrays(),
@@ -131,7 +131,7 @@ def test_a_short_run_makes_the_first_steps_of_the_whole(tmp_path: Path) -> None:
     assert short.evaluations == 1
     trainer.evaluate(short, EventLog(tmp_path / "events", 0), EventName.EVALUATED)
     assert short.evaluations == 2
-    assert trainer.epoch_turn_s() > 0
+    assert trainer.measure_epoch_turn_s() > 0
     _, complete = train(tmp_path / "complete", stop_after_steps=30, **five)
     assert not complete.is_short and curve(complete) == curve(whole)
 
@@ -143,7 +143,9 @@ def test_a_short_run_ends_itself_after_its_steps_are_enough_or_a_tenth_of_the_tr
     """Looked at after 4, 8, 16 and 30 of 300 steps; two are executed at once, six are an epoch."""
     monkeypatch.setattr(loop, "AUTO_STEPS", 4)
     monkeypatch.setattr(
-        step_estimates, "is_enough", lambda later: sum(each.steps for each in later) >= enough
+        step_estimates,
+        "are_steps_enough",
+        lambda later: sum(each.steps for each in later) >= enough,
     )
     _, short = train(tmp_path / "short", stop_after_steps="auto", epochs=50)
     _, whole = train(tmp_path / "whole", epochs=50)
@@ -180,7 +182,7 @@ def test_a_short_run_of_a_pipeline_knows_its_epochs_by_their_steps(
     assert result.is_short and len(result.steps) == stop and len(result.epochs) == epochs
     assert result.examples_trained == stop * GLOBAL_BATCH
     assert trainer.train_examples == examples  # of the first epoch, if it was whole
-    assert trainer.epoch_turn_s() > 0
+    assert trainer.measure_epoch_turn_s() > 0
 
 
 def test_data_as_they_lie_on_a_gpu_give_the_same_training(
@@ -320,7 +322,7 @@ def test_computation_alone_is_as_long_as_the_work(monkeypatch: pytest.MonkeyPatc
     clock = SimpleNamespace(perf_counter=lambda: passed_s)
     monkeypatch.setattr(all_reduce_loop, "time", clock)
     strategy, arrays = tf.distribute.OneDeviceStrategy("CPU:0"), synthetic_arrays()
-    working = Trainer(strategy, working_model, arrays, training_spec(GLOBAL_BATCH))
+    working = ArrayTrainer(strategy, working_model, arrays, training_spec(GLOBAL_BATCH))
     assert working.compute_steps() == [50] * COMPUTE_STEPS
 
 
@@ -361,7 +363,7 @@ def test_each_step_has_the_wait_for_its_batch(
 def test_phases_and_epochs_are_told_as_they_pass(tmp_path: Path) -> None:
     lines: list[str] = []
     _, result = train(tmp_path, lines.append)
-    passed = events.read(tmp_path / "events")
+    passed = events.read_events(tmp_path / "events")
     names = [event.name for event in passed if event.name is not EventName.PROGRESS]
     assert names == ["first_step", "epoch", "epoch", "epoch_evaluated", "epoch", "trained"]
     epochs = [event.details for event in passed if event.name is EventName.EPOCH]
@@ -380,8 +382,8 @@ def test_each_held_out_example_is_counted_exactly_once(examples: int, tmp_path: 
     )
     trainer, log = make_trainer(arrays), EventLog(tmp_path / "events", 0)
 
-    def evaluated() -> Result:
-        result = Result(epochs=[Epoch(epoch=1, loss=1.0, accuracy=0.5, duration_s=1.0)])
+    def evaluated() -> TrainingResult:
+        result = TrainingResult(epochs=[Epoch(epoch=1, loss=1.0, accuracy=0.5, duration_s=1.0)])
         trainer.evaluate(result, log, EventName.EVALUATED)
         return result
 
@@ -407,7 +409,7 @@ def test_evaluations_between_epochs_change_nothing_of_the_training(tmp_path: Pat
     assert [row.keys() >= EVALUATED for row in rows_of(result)] == [True, True, False]
     trainer.evaluate(result, EventLog(tmp_path / "last", 0), EventName.EVALUATED)
     assert rows_of(result)[-1].keys() >= EVALUATED
-    told = events.read(tmp_path / "each/events") + events.read(tmp_path / "last")
+    told = events.read_events(tmp_path / "each/events") + events.read_events(tmp_path / "last")
     evaluations = [event.details for event in told if event.name.endswith("evaluated")]
     assert [event["epoch"] for event in evaluations] == [1, 2, 3]
     for event, epoch in zip(evaluations, rows_of(result), strict=True):

@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 from strategy_rank import GLOBAL_BATCH, TINY_TRAINING, lively_model, synthetic_arrays, training_spec
 from tfscaling.record.events import EventLog, EventName
-from tfscaling.train.all_reduce import Trainer
+from tfscaling.train.all_reduce import ArrayTrainer
 from tfscaling.train.loop import TrainingLoop
 from tfscaling.train.pipeline import Datasets, PipelineTrainer
 
@@ -21,7 +21,7 @@ def of_arrays(**changes: Any) -> Callable[[], TrainingLoop]:
     def make() -> TrainingLoop:
         strategy = tf.distribute.OneDeviceStrategy("CPU:0")
         spec = training_spec(GLOBAL_BATCH, **changes)
-        return Trainer(strategy, lively_model, synthetic_arrays(), spec)
+        return ArrayTrainer(strategy, lively_model, synthetic_arrays(), spec)
 
     return make
 

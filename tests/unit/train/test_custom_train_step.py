@@ -32,7 +32,7 @@ def test_a_metric_of_one_class_has_one_value() -> None:
     f1 = keras.metrics.F1Score(threshold=0.5, name="f1")
     model.compile("sgd", "binary_crossentropy", metrics=[f1])
     step = CustomTrainStep(model, BATCH, replicas=1)
-    found = step.results([variable.numpy() for variable in step.metrics])
+    found = step.compute_metric_results([variable.numpy() for variable in step.metrics])
     assert found.keys() == {"loss", "f1"}
 
 
@@ -60,12 +60,12 @@ def test_the_loss_is_counted_once_by_keras_or_by_the_models_own_metrics(
     step = CustomTrainStep(model, BATCH, replicas=1)
     batch = (np.zeros((2, 4), np.float32), np.array([[0.0], [3.0]], np.float32))
     step.update_test_metrics(batch, tf.constant(examples))
-    found = step.results([variable.numpy() for variable in step.metrics])
+    found = step.compute_metric_results([variable.numpy() for variable in step.metrics])
     expected = float(examples > 0) if kind is Counting else [0.0, 1.0, 2.5][examples]
     assert found == {"loss": pytest.approx(expected)}
     # a batch counts by its examples
     step.update_test_metrics(batch, tf.constant(1))
-    found = step.results([variable.numpy() for variable in step.metrics])
+    found = step.compute_metric_results([variable.numpy() for variable in step.metrics])
     total = expected * examples + 1.0
     mean = expected + 1 if kind is Counting else total / (examples + 1)
     assert found == {"loss": pytest.approx(mean)}

@@ -48,18 +48,18 @@ def test_a_gpu_holds_and_gathers_the_types_that_data_get() -> None:
     """By TensorFlow's own list of its kernels."""
     gathered, _ = gpu_kernels("GatherV2", "Tparams")
     held, on_host = gpu_kernels("Identity", "T")
-    assert {*all_reduce.HELD_AS.values()} <= gathered & held - on_host
+    assert {*all_reduce.GPU_TYPES.values()} <= gathered & held - on_host
     assert "uint8" not in gathered and "int32" in on_host  # why there is anything to change
     casts, _ = gpu_kernels("Cast", "SrcT")
-    assert {*all_reduce.HELD_AS.values()} <= casts
+    assert {*all_reduce.GPU_TYPES.values()} <= casts
 
 
-@pytest.mark.parametrize("dtype", all_reduce.HELD_AS)
+@pytest.mark.parametrize("dtype", all_reduce.GPU_TYPES)
 def test_values_that_a_gpu_holds_are_the_same(dtype: str) -> None:
     limits = np.iinfo(dtype)
     array = np.array([limits.min, 0, 1, limits.max - 1, limits.max], dtype)
-    held = all_reduce.held_by_gpu(array)
-    assert held.dtype.name == all_reduce.HELD_AS[dtype]
+    held = all_reduce.convert_for_gpu(array)
+    assert held.dtype.name == all_reduce.GPU_TYPES[dtype]
     found = tf.cast(tf.constant(held), dtype)
     np.testing.assert_array_equal(found, array)
 
@@ -67,14 +67,14 @@ def test_values_that_a_gpu_holds_are_the_same(dtype: str) -> None:
 @pytest.mark.parametrize("dtype", ["bool", "float16", "bfloat16", "float32", "float64", "int64"])
 def test_other_arrays_stay_as_they_are(dtype: str) -> None:
     array = np.ones((5, 3), getattr(ml_dtypes, dtype, dtype))
-    assert all_reduce.held_by_gpu(array) is array
+    assert all_reduce.convert_for_gpu(array) is array
 
 
 def test_data_lies_on_a_gpu_where_it_fits_and_else_on_the_host() -> None:
     gpu, cpu = "/job:worker/task:1/device:GPU:3", "/job:worker/task:1/device:CPU:2"
-    assert all_reduce.device_of(gpu, all_reduce.GPU_BYTES_MAX) == gpu
-    host = all_reduce.device_of(gpu, all_reduce.GPU_BYTES_MAX + 1)
+    assert all_reduce.storage_device(gpu, all_reduce.GPU_BYTES_MAX) == gpu
+    host = all_reduce.storage_device(gpu, all_reduce.GPU_BYTES_MAX + 1)
     assert tf.DeviceSpec.from_string(host) == tf.DeviceSpec.from_string(
         "/job:worker/task:1/device:CPU:0"
     )
-    assert all_reduce.device_of(cpu, all_reduce.GPU_BYTES_MAX + 1) == cpu
+    assert all_reduce.storage_device(cpu, all_reduce.GPU_BYTES_MAX + 1) == cpu

@@ -50,5 +50,5 @@ def owner_of(name: str) -> Any:
 @pytest.mark.parametrize("name", keras_internals.PRIVATE)
 def test_the_attribute_exists(name: str) -> None:
     owner, _, attribute = name.rpartition(".")
-    wrong = f"{name} is gone in {VERSIONS}; checked with {keras_internals.CHECKED}"
+    wrong = f"{name} is gone in {VERSIONS}; checked with {keras_internals.CHECKED_VERSIONS}"
     assert hasattr(owner_of(owner), attribute), wrong

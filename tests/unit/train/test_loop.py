@@ -15,11 +15,11 @@ from tfscaling.record.events import EventLog, EventName
 from tfscaling.record.rank_report import Execution
 from tfscaling.train import loop
 from tfscaling.train.loop import (
-    Measured,
-    Result,
+    Means,
     TrainingLoop,
-    measured_by_itself,
-    measured_by_sums,
+    TrainingResult,
+    means_from_metrics,
+    means_from_sums,
 )
 
 
@@ -33,14 +33,14 @@ class Scripted(TrainingLoop):
         self.found = {"train": iter(losses), "evaluate": iter(held_out)}
         self.now = ""
 
-    def _reset(self) -> None:
+    def _reset_sums(self) -> None:
         pass
 
-    def _measured(self) -> Measured:
+    def _compute_means(self) -> Means:
         examples = self.train_examples if self.now == "train" else self.test_examples
-        return measured_by_sums(next(self.found[self.now]), 8.0, float(examples))
+        return means_from_sums(next(self.found[self.now]), 8.0, float(examples))
 
-    def _train_epoch(self, epoch: int, result: Result, events: EventLog) -> None:
+    def _train_epoch(self, epoch: int, result: TrainingResult, events: EventLog) -> None:
         self.now = "train"
         result.steps.append(Execution(epoch, 0, -(-TRAIN_EXAMPLES // GLOBAL_BATCH), 0.1))
 
@@ -65,12 +65,12 @@ def test_a_loss_that_is_not_finite_ends_the_training_after_its_epoch(
     result = loop.train(EventLog(tmp_path / "e", 0), lines.append)
     assert (len(result.epochs), result.diverged) == (epochs, diverged)
     assert result.examples_trained == TRAIN_EXAMPLES * epochs
-    told = [event for event in events.read(tmp_path / "e") if event.name is EventName.EPOCH]
+    told = [event for event in events.read_events(tmp_path / "e") if event.name is EventName.EPOCH]
     assert [event.details["loss"] for event in told] == [epoch.loss for epoch in result.epochs]
     rows = [msgspec.to_builtins(epoch) for epoch in result.epochs]
     values = [value for row in rows for value in row.values() if value is not None]
     assert all(math.isfinite(value) for value in values)
-    assert events.read(tmp_path / "e")[-1].name is EventName.TRAINED
+    assert events.read_events(tmp_path / "e")[-1].name is EventName.TRAINED
     if diverged:
         assert (result.test_loss, result.test_accuracy) == (None, None)
         name = "test_loss" if "held-out" in diverged else "loss"
@@ -102,7 +102,7 @@ def test_a_held_out_loss_that_is_not_finite_after_the_last_epoch_is_a_divergence
 def test_accuracy_of_a_model_that_trains_itself_is_its_metric(
     metrics: dict[str, float], accuracy: float | None
 ) -> None:
-    found = measured_by_itself(8.0, {"loss": 2.0, **metrics})
+    found = means_from_metrics(8.0, {"loss": 2.0, **metrics})
     assert (found.loss, found.accuracy, found.examples) == (2.0, accuracy, 8.0)
     assert found.metrics == metrics
 
@@ -114,7 +114,7 @@ class Timed(Scripted):
         super().__init__([8.0] * 200, [1.0] * 200, evaluation_interval_epochs=None, **changes)
         self.later_s = later_s
 
-    def _train_epoch(self, epoch: int, result: Result, events: EventLog) -> None:
+    def _train_epoch(self, epoch: int, result: TrainingResult, events: EventLog) -> None:
         self.now = "train"
         duration_s = 100.0 if epoch == 1 else self.later_s[(epoch - 2) % len(self.later_s)]
         steps = self._steps_of_epoch(self.updates_per_epoch or 0)

@@ -69,9 +69,9 @@ def contrastive(y: Any, outputs: Any) -> Any:
 
 
 def compared(model: Any, x: Any, y: Any, *weights: Any) -> loss_means.LossOfParts | None:
-    keras_internals.build_for(model, (x, y, *weights))
+    keras_internals.build_metrics_and_optimizer(model, (x, y, *weights))
     loss_means.spread_weights(model)
-    return loss_means.compare(model, (x, y, *weights))
+    return loss_means.compare_losses_of_parts(model, (x, y, *weights))
 
 
 @pytest.mark.parametrize(

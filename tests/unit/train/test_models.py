@@ -34,7 +34,7 @@ def test_mnist_cnn_is_the_published_network() -> None:
 def test_shapes_parameters_and_logits(
     name: str, shape: tuple[int, ...], classes: int, parameters: int, normalizations: int
 ) -> None:
-    model = models.get(name).build()
+    model = models.find_model(name).build()
     normalized = [v for v in model.non_trainable_variables if "moving" in v.path]
     assert len(normalized) == 2 * normalizations  # their means and variances
     assert model.input_shape == (None, *shape)

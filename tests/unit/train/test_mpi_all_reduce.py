@@ -10,11 +10,11 @@ import pytest
 from mpi_all_reduce_rank import DTYPES, ROWS, WIDTH
 from ranks import ranks_of
 from tfscaling.study.geometry import Geometry
-from tfscaling.train.mpi.strategy import BUCKET_BYTES, Part, buckets
+from tfscaling.train.mpi.strategy import BUCKET_BYTES, TensorSize, group_into_buckets
 
 RANKS = 2
-SMALL = Part(1000, "float32")
-LARGE = Part(BUCKET_BYTES + 4, "float32")
+SMALL = TensorSize(1000, "float32")
+LARGE = TensorSize(BUCKET_BYTES + 4, "float32")
 
 
 @pytest.mark.parametrize(
@@ -26,13 +26,13 @@ LARGE = Part(BUCKET_BYTES + 4, "float32")
         ([SMALL, SMALL, LARGE, SMALL, SMALL], [[4, 3], [2], [1, 0]]),
         ([SMALL, SMALL._replace(dtype="float64")], [[1], [0]]),
         ([SMALL, SMALL._replace(bytes=math.inf), SMALL], [[2], [1], [0]]),
-        ([Part(BUCKET_BYTES, "float32"), SMALL], [[1], [0]]),
+        ([TensorSize(BUCKET_BYTES, "float32"), SMALL], [[1], [0]]),
     ],
 )
 def test_tensors_share_a_message_in_the_order_of_the_backward_pass(
-    parts: list[Part], expected: list[list[int]]
+    parts: list[TensorSize], expected: list[list[int]]
 ) -> None:
-    assert buckets(parts) == expected
+    assert group_into_buckets(parts) == expected
 
 
 @pytest.fixture(scope="module")

@@ -25,13 +25,13 @@ RANKS = 5
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     folder = tmp_path_factory.mktemp("sums")
-    with process_management.served(RANKS) as pmi:
+    with process_management.pmi_server(RANKS) as pmi:
         processes = [
             subprocess.Popen(
                 [sys.executable, mpi_sums_rank.__file__, str(rank), str(RANKS), str(folder)],
                 env={
                     **os.environ,
-                    **process_management.variables(pmi, rank),
+                    **process_management.pmi_variables(pmi, rank),
                     "PYTHONPATH": str(SCRIPTS),
                 },
             )
@@ -128,8 +128,8 @@ def test_no_other_user_gets_the_memory_or_counts_as_a_rank() -> None:
     assert made.empty()
     told.put(address)
     second = memory_of(1, told)
-    made.get(timeout=300).array(8)[:] = 7
-    assert (second.array(8) == 7).all()
+    made.get(timeout=300).allocate(8)[:] = 7
+    assert (second.allocate(8) == 7).all()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user")

@@ -17,11 +17,11 @@ from tfscaling.record.events import EventLog, EventName
 from tfscaling.train.pipeline import (
     PREFETCHED,
     Datasets,
-    Fed,
     PipelineError,
     PipelineTrainer,
+    ReplicaBatch,
     StepIterator,
-    datasets_of,
+    check_datasets,
 )
 
 CPU = "/job:localhost/replica:0/task:0/device:CPU:0"
@@ -33,12 +33,12 @@ def numbers(examples: int, size: int) -> Any:
     return tf.data.Dataset.from_tensor_slices((every, every * every)).batch(size)
 
 
-def steps_of(dataset: Any, batch: int, devices: int, count: int) -> list[list[Fed]]:
+def steps_of(dataset: Any, batch: int, devices: int, count: int) -> list[list[ReplicaBatch]]:
     with closing(StepIterator(dataset, batch, [CPU] * devices)) as feed:
         return [next(feed) for _ in range(count)]
 
 
-def real(part: Fed) -> list[int]:
+def real(part: ReplicaBatch) -> list[int]:
     """The examples that count."""
     return part.batch[0].numpy()[: int(part.examples)].tolist()
 
@@ -216,7 +216,7 @@ class Batches(keras.utils.PyDataset):
 )
 def test_what_is_no_pipeline_is_refused(returned: Any, message: str) -> None:
     with pytest.raises(PipelineError, match=message):
-        datasets_of("mine:data", returned)
+        check_datasets("mine:data", returned)
 
 
 layers = keras.layers

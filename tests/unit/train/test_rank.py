@@ -32,7 +32,7 @@ import msgspec
 spec, folder = run_spec.read_spec(pathlib.Path(sys.argv[1])), pathlib.Path(sys.argv[2])
 own = cluster.resolve(os.environ, gpus=None)
 log = EventLog(folder / f"rank-{own.rank}.events.jsonl", own.rank)
-report = rank.run(RankContext(own, folder, log, 1.0, None), spec, folder / "data.npz")
+report = rank.train_as_rank(RankContext(own, folder, log, 1.0, None), spec, folder / "data.npz")
 policy = __import__("keras").mixed_precision.dtype_policy().name
 loaded = [name for name in ("matplotlib", "pandas") if name in sys.modules]
 import matplotlib, pandas
@@ -74,7 +74,7 @@ def work(context):
         rank=0, job="worker", host="h", devices=(), cpus=1, cluster_hash="c", clock=RankClock(),
         tensorflow_version="2", host_facts=HostFacts(machine=None, packages={}),
     )
-rank_process.process(spec, folder, started_s, work)
+rank_process.run_as_rank(spec, folder, started_s, work)
 """
 
 
@@ -161,14 +161,14 @@ def test_the_report_passes_all_checks(finished: Path) -> None:
     report = report_of(finished)
     del report["policy"]
     reports = [msgspec.convert(report, RankReport)]
-    assert checks.problems(spec, data, reports) == {}
+    assert checks.find_problems(spec, data, reports) == {}
     others = [
         msgspec.structs.replace(spec, replicas=7),
         msgspec.structs.replace(spec, jobs={"worker": 2}),
     ]
-    assert all(checks.problems(other, data, reports) for other in others)
+    assert all(checks.find_problems(other, data, reports) for other in others)
     threads = reports[0].intra_op_threads + 1
-    assert checks.problems(
+    assert checks.find_problems(
         spec, data, [msgspec.structs.replace(reports[0], intra_op_threads=threads)]
     )
 
@@ -185,17 +185,17 @@ def test_a_wall_clock_that_is_set_changes_no_time_of_a_rank(tmp_path: Path, when
     config = '{"cluster": {"worker": ["127.0.0.1:1"]}, "task": {"type": "worker", "index": 0}}'
     before_s = clock.now()
     messages = RankMessageServer(tmp_path)
-    with messages.served("127.0.0.1", 1) as address:
+    with messages.serve("127.0.0.1", 1) as address:
         words = [str(tmp_path / "spec.json"), str(tmp_path), when]
         environment = {"TF_CONFIG": config, link.VARIABLE: address}
         done = run_python(STEPPED, *words, CUDA_VISIBLE_DEVICES="-1", **environment)
         assert done.returncode == 0, done.stderr
-        messages.wait([0], 60.0)
-    passed = events.read_by_rank(tmp_path)[0]
+        messages.wait_for_files([0], 60.0)
+    passed = events.read_events_by_rank(tmp_path)[0]
     assert [e.name for e in passed] == [*EVENTS[:7], "end"]
     moments = [before_s, *(e.time_s for e in passed), clock.now()]
     assert moments == sorted(moments)
-    (report,) = rank_files.reports(tmp_path)
+    (report,) = rank_files.read_reports(tmp_path)
     assert isinstance(report, ServerReport)
     assert isinstance(report.clock.uncertainty_s, float)
     off_s, uncertainty_s = -120 if when == "before" else 0, report.clock.uncertainty_s

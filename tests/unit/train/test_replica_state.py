@@ -8,8 +8,8 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from tfscaling.train.loop import is_seed, stream
-from tfscaling.train.parameter_server import ReplicaStates, changed_by_training
+from tfscaling.train.loop import is_seed, replica_random_state
+from tfscaling.train.parameter_server import ReplicaStates, find_changing_variables
 
 SHAPE = (4,)
 IMAGES = np.random.default_rng(0).random((8, *SHAPE), np.float32)
@@ -59,7 +59,7 @@ def test_states_of_random_numbers_are_found_in_nested_layers() -> None:
 
 def test_replica_0_draws_as_keras_alone_and_others_draw_elsewhere() -> None:
     state = tf.constant([7, 3], tf.int64)
-    streams = [tuple(stream(state, number).numpy().tolist()) for number in range(100)]
+    streams = [tuple(replica_random_state(state, number).numpy().tolist()) for number in range(100)]
     assert streams[0] == (7, 3)
     assert len(set(streams)) == 100
     assert {count for _, count in streams} == {3}
@@ -68,14 +68,14 @@ def test_replica_0_draws_as_keras_alone_and_others_draw_elsewhere() -> None:
 def test_frozen_weights_are_not_changed_by_training() -> None:
     model = make_model()
     before = [weights.copy() for weights in model.get_weights()]
-    assert names(changed_by_training(model, SHAPE)) == [
+    assert names(find_changing_variables(model, SHAPE)) == [
         "moving_mean", "moving_variance", "seed_generator_state", "seed_generator_state",
     ]  # fmt: skip
     # found by looking, not by training
     for weights, same in zip(model.get_weights(), before, strict=True):
         np.testing.assert_array_equal(weights, same)
     model.get_layer(index=2).trainable = False
-    assert names(changed_by_training(model, SHAPE)) == ["seed_generator_state"] * 2
+    assert names(find_changing_variables(model, SHAPE)) == ["seed_generator_state"] * 2
 
 
 def call_of(model: Any) -> Any:

@@ -22,11 +22,11 @@ import tensorflow as tf
 from tfscaling.cluster.gpu_allocation import gpu_variables
 from tfscaling.train import strategies
 try:
-    strategies.configure(2, "physical", 1)
+    strategies.configure_devices(2, "physical", 1)
 except strategies.DeviceError as error:
     print(json.dumps(str(error)))
-print(json.dumps(strategies.configure(0, "physical", 3)))
-print(json.dumps(strategies.configure(3, "logical", 3)))
+print(json.dumps(strategies.configure_devices(0, "physical", 3)))
+print(json.dumps(strategies.configure_devices(3, "logical", 3)))
 visible = [[d.name for d in tf.config.list_logical_devices(kind)] for kind in ("CPU", "GPU")]
 print(json.dumps(visible))
 print(tf.config.threading.get_intra_op_parallelism_threads())
@@ -63,7 +63,7 @@ def test_a_process_that_computes_on_no_gpu_hides_them() -> None:
 
 
 def test_without_any_gpu_the_libraries_are_named_first_and_logical_devices_last() -> None:
-    message = strategies.missing_gpus(2, 0, {})
+    message = strategies.describe_wrong_gpus(2, 0, {})
     places = [message.index(way) for way in ("make setup CUDA=1", "driver", "devices: logical")]
     assert places == sorted(places)
 
@@ -81,10 +81,10 @@ context = SimpleNamespace(cluster=SimpleNamespace(job=sys.argv[3]), events=told)
 rank.load_tensorflow()
 told.add(events.EventName.START)
 try:
-    rank.prepare(context, spec)
+    rank.prepare_devices(context, spec)
 except strategies.DeviceError:
     told.add(events.EventName.FAILED)
-print(json.dumps([event.name for event in events.read(log)]))
+print(json.dumps([event.name for event in events.read_events(log)]))
 """
 
 

@@ -90,7 +90,7 @@ def test_what_no_training_could_follow_is_refused(
 ) -> None:
     monkeypatch.setattr(user_code, "load_function", lambda name: function)
     with pytest.raises(ModelError) as caught:
-        models.get("mine:model").build()
+        models.find_model("mine:model").build()
     message = str(caught.value)
     assert message.startswith("model mine:model: ")
     assert wrong in message
@@ -165,7 +165,7 @@ UPDATES = 4
 
 
 def asked(model: Any, replicas: int = 1, **keys: Any) -> Any:
-    user_model.compile_as_asked(model, recipe(**keys), replicas, UPDATES)
+    user_model.apply_recipe_settings(model, recipe(**keys), replicas, UPDATES)
     return model.optimizer
 
 
@@ -290,17 +290,17 @@ GOOD: dict[str, Callable[[], Any]] = {
 
 @pytest.mark.parametrize("function", GOOD.values(), ids=GOOD)
 def test_what_the_training_follows_passes_without_a_warning(function: Callable[[], Any]) -> None:
-    model = user_model.build("mine:model", function)
+    model = user_model.build_model("mine:model", function)
     user_model.check_classifier(model, None)
-    assert user_model.warnings(model, recipe()) == []
+    assert user_model.warnings_before_training(model, recipe()) == []
 
 
 @pytest.mark.parametrize("name", models.MODELS)
 def test_the_workflows_own_models_pass(name: str) -> None:
     model = models.MODELS[name].build()
-    assert user_model.problem(model) is None
+    assert user_model.find_problem(model) is None
     user_model.check_classifier(model, None)
-    assert user_model.warnings(model, recipe()) == []
+    assert user_model.warnings_before_training(model, recipe()) == []
 
 
 class Distance(keras.losses.Loss):  # type: ignore[name-defined]
@@ -324,7 +324,7 @@ def test_settings_of_compile_that_the_cross_entropy_replaces_are_a_warning(
     settings: dict[str, Any], named: str
 ) -> None:
     model = compiled(functional(), **settings)
-    (warning,) = user_model.warnings(model, recipe(loss=CROSS_ENTROPY))
+    (warning,) = user_model.warnings_before_training(model, recipe(loss=CROSS_ENTROPY))
     assert named in warning
     assert "compile()" in warning
     assert "not used" in warning
@@ -332,12 +332,12 @@ def test_settings_of_compile_that_the_cross_entropy_replaces_are_a_warning(
 
 def test_what_a_model_that_trains_itself_is_trained_by_is_said() -> None:
     model = compiled(functional(), "adamw", "mse", metrics=["mae"])
-    trained_by = user_model.trained_by(model, recipe()).split(", ")
+    trained_by = user_model.describe_training(model, recipe()).split(", ")
     assert trained_by == ["optimizer AdamW", "loss mse", "metrics mae"]
     own = compiled(made(own_class("compute_loss")), "sgd")
-    assert user_model.trained_by(own, recipe()).startswith("optimizer SGD, ")
-    assert user_model.warnings(own, recipe()) == []
-    assert user_model.trained_by(model, recipe(loss=CROSS_ENTROPY)) == ""
+    assert user_model.describe_training(own, recipe()).startswith("optimizer SGD, ")
+    assert user_model.warnings_before_training(own, recipe()) == []
+    assert user_model.describe_training(model, recipe(loss=CROSS_ENTROPY)) == ""
 
 
 @pytest.mark.parametrize(("steps", "is_said"), [(100, False), (50, True), (200, True)])

@@ -14,7 +14,7 @@ from strategy_rank import training_spec
 from tfscaling.datasets.catalogue import Arrays
 from tfscaling.record.events import EventLog
 from tfscaling.train import models, user_model
-from tfscaling.train.all_reduce import Trainer
+from tfscaling.train.all_reduce import ArrayTrainer
 
 layers = keras.layers
 BYTES = np.arange(48, dtype=np.uint8).reshape(4, 12)
@@ -131,7 +131,7 @@ def test_what_is_taken_as_it_is_meant_has_no_warning(model: Callable[[], Any], x
 def test_tokens_of_bytes_are_learned(tmp_path: Path) -> None:
     x = np.random.default_rng(0).integers(0, 4, (160, 12)).astype(np.uint8)
     y = x[:, 0] // 2
-    trainer = Trainer(
+    trainer = ArrayTrainer(
         tf.distribute.OneDeviceStrategy("CPU:0"),
         lambda: of_tokens("uint8"),
         Arrays(x, y, x, y),
@@ -156,7 +156,7 @@ def test_a_compiled_model_gets_bytes_as_fit_gives_them(is_compiled: bool) -> Non
     recipe: dict[str, Any] = {"loss": "model", "optimizer": "model"} if is_compiled else {}
     spec = training_spec(4, **recipe)
     strategy = tf.distribute.OneDeviceStrategy("CPU:0")
-    trainer = Trainer(strategy, model, Arrays(BYTES, labels, BYTES, labels), spec)
+    trainer = ArrayTrainer(strategy, model, Arrays(BYTES, labels, BYTES, labels), spec)
     x, _ = trainer.some_examples()
     np.testing.assert_allclose(x, BYTES if is_compiled else BYTES / 255, rtol=1e-6)
     warnings = user_model.byte_warnings(trainer.model, spec.recipe, BYTES)

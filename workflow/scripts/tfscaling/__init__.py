@@ -1,15 +1,17 @@
-"""The library of the scripts: from a configuration to runs, records, tables and conclusions.
+"""The library behind the workflow's rules: from configuration to runs, tables and conclusions.
 
-Packages with one-way arrows; the docstring of each says what belongs in it, its `__all__` which of
-its modules others may import, and `tests/unit/test_packages.py` which packages it may import.
+Imports between its packages go one way. The docstring of a package says what belongs in it, its
+`__all__` lists the modules that other packages may import, and `tests/unit/test_packages.py` has
+the packages that it may import itself.
 """
 
 import atexit
 import gc
 
-#: Raised when a change of the trainer makes earlier measurements incomparable: its runs rerun.
+#: Version of the built-in trainer. It increases when a change makes earlier measurements
+#: incomparable; runs of older versions are then rerun.
 TRAINER_VERSION = 8
-#: Version of the measurement of programs, which a change of the trainer does not affect.
+#: Version of the measurement of user programs, which does not change with the trainer.
 PROGRAM_VERSION = 4
 
 # msgspec 0.21 and 0.22 may free the description of a type twice when Python ends (msgspec#717):

@@ -1,6 +1,7 @@
-"""The command line: one stage per rule; each reads and writes the folder of a study.
+"""The command line of the library: `tfscaling STAGE --study DIR` runs one stage of a study.
 
-A stage is a function of a module of `stages`. What it depends on is the module's imports.
+The workflow's rules call it. A stage is a function of a module of `stages`, which reads files of
+the study's folder and writes others there. Only the module of the requested stage is imported.
 """
 
 from __future__ import annotations
@@ -28,6 +29,10 @@ STAGES = {
 
 
 def main() -> None:
+    """Parse the command line and run the requested stage.
+
+    An error of an input file is printed in one line, and the exit status is 1.
+    """
     parser = argparse.ArgumentParser(prog="tfscaling", description="Run one stage of a study.")
     parser.add_argument("stage", choices=STAGES)
     parser.add_argument("--study", type=Path, required=True, help="folder, such as results/default")
@@ -35,10 +40,15 @@ def main() -> None:
     args = parser.parse_args()
     study = StudyFolder(args.study, round=args.round)
     gc.disable()  # tables live to the end: looking for garbage among them takes a tenth of the time
-    program_errors.exit_on_input_error(lambda: run(args.stage, study))
+    program_errors.exit_on_input_error(lambda: run_stage(args.stage, study))
 
 
-def run(stage: str, study: StudyFolder) -> None:
-    """Run a stage. Raises InputError and OSError."""
+def run_stage(stage: str, study: StudyFolder) -> None:
+    """Run the stage with this name, a key of STAGES, on a study's folder.
+
+    Raises:
+        InputError: A file of the study is missing or wrong.
+        OSError: A file cannot be read or written.
+    """
     module, function = STAGES[stage]
     getattr(importlib.import_module(f"tfscaling.stages.{module}"), function)(study)

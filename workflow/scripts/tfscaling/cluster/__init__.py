@@ -1,8 +1,8 @@
-"""From the environment of a process to its cluster.
+"""The cluster that a process belongs to, as its environment and Slurm describe it.
 
-Slurm's programs, node lists, the layout of tasks on nodes, the GPUs of a task, `TF_CONFIG`, and how
-MPI's ranks on one machine find each other. Nothing here knows of runs, records or this workflow:
-`resolver` alone serves any TensorFlow training.
+Node lists, the layout of tasks on nodes, the GPUs of a task, `TF_CONFIG`, calls of Slurm's
+programs, and a server by which MPI's ranks on one machine find each other. No module here knows
+runs, records or this workflow; `resolver` works for any TensorFlow training.
 """
 
 #: Modules that other packages may import.

@@ -1,6 +1,6 @@
-"""Which GPUs of its node a task uses: the entries for its CUDA_VISIBLE_DEVICES.
+"""The GPUs that each task of a node uses, as entries for its CUDA_VISIBLE_DEVICES.
 
-AMD's and Intel's GPUs are chosen by other variables.
+For AMD's and Intel's GPUs other variables are used. `resolver` and the launchers call `allocate`.
 """
 
 from __future__ import annotations
@@ -13,14 +13,17 @@ from typing import NamedTuple
 
 #: The variable by which CUDA selects the GPUs that a process may use.
 VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"
-#: The same for AMD's runtimes HIP and ROCr, and for Intel's Level Zero. HIP numbers the GPUs within
-#: the GPUs that ROCr shows; it reads CUDA_VISIBLE_DEVICES only where its own variable is not set.
+#: Variables that select GPUs for AMD's runtimes HIP and ROCr, and for Intel's Level Zero. HIP
+#: numbers the GPUs within the GPUs that ROCr shows; it reads CUDA_VISIBLE_DEVICES only where its
+#: own variable is not set.
 _HIP, _ROCR, _LEVEL_ZERO = "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK"
-#: Slurm's number of GPUs of the step on this node, which no binding to tasks changes.
+#: Slurm's number of GPUs of the step on this node; binding GPUs to tasks does not change it.
 _GPUS_ON_NODE = "SLURM_GPUS_ON_NODE"
-#: A number, also of a part of one of Intel's GPUs, or a UUID.
+#: Valid entry of such a variable: a number, also of a part of one of Intel's GPUs, or a UUID.
 _DEVICE = re.compile(r"[0-9]+(\.[0-9]+)?|(GPU|MIG)-.+")
+#: Time limit of nvidia-smi.
 _TIMEOUT_S = 60
+#: Options of nvidia-smi that print the fields of `Gpu` for each GPU.
 _QUERY = ("--query-gpu=name,uuid,driver_version", "--format=csv,noheader")
 
 
@@ -36,7 +39,13 @@ class NvidiaSmiError(ClusterError):
 
 
 class Gpu(NamedTuple):
-    """A GPU as the driver names it; parts of a GPU (MIG) are not listed."""
+    """A GPU as nvidia-smi lists it; parts of a GPU (MIG) are not listed.
+
+    Attributes:
+        name: The model, such as `NVIDIA H100 80GB HBM3`.
+        uuid: The UUID, such as `GPU-…`.
+        driver_version: Version of the driver.
+    """
 
     name: str
     uuid: str
@@ -66,9 +75,10 @@ def listed_gpus(environ: Mapping[str, str]) -> tuple[Gpu, ...] | None:
 
 
 def gpu_variable(environ: Mapping[str, str]) -> str:
-    """Return the name of the variable that chooses GPUs: CUDA_VISIBLE_DEVICES or another maker's.
+    """Return the name of the environment variable that selects the GPUs of this process.
 
-    Other makers' variables count where nvidia-smi is not installed.
+    It is CUDA_VISIBLE_DEVICES if nvidia-smi is installed or `environ` has no such variable;
+    otherwise the first one that is set of HIP's, CUDA's, ROCr's and Level Zero's variable.
     """
     others = [name for name in (_HIP, VISIBLE_GPUS, _ROCR, _LEVEL_ZERO) if name in environ]
     is_nvidia = shutil.which("nvidia-smi", path=environ.get("PATH")) is not None
@@ -76,10 +86,10 @@ def gpu_variable(environ: Mapping[str, str]) -> str:
 
 
 def visible_gpus(environ: Mapping[str, str]) -> tuple[str, ...] | None:
-    """Return the GPUs that `gpu_variable` lists, as CUDA reads them; None if it is not set.
+    """Return the entries of `gpu_variable`, as CUDA reads them; None if the variable is not set.
 
     CUDA stops at the first entry that is no device: an empty value, ``-1`` and Slurm's
-    ``NoDevFiles`` mean no GPU.
+    ``NoDevFiles`` mean no GPU and give ().
     """
     name = gpu_variable(environ)
     if name not in environ:
@@ -135,7 +145,7 @@ def allocate(
     """
     on_node = gpus_here(environ)
     is_chosen = visible_gpus(environ) is not None
-    if not on_node or (is_chosen and _are_own(environ, on_node, tasks_on_node)):
+    if not on_node or (is_chosen and _are_exclusive(environ, on_node, tasks_on_node)):
         return on_node
     # Nodes may have been given fewer GPUs where they run fewer tasks.
     tasks = tasks_on_fullest_node if len(on_node) >= tasks_on_fullest_node else tasks_on_node
@@ -148,11 +158,20 @@ def allocate(
     return on_node[local_index * each : (local_index + 1) * each]
 
 
-def _are_own(environ: Mapping[str, str], visible: Sequence[str], tasks_on_node: int) -> bool:
-    """Return whether all visible GPUs belong to this task alone.
+def _are_exclusive(environ: Mapping[str, str], visible: Sequence[str], tasks_on_node: int) -> bool:
+    """Return whether this task alone sees the visible GPUs, and shares none with other tasks.
 
-    Slurm's number of GPUs of the step on this node decides. Without this number, the GPUs belong to
-    the task if there are fewer than tasks.
+    Slurm's number of GPUs of the step on this node decides: the GPUs are exclusive if fewer are
+    visible. Without this number, they are exclusive if they are fewer than the tasks.
+
+    Args:
+        environ: the environment of the task.
+        visible: the GPUs that the task sees.
+        tasks_on_node: number of tasks on its node.
+
+    Raises:
+        ClusterError: SLURM_GPU_BIND is ``closest``, by which neighbouring tasks see the same part
+            of the GPUs.
     """
     on_node, binding = environ.get(_GPUS_ON_NODE, ""), environ.get("SLURM_GPU_BIND", "")
     is_part = not on_node.isdecimal() or len(visible) < int(on_node)
@@ -178,6 +197,6 @@ def gpus_given(environ: Mapping[str, str]) -> int | None:
 
 
 def gpu_variables(environ: Mapping[str, str]) -> dict[str, str | None]:
-    """Return the variables that select this task's GPUs, with their values; None means not set."""
+    """Return the variables that select this task's GPUs: name → value, or None if it is not set."""
     names = (gpu_variable(environ), "SLURM_STEP_GPUS", "SLURM_JOB_GPUS", _GPUS_ON_NODE)
     return {name: environ.get(name) for name in names}

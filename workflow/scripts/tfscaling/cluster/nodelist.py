@@ -1,8 +1,8 @@
 """Slurm's two compact notations, written out: node lists and task counts per node.
 
-Slurm writes a node list as ``node[001-003,010],login1`` and the numbers of tasks on those
-nodes, in the same order, as ``2(x3),1``.  The rank of a task follows that order, so nothing
-here sorts or removes duplicates.
+Slurm writes a node list as ``node[001-003,010],login1`` and the numbers of tasks on the same nodes,
+in the same order, as ``2(x3),1``. The rank of a task follows that order, so no function here sorts
+or removes duplicates.
 
 Source of the notations: the Slurm manual pages of ``srun`` (output environment variables) and
 ``scontrol`` (``show hostnames``), with which the results are compared in the tests.
@@ -29,15 +29,15 @@ class NodeListError(ValueError):
     """A node list or list of task counts that cannot be read."""
 
 
-def expand(text: str) -> list[str]:
-    """Write out a Slurm node list.
+def expand_node_list(text: str) -> list[str]:
+    """Return the node names in a Slurm node list.
 
     Args:
         text: for example ``n[8-10],rack[0-1]n[0-1],login``; white space around it is ignored.
 
     Returns:
-        The node names, shape [nodes], in Slurm's order; leading zeros and duplicates are kept.
-        If a name has several bracket groups, the last one varies fastest.
+        The node names, shape [nodes], in Slurm's order; leading zeros and duplicates are kept. If a
+        name has several bracket groups, the last one varies fastest.
 
     Raises:
         NodeListError: the list is empty, broken or too long.
@@ -52,7 +52,7 @@ def expand(text: str) -> list[str]:
 
 
 def expand_task_counts(text: str) -> list[int]:
-    """Write out Slurm's numbers of tasks per node.
+    """Return the number of tasks on each node, from Slurm's compact notation.
 
     Args:
         text: for example ``2(x3),1``; white space around it is ignored.

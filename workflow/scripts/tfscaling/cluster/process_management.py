@@ -1,11 +1,10 @@
 """A server by which the ranks of an MPI job on this machine find each other: PMI, version 1.
 
-`mpiexec` answers the same questions, but it also starts and ends the ranks, so that they cannot be
-forks of one process and have no exit codes: the launcher starts them as all others, and answers
-here. MPICH speaks this protocol, and its descendants Intel MPI and MVAPICH. Slurm's `srun
---mpi=pmi2` does the same on a cluster. Source: P. Balaji et al., "PMI: A Scalable Parallel
-Process-Management Interface for Extreme-Scale Systems" (EuroMPI 2010), and MPICH's own client,
-src/pmi.
+`mpiexec` serves the same requests, but it also starts and ends the ranks, so that they cannot be
+forks of one process and have no exit codes. Here the launcher starts MPI's ranks like all others.
+MPICH speaks this protocol, and its descendants Intel MPI and MVAPICH. Slurm's `srun --mpi=pmi2`
+does the same on a cluster. Source: P. Balaji et al., "PMI: A Scalable Parallel Process-Management
+Interface for Extreme-Scale Systems" (EuroMPI 2010), and MPICH's own client, src/pmi.
 """
 
 from __future__ import annotations
@@ -24,25 +23,25 @@ from pathlib import Path
 _HOST = "127.0.0.1"
 #: The kernel's table of connections, and the state of an open one in it: linux/net/tcp_states.h.
 _CONNECTIONS, _ESTABLISHED = Path("/proc/net/tcp"), "01"
-#: After a connection could not be accepted.
+#: Pause in seconds after a connection could not be accepted.
 _RETRY_S = 0.05
-#: Most characters of names and values of the space in which ranks exchange their addresses.
+#: Longest names and values that ranks may publish, as in the protocol's response `maxes`.
 _LENGTHS = "kvsname_max=256 keylen_max=64 vallen_max=1024"
 
 
-def variables(address: str, rank: int) -> dict[str, str]:
+def pmi_variables(address: str, rank: int) -> dict[str, str]:
     """Return the environment variables by which a process becomes rank `rank` of an MPI job.
 
     Args:
-        address: HOST:PORT from `served`.
+        address: HOST:PORT from `pmi_server`.
         rank: The rank.
     """
     return {"PMI_PORT": address, "PMI_ID": str(rank)}
 
 
 @contextlib.contextmanager
-def served(ranks: int) -> Iterator[str]:
-    """Run a PMI server for this many ranks within the `with` block; yields its HOST:PORT."""
+def pmi_server(ranks: int) -> Iterator[str]:
+    """Run a PMI server for `ranks` ranks within the `with` block; yield its HOST:PORT."""
     job = _Job(ranks)
     with socket.create_server((_HOST, 0)) as listener:
         thread = threading.Thread(target=_accept, args=(listener, job), daemon=True)
@@ -56,7 +55,7 @@ def served(ranks: int) -> Iterator[str]:
 
 
 class _Job:
-    """The state of an MPI job: values that ranks have published, and barriers.
+    """The state of an MPI job that the server keeps: published values and the ranks' barrier.
 
     Args:
         ranks: Number of ranks.
@@ -79,32 +78,35 @@ class _Job:
             "finalize": "cmd=finalize_ack rc=0",
         }
 
-    def answer(self, asked: Mapping[str, str]) -> str:
-        """Return the response to a request of a rank; blocks at a barrier.
+    def answer(self, request: Mapping[str, str]) -> str:
+        """Return the response lines to a request of a rank; at a barrier, wait for all ranks first.
 
         Args:
-            asked: Keys and values of the request.
+            request: Key → value of the request, from `_parse_request`.
 
         Raises:
             KeyError: The command does not exist, or the request lacks a key.
         """
-        command = asked["cmd"]
+        command = request["cmd"]
         if command == "get":
-            if (value := self.values.get(asked["key"])) is None:
+            if (value := self.values.get(request["key"])) is None:
                 return "cmd=get_result rc=-1 msg=unknown_key value=unknown"
             return f"cmd=get_result rc=0 msg=success value={value}"
         answer = self._answers[command]
         if command == "initack":
-            answer += f"\ncmd=set rank={asked['pmiid']}\ncmd=set debug=0"
+            answer += f"\ncmd=set rank={request['pmiid']}\ncmd=set debug=0"
         elif command == "put":
-            self.values[asked["key"]] = asked["value"]
+            self.values[request["key"]] = request["value"]
         elif command == "barrier_in":
             self.barrier.wait()
         return answer
 
 
 def _accept(listener: socket.socket, job: _Job) -> None:
-    """Accept connections of ranks, each in a separate thread; those of other users are closed."""
+    """Accept connections of ranks until the listener is closed; serve each in its own thread.
+
+    Connections of other users are closed.
+    """
     while True:
         try:
             connection, _ = listener.accept()
@@ -139,15 +141,15 @@ def _in_table(host: str, port: int) -> str:
 
 
 def _serve(connection: socket.socket, job: _Job) -> None:
-    """Answer the requests of one rank until its connection closes."""
+    """Answer the requests of one rank until its connection closes: a thread's function."""
     suppressed = contextlib.suppress(OSError, KeyError, threading.BrokenBarrierError)
     with connection, connection.makefile("rw") as lines, suppressed:
         for line in lines:
-            lines.write(job.answer(_words(line)) + "\n")
+            lines.write(job.answer(_parse_request(line)) + "\n")
             lines.flush()
 
 
-def _words(line: str) -> dict[str, str]:
+def _parse_request(line: str) -> dict[str, str]:
     """Return key → value of a request line such as `cmd=put key=a value=b`.
 
     The value of `put` extends to the end of the line.

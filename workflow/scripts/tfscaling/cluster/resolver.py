@@ -1,8 +1,8 @@
-"""From the environment of a process to its cluster, its task, its GPUs and TF_CONFIG.
+"""The cluster of a process, its own task, its GPUs and its TF_CONFIG, from its environment.
 
-`resolve` asks, in this order: TF_CONFIG; the variables of the Slurm step; nobody, which makes
-one worker on this machine.  It never changes the environment, the caller does, before the first
-use of TensorFlow's devices:
+`resolve` uses the first of these sources that exists: TF_CONFIG, or the variables of the Slurm
+step. Without both the cluster is one worker on this machine. It does not change the environment;
+the caller does, before the first use of TensorFlow's devices:
 
     os.environ.update(resolve().environment())
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
@@ -23,7 +23,8 @@ from tfscaling.cluster.gpu_allocation import ClusterError, allocate, gpu_variabl
 _ADDRESS = re.compile(r".+:([0-9]{1,5})")
 _INDEX = re.compile(r"[0-9]{1,18}")
 
-#: Hosts that gRPC reaches without a proxy, and where it looks if that is not set.
+#: Variables with the hosts that gRPC reaches without a proxy; it reads the second one if the first
+#: one is not set.
 _NO_GRPC_PROXY, _NO_PROXY = "no_grpc_proxy", "no_proxy"
 
 
@@ -37,7 +38,7 @@ class Cluster:
         index: the index of this task in its job.
         rank: the position of this task among all tasks, SLURM_PROCID in a Slurm step.
         gpus: the entries for this task's CUDA_VISIBLE_DEVICES, or for AMD's or Intel's variable
-            where that chooses the GPUs; None: leave it as it is.
+            where that selects the GPUs; None: leave the variable unchanged.
         source: ``TF_CONFIG``, ``slurm`` or ``single``.
     """
 
@@ -114,7 +115,7 @@ def resolve(
     if environ.get("TF_CONFIG", "").strip():
         return _read_tf_config(environ["TF_CONFIG"], jobs)
     if not slurm.is_slurm(environ):
-        ((job, _),) = _tasks_of_jobs({"worker": 1} if jobs is None else jobs, 1)
+        ((job, _),) = _assign_ranks_to_jobs({"worker": 1} if jobs is None else jobs, 1)
         # Nobody else has to know this port; by process, as several such runs may share a machine.
         port = 20000 + os.getpid() % 10000
         return Cluster({job: (f"localhost:{port}",)}, job, 0, 0, None, "single")
@@ -129,7 +130,15 @@ def _resolve_slurm_step(
 ) -> Cluster:
     """Return the cluster of a Slurm step and the task of this process.
 
-    Arguments as in `resolve`.
+    Args:
+        environ: the environment of the task.
+        jobs: number of tasks of each job; None: all tasks are ``worker``.
+        gpus: whether tasks share out the GPUs of their node or get none; None leaves the variable
+            that selects GPUs unchanged.
+        host_suffix: text that is added to a node's name, before its domain.
+
+    Raises:
+        ClusterError: the variables are missing, broken, or contradict each other or the arguments.
     """
     tasks_on_host, rank = slurm.tasks_on_hosts(environ), slurm.own_rank(environ)
     # block distribution: ranks fill one node after the other
@@ -144,9 +153,9 @@ def _resolve_slurm_step(
         )
     node_index, own_host, local_index = places[rank]
     slurm.check_place(environ, node_index, local_index)
-    tasks = _tasks_of_jobs(jobs or {"worker": len(places)}, len(places))
+    tasks = _assign_ranks_to_jobs(jobs or {"worker": len(places)}, len(places))
     fullest = max(tasks_on_host.values())
-    ports = slurm.ports(environ, fullest)
+    ports = slurm.task_ports(environ, fullest)
     addresses: dict[str, list[str]] = {}
     for (job, _), (_, host, local) in zip(tasks, places, strict=True):
         name, dot, domain = host.partition(".")
@@ -159,10 +168,17 @@ def _resolve_slurm_step(
     return Cluster(job_addresses, *tasks[rank], rank, own, "slurm")
 
 
-def _tasks_of_jobs(jobs: Mapping[str, int], num_tasks: int) -> list[tuple[str, int]]:
-    """Return job and index of each rank, shape [tasks].
+def _assign_ranks_to_jobs(jobs: Mapping[str, int], num_tasks: int) -> list[tuple[str, int]]:
+    """Return (job, index in the job) for each rank, in the order of the ranks.
 
-    Ranks go to the jobs in the order of TensorFlow's resolver: by name, so chief < ps < worker.
+    Jobs are sorted by name, as in TensorFlow's resolver: chief < ps < worker.
+
+    Args:
+        jobs: number of tasks of each job.
+        num_tasks: number of tasks of the step.
+
+    Raises:
+        ClusterError: the jobs do not have `num_tasks` tasks in all.
     """
     if sum(jobs.values()) != num_tasks:
         raise ClusterError(
@@ -174,38 +190,53 @@ def _tasks_of_jobs(jobs: Mapping[str, int], num_tasks: int) -> list[tuple[str, i
 
 
 def _read_tf_config(text: str, jobs: Mapping[str, int] | None) -> Cluster:
-    """Read and check the JSON text of TF_CONFIG; a cluster of one task needs no ``task``.
+    """Return the cluster in the JSON text of TF_CONFIG; for one task, ``task`` may be missing.
 
     Source: the TensorFlow guide "Distributed training", section on setting up TF_CONFIG.
+
+    Args:
+        text: the value of TF_CONFIG.
+        jobs: number of tasks that each job must have; None: not checked.
+
+    Raises:
+        ClusterError: the text is broken or contradicts `jobs`.
     """
     try:
         config = json.loads(text)
     except ValueError as cause:  # JSONDecodeError, or a number of thousands of digits
-        raise _error(text, f"JSON ({cause})") from cause
+        raise _tf_config_error(text, f"JSON ({cause})") from cause
     if not isinstance(config, dict) or not isinstance(config.get("cluster"), dict):
-        raise _error(text, 'an object with "cluster" and "task"')
+        raise _tf_config_error(text, 'an object with "cluster" and "task"')
     cluster = _read_cluster(text, config["cluster"])
     sizes = {name: len(tasks) for name, tasks in cluster.items()}
     if jobs is not None and sizes != {name: count for name, count in jobs.items() if count}:
-        raise _error(text, f"a cluster of {dict(jobs)!r} tasks, as jobs says, not of {sizes!r}")
+        raise _tf_config_error(
+            text, f"a cluster of {dict(jobs)!r} tasks, as jobs says, not of {sizes!r}"
+        )
 
     all_tasks = [address for tasks in cluster.values() for address in tasks]
     task = config.get("task")
     if task is None and len(all_tasks) == 1:
         task = {"type": next(iter(cluster)), "index": 0}
     if not isinstance(task, dict):
-        raise _error(text, 'a "task" with "type" and "index"')
+        raise _tf_config_error(text, 'a "task" with "type" and "index"')
     job, given = task.get("type"), task.get("index")
     # TensorFlow takes an index written as text, too
     index = int(str(given)) if _INDEX.fullmatch(str(given)) else -1
     if not isinstance(job, str) or index not in range(len(cluster.get(job, ()))):
-        raise _error(text, f"a task of its cluster, not type {job!r} with index {given!r}")
+        raise _tf_config_error(
+            text, f"a task of its cluster, not type {job!r} with index {given!r}"
+        )
     rank = all_tasks.index(cluster[job][index])
     return Cluster(cluster, job, index, rank, None, "TF_CONFIG")
 
 
 def _read_cluster(text: str, cluster: dict[str, Any]) -> dict[str, tuple[str, ...]]:
-    """Return job → addresses from the entry ``cluster`` of TF_CONFIG.
+    """Check the entry ``cluster`` of TF_CONFIG; return job → addresses ``host:port``.
+
+    Args:
+        text: the complete TF_CONFIG, for messages.
+        cluster: the entry.
 
     Raises:
         ClusterError: the entry is broken.
@@ -213,14 +244,14 @@ def _read_cluster(text: str, cluster: dict[str, Any]) -> dict[str, tuple[str, ..
     result: dict[str, tuple[str, ...]] = {}
     for name, tasks in sorted(cluster.items()):
         if not isinstance(tasks, list) or not all(map(_is_address, tasks)):
-            raise _error(text, f'a list of "host:port" for job {name!r}, not {tasks!r}')
+            raise _tf_config_error(text, f'a list of "host:port" for job {name!r}, not {tasks!r}')
         if tasks:
             result[name] = tuple(tasks)
     addresses = [address for tasks in result.values() for address in tasks]
     if not addresses:
-        raise _error(text, "at least one task in its cluster")
+        raise _tf_config_error(text, "at least one task in its cluster")
     if len(set(addresses)) != len(addresses):
-        raise _error(text, "each address once")
+        raise _tf_config_error(text, "each address once")
     return result
 
 
@@ -230,6 +261,6 @@ def _is_address(value: object) -> bool:
     return match is not None and 1 <= int(match[1]) <= 65535
 
 
-def _error(text: str, expected: str) -> ClusterError:
-    """Return an error about TF_CONFIG with its text and what was expected."""
+def _tf_config_error(text: str, expected: str) -> ClusterError:
+    """Return an error that quotes TF_CONFIG (`text`) and says what was expected."""
     return ClusterError(f"TF_CONFIG is {text!r}; expected {expected}")

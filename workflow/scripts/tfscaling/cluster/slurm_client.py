@@ -1,7 +1,7 @@
-"""Slurm's programs: sbatch, squeue, sacct, sacctmgr, scontrol, sinfo and scancel.
+"""A client of Slurm's programs: sbatch, squeue, sacct, sacctmgr, scontrol, sinfo and scancel.
 
-Preflight, launcher and both executor plugins call them through `SlurmClient` alone. The plugins'
-package has this file by a link, so it imports the standard library only.
+Preflight, launcher and both executor plugins call these programs only through `SlurmClient`. The
+plugins' package has this file as a link, so it imports the standard library only.
 """
 
 from __future__ import annotations
@@ -21,13 +21,15 @@ from typing import NamedTuple, TypeVar
 
 #: Longest wait for an answer. Slurm's programs themselves wait about a minute for a controller.
 TIMEOUT_S = 60.0
+#: Longest wait for `scontrol ping`.
 PING_TIMEOUT_S = 5.0
-#: Pauses before a request is repeated that Slurm did not answer, or refused for now.
+#: Pauses before a request is repeated that Slurm did not answer, or refused for now; the last one
+#: repeats.
 PAUSES_S = (5.0, 10.0, 20.0, 40.0, 60.0)
 
-#: Variables that change what a query prints or selects, or what scancel cancels.
+#: Beginnings of variables that change what a query prints or selects, or what scancel cancels.
 _FILTERS = ("SQUEUE_", "SACCT_", "SINFO_", "SCONTROL_", "SCANCEL_", "SLURM_BITSTR_LEN")
-#: Slurm prints the local time without its zone, which jumps twice a year.
+#: Variables with which Slurm prints times in UTC: local time, without its zone, jumps twice a year.
 _IN_UTC = {"TZ": "UTC0", "SLURM_TIME_FORMAT": "standard"}
 #: Variables by which Slurm's programs find their controller and identify the user; all others that
 #: begin with SLURM_ describe a job or give options.
@@ -37,18 +39,22 @@ CONNECTION_VARIABLES = (
 
 
 class RefusalKind(Enum):
-    """What a refusal of sbatch means for the request."""
+    """What a refusal of sbatch means for the request.
+
+    FOR_NOW: repeat it later. QUEUE_LIMIT: repeat it when jobs have left the queue. FINAL: give it
+    up.
+    """
 
     FOR_NOW = "for now"
     QUEUE_LIMIT = "queue limit"
     FINAL = "final"
 
 
-#: The reasons by which Slurm refuses a job until others have left the queue. Release 25.05 has
-#: `MaxJobCount limit reached`; earlier releases name this limit as a temporary refusal.
+#: Slurm's messages about a full queue: a job may be accepted when others have left. Release 25.05
+#: has `MaxJobCount limit reached`; earlier releases report this limit as a temporary refusal.
 _QUEUE_LIMIT = re.compile(r"(?:Assoc|QOS)(?:Max|Grp)Submit\w*|MaxJobCount limit|job queue full")
-#: Texts of a controller that is away, starting, or busy: from slurm_errno.c and sbatch.c of Slurm
-#: 20.11 to 25.11, and from the C library for failed connections.
+#: Messages about a controller that is away, starting, or busy: from slurm_errno.c and sbatch.c of
+#: Slurm 20.11 to 25.11, and from the C library for failed connections.
 _FOR_NOW = re.compile(
     "|".join(
         [
@@ -95,8 +101,9 @@ _FOR_NOW = re.compile(
     ),
     re.IGNORECASE,
 )
-#: What precedes Slurm's reason, if a controller has refused the job.
+#: Text before Slurm's reason in the message of a refused job.
 _REASON = re.compile(r"(?:Batch job submission failed|allocation failure): ")
+#: squeue's error for a job that Slurm has forgotten.
 _NO_SUCH_JOB = "Invalid job id specified"
 #: The line of sbatch with the number of a job: with --parsable, or from a wrapper without it.
 _NUMBER = re.compile(r"(?:Submitted batch job )?([0-9]+)(?:;\S+| on cluster \S+)?")
@@ -117,11 +124,11 @@ class NoAnswer:
 
 @dataclass(frozen=True)
 class Refusal:
-    """sbatch has refused a request.
+    """A refused request for a job, with the reason.
 
     Attributes:
         kind: What the refusal means for the request.
-        words: Slurm's message.
+        words: Slurm's message in one line.
     """
 
     kind: RefusalKind
@@ -133,8 +140,8 @@ class Submitted:
     """A job that sbatch has submitted.
 
     Attributes:
-        number: Its number; None if sbatch printed none.
-        printed: What sbatch printed.
+        number: The job's number; None if sbatch printed none.
+        printed: The output of sbatch.
     """
 
     number: str | None
@@ -153,7 +160,20 @@ class Accepted:
 
 
 class QueuedJob(NamedTuple):
-    """A job that squeue lists. Times are in seconds since the epoch, None if unknown."""
+    """A job that squeue lists.
+
+    Attributes:
+        number: Number of the job, such as `123`.
+        state: State in Slurm's words, such as `PENDING`.
+        reason: Slurm's reason why the job waits or has failed.
+        name: Name of the job.
+        partition: Its partition.
+        nodes: Its node list; empty before it starts.
+        start_s: Start in seconds since the epoch, maybe an estimate; None if unknown.
+        end_s: End of its time limit in seconds since the epoch; None if unknown.
+        workdir: Its working directory.
+        comment: Its comment.
+    """
 
     number: str
     state: str
@@ -191,48 +211,70 @@ class SlurmClient:
     # Submission. Variables SBATCH_* are the user's own options and stay.
 
     def submit(self, line: str, script: str | None = None) -> Submitted | Refusal:
-        """Submit a job.
+        """Submit a job by sbatch.
 
         Args:
             line: Shell line of sbatch with --parsable.
             script: The job's script, passed on standard input; None if it is in `line`.
+
+        Returns:
+            The submitted job; a Refusal if sbatch fails or does not answer.
         """
         # the job gets this environment: nothing may change in it
         done = self._run(("sh", "-c", f"exec {line}"), os.environ, "sbatch", script)
         if isinstance(done, NoAnswer):
-            return refusal(done.why)
+            return classify_refusal(done.why)
         if done.returncode:
-            return refusal(words_of(done, "sbatch"))
-        return Submitted(job_number(done.stdout), done.stdout.strip())
+            return classify_refusal(error_message(done, "sbatch"))
+        return Submitted(parse_job_number(done.stdout), done.stdout.strip())
 
     def test(self, call: Sequence[str]) -> Accepted | Refusal:
-        """Return whether Slurm would accept a job.
+        """Return whether Slurm would accept a job, without submitting it.
 
         Args:
-            call: Command line of sbatch with --test-only.
+            call: Words of a command line of sbatch with --test-only.
+
+        Returns:
+            Accepted, with the expected start; a Refusal if sbatch fails or does not answer.
         """
         done = self._run(call, {**os.environ, "SLURM_TIME_FORMAT": "standard"})
         if isinstance(done, NoAnswer):
-            return refusal(done.why)
+            return classify_refusal(done.why)
         if done.returncode:
-            return refusal(words_of(done))
+            return classify_refusal(error_message(done))
         found = _STARTS.search(done.stderr)
         return Accepted(datetime.fromisoformat(found[1]) if found else None)
 
     def cancel(self, numbers: Iterable[str] = (), name: str | None = None) -> NoAnswer | None:
-        """Cancel jobs by their numbers, or all jobs with a name; return None after success."""
+        """Cancel jobs by their numbers or by their name.
+
+        Args:
+            numbers: Numbers of jobs.
+            name: Cancel all jobs of the user with this name.
+
+        Returns:
+            None after success, else NoAnswer.
+        """
         by_name = (f"--name={name}",) if name else ()
-        answer = self._answer("scancel", *by_name, *numbers)
+        answer = self._query("scancel", *by_name, *numbers)
         return answer if isinstance(answer, NoAnswer) else None
 
     def signal(self, numbers: Iterable[str], name: str) -> NoAnswer | None:
-        """Send a signal such as TERM to jobs or steps; return None after success."""
-        answer = self._answer("scancel", f"--signal={name}", *numbers)
+        """Send a signal to jobs or steps.
+
+        Args:
+            numbers: Ids of jobs or steps, such as `123` or `123.0`.
+            name: Name of the signal, such as TERM.
+
+        Returns:
+            None after success, else NoAnswer.
+        """
+        answer = self._query("scancel", f"--signal={name}", *numbers)
         return answer if isinstance(answer, NoAnswer) else None
 
     def requeue(self, number: str) -> NoAnswer | None:
-        """Requeue a running job, which Slurm starts again; return None after success."""
-        answer = self._answer("scontrol", "requeue", number)
+        """Requeue a running job, which Slurm then restarts; return None or NoAnswer."""
+        answer = self._query("scontrol", "requeue", number)
         return answer if isinstance(answer, NoAnswer) else None
 
     # The queue
@@ -243,9 +285,9 @@ class SlurmClient:
         """Return the user's jobs that squeue lists, by default all that Slurm still remembers.
 
         Args:
-            numbers: list these jobs only. Of a job that Slurm has forgotten there is no entry.
-            names: list jobs of these names only.
-            states: list jobs in these states only, with commas between.
+            numbers: Return only jobs with these numbers; forgotten jobs are missing in the result.
+            names: Return only jobs with these names.
+            states: Return only jobs in these states, with commas between them.
 
         Returns:
             The jobs in squeue's order, or NoAnswer.
@@ -253,21 +295,21 @@ class SlurmClient:
         which = [f"--jobs={','.join(numbers)}"] if numbers else ["--me"]
         which += [f"--name={','.join(names)}"] if names else []
         layout = (f"--states={states}", "--noheader", f"--format={QUEUE_FORMAT}")
-        answer = self._answer("squeue", *which, *layout)
+        answer = self._query("squeue", *which, *layout)
         if isinstance(answer, NoAnswer):
             return [] if numbers and _NO_SUCH_JOB in answer.why else answer
         # str.splitlines would end a line at other characters, too, which a comment may have
         rows = (line.split(SEPARATOR) for line in answer.split("\n"))
-        return [_queued(row) for row in rows if len(row) == 10]
+        return [_parse_queued_job(row) for row in rows if len(row) == 10]
 
     def steps(self, job: str | None = None) -> set[str] | NoAnswer:
-        """Return the names of the running steps that belong to the user.
+        """Return the names of the running steps of this user.
 
         Args:
             job: Number of a job; None: the steps of all jobs.
         """
         which = [f"--jobs={job}"] if job else []
-        answer = self._answer("squeue", "--steps", "--me", "--noheader", "--format=%j", *which)
+        answer = self._query("squeue", "--steps", "--me", "--noheader", "--format=%j", *which)
         if isinstance(answer, NoAnswer):
             return set() if job and _NO_SUCH_JOB in answer.why else answer
         return set(answer.split())
@@ -275,14 +317,14 @@ class SlurmClient:
     # Accounting
 
     def accounted_states(self, names: Sequence[str], days: int = 2) -> dict[str, str] | NoAnswer:
-        """Return number → state of the jobs with these names in the last days, from sacct.
+        """Return number → state of recent jobs with these names, from sacct.
 
         Args:
-            names: The names.
-            days: Number of days.
+            names: Names of jobs.
+            days: Number of days to look back.
         """
         since = datetime.now(UTC) - timedelta(days=days)
-        rows = self._accounted(
+        rows = self._query_sacct(
             ("JobIdRaw", "State"),
             f"--starttime={since:%Y-%m-%dT%H:00}",
             "--endtime=now",
@@ -291,41 +333,47 @@ class SlurmClient:
         return rows if isinstance(rows, NoAnswer) else dict(rows)
 
     def accounted_waits(self, partition: str, days: int) -> list[list[str]] | NoAnswer:
-        """Return a row for each past job in a partition, from sacct.
+        """Return times and size of each past job in a partition, of all users, from sacct.
 
         Args:
             partition: The partition.
             days: Number of days to look back.
 
         Returns:
-            Rows of eligible time, start, nodes, time limit in minutes, state and end; times in UTC.
+            For each job [eligible time, start, nodes, time limit in minutes, state, end]; times in
+            UTC. NoAnswer without an answer.
         """
         since = datetime.now(UTC) - timedelta(days=days)
         fields = ("Eligible", "Start", "NNodes", "TimelimitRaw", "State", "End")
         which = (f"--partition={partition}", f"--starttime={since:%Y-%m-%dT%H:%M}", "--endtime=now")
-        return self._accounted(fields, "--allusers", *which)
+        return self._query_sacct(fields, "--allusers", *which)
 
     def accounted_energy(self, number: str) -> list[list[str]] | NoAnswer:
-        """Return rows (number, energy in joules) of a job and each of its steps, from sacct."""
+        """Return [number, energy in joules] of a job and of each of its steps, from sacct."""
         fields = ("JobIDRaw", "ConsumedEnergyRaw")
-        return self._accounted(fields, f"--jobs={number}", allocations=False)
+        return self._query_sacct(fields, f"--jobs={number}", allocations=False)
 
     def account_lineages(self, account: str) -> list[str] | NoAnswer:
-        """Return the path of each association of an account in the tree of accounts.
+        """Return where an account is in the tree of accounts, as paths such as `/root/group/name/`.
 
-        The names of the accounts, from Slurm's first account down, stand between slashes. It needs
-        Slurm 23.11.
+        The result has a path for each association of the account. It needs Slurm 23.11.
         """
         layout = ("--noheader", "--parsable2", "show", "associations", "format=Lineage")
-        return self._read(str.split, "sacctmgr", *layout, "where", f"accounts={account}")
+        return self._query_parsed(str.split, "sacctmgr", *layout, "where", f"accounts={account}")
 
-    def _accounted(
+    def _query_sacct(
         self, fields: Sequence[str], *options: str, allocations: bool = True
     ) -> list[list[str]] | NoAnswer:
-        """Return the rows of sacct with these fields."""
+        """Return rows of sacct.
+
+        Args:
+            fields: Fields of sacct, the columns of the result.
+            *options: Options that select jobs.
+            allocations: Whether the result has only jobs; otherwise it has their steps as well.
+        """
         layout = ("--noheader", "--parsable2", f"--format={','.join(fields)}")
         only = ("--allocations",) if allocations else ()
-        answer = self._answer("sacct", *only, *layout, *options)
+        answer = self._query("sacct", *only, *layout, *options)
         if isinstance(answer, NoAnswer):
             return answer
         rows = (line.strip().split("|") for line in answer.splitlines())
@@ -334,8 +382,8 @@ class SlurmClient:
     # Jobs, nodes, partitions and settings
 
     def show_job(self, number: str) -> str | NoAnswer:
-        """Return the text of `scontrol show job`, with times in UTC."""
-        return self._answer("scontrol", "show", "job", number)
+        """Return the output of `scontrol show job` for a job, with times in UTC."""
+        return self._query("scontrol", "show", "job", number)
 
     def run_time_s(self, number: str) -> float | None:
         """Return the seconds that a job has run since its last start; None if unknown."""
@@ -347,42 +395,48 @@ class SlurmClient:
         return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
 
     def configuration(self) -> dict[str, str] | NoAnswer:
-        """Return Slurm's settings from `scontrol show config`, such as AcctGatherEnergyType."""
-        return self._read(_pairs, "scontrol", "show", "config")
+        """Return name → value of Slurm's settings from `scontrol show config`."""
+        return self._query_parsed(_parse_settings, "scontrol", "show", "config")
 
     def partitions(self) -> list[dict[str, str]] | NoAnswer:
-        """Return the settings of each partition, such as MaxTime → 00:30:00."""
-        return self._read(read_partitions, "scontrol", "show", "partition", "--oneliner")
+        """Return for each partition its settings by name, such as MaxTime → 00:30:00."""
+        return self._query_parsed(parse_partitions, "scontrol", "show", "partition", "--oneliner")
 
     def nodes(self, partition: str | None = None) -> dict[str, str] | NoAnswer:
-        """Return node → state, of a partition or of the cluster."""
+        """Return node → state, such as `idle`, for a partition or, with None, the whole cluster."""
         which = [f"--partition={partition}"] if partition else []
-        return self._read(_states, "sinfo", "--noheader", "--Node", "--format=%N|%T", *which)
+        return self._query_parsed(
+            _parse_node_states, "sinfo", "--noheader", "--Node", "--format=%N|%T", *which
+        )
 
     def hostnames(self, nodes: str) -> tuple[str, ...] | NoAnswer:
-        """Return the node names of a node list in Slurm's order."""
-        return self._read(lambda text: tuple(text.split()), "scontrol", "show", "hostnames", nodes)
+        """Return the node names in a node list, expanded by scontrol, in Slurm's order."""
+        return self._query_parsed(
+            lambda text: tuple(text.split()), "scontrol", "show", "hostnames", nodes
+        )
 
     def ping(self) -> NoAnswer | None:
-        """Return None if one of Slurm's controllers answers; else the reason."""
-        done = self._run(("scontrol", "ping"), _clean(os.environ), timeout_s=PING_TIMEOUT_S)
+        """Return None if one of Slurm's controllers answers; else NoAnswer with the reason."""
+        done = self._run(
+            ("scontrol", "ping"), _without_filters(os.environ), timeout_s=PING_TIMEOUT_S
+        )
         if isinstance(done, NoAnswer):
             return done
         # one of several controllers is enough
         is_down = " is DOWN" in done.stdout and " is UP" not in done.stdout
         return NoAnswer(" ".join(done.stdout.split())) if is_down else None
 
-    def _read(self, reader: Callable[[str], _T], *command: str) -> _T | NoAnswer:
-        """Return the parsed output of a query."""
-        answer = self._answer(*command)
+    def _query_parsed(self, reader: Callable[[str], _T], *command: str) -> _T | NoAnswer:
+        """Run a query and return its output parsed by `reader`, or NoAnswer."""
+        answer = self._query(*command)
         return answer if isinstance(answer, NoAnswer) else reader(answer)
 
-    def _answer(self, *command: str) -> str | NoAnswer:
-        """Return the output of a query; times in it are in UTC."""
-        done = self._run(command, {**_clean(os.environ), **_IN_UTC})
+    def _query(self, *command: str) -> str | NoAnswer:
+        """Run a query and return its output, with times in UTC, or NoAnswer."""
+        done = self._run(command, {**_without_filters(os.environ), **_IN_UTC})
         if isinstance(done, NoAnswer):
             return done
-        return NoAnswer(words_of(done)) if done.returncode else done.stdout
+        return NoAnswer(error_message(done)) if done.returncode else done.stdout
 
     def _run(
         self,
@@ -392,7 +446,18 @@ class SlurmClient:
         script: str | None = None,
         timeout_s: float | None = None,
     ) -> subprocess.CompletedProcess[str] | NoAnswer:
-        """Run a program; return NoAnswer if it is missing or exceeds the time limit."""
+        """Run a program and wait for its end; kill it and its descendants at the time limit.
+
+        Args:
+            command: Words of the command line.
+            environ: Environment of the program.
+            program: Name of Slurm's program for messages; None: the first word.
+            script: Standard input; None for none.
+            timeout_s: Time limit in seconds; None: the client's.
+
+        Returns:
+            The ended process; NoAnswer if the program is missing or exceeds the limit.
+        """
         program = program or command[0]
         limit_s = self.timeout_s if timeout_s is None else timeout_s
         try:
@@ -412,7 +477,7 @@ class SlurmClient:
                 printed, said = process.communicate(script, timeout=limit_s)
             except BaseException as error:
                 # a site's wrapper may have started Slurm's program, which could still submit a job
-                for number in _tree(process.pid):
+                for number in _process_tree(process.pid):
                     with contextlib.suppress(OSError):  # it just ended, or is another user's
                         os.kill(number, signal.SIGKILL)
                 if not isinstance(error, subprocess.TimeoutExpired):
@@ -421,11 +486,11 @@ class SlurmClient:
         return subprocess.CompletedProcess(command, process.returncode, printed, said)
 
 
-def refusal(words: str) -> Refusal:
-    """Return a refusal with its kind, from sbatch's message.
+def classify_refusal(words: str) -> Refusal:
+    """Return the refusal that a message of sbatch means, with its kind.
 
-    Except for limits of the queue, only Slurm's reason counts: lines before it may be a banner of
-    the site.
+    Except for limits of the queue, only the text after `_REASON` decides: lines before it may be a
+    banner of the site.
     """
     if _QUEUE_LIMIT.search(words):
         return Refusal(RefusalKind.QUEUE_LIMIT, words)
@@ -434,8 +499,13 @@ def refusal(words: str) -> Refusal:
     return Refusal(kind, words)
 
 
-def words_of(done: subprocess.CompletedProcess[str], program: str | None = None) -> str:
-    """Return the error message of a failed program of Slurm in one line."""
+def error_message(done: subprocess.CompletedProcess[str], program: str | None = None) -> str:
+    """Return the error message of a failed program in one line; without output, how it ended.
+
+    Args:
+        done: The ended process.
+        program: Name of the program for the message; None: the first word of its command line.
+    """
     lines = [line.strip() for line in (done.stderr or done.stdout or "").splitlines()]
     prefix = re.compile(
         r"^(?:sbatch|squeue|sacct|sacctmgr|scontrol|sinfo|scancel): (?:error: |fatal: )?"
@@ -447,11 +517,11 @@ def words_of(done: subprocess.CompletedProcess[str], program: str | None = None)
     return "; ".join(said) or f"{program} ended with exit status {done.returncode}"
 
 
-def job_number(printed: str) -> str | None:
-    """Return the job number in the output of sbatch, which may have a banner of the site.
+def parse_job_number(printed: str) -> str | None:
+    """Return the job number in the output of sbatch, which may also have a banner of the site.
 
     Returns:
-        None if several lines could be the number.
+        None if no line, or several different ones, could be the number.
     """
     found = [line for each in printed.splitlines() if (line := _NUMBER.fullmatch(each.strip()))]
     in_words = [line for line in found if line[0].startswith("Submitted")]
@@ -460,7 +530,7 @@ def job_number(printed: str) -> str | None:
 
 
 def submission_options(environ: Mapping[str, str]) -> list[str]:
-    """Return the user's variables that set options of sbatch, as NAME=value."""
+    """Return the user's environment variables that set options of sbatch, each as NAME=value."""
     return [
         f"{name}={shlex.quote(value)}"
         for name, value in sorted(environ.items())
@@ -468,8 +538,8 @@ def submission_options(environ: Mapping[str, str]) -> list[str]:
     ]
 
 
-def _tree(pid: int) -> list[int]:
-    """Return the ids of a process and all its descendants."""
+def _process_tree(pid: int) -> list[int]:
+    """Return the process ids of a process and all its descendants."""
     found = [pid]
     for process in found:  # which grows meanwhile
         with contextlib.suppress(OSError):  # it just ended
@@ -479,8 +549,12 @@ def _tree(pid: int) -> list[int]:
     return found
 
 
-def _clean(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment without variables that filter the output of Slurm's programs."""
+def _without_filters(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment without variables that change the output of Slurm's programs.
+
+    SLURM_CLUSTERS is set from SBATCH_CLUSTERS outside a job, so that queries ask the cluster to
+    which sbatch submits.
+    """
     kept = {name: value for name, value in environ.items() if not name.startswith(_FILTERS)}
     if "SBATCH_CLUSTERS" in environ and "SLURM_JOB_ID" not in environ:
         # where sbatch submits jobs, their states are queried
@@ -488,34 +562,38 @@ def _clean(environ: Mapping[str, str]) -> dict[str, str]:
     return kept
 
 
-def _queued(row: Sequence[str]) -> QueuedJob:
-    """Return the job in a line of squeue."""
+def _parse_queued_job(row: Sequence[str]) -> QueuedJob:
+    """Return the job in a line of squeue, whose fields are in the order of QUEUE_FORMAT."""
     number, state, reason, name, partition, nodes, start, end, workdir, comment = row
     times = _epoch_s(start), _epoch_s(end)
     return QueuedJob(number, state, reason, name, partition, nodes, *times, workdir, comment)
 
 
 def _epoch_s(text: str) -> float | None:
-    """Return a time in UTC as seconds since the epoch; None if Slurm prints none."""
+    """Return a time in UTC, as Slurm prints it, in seconds since the epoch; None for `N/A`."""
     try:
         return datetime.fromisoformat(f"{text}+00:00").timestamp()
     except ValueError:  # N/A, NONE, Unknown
         return None
 
 
-def _pairs(text: str) -> dict[str, str]:
+def _parse_settings(text: str) -> dict[str, str]:
     """Return name → value from lines `name = value`."""
     pairs = (line.split("=", 1) for line in text.splitlines() if "=" in line)
     return {name.strip(): value.strip() for name, value in pairs}
 
 
-def read_partitions(text: str) -> list[dict[str, str]]:
-    """Return the settings of partitions from the lines of `scontrol show partition --oneliner`."""
+def parse_partitions(text: str) -> list[dict[str, str]]:
+    """Return the settings of each partition, name → value.
+
+    Args:
+        text: Output of `scontrol show partition --oneliner`.
+    """
     words = (line.split() for line in text.splitlines())
     return [dict(word.partition("=")[::2] for word in line) for line in words if line]
 
 
-def _states(text: str) -> dict[str, str]:
-    """Return node → state from lines of sinfo."""
+def _parse_node_states(text: str) -> dict[str, str]:
+    """Return node → state from lines `node|state` of sinfo."""
     lines = (line.strip().split("|") for line in text.splitlines())
     return {line[0]: line[1] for line in lines if len(line) == 2}

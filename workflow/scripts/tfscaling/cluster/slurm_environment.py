@@ -1,7 +1,7 @@
-"""Everything that is read from Slurm's environment variables; no other module reads them.
+"""The facts that Slurm's environment variables give; no other module reads these variables.
 
 Source of the variables: the manual pages of ``srun`` ("output environment variables") and
-``sbatch``.  An empty variable counts as missing.
+``sbatch``. An empty variable counts as missing. Used by `resolver` and the launcher.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from tfscaling.cluster.gpu_allocation import ClusterError
-from tfscaling.cluster.nodelist import NodeListError, expand, expand_task_counts
+from tfscaling.cluster.nodelist import NodeListError, expand_node_list, expand_task_counts
 
 # Between the ports of Slurm's own daemons (6817-6830) and the ephemeral ports that the kernel
 # hands out (from 32768).  A node runs at most 64 tasks before two slots touch.
@@ -39,7 +39,10 @@ def job_id(environ: Mapping[str, str]) -> str | None:
 
 
 def part_of_allocation(environ: Mapping[str, str]) -> str | None:
-    """Return the node list of a run that has a part of its job's nodes; None if it has all."""
+    """Return the node list of a run that uses only a part of its job's nodes; None if it uses all.
+
+    The executor `slurm-allocation` sets it as TFSCALING_NODES.
+    """
     return environ.get("TFSCALING_NODES") or None
 
 
@@ -52,20 +55,20 @@ def step_id(environ: Mapping[str, str]) -> str | None:
 def restarts(environ: Mapping[str, str]) -> int:
     """Return how often Slurm has restarted this job; 0 outside a job.
 
-    It is the value of SLURM_RESTART_COUNT, or of TFSCALING_RESTARTS, a copy that Snakemake does not
-    remove.
+    It is the value of TFSCALING_RESTARTS, a copy that Snakemake does not remove, or else of
+    SLURM_RESTART_COUNT.
     """
     names = ("TFSCALING_RESTARTS", "SLURM_RESTART_COUNT")
-    return next((_number(environ, name) for name in names if environ.get(name)), 0)
+    return next((_whole_number(environ, name) for name in names if environ.get(name)), 0)
 
 
 def own_rank(environ: Mapping[str, str]) -> int:
     """Return SLURM_PROCID, the rank of this task in its step."""
-    return _number(environ, "SLURM_PROCID")
+    return _whole_number(environ, "SLURM_PROCID")
 
 
-def _heterogeneous(environ: Mapping[str, str]) -> str:
-    """Return the end of an error message if the step is heterogeneous; else ""."""
+def _heterogeneous_hint(environ: Mapping[str, str]) -> str:
+    """Return text to append to an error message if the job is heterogeneous; else ""."""
     size = environ.get("SLURM_HET_SIZE")
     return (
         f"; this job is heterogeneous ({size} components): start in one component" if size else ""
@@ -81,19 +84,19 @@ def tasks_on_hosts(environ: Mapping[str, str]) -> dict[str, int]:
         ClusterError: a variable is missing or broken, their lengths differ, a node is listed twice,
             or the sum is not SLURM_STEP_NUM_TASKS where that is set.
     """
-    hosts = _expanded(environ, "SLURM_STEP_NODELIST", expand)
+    hosts = _expand_value(environ, "SLURM_STEP_NODELIST", expand_node_list)
     name, total = "SLURM_STEP_TASKS_PER_NODE", environ.get("SLURM_STEP_NUM_TASKS")
-    counts = _expanded(environ, name, expand_task_counts)
+    counts = _expand_value(environ, name, expand_task_counts)
     text = environ[name]
     if len(counts) != len(hosts):
         raise ClusterError(
             f"{name} is {text!r}, for {len(counts)} nodes, but there are {len(hosts)} nodes"
-            f" ({', '.join(hosts)}); expected one number per node{_heterogeneous(environ)}"
+            f" ({', '.join(hosts)}); expected one number per node{_heterogeneous_hint(environ)}"
         )
-    if total and _number(environ, "SLURM_STEP_NUM_TASKS") != sum(counts):
+    if total and _whole_number(environ, "SLURM_STEP_NUM_TASKS") != sum(counts):
         raise ClusterError(
             f"{name} is {text!r}, {sum(counts)} tasks in all, but SLURM_STEP_NUM_TASKS is"
-            f" {total!r}; expected equal numbers{_heterogeneous(environ)}"
+            f" {total!r}; expected equal numbers{_heterogeneous_hint(environ)}"
         )
     found = dict(zip(hosts, counts, strict=True))
     if len(found) < len(hosts):
@@ -104,7 +107,7 @@ def tasks_on_hosts(environ: Mapping[str, str]) -> dict[str, int]:
     return found
 
 
-def ports(environ: Mapping[str, str], tasks_on_a_node: int) -> list[int]:
+def task_ports(environ: Mapping[str, str], tasks_on_a_node: int) -> list[int]:
     """Return one port for each task of a node, the same on all nodes.
 
     They are the ports of SLURM_STEP_RESV_PORTS (``srun --resv-ports``), ranges such as
@@ -123,13 +126,13 @@ def ports(environ: Mapping[str, str], tasks_on_a_node: int) -> list[int]:
     text = environ.get(name, "").strip()
     if not text:
         job, step = (
-            _number(environ, name) if environ.get(name) else 0
+            _whole_number(environ, name) if environ.get(name) else 0
             for name in ("SLURM_JOB_ID", "SLURM_STEP_ID")
         )
         base = _FIRST_PORT + _PORTS_PER_SLOT * ((job + _STEP_STRIDE * step) % _SLOTS)
         return list(range(base, base + tasks_on_a_node))
     try:
-        found = [int(port) for port in expand(f"[{text.strip('[]')}]")]
+        found = [int(port) for port in expand_node_list(f"[{text.strip('[]')}]")]
     except NodeListError as error:
         raise ClusterError(
             f"{name} is {text!r}; expected ranges of ports such as 12000-12003"
@@ -156,7 +159,7 @@ def check_place(environ: Mapping[str, str], node_index: int, local_index: int) -
         ClusterError: SLURM_NODEID or SLURM_LOCALID is set and differs.
     """
     for name, worked_out in (("SLURM_NODEID", node_index), ("SLURM_LOCALID", local_index)):
-        if environ.get(name) and _number(environ, name) != worked_out:
+        if environ.get(name) and _whole_number(environ, name) != worked_out:
             raise ClusterError(
                 f"{name} is {environ[name]!r}, but {worked_out} was expected for SLURM_PROCID="
                 f"{environ.get('SLURM_PROCID', '')} with SLURM_STEP_TASKS_PER_NODE="
@@ -166,22 +169,44 @@ def check_place(environ: Mapping[str, str], node_index: int, local_index: int) -
             )
 
 
-def _required(environ: Mapping[str, str], name: str) -> str:
+def _required_value(environ: Mapping[str, str], name: str) -> str:
+    """Return the stripped value of a variable.
+
+    Raises:
+        ClusterError: the variable is missing or empty.
+    """
     value = environ.get(name, "").strip()
     if not value:
         raise ClusterError(f"{name} is not set; expected inside a Slurm step: {_SRUN_HINT}")
     return value
 
 
-def _number(environ: Mapping[str, str], name: str) -> int:
-    value = _required(environ, name)
+def _whole_number(environ: Mapping[str, str], name: str) -> int:
+    """Return the value of a variable as an integer.
+
+    Raises:
+        ClusterError: the variable is missing or no whole number of at most 18 digits.
+    """
+    value = _required_value(environ, name)
     if not re.fullmatch(r"[0-9]{1,18}", value):
         raise ClusterError(f"{name} is {value!r}; expected a whole number, 0 or more")
     return int(value)
 
 
-def _expanded(environ: Mapping[str, str], name: str, read: Callable[[str], list[_T]]) -> list[_T]:
+def _expand_value(
+    environ: Mapping[str, str], name: str, read: Callable[[str], list[_T]]
+) -> list[_T]:
+    """Return the value of a variable that has a compact notation, as a list.
+
+    Args:
+        environ: the environment of the task.
+        name: the variable.
+        read: expands the notation; it may raise NodeListError.
+
+    Raises:
+        ClusterError: the variable is missing, or its value is broken.
+    """
     try:
-        return read(_required(environ, name))
+        return read(_required_value(environ, name))
     except NodeListError as error:
         raise ClusterError(f"{name}: {error}") from error

@@ -121,7 +121,7 @@ def as_text(table: pd.DataFrame) -> TextTable:
 
 
 def _cells(row: AttributionRow) -> dict[str, str]:
-    """Return column → text of a row in the table for the page."""
+    """Return heading → text of each cell in a row of the page's table."""
     cells = {"runs": str(row.runs), "step_time_s": f"{row.step_time_s:.5f}"}
     for part in STEP_PARTS:
         value, low, high = (row.shares.get(f"{part}_share{end}", NAN) for end in _ENDS)

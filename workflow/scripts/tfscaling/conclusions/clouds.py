@@ -190,7 +190,7 @@ def as_text(table: pd.DataFrame) -> TextTable:
 
 
 def _cells(row: CloudRow) -> dict[str, str]:
-    """Return column → text of a row in the table for the page."""
+    """Return heading → text of each cell in a row of the page's table."""
     digits = metrics.metric_by_name(row.metric).digits
     margin = MISSING
     if is_known(row.margin):

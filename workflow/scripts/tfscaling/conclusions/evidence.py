@@ -26,7 +26,7 @@ from tfscaling.estimation.intervals import CONFIDENCE
 from tfscaling.estimation.run_counts import is_closed
 from tfscaling.estimation.samples import Samples
 from tfscaling.record.metrics import QUALITY
-from tfscaling.record.run_states import RESULTS, RunState, words
+from tfscaling.record.run_states import RESULTS, RunState, status_words
 from tfscaling.search import study_searches
 from tfscaling.search.study_searches import StudySearch, usual_work
 from tfscaling.study import platforms
@@ -106,7 +106,9 @@ def find_exclusion(
             return ComparisonExclusion(f"{OUT_OF_MEMORY} ({unfit} of {planned} runs)", False)
         return ComparisonExclusion(f"{diverged} of {planned} runs diverged", False)
     if row.runs == 0 and row.status != "excluded":
-        made = ", ".join(f"{count} {words(status)}" for status, count in statuses.items() if count)
+        made = ", ".join(
+            f"{count} {status_words(status)}" for status, count in statuses.items() if count
+        )
         return ComparisonExclusion(f"no valid run ({made or row.status})", True)
     return None
 
@@ -134,7 +136,7 @@ def failure_remark(row: PointRow, samples: Samples) -> str:
     statuses = samples.status_counts(point_of(row))
     total = sum(statuses.values())
     counts = [
-        f"{count} of {total} runs {words(status)}"
+        f"{count} of {total} runs {status_words(status)}"
         for status, count in sorted(statuses.items(), key=lambda item: item[0] != RunState.DIVERGED)
         if count and status != "ok"
     ]

@@ -24,9 +24,9 @@ from tfscaling.estimation.samples import NOT_MEASURED, weakest_support
 from tfscaling.record.metrics import METRICS, QUALITY
 from tfscaling.tables.comparison import ALL_RUNS_METRICS
 from tfscaling.tables.data_warnings import SERIOUS, DataWarning
-from tfscaling.tables.display import GPUS, axis_text, format_metric, varying_axes
+from tfscaling.tables.display import GPUS, axis_text, format_metric, point_name, varying_axes
 from tfscaling.tables.row_types import columns
-from tfscaling.tables.row_values import axes_without_nodes, metric_of
+from tfscaling.tables.row_values import metric_of
 from tfscaling.tables.table_files import to_frame, to_rows
 
 #: Goal → the words of its headlines; other goals use the words of time.
@@ -124,6 +124,9 @@ def _headline_row(study: Study, answer: Answer) -> HeadlineRow:
         "words": _headline_words(answer),
         "limits": missed_limits(answer),
         "with_queue": answer.goal == WITH_QUEUE,
+        "fastest_training": _name_relative_to(
+            answer.leader, answer.startup.fastest if answer.startup else None, vary
+        ),
         "rival": _name_relative_to(answer.leader, answer.rival, vary),
         "cheaper": _name_relative_to(
             answer.leader, answer.trade_off.cheaper if answer.trade_off else None, vary
@@ -170,17 +173,23 @@ def missed_limits(answer: Answer) -> list[MissedLimit]:
 def _name_relative_to(
     leader: Candidate | None, other: Candidate | None, vary: Sequence[str]
 ) -> str:
-    """Return the name of `other`; only its number of nodes if nothing else differs from the leader.
+    """Return the name of `other` without what it shares with the leader.
+
+    Nodes are in every name. GPUs are, too, if they vary among all configurations.
 
     Args:
-        leader: The leader of an answer.
-        other: Another configuration of the question; None gives "".
-        vary: Axes in which configurations of the question differ.
+        leader: The configuration that the sentence has named already.
+        other: The configuration to name; None gives "".
+        vary: The axes that names of these configurations need.
     """
     if leader is None or other is None:
         return ""
-    is_of_line = axes_without_nodes(leader.row) == axes_without_nodes(other.row)
-    return axis_text("nodes", other.row) if is_of_line and GPUS not in vary else other.name
+    differs = [axis for axis in vary if str(leader.row[axis]) != str(other.row[axis])]
+    if "platform" in differs:
+        return other.name
+    if not differs and GPUS not in vary:
+        return axis_text("nodes", other.row)
+    return point_name(other.row, [axis for axis in vary if axis == GPUS or axis in differs])
 
 
 def _search_words(study: Study, answer: Answer) -> dict[str, object] | None:

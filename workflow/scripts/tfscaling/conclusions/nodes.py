@@ -54,7 +54,7 @@ def as_text(table: pd.DataFrame) -> TextTable:
 
 
 def _cells(row: NodeRow) -> dict[str, str]:
-    """Return column → text of a row in the table for the page."""
+    """Return heading → text of each cell in a row of the page's table."""
     return {
         "platform": row.platform,
         "node": row.node,

@@ -1,6 +1,6 @@
-"""What is printed while a sweep runs and at its end.
+"""The lines that are printed in a dry-run, while a sweep runs, and at its end.
 
-It is only shown: no measurement, plan or table depends on it.
+They are only shown: no measurement, plan or table depends on them.
 """
 
 #: Modules that other packages may import.

@@ -1,4 +1,4 @@
-"""What a dry-run prints: the runs to do by configuration, what they request, and what they cost."""
+"""The lines of a dry-run: the runs to do by configuration, what they request, and their cost."""
 
 from __future__ import annotations
 
@@ -13,25 +13,26 @@ from tfscaling.study.config_types import Config
 from tfscaling.study.manifest import Manifest, PlannedRun
 from tfscaling.study.run_spec import RunSpec
 
-#: Rows of the table at most; the option with which Snakemake lists each job.
+#: Highest number of rows in the table; and the option with which Snakemake lists each job.
 ROWS_MAX, ALL = 60, "--printshellcmds"
-#: Characters of a changed parameter that a row has room for.
+#: Longest description of a changed parameter in a row, in characters.
 _WHY_MAX = 72
-#: Reasons of runs that differ from no record.
+#: Reasons for runs that differ from no record.
 _NEW, _DATA = "new", "its data is prepared again"
 
 
 @dataclass(frozen=True)
 class DryRun:
-    """The jobs of a dry-run, as Snakemake's log describes them.
+    """The jobs of a dry-run, as Snakemake's log describes them, and the lines about them.
 
     Args:
         config: The configuration.
         manifest: All planned runs.
-        runs: Planned run by the file of its record.
+        runs: File of a run's record → the planned run.
         runs_dir: The folder of all runs.
-        why_repeated: Returns why a run is repeated although it has a record, else "".
-        change_of: Returns how a run differs from an earlier record, "" without one.
+        why_repeated: Returns why the run with this folder is repeated although it has a record;
+            else "".
+        change_of: Returns how a run differs from an earlier record; "" without one.
     """
 
     config: Config
@@ -42,18 +43,22 @@ class DryRun:
     change_of: Callable[[RunSpec], str]
 
     def lines(self, jobs: Sequence[Mapping[str, Any]]) -> list[str]:
-        """Return the lines to print for these jobs; fields are from records of Snakemake's log."""
+        """Return what a dry-run prints about its jobs: a table of the runs to do, and their cost.
+
+        Args:
+            jobs: For each job, the fields of its record in Snakemake's log.
+        """
         due: list[tuple[PlannedRun, str]] = []
         others: dict[str, int] = {}
         may_follow = False
         for job in jobs:
             outputs = [str(file) for file in job["output"]]
             if outputs and (run := self.runs.get(outputs[0])):
-                due.append((run, self._why(run.spec, str(job["reason"]))))
+                due.append((run, self._reason_to_run(run.spec, str(job["reason"]))))
             else:
                 others[job["rule_name"]] = others.get(job["rule_name"], 0) + 1
                 may_follow |= bool(job["is_checkpoint"])
-        number = text_lines.count(len(due), "run")
+        number = text_lines.count_text(len(due), "run")
         lines = [f"study {self.config.study}: {number} to do"]
         if due:
             lines += [*self._table(due), *self._sums([run for run, _ in due])]
@@ -64,8 +69,13 @@ class DryRun:
             lines.append(f"Other jobs: {', '.join(names)}.")
         return lines
 
-    def _why(self, spec: RunSpec, reason: str) -> str:
-        """Return why a run is due: what is new about it, or why it is repeated."""
+    def _reason_to_run(self, spec: RunSpec, reason: str) -> str:
+        """Return why a run is due: what is new about it, or why it is repeated.
+
+        Args:
+            spec: The run.
+            reason: Snakemake's reason for the job.
+        """
         if why := self.why_repeated(spec.path):
             return why
         if change := self.change_of(spec):
@@ -91,14 +101,19 @@ class DryRun:
         same = [f"{name} {rows[0][name]}" for name in fixed if rows[0][name]]
         shown = [name for name in names if name not in fixed]
         rows.sort(key=lambda row: [(int(t), "") if t.isdigit() else (0, t) for t in row.values()])
-        lines = text_lines.aligned(shown, [[row[n] for n in shown] for row in rows[:ROWS_MAX]])
+        lines = text_lines.align_table(shown, [[row[n] for n in shown] for row in rows[:ROWS_MAX]])
         if left := rows[ROWS_MAX:]:
-            runs = text_lines.count(sum(int(row["runs"]) for row in left), "run")
+            runs = text_lines.count_text(sum(int(row["runs"]) for row in left), "run")
             lines.append(f"and {len(left)} more configurations with {runs}: {ALL} lists all jobs")
         return [f"All: {', '.join(same)}.", *lines] if same else lines
 
     def _row(self, runs: Sequence[PlannedRun], why: str) -> dict[str, str]:
-        """Return column → text for the runs of one configuration."""
+        """Return column → text for the table's row of one configuration.
+
+        Args:
+            runs: The runs of the configuration that are due.
+            why: Why they are due.
+        """
         spec = runs[0].spec
         platform, shape = self.config.platforms[spec.point.platform], spec.geometry
         is_here, is_logical = platform.launcher == "local", platform.devices == platforms.LOGICAL
@@ -114,12 +129,12 @@ class DryRun:
             "account": "" if is_here else platform.account or "default",
             "limit": f"{platform.runtime_min} min",
             "runs": str(len(runs)),
-            "repeats": _spans(run.spec.repeat for run in runs),
+            "repeats": _join_spans(run.spec.repeat for run in runs),
             "reason": why,
         }
 
     def _sums(self, due: Sequence[PlannedRun]) -> list[str]:
-        """Return a line with node-hours and cost of these runs, as in the plan."""
+        """Return [line with node-hours and cost of these runs, as in the plan]."""
         from tfscaling.plan import costed_plan, run_durations  # loads pandas
 
         rows = costed_plan.cost_runs(self.config, self.manifest, due, self.runs_dir)
@@ -128,13 +143,13 @@ class DryRun:
         if total.unpriced:
             known = f"{money} + " if total.cost_usd else "cost "
             money = f"{known}unknown (no price of {', '.join(total.unpriced)})"
-        line = f"Estimate: {text_lines.node_hours(total.node_hours)}, {money}"
+        line = f"Estimate: {text_lines.format_node_hours(total.node_hours)}, {money}"
         if any(row.duration_from == run_durations.TIME_LIMIT for row in rows):
             line += "; runs of configurations without a measurement count with their time limit"
         return [f"{line}."]
 
 
-def _spans(numbers: Iterable[int]) -> str:
+def _join_spans(numbers: Iterable[int]) -> str:
     """Return numbers in short: `1-3,6` for 1, 2, 3 and 6."""
     spans: list[list[int]] = []
     for number in sorted(numbers):

@@ -1,4 +1,4 @@
-"""The end of a sweep: its table, what it took, the answer, and the path of the page."""
+"""The end of a sweep: its table, what its runs took, the answer, and the path of the page."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ from pathlib import Path
 from tfscaling.console import text_lines
 from tfscaling.files import atomic
 from tfscaling.record import attempts
-from tfscaling.record.run_states import RERUN_STALE, RunState, words
+from tfscaling.record.run_states import RERUN_STALE, RunState, status_words
 from tfscaling.study.manifest import Manifest
 
-#: The end of a stale run's reason, which is printed once, with the complete command.
+#: End of a stale run's reason, which is printed once, with the complete command.
 _ADVICE = "; make it again"
-#: The plan, in the folder of the study.
+#: File of the plan, in the folder of the study.
 PLAN = "details/plan.csv"
-#: In the folder of the study while a start reports again that no run counts or a record is broken.
+#: File in the folder of the study that exists while a start reports again that no run counts or a
+#: record is broken.
 PROBLEMS = "details/problems"
-#: Longer tables are left to the page.
+#: Highest number of rows of a table that is printed; longer tables are only on the page.
 _ROWS_MAX = 30
-#: Columns of a table that narrower terminals break.
+#: Narrowest terminal, in columns, for which tables are fitted.
 _COLUMNS_MIN = 80
 
 
@@ -34,7 +35,7 @@ class NewFiles:
 
     Args:
         folder: The folder.
-        *names: Names of the files.
+        *names: Names of the files to watch.
     """
 
     def __init__(self, folder: Path, *names: str) -> None:
@@ -64,7 +65,7 @@ class SweepOutcome:
         self.study, self._files = study, NewFiles(study, "report.html", PROBLEMS, PLAN)
 
     def has_page(self) -> bool:
-        """Return whether this start wrote the page, or reports its problems again."""
+        """Return whether this start of Snakemake wrote the page, or reports its problems again."""
         return self._files.has("report.html") or self._files.has(PROBLEMS)
 
     def remove_note(self) -> None:
@@ -72,14 +73,16 @@ class SweepOutcome:
         (self.study / PROBLEMS).unlink(missing_ok=True)
 
     def lines(self, is_partial: bool = False, columns: int | None = None) -> list[str]:
-        """Return table, what the runs took, headline or why no run counts, and the page.
+        """Return the lines to print at the end: table, what the runs took, answer, page.
+
+        If no run counts, the reasons replace the answer.
 
         Args:
             is_partial: Whether the sweep failed: its files are in the folder `partial`.
             columns: The width of the table, by default the terminal's.
 
         Returns:
-            The lines; none without a page.
+            The lines; [] without a page.
         """
         folder = self.study / "partial" if is_partial else self.study
         page = folder / "report.html"
@@ -87,13 +90,16 @@ class SweepOutcome:
             return []
         rows = list(_read_rows(folder / "runs.csv"))
         headline = _read_lines(folder / "details/conclusions/headline.md")
-        said = _stopped(rows) or self._without_result(rows) or headline
+        said = _stop_lines(rows) or self._no_result_lines(rows) or headline
         columns = columns or shutil.get_terminal_size((text_lines.WIDTH, 0)).columns
-        table = _table(_read_lines(folder / "details/conclusions/console.md"), columns)
-        return [*table, *_spent(rows), *said, f"page: {page}"]
+        table = _fit_table(_read_lines(folder / "details/conclusions/console.md"), columns)
+        return [*table, *_spent_lines(rows), *said, f"page: {page}"]
 
     def remove_study_outputs(self, paths: Iterable[str]) -> None:
-        """Remove all `paths` below the study's folder; runs and data are elsewhere and remain."""
+        """Remove the files and folders in `paths` that are in the study's folder.
+
+        Runs and data are elsewhere and remain.
+        """
         for path in map(Path, paths):
             if self.study in path.parents:
                 shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
@@ -116,7 +122,7 @@ class SweepOutcome:
             subprocess.CalledProcessError: The process that writes them failed.
         """
         self.study.mkdir(parents=True, exist_ok=True)
-        with atomic.whole_folder(self.study / "partial") as folder:
+        with atomic.folder_replacement(self.study / "partial") as folder:
             (details := folder / "details").mkdir()
             # not the outputs of rules: without its memory Snakemake would not notice outdated ones
             atomic.write_text(details / "config.json", config)
@@ -126,7 +132,7 @@ class SweepOutcome:
             subprocess.run(["bash", "-euo", "pipefail", "-c", command], check=True)
 
     def has_result(self) -> bool:
-        """Return whether a run in the table of runs counts; True without a table."""
+        """Return whether at least one run in the table of runs counts; True without a table."""
         table = self.study / "runs.csv"  # of large studies only the first rows are read
         return any(row["status"] == RunState.OK for row in _read_rows(table)) or not any(
             _read_rows(table)
@@ -141,13 +147,13 @@ class SweepOutcome:
         return any(row["starts"] == costed_plan.REFUSED for row in _read_rows(self.study / PLAN))
 
     @staticmethod
-    def _without_result(rows: Sequence[dict[str, str]]) -> list[str]:
-        """Return why no run counts and how to rerun stale runs; [] if a run counts."""
+    def _no_result_lines(rows: Sequence[dict[str, str]]) -> list[str]:
+        """Return lines on why no run counts and how to rerun stale runs; [] if a run counts."""
         if not rows or any(row["status"] == RunState.OK for row in rows):
             return []
-        number = Counter(words(row["status"]) for row in rows)
+        number = Counter(status_words(row["status"]) for row in rows)
         lines = [f"No valid run: {', '.join(f'{n} {status}' for status, n in number.items())}."]
-        if set(number) == {words(RunState.MISSING)}:
+        if set(number) == {status_words(RunState.MISSING)}:
             lines[0] += " The same command resumes the sweep."
         stale = [row["reason"] for row in rows if row["status"] == RunState.STALE]
         if reasons := Counter(reason.partition(_ADVICE)[0] for reason in stale):
@@ -158,7 +164,7 @@ class SweepOutcome:
 
 
 def _read_rows(table: Path) -> Iterator[dict[str, str]]:
-    """Yield the rows of a CSV file by column; none if the file does not exist."""
+    """Yield the rows of a CSV file, column → text; none if the file does not exist."""
     if table.exists():
         with table.open(newline="", encoding="utf-8") as file:
             yield from csv.DictReader(file)
@@ -169,7 +175,7 @@ def _read_lines(table: Path) -> list[str]:
     return table.read_text().splitlines() if table.exists() else []
 
 
-def _table(lines: Sequence[str], columns: int) -> list[str]:
+def _fit_table(lines: Sequence[str], columns: int) -> list[str]:
     """Return a table without the columns that do not fit the terminal, and the text below it.
 
     A table with more than _ROWS_MAX rows is left out, with its text.
@@ -189,22 +195,26 @@ def _table(lines: Sequence[str], columns: int) -> list[str]:
     return [*shown, *lines[len(rows) :]]
 
 
-def _spent(rows: Sequence[dict[str, str]]) -> list[str]:
-    """Return lines with the number of valid runs, why others do not count, and all node-hours."""
+def _spent_lines(rows: Sequence[dict[str, str]]) -> list[str]:
+    """Return lines with the number of valid runs, why others do not count, and all node-hours.
+
+    Args:
+        rows: Rows of the table of runs.
+    """
     if not rows:
         return []
     valid, found = sum(row["status"] == RunState.OK for row in rows), attempts.sum_spent(rows)
-    line = f"{valid} of {text_lines.count(len(rows), 'run')} valid"
-    if valid and (others := _reasons(rows)):
+    line = f"{valid} of {text_lines.count_text(len(rows), 'run')} valid"
+    if valid and (others := _describe_invalid_runs(rows)):
         line += f" ({others})"
-    line += f"; {text_lines.node_hours(found.node_hours)} spent"
+    line += f"; {text_lines.format_node_hours(found.node_hours)} spent"
     if found.attempts:
-        lost = text_lines.node_hours(found.lost_node_hours)
-        line += f", {lost} in {text_lines.count(found.attempts, 'failed attempt')}"
+        lost = text_lines.format_node_hours(found.lost_node_hours)
+        line += f", {lost} in {text_lines.count_text(found.attempts, 'failed attempt')}"
     return [f"{line}."]
 
 
-def _reasons(rows: Sequence[dict[str, str]]) -> str:
+def _describe_invalid_runs(rows: Sequence[dict[str, str]]) -> str:
     """Return the number of runs of each invalid status, each with its most frequent reason."""
     reasons: dict[str, Counter[str]] = {}
     for row in rows:
@@ -214,19 +224,16 @@ def _reasons(rows: Sequence[dict[str, str]]) -> str:
     texts = []
     for status, found in reasons.items():
         ((first, _),) = found.most_common(1)
-        others = f", and {text_lines.count(len(found) - 1, 'other reason')}" * (len(found) > 1)
+        others = f", and {text_lines.count_text(len(found) - 1, 'other reason')}" * (len(found) > 1)
         rerun = f"; `{RERUN_STALE}` reruns them" * (status == RunState.STALE)
-        texts.append(f"{found.total()} {words(status)}: {first}{others}{rerun}")
+        texts.append(f"{found.total()} {status_words(status)}: {first}{others}{rerun}")
     return "; ".join(texts)
 
 
-def _stopped(rows: Sequence[dict[str, str]]) -> list[str]:
-    """Return a line if runs were cancelled and none failed, so that the sweep was stopped.
-
-    Else [].
-    """
+def _stop_lines(rows: Sequence[dict[str, str]]) -> list[str]:
+    """Return [line] if the sweep was stopped: runs were cancelled and none failed; else []."""
     reasons = [row["reason"] for row in rows if row["status"] == RunState.FAILED]
     if not reasons or not all(reason.startswith("cancelled: ") for reason in reasons):
         return []
-    runs = text_lines.count(len(reasons), "run")
+    runs = text_lines.count_text(len(reasons), "run")
     return [f"Stopped: {runs} cancelled. The same command resumes the sweep."]

@@ -1,4 +1,4 @@
-"""The state of a sweep, from Snakemake's events and the files of its runs, and its lines.
+"""The state of a sweep, from Snakemake's events and the files of its runs, and lines about it.
 
 The logger plugin `sweep` feeds the state and prints the lines. Moments are seconds since the epoch.
 """
@@ -23,13 +23,13 @@ from tfscaling.record.run_record import DoesNotFit, RunRecord
 from tfscaling.study.config_types import Quality
 from tfscaling.study.run_spec import RunSpec
 
-#: How scripts begin the message of an error.
+#: Beginning of a script's error message.
 _ERROR = "ERROR: "
 
 
 @dataclass
 class RunProgress:
-    """Progress of one attempt at a run, from its events; call `update` to read new ones.
+    """Progress of one attempt at a run, from its events; `update` reads new ones.
 
     Attributes:
         spec: The run.
@@ -54,8 +54,10 @@ class RunProgress:
 
     def update(self) -> None:
         """Read the events that were written since the last call."""
-        for name in (events.OF_RANKS, "rank-0.events.jsonl", "rank-0.observed.jsonl"):
-            found, self._read[name] = events.read_new(self.scratch / name, self._read.get(name, 0))
+        for name in (events.RANKS_EVENTS, "rank-0.events.jsonl", "rank-0.observed.jsonl"):
+            found, self._read[name] = events.read_new_events(
+                self.scratch / name, self._read.get(name, 0)
+            )
             for event in found:
                 if event.rank == 0:
                     self._on_event(event)
@@ -89,8 +91,8 @@ class Job:
         earlier: Number of the last attempt before this job.
         attempt: Number of the attempt that is followed.
         progress: Progress of this attempt; None before it begins.
-        is_told: Whether the end was already printed, because the record exists.
-        shown_s: When the status last showed this job.
+        is_end_printed: Whether the end was already printed, because the record exists.
+        shown_s: When the status last showed this job, in seconds since the epoch.
     """
 
     text: str
@@ -103,10 +105,11 @@ class Job:
     attempt: int = 0
     progress: RunProgress | None = None
     #: Its end was printed when its record appeared, before Snakemake noticed.
-    is_told: bool = False
+    is_end_printed: bool = False
     shown_s: float = 0.0
 
     def __post_init__(self) -> None:
+        """Follow the newest attempt, if the job is a run."""
         if self.spec is not None:
             self.earlier = self.newest
             self.begin(self.earlier)
@@ -114,7 +117,10 @@ class Job:
     def begin(self, attempt: int) -> None:
         """Follow an attempt from now on.
 
-        Existing records and failure reports belong to earlier ones.
+        Existing records and failure reports belong to earlier attempts.
+
+        Args:
+            attempt: Number of the newest attempt; 0 without one.
         """
         self.attempt = attempt
         names = (self.record.name, run_record.FAILURE)
@@ -123,7 +129,7 @@ class Job:
     @property
     def newest(self) -> int:
         """Number of the newest attempt; 0 without one."""
-        return max(attempts.numbers(self.record.parent), default=0)
+        return max(attempts.attempt_numbers(self.record.parent), default=0)
 
     @property
     def record(self) -> Path:
@@ -210,9 +216,12 @@ class SweepProgress:
             is_open: Whether some of the `due` runs may prove unnecessary.
         """
         self._specs, self.due, self.is_open = specs, dict(due), is_open
-        self._axes = text_lines.shown_axes([spec.axes for spec in specs.values()])
+        self._axes = text_lines.axes_to_show([spec.axes for spec in specs.values()])
         at_most = "at most " * is_open
-        return f"study {self.study}: {at_most}{text_lines.count(len(due), 'run')} to do" * bool(due)
+        return (
+            f"study {self.study}: {at_most}{text_lines.count_text(len(due), 'run')} to do"
+            * bool(due)
+        )
 
     def on_event(self, event: str, fields: Mapping[str, Any], now_s: float) -> list[str]:
         """Update the state by an event of Snakemake and return the lines to print.
@@ -223,21 +232,25 @@ class SweepProgress:
             now_s: Present time in seconds since the epoch.
         """
         if event == "job_info":
-            self.jobs[fields["jobid"]] = self._job(fields, now_s)
+            self.jobs[fields["jobid"]] = self._make_job(fields, now_s)
             return []
         if event == "job_finished":
             job = self.jobs.pop(fields["job_id"], None)
-            return [] if job is None or job.is_told else self._finish(job, now_s)
+            return [] if job is None or job.is_end_printed else self._finish(job, now_s)
         job = self.jobs.pop(fields["jobid"], None)
-        job = job or self._job({**fields, "rule_msg": None}, now_s)
+        job = job or self._make_job({**fields, "rule_msg": None}, now_s)
         # without the command, which the log file has
         return self._fail(job, str(fields["rule_msg"] or "").partition("sbatch call:")[0].strip())
 
     def poll(self, now_s: float) -> list[str]:
-        """Return lines about runs that finished or restarted before Snakemake has noticed it."""
+        """Return lines about runs that finished or restarted before Snakemake noticed it.
+
+        Args:
+            now_s: Present time in seconds since the epoch.
+        """
         lines = []
         for job in self.jobs.values():
-            if job.spec is not None and not job.is_told:
+            if job.spec is not None and not job.is_end_printed:
                 lines += self._finish(job, now_s) if job.has_record else self._follow(job)
         return lines
 
@@ -255,22 +268,28 @@ class SweepProgress:
             job = min(started, key=lambda job: job.shown_s)
             job.shown_s = now_s
             assert job.progress
-            line = f"{self._count()} {self._named(job)}: {self._state(job.progress, now_s)}"
+            state = self._describe_state(job.progress, now_s)
+            line = f"{self._progress_count()} {self._run_name(job)}: {state}"
         elif runs and self.is_remote:
-            waits = text_lines.duration(now_s - min(job.since_s for job in runs))
-            line = f"{self._count()} no run has started; waiting for {waits}"
+            waits = text_lines.format_duration(now_s - min(job.since_s for job in runs))
+            line = f"{self._progress_count()} no run has started; waiting for {waits}"
         elif runs:
-            line = f"{self._count()} {self._named(runs[0])}: starting"
+            line = f"{self._progress_count()} {self._run_name(runs[0])}: starting"
         elif others := [job for job in self.jobs.values() if job.spec is None]:
-            line = f"{others[0].text}: {text_lines.duration(now_s - others[0].since_s)}"
+            line = f"{others[0].text}: {text_lines.format_duration(now_s - others[0].since_s)}"
         else:
-            return f"{self._count()} waiting for Snakemake" if self.jobs else ""
+            return f"{self._progress_count()} waiting for Snakemake" if self.jobs else ""
         if len(runs) > 1:
             line += f"; {len(started)} running, {len(runs) - len(started)} waiting"
         return line
 
-    def _job(self, fields: Mapping[str, Any], now_s: float) -> Job:
-        """Return the job that an event describes."""
+    def _make_job(self, fields: Mapping[str, Any], now_s: float) -> Job:
+        """Return the job that an event of Snakemake describes.
+
+        Args:
+            fields: Fields of Snakemake's log record.
+            now_s: Present time in seconds since the epoch.
+        """
         dataset = (fields.get("wildcards") or {}).get("dataset")
         outputs = tuple(map(str, fields["output"]))
         spec = self._specs.get(outputs[0]) if outputs else None
@@ -282,24 +301,29 @@ class SweepProgress:
         return Job(text, outputs, tuple(map(str, fields["log"])), now_s, spec)
 
     def _finish(self, job: Job, now_s: float) -> list[str]:
-        """Count a finished job and return the line about its result."""
-        job.is_told = True
-        result = f"done in {text_lines.duration(now_s - job.since_s)}"
+        """Count a finished job and return [line about its result]; [] if it was printed before.
+
+        Args:
+            job: The job.
+            now_s: Present time in seconds since the epoch.
+        """
+        job.is_end_printed = True
+        result = f"done in {text_lines.format_duration(now_s - job.since_s)}"
         if job.spec is None:
             return [f"{job.text}: {result}"] if job.text.startswith("dataset ") else []
         self.finished.add(job.outputs[0])
         try:
-            record = run_record.outcome(job.record)
+            record = run_record.read_outcome(job.record)
             if isinstance(record, DoesNotFit):
                 result = f"does not fit in memory: {record.reason}"
             elif record is not None:
-                result = _result(record, job.spec.recipe.quality)
+                result = _describe_result(record, job.spec.recipe.quality)
         except run_record.RecordError as error:
             result = str(error)
-        return [f"{self._count()} {self._named(job)}: {result}"]
+        return [f"{self._progress_count()} {self._run_name(job)}: {result}"]
 
     def _fail(self, job: Job, message: str) -> list[str]:
-        """Count a failed job and return the line about its cause.
+        """Count a failed job and return [line about its cause]; [] if nothing new is to be printed.
 
         Args:
             job: The job.
@@ -311,8 +335,8 @@ class SweepProgress:
         left = max(0, self.retries + 1 - number)
         if self.gives_up and cause and retries.is_permanent(cause):
             left = 0
-        why = cause.sentence if cause else message or _error_in(job.logs)
-        name = self._named(job) if job.spec else job.text
+        why = cause.sentence if cause else message or _find_error(job.logs)
+        name = self._run_name(job) if job.spec else job.text
         if left:
             return [f"attempt {number} of {number + left} failed, retrying: {name}: {why}"]
         of = f" after {number} attempts" if number > 1 else ""
@@ -326,38 +350,48 @@ class SweepProgress:
         return [line]
 
     def _follow(self, job: Job) -> list[str]:
-        """Read the newest attempt of a job; return a line if Slurm has restarted the job."""
+        """Read the newest attempt of a job; return [line] if Slurm restarted the job, else []."""
         folder, lines = job.record.parent, []
         if (newest := job.newest) > job.attempt:
             if job.progress is not None:
                 lost = f"attempt {job.attempt} was lost; Slurm started attempt {newest}"
-                lines = [f"{self._named(job)}: {lost}"]
+                lines = [f"{self._run_name(job)}: {lost}"]
             job.begin(newest)
             if job.spec is not None:
-                job.progress = RunProgress(job.spec, attempts.path(folder, newest))
+                job.progress = RunProgress(job.spec, attempts.attempt_folder(folder, newest))
         if job.progress is not None:
             job.progress.update()
         return lines
 
-    def _count(self) -> str:
-        """Return the number of finished and due runs: `[3/12]`."""
+    def _progress_count(self) -> str:
+        """Return the numbers of finished and of due runs as text: `[3/12]`."""
         return f"[{len(self.finished)}{' of at most ' if self.is_open else '/'}{len(self.due)}]"
 
-    def _named(self, job: Job) -> str:
-        """Return the name of a job's run."""
+    def _run_name(self, job: Job) -> str:
+        """Return the name of a job's run in words, or what another job does."""
         assert job.spec is not None
-        return text_lines.name(job.spec.axes, self._axes)
+        return text_lines.run_name(job.spec.axes, self._axes)
 
-    def _state(self, run: RunProgress, now_s: float) -> str:
-        """Return what a run does now, its loss and its estimated end."""
+    def _describe_state(self, run: RunProgress, now_s: float) -> str:
+        """Return what a run does now, its loss and its estimated end, in words.
+
+        Args:
+            run: Progress of the run.
+            now_s: Present time in seconds since the epoch.
+        """
         words = [run.does] if run.loss is None else [run.does, f"loss {run.loss:.3g}"]
         if run.end_s is not None and run.end_s > now_s:
-            words.append(f"ends about {text_lines.clock(run.end_s, now_s)}")
+            words.append(f"ends about {text_lines.format_time(run.end_s, now_s)}")
         return ", ".join(words)
 
 
-def _result(record: RunRecord, asked: Quality) -> str:
-    """Return how a run ended: execution time, loss, and the recipe's metric of quality."""
+def _describe_result(record: RunRecord, quality: Quality) -> str:
+    """Return how a run ended in words: execution time, loss, and quality.
+
+    Args:
+        record: The record of the run.
+        quality: The recipe's metric of quality.
+    """
     if record.validity.reason:
         return record.validity.reason
     if (short := record.short_run) and (whole := step_estimates.project_training(record)):
@@ -365,16 +399,19 @@ def _result(record: RunRecord, asked: Quality) -> str:
         steps = f"{short.steps:,} of {short.steps_of_whole:,} steps"
         return f"done, {steps}; projected execution {time_s:.3g} s"
     words = [f"done, {record.phases.execution_time_s:.3g} s"]
-    if record.metrics.loss is not None and asked.metric != "loss":
+    if record.metrics.loss is not None and quality.metric != "loss":
         words.append(f"loss {record.metrics.loss:.3g}")
-    if (value := metrics.quality_of_run(record, asked).value) is not None:
-        title = metrics.quality_metric(asked).title
-        words.append(f"{title} {value:.3g} {asked.unit or ''}".rstrip())
+    if (value := metrics.quality_of_run(record, quality).value) is not None:
+        title = metrics.quality_metric(quality).title
+        words.append(f"{title} {value:.3g} {quality.unit or ''}".rstrip())
     return ", ".join(words)
 
 
-def _error_in(logs: Sequence[str]) -> str:
-    """Return the error that a script printed at the end of a log, else the log's last line."""
+def _find_error(logs: Sequence[str]) -> str:
+    """Return the error that a script printed at the end of its logs.
+
+    Without one, it is the last line of a log.
+    """
     for log in map(Path, logs):
         if log.exists():
             text = log.read_text(errors="replace")

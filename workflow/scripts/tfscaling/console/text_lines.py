@@ -1,4 +1,4 @@
-"""Lines of the console: width, names, durations and moments."""
+"""Parts of the console's lines: width, names of runs, durations, times, tables."""
 
 from __future__ import annotations
 
@@ -7,21 +7,25 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from tfscaling.study.config_types import AXES
 
-#: Columns of a line at most.
+#: Highest number of columns of a line.
 WIDTH = 100
-#: Records that are listed at most.
+#: Highest number of records that are listed.
 _KEPT_MAX = 40
-#: Axes that a name has even if they are equal in all runs.
+#: Axes that the name of a run has even if they are equal in all runs.
 _ALWAYS = ("platform", "nodes")
 
 
-def shown_axes(runs: Sequence[Mapping[str, object]]) -> tuple[str, ...]:
-    """Return the axes that name these runs: platform and nodes, and every axis that varies."""
+def axes_to_show(runs: Sequence[Mapping[str, object]]) -> tuple[str, ...]:
+    """Return the axes that the names of runs need: platform, nodes, and every axis that varies.
+
+    Args:
+        runs: Axis → value, for each run.
+    """
     values = {axis: {run[axis] for run in runs if axis in run} for axis in AXES}
     return tuple(axis for axis in AXES if axis in _ALWAYS or len(values[axis]) > 1)
 
 
-def name(axes: Mapping[str, object], shown: Iterable[str]) -> str:
+def run_name(axes: Mapping[str, object], shown: Iterable[str]) -> str:
     """Return the name of a run in words: `gpu nodes=4 gpus_per_node=2 repeat=3`.
 
     Args:
@@ -33,8 +37,8 @@ def name(axes: Mapping[str, object], shown: Iterable[str]) -> str:
     return " ".join([str(platform), *(f"{axis}={value}" for axis, value in found.items())])
 
 
-def duration(seconds: float) -> str:
-    """Return seconds as text: `42 s`, `3 min 20 s`, `5 h 12 min`."""
+def format_duration(seconds: float) -> str:
+    """Return a duration as text: `42 s`, `3 min 20 s`, `5 h 12 min`."""
     total = max(0, round(seconds))
     if total < 60:
         return f"{total} s"
@@ -43,7 +47,7 @@ def duration(seconds: float) -> str:
     return f"{total // 3600} h {total % 3600 // 60} min"
 
 
-def clock(moment_s: float, now_s: float) -> str:
+def format_time(moment_s: float, now_s: float) -> str:
     """Return a moment as local time of day, with the date unless it is today.
 
     Args:
@@ -55,17 +59,17 @@ def clock(moment_s: float, now_s: float) -> str:
     return time.strftime("%H:%M" if is_today else "%Y-%m-%d %H:%M", moment)
 
 
-def node_hours(value: float) -> str:
+def format_node_hours(value: float) -> str:
     """Return node-hours with three significant digits: `0.0123 node-hours`."""
     return f"{value:.0f} node-hours" if value >= 100 else f"{value:.3g} node-hours"
 
 
-def count(number: int, noun: str) -> str:
+def count_text(number: int, noun: str) -> str:
     """Return a number with a noun in singular or plural: `1 run`, `3 runs`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def aligned(names: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+def align_table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """Return the lines of an indented table with aligned columns; numbers are right-aligned.
 
     Args:
@@ -84,7 +88,7 @@ def aligned(names: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     ]
 
 
-def kept_records(kept: Sequence[tuple[object, float]], verb: str) -> list[str]:
+def list_kept_records(kept: Sequence[tuple[object, float]], verb: str) -> list[str]:
     """Return lines that list files of records with their node-hours.
 
     Args:
@@ -93,8 +97,8 @@ def kept_records(kept: Sequence[tuple[object, float]], verb: str) -> list[str]:
     """
     if not kept:
         return []
-    total = node_hours(sum(hours for _, hours in kept))
-    rows = [f"  {node_hours(hours)}: {file}" for file, hours in kept[:_KEPT_MAX]]
+    total = format_node_hours(sum(hours for _, hours in kept))
+    rows = [f"  {format_node_hours(hours)}: {file}" for file, hours in kept[:_KEPT_MAX]]
     rest = len(kept) - len(rows)
     more = [f"  and {rest} more"] if rest else []
-    return [f"{count(len(kept), 'record')} {verb} ({total}); attempts keep:", *rows, *more]
+    return [f"{count_text(len(kept), 'record')} {verb} ({total}); attempts keep:", *rows, *more]

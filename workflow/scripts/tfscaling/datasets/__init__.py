@@ -1,4 +1,4 @@
-"""Datasets: where each comes from, its checksums, its format, the prepared arrays."""
+"""Datasets of the workflow: their sources, checksums, file formats and prepared arrays."""
 
 #: Modules that other packages may import.
 __all__ = [

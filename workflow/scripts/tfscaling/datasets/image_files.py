@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
-#: As many as batches of 32 and 64 divide for 1, 2, 3, 4, 6, 8, 12 and 24 replicas.
+#: Default numbers of images. Batches of 32 and 64 divide them for 1, 2, 3, 4, 6, 8, 12 and 24
+#: replicas.
 TRAIN_EXAMPLES, TEST_EXAMPLES = 1536, 192
-#: Files of each part. Each worker takes every n-th: as many workers as divide it have equal parts,
-#: and more than this leave some without data.
+#: Number of files for training, and for the test. Each worker reads every n-th file: numbers of
+#: workers that divide FILES have equal parts, and more workers than FILES leave some without data.
 FILES = 48
 CLASSES = 10
 _SIDE, _CROP = 256, 224
@@ -24,7 +25,13 @@ _SIDE, _CROP = 256, 224
 def prepare(
     folder: Path, train_examples: int = TRAIN_EXAMPLES, test_examples: int = TEST_EXAMPLES
 ) -> None:
-    """Write TFRecord files of JPEG images and labels, about 45 MB; equal on every machine."""
+    """Write TFRecord files of JPEG images and labels, about 45 MB; they are equal on every machine.
+
+    Args:
+        folder: The folder to write to.
+        train_examples: Number of images for training.
+        test_examples: Number of images for the test.
+    """
     import tensorflow as tf
 
     for part, examples in (("train", train_examples), ("test", test_examples)):
@@ -33,12 +40,17 @@ def prepare(
             with tf.io.TFRecordWriter(str(folder / f"{part}-{number:02}.tfrecord")) as writer:
                 for place in range(number, examples, FILES):
                     label = (number + place // FILES) % CLASSES  # each file has examples of all
-                    jpeg = tf.io.encode_jpeg(image(label, random), quality=90).numpy()
-                    writer.write(_example(jpeg, label))
+                    jpeg = tf.io.encode_jpeg(draw_image(label, random), quality=90).numpy()
+                    writer.write(_serialize_example(jpeg, label))
 
 
-def image(label: int, random: np.random.Generator) -> np.ndarray:
-    """Return a random image of a class, uint8 (256, 256, 3)."""
+def draw_image(label: int, random: np.random.Generator) -> np.ndarray:
+    """Return a random image of a class: uint8 (256, 256, 3).
+
+    Args:
+        label: The class, from 0 to CLASSES - 1.
+        random: Source of the noise.
+    """
     rows, columns = np.mgrid[0:_SIDE, 0:_SIDE] / _SIDE
     angle = np.pi * label / CLASSES + random.normal(0, 0.05)
     along = rows * np.cos(angle) + columns * np.sin(angle)
@@ -55,12 +67,21 @@ def data(
     train_examples: int = TRAIN_EXAMPLES,
     test_examples: int = TEST_EXAMPLES,
 ) -> tuple[Any, Any]:
-    """Return this worker's training and test datasets: float32 (224, 224, 3), labels int32."""
+    """Return this worker's training and test pipelines, which yield batches (images, labels).
+
+    Images are float32 (batch, 224, 224, 3), labels int32 (batch,).
+
+    Args:
+        context: The `PipelineContext` of this worker.
+        train_examples: Unused; `prepare` has written this many images.
+        test_examples: Unused, for the same reason.
+    """
     import tensorflow as tf
 
     del train_examples, test_examples  # `prepare` has written this many
 
     def part(name: str) -> Any:
+        """Return the pipeline over this worker's files of a part, `train` or `test`."""
         training = name == "train"
         files = tf.data.Dataset.list_files(str(context.folder / f"{name}-*"), shuffle=False)
         files = files.shard(context.workers, context.worker)
@@ -75,7 +96,8 @@ def data(
     return part("train"), part("test")
 
 
-def _example(jpeg: bytes, label: int) -> bytes:
+def _serialize_example(jpeg: bytes, label: int) -> bytes:
+    """Return the bytes of a TFRecord with an image and its label."""
     import tensorflow as tf
 
     features = {
@@ -88,7 +110,12 @@ def _example(jpeg: bytes, label: int) -> bytes:
 
 
 def _parse_record(record: Any, training: bool) -> tuple[Any, Any]:
-    """Return an image cropped to 224 x 224: centred, or at random and flipped for training."""
+    """Return (image, label) of a TFRecord; the image is float32 (224, 224, 3) in [0, 1].
+
+    Args:
+        record: The serialized example.
+        training: Crop at random and flip at random; otherwise crop the centre.
+    """
     import tensorflow as tf
 
     features = {

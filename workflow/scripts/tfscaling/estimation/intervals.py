@@ -72,8 +72,12 @@ def as_costs_with_limit(values: Array, limit: Limit) -> tuple[Array, float]:
     Values above zero with an upper limit become logarithms, as times and costs scatter in
     proportion.
 
+    Args:
+        values: The values; NaN stays NaN.
+        limit: Their limit.
+
     Returns:
-        The converted values, NaN for NaN; and the largest of them that keeps the limit.
+        The converted values, and the largest converted value that keeps the limit.
     """
     sign, most = (-1, -limit.value) if limit.at_most is None else (1, limit.value)
     if sign > 0 and most > 0 and not (values <= 0).any():

@@ -1,6 +1,7 @@
-"""Files that are complete or absent, strict JSON, checksums of code, descriptions of fields.
+"""Helpers for files that know nothing of their content's meaning.
 
-Nothing here knows what the files are about.
+Files that are complete or absent, strict JSON, checksums of Python code, descriptions of fields,
+and errors of input files.
 """
 
 #: Modules that other packages may import.

@@ -1,4 +1,4 @@
-"""Files that are written completely or not at all."""
+"""Files that are written completely or not at all, also after a power failure."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
-#: The host's name, of up to 64 characters, in characters that every file system accepts.
+#: The host's name, of up to 64 characters, for temporary file names, in characters that every file
+#: system accepts.
 _HOST = re.sub(r"[^A-Za-z0-9-]", "-", socket.gethostname())
 
 
 @contextlib.contextmanager
-def whole(path: Path) -> Iterator[Path]:
-    """Provide a temporary file that replaces `path` when the `with` block ends.
+def replacement(path: Path) -> Iterator[Path]:
+    """Provide the path of a temporary file, which replaces `path` when the `with` block ends.
 
     Readers see the complete old file or the complete new one, also after a power failure. The old
     file stays if the block raises an exception. The temporary file's name is unique among hosts.
@@ -29,7 +30,7 @@ def whole(path: Path) -> Iterator[Path]:
     temporary = _unique_sibling(path)
     try:
         yield temporary
-        store(temporary)
+        flush_to_disk(temporary)
         os.replace(temporary, path)
     except OSError as error:
         if error.errno and error.filename in (None, str(temporary)):
@@ -41,7 +42,7 @@ def whole(path: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def whole_folder(path: Path) -> Iterator[Path]:
+def folder_replacement(path: Path) -> Iterator[Path]:
     """Provide an empty folder that replaces the folder `path` when the `with` block ends.
 
     The old folder stays if the block raises an exception. Several processes may do this at the same
@@ -74,7 +75,7 @@ def _unique_sibling(path: Path) -> Path:
     return path.with_name(f".{path.name[:128]}.{unique}")
 
 
-def store(path: Path) -> None:
+def flush_to_disk(path: Path) -> None:
     """Flush a file or folder to the disk.
 
     Raises:
@@ -88,14 +89,14 @@ def store(path: Path) -> None:
 
 
 def link(source: Path, path: Path) -> None:
-    """Make a hard link `path` to a file, or a copy if the file system has no hard links.
+    """Make `path` a hard link to the file `source`, or a copy if the file system has no hard links.
 
     An existing file at `path` is replaced. The modification time stays the same.
 
     Raises:
-        FileNotFoundError: If the file does not exist.
+        FileNotFoundError: If `source` does not exist.
     """
-    with whole(path) as temporary:
+    with replacement(path) as temporary:
         try:
             os.link(source, temporary)
         except FileNotFoundError:
@@ -121,14 +122,14 @@ def restrict_folder(path: Path, withheld: int) -> None:
 
 
 def write_private_text(path: Path, text: str) -> None:
-    """Write a text file that only its owner can read; a failure leaves the old file."""
-    with whole(path) as temporary:
+    """Write a text file, in UTF-8, that only its owner can read; a failure leaves the old file."""
+    with replacement(path) as temporary:
         number = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(number, "w", encoding="utf-8") as file:
             file.write(text)
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file; a failure leaves the old file."""
-    with whole(path) as temporary:
+    """Write a text file, in UTF-8; a failure leaves the old file."""
+    with replacement(path) as temporary:
         temporary.write_text(text, encoding="utf-8")

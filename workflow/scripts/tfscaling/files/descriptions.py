@@ -1,6 +1,7 @@
-"""Descriptions of fields: the text below a field in the source of its class.
+"""Descriptions of the fields of classes: the text below each field in the class's source.
 
-A module is read and parsed once, and only when a description of one of its classes is needed.
+Schemas, reference tables and the page show them. A module is read and parsed once, when a
+description of one of its classes is first needed.
 """
 
 from __future__ import annotations
@@ -15,19 +16,23 @@ from pathlib import Path
 
 @functools.cache
 def descriptions(*kinds: type) -> Mapping[str, str]:
-    """Return field → its description, the text below the field, for classes and their base classes.
+    """Return field → its description, for the fields of these classes and of their base classes.
 
-    If a field has several descriptions, the first one is taken.
+    The description is the text below the field. If a field has several, the first one is taken.
     """
     found: dict[str, str] = {}
     for each in (each for kind in kinds for each in kind.__mro__):
-        found = {**_in_module(each.__module__).get(each.__name__, {}), **found}
+        found = {**_field_descriptions(each.__module__).get(each.__name__, {}), **found}
     return found
 
 
 @functools.cache
-def _in_module(name: str) -> Mapping[str, Mapping[str, str]]:
-    """Return class → field → description in a module; {} for modules without Python source."""
+def _field_descriptions(name: str) -> Mapping[str, Mapping[str, str]]:
+    """Return class → field → description for a module; {} if it has no Python source.
+
+    Args:
+        name: Name of the module, as in `sys.modules`.
+    """
     file = Path(getattr(sys.modules[name], "__file__", None) or "")
     if file.suffix != ".py":
         return {}

@@ -1,4 +1,4 @@
-"""Errors of input files, printed in one line with the remedy."""
+"""Errors of input files, printed by the workflow's programs as one line with the remedy."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ import msgspec
 
 _T = TypeVar("_T")
 
+#: Remedies that several errors share.
 _ROOM = "make room and start the same command again"
 _RIGHTS = "give the right and start the same command again"
-#: Error of the operating system → what to do.
+#: Number of an operating system's error → what the user can do.
 REMEDIES = {
     errno.ENOENT: "name a file that exists",
     errno.EISDIR: "name a file",
@@ -38,10 +39,10 @@ class InputError(ValueError):
 
 
 def read_json(path: Path, kind: type[_T]) -> _T:
-    """Read a JSON file as a type that msgspec supports.
+    """Read a JSON file and return its content as an object of the type `kind`.
 
     Raises:
-        InputError: If it does not have this type.
+        InputError: If the file is not valid JSON of this type.
         OSError: If it cannot be read.
     """
     try:
@@ -50,8 +51,8 @@ def read_json(path: Path, kind: type[_T]) -> _T:
         raise InputError(f"{path}: {error}") from error
 
 
-def remedy(error: OSError) -> str | None:
-    """Return `FILE: what is wrong; what to do` for an error that a file causes; else None."""
+def describe_file_error(error: OSError) -> str | None:
+    """Return `FILE: what is wrong; what to do` for an error in REMEDIES; None for other errors."""
     if error.errno not in REMEDIES:
         return None
     file = f"{error.filename}: " if error.filename else ""
@@ -59,15 +60,15 @@ def remedy(error: OSError) -> str | None:
 
 
 def exit_on_input_error(main: Callable[[], None]) -> None:
-    """Run the function `main` of a program; print errors of its input files as one line.
+    """Call `main`; print an error of an input file as one line and exit with status 1.
 
-    After an InputError or an error of a file, the exit status is 1. Other exceptions are passed on.
+    These are InputError and the OSErrors in REMEDIES. Other exceptions are passed on.
     """
     try:
         main()
     except InputError as error:
         sys.exit(str(error))
     except OSError as error:
-        if (text := remedy(error)) is None:
+        if (text := describe_file_error(error)) is None:
             raise
         sys.exit(text)

@@ -1,4 +1,7 @@
-"""The checksum of Python code, which comments, docstrings and layout do not change."""
+"""The checksum of Python code, which comments, docstrings and layout do not change.
+
+It decides which user code has changed since a run was made.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,8 @@ import hashlib
 
 
 @functools.lru_cache(maxsize=1024)
-def sha256(content: bytes) -> str:
-    """Return the SHA-256 of Python source, which comments, docstrings and layout do not change.
+def code_sha256(content: bytes) -> str:
+    """Return the SHA-256 of Python source, in hexadecimal digits, without comments and docstrings.
 
     The syntax tree is hashed, without its empty fields: new versions of Python add such fields.
 
@@ -23,15 +26,15 @@ def sha256(content: bytes) -> str:
 
 
 def _as_lists(node: object) -> object:
-    """Return the syntax tree as nested lists: for each node its type and its fields."""
+    """Return a node of the syntax tree as nested lists: its type, then its non-empty fields."""
     if isinstance(node, list):
-        return [_as_lists(each) for each in node if not _is_remark(each)]
+        return [_as_lists(each) for each in node if not _is_bare_text(each)]
     if not isinstance(node, ast.AST):
         return node
     fields = [(name, value) for name, value in ast.iter_fields(node) if value not in (None, [])]
     return [type(node).__name__, *((name, _as_lists(value)) for name, value in fields)]
 
 
-def _is_remark(node: object) -> bool:
-    """Return whether a statement is only a text, such as a docstring."""
+def _is_bare_text(node: object) -> bool:
+    """Return whether a statement is a string alone, such as a docstring."""
     return isinstance(node, ast.Expr) and isinstance(getattr(node.value, "value", None), str)

@@ -1,7 +1,7 @@
 """Strict JSON: NaN and infinity are neither written nor read.
 
-Python's own functions write `NaN` and `Infinity`, which no other reader takes, and read them back
-without a word: a number that is none would enter a table.
+Python's own functions write `NaN` and `Infinity`, which other readers reject, and read them back
+without an error, so that they would enter a table.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class NotFiniteError(ValueError):
 
 
 def dumps(content: Any, **options: Any) -> str:
-    """Return the content as JSON.
+    """Return the content as a JSON text; `options` are arguments of `json.dumps`.
 
     Raises:
         ValueError: If a number is NaN or infinite.
@@ -28,58 +28,59 @@ def dumps(content: Any, **options: Any) -> str:
 
 
 def encode(content: object) -> bytes:
-    """Encode an object of types that msgspec supports as JSON.
+    """Return an object of types that msgspec supports as JSON.
 
     Raises:
         NotFiniteError: If a number is NaN or infinite.
     """
     written = msgspec.json.encode(content)
-    check(written, content)
+    check_finite(written, content)
     return written
 
 
-def check(written: bytes, content: object) -> None:
+def check_finite(encoded: bytes, content: object) -> None:
     """Check that no number of `content` is NaN or infinite; msgspec writes such numbers as null.
 
     Args:
-        written: The content as JSON by msgspec.
-        content: The content.
+        encoded: The JSON of the content, by msgspec.
+        content: The object that was encoded.
 
     Raises:
-        NotFiniteError: If one is.
+        NotFiniteError: If a number is NaN or infinite.
     """
     # to read it back is several times faster than to look at every number
     with contextlib.suppress(msgspec.ValidationError):
-        if msgspec.json.decode(written, type=type(content)) == content:
+        if msgspec.json.decode(encoded, type=type(content)) == content:
             return
     if not _is_finite(content):
         raise NotFiniteError(f"{type(content).__name__}: NaN or infinity is no number of JSON")
 
 
 def loads(text: str) -> Any:
-    """Decode JSON.
+    """Return the content of a JSON text.
 
     Raises:
-        ValueError: If it is not valid; NotFiniteError for NaN.
+        ValueError: If it is not valid JSON.
+        NotFiniteError: If a number is NaN, infinite or too large for a float.
     """
     try:
-        return json.loads(text, parse_constant=_refuse, parse_float=_finite)
+        return json.loads(text, parse_constant=_reject_constant, parse_float=_parse_float)
     except RecursionError:
         raise ValueError("too many brackets in each other") from None
 
 
-def _finite(digits: str) -> float:
-    """Return the number that a JSON text means.
+def _parse_float(digits: str) -> float:
+    """Return a JSON number as a float.
 
     Raises:
         NotFiniteError: It is too large for a float.
     """
     number = float(digits)  # Python reads 1e999 as infinity
-    return number if math.isfinite(number) else _refuse(digits)
+    return number if math.isfinite(number) else _reject_constant(digits)
 
 
 def _is_finite(content: object) -> bool:
-    """Return whether a value, and all values inside, contain neither NaN nor infinity."""
+    """Return whether a value of JSON's types contains, at any depth, neither NaN nor infinity."""
     if type(content) is float:
         return math.isfinite(content)
     if type(content) is dict:
@@ -91,6 +92,6 @@ def _is_finite(content: object) -> bool:
     return True
 
 
-def _refuse(constant: str) -> NoReturn:
-    """Raise NotFiniteError for a constant such as NaN."""
+def _reject_constant(constant: str) -> NoReturn:
+    """Raise NotFiniteError for a constant such as `NaN`."""
     raise NotFiniteError(f"{constant} is no number of JSON")

@@ -1,6 +1,7 @@
-"""What a job does around its ranks: start, watch, end and explain them.
+"""What a job does around its ranks: start them, watch them, end them, and explain failures.
 
-Launchers, attempts, heartbeats, failures, ports, and facts about the job from Slurm and the hosts.
+Launchers, attempts, the connection between ranks and launcher, heartbeats, checkpoint folders, and
+facts about the job from Slurm and the hosts. The programs `train.py` and `rank.py` use it.
 """
 
 #: Modules that other packages may import.

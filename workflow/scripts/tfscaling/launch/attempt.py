@@ -1,6 +1,6 @@
 """One attempt at a job of ranks: its folder, its ranks started and watched, its failure.
 
-Used for runs and benchmarks; the caller interprets the reports.
+Runs and benchmarks use it; the caller interprets the reports of the ranks.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tfscaling.cluster.gpu_allocation import ClusterError
 from tfscaling.cluster.slurm_environment import restarts
 from tfscaling.files import atomic
 from tfscaling.launch import failures, link, rank_files, slurm_job, supervisor, user_program
-from tfscaling.launch.launchers import LAUNCHERS, Request, write_setup
+from tfscaling.launch.launchers import LAUNCHERS, LaunchRequest, write_setup
 from tfscaling.launch.rank_messages import IncompleteError, RankMessageServer
 from tfscaling.record import attempts, crashes, run_record, run_states
 from tfscaling.record.attempts import Cause, FailureReport
@@ -31,7 +31,7 @@ from tfscaling.record.run_record import RecordError
 from tfscaling.study import run_spec
 from tfscaling.study.run_spec import RunRequest, RunSpec
 
-#: The launcher's own output. Must match the rules' log name.
+#: File with the launcher's own output. It must match the log name in the rules.
 LOG = run_record.LAUNCH_LOG
 #: A rank that trains requests huge pages, for fewer misses of the processor's table of pages. And
 #: it keeps the memory of a step's tensors for the next step, up to 4 GiB of what is free: else the
@@ -39,7 +39,7 @@ LOG = run_record.LAUNCH_LOG
 #: time of the published network; no difference was measured for dense layers of 512 and 2048 units
 #: and for a small convolution. glibc before 2.35 ignores the first setting.
 _TUNABLES = "GLIBC_TUNABLES"
-_MEMORY = (
+_MALLOC_SETTINGS = (
     "glibc.malloc.hugetlb=1"
     f":glibc.malloc.mmap_threshold={1 << 30}"
     f":glibc.malloc.trim_threshold={1 << 32}"
@@ -48,9 +48,9 @@ _MEMORY = (
 
 @dataclass(frozen=True)
 class Attempt:
-    """One attempt at a job: its number and its folders.
+    """One attempt at a job: its number, its folders and when it began.
 
-    `run` begins an attempt for each start of the launcher; benchmarks begin one themselves.
+    `run_next_attempt` begins one for each start of the launcher; benchmarks begin one themselves.
 
     Attributes:
         folder: The job's folder, which gets the results of the attempt that succeeds.
@@ -66,15 +66,18 @@ class Attempt:
     def begin(cls, folder: Path) -> Attempt:
         """Create the folder of the job's next attempt and return the attempt.
 
-        The job's `failure.json` from an earlier attempt is removed; the files in the folder of the
-        earlier attempt stay.
+        An earlier attempt's `failure.json` in the job's folder is removed; the files in the earlier
+        attempt's own folder stay.
+
+        Args:
+            folder: The job's folder, which is created if it is missing.
         """
         folder.mkdir(parents=True, exist_ok=True)
-        number = 1 + max(attempts.numbers(folder), default=0)
+        number = 1 + max(attempts.attempt_numbers(folder), default=0)
         while True:
             attempt = cls(folder, number, time.monotonic())
             try:
-                attempts.begin(folder, number)
+                attempts.create_attempt(folder, number)
             except FileExistsError:  # another launcher has just begun: both keep their files
                 number += 1
                 continue
@@ -86,8 +89,8 @@ class Attempt:
 
     @property
     def scratch(self) -> Path:
-        """The attempt's folder below the job's folder, with logs, events and reports of ranks."""
-        return attempts.path(self.folder, self.number)
+        """The attempt's own folder in the job's folder, with logs, events and reports of ranks."""
+        return attempts.attempt_folder(self.folder, self.number)
 
     def run_ranks(
         self,
@@ -122,25 +125,9 @@ class Attempt:
         with contextlib.ExitStack() as stack:
             own_host = "127.0.0.1" if is_local else _reachable_name(os.environ)
             messages = RankMessageServer(self.scratch)
-            address = stack.enter_context(messages.served(own_host, geometry.tasks))
-            setup = self.scratch / attempts.SETUP if settings.setup else None
-            if setup is not None:
-                write_setup(setup, settings.setup)
-            env = {**_variables(spec, stall_timeout_s), **settings.env, link.VARIABLE: address}
-            request = Request(
-                command,
-                geometry,
-                spec.jobs,
-                spec.cpus_per_task,
-                self.scratch,
-                gpus=spec.uses_gpus,
-                setup=setup,
-                container=settings.container,
-                env=env,
-                mpi=settings.mpi if spec.uses_mpi else None,
-                binding=settings.srun_binding_options,
-                held=stack,
-            )
+            address = stack.enter_context(messages.serve(own_host, geometry.tasks))
+            env = {**_rank_variables(spec, stall_timeout_s), **settings.env, link.VARIABLE: address}
+            request = self._make_request(command, spec, env, stack)
             try:
                 commands = LAUNCHERS[settings.launcher](request)
             except ClusterError as error:
@@ -156,13 +143,47 @@ class Attempt:
             if cause is not None:
                 cause = failures.as_missing_gpus(cause, self.scratch)
                 return crashes.mask_secrets_of_cause(cause, {**os.environ, **env})
-            messages.wait(range(geometry.tasks), latency_wait_s)
+            messages.wait_for_files(range(geometry.tasks), latency_wait_s)
             return None
+
+    def _make_request(
+        self,
+        command: Sequence[str],
+        spec: RunSpec,
+        env: Mapping[str, str],
+        resources: contextlib.ExitStack,
+    ) -> LaunchRequest:
+        """Return the request for the launcher; the lines of `setup` are written to a file.
+
+        Args:
+            command: Words of the command of a rank.
+            spec: The run.
+            env: Variables that are added to the environment of the ranks.
+            resources: What must stay open until the ranks have ended.
+        """
+        settings = spec.measured
+        setup = self.scratch / attempts.SETUP if settings.setup else None
+        if setup is not None:
+            write_setup(setup, settings.setup)
+        return LaunchRequest(
+            command,
+            spec.geometry,
+            spec.jobs,
+            spec.cpus_per_task,
+            self.scratch,
+            gpus=spec.uses_gpus,
+            setup=setup,
+            container=settings.container,
+            env=env,
+            mpi=settings.mpi if spec.uses_mpi else None,
+            binding=settings.srun_binding_options,
+            resources=resources,
+        )
 
     def fail(self, spec: RunSpec, cause: Cause) -> NoReturn:
         """Print the cause, write it to failure.json, and end this process with exit status 1.
 
-        After a preemption, Slurm is requested to start the job again.
+        After a preemption, the job is requeued instead, if Slurm allows it.
         """
         print(f"FAILED: {cause.sentence}", file=sys.stderr)
         print("\n".join(f"    {line}" for line in cause.last_lines), file=sys.stderr)
@@ -197,8 +218,8 @@ def _reachable_name(environ: Mapping[str, str]) -> str:
     return name
 
 
-def run(
-    path: Path,
+def run_next_attempt(
+    record_file: Path,
     request: RunRequest,
     work: Callable[[Attempt], Cause | None],
     dataset_file: Path | None = None,
@@ -209,30 +230,30 @@ def run(
     ends with exit status 1.
 
     Args:
-        path: The file of the record.
+        record_file: The file of the run's record, in the run's folder.
         request: The run, and the number up to which earlier attempts do not count.
         work: Starts the ranks and writes the record; returns the cause of a failure, or None.
         dataset_file: The prepared data that the ranks read, if any.
     """
     spec = request.spec
-    if is_finished(path, request, dataset_file):
+    if is_finished(record_file, request, dataset_file):
         return
-    attempt = Attempt.begin(path.parent)
+    attempt = Attempt.begin(record_file.parent)
     # from now on no earlier attempt can publish; one may have, just before
-    if path.exists() and is_finished(path, request, dataset_file):
+    if record_file.exists() and is_finished(record_file, request, dataset_file):
         shutil.rmtree(attempt.scratch)
         return
     if restarts(os.environ):
         _record_restart(attempt, spec)
-    previous = {number: signal.signal(number, _cancel) for number in supervisor.SIGNALS}
+    previous = {number: signal.signal(number, _raise_cancelled) for number in supervisor.SIGNALS}
     # while there are ranks it is passed on to them
     previous[supervisor.WARNING] = signal.signal(supervisor.WARNING, lambda *_: None)
     try:
         try:
-            cause = _cause(attempt, work)
+            cause = _find_cause_of_work(attempt, work)
             _ignore_signals()
         except _CancelledError as error:
-            cause = supervisor.cancelled(error.args[0])
+            cause = supervisor.cause_of_signal(error.args[0])
         if cause is not None:
             attempt.fail(spec, cause)
     finally:
@@ -240,14 +261,16 @@ def run(
             signal.signal(number, handler)
 
 
-def publish_record(attempt: Path, path: Path, names: Iterable[str] = attempts.FILES_OF_RUN) -> None:
+def publish_record(
+    attempt: Path, record_file: Path, names: Iterable[str] = attempts.FILES_OF_RUN
+) -> None:
     """Move the results of a finished attempt from its folder to the job's folder, the record last.
 
     Files that are no longer needed are removed from the attempt's folder.
 
     Args:
         attempt: The attempt's folder.
-        path: Where the record is published.
+        record_file: Where the record is published.
         names: Names of the other files to publish; empty for a record without measurements.
 
     Raises:
@@ -255,20 +278,21 @@ def publish_record(attempt: Path, path: Path, names: Iterable[str] = attempts.FI
         SupersededError: A newer attempt has begun.
     """
     for name in names:
-        attempts.publish(attempt / name, path.with_name(name))
-    attempts.publish(attempt / attempts.RECORD, path)
+        attempts.publish(attempt / name, record_file.with_name(name))
+    attempts.publish(attempt / attempts.RECORD, record_file)
     if names:  # else the record has no measurement: what is left shows why
-        attempts.tidy(attempt)
+        attempts.remove_temporary_files(attempt)
 
 
-def is_finished(path: Path, request: RunRequest, dataset_file: Path | None) -> bool:
-    """Return whether an earlier attempt has finished the run; if so, put its record in place.
+def is_finished(record_file: Path, request: RunRequest, dataset_file: Path | None) -> bool:
+    """Return whether an earlier attempt has finished the run; if so, restore the run's record.
 
     Slurm restarts a job that is requeued, preempted or loses its node, and Snakemake retries a job
     that Slurm reports as failed, although the run may have finished just before.
 
     Args:
-        path: The file of the run's record. It is restored if only the attempt's folder has it.
+        record_file: The file of the run's record. It is restored if only the attempt's folder has
+            it.
         request: The run, and the number up to which earlier attempts do not count.
         dataset_file: The prepared data, if any.
 
@@ -277,18 +301,20 @@ def is_finished(path: Path, request: RunRequest, dataset_file: Path | None) -> b
     """
     spec = request.spec
     try:
-        found = run_states.find_record(spec, path.parent, request.replaces)
+        found = run_states.find_record(spec, record_file.parent, request.replaces)
     except RecordError:
         return False
-    if found is None or run_states.other_code(spec, found.record):
+    if found is None or run_states.describe_code_change(spec, found.record):
         return False
     data = [found.record.environment.dataset]
-    if dataset_file is not None and any(run_states.other_data(data, dataset_file.parent)):
+    if dataset_file is not None and any(
+        run_states.describe_data_changes(data, dataset_file.parent)
+    ):
         return False
-    if found.file != path:
-        attempts.restore_record(found.file, path)
+    if found.file != record_file:
+        attempts.restore_record(found.file, record_file)
     print(f"attempt {found.record.attempt} has finished the run: its record is kept")
-    attempts.remove_checkpoints(path.parent)
+    attempts.remove_checkpoints(record_file.parent)
     return True
 
 
@@ -296,8 +322,12 @@ def _record_restart(attempt: Attempt, spec: RunSpec) -> None:
     """Write a failure report for the previous attempt if its launcher was killed before it could.
 
     To be called in a job that Slurm has restarted. Slurm gives no reason for the restart.
+
+    Args:
+        attempt: The present attempt.
+        spec: The run.
     """
-    last = attempts.path(attempt.folder, attempt.number - 1)
+    last = attempts.attempt_folder(attempt.folder, attempt.number - 1)
     if (last / run_record.FAILURE).exists() or (attempt.folder / run_record.RECORD).exists():
         return
     try:
@@ -316,8 +346,8 @@ def _record_restart(attempt: Attempt, spec: RunSpec) -> None:
         attempts.write_failure(last, failure)
 
 
-def _cause(attempt: Attempt, work: Callable[[Attempt], Cause | None]) -> Cause | None:
-    """Run `work` and return the cause of its failure; exceptions are converted to causes."""
+def _find_cause_of_work(attempt: Attempt, work: Callable[[Attempt], Cause | None]) -> Cause | None:
+    """Call `work` with the attempt and return why it failed, or None; exceptions become causes."""
     try:
         return work(attempt)
     except PreparedDataError as error:
@@ -340,7 +370,7 @@ class _CancelledError(BaseException):
     """
 
 
-def _cancel(number: int, _: object) -> NoReturn:
+def _raise_cancelled(number: int, _: object) -> NoReturn:
     """Raise _CancelledError in the main thread: a signal handler."""
     _ignore_signals()
     raise _CancelledError(number)
@@ -352,12 +382,16 @@ def _ignore_signals() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def _variables(spec: RunSpec, stall_timeout_s: float) -> dict[str, str]:
-    """Return the environment variables that the launcher sets for the ranks of a run."""
+def _rank_variables(spec: RunSpec, stall_timeout_s: float) -> dict[str, str]:
+    """Return the environment variables, name → value, that the launcher adds for a run's ranks.
+
+    For the trainer these are settings of memory allocation; for a program, how often it reports
+    signs of life and whether the rank forwards signals to it.
+    """
     if not spec.recipe.program:
-        return {} if _TUNABLES in os.environ else {_TUNABLES: _MEMORY}
-    interval_s = min(user_program.SIGNS_INTERVAL_S, stall_timeout_s / 3)
-    variables = {user_program.SIGNS_INTERVAL: f"{interval_s:g}"}
+        return {} if _TUNABLES in os.environ else {_TUNABLES: _MALLOC_SETTINGS}
+    interval_s = min(user_program.ACTIVITY_INTERVAL_S, stall_timeout_s / 3)
+    variables = {user_program.ACTIVITY_INTERVAL_VARIABLE: f"{interval_s:g}"}
     if spec.measured.launcher != "local" and slurm_job.signals_children_alone():
-        variables[user_program.PASSES_ON] = "1"
+        variables[user_program.FORWARDS_VARIABLE] = "1"
     return variables

@@ -1,8 +1,9 @@
-"""The folder of a run's checkpoints, and the checkpoint with which an attempt begins.
+"""The folder of a run's checkpoints, and the checkpoint from which an attempt resumes.
 
 `<run>/checkpoints/steps=<n>/` has `state.json` and a file of arrays of each rank. It is written
 under another name and renamed when it is complete; only the disk can lose a part after that. No
-pickle: JSON, and NumPy's npz, whose parts have checksums.
+pickle: JSON, and NumPy's npz, whose parts have checksums. The launcher finds the checkpoint to
+resume from; `train.checkpoints` reads and writes the arrays.
 """
 
 from __future__ import annotations
@@ -26,19 +27,22 @@ from tfscaling.record.attempts import Beginning
 from tfscaling.record.rank_report import Epoch
 from tfscaling.study.run_spec import RunSpec
 
-#: In the folder of checkpoints: the training that wrote them, and files of a user's program.
+#: In the folder of checkpoints: the file that identifies the training that wrote them, and the
+#: folder with files of a user's program.
 IDENTITY, OF_PROGRAM = "training.json", "program"
-#: In a checkpoint: all that is no array.
+#: In a checkpoint: the file with everything that is no array.
 STATE = "state.json"
-#: The newest checkpoint is kept, and one more in case that the disk loses a part of it.
+#: Number of checkpoints that are kept: the newest, and one more in case the disk loses a part of
+#: it.
 KEPT = 2
 
 
 class InterruptedTrainingError(RuntimeError):
-    """A signal ended the training.
+    """A signal ended the training, after a checkpoint if possible.
 
     Attributes:
-        checkpoint: The checkpoint that was written before the end; None if that failed.
+        checkpoint: The folder of the checkpoint that was written before the end; None if that
+            failed.
     """
 
     def __init__(self, message: str, checkpoint: Path | None) -> None:
@@ -46,8 +50,8 @@ class InterruptedTrainingError(RuntimeError):
         self.checkpoint = checkpoint
 
 
-class State(msgspec.Struct, frozen=True, kw_only=True):
-    """Position and measurements of a training: all of a checkpoint that is no array."""
+class CheckpointState(msgspec.Struct, frozen=True, kw_only=True):
+    """Position and measurements of a training: everything in a checkpoint that is no array."""
 
     ranks: Annotated[int, Meta(ge=1)]
     epoch: Annotated[int, Meta(ge=1, description="The epoch to resume with.")]
@@ -62,8 +66,13 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     epochs: tuple[Epoch, ...]
 
 
-class Identity(msgspec.Struct, frozen=True, kw_only=True):
-    """A training: the checksum of parameters, code and data, and the first attempt at it."""
+class TrainingIdentity(msgspec.Struct, frozen=True, kw_only=True):
+    """Which training wrote the checkpoints in a folder; no other training resumes from them.
+
+    Attributes:
+        sha256: Checksum of parameters, user code and data.
+        first_attempt: Number of the first attempt at this training.
+    """
 
     sha256: str
     first_attempt: int
@@ -75,11 +84,11 @@ def checkpoint_name(steps: int) -> str:
 
 
 def arrays_path(checkpoint: Path, rank: int) -> Path:
-    """Return the file with the arrays of a rank in a checkpoint."""
+    """Return the path of the file with a rank's arrays in the folder of a checkpoint."""
     return checkpoint / f"rank-{rank}.npz"
 
 
-def temporary(folder: Path, steps: int, attempt: int) -> Path:
+def temporary_folder(folder: Path, steps: int, attempt: int) -> Path:
     """Return the folder that an attempt fills before it renames it to a complete checkpoint.
 
     Args:
@@ -91,11 +100,13 @@ def temporary(folder: Path, steps: int, attempt: int) -> Path:
 
 
 def program_folder(beginning: Beginning) -> Path:
-    """Return the folder in which a user's program may write its checkpoints."""
+    """Return the folder in which a user's program may keep checkpoints from attempt to attempt."""
     return Path(beginning.folder) / OF_PROGRAM
 
 
-def begin(run: Path, attempt: int, spec: RunSpec, of: Mapping[str, str]) -> Beginning:
+def begin_training(
+    run: Path, attempt: int, spec: RunSpec, checksums: Mapping[str, str]
+) -> Beginning:
     """Find the checkpoint from which an attempt resumes, and write it to the attempt's folder.
 
     Checkpoints from other parameters, user code or data are deleted. If a recipe runs a program,
@@ -105,22 +116,23 @@ def begin(run: Path, attempt: int, spec: RunSpec, of: Mapping[str, str]) -> Begi
         run: The run's folder.
         attempt: Number of the attempt.
         spec: The run.
-        of: Checksums of user code and data.
+        checksums: Checksums of user code and data, by name.
 
     Returns:
-        The newest complete checkpoint; without one, `checkpoint` is None and `steps` is 0.
+        Where the training begins; without a complete checkpoint, `checkpoint` is None and `steps`
+        is 0.
     """
     folder = run / attempts.CHECKPOINTS
     sha256 = hashlib.sha256(
-        msgspec.json.encode([spec.parameters_hash, dict(of)], order="deterministic")
+        msgspec.json.encode([spec.parameters_hash, dict(checksums)], order="deterministic")
     ).hexdigest()
     identity = None
     with contextlib.suppress(run_record.RecordError):
-        identity = run_record.read_as(folder / IDENTITY, Identity)
+        identity = run_record.read_as(folder / IDENTITY, TrainingIdentity)
     if identity is None or identity.sha256 != sha256:
         attempts.remove_checkpoints(run)
         folder.mkdir()
-        identity = Identity(sha256=sha256, first_attempt=attempt)
+        identity = TrainingIdentity(sha256=sha256, first_attempt=attempt)
         run_record.write_json(folder / IDENTITY, identity)
     for left in folder.glob(".steps=*"):  # half-written, when an attempt ended
         shutil.rmtree(left, ignore_errors=True)
@@ -132,18 +144,18 @@ def begin(run: Path, attempt: int, spec: RunSpec, of: Mapping[str, str]) -> Begi
         own.mkdir(exist_ok=True)
         if any(own.iterdir()):
             beginning = msgspec.structs.replace(beginning, checkpoint=OF_PROGRAM)
-    for steps, path in reversed(checkpoints(folder)):
+    for steps, path in reversed(list_checkpoints(folder)):
         state = read_complete(path, spec.geometry.tasks)
         if state is not None and state.steps == steps:
             beginning = msgspec.structs.replace(beginning, checkpoint=path.name, steps=steps)
             print(f"resuming from {path}: epoch {state.epoch}, after {state.step} steps of it")
             break
         print(f"{path} is incomplete: it is not used")
-    run_record.write_json(attempts.path(run, attempt) / attempts.BEGINNING, beginning)
+    run_record.write_json(attempts.attempt_folder(run, attempt) / attempts.BEGINNING, beginning)
     return beginning
 
 
-def checkpoints(folder: Path) -> list[tuple[int, Path]]:
+def list_checkpoints(folder: Path) -> list[tuple[int, Path]]:
     """Return (steps, path) of each checkpoint in a folder, complete or not, by ascending steps."""
     found = []
     with contextlib.suppress(FileNotFoundError):
@@ -153,13 +165,17 @@ def checkpoints(folder: Path) -> list[tuple[int, Path]]:
     return sorted(found)
 
 
-def read_state(checkpoint: Path) -> State | None:
-    """Read the state of a checkpoint; None if it does not exist. Raises RecordError."""
-    return run_record.read_as(checkpoint / STATE, State)
+def read_state(checkpoint: Path) -> CheckpointState | None:
+    """Read state.json in the folder of a checkpoint; None if it does not exist.
+
+    Raises:
+        RecordError: The file is damaged.
+    """
+    return run_record.read_as(checkpoint / STATE, CheckpointState)
 
 
-def read_complete(checkpoint: Path, ranks: int) -> State | None:
-    """Read the state of a checkpoint if it can be used by a training on `ranks` ranks.
+def read_complete(checkpoint: Path, ranks: int) -> CheckpointState | None:
+    """Read the state of a checkpoint if a training on `ranks` ranks can resume from it.
 
     Returns:
         None if a file is missing or damaged, or if another number of ranks wrote the checkpoint.
@@ -177,19 +193,24 @@ def read_complete(checkpoint: Path, ranks: int) -> State | None:
     return state
 
 
-def finish_checkpoint(temporary: Path, state: State) -> Path:
-    """Write state.json to a folder that has all arrays, and rename it to its final name.
+def finish_checkpoint(temporary: Path, state: CheckpointState) -> Path:
+    """Make a folder that has all arrays a complete checkpoint, and return its final path.
 
-    Older checkpoints are deleted, except the latest `KEPT`. Returns the final path.
+    state.json is written and the folder renamed. Older checkpoints are deleted, except the latest
+    `KEPT`.
+
+    Args:
+        temporary: The folder, from `temporary_folder`.
+        state: Position and measurements of the training.
     """
     path = temporary.with_name(checkpoint_name(state.steps))
     run_record.write_json(temporary / STATE, state)
     for written in (temporary / STATE, temporary):
-        atomic.store(written)
+        atomic.flush_to_disk(written)
     if path.exists():  # an incomplete one of an earlier attempt
         shutil.rmtree(path)
     os.replace(temporary, path)
-    atomic.store(path.parent)
-    for _, old in checkpoints(path.parent)[:-KEPT]:
+    atomic.flush_to_disk(path.parent)
+    for _, old in list_checkpoints(path.parent)[:-KEPT]:
         shutil.rmtree(old, ignore_errors=True)
     return path

@@ -1,4 +1,7 @@
-"""Ranks in containers: commands of Apptainer, Singularity, Charliecloud, pyxis; image digests."""
+"""Command lines and environments of ranks in containers, and checksums of their images.
+
+For Apptainer, Singularity, Charliecloud and pyxis; `launchers` uses it.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,8 @@ _PROJECT = Path(__file__).resolve().parents[4]
 def wrap_command(container: Container | None, command: Sequence[str], on_gpus: bool) -> list[str]:
     """Return the command line that runs `command` in the container.
 
-    With pyxis the image is an option of srun (`srun_options`), so that only the Python is replaced.
+    With pyxis the image is an option of srun (`srun_options`); here only the path of Python
+    changes.
 
     Args:
         container: The container; None leaves the command unchanged.
@@ -27,7 +31,7 @@ def wrap_command(container: Container | None, command: Sequence[str], on_gpus: b
     if container is None:
         return list(command)
     own = [container.python, *command[1:]] if container.python else list(command)
-    binds = [word for place in _places(container) for word in ("--bind", place)]
+    binds = [word for place in _bound_folders(container) for word in ("--bind", place)]
     match container.engine:
         case "apptainer" | "singularity":  # the same options by two names
             gpus = ["--nv"] if on_gpus else []
@@ -41,13 +45,14 @@ def wrap_command(container: Container | None, command: Sequence[str], on_gpus: b
 
 
 def environment(container: Container | None, env: Mapping[str, str]) -> dict[str, str]:
-    """Return `env` with duplicates of its variables that Apptainer and Singularity pass on.
+    """Return `env`, with copies of its variables for Apptainer and Singularity.
 
-    Example: APPTAINERENV_NAME for NAME. Otherwise the image's variables take precedence.
+    Example: APPTAINERENV_NAME for NAME. Without the copy, the image's own value takes precedence.
+    For other engines, or without a container, `env` is returned unchanged.
     """
     prefixes = {"apptainer": "APPTAINERENV_", "singularity": "SINGULARITYENV_"}
     prefix = prefixes.get(container.engine) if container else None
-    kept = {f"{prefix}{name}": env[name] for name in _kept(env)} if prefix else {}
+    kept = {f"{prefix}{name}": env[name] for name in _protected_variables(env)} if prefix else {}
     return {**env, **kept}
 
 
@@ -60,26 +65,33 @@ def srun_options(container: Container | None, variables: Iterable[str]) -> list[
     """
     if container is None or container.engine != "pyxis":
         return []
-    pairs = [place if ":" in place else f"{place}:{place}" for place in _places(container)]
+    pairs = [place if ":" in place else f"{place}:{place}" for place in _bound_folders(container)]
     return [
         f"--container-image={container.image}",
         f"--container-mounts={','.join(pairs)}",
         f"--container-workdir={Path.cwd()}",
-        *([f"--container-env={','.join(names)}"] if (names := _kept(variables)) else []),
+        *(
+            [f"--container-env={','.join(names)}"]
+            if (names := _protected_variables(variables))
+            else []
+        ),
     ]
 
 
-def _kept(variables: Iterable[str]) -> list[str]:
-    """Return the variables whose values an image must not replace, sorted.
+def _protected_variables(variables: Iterable[str]) -> list[str]:
+    """Return the names of the variables whose values an image must not replace, sorted.
 
     Search paths are left to the image. Variables of the launcher, such as the connection's secret,
     are left out: they would stay in the environment of a user's program.
+
+    Args:
+        variables: Names of all variables that the launcher sets.
     """
     names = {name for name in variables if not name.startswith("TFSCALING_")}
     return sorted(names - {"PATH", "LD_LIBRARY_PATH", "HOME"})
 
 
-def _places(container: Container) -> list[str]:
+def _bound_folders(container: Container) -> list[str]:
     """Return the folders to bind into the container: project, workflow, Python, and its `binds`."""
     own = [str(Path.cwd()), str(_PROJECT)]
     if container.python is None:
@@ -87,7 +99,7 @@ def _places(container: Container) -> list[str]:
     return [*dict.fromkeys([*own, *container.binds])]
 
 
-def digest(container: Container | None) -> str | None:
+def image_sha256(container: Container | None) -> str | None:
     """Return the SHA-256 of the container's image, in hexadecimal digits.
 
     For an image that is a folder, names, sizes and modification times of its files are hashed.

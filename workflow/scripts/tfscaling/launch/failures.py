@@ -1,9 +1,9 @@
-"""Why a launch failed: the first cause among many complaints.
+"""Why a launch failed: the first cause among the errors of many ranks.
 
 When one rank dies, its peers soon raise an error of the collective, and srun ends the rest. So a
-silent rank comes before ranks that complained, and the earliest complaint before later ones.
-A stopped rank does not even end: it is known by its missing heartbeats. These may only be late, as
-a shared file system shows them: they count if the complaint is one that a lost peer can cause.
+silent rank comes before ranks that reported errors, and the earliest error before later ones. A
+stopped rank does not even end: it is known by its missing heartbeats. These may only be late on a
+shared file system; they count if the reported error is one that a lost peer can cause.
 """
 
 from __future__ import annotations
@@ -28,25 +28,26 @@ from tfscaling.record.attempts import Cause, Kind, UserLine
 from tfscaling.record.events import Event, EventName
 from tfscaling.record.run_record import SlurmJob
 
-#: Errors of a rank whose peer is gone: of TensorFlow's collectives, coordinator and servers, and of
-#: connections. Other errors, as a ValueError, are the rank's own.
-_ABOUT_A_PEER = {
+#: Classes of errors that a lost peer causes: of TensorFlow's collectives, coordinator and servers,
+#: and of connections. Other errors, such as a ValueError, are the rank's own.
+_PEER_ERRORS = {
     *("UnavailableError", "AbortedError", "CancelledError", "DeadlineExceededError"),
     *("InternalError", "UnknownError", "FailedPreconditionError"),
     *("PSUnavailableError", "ClosureAbortedError", "ClosureInputError"),
     *("ConnectionError", "ConnectionResetError", "ConnectionRefusedError", "BrokenPipeError"),
     *("TimeoutError",),
 }
-#: TensorFlow's words about tasks whose heartbeats its coordination service misses.
+#: TensorFlow's message about tasks whose heartbeats its coordination service misses.
 _UNHEALTHY = re.compile(r"stopped sending heartbeats\):\s*((?:/job:\w+/replica:\d+/task:\d+\s*)+)")
+#: Job and index of a task in such a message.
 _TASK = re.compile(r"/job:(\w+)/replica:\d+/task:(\d+)")
 #: Kinds of failures that a lost node can imitate.
-_MAY_BE_OF_A_NODE: frozenset[Kind] = frozenset({"stalled", "rank_died", "rank_failed"})
+_MAY_BE_LOST_NODE: frozenset[Kind] = frozenset({"stalled", "rank_died", "rank_failed"})
 #: A line of srun or of Slurm's daemons about an error.
-_OF_SLURM = re.compile(r"(?:srun|slurmstepd|slurmd)\S*: (?:error|fatal): ")
-#: Words of Slurm about a step whose memory is limited by cgroups or watched.
+_SLURM_ERROR = re.compile(r"(?:srun|slurmstepd|slurmd)\S*: (?:error|fatal): ")
+#: Slurm's messages about a step that exceeded its memory.
 _NO_MEMORY = re.compile(r"out of memory|oom.kill|exceeded (?:job |step )?memory limit", re.I)
-#: Words of PyTorch, CUDA, HIP, SYCL, Metal, TensorFlow and XLA about a device's memory.
+#: Messages of PyTorch, CUDA, HIP, SYCL, Metal, TensorFlow and XLA about a device's memory.
 _NO_DEVICE_MEMORY = re.compile(
     r"(?:CUDA|HIP|XPU|NPU|HPU|MUSA|MPS backend|device)(?: error:)? out of memory"
     r"|CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation|hipErrorOutOfMemory|HIP_ERROR_OutOfMemory"
@@ -56,7 +57,7 @@ _NO_DEVICE_MEMORY = re.compile(
     r"|RESOURCE_EXHAUSTED: .*(?:out of memory|failed to allocate|ran out of memory)",
     re.I,
 )
-#: Words of Python, NumPy, PyTorch, C++ and the system about a host's memory.
+#: Messages of Python, NumPy, PyTorch, C++ and the system about a host's memory.
 _NO_HOST_MEMORY = re.compile(
     r"\b_?(?:Array)?MemoryError\b|Unable to allocate [\d.]+ (?:[KMGTPE]i)?B for an array"
     r"|DefaultCPUAllocator: (?:can't allocate|not enough) memory|std::bad_alloc"
@@ -65,44 +66,45 @@ _NO_HOST_MEMORY = re.compile(
 
 #: The error of a rank that has other GPUs than the run requests.
 DEVICE_ERROR = "DeviceError"
-#: What is worth a try where TensorFlow sees no GPU, in this order.
+#: Advice for a rank whose TensorFlow sees no GPU, in the order in which to try it.
 WAYS_OUT = (
     " (1) TensorFlow's CUDA libraries: `make setup CUDA=1`; (2) the node's driver, or a module to "
     "load in the platform's `setup`; (3) only to try it without GPUs: `devices: logical` in the "
     "platform splits the CPU."
 )
-#: A rank of the trainer and of a program passes these only with the GPUs that the run requests.
-_WITH_GPUS = {EventName.IMPORTED, EventName.PROGRAM_STARTED}
+#: Events that a rank of the trainer, or of a program, only passes with the GPUs that the run
+#: requests.
+_PASSED_WITH_GPUS = {EventName.IMPORTED, EventName.PROGRAM_STARTED}
 
-#: The error of a program that was given up; its message is the line of user code, if known.
+#: The error of a program that hung and was ended; its message is the line of user code, if known.
 HUNG = "Hung"
-#: Why programs that serve others never end, and what helps.
+#: Explanation for programs that serve others and never end, with advice.
 _OTHERS_ENDED = (
     "though all other ranks have ended well: a server that only joins its threads runs for ever. "
     "Let the other ranks end it when they are done, by a queue or a file (docs/programs.md, "
     "Parameter servers), or use `strategy: parameter_server` with a model instead of a program"
 )
-#: The message of a cause that is an exit code alone, in the launcher's or srun's words.
+#: A cause's message that is only an exit code, as the launcher or srun reports it.
 _EXIT_CODE_ALONE = re.compile(r"(?:Exited with )?exit code \d+(?: \(on \S+\))?")
-#: At most this many places are named.
+#: Number of lines of code, at most, that a cause lists.
 _PLACES_MAX = 4
 
 
 def find_cause(
     folder: Path,
     exits: Mapping[int, int | None],
-    srun: Mapping[int, str],
-    silent: Set[int] = frozenset(),
+    srun_errors: Mapping[int, str],
+    silent_ranks: Set[int] = frozenset(),
 ) -> Cause:
     """Return why a launch failed, from the events, logs and exit codes of its ranks.
 
     Args:
         folder: The attempt's folder, with the ranks' events and logs.
         exits: Rank → exit code, of ranks that the launcher started itself; None while a rank runs.
-        srun: Rank → srun's message about it.
-        silent: Ranks that missed heartbeats before another rank reported an error.
+        srun_errors: Rank → srun's message about it, in srun's order.
+        silent_ranks: Ranks that missed heartbeats before another rank reported an error.
     """
-    seen = events.read_by_rank(folder)
+    seen = events.read_events_by_rank(folder)
     failed = {
         rank: event
         for rank, lines in seen.items()
@@ -112,18 +114,22 @@ def find_cause(
     ended = {rank for rank, lines in seen.items() if lines[-1].name is EventName.END}
     mute = [rank for rank in seen if rank not in failed and rank not in ended]
     # in srun's own order: the first that it speaks of came first, others it may have killed itself
-    named = [rank for rank in srun if rank in mute]
-    named += [rank for rank in mute if rank not in srun and exits.get(rank)]
+    named = [rank for rank in srun_errors if rank in mute]
+    named += [rank for rank in mute if rank not in srun_errors and exits.get(rank)]
     died = named or ([] if failed else mute)
-    died += [r for r in {**exits, **srun} if r not in seen and (exits.get(r) or srun.get(r))]
+    died += [
+        r
+        for r in {**exits, **srun_errors}
+        if r not in seen and (exits.get(r) or srun_errors.get(r))
+    ]
     complaint = min(failed, key=lambda r: failed[r].time_s, default=None)
     details = {} if complaint is None else failed[complaint].details
     if complaint is not None:
-        silent = silent | _called_silent(seen, details["message"])
+        silent_ranks = silent_ranks | _find_unhealthy_ranks(seen, details["message"])
     # a stopped rank may continue when it is to be ended, and then complain last
-    stopped = [r for r in seen if r in silent - ended - {complaint} and not exits.get(r)]
+    stopped = [r for r in seen if r in silent_ranks - ended - {complaint} and not exits.get(r)]
     about_a_peer = complaint is not None and (
-        details["error"] in _ABOUT_A_PEER
+        details["error"] in _PEER_ERRORS
         # the other ranks of a collective raise the error of the first, in these words
         or "Collective ops is aborted" in details["message"]
     )
@@ -131,33 +137,62 @@ def find_cause(
         stopped = []
     if complaint is not None and stopped and set(named[:1]) <= set(stopped):
         text = f"rank {stopped[0]} gave no sign of life until rank {complaint} complained: "
-        text += _words(details)
+        text += _error_text(details)
         return cause_of_rank(folder, "stalled", stopped[0], text, exits.get(stopped[0]))
     if died:
-        return cause_of_rank(folder, "rank_died", died[0], srun.get(died[0]), exits.get(died[0]))
+        return cause_of_rank(
+            folder, "rank_died", died[0], srun_errors.get(died[0]), exits.get(died[0])
+        )
     if complaint is not None:
-        kind: Kind = "program_failed" if details.get("of_program") else "rank_failed"
-        if details["error"] == InterruptedTrainingError.__name__:
-            kind = "cancelled"  # one rank was terminated from outside; the others stopped for it
-        text = _words(details)
-        cause = cause_of_rank(folder, kind, complaint, text, exits.get(complaint))
         # the line of user code, if it raised the exception
         place = details.get("place") if not about_a_peer else None
-        line = None if place is None else msgspec.convert(place, UserLine)
-        return replace(cause, error=details["error"], place=line)
+        return _cause_of_error(folder, complaint, details, place, exits.get(complaint))
+    return _cause_of_srun(folder)
+
+
+def _cause_of_error(
+    folder: Path,
+    rank: int,
+    details: Mapping[str, Any],
+    place: Mapping[str, Any] | None,
+    exit_code: int | None,
+) -> Cause:
+    """Return the cause for a rank that reported an error.
+
+    Args:
+        folder: The attempt's folder, with the ranks' events and logs.
+        rank: The rank.
+        details: Details of its event `failed`.
+        place: The line of user code that raised the error, as in the event; None without one.
+        exit_code: The rank's exit code, negative for a signal; None if unknown.
+    """
+    kind: Kind = "program_failed" if details.get("of_program") else "rank_failed"
+    if details["error"] == InterruptedTrainingError.__name__:
+        kind = "cancelled"  # one rank was terminated from outside; the others stopped for it
+    cause = cause_of_rank(folder, kind, rank, _error_text(details), exit_code)
+    line = None if place is None else msgspec.convert(place, UserLine)
+    return replace(cause, error=details["error"], place=line)
+
+
+def _cause_of_srun(folder: Path) -> Cause:
+    """Return the cause for a launch in which no rank failed or died, from srun's log.
+
+    Args:
+        folder: The attempt's folder.
+    """
     lines = rank_files.last_lines(folder / "srun.log", 500)
     # the first error has the cause; later errors report what srun does about it
-    said = next(filter(_OF_SLURM.match, lines), lines[-1] if lines else "")
+    said = next(filter(_SLURM_ERROR.match, lines), lines[-1] if lines else "")
     text = said or "the launcher's command failed without a message"
     return Cause(kind="launch_failed", message=text, last_lines=lines[-30:])
 
 
-def _called_silent(seen: Mapping[int, list[Event]], message: str) -> set[int]:
+def _find_unhealthy_ranks(seen: Mapping[int, list[Event]], message: str) -> set[int]:
     """Return the ranks that an error message of TensorFlow names as unhealthy tasks.
 
     Args:
         seen: Rank → its events. Ranks without events are not in the result.
-        message: The message.
+        message: The error message.
     """
     said = _UNHEALTHY.search(message)
     tasks = _TASK.findall(said[1]) if said else []
@@ -168,50 +203,50 @@ def _called_silent(seen: Mapping[int, list[Event]], message: str) -> set[int]:
     return found
 
 
-def _words(failure: Mapping[str, Any]) -> str:
-    """Return a rank's error in words, from the details of its event `failed`."""
+def _error_text(failure: Mapping[str, Any]) -> str:
+    """Return the error that a rank reported as text, from the details of its event `failed`."""
     if failure.get("of_program"):  # a complete sentence
         return str(failure["message"])
     return f"{failure['error']}: {failure['message']}"
 
 
-def stalled(
-    folder: Path, message: str, silent: int | None = None, ranks: int | None = None
+def cause_of_stall(
+    folder: Path, message: str, silent_rank: int | None = None, ranks: int | None = None
 ) -> Cause:
     """Return the cause for ranks that hang; it names a single rank where possible.
 
-    Without `silent`, this is a rank that the others wait for, else the rank with the oldest last
-    event. Parameter servers, and workers that a coordinator drives, report no progress.
+    Without `silent_rank`, this is a rank that the others wait for, else the rank with the oldest
+    last event. Parameter servers, and workers that a coordinator drives, report no progress.
 
     Args:
         folder: The attempt's folder.
         message: Which limit was exceeded.
-        silent: The rank whose heartbeats are missing, if known.
-        ranks: Number of ranks. If given, ranks that did not start or did not pass the rendezvous
-            are named.
+        silent_rank: The rank whose heartbeats are missing, if known.
+        ranks: Number of ranks. If given, the cause names ranks that did not start or did not pass
+            the rendezvous.
     """
-    seen = events.read_by_rank(folder)
-    if silent is not None:
-        return cause_of_rank(folder, "stalled", silent, message)
+    seen = events.read_events_by_rank(folder)
+    if silent_rank is not None:
+        return cause_of_rank(folder, "stalled", silent_rank, message)
     if not seen:
         lines = rank_files.last_lines(folder / "srun.log")
         return Cause(kind="stalled", message=message, last_lines=lines)
-    if ranks is not None and (missing := _missing(seen, ranks)):
+    if ranks is not None and (missing := _find_missing_ranks(seen, ranks)):
         rank, text = missing
         return cause_of_rank(folder, "stalled", rank, f"{message}; {text}")
     unfinished = [r for r in seen if seen[r][-1].name is not EventName.END] or list(seen)
     rank = min(unfinished, key=lambda r: seen[r][-1].time_s)
-    if len(unfinished) < len(seen) and _has(seen[rank], EventName.PROGRAM_STARTED):
-        message = f"{message}; {_named(unfinished)} did not end, {_OTHERS_ENDED}"
+    if len(unfinished) < len(seen) and _has_event(seen[rank], EventName.PROGRAM_STARTED):
+        message = f"{message}; {_name_ranks(unfinished)} did not end, {_OTHERS_ENDED}"
     return cause_of_rank(folder, "stalled", rank, message)
 
 
-def _has(lines: Iterable[Event], name: EventName) -> bool:
+def _has_event(lines: Iterable[Event], name: EventName) -> bool:
     """Return whether an event with this name is among the events."""
     return any(event.name is name for event in lines)
 
 
-def _missing(seen: Mapping[int, list[Event]], ranks: int) -> tuple[int, str] | None:
+def _find_missing_ranks(seen: Mapping[int, list[Event]], ranks: int) -> tuple[int, str] | None:
     """Return the first rank that is missing in the rendezvous, and all missing ranks in words.
 
     Args:
@@ -219,7 +254,7 @@ def _missing(seen: Mapping[int, list[Event]], ranks: int) -> tuple[int, str] | N
         ranks: Number of ranks of the run.
 
     Returns:
-        None if no rank waits in the rendezvous.
+        (rank, sentence); None if no rank waits in the rendezvous.
     """
     passed = {rank: {event.name for event in lines} for rank, lines in seen.items()}
     waiting = [
@@ -230,60 +265,60 @@ def _missing(seen: Mapping[int, list[Event]], ranks: int) -> tuple[int, str] | N
     absent = [rank for rank in range(ranks) if rank not in seen]
     late = [rank for rank, names in passed.items() if names == {EventName.START}]
     if absent:
-        return absent[0], f"{_named(absent)} did not start"
+        return absent[0], f"{_name_ranks(absent)} did not start"
     if waiting and late:
-        return late[0], f"{_named(late)} did not come to the rendezvous"
+        return late[0], f"{_name_ranks(late)} did not come to the rendezvous"
     if waiting:
-        return waiting[0], f"{_named(waiting)} did not find the others in the rendezvous"
+        return waiting[0], f"{_name_ranks(waiting)} did not find the others in the rendezvous"
     return None
 
 
-def _named(ranks: Sequence[int]) -> str:
+def _name_ranks(ranks: Sequence[int]) -> str:
     """Return ranks in words: `rank 3`, `ranks 0, 3`."""
     return f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"
 
 
 def add_places(cause: Cause, folder: Path) -> Cause:
-    """Return the cause with the lines of code at which the programs hung that were ended.
+    """Return the cause with the lines of code at which programs hung when they were ended.
 
     Args:
         cause: Why the launch failed.
         folder: The attempt's folder, with the events in which the ranks report these lines.
     """
     places: dict[str, list[int]] = {}
-    for rank, lines in events.read_by_rank(folder).items():
+    for rank, lines in events.read_events_by_rank(folder).items():
         for event in lines:
             if event.name is EventName.FAILED and event.details["error"] == HUNG:
                 places.setdefault(event.details["message"], []).append(rank)
     places.pop("", None)  # of programs whose line is unknown
-    hung = [f"{_named(ranks)} hung at {place}" for place, ranks in places.items()]
+    hung = [f"{_name_ranks(ranks)} hung at {place}" for place, ranks in places.items()]
     log = rank_files.rank_log(folder, cause.rank or 0)
     message = "; ".join([cause.message, *hung[:_PLACES_MAX], f"log: {log}"])
     return replace(cause, message=message, last_lines=rank_files.last_lines(log))
 
 
-def running(folder: Path, but: int | None = None) -> bool:
+def is_program_running(folder: Path, ignored_rank: int | None = None) -> bool:
     """Return whether a user's program is running on any rank.
 
     Args:
         folder: The attempt's folder.
-        but: A rank to ignore, such as a rank that no longer answers.
+        ignored_rank: A rank that does not count, such as a rank that no longer answers.
     """
     return any(
         lines[-1].name not in (EventName.FAILED, EventName.END)
-        for rank, lines in events.read_by_rank(folder).items()
-        if rank != but and _has(lines, EventName.PROGRAM_STARTED)
+        for rank, lines in events.read_events_by_rank(folder).items()
+        if rank != ignored_rank and _has_event(lines, EventName.PROGRAM_STARTED)
     )
 
 
 def find_lost_node(cause: Cause, log: Path | None) -> Cause:
-    """Return a node failure as the cause if srun reported one that explains `cause`; else `cause`.
+    """Return a lost node as the cause if srun reported one that explains `cause`; else `cause`.
 
     Args:
-        cause: The cause by the ranks' events and exit codes.
+        cause: The cause according to the ranks' events and exit codes.
         log: The log of srun; None without srun.
     """
-    ended = slurm_job.ended_by(log) if cause.kind in _MAY_BE_OF_A_NODE else None
+    ended = slurm_job.cause_by_slurm(log) if cause.kind in _MAY_BE_LOST_NODE else None
     if ended is None or ended.kind != "node_failed" or log is None:
         return cause
     return add_rank_of_host(ended, log.parent)
@@ -292,9 +327,13 @@ def find_lost_node(cause: Cause, log: Path | None) -> Cause:
 def add_rank_of_host(cause: Cause, folder: Path) -> Cause:
     """Return the cause with the first rank that ran on `cause.host`, and the end of its log.
 
-    The cause is unchanged if it names no host, or no rank has reported this host.
+    The cause is unchanged if it names no host, or if no rank has reported this host.
+
+    Args:
+        cause: The cause so far.
+        folder: The attempt's folder, with the ranks' events and logs.
     """
-    for rank, lines in events.read_by_rank(folder).items():
+    for rank, lines in events.read_events_by_rank(folder).items():
         if cause.host is not None and lines[0].details.get("host") == cause.host:
             return cause_of_rank(folder, cause.kind, rank, cause.message)
     return cause
@@ -303,7 +342,7 @@ def add_rank_of_host(cause: Cause, folder: Path) -> Cause:
 def cause_of_exception(error: Exception) -> Cause:
     """Return the cause for an exception in the launcher itself, such as a full disk."""
     lines = "".join(traceback.format_exception(error)).splitlines()
-    disk = program_errors.remedy(error) if isinstance(error, OSError) else None
+    disk = program_errors.describe_file_error(error) if isinstance(error, OSError) else None
     message = disk or f"{type(error).__name__}: {error}"
     return Cause(kind="launcher_failed", message=message, last_lines=tuple(lines[-30:]))
 
@@ -315,20 +354,20 @@ def cause_of_rank(
     message: str | None,
     exit_code: int | None = None,
 ) -> Cause:
-    """Return a cause with a rank's host, last event and the end of its log.
+    """Return the cause for the failure of one rank, with its host, last event and last lines.
 
     Args:
-        folder: The attempt's folder.
+        folder: The attempt's folder, with the ranks' events and logs.
         kind: Kind of failure.
         rank: The rank that failed.
         message: What went wrong; None: the exit code in words.
         exit_code: The rank's exit code, negative for a signal; None if unknown.
     """
-    lines = events.read_by_rank(folder).get(rank, [])
+    lines = events.read_events_by_rank(folder).get(rank, [])
     log = rank_files.rank_log(folder, rank)
     return Cause(
         kind=kind,
-        message=message or exit_text(exit_code),
+        message=message or describe_exit(exit_code),
         rank=rank,
         host=lines[0].details.get("host") if lines else None,
         exit_code=exit_code,
@@ -338,8 +377,8 @@ def cause_of_rank(
     )
 
 
-def exit_text(code: int | None) -> str:
-    """Return an exit code in words: `exit code 3`, `killed by SIGKILL` for -9."""
+def describe_exit(code: int | None) -> str:
+    """Return an exit code in words: `exit code 3`, `killed by SIGKILL` for -9; None is unknown."""
     if code is None:
         return "the rank ended without a report"
     if code < 0:
@@ -351,10 +390,10 @@ def exit_text(code: int | None) -> str:
 
 
 def add_last_line(cause: Cause) -> Cause:
-    """Return the cause with the last line of the log, if the rank ended before its first event.
+    """Return the cause with the log's last line added, if the rank ended before its first event.
 
     Only an exit code is known then: a line of the platform's `setup` failed, or Python could not
-    import the library.
+    import the library. Otherwise the cause is unchanged.
     """
     lines = [line.strip() for line in cause.last_lines if line.strip()]
     if cause.reached is not None or not lines or not _EXIT_CODE_ALONE.fullmatch(cause.message):
@@ -363,7 +402,7 @@ def add_last_line(cause: Cause) -> Cause:
 
 
 def mark_out_of_memory(
-    cause: Cause, of_rank: Sequence[Event] = (), slurms_words: Iterable[str] = ()
+    cause: Cause, rank_events: Sequence[Event] = (), slurm_messages: Iterable[str] = ()
 ) -> Cause:
     """Return the cause with kind `out_of_memory` if the rank or program failed for lack of memory.
 
@@ -372,8 +411,8 @@ def mark_out_of_memory(
 
     Args:
         cause: The cause so far.
-        of_rank: Events of the rank that failed.
-        slurms_words: Lines that Slurm has written about the ranks.
+        rank_events: Events of the rank that failed.
+        slurm_messages: Lines that Slurm has written about the ranks.
     """
     has_failed = cause.kind in ("rank_failed", "program_failed")
     words = f"{cause.error or ''}: {cause.message}"
@@ -382,11 +421,11 @@ def mark_out_of_memory(
     killed = signal.SIGKILL.name in (cause.error or "")  # of a program
     if cause.kind != "rank_died" and not (cause.kind == "program_failed" and killed):
         return cause
-    for words in (cause.message, *slurms_words):
+    for words in (cause.message, *slurm_messages):
         if _NO_MEMORY.search(words):
             message = cause.message if words == cause.message else f"{cause.message}: {words}"
             return replace(cause, kind="out_of_memory", message=message)
-    start = next((event.details for event in of_rank if event.name is EventName.START), {})
+    start = next((event.details for event in rank_events if event.name is EventName.START), {})
     is_here = start.get("host") == socket.gethostname() and "oom_counter" in start
     was_killed = is_here and (killed or cause.exit_code == -signal.SIGKILL)
     if was_killed and provenance.oom_kills(Path(start["oom_counter"])) > start["oom_kills"]:
@@ -395,10 +434,10 @@ def mark_out_of_memory(
     return cause
 
 
-def memory(
+def memory_use(
     cause: Cause, folder: Path, job: SlurmJob | None, is_local: bool
 ) -> dict[str, float | None]:
-    """Return peaks and limit of the memory, in GB, of an attempt that ran out of memory.
+    """Return peaks and limit of the memory of an attempt that ran out of memory, in GB.
 
     Args:
         cause: Why the attempt failed.
@@ -407,41 +446,43 @@ def memory(
         is_local: Whether this process has started the ranks.
 
     Returns:
-        Values of `rank_memory_gb`, `gpu_memory_gb` and `memory_limit_gb`, the keys of `DoesNotFit`;
+        `rank_memory_gb`, `gpu_memory_gb` and `memory_limit_gb` (keys of `DoesNotFit`) → value, or
         None if unknown. The limit is the GPU's memory if a GPU ran out of memory.
     """
-    ranks = events.read_by_rank(folder).values()
+    ranks = events.read_events_by_rank(folder).values()
     failed = [event.details for lines in ranks for event in lines]
     peaks: dict[str, float | None] = {}
     for name in ("rank_memory_gb", "gpu_memory_gb"):
         peaks[name] = max((e[name] for e in failed if e.get(name)), default=None)
     if is_local:
-        peaks["rank_memory_gb"] = max(peaks["rank_memory_gb"] or 0.0, resource_use.memory_gb())
+        peaks["rank_memory_gb"] = max(peaks["rank_memory_gb"] or 0.0, resource_use.peak_memory_gb())
     if _NO_DEVICE_MEMORY.search(cause.message):
-        gpus, _ = resource_use.gpus_of_rank(os.environ)
+        gpus, _ = resource_use.gpu_meters_of_rank(os.environ)
         limit_gb = min((gpu.memory_gb for gpu in gpus), default=None)
     else:
-        limit_gb = slurm_job.memory_gb(job) or provenance.memory_limit_gb()
+        limit_gb = slurm_job.allocated_memory_gb(job) or provenance.memory_limit_gb()
     return {**peaks, "memory_limit_gb": limit_gb}
 
 
 def as_missing_gpus(cause: Cause, folder: Path) -> Cause:
-    """Return the cause as `missing_gpus` if another host of the run did find its GPUs.
+    """Return the cause with kind `missing_gpus` if only some hosts of the run lack their GPUs.
 
-    Otherwise return it unchanged.
+    A retry on other nodes may then succeed. The cause is unchanged unless the rank lacked GPUs and
+    another host of the run has reported its GPUs.
 
-    A retry may then succeed on other nodes. The cause is unchanged if no other host of the run has
-    reported its GPUs.
+    Args:
+        cause: The cause so far.
+        folder: The attempt's folder, with the ranks' events.
     """
     if cause.error != DEVICE_ERROR:
         return cause
     having, lacking = set[str](), set[str]()
-    for lines in events.read_by_rank(folder).values():
+    for lines in events.read_events_by_rank(folder).values():
         begun, names = lines[0].details, {event.name for event in lines}
         host, failed = str(begun.get("host")), (e for e in lines if e.name is EventName.FAILED)
         if any(event.details["error"] == DEVICE_ERROR for event in failed):
             lacking.add(host)
-        elif begun.get("job") == "worker" and names & _WITH_GPUS:
+        elif begun.get("job") == "worker" and names & _PASSED_WITH_GPUS:
             # coordinators and parameter servers take none
             having.add(host)
     having -= lacking

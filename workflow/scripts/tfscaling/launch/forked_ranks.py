@@ -1,9 +1,9 @@
 """Ranks as forks of one process, which has loaded what all of them need.
 
-To load TensorFlow takes seconds of a core, most of the start of many ranks on few cores. It can be
-forked until its first operation starts threads; so the process only loads. Ranks that use GPUs are
-not forked: a loaded driver cannot be. `multiprocessing`'s forkserver is not used: its `start`
-blocks while it loads, and its ranks outlive a launcher that is killed.
+Loading TensorFlow takes seconds of a core: on few cores, most of the start of many ranks. A process
+that has loaded it can be forked until its first operation starts threads; so the process only
+loads. Ranks that use GPUs are not forked: a loaded driver cannot be. `multiprocessing`'s forkserver
+is not used: its `start` blocks while it loads, and its ranks outlive a launcher that is killed.
 
 The process and its ranks are one process group, which gets the launcher's signals. Two files in the
 attempt's folder connect them with the launcher: the ranks to fork, and their exit codes.
@@ -23,17 +23,19 @@ from pathlib import Path
 from typing import NoReturn
 
 from tfscaling.launch import launchers
-from tfscaling.launch.launchers import Command, ending_with_parent
+from tfscaling.launch.launchers import Command, make_parent_death_hook
 
-#: The flag, with the file of ranks, of a process that loads and forks ranks and is no rank itself.
+#: Option of a rank's program, with the file of ranks, that makes it load and fork ranks instead of
+#: being a rank itself.
 FLAG = "--forks-ranks"
-#: In the attempt's folder: each rank's log and the variables that others do not have; lines with a
-#: rank and its exit code.
+#: In the attempt's folder: the file that lists each rank's log and own variables; the file with a
+#: line (rank, exit code) for each rank that has ended.
 _RANKS, _EXITS = "forks.json", "forks.exits"
-_ASKING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+#: Signals that end a launch; the forking process leaves them to its ranks.
+_END_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
-def start(commands: Sequence[Command], folder: Path) -> subprocess.Popen[bytes]:
+def start_forking_process(commands: Sequence[Command], folder: Path) -> subprocess.Popen[bytes]:
     """Start the process that loads TensorFlow once and forks the ranks of `commands`.
 
     Args:
@@ -50,10 +52,10 @@ def start(commands: Sequence[Command], folder: Path) -> subprocess.Popen[bytes]:
     (folder / _RANKS).write_text(json.dumps(orders))
     first = commands[0]
     argv = (*first.argv, FLAG, str(folder / _RANKS))
-    return launchers.start(Command(argv, dict(shared), first.log, first.rank))
+    return launchers.start_process(Command(argv, dict(shared), first.log, first.rank))
 
 
-def exits(folder: Path) -> dict[int, int]:
+def read_exit_codes(folder: Path) -> dict[int, int]:
     """Return rank → exit code of the forked ranks that have ended; negative for a signal."""
     try:
         lines = (folder / _EXITS).read_text().splitlines()
@@ -63,14 +65,15 @@ def exits(folder: Path) -> dict[int, int]:
 
 
 def fork_all(
-    orders: Path, load: Callable[[], object] | None, main: Callable[[], object]
+    ranks_file: Path, load: Callable[[], object] | None, main: Callable[[], object]
 ) -> NoReturn:
-    """Load once, fork every rank, and write their exit codes; this is the forking process.
+    """Load once, fork every rank, write their exit codes, and exit: main of the forking process.
 
     Args:
-        orders: The file, written by `start`, that lists rank, variables and log of each rank.
-        load: Loads what all ranks need. If it fails, each rank loads by itself and reports the
-            error.
+        ranks_file: The file, written by `start_forking_process`, that lists rank, variables and log
+            of each rank.
+        load: Loads what all ranks need; None: nothing. If it fails, each rank loads by itself and
+            reports the error.
         main: The program of a rank.
     """
     # a warning that comes before a rank can take it ends nothing
@@ -79,17 +82,17 @@ def fork_all(
         with contextlib.suppress(Exception):
             load()
     # from here on signals end the ranks, not the process that reports how they ended
-    for asking in _ASKING:
+    for asking in _END_SIGNALS:
         signal.signal(asking, signal.SIG_IGN)
     running: dict[int, int] = {}
-    for order in json.loads(orders.read_text()):
-        prepare = ending_with_parent(signal.SIGKILL)
+    for order in json.loads(ranks_file.read_text()):
+        prepare = make_parent_death_hook(signal.SIGKILL)
         pid = os.fork()
         if pid == 0:
             prepare()
             _run_forked_child(main, order["env"], order["log"])
         running[pid] = order["rank"]
-    with orders.with_name(_EXITS).open("w", buffering=1) as file:
+    with ranks_file.with_name(_EXITS).open("w", buffering=1) as file:
         while running:
             pid, status = os.wait()
             if pid in running:
@@ -102,11 +105,16 @@ def _run_forked_child(
 ) -> NoReturn:
     """Run `main` in the forked child, as a separate process would, and exit.
 
-    Signals are reset before, and output is redirected to the file `log`.
+    Signal handlers are reset before.
+
+    Args:
+        main: The program of a rank.
+        environment: The rank's own variables, which are added to the environment.
+        log: File to which output and errors are redirected.
     """
     code = 1
     try:
-        for asking in _ASKING:
+        for asking in _END_SIGNALS:
             signal.signal(asking, signal.SIG_DFL)
         output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
         for target in (1, 2):

@@ -1,7 +1,7 @@
-"""Signs of life of a rank that do not depend on where its training is.
+"""Heartbeats of ranks, and the detection of ranks that hang.
 
 A thread of each rank reports every few seconds how much CPU time the process has used and how many
-bytes it has read and written so far. From that the launcher finds:
+bytes it has read and written so far, whatever its training does. From that the launcher finds:
 
 - a rank that is stopped or cut off (SIGSTOP, a host that froze, a lost file system): its heartbeat
   is missing;
@@ -33,26 +33,29 @@ from typing import NamedTuple
 from tfscaling.launch.link import LauncherConnection
 from tfscaling.record.events import EventLog, EventName, RankActivity
 
-#: The second is for ranks without a connection, and for the launcher that reads their files: one
-#: call to the shared file system per rank and ten seconds.
+#: Seconds between two heartbeats: of a rank with a connection, and of a rank without one. The
+#: second is also how often the launcher reads the files of such ranks: one call to the shared file
+#: system per rank and ten seconds.
 INTERVAL_S, FILES_INTERVAL_S = 5.0, 20.0
-#: How often the launcher looks at the heartbeats.
+#: Seconds between two checks of the heartbeats by the launcher.
 READ_INTERVAL_S = 1.0
 #: A rank works if it uses at least this share of one CPU, or this many bytes/s of I/O. Ranks that
 #: wait in a collective on CPUs use less than a hundredth of this.
 CPU_SHARE_MIN, IO_BYTES_PER_S_MIN = 0.02, 10_000
-#: A rank without a heartbeat for this long is stopped, or cut off.
+#: A rank whose heartbeats are missing for this many seconds is stopped, or cut off.
 SILENT_S = 40.0
-#: Ranks that wait for this long, each only for another rank, hang.
+#: Ranks that each wait only for another rank hang after this many seconds.
 IDLE_S = 50.0
-#: Ranks that work but pass no event are given up after this many times the limit.
+#: Ranks that work but have no event are given up after this many times the platform's limit.
 BUSY_FACTOR = 10
 #: States of a thread, as Linux names them, that waits for a disk or a file server; Lustre's client
 #: waits in the second one.
 _WAITS_FOR_DISK = ("D", "I")
-#: A launcher that was itself stopped meanwhile has not watched: at most this counts between looks.
-_LOOK_MAX_S = 5.0
-_LATELY_S = 60.0
+#: Seconds that count, at most, between two updates of the detector: a launcher that was itself
+#: stopped meanwhile has not watched.
+_UPDATE_INTERVAL_MAX_S = 5.0
+#: Seconds for which a missed heartbeat counts as recent.
+_RECENT_S = 60.0
 
 
 class Heartbeat(NamedTuple):
@@ -61,7 +64,7 @@ class Heartbeat(NamedTuple):
     Attributes:
         number: Number of the heartbeat, from 1.
         cpu_s: CPU time in seconds.
-        io_bytes: Bytes read and written.
+        io_bytes: Number of bytes read and written.
         blocked: Whether a thread waits for a disk or a file server.
         interval_s: Longest time to the next heartbeat of a healthy rank, in seconds.
     """
@@ -78,7 +81,7 @@ class Usage(NamedTuple):
 
     Attributes:
         cpu_s: CPU time in seconds.
-        io_bytes: Bytes read and written.
+        io_bytes: Number of bytes read and written.
         blocked: Whether one of their threads waits for a disk or a file server.
     """
 
@@ -88,7 +91,7 @@ class Usage(NamedTuple):
 
 
 def own_usage() -> Usage:
-    """Return the usage of this process; CPU time of the calling thread is not counted."""
+    """Return the usage of this process so far; CPU time of the calling thread is not counted."""
     cpu_s = time.process_time() - time.thread_time()
     return Usage(cpu_s, _io_bytes(), _is_blocked(os.getpid()))
 
@@ -97,31 +100,35 @@ class HeartbeatThread:
     """Thread of a rank that sends heartbeats until the process ends.
 
     Args:
-        events: The rank's events, to which heartbeats are added.
-        orphaned: Called once, when the process that started this one has ended.
+        events: The rank's event log, to which heartbeats are added.
+        on_orphaned: Called once, when the process that started this one has ended.
         usage: Returns the usage to report.
         link: The connection to the launcher, if any.
-        given_up: Called when the launcher reports through `link` that it ends hanging ranks.
+        on_given_up: Called when the launcher reports through `link` that it ends hanging ranks.
     """
 
     def __init__(
         self,
         events: EventLog,
-        orphaned: Callable[[], object],
+        on_orphaned: Callable[[], object],
         usage: Callable[[], Usage] = own_usage,
         link: LauncherConnection | None = None,
-        given_up: Callable[[], object] = lambda: None,
+        on_given_up: Callable[[], object] = lambda: None,
     ) -> None:
-        self._events, self._orphaned, self._usage = events, orphaned, usage
-        self._link, self._given_up = link, given_up
+        self._events, self._on_orphaned, self._usage = events, on_orphaned, usage
+        self._link, self._on_given_up = link, on_given_up
         self._parent = os.getppid()
-        self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
+        self._thread = threading.Thread(target=self._send_heartbeats, name="heartbeat", daemon=True)
 
     def start(self) -> None:
         """Start the thread."""
         self._thread.start()
 
-    def _beat(self) -> None:
+    def _send_heartbeats(self) -> None:
+        """Send heartbeats and call the callbacks until this process is orphaned.
+
+        This is the thread's function.
+        """
         number = 0
         while True:
             number += 1
@@ -129,27 +136,23 @@ class HeartbeatThread:
             with contextlib.suppress(OSError):
                 self._events.add(EventName.BEAT, number=number, **self._usage()._asdict())
             if os.getppid() != self._parent:
-                self._orphaned()
+                self._on_orphaned()
                 return
             if self._link is None or not self._link.is_open:
                 time.sleep(FILES_INTERVAL_S)
-            elif self._link.is_given_up(INTERVAL_S):
-                self._given_up()
+            elif self._link.wait_for_give_up(INTERVAL_S):
+                self._on_given_up()
 
 
 def tree_usage(pid: int) -> Usage:
-    """Return the summed usage of a process, all its descendants, and children that have ended.
-
-    Args:
-        pid: The process.
-    """
-    processes = tree(pid)
+    """Return the summed usage of process `pid`, all its descendants, and their ended children."""
+    processes = process_tree(pid)
     blocked = any(map(_is_blocked, processes))
     return Usage(sum(map(_cpu_s, processes)), sum(map(_io_bytes, processes)), blocked)
 
 
-def tree(pid: int) -> list[int]:
-    """Return the process ids of a process and all its descendants, each after its parent."""
+def process_tree(pid: int) -> list[int]:
+    """Return the process ids of process `pid` and all its descendants, each after its parent."""
     found = [pid]
     for process in found:  # which grows meanwhile
         for children in Path(f"/proc/{process}/task").glob("*/children"):
@@ -187,10 +190,10 @@ def _io_bytes(pid: int | str = "self") -> int:
 
 
 class Stall(NamedTuple):
-    """A detected hang.
+    """A detected hang of ranks.
 
     Attributes:
-        message: Which limit was exceeded.
+        message: Which limit was exceeded, as a clause for the user.
         rank: The rank that causes the hang; None if unknown.
     """
 
@@ -198,18 +201,18 @@ class Stall(NamedTuple):
     rank: int | None
 
 
-#: A rank that does this beats if it is well.
-_BEATS = (RankActivity.WAITING, RankActivity.TRAINING)
-#: A rank that does this may be without a heartbeat.
-_NEED_NOT_BEAT = (RankActivity.MEETING, RankActivity.ENDED)
+#: A healthy rank sends heartbeats during these activities.
+_ACTIVITIES_WITH_HEARTBEATS = (RankActivity.WAITING, RankActivity.TRAINING)
+#: A healthy rank may be without heartbeats during these activities.
+_ACTIVITIES_WITHOUT_HEARTBEATS = (RankActivity.MEETING, RankActivity.ENDED)
 
 
 class StallDetector:
     """Detects from events and heartbeats that ranks hang.
 
     Ranks hang if one of them no longer sends heartbeats, if no rank has an event or uses CPU time
-    or I/O, or if no rank has an event for `BUSY_FACTOR` times the limit. The launcher calls `see`
-    about once a second and then `stall`.
+    or I/O, or if no rank has an event for `BUSY_FACTOR` times the limit. The launcher calls
+    `update` about once a second and then `find_stall`.
 
     Args:
         timeout_s: The platform's `stall_timeout_s`, in seconds.
@@ -229,15 +232,15 @@ class StallDetector:
         self._beats: dict[int, Heartbeat] = {}
         self._counted: dict[int, Heartbeat] = {}
 
-    def see(self, now_s: float, progress: object, beats: Mapping[int, Heartbeat]) -> None:
+    def update(self, now_s: float, progress: object, beats: Mapping[int, Heartbeat]) -> None:
         """Update the detector with the present state of the ranks.
 
         Args:
             now_s: Present time on a monotonic clock, in seconds.
-            progress: A value that changes with every event that is no heartbeat.
+            progress: A value that changes with every event except heartbeats.
             beats: Rank → its last heartbeat.
         """
-        self._watched_s += min(now_s - self._looked_s, _LOOK_MAX_S)
+        self._watched_s += min(now_s - self._looked_s, _UPDATE_INTERVAL_MAX_S)
         self._looked_s = now_s
         if progress != self._progress:
             self._progress, self._moved_s = progress, self._watched_s
@@ -256,70 +259,84 @@ class StallDetector:
             ):
                 self._counted[rank], self._worked_s = beat, self._watched_s
 
-    def stall(self, doing: Callable[[], Mapping[int, RankActivity]]) -> Stall | None:
-        """Return why the ranks hang, by the state that `see` got last; None if they do not hang.
+    def find_stall(self, activities: Callable[[], Mapping[int, RankActivity]]) -> Stall | None:
+        """Return why the ranks hang, according to the last `update`; None if they do not hang.
 
         Args:
-            doing: Returns rank → present activity, for ranks that have started. It is called only
-                if a limit is exceeded.
+            activities: Returns rank → present activity, for ranks that have started. It is called
+                only if a limit is exceeded.
         """
-        if found := self._silent(doing) or self._idle(doing):
+        if found := self._find_silent_rank(activities) or self._find_idle_ranks(activities):
             return found
         limit_s = BUSY_FACTOR * self.timeout_s
-        if not self._is_past(self._moved_s, limit_s):
+        if not self._has_passed(self._moved_s, limit_s):
             return None
         return Stall(f"ranks used CPU time but made no progress for {limit_s:g} s", None)
 
-    def lately_silent(self, doing: Mapping[int, RankActivity]) -> set[int]:
+    def recently_silent_ranks(self, activities: Mapping[int, RankActivity]) -> set[int]:
         """Return the ranks that missed heartbeats when another rank reported an event.
 
         Events of the last minute count. Errors of other ranks are then about these ranks, even if
         their heartbeats have resumed: Slurm continues stopped ranks to end them.
 
         Args:
-            doing: Rank → its activity before any failure. Ranks in a rendezvous are left out,
+            activities: Rank → its activity before any failure. Ranks in a rendezvous are left out,
                 because TensorFlow delays their heartbeats.
         """
-        lately = {r for r, at_s in self._missed_s.items() if self._watched_s - at_s <= _LATELY_S}
-        return {rank for rank in lately if doing.get(rank) in _BEATS}
+        lately = {r for r, at_s in self._missed_s.items() if self._watched_s - at_s <= _RECENT_S}
+        return {rank for rank in lately if activities.get(rank) in _ACTIVITIES_WITH_HEARTBEATS}
 
-    def _silent(self, doing: Callable[[], Mapping[int, RankActivity]]) -> Stall | None:
-        """Return the stall of a rank whose heartbeats are missing, or None."""
+    def _find_silent_rank(
+        self, activities: Callable[[], Mapping[int, RankActivity]]
+    ) -> Stall | None:
+        """Return the stall of a rank whose heartbeats are missing for too long, or None.
+
+        Args:
+            activities: Returns rank → present activity.
+        """
         since_s = {
-            r: at_s for r, at_s in self._beat_s.items() if self._is_past(at_s, self._silent_s)
+            r: at_s for r, at_s in self._beat_s.items() if self._has_passed(at_s, self._silent_s)
         }
         if not since_s:
             return None
-        now = doing()
+        now = activities()
         for rank in sorted(since_s, key=since_s.__getitem__):
             soonest_s = max(self._silent_s, 2 * self._beats[rank].interval_s)
-            limit_s = soonest_s if now.get(rank) in _BEATS else self.timeout_s
-            if now.get(rank) not in _NEED_NOT_BEAT and self._is_past(since_s[rank], limit_s):
+            limit_s = soonest_s if now.get(rank) in _ACTIVITIES_WITH_HEARTBEATS else self.timeout_s
+            if now.get(rank) not in _ACTIVITIES_WITHOUT_HEARTBEATS and self._has_passed(
+                since_s[rank], limit_s
+            ):
                 return Stall(f"rank {rank} gave no sign of life for {limit_s:g} s", rank)
         return None
 
-    def _idle(self, doing: Callable[[], Mapping[int, RankActivity]]) -> Stall | None:
-        """Return the stall of ranks without events, CPU time and I/O, or None."""
+    def _find_idle_ranks(
+        self, activities: Callable[[], Mapping[int, RankActivity]]
+    ) -> Stall | None:
+        """Return the stall of ranks that all lack events, CPU time and I/O for too long, or None.
+
+        Args:
+            activities: Returns rank → present activity.
+        """
         at_s = max(self._moved_s, self._worked_s)
-        if not self._is_past(at_s, self._idle_s):
+        if not self._has_passed(at_s, self._idle_s):
             return None
-        now = doing()
+        now = activities()
         wait_for_ranks = {RankActivity.TRAINING, RankActivity.ENDED}
         train = len(now) >= self._ranks and set(now.values()) <= wait_for_ranks
         is_blocked = any(beat.blocked for beat in self._beats.values())
         limit_s = self._idle_s if train and not is_blocked else self.timeout_s
-        if not self._is_past(at_s, limit_s):
+        if not self._has_passed(at_s, limit_s):
             return None
         # of ranks that wait for a silent one, none is the cause
         silent = [
             rank
             for rank, at_s in sorted(self._beat_s.items())
             if self._watched_s - at_s > 3 * self._beats[rank].interval_s
-            and now.get(rank) not in _NEED_NOT_BEAT
+            and now.get(rank) not in _ACTIVITIES_WITHOUT_HEARTBEATS
         ]
         rank = min(silent, key=self._beat_s.__getitem__, default=None)
         return Stall(f"no rank made progress for {limit_s:g} s", rank)
 
-    def _is_past(self, at_s: float, limit_s: float) -> bool:
+    def _has_passed(self, at_s: float, limit_s: float) -> bool:
         """Return whether more than `limit_s` have passed since `at_s`, on the detector's clock."""
         return self._watched_s - at_s > limit_s

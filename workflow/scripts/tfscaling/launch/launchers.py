@@ -1,4 +1,7 @@
-"""How the ranks of a run are started: from a request to commands, from a command to a process."""
+"""Launchers: they turn a request for ranks into commands. And the start of a command as a process.
+
+Each launcher is a function in LAUNCHERS; `attempt` calls the launcher of the platform.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +25,10 @@ from tfscaling.launch.rank_files import rank_log
 from tfscaling.study.config_types import Container
 from tfscaling.study.geometry import Geometry
 
+#: Option of prctl(2): the signal that a process gets when its parent thread ends.
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
-#: Options that srun takes from the environment, and that Slurm sets in no job: a user's shell has
-#: them for srun by hand. A step with them may wait for ever, end early, lack GPUs, begin in another
+#: Variables with options of srun that Slurm sets in no job, so that they are from the user's shell.
+#: A step with them may wait for ever, end early, lack GPUs, begin in another
 #: folder, run other programs around each rank, or write a rank's output elsewhere.
 _USERS_OPTIONS_OF_SRUN = (
     *("SLURM_CLUSTER_CONSTRAINT", "SLURM_CONSTRAINT", "SLURM_DEPENDENCY", "SLURM_EPILOG"),
@@ -35,11 +39,11 @@ _USERS_OPTIONS_OF_SRUN = (
     *("SLURM_WAIT", "SLURM_WAIT4SWITCH", "SLURM_WORKING_DIR"),
 )
 # loaded before any fork; PyDLL keeps Python's lock, which the child of a fork cannot take again
-_C = ctypes.PyDLL(None)
+_LIBC = ctypes.PyDLL(None)
 
 
 @dataclass(frozen=True)
-class Request:
+class LaunchRequest:
     """What a launcher starts: one process of `command` for each task of `geometry`.
 
     Attributes:
@@ -54,7 +58,8 @@ class Request:
         env: Variables that are added to the environment.
         mpi: Value of srun's `--mpi` if the ranks are an MPI job, else None.
         binding: Options of srun that bind tasks to CPUs and GPUs.
-        held: Closed when the ranks have ended; keeps ports and the like until then.
+        resources: What must stay open until the ranks have ended, such as ports; the caller closes
+            it.
     """
 
     command: Sequence[str]
@@ -68,17 +73,18 @@ class Request:
     env: Mapping[str, str] = field(default_factory=dict)
     mpi: str | None = None
     binding: Sequence[str] = ()
-    held: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    resources: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
     @property
     def words(self) -> list[str]:
-        """The command line of a rank: `setup`, then the command in its container."""
+        """The complete command line of a rank: `setup`, then the command in its container."""
         words = containers.wrap_command(self.container, self.command, self.gpus)
         return ["bash", "-e", str(self.setup), *words] if self.setup else words
 
 
-#: Reports the number of the line of `setup` that ended the shell: the text of the line may be a
-#: secret. In a function, as `module` is one, and in a sourced file it is the line that called it.
+#: Shell code that reports the number of the line of `setup` at which the shell ended: the text of
+#: the line may be a secret. In a function, such as `module`, and in a sourced file, it is the line
+#: that called it.
 _REPORT_FAILURE = (
     "set -E; "
     "trap '_tfs_line=$LINENO; "
@@ -86,6 +92,7 @@ _REPORT_FAILURE = (
     "trap '_tfs_code=$?; "
     'echo "setup: ${_tfs_line:+line $_tfs_line }ended with exit code $_tfs_code" >&2\' EXIT; '
 )
+#: Shell code that replaces the shell by the command in its arguments.
 _RUN_COMMAND = 'trap - ERR EXIT; exec "$@"'
 
 
@@ -95,6 +102,10 @@ def write_setup(path: Path, lines: Sequence[str]) -> None:
     The lines are in a private file, because every user of the machine could read them in a command
     line. The command replaces the shell, so that it gets the signals. If a line fails, the shell
     prints the line's number and ends.
+
+    Args:
+        path: The file to write.
+        lines: The lines of `setup`.
     """
     # on the first line, so that bash counts the lines as the configuration does
     text = _REPORT_FAILURE + "\n".join([*lines, _RUN_COMMAND, ""])
@@ -106,7 +117,7 @@ class Command:
     """One process that the launcher starts.
 
     Attributes:
-        argv: The command line.
+        argv: The words of its command line.
         env: Variables that are added to the environment.
         log: File for its output.
         rank: The rank that it runs; None for srun, which starts all ranks.
@@ -120,8 +131,8 @@ class Command:
     is_fork: bool = False
 
 
-def srun(request: Request) -> list[Command]:
-    """Return the srun command that starts all ranks, with the geometry as its options."""
+def srun(request: LaunchRequest) -> list[Command]:
+    """Return the command of srun that starts all ranks, as a list of one; a launcher."""
     shape = request.geometry
     argv = (
         "srun",
@@ -145,8 +156,8 @@ def srun(request: Request) -> list[Command]:
     return [Command(argv, env, request.folder / "srun.log", None)]
 
 
-def local(request: Request) -> list[Command]:
-    """Return one command for each rank on this machine, with the rank's place in TF_CONFIG.
+def local(request: LaunchRequest) -> list[Command]:
+    """Return one command for each rank on this machine, with its place in TF_CONFIG; a launcher.
 
     Workers get disjoint GPUs in the order of their ranks; a coordinator and parameter servers get
     none.
@@ -155,11 +166,11 @@ def local(request: Request) -> list[Command]:
         ClusterError: The machine has too few GPUs, or they cannot be listed.
     """
     shape = request.geometry
-    own_gpus = _shared_out(request) if request.gpus else {}
-    ports = request.held.enter_context(ReservedPorts(shape.tasks)).numbers
+    own_gpus = _divide_gpus(request) if request.gpus else {}
+    ports = request.resources.enter_context(ReservedPorts(shape.tasks)).numbers
     pmi = None
     if request.mpi is not None:
-        pmi = request.held.enter_context(process_management.served(shape.tasks))
+        pmi = request.resources.enter_context(process_management.pmi_server(shape.tasks))
     addresses = [f"127.0.0.1:{port}" for port in ports]
     # ranks go to the jobs in the order of their names, as Slurm's ranks do in `cluster.resolve`
     places = [(job, n) for job in sorted(request.jobs) for n in range(request.jobs[job])]
@@ -177,15 +188,15 @@ def local(request: Request) -> list[Command]:
                 own_gpus.get((job, index), ())
             )
         if pmi is not None:
-            env |= process_management.variables(pmi, rank)
+            env |= process_management.pmi_variables(pmi, rank)
         env = containers.environment(request.container, env)
         log = rank_log(request.folder, rank)
         commands.append(Command(tuple(request.words), env, log, rank, is_fork))
     return commands
 
 
-def _shared_out(request: Request) -> dict[tuple[str, int], Sequence[str]]:
-    """Return (job, index) → the GPUs of each worker.
+def _divide_gpus(request: LaunchRequest) -> dict[tuple[str, int], Sequence[str]]:
+    """Return the GPUs of each worker on this machine: (job, index) → numbers or UUIDs.
 
     Raises:
         ClusterError: The machine has too few GPUs.
@@ -206,8 +217,8 @@ def _shared_out(request: Request) -> dict[tuple[str, int], Sequence[str]]:
     return {("worker", n): given[n * each : (n + 1) * each] for n in range(workers)}
 
 
-#: Every launcher, by name.
-LAUNCHERS: dict[str, Callable[[Request], list[Command]]] = {
+#: Name of a launcher → function that returns the commands to start for a request.
+LAUNCHERS: dict[str, Callable[[LaunchRequest], list[Command]]] = {
     "srun": srun,
     "local": local,
 }
@@ -238,7 +249,7 @@ class ReservedPorts(contextlib.ExitStack):
             self.numbers.append(held.getsockname()[1])
 
 
-def start(command: Command) -> subprocess.Popen[bytes]:
+def start_process(command: Command) -> subprocess.Popen[bytes]:
     """Start the process of a command in a new session, with its output appended to the log.
 
     The kernel ends the process when the calling thread ends.
@@ -254,20 +265,21 @@ def start(command: Command) -> subprocess.Popen[bytes]:
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,
             start_new_session=True,
-            preexec_fn=ending_with_parent(number),
+            preexec_fn=make_parent_death_hook(number),
         )
 
 
-def ending_with_parent(number: int) -> Callable[[], None]:
-    """Return a `preexec_fn` by which a child gets a signal when its parent thread ends.
+def make_parent_death_hook(signal_number: int) -> Callable[[], None]:
+    """Return a `preexec_fn` for Popen: its child gets a signal when the calling thread ends.
 
     Args:
-        number: The signal.
+        signal_number: The signal.
     """
     parent = os.getpid()
 
     def prepare() -> None:
-        _C.prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
+        """Request the signal from the kernel, in the child; exit if the parent has ended."""
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal_number, 0, 0, 0)
         if os.getppid() != parent:  # it ended before
             os._exit(1)
 

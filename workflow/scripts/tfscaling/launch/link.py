@@ -1,8 +1,8 @@
 """A rank's connection to its launcher, for events, heartbeats, the launcher's clock and the report.
 
 The launcher sends a challenge, and the rank proves with it that it has the attempt's secret, which
-itself is never sent. Each message after that is a letter, a length and a content. The other side is
-`rank_messages`. A rank without a connection writes files instead.
+itself is never sent. Each message after that is a letter, a length and a content. `rank_messages`
+has the launcher's side. A rank without a connection writes files instead.
 """
 
 from __future__ import annotations
@@ -16,22 +16,25 @@ import threading
 from tfscaling.record import clock
 from tfscaling.record.clock import Offset
 
-#: Where a rank finds its launcher: HOST:PORT, a space, and the secret of the attempt.
+#: Environment variable by which a rank finds its launcher: HOST:PORT, a space, and the attempt's
+#: secret.
 VARIABLE = "TFSCALING_LAUNCHER"
 MAGIC, CHALLENGE_BYTES = b"tfscale1", 32
-#: What a rank sends first: the magic number, its rank, and its proof.
+#: A rank's first message: the magic number, its rank, and its proof.
 HELLO = struct.Struct("!8sI32s")
-#: What begins a message, and the answer to a question about the time.
+#: Beginning of a message: its letter and the length of its content. And the answer to TIME: the
+#: launcher's time.
 HEAD, MOMENT = struct.Struct("!cI"), struct.Struct("!d")
 EVENT, TIME, REPORT, COORDINATOR = b"E", b"T", b"R", b"C"
 YES, NO = b"\1", b"\0"
-#: A firewall that drops packets delays each rank's start by the first.
+#: Longest waits in seconds, for a connection and for an answer. A firewall that drops packets
+#: delays each rank's start by the first.
 _CONNECT_S, _ANSWER_S = 2.0, 30.0
-#: Without an acknowledgement for this long the connection is lost.
+#: Seconds without an acknowledgement after which the kernel gives up the connection.
 _LOST_S = 15
 
 
-def proof(secret: str, challenge: bytes, rank: int) -> bytes:
+def compute_proof(secret: str, challenge: bytes, rank: int) -> bytes:
     """Return the HMAC-SHA-256 by which a rank proves to the launcher that it has the secret.
 
     Args:
@@ -63,7 +66,7 @@ class LauncherConnection:
         rank: The rank.
 
     Attributes:
-        is_open: False once the connection is lost.
+        is_open: Whether the connection still works; False once it is lost.
 
     Raises:
         OSError: The launcher cannot be reached.
@@ -78,27 +81,27 @@ class LauncherConnection:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _LOST_S * 1000)
         challenge = self._receive(CHALLENGE_BYTES)
-        self._socket.sendall(HELLO.pack(MAGIC, rank, proof(secret, challenge, rank)))
+        self._socket.sendall(HELLO.pack(MAGIC, rank, compute_proof(secret, challenge, rank)))
 
     def close(self) -> None:
         """Close the connection."""
         self._socket.close()
 
-    def offset(self) -> Offset | None:
-        """Return this process's offset from the launcher's clock; None if it cannot be measured."""
+    def measure_offset(self) -> Offset | None:
+        """Return this clock's offset from the launcher's clock; None if it cannot be measured."""
         try:
-            return clock.measure(self._launcher_s)
+            return clock.measure_offset(self._request_time_s)
         except OSError:
             self.is_open = False
             return None
 
-    def _launcher_s(self) -> float:
-        """Return the launcher's time in seconds since the epoch."""
+    def _request_time_s(self) -> float:
+        """Request the launcher's time; return it in seconds since the epoch."""
         self._send(TIME)
         return float(MOMENT.unpack(self._receive(MOMENT.size))[0])
 
     def post(self, event: str) -> bool:
-        """Send an event and return whether the connection is open.
+        """Send an event, a line of JSON, without waiting; return whether the connection is open.
 
         False also means that earlier events may be lost.
         """
@@ -109,8 +112,11 @@ class LauncherConnection:
                 self.is_open = False
         return self.is_open
 
-    def report(self, content: bytes) -> None:
+    def send_report(self, content: bytes) -> None:
         """Send the rank's report and wait for the acknowledgement.
+
+        Args:
+            content: The report as JSON.
 
         Raises:
             OSError: The launcher has not acknowledged the report.
@@ -118,7 +124,7 @@ class LauncherConnection:
         self._send(REPORT, content)
         self._receive(len(YES))
 
-    def has_ended_well(self) -> bool:
+    def wait_for_coordinator(self) -> bool:
         """Wait until rank 0, the coordinator, has ended; return whether it succeeded.
 
         Raises:
@@ -128,8 +134,12 @@ class LauncherConnection:
         self._socket.settimeout(None)
         return self._receive(len(YES)) == YES
 
-    def is_given_up(self, limit_s: float) -> bool:
-        """Wait `limit_s` seconds; return True as soon as the launcher ends hanging ranks."""
+    def wait_for_give_up(self, limit_s: float) -> bool:
+        """Wait at most `limit_s` seconds for the message that the launcher ends hanging ranks.
+
+        Returns:
+            True as soon as the message has come; False after `limit_s`.
+        """
         waiting = select.poll()
         waiting.register(self._socket, select.POLLIN)
         if not waiting.poll(limit_s * 1000):
@@ -141,10 +151,16 @@ class LauncherConnection:
             return False
 
     def _send(self, kind: bytes, content: bytes = b"") -> None:
+        """Send a message: its letter, such as EVENT, and its content."""
         with self._lock:
             self._socket.sendall(HEAD.pack(kind, len(content)) + content)
 
     def _receive(self, size: int) -> bytes:
+        """Wait for `size` bytes and return them.
+
+        Raises:
+            OSError: The connection is closed before.
+        """
         received = b""
         while len(received) < size:
             if not (part := self._socket.recv(size - len(received))):

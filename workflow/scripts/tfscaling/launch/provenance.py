@@ -1,4 +1,7 @@
-"""Where and from what a run was made: launcher, commit, Slurm, and the hosts of its ranks."""
+"""Facts about where and from what a run was made: code, Slurm, and the hosts of its ranks.
+
+Ranks put facts about their host into their reports, the launcher puts the others into the record.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +26,14 @@ from tfscaling.study.config_types import Container
 
 _PROC, _SYS = Path("/proc"), Path("/sys")
 _CPUS = "devices/system/cpu"
-#: Control groups of version 1 have about 2 ** 63 bytes without a limit.
+#: Control groups of version 1 have a limit of about 2 ** 63 bytes if none is set; from this value
+#: on there is no limit.
 _NO_LIMIT = 2**60
-#: Packages of a custom training, which `make setup` installs.
+#: File with the packages of a custom training, which `make setup` installs.
 _OWN_PACKAGES = Path("own/requirements.txt")
 
 
-def describe(
+def describe_environment(
     source: Path,
     started_s: float,
     user_code: dict[str, str],
@@ -47,7 +51,7 @@ def describe(
         unchecked: Sentences about what the checks could not compare with the request.
         container: The container of the ranks, if any.
     """
-    job = slurm_job.describe(os.environ)
+    job = slurm_job.describe_job(os.environ)
     if job is not None:
         job = replace(job, consumed_energy_j=slurm_job.consumed_energy_j(os.environ))
     started = datetime.datetime.fromtimestamp(started_s, datetime.UTC)
@@ -56,11 +60,11 @@ def describe(
         started=started.isoformat(timespec="milliseconds"),
         git_commit=git_commit(source),
         slurm_job=job,
-        slurm_settings=slurm_job.settings(os.environ),
+        slurm_settings=slurm_job.relevant_settings(os.environ),
         user_code=user_code,
         dataset=dataset,
         unchecked=unchecked,
-        container_sha256=containers.digest(container),
+        container_sha256=containers.image_sha256(container),
     )
 
 
@@ -86,26 +90,31 @@ def git_commit(source: Path) -> str | None:
 
 
 def host_facts(proc: Path = _PROC, sys: Path = _SYS) -> HostFacts:
-    """Return processor, memory, network, GPUs and versions of this host.
+    """Return processor, memory, network, GPUs and software versions of this host.
 
-    Everything is read from the running system; what it does not report is null, never guessed.
+    Everything is read from the running system; a fact that it does not report is None, never
+    guessed.
+
+    Args:
+        proc: The folder /proc, or a replacement in tests.
+        sys: The folder /sys, or a replacement in tests.
     """
     try:
         gpus = listed_gpus(os.environ) or ()
     except NvidiaSmiError:
         gpus = ()
-    cpu, memory_kb = proc / "cpuinfo", _found(proc / "meminfo", r"^MemTotal:\s*(\d+) kB$")
+    cpu, memory_kb = proc / "cpuinfo", _search_file(proc / "meminfo", r"^MemTotal:\s*(\d+) kB$")
     # including the packages of the custom training
-    own = re.findall(r"^[A-Za-z0-9][\w.-]*", _text(_OWN_PACKAGES) or "", re.MULTILINE)
-    versions = {name: _version(name) for name in (*PACKAGES, *own)}
+    own = re.findall(r"^[A-Za-z0-9][\w.-]*", _read_text(_OWN_PACKAGES) or "", re.MULTILINE)
+    versions = {name: _package_version(name) for name in (*PACKAGES, *own)}
     return HostFacts(
-        machine=_text(proc / "sys/kernel/random/boot_id"),
-        cpu_model=_found(cpu, r"^model name\s*:\s*(.+)$") or platform.processor() or None,
-        cpu_mhz=_number(_found(cpu, r"^cpu MHz\s*:\s*(.+)$")),
+        machine=_read_text(proc / "sys/kernel/random/boot_id"),
+        cpu_model=_search_file(cpu, r"^model name\s*:\s*(.+)$") or platform.processor() or None,
+        cpu_mhz=_parse_number(_search_file(cpu, r"^cpu MHz\s*:\s*(.+)$")),
         cpus_online=os.cpu_count(),
         sockets=len(_sockets(sys, "[0-9]*")) or None,
         memory_gb=round(int(memory_kb) * 1024 / 1e9, 1) if memory_kb else None,
-        network_mbit_per_s=_network(sys),
+        network_mbit_per_s=_network_speeds(sys),
         gpus=tuple(gpu.name for gpu in gpus),
         gpu_uuids=tuple(gpu.uuid for gpu in gpus),
         gpu_driver=gpus[0].driver_version if gpus else None,
@@ -117,7 +126,15 @@ def host_facts(proc: Path = _PROC, sys: Path = _SYS) -> HostFacts:
 
 
 class Placement(NamedTuple):
-    """CPUs on which this process may run; the fields are described in `Rank`."""
+    """CPUs on which this process may run, and where they are.
+
+    Attributes:
+        cpus: Number of CPUs.
+        cpu_list: Their numbers, as the kernel lists them.
+        numa_nodes: NUMA nodes of these CPUs.
+        sockets: Sockets of these CPUs.
+        topology: Switches above the node, and the node, as Slurm names them; None without Slurm.
+    """
 
     cpus: int
     cpu_list: str | None
@@ -126,13 +143,18 @@ class Placement(NamedTuple):
     topology: str | None
 
 
-def placement(proc: Path = _PROC, sys: Path = _SYS) -> Placement:
-    """Return CPUs, NUMA nodes and sockets of this process, and its node's place in the network."""
+def own_placement(proc: Path = _PROC, sys: Path = _SYS) -> Placement:
+    """Return CPUs, NUMA nodes and sockets of this process, and its node's place in the network.
+
+    Args:
+        proc: The folder /proc, or a replacement in tests.
+        sys: The folder /sys, or a replacement in tests.
+    """
     cpus = os.sched_getaffinity(0)
     numa = {path.name for cpu in cpus for path in (sys / _CPUS).glob(f"cpu{cpu}/node[0-9]*")}
     return Placement(
         cpus=len(cpus),
-        cpu_list=_found(proc / "self/status", r"^Cpus_allowed_list:\s*(\S+)$"),
+        cpu_list=_search_file(proc / "self/status", r"^Cpus_allowed_list:\s*(\S+)$"),
         numa_nodes=tuple(sorted(int(name.removeprefix("node")) for name in numa)),
         sockets=tuple(sorted({socket for cpu in cpus for socket in _sockets(sys, str(cpu))})),
         topology=os.environ.get("SLURM_TOPOLOGY_ADDR"),
@@ -140,12 +162,17 @@ def placement(proc: Path = _PROC, sys: Path = _SYS) -> Placement:
 
 
 def _sockets(sys: Path, cpu: str) -> set[int]:
-    """Return the sockets of the CPUs whose numbers match the glob pattern `cpu`."""
+    """Return the ids of the sockets of some CPUs.
+
+    Args:
+        sys: The folder /sys.
+        cpu: Number of a CPU, or a glob pattern for numbers.
+    """
     files = (sys / _CPUS).glob(f"cpu{cpu}/topology/physical_package_id")
-    return {int(text) for text in map(_text, files) if text and text.isdecimal()}
+    return {int(text) for text in map(_read_text, files) if text and text.isdecimal()}
 
 
-def _text(path: Path) -> str | None:
+def _read_text(path: Path) -> str | None:
     """Return the stripped content of a file; None if it is empty or unreadable."""
     try:
         return path.read_text().strip() or None
@@ -153,21 +180,21 @@ def _text(path: Path) -> str | None:
         return None
 
 
-def _number(text: str | None) -> float | None:
-    """Return a text as a number; None if it is none."""
+def _parse_number(text: str | None) -> float | None:
+    """Return a text as a number; None if it is no number, or None."""
     try:
         return float(text) if text else None
     except ValueError:
         return None
 
 
-def _found(file: Path, pattern: str) -> str | None:
+def _search_file(file: Path, pattern: str) -> str | None:
     """Return the first group of the pattern's first match in a file; None without a match."""
-    found = re.search(pattern, _text(file) or "", re.MULTILINE)
+    found = re.search(pattern, _read_text(file) or "", re.MULTILINE)
     return found[1].strip() if found else None
 
 
-def _network(sys: Path) -> dict[str, float | None]:
+def _network_speeds(sys: Path) -> dict[str, float | None]:
     """Return interface → speed in Mbit/s of the network cards that are up; None if unknown.
 
     Bridges and tunnels are left out. If no card is visible, as in a container, all interfaces
@@ -177,8 +204,8 @@ def _network(sys: Path) -> dict[str, float | None]:
     cards = [interface for interface in interfaces if (interface / "device").exists()]
     speeds: dict[str, float | None] = {}
     for interface in cards or interfaces:
-        if interface.name != "lo" and _text(interface / "operstate") in ("up", "unknown"):
-            speed = _number(_text(interface / "speed"))
+        if interface.name != "lo" and _read_text(interface / "operstate") in ("up", "unknown"):
+            speed = _parse_number(_read_text(interface / "speed"))
             speeds[interface.name] = speed if speed and speed > 0 else None
     return speeds
 
@@ -188,39 +215,45 @@ def cpu_quota(proc: Path = _PROC, sys: Path = _SYS) -> float | None:
 
     Example: a container with access to 64 CPUs and a quota of 2 gives 2.0.
     """
-    quotas = map(_quota, _control_groups("cpu", proc, sys))
+    quotas = map(_group_cpu_quota, _control_group_folders("cpu", proc, sys))
     return min((quota for quota in quotas if quota is not None), default=None)
 
 
 def memory_limit_gb(proc: Path = _PROC, sys: Path = _SYS) -> float | None:
     """Return the memory in GB that control groups allow this process; None without a limit."""
-    groups = [*_control_groups("memory", proc, sys)]
+    groups = [*_control_group_folders("memory", proc, sys)]
     files = [g / name for g in groups for name in ("memory.max", "memory.limit_in_bytes")]
-    limits = [int(text) for text in map(_text, files) if text and text.isdecimal()]
+    limits = [int(text) for text in map(_read_text, files) if text and text.isdecimal()]
     return min((limit / 1e9 for limit in limits if limit < _NO_LIMIT), default=None)
 
 
 def oom_counter(proc: Path = _PROC, sys: Path = _SYS) -> Path:
-    """Return the file with the kernel's count of processes killed for lack of memory.
+    """Return the path of the file with the kernel's count of processes killed for lack of memory.
 
     The count is for this process's control group, or for the machine if the group has no counter.
     """
-    group = next(_control_groups("memory", proc, sys), None)
+    group = next(_control_group_folders("memory", proc, sys), None)
     files = [group / name for name in ("memory.events", "memory.oom_control")] if group else []
     return next((file for file in files if file.exists()), proc / "vmstat")
 
 
 def oom_kills(counter: Path) -> int:
-    """Return the count of killed processes in a file from `oom_counter`; 0 if it is unreadable."""
-    return int(_found(counter, r"^oom_kill (\d+)$") or 0)
+    """Return the number of killed processes in a file from `oom_counter`; 0 if it is unreadable."""
+    return int(_search_file(counter, r"^oom_kill (\d+)$") or 0)
 
 
-def _control_groups(controller: str, proc: Path, sys: Path) -> Iterator[Path]:
+def _control_group_folders(controller: str, proc: Path, sys: Path) -> Iterator[Path]:
     """Yield the folders of this process's control group and of its parents, innermost first.
 
     Both versions of control groups are supported. A container may see the limits at the root only.
+
+    Args:
+        controller: Name of the controller, such as `memory`, which has separate folders in version
+            1.
+        proc: The folder /proc.
+        sys: The folder /sys.
     """
-    for line in (_text(proc / "self/cgroup") or "").splitlines():
+    for line in (_read_text(proc / "self/cgroup") or "").splitlines():
         _, controllers, group = line.split(":", 2)
         if controllers and controller not in controllers.split(","):
             continue
@@ -231,16 +264,16 @@ def _control_groups(controller: str, proc: Path, sys: Path) -> Iterator[Path]:
             place = place.parent
 
 
-def _quota(group: Path) -> float | None:
+def _group_cpu_quota(group: Path) -> float | None:
     """Return a control group's limit in CPUs, from version 2 or 1; None without a limit."""
-    words = (_text(group / "cpu.max") or "").split()
+    words = (_read_text(group / "cpu.max") or "").split()
     if len(words) != 2:
-        words = [_text(group / f"cpu.cfs_{name}_us") or "" for name in ("quota", "period")]
-    quota, period = map(_number, words)
+        words = [_read_text(group / f"cpu.cfs_{name}_us") or "" for name in ("quota", "period")]
+    quota, period = map(_parse_number, words)
     return quota / period if quota and period and quota > 0 else None
 
 
-def _version(package: str) -> str | None:
+def _package_version(package: str) -> str | None:
     """Return the version of an installed package; None if it is not installed."""
     try:
         return importlib.metadata.version(package)

@@ -1,4 +1,4 @@
-"""The files in an attempt's folder: logs, reports, events.
+"""The files of ranks in an attempt's folder: logs, reports, events.
 
 The launcher writes events and reports of the ranks that have a connection; others write their own.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 from tfscaling.record import run_record
 from tfscaling.record.rank_report import RankReport
 
-#: Reports of ranks, one a line.
+#: File with the reports of ranks that have a connection, one a line.
 REPORTS = "ranks.reports.jsonl"
 
 
@@ -83,7 +83,7 @@ def _temporary_prefix(folder: Path) -> str:
 _REPORT: type[RankReport] = RankReport  # type: ignore[assignment]  # a union is no class
 
 
-def reports(folder: Path) -> list[RankReport]:
+def read_reports(folder: Path) -> list[RankReport]:
     """Read the reports of all ranks of an attempt, by ascending rank.
 
     Raises:
@@ -91,7 +91,7 @@ def reports(folder: Path) -> list[RankReport]:
     """
     path = folder / REPORTS
     lines = path.read_bytes().splitlines() if path.exists() else []
-    found = [run_record.parse(line, path, _REPORT) for line in lines]
+    found = [run_record.parse_record(line, path, _REPORT) for line in lines]
     alone = (run_record.read_as(path, _REPORT) for path in folder.glob("rank-*.json"))
     by_rank = {report.rank: report for report in (*found, *alone) if report is not None}
     return [by_rank[rank] for rank in sorted(by_rank)]

@@ -1,4 +1,4 @@
-"""What the ranks of an attempt report to their launcher: events, heartbeats, reports.
+"""The launcher's server for messages of an attempt's ranks: events, heartbeats, reports.
 
 Ranks send them over the network (`link`), and the launcher writes one file of all events and one of
 all reports. Ranks without a connection write a file of events each, heartbeats included, which the
@@ -24,16 +24,19 @@ from tfscaling.launch.heartbeat import FILES_INTERVAL_S, INTERVAL_S, Heartbeat
 from tfscaling.record import clock, events
 from tfscaling.record.events import Event, EventName
 
+#: Size of the longest accepted message.
 _MESSAGE_BYTES_MAX = 1 << 28
-#: Connections that have not shown the secret: beyond their number the oldest is closed, and each
-#: after some time.
+#: Limits for connections that have not proved the secret: their number, beyond which the oldest is
+#: closed, and the seconds after which each is closed.
 _STRANGERS_MAX, _STRANGER_S = 256, 30.0
-#: Connections of ranks that have ended are closed within this time.
+#: Seconds within which connections of ended ranks are closed.
 _SETTLED_S = 2.0
+#: Pause between two looks at files that are still missing.
 _POLL_S = 0.3
-#: After a connection could not be accepted.
+#: Pause after a connection could not be accepted.
 _RETRY_S = 0.05
-#: How long a shared file system may take to show a file, as profiles/slurm's latency-wait has it.
+#: Seconds that a shared file system may take to show a file; latency-wait in profiles/slurm is the
+#: same.
 LATENCY_WAIT_S = 60.0
 
 
@@ -58,10 +61,10 @@ class RankMessageServer:
         folder: The attempt's folder.
 
     Attributes:
-        events: Rank → its events so far, heartbeats left out.
+        events: Rank → its events so far, without heartbeats.
         beats: Rank → its last heartbeat.
         reported: Ranks whose report has come.
-        progress: Number of events so far, heartbeats left out.
+        progress: Number of events of all ranks so far, without heartbeats.
         refused: Number of refused connections.
     """
 
@@ -72,7 +75,7 @@ class RankMessageServer:
         self.reported: set[int] = set()
         self.progress = self.refused = 0
         self._secret = secrets.token_hex(32)
-        self._unsaved = {events.OF_RANKS: bytearray(), rank_files.REPORTS: bytearray()}
+        self._unsaved = {events.RANKS_EVENTS: bytearray(), rank_files.REPORTS: bytearray()}
         self._lock = threading.Lock()
         self._read_to: dict[Path, int] = {}
         self._read_s = float("-inf")
@@ -83,7 +86,7 @@ class RankMessageServer:
         self._ended = asyncio.Event()
 
     @contextlib.contextmanager
-    def served(self, host: str, ranks: int) -> Iterator[str]:
+    def serve(self, host: str, ranks: int) -> Iterator[str]:
         """Listen for connections of ranks within the `with` block.
 
         A loopback address serves this machine only. Otherwise all addresses are served, because the
@@ -97,9 +100,9 @@ class RankMessageServer:
         Yields:
             `HOST:PORT SECRET`, the value of the ranks' variable `link.VARIABLE`.
         """
-        _allow_files(2 * _STRANGERS_MAX + 3 * ranks)
+        _raise_file_limit(2 * _STRANGERS_MAX + 3 * ranks)
         serves = threading.Event()
-        with _listener(host) as listener:
+        with _bind_socket(host) as listener:
             port = listener.getsockname()[1]
             work = self._serve(listener, serves)
             thread = threading.Thread(target=asyncio.run, args=(work,), daemon=True)
@@ -131,9 +134,11 @@ class RankMessageServer:
                 rank = events.rank_of_file(path)
                 if path not in self._read_to:  # it has all events of the rank
                     self.events.pop(rank, None)
-                found, self._read_to[path] = events.read_new(path, self._read_to.get(path, 0))
+                found, self._read_to[path] = events.read_new_events(
+                    path, self._read_to.get(path, 0)
+                )
                 for event in found:
-                    self._take(rank, event, 2 * FILES_INTERVAL_S)
+                    self._store_event(rank, event, 2 * FILES_INTERVAL_S)
 
     def receive_rest(self) -> None:
         """Wait up to `_SETTLED_S` seconds for connections of ended ranks to close, then update."""
@@ -142,8 +147,8 @@ class RankMessageServer:
             time.sleep(0.05)
         self.update(files=True)
 
-    def wait(self, ranks: Iterable[int], limit_s: float) -> None:
-        """Wait until the reports and events of these ranks are complete.
+    def wait_for_files(self, ranks: Iterable[int], limit_s: float) -> None:
+        """Wait until the reports and events of some ranks are complete.
 
         A shared file system may show files some time after the rank has ended.
 
@@ -152,13 +157,12 @@ class RankMessageServer:
             limit_s: Longest wait in seconds.
 
         Raises:
-            IncompleteError: Something is missing after `limit_s`; the message lists it for each
-                rank.
+            IncompleteError: A file is missing or truncated after `limit_s`; the message lists them.
         """
         waiting, deadline_s = list(ranks), time.monotonic() + limit_s
         while True:
             self.update(files=True)
-            missing = {rank: text for rank in waiting if (text := self._missing(rank))}
+            missing = {rank: text for rank in waiting if (text := self._find_missing(rank))}
             if not missing:
                 return
             if time.monotonic() >= deadline_s:
@@ -168,8 +172,8 @@ class RankMessageServer:
             waiting = list(missing)
             time.sleep(min(_POLL_S, max(0.0, deadline_s - time.monotonic())))
 
-    def _missing(self, rank: int) -> str | None:
-        """Return what is missing or truncated in a rank's files; None if they are complete."""
+    def _find_missing(self, rank: int) -> str | None:
+        """Return what is missing or truncated in a rank's files, in words; None if nothing is."""
         wrong, report = [], rank_files.report_path(self.folder, rank)
         if rank not in self.reported:
             try:
@@ -185,22 +189,28 @@ class RankMessageServer:
             wrong.append(f"its events end with '{lines[-1].name}'")
         return " and ".join(wrong) or None
 
-    def give_up(self) -> None:
+    def request_give_up(self) -> None:
         """Request all ranks to end their programs and to report the lines at which these hang."""
         for writer in [*self._ranks]:
             assert self._loop is not None  # there are connections
             self._loop.call_soon_threadsafe(writer.write, link.YES)
 
     def _save(self, path: Path, unsaved: bytearray) -> None:
-        """Append the bytes to a file and remove from `unsaved` what was written."""
+        """Append the bytes in `unsaved` to a file, and remove from it what was written."""
         with path.open("ab", buffering=0) as file:
             while content := bytes(unsaved):
                 written = file.write(content)
                 with self._lock:
                     del unsaved[:written]
 
-    def _take(self, rank: int, event: Event, interval_s: float = INTERVAL_S) -> None:
-        """Add an event of a rank to `events`, or its heartbeat to `beats`."""
+    def _store_event(self, rank: int, event: Event, interval_s: float = INTERVAL_S) -> None:
+        """Add an event of a rank to `events`, or its heartbeat to `beats`.
+
+        Args:
+            rank: The rank.
+            event: The event or heartbeat.
+            interval_s: Longest time to the next heartbeat, in seconds.
+        """
         if event.name is EventName.BEAT:
             self.beats[rank] = Heartbeat(**event.details, interval_s=interval_s)
             return
@@ -211,7 +221,12 @@ class RankMessageServer:
         self.progress += 1
 
     async def _serve(self, listener: socket.socket, serves: threading.Event) -> None:
-        """Accept connections until the context of `served` ends."""
+        """Accept connections until the context of `serve` ends: a thread's function.
+
+        Args:
+            listener: The bound socket.
+            serves: Set when the server listens.
+        """
         # no executor: its module, imported while the launcher forks ranks, loses its lock
         self._loop = asyncio.get_running_loop()
         serves.set()
@@ -229,7 +244,7 @@ class RankMessageServer:
                 connection, _ = await asyncio.get_running_loop().sock_accept(listener)
                 reader, writer = await asyncio.open_connection(sock=connection)
             except OSError as error:  # as too few descriptors; the connection waits
-                self._print_fault(error)
+                self._warn_of_error(error)
                 self._abort_strangers(len(self._strangers) - 1)
                 await asyncio.sleep(_RETRY_S)
                 continue
@@ -240,13 +255,13 @@ class RankMessageServer:
             task.add_done_callback(conversations.discard)
 
     def _abort_strangers(self, left: int) -> None:
-        """Close the oldest unauthenticated connections until `left` of them remain."""
+        """Close the oldest unauthenticated connections until only `left` of them remain."""
         while len(self._strangers) > max(left, 0):
             oldest = next(iter(self._strangers))
             self._refuse(oldest, "it did not show the secret")
             oldest.transport.abort()
 
-    def _print_fault(self, error: OSError) -> None:
+    def _warn_of_error(self, error: OSError) -> None:
         """Print a warning about an error of the operating system, once for each error number."""
         if error.errno not in self._faults:
             self._faults.add(error.errno)
@@ -255,7 +270,7 @@ class RankMessageServer:
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Authenticate a connection and answer its messages until it closes."""
         try:
-            rank = await asyncio.wait_for(self._authenticated(reader, writer), _STRANGER_S)
+            rank = await asyncio.wait_for(self._authenticate(reader, writer), _STRANGER_S)
             while True:
                 kind, size = link.HEAD.unpack(await reader.readexactly(link.HEAD.size))
                 if size > _MESSAGE_BYTES_MAX:
@@ -272,20 +287,20 @@ class RankMessageServer:
             self._ranks.discard(writer)
             writer.close()
 
-    async def _authenticated(
+    async def _authenticate(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> int:
-        """Return the rank that has proved to have the secret.
+        """Send a challenge on a new connection and return the rank that proves to have the secret.
 
         Raises:
-            ValueError: The process is no rank, or its proof is wrong.
+            ValueError: The other side is no rank, or its proof is wrong.
         """
         challenge = secrets.token_bytes(link.CHALLENGE_BYTES)
         writer.write(challenge)
         magic, rank, shown = link.HELLO.unpack(await reader.readexactly(link.HELLO.size))
         if magic != link.MAGIC:
             raise ValueError("it is no rank")
-        if not hmac.compare_digest(shown, link.proof(self._secret, challenge, rank)):
+        if not hmac.compare_digest(shown, link.compute_proof(self._secret, challenge, rank)):
             raise ValueError("wrong secret")
         self._strangers.pop(writer, None)
         return int(rank)
@@ -293,19 +308,26 @@ class RankMessageServer:
     async def _answer(
         self, rank: int, kind: bytes, content: bytes, writer: asyncio.StreamWriter
     ) -> bytes:
-        """Process a message of a rank and return the bytes of the answer; b"" for an event."""
+        """Process a message of a rank and return the bytes of the answer; b"" for an event.
+
+        Args:
+            rank: The rank.
+            kind: Letter of the message, such as `link.EVENT`.
+            content: Content of the message.
+            writer: The connection, to which later answers are written.
+        """
         if kind == link.EVENT:
-            if (event := events.parse(content)) is None or event.rank != rank:
+            if (event := events.parse_event(content)) is None or event.rank != rank:
                 raise ValueError(f"rank {rank} sent no event")
             self._ranks.add(writer)
-            self._take(rank, event)
+            self._store_event(rank, event)
             if event.name is not EventName.BEAT:
-                self._keep(events.OF_RANKS, content)
+                self._queue_line(events.RANKS_EVENTS, content)
             return b""
         if kind == link.TIME:
             return link.MOMENT.pack(clock.now())
         if kind == link.REPORT:
-            self._keep(rank_files.REPORTS, content)
+            self._queue_line(rank_files.REPORTS, content)
             self.reported.add(rank)
             return link.YES
         if kind == link.COORDINATOR:
@@ -319,13 +341,18 @@ class RankMessageServer:
         lines = self.events.get(rank)
         return lines[-1].name if lines else None
 
-    def _keep(self, name: str, content: bytes) -> None:
-        """Add a line to the lines that `update` appends to the file `name`."""
+    def _queue_line(self, name: str, content: bytes) -> None:
+        """Add a line to the lines that `update` appends to a file.
+
+        Args:
+            name: Name of the file in the attempt's folder.
+            content: The line, without its end.
+        """
         with self._lock:
             self._unsaved[name] += content.rstrip() + b"\n"
 
     def _refuse(self, writer: asyncio.StreamWriter, why: str) -> None:
-        """Count a refused connection; print a warning for refusals number 1, 2, 4, 8 and so on."""
+        """Count a refused connection and close it; warn at refusals number 1, 2, 4, 8 and so on."""
         self._strangers.pop(writer, None)
         self.refused += 1
         if self.refused & (self.refused - 1) == 0:
@@ -334,8 +361,11 @@ class RankMessageServer:
             print(f"WARNING: {text}", flush=True)
 
 
-def _listener(host: str) -> socket.socket:
-    """Return a socket bound to a free port: of the loopback interface for a loopback `host`."""
+def _bind_socket(host: str) -> socket.socket:
+    """Return a TCP socket bound to a free port: of the loopback interface if `host` is loopback.
+
+    Otherwise it is bound to all interfaces.
+    """
     if host in ("localhost", "127.0.0.1"):
         return socket.create_server(("127.0.0.1", 0))
     if socket.has_dualstack_ipv6():
@@ -344,8 +374,8 @@ def _listener(host: str) -> socket.socket:
     return socket.create_server(("", 0))
 
 
-def _allow_files(number: int) -> None:
-    """Raise this process's limit of open files to `number`, at most to the hard limit."""
+def _raise_file_limit(number: int) -> None:
+    """Raise this process's limit of open files to `number`, but not above the hard limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < number:
         allowed = number if hard == resource.RLIM_INFINITY else min(number, hard)

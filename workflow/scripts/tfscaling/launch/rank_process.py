@@ -1,4 +1,7 @@
-"""A process as one rank of a job: its cluster, its clock, its events, its report."""
+"""A process as one rank of a job: its cluster, clock, heartbeats, events and report.
+
+The programs of ranks call `run_as_rank` with the function that does their work.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -35,11 +38,11 @@ from tfscaling.record.run_record import write_json
 from tfscaling.study import run_spec
 from tfscaling.study.run_spec import RunSpec
 
-#: Ranks of other hosts may still import TensorFlow.
-_OTHERS_S = 10.0
-#: Names of hosts in the message of a rank that cannot resolve them.
+#: Seconds for which a failure is deferred: ranks of other hosts may still import TensorFlow.
+_DEFERRED_S = 10.0
+#: Number of names, at most, in the message of a rank that cannot resolve hosts.
 _UNKNOWN_MAX = 3
-#: Pauses before each attempt to resolve a name.
+#: Pauses in seconds before each attempt to resolve a name.
 _RESOLUTION_PAUSES_S = (0.0, 1.0, 2.0, 4.0)
 #: Where MPI's ranks of a host share memory, and what each rank takes of it at least.
 _SHARED_MEMORY, _SHARED_BYTES = Path("/dev/shm"), 2 << 20
@@ -47,7 +50,7 @@ _SHARED_MEMORY, _SHARED_BYTES = Path("/dev/shm"), 2 << 20
 
 @dataclass(frozen=True)
 class RankContext:
-    """What a rank's process needs for its work: its place in the cluster, folder and event log.
+    """What the work of a rank gets: its place in the cluster, folder and event log.
 
     Attributes:
         cluster: The cluster, and which task of it this process is.
@@ -55,7 +58,7 @@ class RankContext:
         events: The rank's event log.
         start_s: When the process began, in seconds since the epoch.
         gpus_given: Number of GPUs that Slurm makes visible to the task; None if unknown.
-        launcher: `HOST:PORT SECRET` of the launcher, as in `link.VARIABLE`; "" without one.
+        launcher: `HOST:PORT SECRET` of the launcher, as in `link.VARIABLE`; "" without a launcher.
     """
 
     cluster: Cluster
@@ -65,26 +68,26 @@ class RankContext:
     gpus_given: int | None
     launcher: str = ""
 
-    def coordinator_has_ended_well(self) -> bool:
+    def wait_for_coordinator(self) -> bool:
         """Wait until rank 0, the coordinator, has ended; return whether it succeeded.
 
         If rank 0 hangs, the launcher ends all ranks.
         """
         if (own := link.connect(self.launcher, self.cluster.rank)) is not None:
             with contextlib.closing(own), contextlib.suppress(OSError):
-                return own.has_ended_well()
+                return own.wait_for_coordinator()
         while True:
-            events = rank_events.read_by_rank(self.folder).get(0)
+            events = rank_events.read_events_by_rank(self.folder).get(0)
             if events and events[-1].name in (EventName.END, EventName.FAILED):
                 return events[-1].name is EventName.END
             time.sleep(heartbeat.FILES_INTERVAL_S)
 
     @property
     def host(self) -> str:
-        """The host name."""
+        """Name of this host."""
         return socket.gethostname()
 
-    def place(self) -> Rank:
+    def describe_rank(self) -> Rank:
         """Return the rank's host, CPUs, GPUs and software, as far as known without TensorFlow.
 
         Devices and clock offsets are left empty. Call it after the training, because the query of
@@ -102,7 +105,7 @@ class RankContext:
             devices=(),
             gpus_given=self.gpus_given,
             gpus_visible=os.environ.get(gpu_variable(os.environ)),
-            **provenance.placement()._asdict(),
+            **provenance.own_placement()._asdict(),
             cpu_quota=provenance.cpu_quota(),
             tensorflow_version=None,
             host_facts=provenance.host_facts(),
@@ -110,17 +113,17 @@ class RankContext:
 
 
 class CpuError(RuntimeError):
-    """A rank may use fewer CPUs than the run requests: its training would not count."""
+    """A rank may use fewer CPUs than the run requests, so its training would not count."""
 
 
-def _missing_cpus(spec: RunSpec) -> str:
-    """Return which CPUs this rank lacks, in words; "" if it has all that the run requests.
+def _find_missing_cpus(spec: RunSpec) -> str:
+    """Return which requested CPUs this rank lacks, in words; "" if it has all of them.
 
     Local ranks share the machine's CPUs and are not checked.
     """
     if spec.measured.launcher == "local":
         return ""
-    cpus, quota, least = provenance.placement().cpus, provenance.cpu_quota(), spec.cpus_per_task
+    cpus, quota, least = provenance.own_placement().cpus, provenance.cpu_quota(), spec.cpus_per_task
     text = f"requested {least} CPUs per task"
     if cpus < least:
         return f"{text}, this rank may use {cpus}"
@@ -131,8 +134,8 @@ class HostNameError(RuntimeError):
     """A rank cannot resolve the names of hosts that it must reach."""
 
 
-def _unknown_hosts(cluster: Cluster) -> str:
-    """Return which names of hosts this rank cannot resolve, with the reason, or "".
+def _find_unknown_hosts(cluster: Cluster) -> str:
+    """Return which names of hosts this rank cannot resolve and why, as a sentence; else "".
 
     Rank 0 tries all hosts; any other rank tries the hosts of rank 0 and of the next rank.
     """
@@ -152,7 +155,10 @@ def _unknown_hosts(cluster: Cluster) -> str:
 
 
 def _resolution_error(host: str) -> str:
-    """Return why a name cannot be resolved, or ""; a server that is busy is asked again."""
+    """Return why the name of a host cannot be resolved; "" if it can.
+
+    If the name server is busy, it is asked again after each of `_RESOLUTION_PAUSES_S`.
+    """
     why = ""
     for pause_s in _RESOLUTION_PAUSES_S:
         time.sleep(pause_s)
@@ -198,11 +204,11 @@ class WorkFailedError(Exception):
         self.name, self.status = name, status
 
 
-def parser(description: str) -> argparse.ArgumentParser:
+def make_parser(description: str) -> argparse.ArgumentParser:
     """Return a parser for the options that `Attempt.run_ranks` passes to a rank's program.
 
     Args:
-        description: The program's docstring, whose first line is in the help.
+        description: The program's docstring; its first line is shown by --help.
     """
     made = argparse.ArgumentParser(description=description.splitlines()[0])
     run_spec.add_spec_option(made)
@@ -211,13 +217,13 @@ def parser(description: str) -> argparse.ArgumentParser:
     return made
 
 
-def process(
+def run_as_rank(
     spec: RunSpec,
     folder: Path,
     started_s: float,
     work: Callable[[RankContext], Rank],
     usage: Callable[[], Usage] = heartbeat.own_usage,
-    given_up: Callable[[], object] = lambda: None,
+    on_given_up: Callable[[], object] = lambda: None,
 ) -> None:
     """Run `work` as this process's rank, write events and the report, and exit.
 
@@ -229,48 +235,40 @@ def process(
         started_s: When the process began, by `time.monotonic()`.
         work: Does the rank's work and returns its report.
         usage: Returns CPU time and I/O of the processes that do the work.
-        given_up: Called when the launcher ends hanging ranks.
+        on_given_up: Called when the launcher ends hanging ranks.
+
+    Raises:
+        SystemExit: A user's program failed, with its exit status.
+        Exception: The exception of `work`, after it was logged.
     """
-    launcher = os.environ.pop(link.VARIABLE, "")  # a program does not get the secret
-    suffix = spec.measured.host_suffix or ""
-    cluster = resolver.resolve(os.environ, jobs=spec.jobs, gpus=spec.uses_gpus, host_suffix=suffix)
-    given = gpus_given(os.environ)
-    os.environ.update(cluster.environment())
-    own = link.connect(launcher, cluster.rank)
-    offset = None if own is None else own.offset()
-    path = rank_files.events_path(folder, cluster.rank)
-    events = EventLog(path, cluster.rank, None if own is None else own.post)
-    context = RankContext(cluster, folder, events, clock.at(started_s), given, launcher)
+    context, own = _join_cluster(spec, folder, started_s)
+    cluster, events, launcher = context.cluster, context.events, context.launcher
+    offset = None if own is None else own.measure_offset()
     off = {} if offset is None else offset._asdict()
     # a warning before a time limit: whoever writes checkpoints takes it in another way
     signal.signal(signal.SIGUSR1, lambda *_: None)
-    events.add(EventName.START, context.start_s, **_own_process(context), **off)
+    events.add(EventName.START, context.start_s, **_own_process(context).details, **off)
     temporary = contextlib.ExitStack()
     atexit.register(temporary.close)  # after a failure, whose traceback reads temporary files
 
-    def end_alone() -> None:
+    def end_orphaned() -> None:
+        """Remove temporary files and end this process."""
         temporary.close()
-        _end_alone(events)
+        _end_orphaned(events)
 
-    heartbeat.HeartbeatThread(events, end_alone, usage, own, given_up).start()
-    print(_title(context), flush=True)
-    meter = resource_use.Meter(os.environ, spec.uses_gpus)
+    heartbeat.HeartbeatThread(events, end_orphaned, usage, own, on_given_up).start()
+    print(_log_title(context), flush=True)
+    meter = resource_use.RankMeter(os.environ, spec.uses_gpus)
     try:
         if not spec.recipe.program:
             files = rank_files.make_temporary_folder(folder)
             temporary.callback(shutil.rmtree, files, ignore_errors=True)
-        if problem := _missing_cpus(spec):
-            raise CpuError(problem)
-        # a program may need no names, and MPI has its own
-        if not (spec.recipe.program or spec.uses_mpi) and (unknown := _unknown_hosts(cluster)):
-            raise HostNameError(unknown)
-        if spec.uses_mpi and (problem := _missing_shared_memory(cluster)):
-            raise SharedMemoryError(problem)
+        _check_host(spec, cluster)
         report = work(context)
         use = meter.end()
         last = None if own is None else link.connect(launcher, cluster.rank)
         if offset is not None and last is not None:
-            off = offset.over(last.offset())._asdict()
+            off = offset.extend_until(last.measure_offset())._asdict()
         report = msgspec.structs.replace(report, clock=RankClock(**off), use=use)
     except WorkFailedError as error:
         _add_failure(events, meter, error.name, str(error), of_program=True)
@@ -279,7 +277,7 @@ def process(
     except Exception as error:
         _add_exception(events, meter, error)
         raise
-    if not _is_sent(report, last):
+    if not _send_report(report, last):
         write_json(rank_files.report_path(folder, cluster.rank), report)
     events.add(EventName.END)
     temporary.close()
@@ -289,21 +287,93 @@ def process(
     os._exit(0)
 
 
-def _own_process(context: RankContext) -> dict[str, Any]:
-    """Return the details of a rank's first event: host, process id, job and so on."""
+def _join_cluster(
+    spec: RunSpec, folder: Path, started_s: float
+) -> tuple[RankContext, link.LauncherConnection | None]:
+    """Find this rank's place in the cluster, set its environment, and connect to the launcher.
+
+    Args:
+        spec: The run.
+        folder: The attempt's folder.
+        started_s: When the process began, by `time.monotonic()`.
+
+    Returns:
+        The context of the rank's work; and the connection, None without a launcher.
+    """
+    launcher = os.environ.pop(link.VARIABLE, "")  # a program does not get the secret
+    suffix = spec.measured.host_suffix or ""
+    cluster = resolver.resolve(os.environ, jobs=spec.jobs, gpus=spec.uses_gpus, host_suffix=suffix)
+    given = gpus_given(os.environ)
+    os.environ.update(cluster.environment())
+    own = link.connect(launcher, cluster.rank)
+    path = rank_files.events_path(folder, cluster.rank)
+    events = EventLog(path, cluster.rank, None if own is None else own.post)
+    return RankContext(cluster, folder, events, clock.at(started_s), given, launcher), own
+
+
+def _check_host(spec: RunSpec, cluster: Cluster) -> None:
+    """Check what a rank can know about its host before the training.
+
+    Args:
+        spec: The run.
+        cluster: The cluster, whose hosts this rank must reach.
+
+    Raises:
+        CpuError: The rank may use fewer CPUs than the run requests.
+        HostNameError: The rank cannot resolve the name of a host.
+        SharedMemoryError: MPI's ranks of this host have too little shared memory.
+    """
+    if problem := _find_missing_cpus(spec):
+        raise CpuError(problem)
+    # a program may need no names, and MPI has its own
+    if not (spec.recipe.program or spec.uses_mpi) and (unknown := _find_unknown_hosts(cluster)):
+        raise HostNameError(unknown)
+    if spec.uses_mpi and (problem := _missing_shared_memory(cluster)):
+        raise SharedMemoryError(problem)
+
+
+class ProcessFacts(NamedTuple):
+    """Facts about the process of a rank, which the rank's event `start` has as its details.
+
+    Attributes:
+        host: Name of this host.
+        pid: Process id.
+        job: Job of the rank in the cluster, such as `worker`.
+        oom_counter: File with the kernel's count of processes killed for lack of memory.
+        oom_kills: The count in this file when the process began.
+        source: Source of the cluster: TF_CONFIG, slurm or single.
+        step: Id of the Slurm step, such as 12.0; None outside a step.
+    """
+
+    host: str
+    pid: int
+    job: str
+    oom_counter: str
+    oom_kills: int
+    source: str
+    step: str | None
+
+    @property
+    def details(self) -> dict[str, str | int]:
+        """The known facts by name."""
+        return {name: value for name, value in self._asdict().items() if value is not None}
+
+
+def _own_process(context: RankContext) -> ProcessFacts:
+    """Return the facts about this process, the process of a rank."""
     counter = provenance.oom_counter()
-    details = {
-        "host": context.host,
-        "pid": os.getpid(),
-        "job": context.cluster.job,
-        "oom_counter": str(counter),
-        "oom_kills": provenance.oom_kills(counter),
-    }
-    step = step_id(os.environ)
-    return {**details, **({"step": step} if step else {}), "source": context.cluster.source}
+    return ProcessFacts(
+        host=context.host,
+        pid=os.getpid(),
+        job=context.cluster.job,
+        oom_counter=str(counter),
+        oom_kills=provenance.oom_kills(counter),
+        source=context.cluster.source,
+        step=step_id(os.environ),
+    )
 
 
-def _title(context: RankContext) -> str:
+def _log_title(context: RankContext) -> str:
     """Return the first line of a rank's log, such as `rank 3 on n2: worker 3 of 4 at n2:12003`."""
     cluster = context.cluster
     tasks = cluster.jobs[cluster.job]
@@ -311,18 +381,23 @@ def _title(context: RankContext) -> str:
     return f"rank {cluster.rank} on {context.host}: {place}"
 
 
-def _is_sent(report: Rank, connection: link.LauncherConnection | None) -> bool:
-    """Send the report to the launcher; return False if the launcher has not acknowledged it."""
+def _send_report(report: Rank, connection: link.LauncherConnection | None) -> bool:
+    """Send the report to the launcher; return whether the launcher has acknowledged it.
+
+    Args:
+        report: The rank's report.
+        connection: A connection to the launcher, which is closed; None without one.
+    """
     if connection is None:
         return False
     with contextlib.closing(connection), contextlib.suppress(OSError):
-        connection.report(strict_json.encode(report))
+        connection.send_report(strict_json.encode(report))
         return True
     return False
 
 
 def _add_failure(
-    events: EventLog, meter: resource_use.Meter, error: str, message: str, **more: Any
+    events: EventLog, meter: resource_use.RankMeter, error: str, message: str, **more: Any
 ) -> None:
     """Log an event `failed` with the error, without secrets, and the rank's peak memory.
 
@@ -340,9 +415,15 @@ def _add_failure(
     events.add(EventName.FAILED, error=error, message=message, **more, **peaks)
 
 
-def _add_exception(events: EventLog, meter: resource_use.Meter, error: Exception) -> None:
-    """Log the exception with which this rank fails, and the line of user code that raised it."""
-    blamed = crashes.find_user_line(error, Path.cwd())
+def _add_exception(events: EventLog, meter: resource_use.RankMeter, error: Exception) -> None:
+    """Log an event `failed` with the exception of a rank's work and the user code that raised it.
+
+    Args:
+        events: The rank's event log.
+        meter: The rank's meter, which is stopped.
+        error: The exception.
+    """
+    blamed = crashes.locate_exception(error, Path.cwd())
     if blamed is None:
         _add_failure(events, meter, type(error).__name__, str(error))
     else:
@@ -351,8 +432,8 @@ def _add_exception(events: EventLog, meter: resource_use.Meter, error: Exception
         _add_failure(events, meter, blamed.name, words, place=place)
 
 
-def _end_alone(events: EventLog) -> None:
-    """End this process at once, because its launcher has ended."""
+def _end_orphaned(events: EventLog) -> None:
+    """Log an event `failed` and end this process at once, because its launcher has ended."""
     events.add(
         EventName.FAILED, error="LauncherEnded", message="the launcher ended before this rank"
     )
@@ -360,9 +441,9 @@ def _end_alone(events: EventLog) -> None:
 
 
 def defer_failure(spec: RunSpec) -> None:
-    """Wait some seconds on a run of several nodes, so that other ranks report their GPUs first.
+    """Wait some seconds if the run has several nodes, so that other ranks report their GPUs first.
 
-    To be called before a rank fails: srun then ends all ranks.
+    Call it before a rank fails: srun then ends all ranks.
     """
     if spec.geometry.nodes > 1 and spec.measured.launcher != "local":
-        time.sleep(_OTHERS_S)
+        time.sleep(_DEFERRED_S)

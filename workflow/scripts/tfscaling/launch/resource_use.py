@@ -1,4 +1,4 @@
-"""What a rank uses while it works: energy, its GPUs' time and memory, CPU time.
+"""Meters for what a rank uses while it works: energy, its GPUs' time and memory, CPU time.
 
 Energy comes from counters, never from sampled power: NVML's counter of each GPU (Volta or later)
 and RAPL's counters of the node's processors. nvidia-smi samples power for a part of the time only.
@@ -21,19 +21,21 @@ from typing import Any
 from tfscaling.cluster.gpu_allocation import visible_gpus
 from tfscaling.record.rank_report import GpuUse, ResourceUse
 
-#: Counters of processors wrap around after some minutes; utilisation is sampled as often.
+#: Seconds between two samples of utilisation. Counters of processors wrap around after some
+#: minutes.
 INTERVAL_S = 1.0
-#: The last readings of a driver that answers take less.
+#: Longest wait for the last readings of the GPU driver, in seconds.
 _ANSWER_S = 10.0
-#: More than a socket with its memory, or a GPU, can take: such a counter started again.
+#: More power than a socket with its memory, or a GPU, can take. A counter that implies more was
+#: reset.
 POWER_MAX_W = 3000.0
 _POWERCAP = Path("/sys/class/powercap")
 
 
-class Processors:
+class ProcessorMeter:
     """Energy of this node's processors and their memory since construction, by RAPL's counters.
 
-    `read` must be called more often than the counters wrap around, which takes some minutes. The
+    `update` must be called more often than the counters wrap around, which takes some minutes. The
     energy is unknown on a node that the job shares with other jobs.
 
     Args:
@@ -41,7 +43,7 @@ class Processors:
         powercap: The folder of the counters.
 
     Attributes:
-        unknown: Why the energy is unknown; "" if it is known.
+        unknown: Why the energy is unknown, as a sentence; "" if it is known.
     """
 
     def __init__(self, environ: Mapping[str, str], powercap: Path = _POWERCAP) -> None:
@@ -63,12 +65,12 @@ class Processors:
                 self.unknown = self.unknown or f"{zone} cannot be read: {error}"
         if not self._wraps_at_uj:
             self.unknown = self.unknown or f"{powercap} has no energy counter"
-        self.read()
+        self.update()
 
-    def read(self) -> None:
-        """Add the energy since the last call to the total.
+    def update(self) -> None:
+        """Read the counters and add the energy since the last call to the total.
 
-        If a counter was reset to zero meanwhile, the energy is unknown.
+        If a counter was reset to zero meanwhile, the energy is unknown from then on.
         """
         before_s, self._read_s = self._read_s, time.monotonic()
         most_uj = POWER_MAX_W * max(self._read_s - before_s, INTERVAL_S) * 1e6
@@ -87,11 +89,11 @@ class Processors:
 
     @property
     def energy_j(self) -> float | None:
-        """Energy in joules from construction to the last `read`; None if unknown."""
+        """Energy in joules from construction to the last `update`; None if unknown."""
         return None if self.unknown else self._total_uj / 1e6
 
 
-class Gpu:
+class GpuMeter:
     """Energy, utilisation and memory of one GPU since construction, by NVML.
 
     Args:
@@ -100,7 +102,7 @@ class Gpu:
 
     Attributes:
         uuid: NVML's UUID of the GPU.
-        unknown: Why the energy is unknown; "" if it is known.
+        unknown: Why the energy is unknown, as a sentence; "" if it is known.
     """
 
     def __init__(self, nvml: Any, handle: Any) -> None:
@@ -112,7 +114,7 @@ class Gpu:
         self._first_mj = self._last_mj = self._energy_mj()
 
     def _energy_mj(self) -> int | None:
-        """Return the energy counter in millijoules; None if the GPU has none."""
+        """Return the reading of the energy counter in millijoules; None if there is no counter."""
         try:
             return int(self._nvml.nvmlDeviceGetTotalEnergyConsumption(self._handle))
         except self._nvml.NVMLError as error:
@@ -121,7 +123,11 @@ class Gpu:
 
     @property
     def memory_gb(self) -> float:
-        """Total memory of the GPU in GB; raises NVMLError."""
+        """Total memory of the GPU in GB.
+
+        Raises:
+            NVMLError: The driver does not report it.
+        """
         return float(self._nvml.nvmlDeviceGetMemoryInfo(self._handle).total / 1e9)
 
     def sample(self) -> None:
@@ -137,7 +143,7 @@ class Gpu:
             self._memory_bytes = max(self._memory_bytes, used)
 
     def _read_energy(self) -> None:
-        """Read the energy counter; if it has decreased, the energy is unknown."""
+        """Store the reading of the energy counter; if it has decreased, the energy is unknown."""
         if self._first_mj is None or self._last_mj is None:
             return
         before_mj, self._last_mj = self._last_mj, self._energy_mj()
@@ -146,7 +152,7 @@ class Gpu:
             self._last_mj = None
 
     def end(self) -> GpuUse:
-        """Return energy, mean utilisation and peak memory since construction."""
+        """Return energy, mean utilisation and peak memory from construction until now."""
         self._read_energy()
         energy_j = None
         if self._first_mj is not None and self._last_mj is not None:
@@ -159,16 +165,16 @@ class Gpu:
         )
 
 
-def gpus_of_rank(environ: Mapping[str, str], nvml: Any = None) -> tuple[list[Gpu], str]:
-    """Return the GPUs to measure for this rank, and why there are none.
+def gpu_meters_of_rank(environ: Mapping[str, str], nvml: Any = None) -> tuple[list[GpuMeter], str]:
+    """Return a meter for each GPU of this rank; if they cannot be measured, the reason.
 
     Args:
         environ: The environment. Its CUDA_VISIBLE_DEVICES selects the GPUs; without it, all GPUs of
-            the node are returned.
+            the node are measured.
         nvml: Replaces the module pynvml in tests.
 
     Returns:
-        (GPUs, ""), or ([], NVML's error).
+        (meters, ""), or ([], NVML's error).
     """
     nvml = nvml or importlib.import_module("pynvml")
     try:
@@ -176,19 +182,19 @@ def gpus_of_rank(environ: Mapping[str, str], nvml: Any = None) -> tuple[list[Gpu
         entries = visible_gpus(environ)
         if entries is None:
             entries = tuple(map(str, range(nvml.nvmlDeviceGetCount())))
-        return [Gpu(nvml, _handle(nvml, entry)) for entry in entries], ""
+        return [GpuMeter(nvml, _nvml_handle(nvml, entry)) for entry in entries], ""
     except nvml.NVMLError as error:
         return [], f"GPUs: NVML: {error}"
 
 
-def _handle(nvml: Any, entry: str) -> Any:
-    """Return NVML's handle of a GPU from its number or its UUID."""
+def _nvml_handle(nvml: Any, entry: str) -> Any:
+    """Return NVML's handle of a GPU from its number or UUID (`entry` of CUDA_VISIBLE_DEVICES)."""
     if entry.isdecimal():
         return nvml.nvmlDeviceGetHandleByIndex(int(entry))
     return nvml.nvmlDeviceGetHandleByUUID(entry)
 
 
-class Meter:
+class RankMeter:
     """Measures this rank's resource usage from construction to `end`.
 
     A thread finds the GPUs, which can take a second, and samples once a second.
@@ -200,7 +206,7 @@ class Meter:
 
     def __init__(self, environ: Mapping[str, str], on_gpus: bool) -> None:
         self._environ, self._on_gpus = dict(environ), on_gpus
-        self._processors = Processors(environ)
+        self._processors = ProcessorMeter(environ)
         self._gpus: tuple[GpuUse, ...] = ()
         self._unknown: list[str] = ["GPUs: NVML does not answer"] * on_gpus
         self._begun_s, self._cpu_s, self._sampling_cpu_s = time.monotonic(), _cpu_s(), 0.0
@@ -210,12 +216,12 @@ class Meter:
 
     def _sample(self) -> None:
         """Sample GPUs and processors until `end` is called: the thread's function."""
-        gpus, why = gpus_of_rank(self._environ) if self._on_gpus else ([], "")
+        gpus, why = gpu_meters_of_rank(self._environ) if self._on_gpus else ([], "")
         while (gpus or not self._processors.unknown) and not self._done.wait(INTERVAL_S):
             for gpu in gpus:
                 gpu.sample()
-            self._processors.read()
-        self._processors.read()
+            self._processors.update()
+        self._processors.update()
         self._gpus = tuple(gpu.end() for gpu in gpus)
         self._unknown = [why, *(gpu.unknown for gpu in gpus)]
         self._sampling_cpu_s = time.thread_time()
@@ -236,13 +242,13 @@ class Meter:
             gpus=self._gpus,
             processors_energy_j=self._processors.energy_j,
             cpu_s=cpu_s,
-            memory_gb=memory_gb(),
+            memory_gb=peak_memory_gb(),
             sampling_cpu_s=self._sampling_cpu_s,
             unknown=tuple(filter(None, unknown)),
         )
 
 
-def memory_gb() -> float:
+def peak_memory_gb() -> float:
     """Return the peak resident memory in GB of this process or of its largest ended child."""
     used = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return max(each.ru_maxrss for each in used) * 1024 / 1e9

@@ -1,4 +1,7 @@
-"""What Slurm reports of the job we are in: by its programs, and in the logs of a step."""
+"""What Slurm reports about the job of this process, by its programs and in the logs of a step.
+
+The launcher uses it for the record, and to explain and handle failures.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from tfscaling.cluster.nodelist import NodeListError, expand
+from tfscaling.cluster.nodelist import NodeListError, expand_node_list
 from tfscaling.cluster.slurm_client import NoAnswer, SlurmClient
 from tfscaling.cluster.slurm_environment import job_id, part_of_allocation, restarts
 from tfscaling.launch.rank_files import last_lines
@@ -31,25 +34,25 @@ _FIELDS = {
     "AllocTRES": "tres",
     "TresPerNode": "tres_per_node",
 }
-#: Longest time that the scheduler takes from its last evaluation of a job to the start of the job;
-#: a boot takes longer.
+#: Longest time in seconds from the scheduler's last evaluation of a job to the job's start; booting
+#: nodes takes longer.
 _SCHEDULING_S = 5.0
-#: A job that is to be started again has ended by then.
+#: Longest wait in seconds for Slurm to end a requeued job.
 _REQUEUED_S = 60.0
-#: Lines of `scontrol show job` that end in free text: only their first field is read.
+#: Lines of `scontrol show job` that end in free text: only their first field is parsed.
 _FREE_TEXT = (
     *("JobId", "Comment", "AdminComment", "SystemComment", "Extra", "Command", "WorkDir"),
     *("StdErr", "StdIn", "StdOut", "SubmitLine"),
 )
 _SLURM = SlurmClient(timeout_s=30.0)
-#: How tasks are placed, bound and traced, and the version of Slurm.
+#: Slurm's settings that the record has: how tasks are placed, bound and traced, and the version.
 SETTINGS = (
     *("SLURM_VERSION", "SelectType", "SelectTypeParameters", "TaskPlugin", "TaskPluginParam"),
     *("ProctrackType", "MpiDefault", "LaunchParameters", "PrologFlags", "AcctGatherEnergyType"),
 )
 #: The setting that names the plugin by which Slurm measures energy.
 ENERGY_PLUGIN = "AcctGatherEnergyType"
-#: Slurm's number for an unknown energy, and above.
+#: Slurm's number for an unknown energy; higher numbers are unknown energies as well.
 _UNKNOWN_J = 2**32 - 2
 #: Slurm's word for why it ends a job → kind of the cause.
 _ENDED_BY_SLURM: dict[str, Kind] = {
@@ -61,12 +64,13 @@ _ENDED_BY_SLURM: dict[str, Kind] = {
 _CANCELLED = re.compile(r"\*\*\* (?:STEP|JOB) \S+ ON (\S+) CANCELLED AT \S+ DUE TO ([^*,]+)")
 _NODE_FAILED = re.compile(r"srun: error: Node failure on (\S+)")
 _SRUN_ERROR = re.compile(r"error: (\S+): tasks? ([\d,-]+): (.+)")
-#: Slurm's daemon of a step writes to the step's ranks: its lines are in their logs, too.
+#: Name of Slurm's daemon of a step: its lines are in the logs of the step's ranks, too.
 _OF_STEP = "slurmstepd"
-_END_BYTES = 1 << 16
+#: Size of the end of a log that is searched.
+_LOG_END_BYTES = 1 << 16
 
 
-def describe(environ: Mapping[str, str]) -> SlurmJob | None:
+def describe_job(environ: Mapping[str, str]) -> SlurmJob | None:
     """Return Slurm's facts about the job in which this process runs; None outside Slurm.
 
     If the controller does not answer, only the job's id is known.
@@ -75,8 +79,8 @@ def describe(environ: Mapping[str, str]) -> SlurmJob | None:
     if number is None:
         return None
     shown = _SLURM.show_job(number)
-    job = parse(shown) if isinstance(shown, str) else SlurmJob(id=number)
-    if job.boot_time_s and (_config() or {}).get("ResumeProgram") == "(null)":
+    job = parse_job(shown) if isinstance(shown, str) else SlurmJob(id=number)
+    if job.boot_time_s and (_query_settings() or {}).get("ResumeProgram") == "(null)":
         # this Slurm powers no nodes up: its scheduler was slow
         waited_s = (job.queue_time_s or 0.0) + job.boot_time_s
         job = replace(job, queue_time_s=waited_s, boot_time_s=0.0)
@@ -86,7 +90,7 @@ def describe(environ: Mapping[str, str]) -> SlurmJob | None:
     return replace(job, restarts=restarts(environ))
 
 
-def other_allocation(job: SlurmJob | None, nodes: int) -> str:
+def allocation_problem(job: SlurmJob | None, nodes: int) -> str:
     """Return a message if the job, or the run's part of it, has another number of nodes; else "".
 
     The run's node-hours do not include additional nodes.
@@ -98,28 +102,31 @@ def other_allocation(job: SlurmJob | None, nodes: int) -> str:
     if job is None or job.nodes is None:
         return ""
     with contextlib.suppress(NodeListError):
-        if len(held := expand(job.nodes)) != nodes:
+        if len(held := expand_node_list(job.nodes)) != nodes:
             return f"requested {nodes} nodes, Slurm allocated {len(held)}: {job.nodes}"
     return ""
 
 
-def memory_gb(job: SlurmJob | None) -> float | None:
+def allocated_memory_gb(job: SlurmJob | None) -> float | None:
     """Return the memory in GB that Slurm allocated to a job on each node; None if unknown."""
     if job is None or (found := re.search(r"\bmem=([\d.]+)([KMGT])", job.tres or "")) is None:
         return None
     return float(found[1]) * 1024 ** "_KMGT".index(found[2]) / int(job.nodes_allocated or 1) / 1e9
 
 
-def settings(environ: Mapping[str, str]) -> dict[str, str] | None:
-    """Return those settings of Slurm that can affect a run (SETTINGS); None outside Slurm."""
-    if job_id(environ) is None or (found := _config()) is None:
+def relevant_settings(environ: Mapping[str, str]) -> dict[str, str] | None:
+    """Return the Slurm settings that a record has (SETTINGS), name → value.
+
+    None outside Slurm or without an answer.
+    """
+    if job_id(environ) is None or (found := _query_settings()) is None:
         return None
     return {name: found[name] for name in SETTINGS if name in found}
 
 
 def consumed_energy_j(environ: Mapping[str, str]) -> float | None:
-    """Return the energy of the job's ended steps in joules, from sacct; None if unknown."""
-    number, plugin = job_id(environ), (_config() or {}).get(ENERGY_PLUGIN, "")
+    """Return the energy in joules of this job's ended steps, from sacct; None if unknown."""
+    number, plugin = job_id(environ), (_query_settings() or {}).get(ENERGY_PLUGIN, "")
     if (
         number is None
         or part_of_allocation(environ)
@@ -140,15 +147,15 @@ def consumed_energy_j(environ: Mapping[str, str]) -> float | None:
 
 
 def find_node_name(host: str, environ: Mapping[str, str]) -> str | None:
-    """Return Slurm's name of a host's node, for `--exclude`; None if it is not in this job.
+    """Return Slurm's name of the node with a host name, for `--exclude`; None if not in this job.
 
     Args:
         host: Host name, with or without its domain.
         environ: The environment of this process.
     """
-    job = describe(environ)
+    job = describe_job(environ)
     try:
-        nodes = expand(job.nodes) if job is not None and job.nodes else []
+        nodes = expand_node_list(job.nodes) if job is not None and job.nodes else []
     except NodeListError:
         return None
     return next((node for node in (host, host.partition(".")[0]) if node in nodes), None)
@@ -160,29 +167,29 @@ def is_preempted(environ: Mapping[str, str]) -> bool:
     In a partition with GraceTime, Slurm signals the ranks at its beginning and ends the launcher at
     its end.
     """
-    fields = _own_fields(environ)
-    since, started = (_moment(fields.get(name)) for name in ("PreemptTime", "StartTime"))
+    fields = _query_own_fields(environ)
+    since, started = (_parse_time(fields.get(name)) for name in ("PreemptTime", "StartTime"))
     return since is not None and started is not None and since >= started
 
 
 def requeue_own_job(environ: Mapping[str, str]) -> None:
     """Requeue the job that this process runs in, if it runs and Slurm allows it (`Requeue`).
 
-    It returns only if the job was not requeued, or has not ended after `_REQUEUED_S`. It
+    It returns only if the job was not requeued, or has not ended after `_REQUEUED_S` seconds. It
     also applies where the partition itself would cancel a preempted job.
     """
-    fields = {} if part_of_allocation(environ) else _own_fields(environ)
+    fields = {} if part_of_allocation(environ) else _query_own_fields(environ)
     if fields.get("JobState") != "RUNNING" or fields.get("Requeue") != "1":
         return
     if _SLURM.requeue(fields["JobId"]) is None:
         time.sleep(_REQUEUED_S)
 
 
-def _own_fields(environ: Mapping[str, str]) -> dict[str, str]:
+def _query_own_fields(environ: Mapping[str, str]) -> dict[str, str]:
     """Return field → value of `scontrol show job` for this job; {} without an answer."""
     number = job_id(environ)
     shown = _SLURM.show_job(number) if number else ""
-    return _fields(shown) if isinstance(shown, str) else {}
+    return _parse_fields(shown) if isinstance(shown, str) else {}
 
 
 def signals_children_alone() -> bool:
@@ -191,31 +198,31 @@ def signals_children_alone() -> bool:
     This is the default of proctrack/cgroup, unless cgroup.conf has `SignalChildrenProcesses=yes`
     (Slurm 26.11).
     """
-    found = _config() or {}
+    found = _query_settings() or {}
     signals_all = found.get("SignalChildrenProcesses", "no").lower() == "yes"
     return found.get("ProctrackType") == "proctrack/cgroup" and not signals_all
 
 
-def parse(text: str) -> SlurmJob:
+def parse_job(text: str) -> SlurmJob:
     """Parse the output of `scontrol show job` for one job, and derive queue and boot time.
 
     The wait in the queue ends with the last evaluation of the job (LastSchedEval), at which its
     nodes are allocated. Slurm may then boot nodes and sets StartTime after that. If times are
     missing, `queue_time_reason` has the reason.
     """
-    fields = _fields(text)
+    fields = _parse_fields(text)
     fields.setdefault("AllocTRES", fields.get("TRES", ""))  # its name until Slurm 23.02
     facts = {name: fields[old] for old, name in _FIELDS.items() if fields.get(old)}
-    times = {name: facts[name] for name in ("submit", "start") if _moment(facts.get(name))}
+    times = {name: facts[name] for name in ("submit", "start") if _parse_time(facts.get(name))}
     in_utc = {name: f"{text}+00:00" for name, text in times.items()}
     job = msgspec.convert({**facts, **in_utc}, SlurmJob)
-    waited_s = _seconds(facts.get("submit"), facts.get("start"))
+    waited_s = _seconds_between(facts.get("submit"), facts.get("start"))
     if waited_s is None or waited_s < 0:
         reason = "Slurm does not report when the job was submitted or started"
         if waited_s is not None:
             reason = f"Slurm's start is {-waited_s:g} s before the submission"
         return replace(job, queue_time_reason=reason)
-    boot_s = _seconds(fields.get("LastSchedEval"), fields.get("StartTime"))
+    boot_s = _seconds_between(fields.get("LastSchedEval"), fields.get("StartTime"))
     if boot_s is None:
         return replace(job, queue_time_s=waited_s)
     # the scheduler reads the clock once for many jobs, perhaps before this one was submitted
@@ -223,7 +230,7 @@ def parse(text: str) -> SlurmJob:
     return replace(job, queue_time_s=waited_s - boot_s, boot_time_s=boot_s)
 
 
-def _fields(text: str) -> dict[str, str]:
+def _parse_fields(text: str) -> dict[str, str]:
     """Return field → value from `scontrol show job`; fields that follow free text are left out."""
     fields: dict[str, str] = {}
     for line in text.strip().partition("\n\n")[0].splitlines():
@@ -233,26 +240,26 @@ def _fields(text: str) -> dict[str, str]:
     return fields
 
 
-def _config() -> dict[str, str] | None:
-    """Return Slurm's settings; None without an answer."""
+def _query_settings() -> dict[str, str] | None:
+    """Return name → value of all Slurm settings; None without an answer."""
     settings = _SLURM.configuration()
     return None if isinstance(settings, NoAnswer) else settings or None
 
 
-def _seconds(begin: str | None, end: str | None) -> float | None:
+def _seconds_between(begin: str | None, end: str | None) -> float | None:
     """Return the seconds between two times as Slurm prints them; None if one is unknown."""
-    first, last = _moment(begin), _moment(end)
+    first, last = _parse_time(begin), _parse_time(end)
     return None if first is None or last is None else (last - first).total_seconds()
 
 
-def _moment(text: str | None) -> datetime | None:
-    """Return a time as Slurm prints it; None if it is unknown."""
+def _parse_time(text: str | None) -> datetime | None:
+    """Return a time as Slurm prints it; None if it is unknown, as `N/A`."""
     with contextlib.suppress(ValueError):
         return datetime.fromisoformat(text or "")
     return None
 
 
-def words(log: Path | None) -> tuple[str, ...]:
+def read_slurm_messages(log: Path | None) -> tuple[str, ...]:
     """Return Slurm's messages about a step: the end of srun's log and lines in the ranks' logs.
 
     Args:
@@ -263,13 +270,13 @@ def words(log: Path | None) -> tuple[str, ...]:
     found = [*last_lines(log, 500)]
     for path in sorted(log.parent.glob("rank-*.log")):  # which may be long
         with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - _END_BYTES))
+            file.seek(max(0, path.stat().st_size - _LOG_END_BYTES))
             end = file.read().decode(errors="replace")
         found += [line for line in end.splitlines() if line.startswith(_OF_STEP)]
     return tuple(found)
 
 
-def ended_by(log: Path | None) -> Cause | None:
+def cause_by_slurm(log: Path | None) -> Cause | None:
     """Return the cause if Slurm ended the job, for example at its time limit; else None.
 
     A user's scancel gives no reason in the log, so the result is None.
@@ -277,7 +284,7 @@ def ended_by(log: Path | None) -> Cause | None:
     Args:
         log: The log of srun; None without srun.
     """
-    lines = words(log)
+    lines = read_slurm_messages(log)
     for failed in filter(None, map(_NODE_FAILED.search, lines)):
         said = f"Slurm: node failure on {failed[1]}"
         return Cause(kind="node_failed", message=said, host=failed[1], last_lines=lines[-30:])
@@ -289,7 +296,7 @@ def ended_by(log: Path | None) -> Cause | None:
     return None
 
 
-def srun_errors(log: Path) -> dict[int, str]:
+def read_srun_errors(log: Path) -> dict[int, str]:
     """Return rank → srun's message, from lines such as `srun: error: node2: task 1: Killed`.
 
     Ranks that srun terminated itself after the first failure are left out.
@@ -298,6 +305,6 @@ def srun_errors(log: Path) -> dict[int, str]:
     for match in filter(None, map(_SRUN_ERROR.search, last_lines(log, 500))):
         if "Terminated" not in match[3]:
             # Slurm writes ranks as it writes nodes: `0,2,4-5`
-            ranks = map(int, expand(f"[{match[2]}]"))
+            ranks = map(int, expand_node_list(f"[{match[2]}]"))
             found |= dict.fromkeys(ranks, f"{match[3]} (on {match[1]})")
     return found

@@ -1,7 +1,7 @@
-"""Starting the ranks, watching them, ending them together.
+"""A supervisor that starts the ranks of a launch, watches them, and ends them together.
 
-What is started ends with the launcher, even if that is killed: a rank that runs on would take the
-cores of the next measurement.
+Everything that it starts ends with the launcher, even if that is killed: a rank that continued
+would take the cores of the next measurement.
 """
 
 from __future__ import annotations
@@ -21,20 +21,23 @@ from tfscaling.launch.rank_messages import RankMessageServer
 from tfscaling.record.attempts import Cause
 from tfscaling.record.events import Event, EventName, RankActivity
 
-#: Ranks that outlive a failed one get this long to end by themselves, then SIGTERM, then SIGKILL.
+#: Seconds that ranks which outlive a failed one get to end by themselves; then SIGTERM, then
+#: SIGKILL.
 GRACE_S = 10.0
-#: GRACE_S when a signal ends ranks that write a checkpoint first: less than Slurm gives them.
+#: The same if a signal ends ranks that write a checkpoint first: less than Slurm gives them.
 CHECKPOINT_GRACE_S = 25.0
-#: Programs that are given up have this long to end and to report where they hung.
+#: Seconds that programs which are given up get to end and to report where they hung.
 GIVEN_UP_S = 10.0
-#: What ends a launcher in an orderly way: scancel and time limits, Ctrl-C, a terminal that closes.
+#: Signals that end a launcher in an orderly way: by scancel and time limits, Ctrl-C, a terminal
+#: that closes.
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-#: The signal before a time limit: ranks that write checkpoints write one.
+#: The signal before a time limit: ranks that write checkpoints then write one.
 WARNING = signal.SIGUSR1
+#: Seconds between two looks at the processes.
 _POLL_S = 0.2
-#: If Slurm signals the ranks as well, srun has reported that by then.
-_HEARD_S = 1.0
-#: srun's words when Slurm signals the ranks of a job before it preempts the job.
+#: Seconds within which srun reports that Slurm signals the ranks as well.
+_SRUN_REPORT_S = 1.0
+#: Kinds of failures that ranks seem to have if Slurm signals them before it preempts the job.
 _MAY_BE_PREEMPTED = ("rank_died", "rank_failed", "program_failed", "cancelled")
 
 
@@ -74,14 +77,16 @@ class Supervisor:
         Returns:
             The cause of a failure; None after success.
         """
-        previous = {number: signal.signal(number, self._remember) for number in SIGNALS}
-        previous[WARNING] = signal.signal(WARNING, self._pass_on)
+        previous = {number: signal.signal(number, self._store_signal) for number in SIGNALS}
+        previous[WARNING] = signal.signal(WARNING, self._forward_signal)
         try:
             if self.commands[0].is_fork:
-                self._processes.append(forked_ranks.start(self.commands, self.folder))
+                self._processes.append(
+                    forked_ranks.start_forking_process(self.commands, self.folder)
+                )
             else:
                 for command in self.commands:
-                    self._processes.append(launchers.start(command))
+                    self._processes.append(launchers.start_process(command))
             cause = self._watch()
         except OSError as error:
             cause = Cause(kind="launch_failed", message=str(error))
@@ -95,7 +100,7 @@ class Supervisor:
             or cause.kind in ("rank_died", "cancelled")
             or cause.error == "killed by SIGTERM"
         ):
-            return slurm_job.ended_by(self._srun_log) or cancelled(self._signal)
+            return slurm_job.cause_by_slurm(self._srun_log) or cause_of_signal(self._signal)
         if cause is None:
             return None
         may_be = self._srun_log is not None and cause.kind in _MAY_BE_PREEMPTED
@@ -107,22 +112,22 @@ class Supervisor:
     def _exits(self) -> dict[int, int | None]:
         """Return rank → exit code of the ranks that this process started; None while one runs."""
         if self.commands[0].is_fork:
-            return {**forked_ranks.exits(self.folder)}
+            return {**forked_ranks.read_exit_codes(self.folder)}
         pairs = zip(self.commands, self._processes, strict=True)
         return {c.rank: process.poll() for c, process in pairs if c.rank is not None}
 
-    def _remember(self, number: int, _: Any) -> None:
+    def _store_signal(self, number: int, _: Any) -> None:
         """Store a signal that ends the launch: a signal handler."""
         self._signal = number
 
-    def _pass_on(self, number: int, _: Any) -> None:
-        """Pass a warning signal on to the ranks: a signal handler."""
+    def _forward_signal(self, number: int, _: Any) -> None:
+        """Forward a warning signal to the ranks: a signal handler."""
         for process in self._processes:
             if process.poll() is None:
                 _signal_group(process, number)
 
     def _watch(self) -> Cause | None:
-        """Wait for the end of the launch; return the cause of a failure, or None."""
+        """Wait until the launch ends, fails or hangs; return the cause of a failure, or None."""
         now_s = time.monotonic()
         watch = heartbeat.StallDetector(self.stall_timeout_s, now_s, self._ranks)
         heard_s, seen_s = float("-inf"), now_s
@@ -138,8 +143,8 @@ class Supervisor:
                 if is_time:
                     heard_s = now_s
                     self.messages.update()
-                    watch.see(now_s, self.messages.progress, dict(self.messages.beats))
-                    stall = watch.stall(self._activities)
+                    watch.update(now_s, self.messages.progress, dict(self.messages.beats))
+                    stall = watch.find_stall(self._activities)
                 seen_s = now_s
             except OSError:  # a shared file system may be away for a while; the ranks may continue
                 if now_s - seen_s > self.stall_timeout_s:
@@ -148,26 +153,35 @@ class Supervisor:
                 # peers of a dead rank end by themselves within seconds and report why
                 self._wait_for_all(GRACE_S)
                 self.messages.receive_rest()
-                watch.see(time.monotonic(), self.messages.progress, dict(self.messages.beats))
+                watch.update(time.monotonic(), self.messages.progress, dict(self.messages.beats))
                 if [*self._activities().values()] == [RankActivity.ENDED] * self._ranks:
                     return None  # what came after a rank's last word, as in its exit, is no failure
-                return self._why(watch.lately_silent(self._activities(before_failing=True)))
+                return self._find_cause(
+                    watch.recently_silent_ranks(self._activities(before_failing=True))
+                )
             if codes and all(code == 0 for code in codes):
                 return None
             if stall is not None:
-                return self._stalled(stall)
+                return self._end_stalled(stall)
             time.sleep(_POLL_S)
         return None
 
-    def _stalled(self, stall: heartbeat.Stall) -> Cause:
-        """End programs that hang; return the cause with the lines of code at which they hang."""
-        cause = failures.stalled(self.folder, stall.message, stall.rank, self._ranks)
-        if not failures.running(self.folder):
+    def _end_stalled(self, stall: heartbeat.Stall) -> Cause:
+        """End programs that hang; return the cause with the lines of code at which they hang.
+
+        Args:
+            stall: The detected hang.
+        """
+        cause = failures.cause_of_stall(self.folder, stall.message, stall.rank, self._ranks)
+        if not failures.is_program_running(self.folder):
             return cause
-        self.messages.give_up()
+        self.messages.request_give_up()
         until_s = time.monotonic() + GIVEN_UP_S
         # a silent rank will not report anything more
-        while failures.running(self.folder, but=stall.rank) and time.monotonic() < until_s:
+        while (
+            failures.is_program_running(self.folder, ignored_rank=stall.rank)
+            and time.monotonic() < until_s
+        ):
             time.sleep(_POLL_S)
             self.messages.update()
         return failures.add_places(cause, self.folder)
@@ -183,14 +197,14 @@ class Supervisor:
         for rank, lines in sorted(dict(self.messages.events).items()):
             seen = [e for e in lines if not before_failing or e.name is not EventName.FAILED]
             if seen:
-                found[rank] = activity(seen)
+                found[rank] = find_activity(seen)
         return found
 
     def _end_all(self) -> None:
         """End all processes of the launch: first by SIGTERM, after the grace period by SIGKILL."""
         grace_s = GRACE_S if self._signal is None else self.grace_s or GRACE_S
         begun_s = time.monotonic()
-        if self._ask_ranks_of_srun():
+        if self._terminate_ranks_by_slurm():
             self._wait_for_all(grace_s - (time.monotonic() - begun_s))
         for number in (signal.SIGTERM, signal.SIGKILL):
             for process in self._processes:
@@ -202,24 +216,24 @@ class Supervisor:
             process.wait()
             _signal_group(process, signal.SIGKILL)  # children that a dead rank left behind
 
-    def _wait_for_all(self, at_most_s: float) -> None:
-        """Wait until all processes have ended, for at most this many seconds."""
-        deadline = time.monotonic() + at_most_s
+    def _wait_for_all(self, limit_s: float) -> None:
+        """Wait until all processes have ended, for at most `limit_s` seconds."""
+        deadline = time.monotonic() + limit_s
         while any(p.poll() is None for p in self._processes) and time.monotonic() < deadline:
             time.sleep(_POLL_S)
 
-    def _ask_ranks_of_srun(self) -> bool:
+    def _terminate_ranks_by_slurm(self) -> bool:
         """Have Slurm send SIGTERM to the ranks after a signal to the launcher.
 
         The ranks can then write a checkpoint. A signal to srun itself would kill them at once.
 
         Returns:
-            Whether Slurm signals the ranks.
+            Whether Slurm signals the ranks; False without srun.
         """
         if self._signal is None or self._srun_log is None:
             return False
-        self._wait_for_all(_HEARD_S)
-        if any("CANCELLED" in line for line in slurm_job.words(self._srun_log)):
+        self._wait_for_all(_SRUN_REPORT_S)
+        if any("CANCELLED" in line for line in slurm_job.read_slurm_messages(self._srun_log)):
             return True  # Slurm has already signalled the ranks
         if all(process.poll() is not None for process in self._processes):
             return False
@@ -229,25 +243,29 @@ class Supervisor:
             return False
         return SlurmClient(GRACE_S).signal(steps, "TERM") is None
 
-    def _why(self, silent: set[int]) -> Cause:
-        """Return the cause after a rank has failed; `silent` are ranks with missing heartbeats."""
-        if ended := slurm_job.ended_by(self._srun_log):
+    def _find_cause(self, silent_ranks: set[int]) -> Cause:
+        """Return the cause after a rank has failed.
+
+        Args:
+            silent_ranks: Ranks that missed heartbeats before.
+        """
+        if ended := slurm_job.cause_by_slurm(self._srun_log):
             return failures.add_rank_of_host(ended, self.folder)
-        srun = slurm_job.srun_errors(self._srun_log) if self._srun_log else {}
-        cause = failures.find_cause(self.folder, self._exits(), srun, silent)
-        words = slurm_job.words(self._srun_log)
+        srun = slurm_job.read_srun_errors(self._srun_log) if self._srun_log else {}
+        cause = failures.find_cause(self.folder, self._exits(), srun, silent_ranks)
+        words = slurm_job.read_slurm_messages(self._srun_log)
         own = [] if cause.rank is None else self.messages.events.get(cause.rank, [])
         return failures.add_last_line(failures.mark_out_of_memory(cause, own, words))
 
 
-def cancelled(number: int) -> Cause:
-    """Return the cause for a launcher that received the signal with this number."""
+def cause_of_signal(number: int) -> Cause:
+    """Return the cause `cancelled` for a launcher that received the signal with this number."""
     name = signal.Signals(number).name
     return Cause(kind="cancelled", message=f"the launcher received {name}")
 
 
-def activity(events: Sequence[Event]) -> RankActivity:
-    """Return the present activity of a rank from its events, at least one."""
+def find_activity(events: Sequence[Event]) -> RankActivity:
+    """Return the present activity of a rank from its events so far, at least one."""
     last = events[-1]
     if last.name is EventName.END:
         return RankActivity.ENDED
@@ -261,7 +279,7 @@ def activity(events: Sequence[Event]) -> RankActivity:
 
 
 def _has_pipeline(events: Sequence[Event]) -> bool:
-    """Return whether the rank reads its data from an input pipeline."""
+    """Return whether a rank reads its data from an input pipeline, by its events."""
     return any(e.name is EventName.DATA and e.details.get("pipeline") for e in events)
 
 

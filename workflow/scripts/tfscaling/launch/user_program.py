@@ -2,8 +2,8 @@
 
 It is a child of the rank's process, in the same process group: whoever signals a rank signals the
 group (the local launcher) or all processes of the step, so the program gets each signal once. Where
-Slurm signals the rank's process alone, the program has its own group, and the rank passes signals
-on to it. If the rank's process ends, the kernel ends the program.
+Slurm signals the rank's process alone, the program has its own group, and the rank forwards signals
+to it. If the rank's process ends, the kernel ends the program.
 """
 
 from __future__ import annotations
@@ -24,41 +24,46 @@ from msgspec.structs import asdict, replace
 from tfscaling.cluster.gpu_allocation import VISIBLE_GPUS, gpus_here
 from tfscaling.launch import checkpoint_folder, failures, heartbeat, rank_files
 from tfscaling.launch.heartbeat import Usage
-from tfscaling.launch.launchers import ending_with_parent
+from tfscaling.launch.launchers import make_parent_death_hook
 from tfscaling.launch.rank_process import RankContext, WorkFailedError, defer_failure
 from tfscaling.record import attempts, crashes, prepared_data
 from tfscaling.record.events import EventLog, EventName
 from tfscaling.record.observers import (
     OBSERVERS,
     ObservationError,
-    epochs_so_far,
+    count_epochs,
     explain_extra_epochs,
 )
 from tfscaling.record.rank_report import PROGRAM_PACKAGES, HostFacts, Observed, ProgramReport, Rank
 from tfscaling.study import recipes, run_spec, user_code
 from tfscaling.study.run_spec import RunSpec
 
-#: The file to which the program writes its events, if the recipe observes them.
+#: Environment variable with the file to which the program writes its events, if the recipe observes
+#: them.
 EVENTS_VARIABLE = "TFSCALING_EVENTS"
-#: Set where the rank passes signals on to the program.
-PASSES_ON = "TFSCALING_PASSES_SIGNALS_ON"
-#: The folder in which the program finds files that an earlier attempt has written there.
+#: Environment variable that is set where the rank forwards signals to the program.
+FORWARDS_VARIABLE = "TFSCALING_PASSES_SIGNALS_ON"
+#: Environment variable with the folder in which the program finds files that an earlier attempt has
+#: written there.
 CHECKPOINTS_VARIABLE = "TFSCALING_CHECKPOINTS"
-#: Files for programs: the first on their Python path.
+#: Folder with the module `observe` for programs, the first one on their Python path.
 OBSERVE = Path(__file__).resolve().parents[3] / "observe"
-#: Its `sitecustomize` observes `fit`.
+#: Folder whose `sitecustomize` observes `fit`.
 OBSERVE_FIT = OBSERVE / "site"
-#: Lines of the end of the output that are kept to explain a failure.
+#: Number of lines at the end of the output that are kept to explain a failure.
 _TAIL_LINES = 500
-#: Processes that the program left behind may keep its output open: it is read for this long.
+#: Seconds for which the output is read after the program's end: processes that it left behind may
+#: keep it open.
 _DRAIN_S = 2.0
-#: First and longest interval between two looks at the number of its epochs.
+#: Shortest and longest interval between two counts of the program's epochs.
 _EPOCHS_INTERVAL_S = 2.0, 60.0
-#: Longest interval between events of a program that does something.
-SIGNS_INTERVAL_S = 30.0
-#: In a rank's environment: this interval in seconds, shorter where `stall_timeout_s` is short.
-SIGNS_INTERVAL = "TFSCALING_SIGNS_INTERVAL_S"
-#: For the environment's Python, 3.8 or later: prints versions of Python and of its arguments.
+#: Longest interval in seconds between events of a program that is active.
+ACTIVITY_INTERVAL_S = 30.0
+#: Environment variable of a rank with this interval, which is shorter if `stall_timeout_s` is
+#: short.
+ACTIVITY_INTERVAL_VARIABLE = "TFSCALING_SIGNS_INTERVAL_S"
+#: Program for the environment's Python, 3.8 or later: prints versions of Python and of the packages
+#: in its arguments as JSON.
 _VERSIONS = """
 import importlib.metadata, json, platform, sys
 def version(name):
@@ -71,7 +76,7 @@ print(json.dumps([platform.python_version(), {name: version(name) for name in sy
 
 
 class UserProgram:
-    """The user's program of a run on this rank.
+    """The user's program of a run on this rank; `run` executes it.
 
     Args:
         spec: The run.
@@ -91,12 +96,14 @@ class UserProgram:
         self._report: Path | None = None
         self._hung = False
         # a program does not get it
-        self._signs_interval_s = float(os.environ.pop(SIGNS_INTERVAL, SIGNS_INTERVAL_S))
+        self._signs_interval_s = float(
+            os.environ.pop(ACTIVITY_INTERVAL_VARIABLE, ACTIVITY_INTERVAL_S)
+        )
         #: Why the program was ended: it reported more epochs than requested.
         self._excess = ""
 
     def usage(self) -> Usage:
-        """Return CPU time and I/O of the program and all its descendants."""
+        """Return CPU time and I/O of the program and all its descendants so far."""
         child = self._child
         return heartbeat.own_usage() if child is None else heartbeat.tree_usage(child.pid)
 
@@ -117,24 +124,24 @@ class UserProgram:
         ]
         if any(str(own) in word for word in words):
             own.mkdir(exist_ok=True)
-        os.environ.update(environment(context, self._spec))
-        if _source(self._spec) == "events":
+        os.environ.update(program_environment(context, self._spec))
+        if _report_source(self._spec) == "events":
             self._report = rank_files.observed_path(context.folder, rank)
-        elif _source(self._spec) == "output":
+        elif _report_source(self._spec) == "output":
             self._report = context.folder / f"rank-{rank}.output"
         # the other words may be secrets, and others may read logs
         print(f"$ {words[0]} …: {len(words)} words, see {run_spec.REQUEST_FILE}", flush=True)
-        passes_on = bool(os.environ.pop(PASSES_ON, ""))
+        passes_on = bool(os.environ.pop(FORWARDS_VARIABLE, ""))
         # otherwise the program gets the signal as well, and its end is this process's end
-        handler = self._pass_on if passes_on else lambda *_: None
+        handler = self._forward_signal if passes_on else lambda *_: None
         for number in (signal.SIGTERM, signal.SIGINT, *([signal.SIGUSR1] if passes_on else [])):
             signal.signal(number, handler)
         started_s = events.add(EventName.PROGRAM_STARTED)
         child = self._child = _start_program(words, context.host, own_group=passes_on)
         done = threading.Event()
         assert child.stdout is not None
-        reader = threading.Thread(target=self._copy, args=(child.stdout,), daemon=True)
-        signs = threading.Thread(target=self._tell_signs, args=(events, done), daemon=True)
+        reader = threading.Thread(target=self._copy_output, args=(child.stdout,), daemon=True)
+        signs = threading.Thread(target=self._report_activity, args=(events, done), daemon=True)
         for thread in (reader, signs):
             thread.start()
         code = self._wait(child)
@@ -146,24 +153,24 @@ class UserProgram:
         if self._excess:
             raise WorkFailedError("ObservationError", f"{self._excess}; log: {log}", 1)
         if code:
-            raise self._failure(code, log)
-        if blamed := crashes.ending_traceback(self._lines(), Path.cwd()):
+            raise self._make_error(code, log)
+        if blamed := crashes.find_ending_traceback(self._last_lines(), Path.cwd()):
             text = (
                 f"the program ended with exit code 0, but its output ends with an exception, "
                 f"{blamed.place}: {blamed.error}; a shell returns the status of its last command: "
                 f"write `set -euo pipefail` at the top of the script; log: {log}"
             )
             raise WorkFailedError(blamed.name, text, 1)
-        observed = self._observed(rank, log)
+        observed = self._read_observed(rank, log)
         return ProgramReport(
-            **asdict(self._place(context)),
+            **asdict(self._describe_rank(context)),
             program=tuple(words),
             program_time_s=ended_s - started_s,
             observed=observed,
         )
 
     def _wait(self, child: subprocess.Popen[bytes]) -> int:
-        """Wait for the program's end and return its exit code.
+        """Wait for the program's end and return its exit code, negative for a signal.
 
         The program is ended if it reports more epochs than requested: its training would not count.
         """
@@ -174,7 +181,7 @@ class UserProgram:
             except subprocess.TimeoutExpired:
                 pause_s = min(1.5 * pause_s, _EPOCHS_INTERVAL_S[1])
             assert self._report is not None
-            counts = epochs_so_far(recipe.observe, self._report, recipe.patterns)
+            counts = count_epochs(recipe.observe, self._report, recipe.patterns)
             if max(counts.values(), default=0) > recipe.epochs and not self._excess:
                 self._excess = explain_extra_epochs(
                     recipe.observe, recipe.patterns, recipe.epochs, counts
@@ -183,15 +190,15 @@ class UserProgram:
             elif self._excess:
                 self._signal(signal.SIGKILL)
 
-    def _pass_on(self, number: int, _: object) -> None:
-        """Pass a signal on to the program's process group: a signal handler."""
+    def _forward_signal(self, number: int, _: object) -> None:
+        """Forward a signal to the program's process group: a signal handler."""
         if self._child is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._child.pid, number)
 
-    def _place(self, context: RankContext) -> Rank:
-        """Return the rank's host, CPUs and GPUs, with the program's package versions."""
-        place = context.place()
+    def _describe_rank(self, context: RankContext) -> Rank:
+        """Return the rank's host, CPUs and GPUs, with the versions of the program's packages."""
+        place = context.describe_rank()
         names: tuple[str, ...] = ()
         # the driver's names of the GPUs that this process may use, where they are numbers
         here, on_host = gpus_here(os.environ) or (), place.host_facts.gpus
@@ -199,12 +206,15 @@ class UserProgram:
             names = tuple(on_host[int(entry)] for entry in here)
         facts, environment = place.host_facts, self._spec.recipe.environment
         if environment is not None:
-            facts = _with_versions(facts, environment)
+            facts = _add_versions(facts, environment)
         return replace(place, gpu_names=names, host_facts=facts)
 
-    def _copy(self, output: IO[bytes]) -> None:
-        """Copy the program's output to the rank's log, and to a file if metrics are read there."""
-        copy = self._report if _source(self._spec) == "output" else None
+    def _copy_output(self, output: IO[bytes]) -> None:
+        """Copy the program's output to the rank's log, and to a file if metrics are read there.
+
+        This is a thread's function, which returns at the end of the output.
+        """
+        copy = self._report if _report_source(self._spec) == "output" else None
         with contextlib.ExitStack() as stack:
             file = stack.enter_context(copy.open("wb")) if copy else None
             for line in iter(output.readline, b""):
@@ -216,11 +226,11 @@ class UserProgram:
                     file.write(line)
                     file.flush()
 
-    def _tell_signs(self, events: EventLog, done: threading.Event) -> None:
-        """Write an event whenever the program has written something, or has used CPU time.
+    def _report_activity(self, events: EventLog, done: threading.Event) -> None:
+        """Add an event whenever the program has written something, or has used CPU time.
 
         CPU time counts only if the recipe has `observe: nothing`. Otherwise the program reports its
-        progress, and an endless loop must not look like progress.
+        progress, and an endless loop must not look like progress. This is a thread's function.
 
         Args:
             events: The rank's event log.
@@ -250,15 +260,19 @@ class UserProgram:
     def _signal(self, number: signal.Signals) -> None:
         """Send a signal to all processes of the program, the first one last."""
         assert self._child is not None
-        child, *others = heartbeat.tree(self._child.pid)
+        child, *others = heartbeat.process_tree(self._child.pid)
         for pid in (*reversed(others), child):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
 
-    def _observed(self, rank: int, log: Path) -> Observed | None:
+    def _read_observed(self, rank: int, log: Path) -> Observed | None:
         """Read what the program reported; None if the recipe observes nothing.
 
-        Of a program that writes its own logs, ranks other than 0 may report nothing.
+        Some programs write logs on rank 0 only: other ranks may then report nothing.
+
+        Args:
+            rank: The rank.
+            log: The rank's log, for messages.
 
         Raises:
             WorkFailedError: The report is missing or damaged.
@@ -270,25 +284,30 @@ class UserProgram:
         try:
             return OBSERVERS[recipe.observe].read(self._report, recipe.patterns)
         except ObservationError as error:
-            if rank > 0 and _source(self._spec) != "events":
+            if rank > 0 and _report_source(self._spec) != "events":
                 return None
             text = f"the program ended without the report of `observe: {recipe.observe}`: {error}"
             raise WorkFailedError("ObservationError", f"{text}; log: {log}", 1) from error
 
-    def _lines(self) -> list[str]:
+    def _last_lines(self) -> list[str]:
         """Return the last lines of the program's output."""
         return [line.decode(errors="replace").rstrip() for line in self._tail]
 
-    def _failure(self, code: int, log: Path) -> WorkFailedError:
-        """Return the error for a program that ended with this exit code, negative for a signal."""
-        lines = self._lines()
-        ended = failures.exit_text(code)
+    def _make_error(self, code: int, log: Path) -> WorkFailedError:
+        """Return the error for a program that has failed.
+
+        Args:
+            code: Its exit code, negative for a signal.
+            log: The rank's log, which the error names.
+        """
+        lines = self._last_lines()
+        ended = failures.describe_exit(code)
         text = f"the program was {ended}" if code < 0 else f"the program ended with {ended}"
-        name, blamed = ended, crashes.last_traceback(lines, Path.cwd())
+        name, blamed = ended, crashes.find_last_traceback(lines, Path.cwd())
         if self._hung:
             place = str(blamed.place) if blamed and blamed.error.startswith("Fatal") else ""
             return WorkFailedError(failures.HUNG, place, 1)
-        aborted = crashes.abort_reason(ended, lines)
+        aborted = crashes.find_abort_reason(ended, lines)
         if blamed is not None:
             name, text = blamed.name, f"{text}, {blamed.place}: {blamed.error}"
         if aborted:
@@ -298,11 +317,15 @@ class UserProgram:
         return WorkFailedError(name, f"{text}; log: {log}", code if code > 0 else 128 - code)
 
 
-def environment(context: RankContext, spec: RunSpec) -> dict[str, str]:
+def program_environment(context: RankContext, spec: RunSpec) -> dict[str, str]:
     """Return the environment variables for the user's program, apart from TF_CONFIG.
 
     Examples are RANK, WORLD_SIZE, LOCAL_RANK and MASTER_ADDR, as PyTorch and other frameworks use
     them.
+
+    Args:
+        context: The rank.
+        spec: The run.
 
     Raises:
         WorkFailedError: The rank has another number of GPUs than the run requests, or the recipe's
@@ -336,7 +359,7 @@ def environment(context: RankContext, spec: RunSpec) -> dict[str, str]:
         variables |= {"VIRTUAL_ENV": str(python.parents[1]), "PATH": path}
     if (beginning := attempts.read_beginning(context.folder)) is not None:
         variables[CHECKPOINTS_VARIABLE] = str(checkpoint_folder.program_folder(beginning))
-    if _source(spec) == "events":
+    if _report_source(spec) == "events":
         variables[EVENTS_VARIABLE] = str(rank_files.observed_path(context.folder, rank).resolve())
     if not spec.uses_gpus:
         return {**variables, VISIBLE_GPUS: ""}
@@ -348,8 +371,13 @@ def environment(context: RankContext, spec: RunSpec) -> dict[str, str]:
     return variables
 
 
-def _with_versions(facts: HostFacts, environment: str) -> HostFacts:
-    """Return the facts with Python and package versions from the recipe's environment."""
+def _add_versions(facts: HostFacts, environment: str) -> HostFacts:
+    """Return the facts with Python and package versions from the recipe's environment.
+
+    Args:
+        facts: Facts about this host.
+        environment: Folder of the environment.
+    """
     command = [str(recipes.python_path(environment)), "-c", _VERSIONS, *PROGRAM_PACKAGES]
     try:
         shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
@@ -360,11 +388,11 @@ def _with_versions(facts: HostFacts, environment: str) -> HostFacts:
     return replace(facts, python=python, packages=installed)
 
 
-def _start_program(words: list[str], host: str, own_group: bool) -> subprocess.Popen[bytes]:
+def _start_program(command: list[str], host: str, own_group: bool) -> subprocess.Popen[bytes]:
     """Start the command line; its output and errors go to one pipe.
 
     Args:
-        words: The command line.
+        command: The command line.
         host: Name of this host, for the error's message.
         own_group: Whether the program starts in its own process group.
 
@@ -373,21 +401,21 @@ def _start_program(words: list[str], host: str, own_group: bool) -> subprocess.P
     """
     try:
         return subprocess.Popen(
-            words,
+            command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             process_group=0 if own_group else None,
-            preexec_fn=ending_with_parent(signal.SIGKILL),
+            preexec_fn=make_parent_death_hook(signal.SIGKILL),
         )
     except OSError as error:
         name = type(error).__name__
-        where = "on PATH " if os.sep not in words[0] else ""
-        text = f"the program cannot be started on {host}: {words[0]!r} {where}({error.strerror})"
+        where = "on PATH " if os.sep not in command[0] else ""
+        text = f"the program cannot be started on {host}: {command[0]!r} {where}({error.strerror})"
         raise WorkFailedError(name, text, 127) from error
 
 
-def _source(spec: RunSpec) -> str:
-    """Return `events` or `output`, where the program's report is; "" if nothing is observed."""
+def _report_source(spec: RunSpec) -> str:
+    """Return where the program's report is: `events`, `output`, or "" if nothing is observed."""
     observer = OBSERVERS.get(spec.recipe.observe)
     return observer.source if observer else ""

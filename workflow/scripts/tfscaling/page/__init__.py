@@ -1,4 +1,4 @@
-"""Plots as SVG, and the page of results."""
+"""The page of results, one HTML file, and its plots as SVG."""
 
 #: Modules that other packages may import.
 __all__ = ["html_page", "plot_figure", "plot_registry"]

@@ -35,13 +35,13 @@ from tfscaling.estimation.intervals import CONFIDENCE, RESAMPLES, RUNS_FOR_INTER
 from tfscaling.estimation.run_counts import RULE
 from tfscaling.estimation.samples import NOT_MEASURED, TOO_FEW
 from tfscaling.record import attempts, checks
-from tfscaling.record.metrics import METRICS, QUALITY, meanings, quality_metric
-from tfscaling.record.run_states import RESULTS, words
-from tfscaling.study.config_types import AXES, Platform, Quality
+from tfscaling.record.metrics import METRICS, QUALITY, describe_metrics, quality_metric
+from tfscaling.record.run_states import RESULTS, status_words
+from tfscaling.study.config_types import AXES, Platform, Quality, Question
 from tfscaling.study.manifest import Manifest
 from tfscaling.study.platforms import SHOWN_KEYS
 from tfscaling.tables import comparison, display
-from tfscaling.tables.data_warnings import LIMITED, SERIOUS, DataWarning
+from tfscaling.tables.data_warnings import FEW_RUNS, LIMITED, SERIOUS, DataWarning
 from tfscaling.tables.display import (
     MISSING,
     FormattedNumber,
@@ -61,18 +61,21 @@ from tfscaling.tables.table_files import to_rows
 if TYPE_CHECKING:
     from jinja2 import Template
 
-#: Columns with more values than this are searched, not chosen from.
+#: Highest number of values in a column by which readers choose rows; columns with more are
+#: searched.
 CHOICES_MAX = 24
+#: Columns whose values are judgements.
 _JUDGED = {"status", "verdict", "support", "loss_verdict", "accuracy_verdict"}
-#: Columns by whose values rows can be chosen, if they are few.
+#: Columns by whose values readers can choose rows, if there are few values.
 _CHOICES = {*AXES, "devices", *_JUDGED, "cloud", "metric", "winner", "source", "quality_metric"}
 _CHOICES |= {"platform_a", "platform_b", "cloud_a", "cloud_b"}
 _NUMBER = re.compile(r"-?[0-9.]+")
+#: Columns with long texts.
 _LONG = {"reason", "remark", "meaning", "what it means"}
 
 
 class Column:
-    """A column of a table on the page: how it can be chosen by, sorted and coloured.
+    """A column of a table on the page: whether rows are chosen by it, its sort keys and colours.
 
     Args:
         name: Name of the column.
@@ -95,11 +98,11 @@ class Column:
         )
 
     def order(self, cell: str) -> str:
-        """Return the sort key of a cell; "" for a missing number."""
+        """Return the sort key of a cell with a number; "" for a missing number."""
         return f"{cell.value:.9g}" if isinstance(cell, FormattedNumber) else ""
 
     def tone(self, cell: str) -> str | None:
-        """Return the name of a cell's colour; None without one."""
+        """Return the name of a cell's colour, a value of TONES; None without one."""
         return TONES.get(cell) if self.name in _JUDGED else None
 
 
@@ -124,12 +127,12 @@ class Table:
 
     @property
     def rows(self) -> list[tuple[str, ...]]:
-        """The formatted cells, row by row: numbers, links and other texts."""
+        """The formatted cells, row by row."""
         return [*self.shown.cells.itertuples(index=False, name=None)]
 
 
-def all_runs(frame: pd.DataFrame, metrics: Sequence[str], folder: Path) -> Table:
-    """Return the table with one row per run.
+def make_runs_table(frame: pd.DataFrame, metrics: Sequence[str], folder: Path) -> Table:
+    """Return the page's table with one row per run.
 
     Args:
         frame: The table of runs.
@@ -158,7 +161,12 @@ def all_runs(frame: pd.DataFrame, metrics: Sequence[str], folder: Path) -> Table
 
 
 def _record_link(row: RunRow, folder: Path) -> str:
-    """Return a link to the raw record of a run, relative to `folder`; its path if it is missing."""
+    """Return a Markdown link to the raw record of a run; only its path if the file is missing.
+
+    Args:
+        row: The run.
+        folder: The page's folder, to which the link is relative.
+    """
     if row.record is None:
         return MISSING
     path = os.path.relpath(row.record, folder)
@@ -169,26 +177,34 @@ def _record_link(row: RunRow, folder: Path) -> str:
 
 
 _WORDS = tomllib.loads(Path(__file__).with_name("words.toml").read_text(encoding="utf-8"))
-#: The words of the page; `make schemas` writes them to docs/glossary.md, too.
-GLOSSARY: Mapping[str, str] = {
-    word: text.format(
-        confidence=CONFIDENCE, error=1 - CONFIDENCE, runs=RUNS_FOR_INTERVAL, rule=RULE
-    )
-    for word, text in _WORDS["glossary"].items()
+#: The terms of the page by their origin: terms of this project, words of the field. `make schemas`
+#: writes them to docs/glossary.md, too.
+GLOSSARY: Mapping[str, Mapping[str, str]] = {
+    origin: {
+        word: text.format(
+            confidence=CONFIDENCE,
+            error=1 - CONFIDENCE,
+            indifference=Question().indifference,
+            runs=RUNS_FOR_INTERVAL,
+            rule=RULE,
+        )
+        for word, text in texts.items()
+    }
+    for origin, texts in _WORDS["glossary"].items()
 }
-#: Topic of findings → its heading; the name of the quality follows what ends so.
+#: Topic of findings → its heading; the name of the quality follows a heading that ends in a space.
 TOPICS: Mapping[str, str] = _WORDS["topics"]
 STATUSES: Mapping[str, str] = _WORDS["statuses"]
-#: Metrics that the page has formulae for.
-BY_FORMULAE: Mapping[str, str] = _WORDS["by_formulae"]
-#: Words that must not be overlooked, by how they are coloured; "ok" is what is expected.
+#: Metric → its formula, for metrics that the page explains by one.
+FORMULAE: Mapping[str, str] = _WORDS["by_formulae"]
+#: Word → its colour, for words that must not be overlooked; "ok" is what is expected.
 TONES = {word: tone for tone, words in _WORDS["tones"].items() for word in words}
 _UNKNOWN = "unknown"
 _COMMIT = re.compile("[0-9a-f]{40}")
 
 
-def commit_name(commit: str) -> str:
-    """Return a commit for readers: a tag, or its first ten digits, and if files were changed.
+def describe_commit(commit: str) -> str:
+    """Return a commit for readers: a tag, or its first ten digits, and whether files were changed.
 
     Example: `0123456789 with uncommitted changes` for 0123456789… with `-dirty`.
     """
@@ -197,37 +213,52 @@ def commit_name(commit: str) -> str:
     return short if name == commit else f"{short} with uncommitted changes"
 
 
-def summary(platforms: Mapping[str, Platform], runs: pd.DataFrame, comparison: pd.DataFrame) -> str:
-    """Return a sentence on configurations, valid runs, platforms, dates and commits."""
+def summary_sentence(
+    platforms: Mapping[str, Platform], runs: pd.DataFrame, comparison: pd.DataFrame
+) -> str:
+    """Return a sentence on configurations, valid runs, platforms, dates and commits of a study.
+
+    Imported timings have neither dates nor commits.
+
+    Args:
+        platforms: Name → platform.
+        runs: The table of runs.
+        comparison: The table of configurations.
+    """
     points = comparison[comparison["status"] != "excluded"]
     valid = runs[runs["status"] == "ok"]
     names = dict.fromkeys(str(name) for name in runs["platform"])
     titles = ", ".join(str(platforms[name].title) for name in names)
     days = sorted(str(started)[:10] for started in valid["started"].dropna())
-    dates = "no dates" if not days else " to ".join(dict.fromkeys((days[0], days[-1])))
-    commits = [commit_name(str(commit)) for commit in valid["git_commit"].dropna().unique()]
+    dates = " to ".join(dict.fromkeys((days[0], days[-1]))) if days else "no dates"
+    commits = [describe_commit(str(commit)) for commit in valid["git_commit"].dropna().unique()]
     commit = f"commit{'s' if len(commits) > 1 else ''} {', '.join(commits) or _UNKNOWN}"
+    origin = f", {dates}, {commit}" if days or commits else ""
     counts = runs["status"].value_counts()
     lost = [each for each in RESULTS[1:] if each in counts]
-    others = "".join(f", {counts[each]} {words(each)}" for each in lost)
+    others = "".join(f", {counts[each]} {status_words(each)}" for each in lost)
     in_all = f"{len(valid)} of {count_text(len(runs), 'run')} valid{others}"
     return (
         f"{count_text(len(points), 'configuration')}, {in_all}, "
-        f"{count_text(len(names), 'platform')} ({titles}), {dates}, {commit}."
+        f"{count_text(len(names), 'platform')} ({titles}){origin}."
     )
 
 
-def warning_lines(found: Sequence[DataWarning]) -> list[tuple[str, str]]:
-    """Return (severity, line) for the top of the page: all warnings of a severity in short."""
+def warning_lines(warnings: Sequence[DataWarning]) -> list[tuple[str, str]]:
+    """Return (severity, line) for the top of the page: all warnings of a severity in short.
+
+    Too few runs are left to the badges next to these lines.
+    """
     leads = {SERIOUS: "Warning", LIMITED: "Note"}
+    shown = [warning for warning in warnings if warning.kind != FEW_RUNS]
     return [
         (severity, f"{leads[severity]}: {'; '.join(warning.short for warning in own)}.")
-        for severity, own in group_by(found, lambda warning: warning.severity).items()
+        for severity, own in group_by(shown, lambda warning: warning.severity).items()
     ]
 
 
 class ShownHeadline(NamedTuple):
-    """A headline as shown on the page.
+    """A headline as shown on the page: the answer to one question.
 
     Attributes:
         work: Name of the question.
@@ -248,8 +279,8 @@ class ShownHeadline(NamedTuple):
 _BADGE_MAX = 60
 
 
-def headlines(table: pd.DataFrame) -> list[ShownHeadline]:
-    """Return the headlines to show, from the table `headline`."""
+def headlines_to_show(table: pd.DataFrame) -> list[ShownHeadline]:
+    """Return the headlines in the order of the table `headline`."""
     found = []
     for row in to_rows(HeadlineRow, table):
         badge, more = row.badge, ""
@@ -261,14 +292,14 @@ def headlines(table: pd.DataFrame) -> list[ShownHeadline]:
     return found
 
 
-class ShownChoice(NamedTuple):
+class ShownAnswer(NamedTuple):
     """The answer by one goal as shown on the page.
 
     Attributes:
         title: What the answer is best for.
-        text: The answer.
+        text: The answer as a sentence.
         support: Level of support.
-        is_other: Whether the question names a different goal.
+        is_other: Whether the question of the study names a different goal.
     """
 
     title: str
@@ -279,22 +310,31 @@ class ShownChoice(NamedTuple):
 
 def answers_by_question(
     decision: pd.DataFrame, asked_goal: str | None = None
-) -> dict[str, list[ShownChoice]]:
+) -> dict[str, list[ShownAnswer]]:
     """Return question → its answers, one for each measured goal; the key of a single one is "".
 
     The answer by `asked_goal` is included even if that goal was not measured.
+
+    Args:
+        decision: The table of the conclusion `decision`.
+        asked_goal: The goal of the configuration's `question`; None without this key.
     """
-    works: dict[str, list[ShownChoice]] = {}
+    works: dict[str, list[ShownAnswer]] = {}
     for row in to_rows(DecisionRow, decision):
         if row.goal == asked_goal or row.support != NOT_MEASURED:
             is_other = asked_goal is not None and row.goal != asked_goal
-            shown = ShownChoice(row.title, row.text, row.support, is_other)
+            shown = ShownAnswer(row.title, row.text, row.support, is_other)
             works.setdefault(row.work, []).append(shown)
     return {"": next(iter(works.values()))} if len(works) == 1 else works
 
 
 def findings_by_topic(findings: pd.DataFrame, quality: str) -> dict[str, list[Finding]]:
-    """Heading of a topic → its findings; `quality` is what the points are compared by, in words."""
+    """Return heading of a topic → its findings.
+
+    Args:
+        findings: The table of the conclusion `findings`.
+        quality: Name of the metric of quality, for the heading.
+    """
     found = group_by(to_rows(Finding, findings), lambda row: row.topic)
     return {
         title + quality * (topic == QUALITY): found[topic]
@@ -303,8 +343,13 @@ def findings_by_topic(findings: pd.DataFrame, quality: str) -> dict[str, list[Fi
     }
 
 
-def status_table(runs: pd.DataFrame, comparison: pd.DataFrame) -> Table:
-    """Return how many runs there are of each status, and what it means."""
+def make_status_table(runs: pd.DataFrame, comparison: pd.DataFrame) -> Table:
+    """Return the page's table of statuses: the number of runs of each, and what it means.
+
+    Args:
+        runs: The table of runs.
+        comparison: The table of configurations, with excluded ones.
+    """
     counts = Counter(str(status) for status in runs["status"])
     counts["excluded"] = int((comparison["status"] == "excluded").sum())
     names = dict.fromkeys([*STATUSES, *counts])
@@ -316,7 +361,7 @@ def status_table(runs: pd.DataFrame, comparison: pd.DataFrame) -> Table:
 
 
 def failed_attempts_notes(runs: pd.DataFrame) -> list[str]:
-    """Return a note on what failed attempts cost; none without any."""
+    """Return [note on the cost of failed attempts at these runs]; [] without failed attempts."""
     found = attempts.sum_spent(runs.to_dict("records"))
     if not found.attempts:
         return []
@@ -328,9 +373,13 @@ def failed_attempts_notes(runs: pd.DataFrame) -> list[str]:
     return [f"{failed}, {usd}. {where}"]
 
 
-def metrics_table(qualities: Mapping[str, Quality]) -> Table:
-    """Return the table that explains all metrics, including qualities that only a recipe names."""
-    texts = {**meanings(), **BY_FORMULAE}
+def make_metrics_table(qualities: Mapping[str, Quality]) -> Table:
+    """Return the page's table that explains all metrics.
+
+    Args:
+        qualities: Name → metric of quality that only a recipe names.
+    """
+    texts = {**describe_metrics(), **FORMULAE}
     own = {name: quality_metric(each) for name, each in qualities.items() if name not in METRICS}
     rows = [
         [name, m.title, m.unit or MISSING, m.direction, texts.get(name, texts[QUALITY])]
@@ -345,7 +394,13 @@ def provenance_section(
 ) -> dict[str, Any]:
     """Return the template's values on versions, commits, hosts and platforms of valid runs.
 
-    Paths are relative to `folder`. `example` is the path of a raw record; None without one.
+    Args:
+        platforms: Name → platform.
+        runs: The table of runs.
+        folder: The page's folder, to which paths are relative.
+
+    Returns:
+        Name in the template → value; `example` is the path of a raw record, or None.
     """
     valid = runs[runs["status"] == "ok"]
     keys = ["title", *SHOWN_KEYS]
@@ -364,21 +419,21 @@ def provenance_section(
 
 
 def _format_cell(value: object) -> str:
-    """Return a value as text; numbers can be sorted."""
+    """Return a value of a platform or host as text; numbers become sortable."""
     if value is None:
         return MISSING
     return FormattedNumber(str(value), value) if isinstance(value, int | float) else str(value)
 
 
 def _count_values(values: pd.Series) -> list[str]:
-    """Each value with the number of its runs, the most frequent first."""
+    """Return each value with the number of its runs as text, the most frequent first."""
     counts = Counter(_UNKNOWN if pd.isna(value) else str(value) for value in values)
     return [f"{value} ({count_text(number, 'run')})" for value, number in counts.most_common()]
 
 
 PAGE_DIR = Path(__file__).resolve().parents[3] / "report"
-#: The plots of the first and the second screen; where all configurations have the same number of
-#: nodes, ONE_SIZE_PLOT is the first.
+#: Names of the plots on the first and the second screen; where all configurations have the same
+#: number of nodes, ONE_SIZE_PLOT is the first.
 FIRST_PLOT, TIME_PLOT, ONE_SIZE_PLOT = "execution_time", "time_split", "quality_time"
 TEMPLATE, STYLE, SCRIPT = "page.html.j2", "page.css", "page.js"
 
@@ -387,13 +442,14 @@ _REFERENCE = re.compile(r"(url\(#|href=\"#)([^)\"]+)")
 _GEOMETRY = re.compile(r' (?:d|x|y|transform)="[^"]*"')
 _FRACTION = re.compile(r"(\.\d\d)\d+")
 _FONTS = re.compile(r"; font-family: ([^;\"]+)")
-#: What matplotlib sets for every element of the page, as an attribute of the plot alone.
+#: Style that matplotlib sets for every element of the page; the page has it as an attribute of each
+#: plot.
 _STYLE = re.compile(r"<style[^>]*>\s*\*\{stroke-linejoin: round; stroke-linecap: butt\}\s*</style>")
 
 
 @dataclass(frozen=True)
 class Plot:
-    """A plot for the page.
+    """A drawn plot for the page.
 
     Attributes:
         name: Its name in PLOTS.
@@ -433,7 +489,7 @@ class Results:
 def render(
     results: Results, title: str, metrics: Sequence[str], folder: Path = Path("results")
 ) -> str:
-    """Return the page as HTML.
+    """Return the page as HTML, complete in one text.
 
     Args:
         results: Tables, manifest, conclusions and plots.
@@ -448,7 +504,7 @@ def render(
     if decision["work"].nunique() > 1:  # the questions that have a headline
         decision = decision[decision["work"].isin(headline["work"])]
     said = "Plot: {}. Its values are in the table “Comparison”."
-    plots = {p.name: inline(p.svg, p.name, said.format(p.title)) for p in results.plots}
+    plots = {p.name: inline_svg(p.svg, p.name, said.format(p.title)) for p in results.plots}
     has_sizes = comparison["nodes"].nunique() > 1 or ONE_SIZE_PLOT not in plots
     script = (PAGE_DIR / SCRIPT).read_text(encoding="utf-8")
     context = {
@@ -456,23 +512,23 @@ def render(
         "study": folder.name,
         # tables and page of the runs so far are in the folder `partial` of the study
         "name": folder.parent.name if folder.name == "partial" else folder.name,
-        "trains": _trains(results.runs),
-        "headlines": headlines(headline),
+        "trains": _describe_trainings(results.runs),
+        "headlines": headlines_to_show(headline),
         "next_steps": next_steps["text"].tolist(),
         "first_plot": plots.pop(FIRST_PLOT if has_sizes else ONE_SIZE_PLOT, None),
         "time_plot": plots.pop(TIME_PLOT, None),
         "plots": list(plots.values()),
-        "glossary": GLOSSARY,
+        "glossary": {word: text for texts in GLOSSARY.values() for word, text in texts.items()},
         "any_valid": bool((runs["status"] == "ok").any()),
-        "summary": summary(results.manifest.platforms, runs, comparison),
+        "summary": summary_sentence(results.manifest.platforms, runs, comparison),
         "warnings": results.warnings,
         "warning_lines": warning_lines(results.warnings),
         "works": answers_by_question(decision, results.asked),
         "topics": findings_by_topic(findings, display.quality_name(comparison)),
-        "tables": list(_tables(results, metrics, folder)),
+        "tables": list(_page_tables(results, metrics, folder)),
         "checks": {name: check.description for name, check in checks.CHECKS.items()},
-        "statuses": status_table(runs, comparison),
-        "metrics": metrics_table(qualities_in_table(comparison)),
+        "statuses": make_status_table(runs, comparison),
+        "metrics": make_metrics_table(qualities_in_table(comparison)),
         "runs_for_interval": RUNS_FOR_INTERVAL,
         "rule": RULE,
         "confidence": f"{CONFIDENCE:.0%}",
@@ -481,13 +537,13 @@ def render(
         "style": (PAGE_DIR / STYLE).read_text(encoding="utf-8"),
         "script": script,
         "script_hash": "sha256-" + _base64(hashlib.sha256(script.encode()).digest()),
-        "datatables": datatables(),
+        "datatables": datatables_script(),
     }
-    return str(_template().render(context))
+    return str(_load_template().render(context))
 
 
-def _trains(runs: pd.DataFrame) -> str:
-    """Return models, datasets and recipes of the runs in words."""
+def _describe_trainings(runs: pd.DataFrame) -> str:
+    """Return models, datasets and recipes of the runs as a text for readers."""
     named = {"model": "model", "data": "dataset", "recipe": "recipe"}
     found = {noun: runs[column].dropna().unique() for noun, column in named.items()}
     return "; ".join(
@@ -495,18 +551,24 @@ def _trains(runs: pd.DataFrame) -> str:
     )
 
 
-def _tables(results: Results, metrics: Sequence[str], folder: Path) -> Iterator[Table]:
-    """Yield the page's sortable tables in their order: comparison, conclusions with rows, runs."""
+def _page_tables(results: Results, metrics: Sequence[str], folder: Path) -> Iterator[Table]:
+    """Yield the page's sortable tables in their order: comparison, conclusions with rows, runs.
+
+    Args:
+        results: Tables and conclusions.
+        metrics: Metrics that the tables show.
+        folder: The page's folder, for links to records.
+    """
     title = "Comparison: one row per configuration"
     yield Table("comparison", comparison.comparison_text_table(results.comparison, title, metrics))
     for name, conclusion in CONCLUSIONS.items():
         frame = results.conclusions.get(name)
         if frame is not None and len(frame) and (shown := conclusion.text_table(frame)):
             yield Table(name, replace(shown, title=conclusion.title), conclusion.caption)
-    yield all_runs(results.runs, metrics, folder)
+    yield make_runs_table(results.runs, metrics, folder)
 
 
-def inline(svg: str, name: str, label: str) -> str:
+def inline_svg(svg: str, name: str, label: str) -> str:
     """Return an SVG by matplotlib as an element for the page, at a third of its size.
 
     Coordinates have two decimals, fonts are named once, and unused ids are removed. Width and
@@ -536,8 +598,8 @@ def inline(svg: str, name: str, label: str) -> str:
 
 
 @functools.cache
-def datatables() -> str:
-    """Return the JavaScript of DataTables from itables, as gzip in base64."""
+def datatables_script() -> str:
+    """Return the JavaScript of DataTables, from the package itables, as gzip in base64."""
     from itables.options import dt_bundle
 
     packed = gzip.compress(Path(dt_bundle).read_bytes(), compresslevel=9, mtime=0)
@@ -545,12 +607,12 @@ def datatables() -> str:
 
 
 def _base64(content: bytes) -> str:
-    """Return the content in Base64."""
+    """Return bytes as a text in base64."""
     return base64.b64encode(content).decode()
 
 
-def _template() -> Template:
-    """Load the template of the page, with its filters."""
+def _load_template() -> Template:
+    """Load the Jinja template of the page, with its filters."""
     environment = display.load_templates(PAGE_DIR, autoescape=True)
     # long names of columns may break after an underscore
     environment.filters |= {

@@ -1,4 +1,4 @@
-"""Figures and their lines: points, styles, panels, scales, legend, notes, absent points, the file.
+"""Parts of all plots: lines, points, styles, panels, scales, legend, notes, tooltips, the SVG.
 
 A platform has the same colour in every plot; markers and line styles distinguish its lines. If
 there is only one platform, colours distinguish them, too.
@@ -36,17 +36,17 @@ COLOURS = (
     *("#332288", "#882255", "#999933", "#44AA99", "#CC6677", "#666666"),
 )
 MARKERS = ("o", "s", "^", "D", "v", "P", "<", "p", ">", "h")
-#: A name, or offset and lengths of dashes and gaps in points.
+#: A line style of matplotlib: a name, or offset and lengths of dashes and gaps in points.
 LineStyle = str | tuple[float, tuple[int, ...]]
-#: How matplotlib draws a line or marks: the keyword arguments of an artist.
+#: Keyword arguments with which matplotlib draws a line or marks.
 Style = dict[str, LineStyle | float]
-#: Dotted lines are for published values.
+#: Line styles of measured values; dotted lines are for published values.
 LINESTYLES: tuple[LineStyle, ...] = ("-", "--", "-.", (0, (6, 2, 1, 2, 1, 2)))
 
 
 @dataclass(frozen=True)
 class Tables:
-    """The tables from which plots are drawn.
+    """The tables from which all plots are drawn.
 
     Attributes:
         comparison: comparison.csv, one row per configuration.
@@ -65,7 +65,7 @@ class Tables:
 
 @dataclass(frozen=True)
 class Series:
-    """A line of a plot.
+    """A line of a plot, with the configurations that it connects.
 
     Attributes:
         key: The values of the axes that its configurations share.
@@ -84,7 +84,7 @@ class Series:
     is_drawn: bool = True
 
 
-def values(rows: pd.DataFrame, name: str) -> np.ndarray:
+def column_values(rows: pd.DataFrame, name: str) -> np.ndarray:
     """Return a column of a table as floats; NaN for missing cells or a missing column."""
     if name not in rows:
         return np.full(len(rows), np.nan)
@@ -92,27 +92,30 @@ def values(rows: pd.DataFrame, name: str) -> np.ndarray:
 
 
 def rows_with_runs(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the points that have a valid run."""
-    return table[values(table, "runs") > 0]
+    """Return the rows of configurations that have a valid run."""
+    return table[column_values(table, "runs") > 0]
 
 
 def rows_with_times(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the points that have a time: not all their runs resumed from a checkpoint."""
-    return table[np.isfinite(values(table, "execution_time_s"))]
+    """Return the rows of configurations that have a time.
+
+    Without a time are configurations whose valid runs all resumed from a checkpoint.
+    """
+    return table[np.isfinite(column_values(table, "execution_time_s"))]
 
 
 def rows_without_runs(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the points that failed, are missing or were excluded."""
-    return table[~(values(table, "runs") > 0)]
+    """Return the rows of configurations without a valid run: failed, missing or excluded."""
+    return table[~(column_values(table, "runs") > 0)]
 
 
 def colour_numbers(table: pd.DataFrame) -> dict[str, int]:
-    """Return platform → number of its colour, which is its position in the table."""
+    """Return platform → index of its colour, which is its position in the table."""
     return {str(name): number for number, name in enumerate(table["platform"].unique())}
 
 
 def platform_titles(table: pd.DataFrame) -> dict[str, str]:
-    """Return platform → its title, or its name without a unique title."""
+    """Return platform → its title, or its name if the title is missing or not unique."""
     titles = {}
     for name, rows in table.groupby("platform", sort=False):
         known = rows["platform_title"].dropna() if "platform_title" in rows else ()
@@ -122,31 +125,36 @@ def platform_titles(table: pd.DataFrame) -> dict[str, str]:
 
 
 def axes_that_vary(table: pd.DataFrame) -> list[str]:
-    """Return the axes in which the measured points differ, without the platform."""
+    """Return the axes in which the measured configurations differ, without the platform."""
     rows = rows_with_runs(table)
     return [axis for axis in POINT_AXES if axis != "platform" and rows[axis].nunique() > 1]
 
 
-#: Lines that a plot shows at once.
+#: Number of lines that a plot shows at once.
 LINES_MAX = 6
-#: Lines that a plot has, with the hidden ones; more would make pages of several MB.
+#: Number of lines that a plot has, with the hidden ones; more would make pages of several MB.
 LINES_DRAWN_MAX = 20
 
 
 def rank_lines(keys: Sequence[Hashable], first: Iterable[Hashable] = ()) -> dict[Hashable, int]:
-    """Return key of a line → its rank, from 0 on; lines in `first` come before others."""
+    """Return key of a line → its rank, from 0 on; lines in `first` come before others.
+
+    Args:
+        keys: Keys of all lines, in the order of the table.
+        first: Keys of the lines to show first, the most important one first.
+    """
     known = {*keys}
     ordered = dict.fromkeys([*(key for key in first if key in known), *keys])
     return {key: rank for rank, key in enumerate(ordered)}
 
 
 def group_rows(table: pd.DataFrame, by: Sequence[str]) -> dict[tuple[str, ...], pd.DataFrame]:
-    """Group rows by the values of these axes, as text."""
+    """Return the values of the axes in `by`, as text → the rows that have them."""
     groups = table.groupby([*by], sort=False, dropna=False)
     return {tuple(map(str, keys)): rows for keys, rows in groups}
 
 
-def series(
+def make_series(
     table: pd.DataFrame, first: Sequence[Point] = (), by: Sequence[str] = LINE_AXES
 ) -> list[Series]:
     """Return all lines of a plot; the lines shown at first come first.
@@ -190,20 +198,29 @@ def drawn_series(tables: Tables, by: Sequence[str] = LINE_AXES) -> list[Series]:
         tables: The tables.
         by: The axes that the configurations of a line share.
     """
-    return [line for line in series(tables.comparison, tables.first, by) if line.is_drawn]
+    return [line for line in make_series(tables.comparison, tables.first, by) if line.is_drawn]
 
 
-def note_of_lines(tables: Tables, by: Sequence[str] = LINE_AXES) -> list[str]:
-    """Return a note on how many lines are in the tables alone; empty if there is none."""
+def line_notes(tables: Tables, by: Sequence[str] = LINE_AXES) -> list[str]:
+    """Return [note on the number of lines that only the tables have]; [] if the plot has all.
+
+    Args:
+        tables: The tables.
+        by: The axes that the configurations of a line share.
+    """
     others = len(group_rows(rows_with_runs(tables.comparison), by)) - LINES_DRAWN_MAX
     return [f"{count_text(others, 'other line')}: in the tables alone"] if others > 0 else []
 
 
 @contextmanager
 def mark_as_line(axes: Any, line: Series) -> Iterator[None]:
-    """Mark artists that are drawn in this context as parts of `line`, hidden if it is not shown.
+    """Mark the artists that are drawn in the `with` block as parts of a line, hidden if it is.
 
     On the page, readers show and hide a line by its label in the legend.
+
+    Args:
+        axes: The axes.
+        line: The line.
     """
     before, containers = set(axes.get_children()), len(axes.containers)
     yield
@@ -216,8 +233,8 @@ def mark_as_line(axes: Any, line: Series) -> Iterator[None]:
         container.set_label("_")
 
 
-def lines_hidden(figure: Figure) -> dict[str, list[Any]]:
-    """Return label → matplotlib artists of each line that is hidden at first."""
+def hidden_artists(figure: Figure) -> dict[str, list[Any]]:
+    """Return label → matplotlib artists, for each line that is hidden at first."""
     found: dict[str, list[Any]] = {}
     for artist in figure.findobj():
         gid = artist.get_gid() or ""
@@ -227,7 +244,7 @@ def lines_hidden(figure: Figure) -> dict[str, list[Any]]:
 
 
 def tip_texts(rows: pd.DataFrame, label: str, *names: str) -> list[str]:
-    """Return a text for each point of a line: its nodes, the line, values of metrics, its runs.
+    """Return the tooltip of each point of a line: nodes, line, values of metrics, runs.
 
     Args:
         rows: The configurations.
@@ -248,11 +265,22 @@ def tip_texts(rows: pd.DataFrame, label: str, *names: str) -> list[str]:
 
 
 def error_bar_lengths(rows: pd.DataFrame, name: str) -> np.ndarray:
-    """Lengths of the error bars, below and above: the interval, else the range of several runs."""
-    middle, several = values(rows, name), values(rows, run_count_column(name)) > 1
+    """Return the lengths of the error bars of a column, shape (2, rows): below and above the value.
+
+    They show the interval of the median, or else the range of several runs. Without bars, the
+    length is 0 or NaN.
+
+    Args:
+        rows: The configurations.
+        name: The column.
+    """
+    middle, several = column_values(rows, name), column_values(rows, run_count_column(name)) > 1
     ends = []
     for end, whole in (("low", "min"), ("high", "max")):
-        interval, whole_range = values(rows, f"{name}_{end}"), values(rows, f"{name}_{whole}")
+        interval, whole_range = (
+            column_values(rows, f"{name}_{end}"),
+            column_values(rows, f"{name}_{whole}"),
+        )
         ends.append(np.where(np.isnan(interval), whole_range, interval))
     both = np.abs(np.stack([middle - ends[0], ends[1] - middle]))
     return np.where(several, both, np.nan)
@@ -261,27 +289,30 @@ def error_bar_lengths(rows: pd.DataFrame, name: str) -> np.ndarray:
 #: Width of every figure, in inches: on a phone, text of FONT_SIZE points has at least 9 pixels.
 WIDTH = 5.3
 FONT_SIZE = 10.0
-#: With more values than this an axis shows every second one, or fewer.
+#: Highest number of ticks; with more values an axis shows every second one, or fewer.
 VALUE_TICKS_MAX = 10
+#: Label of configurations without a valid run.
 ABSENT = "without valid run"
+#: Text in axes without any measured run.
 NOTHING = "nothing measured yet"
-#: For points whose valid runs all resumed from a checkpoint.
+#: Text in axes of configurations whose valid runs all resumed from a checkpoint.
 NO_TIMES = "no run with a time"
 _INTERVAL = f"bars: {CONFIDENCE:.0%} interval of the median"
 _RANGE = f"range of fewer than {RUNS_FOR_INTERVAL} runs"
-#: How a text begins that is shown where the pointer rests on an artist: it is the artist's gid.
+#: Beginning of an artist's gid that is a tooltip.
 _TIP = "tip: "
-#: The gid of an artist of a line: this and the label, a tab, _HIDDEN or nothing, a tab, the tip.
+#: Beginning of the gid of a line's artist; the label, a tab, _HIDDEN or nothing, a tab and the
+#: tooltip follow.
 _LINE, _HIDDEN = "line: ", "hidden"
-#: The gid of the entry of a legend: this and the label.
+#: Beginning of the gid of an entry of the legend; the label of the line follows.
 _ENTRY = "entry: "
 _LINE_INCHES = 0.178
 _LEGEND: Style = {"fontsize": FONT_SIZE, "frameon": False, "loc": "upper left", "borderpad": 0.0}
-#: Characters in a line of the legend, of the notes, of a title.
+#: Highest number of characters in a line of the legend, of the notes, of a title.
 _LEGEND_COLUMNS, _NOTE_COLUMNS, _TITLE_COLUMNS = 60, 66, 46
 
 
-def panels(title: str, x: str, ys: Sequence[str]) -> tuple[Figure, list[Any]]:
+def make_panels(title: str, x: str, ys: Sequence[str]) -> tuple[Figure, list[Any]]:
     """Return a figure and its axes: one panel for each y label, one below the other.
 
     Args:
@@ -307,12 +338,12 @@ def panels(title: str, x: str, ys: Sequence[str]) -> tuple[Figure, list[Any]]:
 
 
 def set_tip(artist: Any, text: str) -> None:
-    """Show the text where the pointer rests on the artist; it needs no script."""
+    """Give an artist a tooltip, which needs no script."""
     artist.set_gid(_TIP + text)
 
 
-def points(axes: Any, rows: pd.DataFrame, x: str, y: str, label: str, style: Style) -> None:
-    """Draw a line with error bars and tooltips.
+def draw_points(axes: Any, rows: pd.DataFrame, x: str, y: str, label: str, style: Style) -> None:
+    """Draw the points of a line with error bars and tooltips, and connect them.
 
     Args:
         axes: The axes.
@@ -326,13 +357,20 @@ def points(axes: Any, rows: pd.DataFrame, x: str, y: str, label: str, style: Sty
     bars = {
         f"{axis}err": error_bar_lengths(rows, n) for axis, n in (("x", x), ("y", y)) if n in named
     }
-    xs, ys = values(rows, x), values(rows, y)
+    xs, ys = column_values(rows, x), column_values(rows, y)
     axes.errorbar(xs, ys, label=label, **{"capsize": 3, "elinewidth": 1, **bars, **style})
     add_tips(axes, xs, ys, tip_texts(rows, label, *named))
 
 
 def add_tips(axes: Any, xs: np.ndarray, ys: np.ndarray, texts: Iterable[str]) -> None:
-    """Show a text where the pointer is near a point, for each point."""
+    """Add a tooltip to each point.
+
+    Args:
+        axes: The axes.
+        xs: x values of the points.
+        ys: y values of the points.
+        texts: The tooltips.
+    """
     near: Style = {"markersize": 16, "alpha": 0.0, "linestyle": "none", "zorder": 9}
     for x, y, text in zip(xs, ys, texts, strict=True):
         if np.isfinite([x, y]).all():
@@ -340,15 +378,19 @@ def add_tips(axes: Any, xs: np.ndarray, ys: np.ndarray, texts: Iterable[str]) ->
 
 
 def error_bar_notes(table: pd.DataFrame, *columns: str) -> list[str]:
-    """Return notes on what the error bars of these columns show: an interval or a range.
+    """Return notes on what the error bars of columns show, an interval or a range; [] without bars.
 
-    Without several runs of any configuration the list is empty.
+    Bars need several runs of a configuration.
+
+    Args:
+        table: The table of configurations.
+        *columns: The columns that are drawn.
     """
-    projected = np.isfinite(values(table, "projected_from_steps"))
+    projected = np.isfinite(column_values(table, "projected_from_steps"))
     if projected.any() and {*columns} & {"execution_time_s", "cost_usd"}:
         rest = error_bar_notes(table[~projected], *columns)
         return [*rest, f"bars of projected values: {CONFIDENCE:.0%} interval of one full run"]
-    runs = np.stack([values(table, run_count_column(name)) for name in columns])
+    runs = np.stack([column_values(table, run_count_column(name)) for name in columns])
     has_intervals = (runs >= RUNS_FOR_INTERVAL).any()
     has_ranges = ((runs > 1) & (runs < RUNS_FOR_INTERVAL)).any()
     if has_intervals:
@@ -368,7 +410,7 @@ def mark_absent(axes: Any, table: pd.DataFrame, x: str | None = None) -> bool:
         Whether any configuration is without a valid run.
     """
     rows, colours = rows_without_runs(table), colour_numbers(table)
-    where = values(rows, x) if x else np.full(len(rows), np.nan)
+    where = column_values(rows, x) if x else np.full(len(rows), np.nan)
     heights: dict[float, int] = {}
     usual: Style = {"marker": "x", "linestyle": "none", "markersize": 6, "zorder": 4}
     for at_x, name in dict.fromkeys(zip(where, map(str, rows["platform"]), strict=True)):
@@ -388,22 +430,22 @@ def format_plain(value: float) -> str:
     return str(np.format_float_positional(float(f"{value:.6g}"), trim="-"))
 
 
-def use_plain_log(axes: Any, which: str, room: float = 0.0) -> None:
-    """Make an axis logarithmic with plain numbers, and label it so.
+def use_plain_log(axes: Any, axis_name: str, free_share: float = 0.0) -> None:
+    """Make an axis logarithmic with plain numbers, and add this to its label.
 
     Args:
         axes: The axes.
-        which: `x` or `y`.
-        room: Share of the axis to leave empty below the values.
+        axis_name: `x` or `y`.
+        free_share: Share of the axis to leave empty below the values.
     """
     from matplotlib.ticker import LogLocator, NullLocator
 
-    getattr(axes, f"set_{which}scale")("log")
-    low, high = getattr(axes, f"get_{which}lim")()
+    getattr(axes, f"set_{axis_name}scale")("log")
+    low, high = getattr(axes, f"get_{axis_name}lim")()
     if high < 1.2 * low:
         low, high = low / 1.5, high * 1.5
-    getattr(axes, f"set_{which}lim")(low * (low / high) ** room, high)
-    axis = getattr(axes, f"{which}axis")
+    getattr(axes, f"set_{axis_name}lim")(low * (low / high) ** free_share, high)
+    axis = getattr(axes, f"{axis_name}axis")
     axis.set_label_text(f"{axis.get_label_text()}, log scale")
     digits = (1, 2, 5) if high > 10 * low else (1, 1.5, 2, 3, 4, 5, 6, 8)
     axis.set_major_locator(LogLocator(subs=digits))
@@ -411,11 +453,11 @@ def use_plain_log(axes: Any, which: str, room: float = 0.0) -> None:
     axis.set_minor_locator(NullLocator())
 
 
-def value_axis(axes: Any, found: Iterable[float]) -> None:
+def use_value_ticks(axes: Any, tick_values: Iterable[float]) -> None:
     """Make the x axis logarithmic, with ticks at these values, such as numbers of nodes."""
     from matplotlib.ticker import FixedLocator, NullLocator
 
-    known = sorted({float(value) for value in found if value > 0})
+    known = sorted({float(value) for value in tick_values if value > 0})
     axes.set_xscale("log")
     axes.xaxis.set_major_locator(FixedLocator(known, nbins=VALUE_TICKS_MAX))
     axes.xaxis.set_major_formatter(lambda value, _: format_plain(value))
@@ -426,13 +468,15 @@ def value_axis(axes: Any, found: Iterable[float]) -> None:
 
 
 def label_empty_axes(axes: Any, text: str = NOTHING) -> None:
-    """Write a text into axes without data and remove the ticks of their y axis."""
+    """Write a text into axes without data, and remove the ticks of their y axis."""
     axes.text(0.5, 0.5, text, ha="center", va="center", transform=axes.transAxes)
     axes.yaxis.set_ticks([])
     axes.minorticks_off()
 
 
-def finish(figure: Figure, axes: Any, tables: Tables, notes: Sequence[str] = ()) -> Figure:
+def add_legend_and_notes(
+    figure: Figure, axes: Any, tables: Tables, notes: Sequence[str] = ()
+) -> Figure:
     """Add a legend and notes below a figure, which becomes higher by their height.
 
     Args:
@@ -442,7 +486,7 @@ def finish(figure: Figure, axes: Any, tables: Tables, notes: Sequence[str] = ())
         notes: The notes.
 
     Returns:
-        The figure.
+        The same figure.
     """
     from matplotlib.lines import Line2D
 
@@ -459,7 +503,7 @@ def finish(figure: Figure, axes: Any, tables: Tables, notes: Sequence[str] = ())
     texts = [wrap_lines(label, _LEGEND_COLUMNS) for _, label in entries]
     rows = -(-len(texts) // columns)
     lines = sum(text.count("\n") + 1 for text in texts) if columns == 1 else rows
-    more = len(lines_hidden(figure))
+    more = len(hidden_artists(figure))
     hint = [f"{count_text(more, 'more line')}: to choose on the page"] * bool(more)
     below = "\n".join(wrap_lines(n, _NOTE_COLUMNS) for n in [*notes, *hint, *tables.footnotes])
     legend_inches = _LINE_INCHES * lines + 0.12 if texts else 0.0
@@ -493,7 +537,7 @@ def wrap_lines(text: str, width: int) -> str:
     )
 
 
-def svg(figure: Figure) -> str:
+def to_svg(figure: Figure) -> str:
     """Return a figure as SVG with tooltips; equal figures give equal texts."""
     import matplotlib
 
@@ -501,18 +545,18 @@ def svg(figure: Figure) -> str:
     style = matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "tfscaling"})
     with style, io.StringIO() as file:
         figure.savefig(file, format="svg", metadata=metadata)
-        return _with_tips(file.getvalue())
+        return _add_tip_titles(file.getvalue())
 
 
-#: A tab in an attribute, which is written as a character reference, or as it is.
+#: Pattern for a tab in an attribute, which may be written as a character reference.
 _TAB = r"(?:\t|&#0*9;|&#x0*9;)"
 
 
-def _with_tips(svg: str) -> str:
-    """Make the texts of `set_tip` titles of their elements, which browsers show at the pointer.
+def _add_tip_titles(svg: str) -> str:
+    """Return the SVG with gids from `set_tip` and `mark_as_line` as titles and attributes.
 
-    Parts of lines have the attribute `data-line` and entries of the legend `data-entry`, with the
-    label of the line. Hidden lines have `display="none"`.
+    Browsers show titles at the pointer. Parts of lines have the attribute `data-line` and entries
+    of the legend `data-entry`, with the label of the line. Hidden lines have `display="none"`.
     """
     # an attribute whose value has double quotes is written in single ones
     svg = re.sub(

@@ -1,4 +1,4 @@
-"""Plots of what a point gives for its time, and of how well it learned: quality, loss, cost."""
+"""Plots of cost and quality over time, and of how well models learned: quality, loss."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pandas as pd
 
 from tfscaling.conclusions.evidence import examples_by_task, find_exclusion, group_by_task
 from tfscaling.page import plot_figure
-from tfscaling.page.plot_figure import FONT_SIZE, Style, Tables, values
+from tfscaling.page.plot_figure import FONT_SIZE, Style, Tables, column_values
 from tfscaling.record.metrics import METRICS, QUALITY, Metric, quality_metric
 from tfscaling.record.run_states import RunState
 from tfscaling.study.config_types import POINT_AXES, Quality
@@ -31,9 +31,10 @@ from tfscaling.tables.table_files import to_rows
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+#: Text in axes without costs.
 NO_PRICES = "no prices in config/platforms.yaml"
 _TIME = "execution_time_s"
-#: Epochs of a line whose values are shown at the pointer.
+#: Highest number of epochs of a line that have a tooltip.
 _EPOCH_TIPS_MAX = 20
 
 
@@ -45,7 +46,7 @@ class _Panel:
         name: Column of the table for the y axis.
         metric: The metric in this column.
         label: Label of the y axis.
-        table: The configurations.
+        table: The configurations that the panel shows.
     """
 
     name: str
@@ -74,57 +75,65 @@ def cost_time(tables: Tables, title: str) -> Figure:
 
 
 def _plot_against_time(tables: Tables, title: str, panels: Sequence[_Panel]) -> Figure:
-    """Plot each panel's column against the execution time."""
+    """Return a figure with each panel's column plotted against the execution time.
+
+    Args:
+        tables: The tables.
+        title: Title of the figure.
+        panels: What each panel shows.
+    """
     labels = [panel.label for panel in panels]
-    figure, every_axes = plot_figure.panels(title, "execution time (s)", labels)
+    figure, every_axes = plot_figure.make_panels(title, "execution time (s)", labels)
     figure.set_figheight(3.6 * len(panels))
     notes = []
     by_gpus = "gpus_per_node" in plot_figure.axes_that_vary(tables.comparison)
     nouns = {LOGICAL: "logical devices", GPU: "GPUs"}
     for axes, panel in zip(every_axes, panels, strict=True):
-        shown = _draw(axes, tables, panel, len(panels) > 1, by_gpus)
+        shown = _draw_panel(axes, tables, panel, len(panels) > 1, by_gpus)
         if len(shown):
             kinds = " or ".join(nouns[kind] for kind in nouns if kind in set(shown["devices"]))
             per_node = f" × {kinds} per node; of CPUs the nodes alone" * by_gpus
             notes.append(f"labels: nodes{per_node}")
             notes += plot_figure.error_bar_notes(tables.comparison, _TIME, panel.name)
-    notes += plot_figure.note_of_lines(tables)
+    notes += plot_figure.line_notes(tables)
     plot_figure.mark_absent(every_axes[0], tables.comparison)
-    return plot_figure.finish(figure, every_axes, tables, list(dict.fromkeys(notes)))
+    return plot_figure.add_legend_and_notes(figure, every_axes, tables, list(dict.fromkeys(notes)))
 
 
-def _draw(axes: Any, tables: Tables, panel: _Panel, named: bool, gpus: bool) -> pd.DataFrame:
+def _draw_panel(
+    axes: Any, tables: Tables, panel: _Panel, legend_names_metric: bool, labels_have_gpus: bool
+) -> pd.DataFrame:
     """Draw a panel and return the configurations that have both values.
 
     Args:
         axes: The panel's axes.
         tables: The tables.
         panel: What to draw.
-        named: Whether the legend names the metric of the Pareto set.
-        gpus: Whether labels have the number of GPUs per node.
+        legend_names_metric: Whether the legend names the metric of the Pareto set.
+        labels_have_gpus: Whether labels have the number of GPUs per node.
     """
     table, name = panel.table, panel.name
     is_cost = name == "cost_usd"
-    known = np.isfinite(values(table, _TIME)) & np.isfinite(values(table, name))
-    shown = table[known & (values(table, _TIME) > 0)]
+    known = np.isfinite(column_values(table, _TIME)) & np.isfinite(column_values(table, name))
+    shown = table[known & (column_values(table, _TIME) > 0)]
     axes.set(xscale="log", xmargin=0.08, ymargin=0.08)
     for line in plot_figure.drawn_series(tables):
         rows = line.rows[line.rows.index.isin(shown.index)]
         if len(rows):
             style = {**line.style, "linestyle": "none", "elinewidth": 0.8, "capsize": 0}
             with plot_figure.mark_as_line(axes, line):
-                plot_figure.points(axes, rows, _TIME, name, line.label, style)
-    _pareto_lines(axes, panel, shown, named, gpus)
+                plot_figure.draw_points(axes, rows, _TIME, name, line.label, style)
+    _draw_pareto_lines(axes, panel, shown, legend_names_metric, labels_have_gpus)
     if not len(shown):
         text = NO_PRICES if is_cost else f"no {panel.metric.title} measured"
-        if not (values(table, _TIME) > 0).any():
+        if not (column_values(table, _TIME) > 0).any():
             is_run = len(plot_figure.rows_with_runs(table)) > 0
             text = plot_figure.NO_TIMES if is_run else plot_figure.NOTHING
         plot_figure.label_empty_axes(axes, text)
         axes.set_xticks([])
     else:
         plot_figure.use_plain_log(axes, "x")
-        if is_cost and (values(shown, name) > 0).all():
+        if is_cost and (column_values(shown, name) > 0).all():
             plot_figure.use_plain_log(axes, "y")
         else:
             axes.ticklabel_format(axis="y", useOffset=False, style="plain")
@@ -132,7 +141,7 @@ def _draw(axes: Any, tables: Tables, panel: _Panel, named: bool, gpus: bool) -> 
 
 
 def pareto_set(rows: Sequence[Cells], metrics: Sequence[str]) -> list[int]:
-    """Return the positions of rows that no other row dominates, sorted by the metrics.
+    """Return the indices of the rows that no other row dominates, sorted by the metrics.
 
     A row dominates another if it is at least as good in every metric and better in at least one.
     Rows with equal values are all kept.
@@ -155,8 +164,8 @@ def pareto_set(rows: Sequence[Cells], metrics: Sequence[str]) -> list[int]:
     return sorted(kept, key=lambda position: tuple(losses[position]))
 
 
-def _pareto_lines(
-    axes: Any, panel: _Panel, shown: pd.DataFrame, named_by_metric: bool, gpus: bool
+def _draw_pareto_lines(
+    axes: Any, panel: _Panel, shown: pd.DataFrame, legend_names_metric: bool, labels_have_gpus: bool
 ) -> None:
     """Draw a line through the Pareto set of each task, with labels at its configurations.
 
@@ -164,15 +173,17 @@ def _pareto_lines(
         axes: The panel's axes.
         panel: What is drawn.
         shown: The configurations with both values.
-        named_by_metric: Whether the legend names the metric.
-        gpus: Whether labels have the number of GPUs per node.
+        legend_names_metric: Whether the legend names the metric.
+        labels_have_gpus: Whether labels have the number of GPUs per node.
     """
     metric, names, drawn = panel.metric, [_TIME, panel.name], set(points_of(shown))
     # for each task, the points that no other comparable point beats
     tasks = group_by_task(to_rows(PointRow, panel.table))
-    works = [[row for row in _eligible(rows) if point_of(row) in drawn] for rows in tasks.values()]
+    works = [
+        [row for row in _compared_rows(rows) if point_of(row) in drawn] for rows in tasks.values()
+    ]
     sets = [[rows[place] for place in pareto_set(rows, names)] for rows in works if rows]
-    noun = metric.title if named_by_metric else metric.title.removeprefix("test ")
+    noun = metric.title if legend_names_metric else metric.title.removeprefix("test ")
     what = f"{'more' if metric.is_higher_better else 'less'} {noun}"
     label = f"none has less time and {what}" + ", of the same model and recipe" * (len(sets) > 1)
     style = {"color": "0.35", "linewidth": 1.2, "zorder": 1}
@@ -181,12 +192,12 @@ def _pareto_lines(
         axes.plot(times, others, label=label, **style)
         for time, other, row in zip(times, others, best, strict=True):
             at: dict[str, Any] = {"xytext": (5, 4), "textcoords": "offset points"}
-            more = f"×{row['gpus_per_node']}" * (gpus and row["gpus_per_node"] > 0)
+            more = f"×{row['gpus_per_node']}" * (labels_have_gpus and row["gpus_per_node"] > 0)
             axes.annotate(f"{row['nodes']}{more}", (time, other), fontsize=FONT_SIZE, **at)
 
 
-def _eligible(rows: Sequence[PointRow]) -> Iterator[PointRow]:
-    """Yield the configurations of one task that are compared."""
+def _compared_rows(rows: Sequence[PointRow]) -> Iterator[PointRow]:
+    """Yield the configurations of one task that the comparison includes."""
     examples = max(examples_by_task(rows).values(), default=0.0)
     for row in rows:
         diverged = row.runs_diverged or 0
@@ -196,6 +207,7 @@ def _eligible(rows: Sequence[PointRow]) -> Iterator[PointRow]:
             yield row
 
 
+#: Style of published values.
 _PUBLISHED: Style = {
     **{"color": "black", "marker": "o", "linestyle": "none", "markerfacecolor": "none"},
     **{"markersize": 4, "markeredgewidth": 0.8, "zorder": 3},
@@ -203,7 +215,7 @@ _PUBLISHED: Style = {
 
 
 @dataclass(frozen=True)
-class _Learned:
+class _LearningPanel:
     """A panel that shows how well models learned.
 
     Attributes:
@@ -220,62 +232,68 @@ class _Learned:
     held_out: str
     quality: str | None = None
 
-    def points(self, table: pd.DataFrame) -> pd.DataFrame:
-        """Return the configurations that the panel shows."""
+    def select_rows(self, table: pd.DataFrame) -> pd.DataFrame:
+        """Return the rows of the configurations that the panel shows."""
         return table if self.quality is None else table[table["quality_metric"] == self.quality]
 
 
-def _learned(table: pd.DataFrame) -> list[_Learned]:
+def _learning_panels(table: pd.DataFrame) -> list[_LearningPanel]:
     """Return the panels for the loss, the accuracy if known, and other metrics of quality."""
     found = [*qualities_in_table(table).values()]
-    panels = [_Learned("loss", "loss", "loss", "test_loss")]
-    if np.isfinite(values(table, "accuracy")).any() or any(q.is_accuracy for q in found):
-        panels.append(_Learned("accuracy", "accuracy", "accuracy", "test_accuracy"))
+    panels = [_LearningPanel("loss", "loss", "loss", "test_loss")]
+    if np.isfinite(column_values(table, "accuracy")).any() or any(q.is_accuracy for q in found):
+        panels.append(_LearningPanel("accuracy", "accuracy", "accuracy", "test_accuracy"))
     for quality in found:
         if quality.training_metric not in ("loss", "accuracy"):
             label, metric = name_with_unit(quality.title, quality.unit), quality.metric
-            panels.append(_Learned(label, QUALITY, quality.training_metric, metric, metric))
+            panels.append(_LearningPanel(label, QUALITY, quality.training_metric, metric, metric))
     return panels
 
 
 def loss_quality(tables: Tables, title: str) -> Figure:
     """Plot loss and quality over the global batch size, measured and published."""
     table, published, batch = tables.comparison, tables.published, "global_batch_size"
-    shown_of = _learned(table)
+    shown_of = _learning_panels(table)
     labels = [learned.label for learned in shown_of]
-    figure, panels = plot_figure.panels(title, "global batch (examples)", labels)
+    figure, panels = plot_figure.make_panels(title, "global batch (examples)", labels)
     some_absent = len(plot_figure.rows_without_runs(table)) > 0
     lines = plot_figure.drawn_series(tables)
     is_one_line = all(len(line.rows) == 1 for line in lines)  # one recipe for each batch
     if is_one_line:
-        lines = plot_figure.series(table.assign(recipe="any"))
+        lines = plot_figure.make_series(table.assign(recipe="any"))
     for axes, learned in zip(panels, shown_of, strict=True):
         name = learned.column
         for line in lines:
-            own = learned.points(line.rows)
-            rows = own[np.isfinite(values(own, name) + values(own, batch))].sort_values(batch)
+            own = learned.select_rows(line.rows)
+            rows = own[
+                np.isfinite(column_values(own, name) + column_values(own, batch))
+            ].sort_values(batch)
             if len(rows):
                 style = {**line.style, "linewidth": 1}
                 with plot_figure.mark_as_line(axes, line):
-                    plot_figure.points(axes, rows, batch, name, line.label, style)
-        known = np.isfinite(values(published, f"published_{name}") + values(published, batch))
+                    plot_figure.draw_points(axes, rows, batch, name, line.label, style)
+        known = np.isfinite(
+            column_values(published, f"published_{name}") + column_values(published, batch)
+        )
         if known.any():
-            at = (values(published, column)[known] for column in (batch, f"published_{name}"))
+            at = (
+                column_values(published, column)[known] for column in (batch, f"published_{name}")
+            )
             xs, ys = at
             axes.plot(xs, ys, label="published", **_PUBLISHED)
             named = f"published: {learned.label}"
             texts = [f"batch {x:g}, {named} {y:.4g}" for x, y in zip(xs, ys, strict=True)]
             plot_figure.add_tips(axes, xs, ys, texts)
-        both = [values(table, batch), values(published, batch)]
-        plot_figure.value_axis(axes, np.concatenate(both))
-        shown = np.isfinite(values(learned.points(table), name)).any()
-        _value_axis(axes, bool(shown or known.any()), 0.08 * some_absent)
+        both = [column_values(table, batch), column_values(published, batch)]
+        plot_figure.use_value_ticks(axes, np.concatenate(both))
+        shown = np.isfinite(column_values(learned.select_rows(table), name)).any()
+        _format_value_axis(axes, bool(shown or known.any()), 0.08 * some_absent)
         plot_figure.mark_absent(axes, table, batch)
     notes = plot_figure.error_bar_notes(table, *(learned.column for learned in shown_of))
     if not len(plot_figure.rows_with_runs(table)) and len(published):
         notes = [plot_figure.NOTHING]
-    notes += [] if is_one_line else plot_figure.note_of_lines(tables)
-    return plot_figure.finish(figure, panels[0], tables, notes)
+    notes += [] if is_one_line else plot_figure.line_notes(tables)
+    return plot_figure.add_legend_and_notes(figure, panels[0], tables, notes)
 
 
 def epochs(tables: Tables, title: str) -> Figure:
@@ -288,9 +306,9 @@ def epochs(tables: Tables, title: str) -> Figure:
     table = tables.comparison
     # the last epoch of a run that diverged has no loss; those before are of a model that fails
     measured = tables.epochs[tables.epochs["status"] != RunState.DIVERGED]
-    shown_of = _learned(table)
+    shown_of = _learning_panels(table)
     labels = [learned.label.removeprefix("test ") for learned in shown_of]
-    figure, panels = plot_figure.panels(title, "epoch", labels)
+    figure, panels = plot_figure.make_panels(title, "epoch", labels)
     groups = plot_figure.group_rows(measured, POINT_AXES)
     every = plot_figure.drawn_series(tables, POINT_AXES)
     lines = [(line, groups[line.key]) for line in every if line.key in groups]
@@ -298,15 +316,17 @@ def epochs(tables: Tables, title: str) -> Figure:
     for axes, learned, label in zip(panels, shown_of, labels, strict=True):
         name = learned.in_training
         for line, rows in lines:
-            if not len(learned.points(line.rows)):
+            if not len(learned.select_rows(line.rows)):
                 continue
             style: Style = line.style | {"linewidth": 1.3}
-            by_epoch = rows.assign(**{name: values(rows, name)}).groupby("epoch")[name]
+            by_epoch = rows.assign(**{name: column_values(rows, name)}).groupby("epoch")[name]
             middle = by_epoch.median()
-            held_out = rows.assign(value=values(rows, learned.held_out)).groupby("epoch")["value"]
+            held_out = rows.assign(value=column_values(rows, learned.held_out)).groupby("epoch")[
+                "value"
+            ]
             with plot_figure.mark_as_line(axes, line):
                 axes.plot(middle.index, middle, label=line.label, **style)
-                _epoch_tips(axes, middle, f"{line.label}: {label}")
+                _add_epoch_tips(axes, middle, f"{line.label}: {label}")
                 if by_epoch.count().max() > 1:
                     repeated = True
                     ends = by_epoch.min(), by_epoch.max()
@@ -316,36 +336,42 @@ def epochs(tables: Tables, title: str) -> Figure:
                     evaluated = True
                     hollow = {"linestyle": "none", "markerfacecolor": "none", "markersize": 7}
                     axes.plot(marks.index, marks, **style | hollow)
-                    _epoch_tips(axes, marks, f"{line.label}: held-out {label}")
+                    _add_epoch_tips(axes, marks, f"{line.label}: held-out {label}")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         if not lines:
             axes.set_xticks([])
         if measured["epoch"].nunique() == 1:
             axes.set_xlim(measured["epoch"].iloc[0] - 1, measured["epoch"].iloc[0] + 1)
-        _value_axis(axes, len(lines) > 0)
+        _format_value_axis(axes, len(lines) > 0)
     plot_figure.mark_absent(panels[0], table)
     notes = ["lines: median over the repeats; bands: their range"] if repeated else []
     if evaluated:
         notes.append("hollow: on held-out examples after the epoch")
-    notes += plot_figure.note_of_lines(tables, POINT_AXES)
-    return plot_figure.finish(figure, panels[0], tables, notes)
+    notes += plot_figure.line_notes(tables, POINT_AXES)
+    return plot_figure.add_legend_and_notes(figure, panels[0], tables, notes)
 
 
-def _epoch_tips(axes: Any, by_epoch: pd.Series, name: str) -> None:
-    """Add tooltips to a line over epochs: to all epochs, or to every n-th and the last."""
+def _add_epoch_tips(axes: Any, by_epoch: pd.Series, name: str) -> None:
+    """Add tooltips to a line over epochs: to all epochs, or to every n-th and the last.
+
+    Args:
+        axes: The axes.
+        by_epoch: The line's values, by epoch.
+        name: Label of the line.
+    """
     step = -(-len(by_epoch) // _EPOCH_TIPS_MAX)
     shown = by_epoch.iloc[::-step].iloc[::-1]
     texts = [f"epoch {epoch}, {name} {value:.4g}" for epoch, value in shown.items()]
     plot_figure.add_tips(axes, shown.index.to_numpy(float), shown.to_numpy(float), texts)
 
 
-def _value_axis(axes: Any, shown: bool, room: float = 0.0) -> None:
+def _format_value_axis(axes: Any, shown: bool, free_share: float = 0.0) -> None:
     """Format the y axis with plain numbers; losses that differ by a factor of 8 get a log scale.
 
     Args:
         axes: The axes.
         shown: Whether they have data.
-        room: Share of the axis to leave empty below the values.
+        free_share: Share of the axis to leave empty below the values.
     """
     if not shown:
         plot_figure.label_empty_axes(axes)
@@ -353,8 +379,8 @@ def _value_axis(axes: Any, shown: bool, room: float = 0.0) -> None:
     low, high = axes.dataLim.intervaly
     if axes.get_ylabel() == "loss" and low > 0 and high > 8 * low:
         axes.set_yscale("log")
-        plot_figure.use_plain_log(axes, "y", room)
+        plot_figure.use_plain_log(axes, "y", free_share)
         return
     bottom, top = axes.get_ylim()
-    axes.set_ylim(bottom - room * (top - bottom), top)
+    axes.set_ylim(bottom - free_share * (top - bottom), top)
     axes.ticklabel_format(axis="y", useOffset=False)

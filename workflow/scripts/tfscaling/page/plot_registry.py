@@ -1,6 +1,7 @@
-"""Plots by name: one entry each.
+"""Plots of the page by name, without loading what draws them.
 
-The workflow reads only this list: the modules that draw load matplotlib and pandas.
+Configuration, rules and `stages.write_page` read only this list: the modules that draw load
+matplotlib and pandas.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Plot:
-    """A plot of the page.
+    """A plot that the page may have.
 
     Attributes:
         title: Default title; `{quality}` in it is replaced by the metric of quality, `{learned}` by
@@ -38,7 +39,7 @@ class Plot:
     metric: str = ""
 
     def draw(self, tables: Tables, title: str) -> Figure:
-        """Draw the plot with the function that the registry names."""
+        """Return the figure of the plot, drawn by its function."""
         module, _, name = self.function.partition(".")
         function = getattr(importlib.import_module(f"tfscaling.page.{module}"), name)
         return function(tables, title, *[self.metric] * bool(self.metric))
@@ -48,7 +49,7 @@ class Plot:
         return any(comparison[name].notna().any() for name in self.shows if name in comparison)
 
 
-#: Every plot, by name.
+#: Name → plot, for every plot.
 PLOTS: dict[str, Plot] = {
     "execution_time": Plot(
         "Execution time against nodes",
@@ -82,10 +83,10 @@ PLOTS: dict[str, Plot] = {
 }
 
 
-def titles(
+def plot_titles(
     options: Mapping[str, PlotOptions | None], qualities: Iterable[Quality]
 ) -> dict[str, str]:
-    """Return name → title of each plot to draw.
+    """Return name → title for each plot to draw.
 
     Args:
         options: Plots in the configuration: None for a plot that is not drawn; options with the

@@ -11,7 +11,7 @@ import pandas as pd
 from tfscaling.estimation.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
 from tfscaling.estimation.samples import NOT_MEASURED
 from tfscaling.page import plot_figure
-from tfscaling.page.plot_figure import Series, Tables, values
+from tfscaling.page.plot_figure import Series, Tables, column_values
 from tfscaling.record.metrics import METRICS
 from tfscaling.record.phases import PHASES
 from tfscaling.study.config_types import POINT_AXES
@@ -24,11 +24,13 @@ from tfscaling.tables.table_files import to_rows
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+#: Style of thin lines without marks.
 _THIN = {"linewidth": 0.8, "marker": "none", "linestyle": "-"}
-#: Characters in a line of a bar's name.
+#: Highest number of characters in a line of a bar's name.
 _BAR_COLUMNS = 36
-#: Bars in a plot: more would be several screens high.
+#: Highest number of bars in a plot: more would be several screens high.
 _BARS_MAX = 50
+#: Style of ideal values.
 _IDEAL = {**_THIN, "color": "0.7", "zorder": 1}
 _INTERVAL_OF_RATIO = (
     f"bars: {CONFIDENCE:.0%} bootstrap interval, where both configurations have "
@@ -36,7 +38,7 @@ _INTERVAL_OF_RATIO = (
 )
 _NO_BASELINE = "no baseline measured"
 
-#: Colour and hatch of the phases that are drawn.
+#: Phase that is drawn → its colour and hatch.
 PHASE_STYLES = {
     "launch_time_s": ("#BBBBBB", "////"),
     "import_time_s": ("#E69F00", ""),
@@ -56,19 +58,25 @@ def _plot_over_nodes(
 ) -> tuple[Figure, Any, list[tuple[Series, pd.DataFrame]], bool]:
     """Plot a column against the nodes, with a line for each series.
 
+    Args:
+        tables: The tables.
+        title: Title of the figure.
+        label: Label of the y axis.
+        column: Column of the comparison.
+
     Returns:
         Figure, axes, the drawn series with their rows that have a value, and whether a
         configuration without a valid run is marked.
     """
-    figure, (axes,) = plot_figure.panels(title, "nodes", [label])
+    figure, (axes,) = plot_figure.make_panels(title, "nodes", [label])
     lines = []
     for line in plot_figure.drawn_series(tables):
-        rows = line.rows[np.isfinite(values(line.rows, column))]
+        rows = line.rows[np.isfinite(column_values(line.rows, column))]
         if len(rows):
             with plot_figure.mark_as_line(axes, line):
-                plot_figure.points(axes, rows, "nodes", column, line.label, line.style)
+                plot_figure.draw_points(axes, rows, "nodes", column, line.label, line.style)
             lines.append((line, rows))
-    plot_figure.value_axis(axes, values(tables.comparison, "nodes"))
+    plot_figure.use_value_ticks(axes, column_values(tables.comparison, "nodes"))
     has_absent = plot_figure.mark_absent(axes, tables.comparison, "nodes")
     return figure, axes, lines, has_absent
 
@@ -80,14 +88,14 @@ def execution_time(tables: Tables, title: str) -> Figure:
     axes.set_yscale("log")
     for line, rows in lines:
         if len(rows) > 1:
-            ideal = _ideal_s(rows)
+            ideal = _ideal_times_s(rows)
             style = {**_THIN, "color": line.style["color"], "alpha": 0.5}
             with plot_figure.mark_as_line(axes, line):
                 axes.plot(rows["nodes"], ideal, **style)
     hollow = {"linestyle": ":", "markerfacecolor": "none", "linewidth": 0.8, "markersize": 5}
-    any_published = bool((values(table, f"published_{time}") > 0).any())
+    any_published = bool((column_values(table, f"published_{time}") > 0).any())
     for line in plot_figure.drawn_series(tables):
-        known = line.rows[values(line.rows, f"published_{time}") > 0]
+        known = line.rows[column_values(line.rows, f"published_{time}") > 0]
         if len(known):
             with plot_figure.mark_as_line(axes, line):
                 xs, ys = (known[name].to_numpy(float) for name in ("nodes", f"published_{time}"))
@@ -103,7 +111,7 @@ def execution_time(tables: Tables, title: str) -> Figure:
             [],
             **_THIN,
             color="0.5",
-            label="ideal: first configuration's start-up, training divided",
+            label="ideal: same start-up, training shared by all nodes",
         )
     if any_published:
         axes.plot([], [], color="0.3", marker="o", label="published", **hollow)
@@ -114,19 +122,22 @@ def execution_time(tables: Tables, title: str) -> Figure:
     notes = plot_figure.error_bar_notes(table, time)
     if any_published and not lines:
         notes = [_why_no_times(table)]
-    notes += plot_figure.note_of_lines(tables)
-    return plot_figure.finish(figure, axes, tables, notes)
+    notes += plot_figure.line_notes(tables)
+    return plot_figure.add_legend_and_notes(figure, axes, tables, notes)
 
 
-def _ideal_s(rows: pd.DataFrame) -> np.ndarray:
-    """Return the ideal execution times of a line in seconds.
+def _ideal_times_s(rows: pd.DataFrame) -> np.ndarray:
+    """Return the ideal execution times, in seconds, of the configurations of a line.
 
     From the first configuration on, the training time is divided by the number of replicas; the
     rest of the execution time stays the same.
     """
-    whole_s, training_s = values(rows, "execution_time_s")[0], values(rows, "train_time_s")[0]
+    whole_s, training_s = (
+        column_values(rows, "execution_time_s")[0],
+        column_values(rows, "train_time_s")[0],
+    )
     divided_s = training_s if 0 < training_s <= whole_s else whole_s
-    replicas = values(rows, "replicas")
+    replicas = column_values(rows, "replicas")
     return np.asarray(whole_s - divided_s + divided_s * replicas[0] / replicas)
 
 
@@ -147,8 +158,8 @@ def over_nodes(tables: Tables, title: str, name: str) -> Figure:
             axes, plot_figure.NOTHING if nothing else f"no {metric.title} measured"
         )
     notes = plot_figure.error_bar_notes(table, name) if f"{name}_low" in table else []
-    notes += plot_figure.note_of_lines(tables)
-    return plot_figure.finish(figure, axes, tables, notes)
+    notes += plot_figure.line_notes(tables)
+    return plot_figure.add_legend_and_notes(figure, axes, tables, notes)
 
 
 def ratio(tables: Tables, title: str, name: str) -> Figure:
@@ -168,7 +179,8 @@ def ratio(tables: Tables, title: str, name: str) -> Figure:
         axes.axhline(1.0, color="0.4", linewidth=1.2, zorder=1, label=text)
     if lines and is_speedup:
         both = (
-            (rows, values(rows, name) / values(rows, "scaling_efficiency")) for _, rows in lines
+            (rows, column_values(rows, name) / column_values(rows, "scaling_efficiency"))
+            for _, rows in lines
         )
         ideals = {tuple(zip(rows["nodes"], ideal.round(6), strict=True)) for rows, ideal in both}
         for each in sorted(ideals):
@@ -185,16 +197,19 @@ def ratio(tables: Tables, title: str, name: str) -> Figure:
     for line in plot_figure.drawn_series(tables):
         if line.key not in drawn and len(found := plot_figure.rows_with_runs(line.rows)):
             without.setdefault(_why_no_ratio(found, name), []).append(line.label)
-    notes = _baselines(table)
+    notes = _describe_baselines(table)
     notes += [f"not shown, {why}: {'; '.join(labels)}" for why, labels in without.items()]
-    if lines and np.isfinite(values(table, f"{name}_low")).any():
+    if lines and np.isfinite(column_values(table, f"{name}_low")).any():
         notes.append(_INTERVAL_OF_RATIO)
-    notes += plot_figure.note_of_lines(tables)
-    return plot_figure.finish(figure, axes, tables, notes)
+    notes += plot_figure.line_notes(tables)
+    return plot_figure.add_legend_and_notes(figure, axes, tables, notes)
 
 
 def _why_no_times(table: pd.DataFrame) -> str:
-    """Return why no configuration has a time: it has no valid run, or only resumed ones."""
+    """Return why no configuration has a time: no valid run, or only resumed ones.
+
+    Empty axes show this text.
+    """
     return plot_figure.NO_TIMES if len(plot_figure.rows_with_runs(table)) else plot_figure.NOTHING
 
 
@@ -208,15 +223,15 @@ def _why_no_ratio(points: pd.DataFrame, name: str) -> str:
     if name == "weak_scaling_efficiency":
         if points["batch_scaling"].eq("strong").all():
             return "the same global batch on any number of nodes"
-        if not (values(points, "throughput_examples_per_s") > 0).any():
+        if not (column_values(points, "throughput_examples_per_s") > 0).any():
             return "no throughput"
     elif points["same_work"].eq(False).all():
         return "other work than the baseline"
     return _NO_BASELINE if len(plot_figure.rows_with_times(points)) else plot_figure.NO_TIMES
 
 
-def _baselines(table: pd.DataFrame) -> list[str]:
-    """Every baseline with its absolute time: "baseline 1 node, CPU: cluster 60.0 s"."""
+def _describe_baselines(table: pd.DataFrame) -> list[str]:
+    """Return a text for each baseline with its time: "baseline 1 node, CPU: cluster 60.0 s"."""
     titles, vary = plot_figure.platform_titles(table), plot_figure.axes_that_vary(table)
     named = [axis for axis in SERIES_AXES if axis in vary]
     rows = [row for row in to_rows(PointRow, table) if row.baseline is not None]
@@ -238,11 +253,11 @@ def time_split(tables: Tables, title: str) -> Figure:
     table = tables.comparison
     planned = _points_with_bars(tables)
     if not len(plot_figure.rows_with_runs(table)):
-        figure, (axes,) = plot_figure.panels(title, "time (s)", [""])
+        figure, (axes,) = plot_figure.make_panels(title, "time (s)", [""])
         axes.set_xticks([])
         plot_figure.mark_absent(axes, table)
         plot_figure.label_empty_axes(axes)
-        return plot_figure.finish(figure, axes, tables)
+        return plot_figure.add_legend_and_notes(figure, axes, tables)
     groups = list(planned.groupby("platform", sort=False))
     names = [_bar_names(rows) for _, rows in groups]
     lines = max(text.count("\n") + 1 for own in names for text in own)
@@ -251,11 +266,13 @@ def time_split(tables: Tables, title: str) -> Figure:
     figure = Figure(figsize=(plot_figure.WIDTH, height), layout="constrained")
     panels = figure.subplots(len(groups), 1, squeeze=False, height_ratios=sizes)[:, 0]
     titles = plot_figure.platform_titles(table)
-    known = [column for column in PHASE_STYLES if not np.isnan(values(planned, column)).all()]
+    known = [
+        column for column in PHASE_STYLES if not np.isnan(column_values(planned, column)).all()
+    ]
     vary = plot_figure.axes_that_vary(table)
     for axes, (name, rows), own in zip(panels, groups, names, strict=True):
-        texts = [axis_text(a, rows.iloc[0]) for a in vary if a not in _bar_axes(rows)]
-        _bars(axes, rows, own, known)
+        texts = [axis_text(a, rows.iloc[0]) for a in vary if a not in _axes_in_bar_names(rows)]
+        _draw_bars(axes, rows, own, known)
         if len(groups) > 1:
             axes.set_title(", ".join([titles[str(name)], *texts]), loc="left", fontsize="medium")
     figure.suptitle(title)
@@ -266,7 +283,7 @@ def time_split(tables: Tables, title: str) -> Figure:
     notes = [of_time, "medians of the phases over the runs"]
     if others := int((table["status"] != "excluded").sum()) - len(planned):
         notes.append(f"{count_text(others, 'other configuration')}: in comparison.csv alone")
-    return plot_figure.finish(figure, panels[0], tables, notes)
+    return plot_figure.add_legend_and_notes(figure, panels[0], tables, notes)
 
 
 def _points_with_bars(tables: Tables) -> pd.DataFrame:
@@ -276,19 +293,19 @@ def _points_with_bars(tables: Tables) -> pd.DataFrame:
     return planned[[ranks[point] < _BARS_MAX for point in points_of(planned)]]
 
 
-def _bar_axes(rows: pd.DataFrame) -> list[str]:
+def _axes_in_bar_names(rows: pd.DataFrame) -> list[str]:
     """Return the axes that distinguish the bars of a panel: nodes and others that differ."""
     return [axis for axis in POINT_AXES[1:] if axis == "nodes" or rows[axis].nunique() > 1]
 
 
 def _bar_names(rows: pd.DataFrame) -> list[str]:
     """Return the label of each bar of a panel, with line breaks."""
-    axes = _bar_axes(rows)
+    axes = _axes_in_bar_names(rows)
     texts = [", ".join(axis_text(axis, row) for axis in axes) for row in to_rows(PointRow, rows)]
     return [plot_figure.wrap_lines(text, _BAR_COLUMNS) for text in texts]
 
 
-def _bars(axes: Any, rows: pd.DataFrame, texts: Sequence[str], phases: Sequence[str]) -> None:
+def _draw_bars(axes: Any, rows: pd.DataFrame, texts: Sequence[str], phases: Sequence[str]) -> None:
     """Draw one bar per row from top to bottom; rows without times get a text.
 
     Args:
@@ -301,7 +318,7 @@ def _bars(axes: Any, rows: pd.DataFrame, texts: Sequence[str], phases: Sequence[
     left = np.zeros(len(rows))
     for column in phases:
         colour, hatch = PHASE_STYLES[column]
-        width = np.nan_to_num(values(rows, column)).clip(0)
+        width = np.nan_to_num(column_values(rows, column)).clip(0)
         style = {"color": colour, "hatch": hatch, "edgecolor": "black", "linewidth": 0.3}
         label = PHASES[column].label
         drawn = axes.barh(position, width, left=left, height=0.75, label=label, **style)

@@ -21,7 +21,7 @@ from tfscaling.plan.to_do import RunsToDo
 from tfscaling.record import attempts
 from tfscaling.record.attempts import Spent
 from tfscaling.record.run_states import RunState
-from tfscaling.snakemake_adapter.submission import Submission, submission_line
+from tfscaling.snakemake_adapter.submission import Submission, describe_submission
 from tfscaling.study import platforms, variants
 from tfscaling.study.config_types import POINT_AXES, Config, Recipe
 from tfscaling.study.manifest import Manifest, PlannedRun
@@ -441,7 +441,7 @@ def add_submission(
         if row.runs is None
         else replace(
             row,
-            submission=submission_line(
+            submission=describe_submission(
                 config.platforms[row.platform], row.geometry, job_submission
             ),
         )

@@ -355,7 +355,9 @@ def parent_accounts(account: str) -> tuple[str, ...] | None:
     """
     lineages = SLURM.account_lineages(account.lower())
     if isinstance(lineages, NoAnswer):
-        return None if slurm_client.refusal(lineages.why).kind is RefusalKind.FOR_NOW else ()
+        return (
+            None if slurm_client.classify_refusal(lineages.why).kind is RefusalKind.FOR_NOW else ()
+        )
     return tuple(name for lineage in lineages for name in lineage.split("/") if name)
 
 

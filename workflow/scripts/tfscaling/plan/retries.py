@@ -119,7 +119,7 @@ class SlurmSweep:
             number: Number of the Slurm job.
         """
         try:
-            record = run_record.outcome(output) if output.name == run_record.RECORD else None
+            record = run_record.read_outcome(output) if output.name == run_record.RECORD else None
         except run_record.RecordError:
             return False
         job = None if record is None else record.environment.slurm_job
@@ -180,8 +180,8 @@ class SlurmSweep:
     def hosts_without_gpus(self, output: Path) -> list[str]:
         """Return the hosts that lacked GPUs in attempts at a run, which its retry must avoid."""
         folder = output.parent
-        numbers = attempts.numbers(folder) if output.name == run_record.RECORD else ()
-        causes = (attempts.cause_of(attempts.path(folder, number)) for number in numbers)
+        numbers = attempts.attempt_numbers(folder) if output.name == run_record.RECORD else ()
+        causes = (attempts.cause_of(attempts.attempt_folder(folder, number)) for number in numbers)
         return sorted({c.host for c in causes if c and c.kind == "missing_gpus" and c.host})
 
     def _write_failure(
@@ -197,7 +197,7 @@ class SlurmSweep:
         """
         failure = FailureReport(
             axes=spec.axes,
-            attempt=max(attempts.numbers(folders[-1]), default=1),
+            attempt=max(attempts.attempt_numbers(folders[-1]), default=1),
             cause=cause,
             wall_time_s=wall_time_s,
         )
@@ -263,7 +263,7 @@ def _out_of_memory_record(spec: RunSpec, last: Path | None, number: str, text: s
         text: Why the run ended.
     """
     with contextlib.suppress(run_record.RecordError):
-        left = run_record.outcome(last / attempts.RECORD) if last else None
+        left = run_record.read_outcome(last / attempts.RECORD) if last else None
         if isinstance(left, DoesNotFit):
             return left
     environment = Environment(
@@ -275,10 +275,10 @@ def _out_of_memory_record(spec: RunSpec, last: Path | None, number: str, text: s
         unchecked=(),
     )
     attempt = int(last.name.partition("=")[2]) if last else 1
-    return DoesNotFit.of(spec, attempt, f"out_of_memory: {text}", environment)
+    return DoesNotFit.from_spec(spec, attempt, f"out_of_memory: {text}", environment)
 
 
 def _find_last_attempt(folder: Path) -> Path | None:
     """Return the folder of a run's last attempt; None without one."""
-    begun = attempts.numbers(folder)
-    return attempts.path(folder, begun[-1]) if begun else None
+    begun = attempts.attempt_numbers(folder)
+    return attempts.attempt_folder(folder, begun[-1]) if begun else None

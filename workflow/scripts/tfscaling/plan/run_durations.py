@@ -91,7 +91,7 @@ def find_valid_records(spec: RunSpec, runs_dir: Path) -> Iterator[RunRecord]:
     requested = {**spec.parameters, "seed": None}
     for path in sorted((runs_dir / spec.point.path).glob(f"repeat=*/*/{run_record.RECORD}")):
         try:
-            record = run_record.read(path)
+            record = run_record.read_record(path)
         except run_record.RecordError:
             continue
         if record is None or not record.is_valid or record.axes.point != spec.point:

@@ -90,8 +90,8 @@ class RunsToDo:
         if self.config.rerun != "stale":
             return self.forced
         specs = [run.spec for run in self.planned]
-        data = prepared_data.folder_beside(self.runs_dir)
-        return self.forced | run_states.find_stale(self.records, specs, data)
+        data = prepared_data.datasets_folder(self.runs_dir)
+        return self.forced | run_states.find_stale_runs(self.records, specs, data)
 
     def file_of_record(self, path: str) -> Path | None:
         """Return the file of a finished run's record, which an attempt's folder may have.
@@ -117,7 +117,7 @@ class RunsToDo:
         """Return the request that the next job of a run reads; the same object during a sweep."""
         if path not in self._requests:
             is_repeated = path in self.repeated_folders
-            numbers = attempts.numbers(self.runs_dir / path) if is_repeated else ()
+            numbers = attempts.attempt_numbers(self.runs_dir / path) if is_repeated else ()
             spec = self._run_by_folder[path].spec
             self._requests[path] = RunRequest(spec=spec, replaces=max(numbers, default=0))
         return self._requests[path]
@@ -162,7 +162,7 @@ class RunsToDo:
     def _kept_record(self, path: str) -> KeptRecord:
         """Return the record that the attempt's folder of a run keeps."""
         record = self.records[path].record
-        file = attempts.path(self.runs_dir / path, record.attempt) / attempts.RECORD
+        file = attempts.attempt_folder(self.runs_dir / path, record.attempt) / attempts.RECORD
         return KeptRecord(file, run_record.node_hours(record))
 
     def outdated_data(self) -> list[Path]:
@@ -170,8 +170,8 @@ class RunsToDo:
         found = []
         for data, dataset in dict.fromkeys(self._data_to_read()):
             code = user_code.code_of_functions(dataset)
-            file = prepared_data.folder_beside(self.runs_dir) / f"{data}.npz"
-            facts = prepared_data.facts(file) if code.functions else None
+            file = prepared_data.datasets_folder(self.runs_dir) / f"{data}.npz"
+            facts = prepared_data.read_facts(file) if code.functions else None
             if facts and user_code.describe_differences(facts.user_code, code.checksums()):
                 found.append(file)
         return found

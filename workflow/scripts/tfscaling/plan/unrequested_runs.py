@@ -61,7 +61,7 @@ def _list_other_runs(runs_dir: Path, requested: Set[str]) -> Iterator[Unrequeste
         node_hours = int(axes["nodes"]) * attempts.failed_attempts(folder).wall_time_s / 3600
         record = None
         with contextlib.suppress(run_record.RecordError):
-            record = run_record.outcome(folder / run_record.RECORD)
+            record = run_record.read_outcome(folder / run_record.RECORD)
         if record is not None:
             node_hours += run_record.node_hours(record)
         has_ended = record is not None or (folder / run_record.FAILURE).exists()
@@ -69,7 +69,7 @@ def _list_other_runs(runs_dir: Path, requested: Set[str]) -> Iterator[Unrequeste
             path,
             node_hours,
             (folder / run_record.RECORD).exists(),
-            bool(attempts.numbers(folder)) and not has_ended,
+            bool(attempts.attempt_numbers(folder)) and not has_ended,
         )
 
 

@@ -1,9 +1,10 @@
 """Attempts at a job: their folders, the records that they keep, why they failed, how a run resumed.
 
-The folders `attempt=1`, `attempt=2`, … are below the job's folder. A failed attempt has a
+The folders `attempt=1`, `attempt=2`, … are in the job's folder. A failed attempt has a
 `failure.json`. Each attempt at a training notes where it began (`Beginning`), and while it trains
 the number of steps so far (`POSITION`); the run's checkpoints (`CHECKPOINTS`) are next to the
-attempts and are deleted when the run has its record.
+attempts and are deleted when the run has its record. The launcher writes these files; rules, tables
+and executor plugins read them.
 """
 
 from __future__ import annotations
@@ -25,19 +26,19 @@ from tfscaling.record import events, run_record
 from tfscaling.record.rank_report import FromZero, RankReport, TrainingReport
 from tfscaling.record.run_record import EarlierAttempt, RecordError, Resumed, RunRecord
 
-#: In an attempt's folder: the specification, as all ranks read it.
+#: In an attempt's folder: the file with the specification that all ranks read.
 SPEC = "spec.json"
-#: In an attempt's folder: the lines of `setup`, as the shell of each rank reads them.
+#: In an attempt's folder: the shell script with the lines of `setup`.
 SETUP = "setup.sh"
-#: In the folder of an attempt that finished its run: the record, linked to the run's folder. It
-#: stays there: what Snakemake removes comes back from here.
+#: In the folder of an attempt that finished its run: the record, a hard link to the record in the
+#: run's folder. It stays there, and replaces a record that Snakemake removes.
 RECORD = "record.json"
-#: In an attempt's folder: the record that it made after a newer attempt had begun. It does not
-#: count.
+#: In an attempt's folder: a record that does not count, because a newer attempt had begun before.
 SUPERSEDED_RECORD = "superseded.json"
-#: In the attempt's folder of a finished run: the first rank's log, and the other ranks' logs.
+#: In the attempt's folder of a finished run: the first rank's log, and an archive of the other
+#: ranks' logs.
 FIRST_LOG, LOGS = "rank-0.log", "rank-logs.tar.gz"
-#: Files of a finished run next to its record.
+#: Names of a finished run's files next to its record.
 FILES_OF_RUN = (run_record.EVENTS, run_record.STEPS, run_record.COMPUTE_STEPS)
 #: In an attempt's folder: a folder from which files move to the job's folder. The next attempt
 #: renames it, so that a launcher that outlives its attempt can publish nothing any more.
@@ -46,7 +47,7 @@ _OUTBOX = "outbox"
 CHECKPOINTS = "checkpoints"
 #: In an attempt's folder: its `Beginning`, and the number of steps of the training so far.
 BEGINNING, POSITION = "beginning.json", "steps"
-#: A run of a search that failed in this many attempts is not tried again.
+#: Failed attempts after which a run of a search is not tried again.
 ATTEMPTS_MAX = 3
 
 
@@ -54,7 +55,7 @@ class SupersededError(FileNotFoundError):
     """A newer attempt at the job has begun."""
 
 
-def begin(folder: Path, number: int) -> None:
+def create_attempt(folder: Path, number: int) -> None:
     """Create the folder of an attempt, and prevent earlier attempts from publishing results.
 
     Args:
@@ -64,14 +65,14 @@ def begin(folder: Path, number: int) -> None:
     Raises:
         FileExistsError: If the attempt exists.
     """
-    path(folder, number).mkdir()
-    (path(folder, number) / _OUTBOX).mkdir()
-    *earlier, newest = numbers(folder) or [number]
+    attempt_folder(folder, number).mkdir()
+    (attempt_folder(folder, number) / _OUTBOX).mkdir()
+    *earlier, newest = attempt_numbers(folder) or [number]
     _block_attempts(folder, earlier, newest)
 
 
 def _block_attempts(folder: Path, attempts: Iterable[int], newest: int) -> None:
-    """Prevent attempts from publishing results.
+    """Prevent attempts from publishing results in the job's folder from now on.
 
     Args:
         folder: The job's folder.
@@ -80,7 +81,7 @@ def _block_attempts(folder: Path, attempts: Iterable[int], newest: int) -> None:
     """
     for each in attempts:
         with contextlib.suppress(FileNotFoundError):
-            old = path(folder, each)
+            old = attempt_folder(folder, each)
             os.rename(old / _OUTBOX, old / f"superseded_by={newest}")
 
 
@@ -100,10 +101,10 @@ def restore_record(kept: Path, record: Path) -> None:
     """
     folder, attempt = record.parent, kept.parent
     number = int(attempt.name.partition("=")[2])
-    _block_attempts(folder, (each for each in numbers(folder) if each != number), number)
-    counts, present = run_record.outcome(kept), None
+    _block_attempts(folder, (each for each in attempt_numbers(folder) if each != number), number)
+    counts, present = run_record.read_outcome(kept), None
     with contextlib.suppress(RecordError):
-        present = run_record.outcome(record)
+        present = run_record.read_outcome(record)
     if present and counts and present.parameters_hash == counts.parameters_hash:
         keep_record(record, present.attempt)
     elif record.exists():
@@ -115,7 +116,7 @@ def restore_record(kept: Path, record: Path) -> None:
     for each in (attempt, folder):
         (each / run_record.FAILURE).unlink(missing_ok=True)
     if files:
-        tidy(attempt)
+        remove_temporary_files(attempt)
 
 
 def keep_record(record: Path, number: int) -> None:
@@ -128,14 +129,14 @@ def keep_record(record: Path, number: int) -> None:
     Raises:
         OSError: If it cannot be written.
     """
-    kept = path(record.parent, number) / RECORD
+    kept = attempt_folder(record.parent, number) / RECORD
     if not kept.exists():
         kept.parent.mkdir(exist_ok=True)
         atomic.link(record, kept)
 
 
 def publish(source: Path, place: Path) -> None:
-    """Give a file of an attempt a second name in the job's folder.
+    """Give a file of an attempt a second name in the job's folder, so that it counts as a result.
 
     Args:
         source: The file in the attempt's folder.
@@ -154,7 +155,7 @@ def publish(source: Path, place: Path) -> None:
         raise SupersededError(f"{source.parent.name} is superseded by a newer attempt") from error
 
 
-def tidy(attempt: Path) -> None:
+def remove_temporary_files(attempt: Path) -> None:
     """Delete files of a finished attempt that are no longer needed.
 
     The first rank's log, files of a program, and the record are kept. The logs of the other ranks
@@ -167,7 +168,7 @@ def tidy(attempt: Path) -> None:
         found = {entry.name: entry.is_dir(follow_symlinks=False) for entry in entries}
     logs = [n for n in found if n.startswith("rank-") and n.endswith(".log") and n != FIRST_LOG]
     if logs:
-        with atomic.whole(attempt / LOGS) as path, tarfile.open(path, "w:gz") as archive:
+        with atomic.replacement(attempt / LOGS) as path, tarfile.open(path, "w:gz") as archive:
             for name in sorted(logs):
                 archive.add(attempt / name, name)
     kept = (RECORD, SUPERSEDED_RECORD, run_record.FAILURE, FIRST_LOG, LOGS)
@@ -176,13 +177,18 @@ def tidy(attempt: Path) -> None:
             (attempt / name).unlink(missing_ok=True)
 
 
-def path(folder: Path, number: int) -> Path:
-    """Return the folder of an attempt at a job."""
+def attempt_folder(folder: Path, number: int) -> Path:
+    """Return the folder of an attempt.
+
+    Args:
+        folder: The job's folder.
+        number: Number of the attempt.
+    """
     return folder / f"attempt={number}"
 
 
-def numbers(folder: Path) -> list[int]:
-    """Return the numbers of the attempts at a job, ascending; [] without its folder."""
+def attempt_numbers(folder: Path) -> list[int]:
+    """Return the numbers of all attempts in a job's folder, ascending; [] without the folder."""
     try:
         names = [re.fullmatch(r"attempt=(\d+)", each.name) for each in folder.iterdir()]
     except FileNotFoundError:
@@ -210,40 +216,47 @@ Kind = Literal[
 
 
 class UserLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A line of user code; `file` is relative to the project folder if it is inside."""
+    """A line of user code.
+
+    Attributes:
+        file: Its file, relative to the project folder if it is inside.
+        line: Number of the line, from 1.
+        function: The function that has the line; None outside of functions.
+    """
 
     file: str
     line: int
     function: str | None = None
 
     def __str__(self) -> str:
+        """Return the line as `FILE:LINE in FUNCTION`, for messages."""
         return f"{self.file}:{self.line}" + (f" in {self.function}" if self.function else "")
 
 
 class Cause(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Why a job failed."""
+    """Why a job or one of its attempts failed."""
 
     kind: Kind
     message: str
     rank: int | None = None
-    """The first rank that failed, if one did."""
+    """The first rank that failed; null if no single rank did."""
     host: str | None = None
     exit_code: int | None = None
-    """Negative: the signal."""
+    """Exit code of that rank; negative: the number of the signal that killed it."""
     error: str | None = None
-    """The exception's class."""
+    """Class of the exception; null without an exception."""
     place: UserLine | None = None
-    """Where in the user's code it was raised, if it was."""
+    """The line of user code that raised the exception; null if no user code did."""
     log: str | None = None
-    """The rank's log, which has the traceback."""
+    """Path of the rank's log, which has the traceback."""
     reached: str | None = None
-    """The rank's last event."""
+    """Name of the rank's last event; null if it had none."""
     last_lines: tuple[str, ...] = ()
-    """The end of the rank's log."""
+    """The last lines of the rank's log."""
 
     @property
     def sentence(self) -> str:
-        """The cause as a sentence for tables and the console."""
+        """Kind, rank, host, message and log in one sentence, for tables and the console."""
         host = f" on {self.host}" if self.host else ""
         where = "" if self.rank is None else f"rank {self.rank}{host}: "
         line = "" if self.place is None else f"{self.place}: "
@@ -258,7 +271,7 @@ class FailureReport(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int
     cause: Cause
     wall_time_s: float | None = None
-    """From the launcher's begin to this report, if known."""
+    """Seconds from the start of the launcher to this report; null if unknown."""
 
 
 def write_failure(folder: Path, failure: FailureReport) -> None:
@@ -271,7 +284,7 @@ def write_failure(folder: Path, failure: FailureReport) -> None:
 
 
 def read_failure(folder: Path) -> FailureReport | None:
-    """Read failure.json in the folder of a job or an attempt; None without the file.
+    """Return the content of failure.json in a job's or attempt's folder; None without the file.
 
     Raises:
         RecordError: The file is damaged.
@@ -280,31 +293,31 @@ def read_failure(folder: Path) -> FailureReport | None:
 
 
 def cause_of(folder: Path) -> Cause | None:
-    """Return why a job or attempt failed; None without a readable failure report."""
+    """Return why a job or attempt, given by its folder, failed; None without a readable report."""
     with contextlib.suppress(RecordError):
         return failure.cause if (failure := read_failure(folder)) else None
     return None
 
 
 class FailedAttempts(NamedTuple):
-    """The failed attempts at a job.
+    """Number and duration of the failed attempts at a job.
 
     Attributes:
-        number: How many attempts failed.
+        number: Number of failed attempts.
         wall_time_s: Their total time as far as it is known, in seconds.
-        own_time_s: The part of this time from attempts that nobody cancelled.
+        uncancelled_time_s: The part of this time from attempts that nobody cancelled, in seconds.
     """
 
     number: int
     wall_time_s: float
-    own_time_s: float = 0.0
+    uncancelled_time_s: float = 0.0
 
 
 def _read_failures(folder: Path) -> Iterator[FailureReport | None]:
-    """Yield the failure reports of a job's attempts; None for a broken report."""
-    for attempt in numbers(folder):
+    """Yield the report of each failed attempt in a job's folder; None for a broken report."""
+    for attempt in attempt_numbers(folder):
         try:
-            failure = read_failure(path(folder, attempt))
+            failure = read_failure(attempt_folder(folder, attempt))
         except RecordError:
             yield None
         else:
@@ -313,7 +326,10 @@ def _read_failures(folder: Path) -> Iterator[FailureReport | None]:
 
 
 def failed_attempts(folder: Path) -> FailedAttempts:
-    """Return the number and time of a job's failed attempts; a broken report has no time."""
+    """Return number and time of the failed attempts in a job's folder.
+
+    A broken report counts as a failed attempt without time.
+    """
     found = list(_read_failures(folder))
     known = [each for each in found if each is not None]
     own = [each for each in known if each.cause.kind != "cancelled"]
@@ -322,13 +338,16 @@ def failed_attempts(folder: Path) -> FailedAttempts:
 
 
 def failed_too_often(folder: Path) -> bool:
-    """Return whether ATTEMPTS_MAX attempts at a job failed; cancelled ones do not count."""
+    """Return whether ATTEMPTS_MAX or more attempts in a job's folder failed.
+
+    Cancelled attempts do not count.
+    """
     known = [failure for failure in _read_failures(folder) if failure is not None]
     return sum(failure.cause.kind != "cancelled" for failure in known) >= ATTEMPTS_MAX
 
 
 class Spent(NamedTuple):
-    """Compute time of all attempts at some runs.
+    """Compute time and cost that all attempts at some runs took.
 
     Attributes:
         attempts: Number of failed attempts.
@@ -344,7 +363,11 @@ class Spent(NamedTuple):
 
 
 def sum_spent(runs: Iterable[Mapping[Any, Any]]) -> Spent:
-    """Return the sums over rows of runs.csv, with numbers or texts; unknown times are 0."""
+    """Return what all attempts at some runs took; unknown times count as 0.
+
+    Args:
+        runs: Rows of runs.csv: column → number, or its text.
+    """
     failed, hours, lost_hours, lost_usd = 0, 0.0, 0.0, 0.0
     for run in runs:
         nodes, lost_s = _amount(run, "nodes"), _amount(run, "lost_time_s")
@@ -357,22 +380,30 @@ def sum_spent(runs: Iterable[Mapping[Any, Any]]) -> Spent:
 
 
 def _amount(run: Mapping[Any, Any], name: str, unknown: float = 0.0) -> float:
-    """Return a number of a row; `unknown` if it is missing, empty or NaN."""
+    """Return a number in a row; `unknown` if it is missing, empty or NaN.
+
+    Args:
+        run: The row: column → number, or its text.
+        name: Name of the column.
+        unknown: The result for a missing number.
+    """
     value = float(run.get(name) or "nan")
     return unknown if math.isnan(value) else value
 
 
 class Beginning(msgspec.Struct, frozen=True, kw_only=True):
-    """Where an attempt's training began; `folder` is the folder of the run's checkpoints."""
+    """Where an attempt's training began: with its first step, or from a checkpoint."""
 
     folder: str
     attempt: int
     first_attempt: int
-    """The first attempt at this training: same parameters, code and data."""
+    """Number of the first attempt at this training, which had the same parameters, code and
+    data."""
     checkpoint: str | None = None
-    """The folder of the checkpoint, in `folder`; null: from none."""
+    """Name of the checkpoint's folder, in `folder`; null if the training began with its first
+    step."""
     steps: FromZero = 0
-    """Steps that the training had then."""
+    """Number of steps that earlier attempts had trained."""
 
 
 def read_beginning(attempt: Path) -> Beginning | None:
@@ -387,15 +418,18 @@ def read_beginning(attempt: Path) -> Beginning | None:
     return run_record.read_as(attempt / BEGINNING, Beginning)
 
 
-def with_resumption(record: RunRecord, run: Path, reports: Sequence[RankReport]) -> RunRecord:
-    """Return a run's record, with facts on earlier attempts if its training was resumed.
+def add_resumption(record: RunRecord, run: Path, reports: Sequence[RankReport]) -> RunRecord:
+    """Return a run's record with facts on earlier attempts, if its training was resumed.
 
     Args:
         record: The record.
         run: The run's folder.
         reports: Reports of all ranks.
+
+    Returns:
+        The record with `resumed` and a warning; the same record if the training was not resumed.
     """
-    beginning = read_beginning(path(run, record.attempt))
+    beginning = read_beginning(attempt_folder(run, record.attempt))
     if beginning is None or beginning.checkpoint is None:
         return record
     earlier = tuple(
@@ -406,7 +440,7 @@ def with_resumption(record: RunRecord, run: Path, reports: Sequence[RankReport])
             cause=cause.sentence if (cause := cause_of(folder)) else "ended without a word",
         )
         for number in range(beginning.first_attempt, beginning.attempt)
-        if (folder := path(run, number)).is_dir()
+        if (folder := attempt_folder(run, number)).is_dir()
     )
     since = next((r.went_on for r in reports if isinstance(r, TrainingReport)), None)
     known = [each.steps for each in earlier if each.steps is not None]
@@ -423,12 +457,12 @@ def with_resumption(record: RunRecord, run: Path, reports: Sequence[RankReport])
 
 
 def remove_checkpoints(run: Path) -> None:
-    """Delete a run's checkpoints."""
+    """Delete the folder of checkpoints in a run's folder, if it exists."""
     shutil.rmtree(run / CHECKPOINTS, ignore_errors=True)
 
 
 def _trained_steps(attempt: Path) -> int | None:
-    """Return the number of steps that an attempt trained; None if unknown."""
+    """Return the number of steps that an attempt, given by its folder, trained; None if unknown."""
     try:
         beginning = read_beginning(attempt)
         reached = int((attempt / POSITION).read_text())
@@ -440,6 +474,8 @@ def _trained_steps(attempt: Path) -> int | None:
 
 
 def _duration_s(attempt: Path) -> float | None:
-    """Return the time from the first to the last event of an attempt's ranks; None without any."""
-    found = [event.time_s for lines in events.read_by_rank(attempt).values() for event in lines]
+    """Return the seconds from the first to the last event of an attempt; None without events."""
+    found = [
+        event.time_s for lines in events.read_events_by_rank(attempt).values() for event in lines
+    ]
     return max(found) - min(found) if found else None

@@ -1,7 +1,8 @@
 """Checks that each rank got what the run requested.
 
-A run counts only if every check holds; else it is shown as failed with the reasons and is in no
-comparison. Each function `_check_…` returns what is wrong, or None if nothing is.
+A run counts only if every check holds; otherwise it is shown as failed, with the reasons, and is in
+no comparison. The launcher calls `find_problems` when all ranks have ended. Each function
+`_check_…` returns what is wrong as a clause for the user, or None if nothing is.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ class Check(NamedTuple):
     """A check that each rank got what the run requested.
 
     Attributes:
-        description: What is guaranteed if `problem` returns nothing.
-        problem: Returns what is wrong, or None, for the specification and the ranks' reports; a
-            check of the training also gets the data.
-        of_programs: Whether it applies to programs, whose devices the ranks do not know.
+        description: What is guaranteed if `problem` returns None.
+        problem: Returns what is wrong, or None if nothing is. Its arguments are the specification
+            and the ranks' reports; for a check of the training also the data.
+        of_programs: Whether the check applies to programs, whose devices the ranks do not know.
     """
 
     description: str
@@ -42,30 +43,57 @@ class Check(NamedTuple):
 
 
 def _differing_ranks(name: str, requested: object, got: dict[int, Any]) -> str | None:
-    """Return which ranks have another value than requested; None if none has."""
+    """Return a message about ranks whose value is not the requested one; None without such ranks.
+
+    Args:
+        name: Name of the value, for the message.
+        requested: The requested value.
+        got: Rank → its value.
+    """
     wrong = {rank: value for rank, value in got.items() if value != requested}
     return f"requested {name} {requested}, got {wrong}" if wrong else None
 
 
 def _differing_values(name: str, values: dict[int, Any]) -> str | None:
-    """Return different or missing values of the ranks; None if all report the same."""
+    """Return a message if ranks report different values or lack one; None if all report the same.
+
+    Args:
+        name: Name of the value, for the message.
+        values: Rank → its value, or None.
+    """
     if len(set(map(str, values.values()))) <= 1 and None not in values.values():
         return None
     return f"ranks disagree on {name}: {values}"
 
 
-def _check_agreement(name: str, value: str | Callable[[Any], object]) -> Callable[..., str | None]:
-    """Return a check that all ranks report the same value: a field's name, or a function."""
+def _make_agreement_check(
+    name: str, value: str | Callable[[Any], object]
+) -> Callable[..., str | None]:
+    """Return a function for `Check.problem`: all ranks must report the same value.
+
+    Args:
+        name: Name of the value, for the message.
+        value: A field of the report, or a function of the report.
+    """
     of = operator.attrgetter(value) if isinstance(value, str) else value
     return lambda _, reports, *__: _differing_values(name, {r.rank: of(r) for r in reports})
 
 
-def _check_as_planned(
+def _make_planned_check(
     field: str, planned: Callable[[RunSpec, PreparedData], object], name: str = ""
 ) -> Callable[..., str | None]:
-    """Return a check that all ranks report the planned value, or agree if none was planned."""
+    """Return a function for `Check.problem`: all ranks must report the planned value.
+
+    If no value was planned, they must report the same value.
+
+    Args:
+        field: Field of the ranks' reports.
+        planned: Returns the planned value for a run and its data; None if there is none.
+        name: Name of the value for the message; "" for the field's name.
+    """
 
     def problem(spec: RunSpec, reports: Sequence[Rank], data: PreparedData) -> str | None:
+        """Return which ranks report another value than planned; None if nothing is wrong."""
         got = {report.rank: getattr(report, field) for report in reports}
         asked, called = planned(spec, data), name or field
         return (
@@ -78,13 +106,16 @@ def _check_as_planned(
 
 
 def _check_tasks(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
-    """Check that every planned rank reported, exactly once."""
+    """Return what is wrong unless every planned rank reported exactly once; else None."""
     ranks, expected = sorted(r.rank for r in reports), list(range(spec.geometry.tasks))
     return None if ranks == expected else f"requested ranks {expected}, got {ranks}"
 
 
 def _check_placement(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
-    """Check the number of nodes that ranks ran on, and of tasks per node."""
+    """Return what is wrong if the number of nodes, or of tasks per node, differs; else None.
+
+    The launcher `local` is not checked: all of its "nodes" are this machine.
+    """
     if spec.measured.launcher == "local":
         return None  # all "nodes" are this machine, as the record shows
     geometry, on_host = spec.geometry, Counter(report.host for report in reports)
@@ -96,13 +127,19 @@ def _check_placement(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
 
 
 def _check_jobs(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
-    """Check the numbers of workers, parameter servers and coordinators."""
+    """Return what is wrong if the jobs have other numbers of tasks than requested; else None.
+
+    Jobs are workers, parameter servers and coordinators.
+    """
     jobs = Counter(r.job for r in reports)
     return None if jobs == spec.jobs else f"requested jobs {spec.jobs}, got {dict(jobs)}"
 
 
 def _check_devices(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
-    """Check the devices that TensorFlow uses; a coordinator reports its workers' devices."""
+    """Return which workers' devices in TensorFlow differ from the requested ones; None if none do.
+
+    A coordinator reports its workers' devices.
+    """
     kind = "GPU" if spec.uses_gpus else "CPU"
     expected = tuple(f"{kind}:{index}" for index in range(max(1, spec.geometry.gpus_per_task)))
     devices = {r.rank: r.devices for r in reports if r.job == "worker"}
@@ -118,9 +155,9 @@ def _check_devices(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
 
 
 def _check_gpu_type(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
-    """Check that the ranks' GPUs are of the platform's gpu_type.
+    """Return which ranks' GPUs are of another model than the platform's gpu_type; None if none are.
 
-    It holds without a gpu_type, and for GPUs whose model cannot be compared with it.
+    Without a gpu_type, and for GPUs whose model cannot be compared with it, nothing is wrong.
     """
     gpu_type = spec.measured.gpu_type
     if not spec.uses_gpus or not gpu_type:
@@ -137,7 +174,7 @@ def _check_gpu_type(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
 
 
 def _gpu_models(reports: Sequence[Rank]) -> dict[int, list[str]]:
-    """Return rank → names of its GPUs; all GPUs of its host if these have the same name."""
+    """Return rank → models of its GPUs, or of all GPUs of its host if those are of one model."""
     models = {}
     for report in reports:
         if report.job == "worker":
@@ -148,7 +185,7 @@ def _gpu_models(reports: Sequence[Rank]) -> dict[int, list[str]]:
 
 
 def _check_gpu_sharing(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
-    """Check that each physical GPU is used by a single rank."""
+    """Return which physical GPUs several ranks use; None if each is used by one rank."""
     if not spec.uses_gpus:
         return None
     users: dict[str, list[int]] = {}
@@ -160,7 +197,7 @@ def _check_gpu_sharing(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
 
 
 def _gpu_uuids(report: Rank) -> list[str]:
-    """Return the UUIDs of a rank's GPUs, if nvidia-smi lists them."""
+    """Return the UUIDs of a rank's GPUs, as far as nvidia-smi lists them."""
     uuids = report.host_facts.gpu_uuids
     if report.gpus_visible is None:
         return list(uuids)
@@ -174,7 +211,7 @@ def _gpu_uuids(report: Rank) -> list[str]:
 
 
 def _check_gpus(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
-    """Check the number of GPUs of each rank.
+    """Return which ranks have another number of GPUs than requested; None if none have.
 
     It applies to logical devices, too, where a missing GPU would not be noticed.
     """
@@ -193,7 +230,7 @@ def _check_gpus(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
 
 
 def _check_cpus(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
-    """Check that every rank had the requested CPUs, and no limit of CPU time below them."""
+    """Return which ranks had fewer CPUs, or less CPU time, than requested; None if none had."""
     if spec.measured.launcher == "local":
         return None  # processes on one machine share its CPUs
     least = spec.cpus_per_task
@@ -206,7 +243,7 @@ def _check_cpus(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
 
 
 def _check_threads(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
-    """Check the number of TensorFlow's threads for an operation on each rank."""
+    """Return which ranks used another number of TensorFlow threads for an operation; else None."""
     wrong = [r for r in reports if r.intra_op_threads != spec.threads_per_operation(r.cpus)]
     if not wrong:
         return None
@@ -215,7 +252,7 @@ def _check_threads(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
 
 
 def _check_replicas(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
-    """Check the number of replicas that the ranks' strategies report."""
+    """Return which ranks' strategies have another number of replicas than requested; else None."""
     replicas = {r.rank: r.replicas for r in reports if isinstance(r, TrainedRank)}
     if not replicas:
         return f"requested replicas {spec.replicas}, no rank made a strategy"
@@ -223,7 +260,7 @@ def _check_replicas(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
 
 
 def _check_packages(_: RunSpec, reports: Sequence[Rank]) -> str | None:
-    """Check that all ranks have the same versions of the packages."""
+    """Return which versions of packages differ between the ranks; None if none differ."""
     versions = {r.rank: r.host_facts.packages for r in reports}
     for name in dict.fromkeys(name for packages in versions.values() for name in packages):
         of_ranks = {rank: packages.get(name) for rank, packages in versions.items()}
@@ -235,9 +272,15 @@ def _check_packages(_: RunSpec, reports: Sequence[Rank]) -> str | None:
 def _check_examples(
     spec: RunSpec, reports: Sequence[TrainingReport], data: PreparedData
 ) -> str | None:
-    """Check that every epoch trained each example once, also if it ended early.
+    """Return what is wrong unless every epoch trained each example once; else None.
 
-    Only a pipeline knows how many examples its epochs have: its ranks must agree.
+    A run may end within an epoch as planned. For a pipeline, only its ranks know how many examples
+    an epoch has: they must agree.
+
+    Args:
+        spec: The specification of the run.
+        reports: Reports of the ranks that trained.
+        data: The prepared data.
     """
     if data.train_examples is None:
         return _differing_values("examples_trained", {r.rank: r.examples_trained for r in reports})
@@ -256,13 +299,17 @@ def _check_examples(
 
 
 def _planned_stop(spec: RunSpec, report: TrainingReport) -> int | None:
-    """Return the step after which the run was to end; None if it ends after its epochs."""
+    """Return the number of steps after which the run was to end; None: after its epochs."""
     stop = spec.recipe.stop_after_steps
     return sum(each.steps for each in report.steps) if isinstance(stop, str) else stop
 
 
 def _check_epochs(spec: RunSpec, reports: Sequence[TrainingReport], _: PreparedData) -> str | None:
-    """Check that every rank finished the requested epochs, or those up to the planned stop."""
+    """Return which ranks finished another number of epochs than planned; None if none did.
+
+    A planned stop may end the training before the recipe's last epoch. A diverged training ends
+    with the epoch that diverged, which is no problem here.
+    """
     if not reports:
         return "no rank trained"
     if _check_finite(spec, reports):
@@ -276,7 +323,7 @@ def _check_epochs(spec: RunSpec, reports: Sequence[TrainingReport], _: PreparedD
 
 
 def _check_finite(_: RunSpec, reports: Sequence[TrainingReport], *__: PreparedData) -> str | None:
-    """Check that all losses are finite: a report has None for NaN and infinity."""
+    """Return from which epoch on a loss is not finite, as "diverged: …"; None if all are finite."""
     for report in reports:
         if report.diverged:
             return f"diverged: {report.diverged}"
@@ -287,7 +334,10 @@ def _check_finite(_: RunSpec, reports: Sequence[TrainingReport], *__: PreparedDa
 
 
 def _check_reported(spec: RunSpec, reports: Sequence[ProgramReport]) -> str | None:
-    """Check that the program reported steps or epochs, unless the recipe observes nothing."""
+    """Return what is wrong if a program reported neither steps nor epochs; else None.
+
+    It need not report anything if the recipe has `observe: nothing`.
+    """
     way = spec.recipe.observe
     if way == "nothing" or any(report.seen.has_training for report in reports):
         return None
@@ -295,7 +345,10 @@ def _check_reported(spec: RunSpec, reports: Sequence[ProgramReport]) -> str | No
 
 
 def _check_reported_epochs(spec: RunSpec, reports: Sequence[ProgramReport]) -> str | None:
-    """Check that ranks agree on the epochs, and report no more than the recipe has."""
+    """Return what is wrong if ranks disagree on the epochs or report too many; else None.
+
+    Too many are more than the recipe requests.
+    """
     epochs = {rank: len(found) for rank, found in _reported_values(reports, "epochs").items()}
     if wrong := _differing_values("their epochs", epochs):
         return wrong
@@ -308,11 +361,12 @@ def _check_reported_epochs(spec: RunSpec, reports: Sequence[ProgramReport]) -> s
 
 
 def _check_reported_examples(spec: RunSpec, reports: Sequence[ProgramReport]) -> str | None:
-    """Check the examples that a program reports for its epochs, if the recipe gives their number.
+    """Return what is wrong if a program reports more examples than its epochs can have; else None.
 
-    An epoch may end with a batch that is filled up: its examples count as complete batches.
+    An epoch may end with a batch that is filled up: its examples count as complete batches. Nothing
+    is wrong if the recipe does not give the number of examples.
     """
-    of_epoch, reported = spec.recipe.train_examples, run_results.program_examples(reports)
+    of_epoch, reported = spec.recipe.train_examples, run_results.count_program_examples(reports)
     if of_epoch is None or reported is None:
         return None
     most = -(-of_epoch // spec.global_batch_size) * spec.global_batch_size * spec.recipe.epochs
@@ -323,7 +377,7 @@ def _check_reported_examples(spec: RunSpec, reports: Sequence[ProgramReport]) ->
 
 
 def _check_program_finite(_: RunSpec, reports: Sequence[ProgramReport]) -> str | None:
-    """Check that the loss of every reported epoch is finite."""
+    """Return from which reported epoch on the loss is not finite, as "diverged: …"; else None."""
     for epoch in run_results.first_observed(reports).epochs:
         if epoch.metrics.get("loss", 0.0) is None:
             return f"diverged: loss is not finite from epoch {epoch.epoch}"
@@ -331,14 +385,14 @@ def _check_program_finite(_: RunSpec, reports: Sequence[ProgramReport]) -> str |
 
 
 def _reported_values(reports: Sequence[ProgramReport], name: str) -> dict[int, Any]:
-    """Return rank → the value that it reports under a name; only ranks that report one."""
+    """Return rank → value of a field of `Observed`; ranks whose value is empty are left out."""
     found = {report.rank: getattr(report.seen, name) for report in reports}
     return {rank: value for rank, value in found.items() if value}
 
 
 #: The check that a diverged run fails; a run that fails any other check has failed.
 FINITE = "finite"
-#: What any job of ranks must pass, by name.
+#: Name → check, for what every job of ranks must pass.
 PLACE_CHECKS = {
     "tasks": Check("Every planned task reported, exactly once.", _check_tasks),
     "nodes": Check(
@@ -374,46 +428,46 @@ PLACE_CHECKS = {
         "The strategy had the planned number of replicas.", _check_replicas, of_programs=False
     ),
     "cluster": Check(
-        "All ranks agree on the cluster.", _check_agreement("the cluster", "cluster_hash")
+        "All ranks agree on the cluster.", _make_agreement_check("the cluster", "cluster_hash")
     ),
     "cluster_source": Check(
         "All ranks found the cluster in the same source.",
-        _check_agreement("the source of the cluster", "cluster_source"),
+        _make_agreement_check("the source of the cluster", "cluster_source"),
     ),
     "tensorflow_version": Check(
         "All ranks ran the same version of TensorFlow.",
-        _check_agreement("the TensorFlow version", "tensorflow_version"),
+        _make_agreement_check("the TensorFlow version", "tensorflow_version"),
         of_programs=False,
     ),
     "packages": Check(
         "All ranks ran the same versions of TensorFlow, Keras and NumPy.", _check_packages
     ),
 }
-#: What the ranks that train must pass as well, by name.
+#: Name → check, for what ranks of the built-in trainer must pass as well.
 TRAINING_CHECKS = {
     "per_replica_batch_size": Check(
         "Every replica trained batches of the planned size.",
-        _check_as_planned("per_replica_batch_size", lambda spec, _: spec.per_replica_batch_size),
+        _make_planned_check("per_replica_batch_size", lambda spec, _: spec.per_replica_batch_size),
     ),
     "global_batch_size": Check(
         "All replicas together trained batches of the planned size.",
-        _check_as_planned("global_batch_size", lambda spec, _: spec.global_batch_size),
+        _make_planned_check("global_batch_size", lambda spec, _: spec.global_batch_size),
     ),
     "examples_per_step": Check(
         "All ranks that train agree on the number of examples of a step.",
-        _check_agreement("the examples of a step", "examples_per_step"),
+        _make_agreement_check("the examples of a step", "examples_per_step"),
     ),
     "data": Check(
         "Every rank that trains had the prepared data, by its checksum.",
-        _check_as_planned("data_sha256", lambda _, data: data.sha256, "data with the checksum"),
+        _make_planned_check("data_sha256", lambda _, data: data.sha256, "data with the checksum"),
     ),
     "train_examples": Check(
         "Every rank that trains had the planned number of training examples.",
-        _check_as_planned("train_examples", lambda _, data: data.train_examples),
+        _make_planned_check("train_examples", lambda _, data: data.train_examples),
     ),
     "test_examples": Check(
         "Every rank that trains had the planned number of held-out examples.",
-        _check_as_planned("test_examples", lambda _, data: data.test_examples),
+        _make_planned_check("test_examples", lambda _, data: data.test_examples),
     ),
     "examples_trained": Check(
         "Every example was trained once in each epoch; of a pipeline the ranks agree how many.",
@@ -421,12 +475,12 @@ TRAINING_CHECKS = {
     ),
     "model": Check(
         "All ranks that train agree on the number of the model's parameters.",
-        _check_agreement("the model's size", "model_parameters"),
+        _make_agreement_check("the model's size", "model_parameters"),
     ),
     # loss and accuracy are sums over all ranks: they would not show that models drift apart
     "weights": Check(
         "All ranks that train have the same weights after the last epoch, bit by bit.",
-        _check_agreement("the trained weights", "weights_sha256"),
+        _make_agreement_check("the trained weights", "weights_sha256"),
     ),
     "epochs": Check(
         "All epochs finished on every rank that trains; of a short run all that were asked.",
@@ -434,11 +488,13 @@ TRAINING_CHECKS = {
     ),
     "learning": Check(
         "All ranks that train have the same loss and accuracy in every epoch.",
-        _check_agreement("loss and accuracy", lambda r: [(e.loss, e.accuracy) for e in r.epochs]),
+        _make_agreement_check(
+            "loss and accuracy", lambda r: [(e.loss, e.accuracy) for e in r.epochs]
+        ),
     ),
     "test_accuracy": Check(
         "All ranks agree on the accuracy on held-out examples.",
-        _check_agreement(
+        _make_agreement_check(
             "the accuracy on held-out examples",
             lambda r: [
                 *(e.test_accuracy for e in r.epochs if e.test_accuracy is not None),
@@ -448,7 +504,7 @@ TRAINING_CHECKS = {
     ),
     "test_loss": Check(
         "All ranks agree on the loss on held-out examples.",
-        _check_agreement(
+        _make_agreement_check(
             "the loss on held-out examples",
             lambda r: [*(e.test_loss for e in r.epochs if e.test_loss is not UNSET), r.test_loss],
         ),
@@ -458,7 +514,7 @@ TRAINING_CHECKS = {
         _check_finite,
     ),
 }
-#: What a user program must pass besides the checks of its place, by name.
+#: Name → check, for what a user program must pass besides PLACE_CHECKS.
 PROGRAM_CHECKS = {
     "report": Check("The program reported in the way that `observe` names.", _check_reported),
     "reported_steps": Check(
@@ -479,41 +535,43 @@ PROGRAM_CHECKS = {
 CHECKS = PLACE_CHECKS | TRAINING_CHECKS | PROGRAM_CHECKS
 
 
-def names_of(spec: RunSpec) -> tuple[str, ...]:
+def required_check_names(spec: RunSpec) -> tuple[str, ...]:
     """Return the names of the checks that a run of this specification must pass."""
     return (*_place_checks(spec), *(PROGRAM_CHECKS if spec.recipe.program else TRAINING_CHECKS))
 
 
 def _place_checks(spec: RunSpec) -> dict[str, Check]:
-    """Return the checks of PLACE_CHECKS that apply to this run."""
+    """Return name → check, for the PLACE_CHECKS that apply to this run."""
     of_program = bool(spec.recipe.program)
     return {n: check for n, check in PLACE_CHECKS.items() if check.of_programs or not of_program}
 
 
-def problems(
+def find_problems(
     spec: RunSpec, data: PreparedData | None, reports: Sequence[RankReport]
 ) -> dict[str, str]:
-    """Return check → what is wrong, for each check that a run fails; FINITE if it diverged.
+    """Return name of a check → what is wrong, for each check that a run fails.
+
+    A diverged run fails only the check FINITE.
 
     Args:
         spec: The specification of the run.
         data: The data that the ranks should have read; None for a program with its own data.
         reports: The reports of all ranks.
     """
-    found = _problems(_place_checks(spec), spec, reports)
+    found = _run_checks(_place_checks(spec), spec, reports)
     if spec.recipe.program or data is None:
-        return found | _problems(PROGRAM_CHECKS, spec, run_results.program_reports(reports))
-    return found | _problems(TRAINING_CHECKS, spec, run_results.training_reports(reports), data)
+        return found | _run_checks(PROGRAM_CHECKS, spec, run_results.program_reports(reports))
+    return found | _run_checks(TRAINING_CHECKS, spec, run_results.training_reports(reports), data)
 
 
-def _problems(checks: dict[str, Check], *arguments: object) -> dict[str, str]:
-    """Return name → what is wrong, for the checks that do not hold."""
+def _run_checks(checks: dict[str, Check], *arguments: object) -> dict[str, str]:
+    """Call each check with `arguments`; return name → what is wrong, for the checks that fail."""
     found = {name: check.problem(*arguments) for name, check in checks.items()}
     return {name: wrong for name, wrong in found.items() if wrong}
 
 
-def unchecked(spec: RunSpec, reports: Sequence[Rank]) -> tuple[str, ...]:
-    """Return what the checks could not compare with the request, one sentence each."""
+def list_unchecked(spec: RunSpec, reports: Sequence[Rank]) -> tuple[str, ...]:
+    """Return sentences about what the checks could not compare with the request; () if none."""
     texts, gpu_type = [], spec.measured.gpu_type
     if spec.uses_gpus and gpu_type:
         models = _gpu_models(reports)
@@ -536,29 +594,29 @@ def unchecked(spec: RunSpec, reports: Sequence[Rank]) -> tuple[str, ...]:
 # word: "l4" is no "L40". Sites add sizes and form factors in different ways ("v100l", "a100_80"):
 # words that are unknown are no contradiction.
 
-#: Words for the maker or the family, which older and newer drivers give differently.
+#: Words for the maker or the product family, which drivers include in a GPU's name or leave out.
 _MAKERS = {"nvidia", "tesla", "quadro", "geforce", "amd", "instinct", "radeon", "gpu"}
-#: Words of a different model than the name alone has; the last are slices of a GPU (MIG).
+#: Words that make a GPU's name a different model; the last ones are slices of a GPU (MIG).
 _VARIANT = re.compile(r"ti|super|ada|pro|max|laptop|mobile|[1-7]g")
 _MEMORY = re.compile(r"(\d+)g(?:i?b)?")
 _FORM_FACTOR = re.compile(r"sxm\d*|pcie\d*|hbm\d*\w?")
-#: One letter after the number, as in V100L or MI250X, may be the size or form factor. V100S, L40S
-#: and A10G are other models.
+#: One letter after the number that does not change the model: as in V100L or MI250X, it may be the
+#: size or form factor. V100S, L40S and A10G are other models.
 _LETTER = re.compile(r"(?<=\d)[a-fh-rt-z]$")
 
 
-def is_gpu_model(asked: str, name: str) -> bool | None:
+def is_gpu_model(requested: str, name: str) -> bool | None:
     """Return whether a GPU is of the requested model; None if the names cannot be compared.
 
-    It is if every word of `asked` is a word of the driver's name, or several successive words
+    It is if every word of `requested` is a word of the driver's name, or several successive words
     ("2080ti"). It is not if the number of the model, a variant's word or the size of the memory
     differs.
 
     Args:
-        asked: The requested model.
+        requested: The requested model, such as `a100`.
         name: The driver's name of the GPU.
     """
-    wanted, found = _words(asked), _words(name)
+    wanted, found = _model_words(requested), _model_words(name)
     joined = {"".join(found[i:j]) for i in range(len(found)) for j in range(i + 1, len(found) + 1)}
     sizes = {word for word in wanted if _MEMORY.fullmatch(word) or _FORM_FACTOR.fullmatch(word)}
     core = next((w for w in wanted if any(map(str.isdigit, w)) and w not in sizes), None)
@@ -580,16 +638,21 @@ def is_gpu_model(asked: str, name: str) -> bool | None:
 
 
 def _has_other_variant(words: list[str], others: list[str]) -> bool:
-    """Return whether one name has a variant's word, such as `ti`, that the other name lacks."""
+    """Return whether one name has a variant's word, such as `ti`, that the other lacks.
+
+    Args:
+        words: Words of one name.
+        others: Words of the other name.
+    """
     text = "".join(others)
     return any(_VARIANT.fullmatch(word) and word not in text for word in words)
 
 
 def _memory_gb(words: list[str]) -> set[int]:
-    """Return the memory sizes in the words of a GPU's name, in GB."""
+    """Return the memory sizes, in GB, that the words of a GPU's name give."""
     return {int(match[1]) for match in map(_MEMORY.fullmatch, words) if match}
 
 
-def _words(text: str) -> list[str]:
-    """Return the lower-case words of a GPU's name, without its maker."""
+def _model_words(text: str) -> list[str]:
+    """Return the words of a GPU's name in lower case, without words in `_MAKERS`."""
     return [word for word in re.findall(r"[a-z0-9]+", text.lower()) if word not in _MAKERS]

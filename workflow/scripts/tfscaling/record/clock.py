@@ -5,8 +5,8 @@ there on the monotonic clock's. Nobody can set the monotonic clock, so that a st
 clock (chrony on a node that has just booted) changes no duration.
 
 Each rank requests the launcher's time when it starts and logs its offset from it, and how well the
-offset is known. Source: F. Cristian, "Probabilistic clock synchronization" (1989): the
-answer belongs to the middle of the exchange, so half the shortest round trip bounds the error.
+offset is known. Source: F. Cristian, "Probabilistic clock synchronization" (1989): the answer
+belongs to the middle of the exchange, so half the shortest round trip bounds the error.
 """
 
 from __future__ import annotations
@@ -15,14 +15,16 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
+#: Number of requests for the launcher's time; the quickest one counts.
 _EXCHANGES = 8
-#: An answer that is further off is not believed.
+#: Largest plausible offset in seconds; larger ones are discarded.
 _OFFSET_MAX_S = 86400.0
+#: Number of pairs of readings of both clocks; the quickest pair counts.
 _READINGS = 8
 
 
 def _origin_s() -> float:
-    """Return the difference of wall clock and monotonic clock when this process began.
+    """Return the present difference of wall clock and monotonic clock in seconds.
 
     The quickest of several pairs of readings is used: during a slower pair the process may have
     lost its processor.
@@ -34,16 +36,20 @@ def _origin_s() -> float:
     return min(readings)[1]
 
 
+#: Difference of wall clock and monotonic clock when this process began.
 _ORIGIN_S = _origin_s()
 
 
 def now() -> float:
-    """Return this process's time in seconds since the epoch; no step of a wall clock changes it."""
+    """Return this process's time in seconds since the epoch.
+
+    Steps of the wall clock after the start of the process do not change it.
+    """
     return at(time.monotonic())
 
 
 def at(monotonic_s: float) -> float:
-    """Return this process's time at the moment when `time.monotonic()` was `monotonic_s`."""
+    """Return this process's time, in seconds since the epoch, at a moment of `time.monotonic()`."""
     return _ORIGIN_S + monotonic_s
 
 
@@ -58,8 +64,8 @@ class Offset(NamedTuple):
     offset_s: float
     uncertainty_s: float
 
-    def over(self, later: Offset | None) -> Offset:
-        """Return this offset with an uncertainty that holds from this measurement to a later one.
+    def extend_until(self, later: Offset | None) -> Offset:
+        """Return this offset with an uncertainty that is valid until a later measurement.
 
         Monotonic clocks of two hosts drift, and a clock that is slewed drifts by as much as it was
         wrong.
@@ -73,11 +79,11 @@ class Offset(NamedTuple):
         return Offset(self.offset_s, max(self.uncertainty_s, moved_s + later.uncertainty_s))
 
 
-def measure(launcher_s: Callable[[], float]) -> Offset | None:
+def measure_offset(launcher_s: Callable[[], float]) -> Offset | None:
     """Return this process's offset from the launcher's clock; None if it is above a day.
 
     Args:
-        launcher_s: Requests the launcher's time, in seconds since the epoch.
+        launcher_s: Function that requests the launcher's time, in seconds since the epoch.
     """
     found = []
     for _ in range(_EXCHANGES):

@@ -1,4 +1,4 @@
-"""Causes of crashes of programs, from an exception or the end of the output.
+"""Causes of crashes of programs and ranks, from an exception or the end of the output.
 
 A traceback names the line of user code. Communication libraries end the process when an operation
 fails in one of their threads: Python raises nothing, and faulthandler's dump, which has no reason,
@@ -19,39 +19,44 @@ from msgspec.structs import replace
 
 from tfscaling.record.attempts import Cause, UserLine
 
+#: First line of a traceback.
 _BEGIN = "Traceback (most recent call last)"
-#: What faulthandler writes; its frames are in the other order.
+#: Beginning of faulthandler's dump; its frames are in the other order.
 _FATAL = "Fatal Python error: "
+#: A line of a traceback or dump that names a frame.
 _FRAME = re.compile(
     r'File "(?P<file>[^"]+)", line (?P<line>\d+)(?:,? in (?P<function>.+?))?(?:  \*)?$'
 )
-#: Lines before tracebacks of errors after which Python itself ends with 0.
+#: Beginnings of lines before tracebacks of errors after which Python itself ends with 0.
 _IGNORED = (
     *("Exception ignored ", "Exception in thread ", "Error in atexit", "--- Logging error ---"),
     *("Error in sys.excepthook", "Exception in callback "),
 )
-#: Lines that faulthandler writes after its frames.
+#: Beginnings of lines that faulthandler writes after its frames.
 _AFTER_FATAL = ("Thread 0x", "Current thread ", "Extension modules: ", "<")
-#: What torch and others put before each line.
+#: Text that torch and other libraries put before each line.
 _PREFIX = re.compile(r"^\[rank\d+\]: ?")
+#: Names of folders with installed packages.
 _INSTALLED = ("site-packages", "dist-packages")
 #: The workflow's own files.
 _OWN = Path(__file__).resolve().parents[3]
-#: What TensorFlow makes of a function's code.
+#: In the name of a file that TensorFlow generates from a function's code.
 _GENERATED = "__autograph_generated_file"
-#: What TensorFlow and Keras add after an exception's words.
+#: A colour code of the terminal.
 _COLOUR = re.compile(r"\x1b\[\d*m")
-#: Between what Keras guesses of a layer and its exception.
+#: Text between Keras's guess about a layer and the layer's exception.
 _INFERRED = "Error encountered:"
+#: Text that TensorFlow and Keras add after an exception's message.
 _APPENDIX = re.compile(r"\n+(?:Call arguments|Arguments) received by |\s*\[\[\{\{node |\s*\[Op:")
-#: The file that users copy to observe a training, and a word that is in it.
+#: The file that users copy to observe a training, and a word by which it is recognised.
 _OBSERVER, _IN_OBSERVER = "observe.py", "TFSCALING_EVENTS"
 #: Names of an abort: by the signal, by faulthandler, by a shell that ran the program.
 _ABORTS = ("killed by SIGABRT", "Aborted", "exit code 134")
 #: Signs in the output that a child process aborted.
-_SIGNS = ("SIGABRT", "Fatal Python error: Aborted")
-#: PyTorch's watchdog of NCCL, NCCL, PyTorch's sockets, Gloo, UCX, JAX. Names of libraries are no
-#: sign: an invalid access to a GPU's memory ends a program in NCCL's watchdog, too.
+_ABORT_SIGNS = ("SIGABRT", "Fatal Python error: Aborted")
+#: Messages about a lost connection of PyTorch's watchdog of NCCL, NCCL, PyTorch's sockets, Gloo,
+#: UCX and JAX. Names of libraries alone do not count: an invalid access to a GPU's memory ends a
+#: program in NCCL's watchdog, too.
 _LOST_CONNECTION = re.compile(
     r"Watchdog caught collective operation timeout|collective timeout from"
     r"|watchdog got stuck for|Heartbeat monitor timed out"
@@ -68,19 +73,20 @@ _REASONS = (
     *(re.compile(r"terminate called"), re.compile(r"what\(\):")),
     *(re.compile(r"watchdog", re.IGNORECASE), _LOST_CONNECTION),
 )
-_WORDS_MAX = 500
+#: Longest reason of an abort, in characters.
+_REASON_LENGTH_MAX = 500
 #: Names of variables whose values are secrets, and the shortest value that is replaced.
 _SECRET = re.compile(r"key|token|secret|passw|pwd|cred|auth(?!or)", re.IGNORECASE)
 _SECRET_LENGTH_MIN = 6
 
 
-class Blame(NamedTuple):
-    """The exception of a crash.
+class ProgramException(NamedTuple):
+    """An exception that ended a program or rank, and the line of code that raised it.
 
     Attributes:
-        name: Its class.
-        error: Its class and message in one line.
-        place: The line of code that raised it.
+        name: Class of the exception.
+        error: Class and message in one line.
+        place: The line of code, if possible of user code.
     """
 
     name: str
@@ -88,12 +94,16 @@ class Blame(NamedTuple):
     place: UserLine
 
 
-def last_traceback(lines: Sequence[str], folder: Path) -> Blame | None:
-    """Return the exception of the last traceback in some lines; None without a traceback.
+def find_last_traceback(lines: Sequence[str], folder: Path) -> ProgramException | None:
+    """Return the exception of the last traceback in lines of output; None without a traceback.
 
     Its place is the innermost frame in the user's files: files below `folder`, or else files that
     no package installed, except `observe.py`, which passes on what a data set raises. Paths are
     relative to the folder.
+
+    Args:
+        lines: The lines.
+        folder: Folder with the user's project.
     """
     plain = [_PREFIX.sub("", line) for line in lines]
     begins = [n for n, line in enumerate(plain) if _BEGIN in line or line.startswith(_FATAL)]
@@ -113,15 +123,19 @@ def last_traceback(lines: Sequence[str], folder: Path) -> Blame | None:
     if not inner_first or not error:
         return None
     name = error.removeprefix(_FATAL).partition(":")[0].rpartition(".")[2]
-    place = _place(_find_user_frame(inner_first, folder) or inner_first[0], folder)
-    return Blame(name.strip(), error[:_WORDS_MAX], place)
+    place = _user_line(_find_user_frame(inner_first, folder) or inner_first[0], folder)
+    return ProgramException(name.strip(), error[:_REASON_LENGTH_MAX], place)
 
 
-def ending_traceback(lines: Sequence[str], folder: Path) -> Blame | None:
+def find_ending_traceback(lines: Sequence[str], folder: Path) -> ProgramException | None:
     """Return the exception that ended the output; None if the program continued after it.
 
     Exceptions in destructors, in threads, and in functions called at the program's exit do not end
     it with an error.
+
+    Args:
+        lines: Lines of the output, to its end.
+        folder: Folder with the user's project.
     """
     plain = [_PREFIX.sub("", line).rstrip() for line in lines]
     while plain and not plain[-1]:
@@ -138,14 +152,18 @@ def ending_traceback(lines: Sequence[str], folder: Path) -> Blame | None:
         is_end = all(line.startswith(_AFTER_FATAL) for line in after)
     else:
         is_end = len(after) == 1 and not any(words in before for words in _IGNORED)
-    return last_traceback(plain, folder) if is_end else None
+    return find_last_traceback(plain, folder) if is_end else None
 
 
-def find_user_line(error: BaseException, folder: Path) -> Blame | None:
-    """Return the exception with the line of user code that raised it; None without such a line.
+def locate_exception(error: BaseException, folder: Path) -> ProgramException | None:
+    """Return an exception with the line of user code that raised it; None without such a line.
 
     TensorFlow and Keras put the way through a traced function into the exception's message: these
     frames are the innermost.
+
+    Args:
+        error: The exception.
+        folder: Folder with the user's project.
     """
     text = "".join(traceback.format_exception(error))
     blocks = text.split(_BEGIN)  # of chained tracebacks, the last is the one raised
@@ -154,13 +172,20 @@ def find_user_line(error: BaseException, folder: Path) -> Blame | None:
         if found := _find_user_frame(list(reversed(frames)), folder):
             name = type(error).__name__
             words = _strip_message(str(error)).removeprefix(f"{name}: ")
-            return Blame(name, f"{name}: {words}".removesuffix(": "), _place(found, folder))
+            return ProgramException(
+                name, f"{name}: {words}".removesuffix(": "), _user_line(found, folder)
+            )
     return None
 
 
-def sentence(error: BaseException, folder: Path) -> str:
-    """Return an exception in one line, with the line of user code if it was raised there."""
-    blamed = find_user_line(error, folder)
+def describe_exception(error: BaseException, folder: Path) -> str:
+    """Return class and message of an exception in one line, after the line of user code, if any.
+
+    Args:
+        error: The exception.
+        folder: Folder with the user's project.
+    """
+    blamed = locate_exception(error, folder)
     if blamed is None:
         return f"{type(error).__name__}: {error}"
     return f"{blamed.place}: {blamed.error}"
@@ -172,11 +197,16 @@ def _strip_message(message: str) -> str:
     plain = plain.rpartition(_INFERRED)[2]
     if any(map(_FRAME.search, plain.splitlines())):
         plain = plain.strip().split("\n\n")[-1]  # the words stand after the last frame
-    return " ".join(plain.split())[:_WORDS_MAX]
+    return " ".join(plain.split())[:_REASON_LENGTH_MAX]
 
 
 def _find_user_frame(inner_first: Sequence[re.Match[str]], folder: Path) -> re.Match[str] | None:
-    """Return the innermost frame in user code, preferably in `folder`; None without one."""
+    """Return the innermost frame in user code, preferably in `folder`; None without one.
+
+    Args:
+        inner_first: Matches of `_FRAME`, the innermost frame first.
+        folder: Folder with the user's project.
+    """
     library = sysconfig.get_path("stdlib")
     own = [
         frame
@@ -184,36 +214,36 @@ def _find_user_frame(inner_first: Sequence[re.Match[str]], folder: Path) -> re.M
         if not any(f"/{part}/" in frame["file"] for part in _INSTALLED)
         and not frame["file"].startswith(("<", f"{library}/"))
         and _GENERATED not in frame["file"]
-        and not _is_observer(_absolute(frame, folder))
-        and not _absolute(frame, folder).is_relative_to(_OWN)
+        and not _is_observer(_frame_path(frame, folder))
+        and not _frame_path(frame, folder).is_relative_to(_OWN)
     ]
-    below = [frame for frame in own if _absolute(frame, folder).is_relative_to(folder)]
+    below = [frame for frame in own if _frame_path(frame, folder).is_relative_to(folder)]
     return next(iter(below or own), None)
 
 
 def _is_observer(file: Path) -> bool:
-    """Return whether a file is `observe.py` or a copy of it: it only passes exceptions on."""
+    """Return whether a file is `observe.py` or a copy of it, which only passes exceptions on."""
     try:
         return file.name == _OBSERVER and _IN_OBSERVER in file.read_text(errors="replace")
     except OSError:
         return False
 
 
-def _absolute(frame: re.Match[str], folder: Path) -> Path:
+def _frame_path(frame: re.Match[str], folder: Path) -> Path:
     """Return the path of a frame's file; a relative one is in `folder`."""
     return folder / frame["file"]  # a path that is absolute replaces the folder
 
 
-def _place(frame: re.Match[str], folder: Path) -> UserLine:
+def _user_line(frame: re.Match[str], folder: Path) -> UserLine:
     """Return file, line and function of a frame; the file is relative to `folder` if inside."""
-    path = _absolute(frame, folder)
+    path = _frame_path(frame, folder)
     shown = path.relative_to(folder) if path.is_relative_to(folder) else path
     function = None if frame["function"] == "<module>" else frame["function"]
     return UserLine(file=str(shown), line=int(frame["line"]), function=function)
 
 
 def is_abort(error: str | None) -> bool:
-    """Return whether the name of an error means that a process aborted."""
+    """Return whether the name of an error, such as `killed by SIGABRT`, means an abort."""
     return error in _ABORTS
 
 
@@ -222,21 +252,23 @@ def has_lost_connection(lines: Iterable[str]) -> bool:
     return any(_LOST_CONNECTION.search(line) for line in lines)
 
 
-def abort_reason(ended: str, lines: Sequence[str]) -> str:
-    """Return why a program or its child process aborted, from the end of its output; "" if unknown.
+def find_abort_reason(how_ended: str, lines: Sequence[str]) -> str:
+    """Return why a program or its child process aborted, from its output; "" if it did not.
+
+    "" also means that the output has no reason.
 
     Args:
-        ended: How the program itself ended.
+        how_ended: How the program itself ended, such as `killed by SIGABRT`.
         lines: The last lines of its output.
     """
-    if not is_abort(ended) and not any(sign in line for line in lines for sign in _SIGNS):
+    if not is_abort(how_ended) and not any(sign in line for line in lines for sign in _ABORT_SIGNS):
         return ""
     terminate, what, watchdog, lost = (
         next((line.strip() for line in reversed(lines) if kind.search(line)), "")
         for kind in _REASONS
     )
     found = f"{terminate} {what}".strip() if what else watchdog or lost or terminate
-    return found[:_WORDS_MAX]
+    return found[:_REASON_LENGTH_MAX]
 
 
 def mask_secrets(text: str, environ: Mapping[str, str]) -> str:
@@ -246,7 +278,7 @@ def mask_secrets(text: str, environ: Mapping[str, str]) -> str:
 
     Args:
         text: The text.
-        environ: The environment of the rank; names such as API_TOKEN tell which values are secrets.
+        environ: Environment of the rank. The value of a name such as API_TOKEN is a secret.
     """
     secrets = {value for name, value in environ.items() if _SECRET.search(name)}
     for value in sorted(secrets, key=len, reverse=True):  # one may contain another

@@ -1,4 +1,7 @@
-"""Energy and utilisation of a run, summed over its ranks without counting a meter twice."""
+"""Energy and utilisation of a run, summed over its ranks without counting a meter twice.
+
+`run_results` puts the sums into the record.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,16 @@ from tfscaling.record.run_record import Use
 from tfscaling.study.geometry import Geometry
 
 
-def use_of_run(reports: Sequence[Rank], geometry: Geometry, cpus_per_task: int) -> Use:
-    """Return the energy of a run, and the shares of time that its GPUs and CPUs were busy.
+def sum_resource_use(reports: Sequence[Rank], geometry: Geometry, cpus_per_task: int) -> Use:
+    """Return a run's energy, its peak memory, and the shares of time that GPUs and CPUs were busy.
 
     Ranks of a node read the same counters of its processors, and may share GPUs: each counter is
     added once. Unless all ranks report what they used, all values are unknown.
+
+    Args:
+        reports: Reports of all ranks.
+        geometry: Nodes, tasks and GPUs of the run.
+        cpus_per_task: CPUs of each rank.
     """
     uses = [report.use for report in reports if report.use is not None]
     if not uses or len(uses) < len(reports):
@@ -56,6 +64,6 @@ def use_of_run(reports: Sequence[Rank], geometry: Geometry, cpus_per_task: int) 
 
 
 def _sum_known(values: Sequence[float | None]) -> float | None:
-    """Return the sum of values; None if one is unknown or there are none."""
+    """Return the sum of the values; None if one of them is unknown, or without values."""
     known = [value for value in values if value is not None]
     return sum(known) if known and len(known) == len(values) else None

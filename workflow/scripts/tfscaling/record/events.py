@@ -1,7 +1,8 @@
 """Events of ranks with their times, one JSON object per line.
 
 Ranks send events to their launcher, which writes one file for all ranks; a rank without a
-connection writes a file itself. So events of a rank that dies are kept.
+connection writes a file itself. So events of a rank that dies are kept. From them the launcher
+explains failures and measures phases, and the console shows progress.
 """
 
 from __future__ import annotations
@@ -20,21 +21,23 @@ from msgspec.structs import replace
 from tfscaling.files import atomic, strict_json
 from tfscaling.record import clock
 
-#: In an attempt's folder: the events of all ranks that have a connection, as they came.
-OF_RANKS = "ranks.events.jsonl"
+#: In an attempt's folder: the file with the events of all ranks that have a connection, in the
+#: order of their arrival.
+RANKS_EVENTS = "ranks.events.jsonl"
 
 
 class RankActivity(enum.Enum):
-    """The present activity of a running rank, as its events show it."""
+    """What a running rank does at present, as its events show it."""
 
-    #: It imports, loads data or builds a model: that may wait, and may stop the heartbeats.
+    #: The rank imports, loads data or builds a model: it may wait, and its heartbeats may stop.
     LOADING = enum.auto()
-    #: It looks for the other ranks, without a heartbeat until all have come.
+    #: The rank looks for the other ranks, without heartbeats until all have come.
     MEETING = enum.auto()
-    #: It may wait for more than the other ranks: a program, a pipeline of data, a server.
+    #: The rank may wait for more than the other ranks: for a program, a pipeline of data, a server.
     WAITING = enum.auto()
-    #: It trains or evaluates, and waits for other ranks only.
+    #: The rank trains or evaluates, and waits for other ranks only.
     TRAINING = enum.auto()
+    #: The rank has ended.
     ENDED = enum.auto()
 
 
@@ -43,7 +46,7 @@ class EventName(enum.StrEnum):
 
     Attributes:
         activity: What a rank of the trainer does after the event.
-        next_step: The same in words for the console; empty if the event begins nothing new.
+        next_step: The same in words for the console; "" if no new activity begins with the event.
     """
 
     activity: RankActivity
@@ -52,7 +55,7 @@ class EventName(enum.StrEnum):
     def __new__(
         cls, name: str, activity: RankActivity = RankActivity.TRAINING, next_step: str = ""
     ) -> Self:
-        """Make a member from its name in files and its attributes."""
+        """Return the member with this name in files and these attributes."""
         member = str.__new__(cls, name)
         member._value_ = name
         member.activity, member.next_step = activity, next_step
@@ -64,15 +67,15 @@ class EventName(enum.StrEnum):
     DATA = "data", RankActivity.LOADING, "building the model"
     BUILT = "built", RankActivity.TRAINING, "first step, with compilation"
     FIRST_STEP = "first_step", RankActivity.TRAINING, "training"
-    #: Within an epoch; only so that the rank's events do not stop.
+    #: Within an epoch, so that the rank's events do not stop.
     PROGRESS = "progress"
     EPOCH = "epoch"
     EPOCH_EVALUATED = "epoch_evaluated"
-    #: How long checkpoints took the rank, `read_s` and `written_s`.
+    #: After the training, with the seconds that checkpoints took the rank: `read_s`, `written_s`.
     CHECKPOINTED = "checkpointed"
     TRAINED = "trained", RankActivity.TRAINING, "evaluation"
     EVALUATED = "evaluated", RankActivity.TRAINING, "timing the computation alone"
-    #: After the steps of computation alone; then the rank reads counters by the GPUs' driver.
+    #: After the steps of computation alone. The rank then reads counters by the GPUs' driver.
     PROBED = "probed", RankActivity.WAITING
     END = "end", RankActivity.ENDED
     FAILED = "failed"
@@ -80,7 +83,7 @@ class EventName(enum.StrEnum):
     PROGRAM_ENDED = "program_end"
     #: A program has used CPU time or written something since the last event.
     WORKING = "working"
-    #: A heartbeat. It is no progress of the run: only `read_new` returns it.
+    #: A heartbeat, which is no progress of the run: only `read_new_events` returns it.
     BEAT = "beat"
 
 
@@ -97,28 +100,38 @@ _HEAD_KEYS = frozenset(_EventKeys.__struct_fields__)
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """An event of a rank; in files its details are keys next to the others."""
+    """An event of a rank: name, time and further facts about it.
+
+    In a file it is a line of JSON, in which `details` are keys next to the others.
+    """
 
     name: EventName
     time_s: float
-    """By the rank's clock, or by the launcher's (`on_launcher_clock`)."""
+    """Time by the rank's clock, or by the launcher's after `on_launcher_clock`; seconds since the
+    epoch."""
     rank: int = 0
     host_time_s: float | None = None
-    """What the wall clock of the host showed; None if that is `time_s`."""
+    """Time by the wall clock of the host; None if it equals `time_s`."""
     details: Mapping[str, Any] = {}
 
     @property
     def line(self) -> str:
-        """The event as a line of a file."""
+        """The event as a line of JSON, with its end, for a file."""
         head = {"time_s": self.time_s, "host_time_s": self.host_time_s, "rank": self.rank}
         known = {key: value for key, value in head.items() if value is not None}
         return strict_json.dumps({**known, "event": self.name, **self.details}) + "\n"
 
 
 class EventLog:
-    """Sends a rank's events to the launcher, or else appends them to a file; thread-safe.
+    """The event log of a rank, which sends events to the launcher, or appends them to a file.
 
-    `post` sends a line and returns False once the connection is lost: the file then has all events.
+    Several threads may use it.
+
+    Args:
+        path: The file, which is written only without a connection. It then has all events.
+        rank: The rank.
+        post: Sends a line to the launcher and returns False once the connection is lost; None
+            without a connection.
     """
 
     def __init__(self, path: Path, rank: int, post: Callable[[str], bool] | None = None) -> None:
@@ -127,9 +140,14 @@ class EventLog:
         self._lock = threading.Lock()
 
     def add(self, name: EventName, time_s: float | None = None, **details: Any) -> float:
-        """Write one event, now or at `time_s`, and return its time.
+        """Add an event, now or at `time_s`, and return its time.
 
         The time is this process's, which no step of the wall clock changes (`clock.now`).
+
+        Args:
+            name: Name of the event.
+            time_s: When it happened, in seconds since the epoch; None: now.
+            **details: Further keys of the event.
         """
         moment, wall_s = (clock.now(), time.time()) if time_s is None else (time_s, time_s)
         event = Event(
@@ -153,8 +171,8 @@ class EventLog:
         return moment
 
 
-def parse(line: bytes) -> Event | None:
-    """Return the event in a line; None if it has none, such as a half-written last line.
+def parse_event(line: bytes) -> Event | None:
+    """Return the event in a line; None if the line has none, such as a half-written last line.
 
     Raises:
         NotFiniteError: A number is NaN or infinite.
@@ -176,8 +194,10 @@ def parse(line: bytes) -> Event | None:
     )
 
 
-def read(path: Path) -> list[Event]:
-    """Return all events of a file except heartbeats; lines without an event are skipped.
+def read_events(path: Path) -> list[Event]:
+    """Return all events of a file except heartbeats; [] if the file cannot be read.
+
+    Lines without an event are skipped.
 
     Raises:
         NotFiniteError: A number in it is NaN or infinite.
@@ -186,29 +206,34 @@ def read(path: Path) -> list[Event]:
         lines = path.read_bytes().splitlines()
     except OSError:  # it does not exist, or, on a shared file system, no longer
         return []
-    events = filter(None, map(parse, lines))
+    events = filter(None, map(parse_event, lines))
     return [event for event in events if event.name is not EventName.BEAT]
 
 
-def read_by_rank(folder: Path) -> dict[int, list[Event]]:
-    """Return rank → its events with times of the launcher's clock, from an attempt's folder."""
+def read_events_by_rank(folder: Path) -> dict[int, list[Event]]:
+    """Return rank → its events, with times by the launcher's clock, from an attempt's folder."""
     by_rank: dict[int, list[Event]] = {}
-    for event in read(folder / OF_RANKS):
+    for event in read_events(folder / RANKS_EVENTS):
         by_rank.setdefault(event.rank, []).append(event)
     for path in folder.glob("rank-*.events.jsonl"):
-        if events := read(path):
+        if events := read_events(path):
             # all of the rank's, also if it has lost its connection
             by_rank[rank_of_file(path)] = events
     return {rank: on_launcher_clock(by_rank[rank]) for rank in sorted(by_rank)}
 
 
 def rank_of_file(path: Path) -> int:
-    """Return the rank that wrote a file, from the file's name."""
+    """Return the rank that wrote a file, from a file name such as `rank-3.events.jsonl`."""
     return int(path.name.split(".")[0].removeprefix("rank-"))
 
 
-def read_new(path: Path, offset: int) -> tuple[list[Event], int]:
-    """Return the complete events of a file from byte `offset` on, and the next offset."""
+def read_new_events(path: Path, offset: int) -> tuple[list[Event], int]:
+    """Return new events of a file, heartbeats included, and the offset for the next call.
+
+    Args:
+        path: The file.
+        offset: Byte from which to read. A half-written last line is left for the next call.
+    """
     try:
         with path.open("rb") as file:
             file.seek(offset)
@@ -219,12 +244,12 @@ def read_new(path: Path, offset: int) -> tuple[list[Event], int]:
     events: list[Event | None] = []
     for line in complete.splitlines():
         with contextlib.suppress(strict_json.NotFiniteError):
-            events.append(parse(line))
+            events.append(parse_event(line))
     return [event for event in events if event is not None], offset + len(complete)
 
 
 def on_launcher_clock(events: Iterable[Event]) -> list[Event]:
-    """Convert the times of a rank's events to the launcher's clock.
+    """Return a rank's events with their times converted to the launcher's clock.
 
     The offset is in the rank's first event. Without an offset the times are not changed.
     """
@@ -241,10 +266,10 @@ def on_launcher_clock(events: Iterable[Event]) -> list[Event]:
 
 
 def first_times(events: Iterable[Event]) -> dict[str, float]:
-    """Return event → time of its first occurrence, in seconds since the epoch."""
+    """Return name of an event → time of its first occurrence, in seconds since the epoch."""
     return {event.name: event.time_s for event in reversed([*events])}
 
 
-def write(path: Path, events: Iterable[Event]) -> None:
-    """Write events to a complete file or nothing."""
+def write_events(path: Path, events: Iterable[Event]) -> None:
+    """Write events to a file, completely or not at all."""
     atomic.write_text(path, "".join(event.line for event in events))

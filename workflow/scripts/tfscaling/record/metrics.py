@@ -1,4 +1,7 @@
-"""Metrics of runs and configurations: name, unit, direction, and how to read them from a record."""
+"""Metrics of runs and configurations: name, unit, direction, and how to read them from a record.
+
+Tables, conclusions and plots take their columns from METRICS.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +28,15 @@ class Metric:
     """A metric, which is a column of the tables.
 
     Attributes:
-        direction: Whether higher or lower is better.
+        title: Name for readers, such as `execution time`.
+        unit: Unit, such as `s`; "" without one.
+        direction: Whether "lower" or "higher" values are better.
+        digits: Decimals in tables.
         value: Reads it from a run record. Without it the metric needs other configurations, prices,
             the recipe's quality or a target, and is computed with the tables.
         best: Best possible value; values are then compared by their distance from it, such as 1 -
             accuracy.
-        ends: Columns of its spread over a configuration's runs, without the name of the metric.
+        ends: Endings of the columns for its spread over a configuration's runs, such as `min`.
     """
 
     title: str
@@ -54,14 +60,15 @@ class Metric:
 
 
 JOULES_PER_KWH = 3_600_000
-#: Columns of a metric's minimum, maximum and the interval of its median over a point's runs.
+#: Endings of the columns for a metric's minimum, maximum, and the interval of its median over the
+#: runs of a configuration.
 _RANGE = ("min", "max", "low", "high")
-#: Columns of a bootstrap interval.
+#: Endings of the columns for a bootstrap interval.
 _INTERVAL = ("low", "high")
 
 
 def _time_with_queue_s(record: RunRecord) -> float | None:
-    """Return execution time and wait in the queue; None if Slurm does not report the wait."""
+    """Return wait in the queue, boot and execution time together; None if the wait is unknown."""
     phases = record.phases
     if phases.queue_time_s is None:
         return None
@@ -75,14 +82,14 @@ def _slurm_energy_kwh(record: RunRecord) -> float | None:
     return None if energy_j is None else energy_j / JOULES_PER_KWH
 
 
-#: The metric by which a recipe compares its runs, whatever it is.
+#: The column with the metric by which a recipe compares its runs, whichever it is.
 QUALITY = "quality"
 #: A missing number.
 NAN = float("nan")
 
 
 def number_or_nan(value: float | None) -> float:
-    """Return the value of a row's column of numbers: NaN for None."""
+    """Return the value, or NaN in place of None, for a column of numbers."""
     return NAN if value is None else value
 
 
@@ -141,7 +148,7 @@ class RunMetrics(msgspec.Struct):
 
 
 class PointMetrics(RunMetrics):
-    """The metrics of a configuration over its runs, also ones that need other configurations."""
+    """The metrics of a configuration over its runs, with ones that need other configurations."""
 
     quality: Annotated[float, Metric("quality", "", "as the recipe says", 4, ends=_RANGE)] = NAN
     """The metric by which runs of a recipe are compared (quality_metric, with its unit and
@@ -214,13 +221,13 @@ class PointMetrics(RunMetrics):
     """Measured over published, if both did the same training."""
 
 
-def meanings() -> Mapping[str, str]:
-    """Return metric → its meaning, for readers."""
+def describe_metrics() -> Mapping[str, str]:
+    """Return name of each metric → its meaning in a sentence, for the page and the reference."""
     return descriptions(PointMetrics, run_record.Metrics, run_record.Use, Phases)
 
 
 def _list_metrics() -> Iterator[tuple[str, Metric]]:
-    """Yield name and metric for each field of PointMetrics."""
+    """Yield (name, metric) for each field of PointMetrics, in their order."""
     hints = typing.get_type_hints(PointMetrics, include_extras=True)
     for name in PointMetrics.__struct_fields__:
         if phase := PHASES.get(name):
@@ -235,20 +242,24 @@ def _list_metrics() -> Iterator[tuple[str, Metric]]:
         yield name, metric
 
 
-#: Every metric, by column name.
+#: Column name → metric, for every metric.
 METRICS: dict[str, Metric] = dict(_list_metrics())
 
-#: Metrics of what a run gives, however long it took.
-OF_RESULTS = ("loss", "accuracy", "test_loss", "test_accuracy")
+#: Metrics of a training's result, which do not depend on how long it took.
+RESULT_METRICS = ("loss", "accuracy", "test_loss", "test_accuracy")
 
 
 def metric_by_name(name: str) -> Metric:
-    """Return the metric with this name: one of METRICS, or a quality that a recipe names."""
+    """Return the metric with this name: one of METRICS, or else a quality that a recipe names."""
     return METRICS.get(name) or quality_metric(Quality(metric=name))
 
 
 def quality_metric(quality: Quality) -> Metric:
-    """Convert a recipe's Quality to a Metric; METRICS may have a title and digits for its name."""
+    """Convert a recipe's Quality to a Metric.
+
+    Title and digits are from METRICS if it has the metric; unit, direction and best value are the
+    recipe's.
+    """
     known = METRICS.get(quality.metric)
     return Metric(
         known.title if known else quality.title,
@@ -265,12 +276,12 @@ _NO_TIMES = f"{_UNKNOWN}the program does not report the time of each epoch"
 _NO_MOMENTS = f"{_UNKNOWN}its record has no moments of epochs and checkpoints"
 
 
-class QualityFound(NamedTuple):
-    """Quality of a run.
+class RunQuality(NamedTuple):
+    """Quality of a run, by its recipe's metric.
 
     Attributes:
         value: The value; None if it is missing.
-        reason: Why it is missing; "" if it is not.
+        reason: Why it is missing, as a clause; "" if it is not.
     """
 
     value: float | None
@@ -278,39 +289,57 @@ class QualityFound(NamedTuple):
 
 
 def quality_of_epoch(epoch: Epoch, metric: str) -> float | None:
-    """Return a metric after an epoch; None if it was not measured then or is not finite."""
+    """Return the value of a metric after an epoch; None if it was not measured or is not finite.
+
+    Args:
+        epoch: The epoch in a record.
+        metric: Name of the metric, such as `test_accuracy`.
+    """
     if metric in CLASSIFIER_METRICS:
         value = getattr(epoch, metric)
         return None if value is UNSET else value
     return _reported_value(epoch, metric)
 
 
-def quality_of_run(record: RunRecord, quality: Quality) -> QualityFound:
-    """Return the quality of a run after its last epoch, or after its last evaluation."""
+def quality_of_run(record: RunRecord, quality: Quality) -> RunQuality:
+    """Return the quality of a run after its last epoch, or after its last evaluation.
+
+    Args:
+        record: The record of the run.
+        quality: The recipe's metric of quality.
+    """
     metric, epochs = quality.metric, record.metrics.epochs
     is_of_record = metric in CLASSIFIER_METRICS
     if is_of_record and (value := getattr(record.metrics, metric)) is not None:
-        return QualityFound(value)
+        return RunQuality(value)
     measured = [epoch for epoch in epochs if metric in _measured_names(epoch)]
     if measured and not is_of_record:
         last = measured[-1]
         if not quality.is_held_out and last is not epochs[-1]:
             reason = f"{metric} is of epoch {last.epoch}, not of the last, {epochs[-1].epoch}"
-            return QualityFound(None, reason)
+            return RunQuality(None, reason)
         if (value := quality_of_epoch(last, metric)) is not None:
-            return QualityFound(value)
+            return RunQuality(value)
     if measured:
         value = _reported_value(measured[-1], metric)
         if value is not None:  # an accuracy in percent: another warning has the way out
-            return QualityFound(None, f"{metric} {value:g} is no fraction from 0 to 1")
-        return QualityFound(None, f"{metric} is not finite")
+            return RunQuality(None, f"{metric} {value:g} is no fraction from 0 to 1")
+        return RunQuality(None, f"{metric} is not finite")
     known = dict.fromkeys(name for epoch in epochs for name in _measured_names(epoch))
     only = f", only {', '.join(known)}" if known else ""
-    return QualityFound(None, f"the run measured no {metric}{only}")
+    return RunQuality(None, f"the run measured no {metric}{only}")
 
 
 def _reported_value(epoch: Epoch, metric: str) -> float | None:
-    """Return the value that a program reported under a metric's name; None if it is not finite."""
+    """Return the value that a program reported for a metric after an epoch.
+
+    Args:
+        epoch: The epoch in a record.
+        metric: Name of the metric; metrics of held-out examples begin with `test_`.
+
+    Returns:
+        None if it was not reported or is not finite.
+    """
     if metric.startswith(HELD_OUT):
         name = metric.removeprefix(HELD_OUT)
         return epoch.test_metrics.get(name, epoch.metrics.get(metric))
@@ -324,13 +353,13 @@ def _measured_names(epoch: Epoch) -> list[str]:
     return list(dict.fromkeys([*of_classifiers, *own]))
 
 
-class Reached(NamedTuple):
+class TargetTime(NamedTuple):
     """Whether a run reached a target, and after how many seconds.
 
     Attributes:
         is_reached: Whether an epoch or evaluation reached it.
-        time_s: Seconds until then; None if unknown.
-        reason: Why the time is unknown.
+        time_s: Seconds until then; None if it was not reached, or if the time is unknown.
+        reason: Why the time is unknown, as a clause; "" if it is known.
     """
 
     is_reached: bool
@@ -338,8 +367,8 @@ class Reached(NamedTuple):
     reason: str = ""
 
 
-def judge_target(record: RunRecord, quality: Quality, target: float) -> Reached:
-    """Return whether a run reached a target, and when the first epoch or evaluation that did ended.
+def find_target_time(record: RunRecord, quality: Quality, target: float) -> TargetTime:
+    """Return whether a run reached a target, and when the first epoch or evaluation did.
 
     The time begins as execution_time_s does, with the trainer's first line, and ends with the first
     epoch or evaluation that reaches the target, as in MLPerf. The time of earlier attempts at a
@@ -353,19 +382,20 @@ def judge_target(record: RunRecord, quality: Quality, target: float) -> Reached:
     sign = 1.0 if quality.better == "higher" else -1.0
 
     def is_reached(value: float | None) -> bool:
+        """Return whether a value is as good as the target, or better; False for None."""
         return value is not None and sign * value >= sign * target
 
     for number, epoch in enumerate(record.metrics.epochs, 1):
         for each in record.metrics.evaluations:
             found = each.metrics.get(quality.metric.removeprefix(HELD_OUT))
             if each.epoch == epoch.epoch and quality.is_held_out and is_reached(found):
-                return Reached(True, each.ended_s, "" if each.ended_s is not None else _NO_TIMES)
+                return TargetTime(True, each.ended_s, "" if each.ended_s is not None else _NO_TIMES)
         if is_reached(quality_of_epoch(epoch, quality.metric)):
             return _target_at_epoch(record, number)
-    return Reached(False)
+    return TargetTime(False)
 
 
-def _target_at_epoch(record: RunRecord, number: int) -> Reached:
+def _target_at_epoch(record: RunRecord, number: int) -> TargetTime:
     """Return the time at which a target was reached in an epoch.
 
     If the record has no end of this epoch (epochs before a resumption), later epochs are subtracted
@@ -380,15 +410,15 @@ def _target_at_epoch(record: RunRecord, number: int) -> Reached:
     evaluations_s = [epoch.evaluation_time_s or 0.0 for epoch in epochs[:number]]
     if (ended_s := epochs[number - 1].ended_s) is not None:
         if resumed is None:
-            return Reached(True, ended_s)
+            return TargetTime(True, ended_s)
         if resumed.trained_before_s is not None:
             before = [epoch.ended_s is None for epoch in epochs[:number]]
             earlier_s = sum(itertools.compress(evaluations_s, before))
-            return Reached(True, resumed.trained_before_s + earlier_s + ended_s)
+            return TargetTime(True, resumed.trained_before_s + earlier_s + ended_s)
     later_s = [epoch.duration_s for epoch in epochs[number:]]
     known_s = [duration_s for duration_s in later_s if duration_s is not None]
     if len(known_s) < len(later_s):
-        return Reached(True, None, _NO_TIMES)
+        return TargetTime(True, None, _NO_TIMES)
     if later_s and record.phases.checkpoint_time_s:
-        return Reached(True, None, _NO_MOMENTS)
-    return Reached(True, record.phases.execution_time_s - sum(known_s) + sum(evaluations_s))
+        return TargetTime(True, None, _NO_MOMENTS)
+    return TargetTime(True, record.phases.execution_time_s - sum(known_s) + sum(evaluations_s))

@@ -1,6 +1,6 @@
 """Readers of what a program reported about its training, one for each way to observe it.
 
-docs/programs.md has the ways and their formats.
+docs/programs.md has the ways and their formats. Ranks of programs use OBSERVERS.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from tfscaling.record.rank_report import (
     ObservedEvaluation,
     Positive,
     Totals,
+    copy_fields,
     held_out_name,
-    summary,
 )
 
 
@@ -44,8 +44,8 @@ class Observer(NamedTuple):
     Attributes:
         reader: Reads the report of one rank's program by the recipe's patterns; it raises
             ObservationError, or ValueError for a report that is completely wrong.
-        source: The report: a file of events that every rank's program writes, or a copy of its
-            output.
+        source: Where the report is: `events`, a file that every rank's program writes, or `output`,
+            a copy of its output.
     """
 
     reader: Callable[[Path, Mapping[str, str]], Observed]
@@ -53,6 +53,10 @@ class Observer(NamedTuple):
 
     def read(self, path: Path, patterns: Mapping[str, str] | None = None) -> Observed:
         """Read what one rank's program reported.
+
+        Args:
+            path: The file with the events, or the copy of the output.
+            patterns: Name of a metric → regular expression, for a report in the output.
 
         Raises:
             ObservationError: If the report cannot be read.
@@ -74,38 +78,72 @@ class Observer(NamedTuple):
 class _Event(
     msgspec.Struct, frozen=True, kw_only=True, tag_field="event", forbid_unknown_fields=True
 ):
-    """An event: one line of the file, with its time."""
+    """An event of a program: one line of the file.
+
+    Attributes:
+        time_s: When it was written, in seconds since the epoch.
+    """
 
     time_s: Amount
 
 
 class _Imported(_Event, frozen=True, kw_only=True, tag="imported"):
+    """The event `imported`: the program has imported its packages."""
+
     pass
 
 
 class _Steps(_Event, frozen=True, kw_only=True, tag="steps"):
+    """The event `steps`: totals of the rank since the program's start.
+
+    Attributes:
+        steps: Number of steps.
+        examples: Number of examples; None if not reported.
+        input_wait_s: Seconds of waiting for input; None if not reported.
+    """
+
     steps: FromZero
     examples: FromZero | None = None
     input_wait_s: Amount | None = None
 
 
 class _Epoch(_Steps, frozen=True, kw_only=True, tag="epoch"):
+    """The event `epoch`: totals and metrics at the end of an epoch.
+
+    Attributes:
+        epoch: Number of the epoch, from 1.
+        metrics: Name → value; None for a value that is not finite.
+    """
+
     epoch: Positive
     metrics: dict[str, float | None] = {}
 
 
 class _Evaluation(_Event, frozen=True, kw_only=True, tag="evaluation"):
+    """The event `evaluation`: the end of an evaluation on held-out examples.
+
+    Attributes:
+        epoch: The epoch after which it took place; 0 before the first.
+        metrics: Name → value; None for a value that is not finite.
+        begin_s: Its begin; if missing, the time of the event before.
+    """
+
     epoch: FromZero
     metrics: dict[str, float | None] = {}
     begin_s: Amount | UnsetType = UNSET
 
 
 _EPOCH_EVENT = re.compile(rb'"event":\s*"epoch"')
-_EVENTS = msgspec.json.Decoder(_Imported | _Steps | _Epoch | _Evaluation)
+_EVENT_DECODER = msgspec.json.Decoder(_Imported | _Steps | _Epoch | _Evaluation)
 
 
 def _read_events(path: Path, _: Mapping[str, str]) -> Observed:
-    """Read a file of events. A half-written last line of a killed program is ignored."""
+    """Read a file of events; a half-written last line of a killed program is ignored.
+
+    Raises:
+        ObservationError: A line is no event, or contradicts the lines before it.
+        ValueError: The file is missing, or no step has ended.
+    """
     try:
         content = path.read_bytes()
     except FileNotFoundError:
@@ -114,7 +152,7 @@ def _read_events(path: Path, _: Mapping[str, str]) -> Observed:
             "`observe: fit`, of Model.fit (Python finds the observer of fit by PYTHONPATH, which "
             "its options -E, -I and -S switch off)"
         ) from None
-    found = _Events()
+    found = _EventReader()
     *lines, rest = content.split(b"\n")
     for number, line in enumerate(lines, 1):
         try:
@@ -125,8 +163,8 @@ def _read_events(path: Path, _: Mapping[str, str]) -> Observed:
     return found.to_observed((f"{path.name} ends with half a line",) if rest else ())
 
 
-class _Events:
-    """The events of one file in their order; `add` checks each against those before it."""
+class _EventReader:
+    """The events of one file so far; `add` checks each event against those before it."""
 
     def __init__(self) -> None:
         self._time_s = 0.0
@@ -137,8 +175,13 @@ class _Events:
         self._evaluations: list[ObservedEvaluation] = []
 
     def add(self, text: bytes) -> None:
+        """Add the event in a line.
+
+        Raises:
+            ValueError: The line is no event, or contradicts an earlier one.
+        """
         try:
-            line = _EVENTS.decode(text)
+            line = _EVENT_DECODER.decode(text)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             try:
                 strict_json.loads(text.decode())
@@ -150,7 +193,7 @@ class _Events:
         if line.time_s < self._time_s:
             raise ValueError(f"time_s goes back from {self._time_s} to {line.time_s}")
         if isinstance(line, _Steps):
-            totals = summary(line, Totals)
+            totals = copy_fields(line, Totals)
             for name in ("steps", "examples", "input_wait_s"):
                 value, highest = getattr(totals, name), self._highest.get(name, 0)
                 if value is not None and value < highest:
@@ -167,17 +210,20 @@ class _Events:
             last = self._epochs[-1].epoch if self._epochs else 0
             if line.epoch != last + 1:
                 raise ValueError(f"epoch {line.epoch} after epoch {last}")
-            self._epochs.append(summary(line, ObservedEpoch))
+            self._epochs.append(copy_fields(line, ObservedEpoch))
         if isinstance(line, _Evaluation):
             begin_s = (self._time_s or line.time_s) if line.begin_s is UNSET else line.begin_s
             if begin_s > line.time_s:
                 raise ValueError(f"begin_s {begin_s} is after time_s {line.time_s}")
             whole = msgspec.structs.replace(line, begin_s=begin_s)
-            self._evaluations.append(summary(whole, ObservedEvaluation))
+            self._evaluations.append(copy_fields(whole, ObservedEvaluation))
         self._time_s = line.time_s
 
     def to_observed(self, warnings: tuple[str, ...]) -> Observed:
-        """Return what the events read so far report, with these warnings.
+        """Return what the events read so far report.
+
+        Args:
+            warnings: Warnings to include.
 
         Raises:
             ValueError: If no step has ended.
@@ -213,39 +259,57 @@ _PATTERN_S = 60.0
 #: What a program prints for a value that is not finite.
 _NOT_FINITE = re.compile(r"(?<![\w.])[-+]?(?:nan|inf(?:inity)?)(?!\w)", re.IGNORECASE)
 #: Minus signs: of keyboards, of Unicode, and a dash, which some libraries print for it.
-_SIGNS = "\u2212\u2013-"
+_MINUS_SIGNS = "\u2212\u2013-"
 #: Text right after or before a group that belongs to its number; the second only after whole
 #: numbers: thousands separators, an ordinary space only if a fraction follows.
 _REST = re.compile(r"\.?\d|_\d|[eEdD][-+]?\d|[kKMGT]\b")
 _REST_OF_WHOLE = re.compile(
     r",\d{3}(?!\d)|,\d+(?![\d.])|[\u00a0\u2009\u202f'\u2019\u02bc\u066c]\d{3}(?!\d)| \d{3}[.,]\d"
 )
-_BEFORE = re.compile(rf"\d\.?$|(?<![\w){_SIGNS}])[{_SIGNS}]$")
+_BEFORE = re.compile(rf"\d\.?$|(?<![\w){_MINUS_SIGNS}])[{_MINUS_SIGNS}]$")
 
 
 class _NumberFound(NamedTuple):
-    """A number in a log, None if it is not finite, and its line from 1."""
+    """A number that a pattern has found in a log.
+
+    Attributes:
+        line: Number of the line, from 1.
+        value: The number; None if it is not finite.
+    """
 
     line: int
     value: float | None
 
 
 class _ValuesOfEpoch(NamedTuple):
-    """The values of an epoch or an evaluation, and the first line that has one of them."""
+    """The values of an epoch or an evaluation in a log.
+
+    Attributes:
+        line: Number of the first line that has one of them.
+        metrics: Name of a metric → its value; None if it is not finite.
+    """
 
     line: int
     metrics: dict[str, float | None]
 
 
 def _read_output(path: Path, patterns: Mapping[str, str]) -> Observed:
-    """Read a log by the pattern of each metric.
+    """Read a program's output by the pattern of each metric.
 
     Successive matches are the values of successive epochs. `test_loss` and the like are from
     evaluations on held-out examples; `steps` and `examples` are totals of the rank.
+
+    Args:
+        path: The copy of the output.
+        patterns: Name of a metric, `steps` or `examples` → regular expression with one group.
+
+    Raises:
+        ObservationError: A pattern matches something that is no number.
+        ValueError: A pattern is invalid, never matches, or does not match once per epoch.
     """
     lines = path.read_text(errors="replace").splitlines()
     found = {name: _find_matches(path, lines, name, pattern) for name, pattern in patterns.items()}
-    steps, examples = (_pop_total(patterns, found, name) for name in ("steps", "examples"))
+    steps, examples = (_pop_last_total(patterns, found, name) for name in ("steps", "examples"))
     epochs = _values_by_epoch({n: v for n, v in found.items() if held_out_name(n) is None})
     evaluations = _values_by_epoch({n: v for n, v in found.items() if held_out_name(n) is not None})
     # one evaluation after each epoch, or else after the epochs whose values are printed before it
@@ -277,10 +341,18 @@ def _read_output(path: Path, patterns: Mapping[str, str]) -> Observed:
 
 
 def _find_matches(path: Path, lines: list[str], name: str, pattern: str) -> list[_NumberFound]:
-    """Return the numbers that a pattern finds, in the order of the lines.
+    """Return the numbers that a pattern finds in lines of output, in their order.
+
+    Args:
+        path: File of the output, for messages.
+        lines: The lines.
+        name: Name of the metric, for messages.
+        pattern: Regular expression with one group, the number.
 
     Raises:
-        ValueError: After _PATTERN_S seconds: nested repetitions can take for ever.
+        ObservationError: The group is no number.
+        ValueError: The pattern is invalid, never matches, or takes longer than _PATTERN_S seconds,
+            as nested repetitions can.
     """
     try:
         compiled = re.compile(pattern)
@@ -291,6 +363,7 @@ def _find_matches(path: Path, lines: list[str], name: str, pattern: str) -> list
         raise ValueError(text)
 
     def stop(*_: object) -> None:
+        """Raise ValueError because the pattern takes too long: a signal handler."""
         raise ValueError(f"{name}: pattern {pattern!r} takes longer than {_PATTERN_S:g} s")
 
     before = signal.signal(signal.SIGALRM, stop)
@@ -305,6 +378,10 @@ def _find_matches(path: Path, lines: list[str], name: str, pattern: str) -> list
 def _search_lines(
     path: Path, lines: list[str], name: str, compiled: re.Pattern[str]
 ) -> list[_NumberFound]:
+    """Return the numbers that a compiled pattern finds, without the time limit of `_find_matches`.
+
+    The arguments and errors are the same.
+    """
     pattern, found = compiled.pattern, []
     for number, line in enumerate(lines, 1):
         # a pattern of digits would not see that the value became NaN
@@ -322,17 +399,21 @@ def _search_lines(
 
 
 def _number_in_group(line: str, match: re.Match[str]) -> float:
-    """Return the number in a match's group.
+    """Return the number in a match's group; NaN for text such as `nan` or `inf`.
+
+    Args:
+        line: The complete line.
+        match: A match in the line.
 
     Raises:
-        ValueError: If it is no number, or a part of a longer one.
+        ValueError: If the text is no number, or a part of a longer one.
     """
     begin, end = match.span(1)
     if any(lost.start() < end and begin < lost.end() for lost in _NOT_FINITE.finditer(line)):
         return math.nan
     text = match[1]
     try:
-        value = float(re.sub(rf"^\s*[{_SIGNS}]", "-", text))
+        value = float(re.sub(rf"^\s*[{_MINUS_SIGNS}]", "-", text))
     except (ValueError, TypeError):
         raise ValueError(f"{text!r}, expected a number") from None
     has_rest = _REST.match(line, end) or (text.isdecimal() and _REST_OF_WHOLE.match(line, end))
@@ -341,10 +422,19 @@ def _number_in_group(line: str, match: re.Match[str]) -> float:
     return value
 
 
-def _pop_total(
+def _pop_last_total(
     patterns: Mapping[str, str], found: dict[str, list[_NumberFound]], name: str
 ) -> int | None:
-    """Remove a total from the matches and return its last value; None if no pattern gives it."""
+    """Remove the numbers of a total from `found`; return the last one.
+
+    Args:
+        patterns: Name → regular expression, for messages.
+        found: Name → numbers that the pattern found.
+        name: Name of the total: `steps` or `examples`.
+
+    Returns:
+        None if no pattern gives this total.
+    """
     if name not in found:
         return None
     value = found.pop(name)[-1].value
@@ -354,9 +444,12 @@ def _pop_total(
 
 
 def _values_by_epoch(found: Mapping[str, list[_NumberFound]]) -> list[_ValuesOfEpoch]:
-    """Return the n-th values of all metrics together.
+    """Return the values of each epoch: the n-th numbers of all metrics.
 
     A metric that occurs once belongs to the last epoch.
+
+    Args:
+        found: Name of a metric → the numbers that its pattern found.
 
     Raises:
         ValueError: If the metrics otherwise have different numbers of matches.
@@ -383,10 +476,10 @@ def _values_by_epoch(found: Mapping[str, list[_NumberFound]]) -> list[_ValuesOfE
 def explain_extra_epochs(
     way: str, patterns: Mapping[str, str], requested: int, counts: Mapping[str, int]
 ) -> str:
-    """Return why a program reported more epochs than requested, and what to do.
+    """Return why a program reported more epochs than requested, and what to do, as a sentence.
 
     Args:
-        way: The way to observe.
+        way: The way to observe, a name in OBSERVERS.
         patterns: The recipe's patterns.
         requested: Number of requested epochs.
         counts: Name of a pattern, or another source → number of epochs that it reported.
@@ -402,10 +495,16 @@ def explain_extra_epochs(
     return f"{text}: `epochs` of the recipe is the total of {calls}"
 
 
-def epochs_so_far(way: str, path: Path, patterns: Mapping[str, str]) -> dict[str, int]:
-    """Return how many epochs a running program has reported: by pattern, or by `events`.
+def count_epochs(way: str, path: Path, patterns: Mapping[str, str]) -> dict[str, int]:
+    """Return how many epochs a running program has reported so far; {} before its first report.
 
-    Empty before its first report.
+    Args:
+        way: The way to observe, a name in OBSERVERS.
+        path: The file with the events, or the copy of the output.
+        patterns: The recipe's patterns.
+
+    Returns:
+        Name of a pattern, or `events` → number of epochs.
     """
     if not path.exists():
         return {}

@@ -1,7 +1,7 @@
 """The phases of a run: one list, from which schema, metrics, tables and plots are derived.
 
-A phase begins where the one before it ends, when the last rank has passed the event; so the phases
-of the wall time follow one another without a gap and add up to it.
+A phase ends when the last rank has passed the phase's event, and the next one begins there. So the
+phases of the wall time follow one another without a gap and add up to it.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ class Phase:
 
     Attributes:
         label: Its name in legends.
-        digits: Decimals in tables.
         event: The event of a rank that ends it; None if no event does.
+        digits: Decimals in tables.
         of_wall_time: Whether it is part of the run's wall time.
         of_execution_time: Whether it is part of the execution time.
         of_all_runs: False if only programs, or runs that write checkpoints, have it.
@@ -39,11 +39,12 @@ class Phase:
 
     @property
     def title(self) -> str:
-        """Its name in headings: `launch time`."""
+        """Its name in headings, such as `launch time`."""
         return f"{self.label} time"
 
 
-_work = functools.partial(Phase, of_execution_time=True)
+#: A phase that is part of the execution time.
+_execution_phase = functools.partial(Phase, of_execution_time=True)
 
 
 class Phases(Part, frozen=True, kw_only=True):
@@ -60,23 +61,29 @@ class Phases(Part, frozen=True, kw_only=True):
     null without Slurm or if it does not report this."""
     launch_time_s: Annotated[Amount, Phase("launch", EventName.START)]
     """Start of the launcher to the last rank's first line."""
-    import_time_s: Annotated[Amount | None, _work("import", EventName.IMPORTED)]
+    import_time_s: Annotated[Amount | None, _execution_phase("import", EventName.IMPORTED)]
     """First line to TensorFlow imported."""
-    rendezvous_time_s: Annotated[Amount | None, _work("rendezvous", EventName.RENDEZVOUS)]
-    """To the strategy made on all ranks."""
-    data_time_s: Annotated[Amount | None, _work("data", EventName.DATA)]
-    """To the dataset read."""
-    build_time_s: Annotated[Amount | None, _work("build", EventName.BUILT)]
-    """To the model built and the data on the devices."""
-    first_step_time_s: Annotated[Amount | None, _work("first step", EventName.FIRST_STEP)]
-    """The first execution - tracing and compilation."""
-    train_time_s: Annotated[Amount | None, _work("train", EventName.TRAINED, digits=3)]
+    rendezvous_time_s: Annotated[
+        Amount | None, _execution_phase("rendezvous", EventName.RENDEZVOUS)
+    ]
+    """TensorFlow imported to the strategy made on all ranks."""
+    data_time_s: Annotated[Amount | None, _execution_phase("data", EventName.DATA)]
+    """Strategy made to the dataset read."""
+    build_time_s: Annotated[Amount | None, _execution_phase("build", EventName.BUILT)]
+    """Dataset read to the model built and the data on the devices."""
+    first_step_time_s: Annotated[
+        Amount | None, _execution_phase("first step", EventName.FIRST_STEP)
+    ]
+    """The first execution of steps - tracing and compilation."""
+    train_time_s: Annotated[Amount | None, _execution_phase("train", EventName.TRAINED, digits=3)]
     """All further steps - the steady state."""
-    program_time_s: Annotated[Amount | None, _work("program", digits=3, of_all_runs=False)] = None
+    program_time_s: Annotated[
+        Amount | None, _execution_phase("program", digits=3, of_all_runs=False)
+    ] = None
     """A user's program from its start on the last rank to its end on the last, without the phases
     above and evaluations that were observed; null for the workflow's own trainer."""
     checkpoint_time_s: Annotated[
-        Amount | None, _work("checkpoints", digits=3, of_all_runs=False)
+        Amount | None, _execution_phase("checkpoints", digits=3, of_all_runs=False)
     ] = None
     """Writing checkpoints and, if the run resumed from one, reading it and finding its place in the
     data; null for runs that write none."""
@@ -85,7 +92,7 @@ class Phases(Part, frozen=True, kw_only=True):
     probe_time_s: Annotated[Amount | None, Phase("probe", EventName.PROBED)]
     """Steps of computation alone - measured after the training and not part of execution_time_s."""
     teardown_time_s: Annotated[Amount, Phase("teardown")]
-    """To all ranks ended and checked."""
+    """The last event of the ranks until all ranks have ended and are checked."""
     execution_time_s: Annotated[Amount, Phase("execution", digits=3, of_wall_time=False)]
     """The trainer's first line to the end of training, without evaluations. For a program from its
     start on the first rank to its end on the last, without observed evaluations."""
@@ -95,7 +102,7 @@ class Phases(Part, frozen=True, kw_only=True):
         """Time from the launcher's start until all but the record is written, in seconds."""
         return sum(getattr(self, name) or 0.0 for name in WALL_PHASES)
 
-    def unknown(self) -> list[str]:
+    def unknown_phases(self) -> list[str]:
         """Return the names of the built-in trainer's phases that have no duration."""
         return [name for name in TRAINER_PHASES if getattr(self, name) is None]
 
@@ -106,11 +113,11 @@ def _list_phases() -> dict[str, Phase]:
     return {name: hint.__metadata__[-1] for name, hint in hints.items()}
 
 
-#: Every phase, by its key in records and its column in tables, in the order of time.
+#: Key in records and column in tables → phase, in the order of time.
 PHASES: dict[str, Phase] = _list_phases()
-#: Phases that sum to the wall time of a run.
+#: Names of the phases that sum to the wall time of a run.
 WALL_PHASES = tuple(name for name, phase in PHASES.items() if phase.of_wall_time)
-#: Phases that every run of the workflow's own trainer has.
+#: Names of the phases that every run of the workflow's own trainer has.
 TRAINER_PHASES = tuple(name for name in WALL_PHASES if PHASES[name].of_all_runs)
 #: The events that end a phase, in the order in which a rank passes them.
 EVENTS = tuple(phase.event for phase in PHASES.values() if phase.event)

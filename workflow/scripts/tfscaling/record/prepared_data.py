@@ -1,8 +1,8 @@
-"""The data that the ranks of a run read: the prepared dataset, identified by a checksum.
+"""The prepared data that the ranks of a run read, identified by a checksum.
 
 `datasets.catalogue` writes the checksum into the prepared file and into the JSON file next to it.
 Every rank reports the checksum of the file that it read. So a run whose ranks read other data than
-the launcher does not count, and runs of other data are distinguished wherever results are merged. A
+the launcher does not count, and runs on other data are distinguished wherever results are merged. A
 pipeline has a checksum of its code and its files, see `pipeline_sha256`.
 """
 
@@ -20,7 +20,7 @@ from tfscaling.record.run_record import PreparedData, UserCode
 from tfscaling.study import user_code
 from tfscaling.study.config_types import Recipe
 
-#: The name of the checksum in the prepared file.
+#: Name of the array with the checksum in the prepared file.
 SHA256 = "sha256"
 
 
@@ -34,7 +34,7 @@ class Examples(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DatasetFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """The JSON file next to a prepared file: its content, and the origin of the data."""
+    """The JSON file next to a prepared file: content and origin of the data."""
 
     dataset: str
     source: str
@@ -47,16 +47,20 @@ class DatasetFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PreparedDataError(RuntimeError):
-    """The prepared file is missing, or its description is missing, broken or incomplete."""
+    """The prepared file is missing, or its JSON file is missing, broken or incomplete."""
 
 
-def describe(dataset_file: Path, recipe: Recipe) -> PreparedData:
-    """Return which data of a prepared file a run of this recipe reads.
+def describe_data(dataset_file: Path, recipe: Recipe) -> PreparedData:
+    """Return name, checksum and numbers of examples of the data that a run reads, for its record.
+
+    Args:
+        dataset_file: The prepared file.
+        recipe: The run's recipe, which may limit the numbers of examples.
 
     Raises:
-        PreparedDataError: If the file or its description is missing or broken.
+        PreparedDataError: If the file or its JSON file is missing or broken.
     """
-    found = facts(dataset_file)
+    found = read_facts(dataset_file)
     if found is None or not dataset_file.exists():
         raise PreparedDataError(
             f"{dataset_file} or {dataset_file.stem}.json is missing or incomplete: delete both, "
@@ -79,8 +83,8 @@ def describe(dataset_file: Path, recipe: Recipe) -> PreparedData:
     )
 
 
-def facts(dataset_file: Path) -> DatasetFacts | None:
-    """Read the facts next to a prepared file; None if they are missing, broken or incomplete."""
+def read_facts(dataset_file: Path) -> DatasetFacts | None:
+    """Read the JSON file next to a prepared file; None if it is missing, broken or incomplete."""
     try:
         return run_record.read_as(dataset_file.with_suffix(".json"), DatasetFacts)
     except run_record.RecordError:
@@ -88,9 +92,13 @@ def facts(dataset_file: Path) -> DatasetFacts | None:
 
 
 def pipeline_sha256(function: str, folder: Path) -> str:
-    """Return SHA-256 of a function's code, and of the names and sizes of its files.
+    """Return the SHA-256 of a pipeline: of its code, and of the names and sizes of its files.
 
-    Contents are not read: files may be large. A missing folder has no files.
+    Contents are not read: files may be large. A missing folder counts as one without files.
+
+    Args:
+        function: The function `package.module:function` that returns the pipeline.
+        folder: The folder of its files.
     """
     digest = hashlib.sha256()
     for name, checksum in sorted(user_code.code_of_functions(function).checksums().items()):
@@ -101,13 +109,19 @@ def pipeline_sha256(function: str, folder: Path) -> str:
 
 
 def files_folder(dataset_file: Path) -> Path:
-    """Return the folder of the files that a pipeline's `prepare` has written."""
+    """Return the folder for the files that a pipeline's `prepare` writes.
+
+    It is next to the prepared file.
+    """
     return dataset_file.with_suffix(".files")
 
 
-def checksum_here(dataset_file: Path) -> str | None:
-    """Return the checksum of the data prepared here; of a pipeline's code and files now."""
-    found = facts(dataset_file)
+def current_checksum(dataset_file: Path) -> str | None:
+    """Return the checksum of the data that runs would read now; None without a prepared file.
+
+    For a pipeline it is computed from its present code and files.
+    """
+    found = read_facts(dataset_file)
     if found is None:
         return None
     if found.pipeline is None:
@@ -119,6 +133,6 @@ def checksum_here(dataset_file: Path) -> str | None:
     return pipeline_sha256(found.pipeline, files_folder(dataset_file))
 
 
-def folder_beside(runs_dir: Path) -> Path:
-    """Return the folder of the prepared datasets, which is next to the folder of the runs."""
+def datasets_folder(runs_dir: Path) -> Path:
+    """Return the folder of the prepared datasets, which is next to the folder of all runs."""
     return runs_dir.with_name("datasets")

@@ -1,7 +1,7 @@
-"""The reports of a run's ranks, each in a separate file.
+"""The reports of a run's ranks, one of each rank, from which the launcher builds the record.
 
 `Rank` has the resources that any rank got; its subclasses add the results of their kind of work.
-Records have the ranks without their raw measurements (`summary`), which are in separate files.
+Records have the ranks without their raw measurements (`copy_fields`), which are in separate files.
 """
 
 from __future__ import annotations
@@ -22,34 +22,34 @@ Share = Annotated[float, Meta(ge=0, le=1)]
 Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 _S = TypeVar("_S", bound=msgspec.Struct)
 
-#: Packages whose version can change a measurement.
+#: Packages whose version can change a measurement of the trainer.
 PACKAGES = ("tensorflow", "keras", "numpy")
-#: The same for programs that run in a separate environment.
+#: Packages whose version can change a measurement of a program in a separate environment.
 PROGRAM_PACKAGES = (*PACKAGES, "tf_keras", "torch", "jax", "jaxlib")
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base of parts of a record: other keys are an error."""
+    """Base class of a record's parts; unknown keys in a file are an error."""
 
 
 class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Facts about a rank's host; None if the system does not report one."""
 
     machine: str | None
-    """The same for all hosts on one kernel."""
+    """Id of the running kernel: equal for all containers and processes on one machine."""
     packages: dict[str, str | None]
-    """Package: its version."""
+    """Name of a package → its version."""
     cpu_model: str | None = None
     cpu_mhz: float | None = None
     cpus_online: int | None = None
     sockets: int | None = None
     memory_gb: float | None = None
     network_mbit_per_s: dict[str, float | None] = msgspec.field(default_factory=dict)
-    """Interface: its speed."""
+    """Network interface → its speed in Mbit/s."""
     gpus: tuple[str, ...] = ()
-    """Names, in the driver's order."""
+    """Models of all GPUs of the host, in the driver's order."""
     gpu_uuids: tuple[str, ...] = ()
-    """UUIDs, in the driver's order."""
+    """UUIDs of these GPUs, in the same order."""
     gpu_driver: str | None = None
     kernel: str | None = None
     python: str | None = None
@@ -57,31 +57,31 @@ class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Environment modules that the rank had loaded."""
 
 
-#: Facts that should be the same on all hosts of a comparison; the others may differ.
+#: Facts that should be equal on all hosts of a comparison; the others may differ.
 COMPARED = (
     *("cpu_model", "memory_gb", "network_mbit_per_s", "gpus", "gpu_driver", "kernel", "modules"),
 )
 
 
 class RankClock(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Offset of a rank's clock from the launcher's clock, as far as it is known."""
+    """Offset of a rank's clock from the launcher's clock; unset if it is not known."""
 
     offset_s: float | UnsetType = UNSET
-    """Added to the rank's time it gives the launcher's."""
+    """Seconds to add to the rank's time to get the launcher's time."""
     uncertainty_s: float | UnsetType = UNSET
-    """The offset is right within this."""
+    """Largest error of the offset in seconds."""
 
 
 class GpuUse(Part, frozen=True, kw_only=True):
-    """Energy and utilisation of a GPU while a rank worked; None is unknown."""
+    """Energy and utilisation of a GPU while a rank worked; None if unknown."""
 
     uuid: str
     energy_j: Amount | None = None
-    """Difference of NVML's energy counter."""
+    """Energy in joules, the difference of NVML's energy counter."""
     busy_share: Share | None = None
     """Share of the time in which a kernel ran, from NVML's utilisation once a second."""
     memory_gb: Amount | None = None
-    """Highest memory in use, by all processes, of the samples."""
+    """Highest memory in use, by all processes, of samples once a second."""
 
 
 class ResourceUse(Part, frozen=True, kw_only=True):
@@ -89,7 +89,7 @@ class ResourceUse(Part, frozen=True, kw_only=True):
 
     duration_s: Amount
     gpus: tuple[GpuUse, ...] = ()
-    """The rank's GPUs."""
+    """Energy and utilisation of each of the rank's GPUs."""
     processors_energy_j: Amount | None = None
     """Energy of all processors of the node and their memory, by RAPL; null if it cannot be read, or
     if the job shares the node."""
@@ -98,9 +98,9 @@ class ResourceUse(Part, frozen=True, kw_only=True):
     memory_gb: Amount | None = None
     """Highest resident memory of the rank's largest process so far; null if unknown."""
     sampling_cpu_s: Amount = 0.0
-    """The part of it that these samples took."""
+    """Part of `cpu_s` that these measurements themselves took."""
     unknown: tuple[str, ...] = ()
-    """What could not be measured, and why."""
+    """Sentences on what could not be measured, and why."""
 
 
 class Rank(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,11 +114,11 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
     """Its job in the cluster, such as worker."""
     host: str
     devices: tuple[str, ...]
-    """What TensorFlow computes on."""
+    """Names of the devices on which TensorFlow computes, such as GPU:0."""
     cpus: int
-    """CPUs on which the process may run."""
+    """Number of CPUs on which the process may run."""
     cpu_list: str | None = None
-    """Their numbers, as the kernel lists them."""
+    """Numbers of these CPUs, as the kernel lists them."""
     numa_nodes: tuple[int, ...] = ()
     """NUMA nodes of these CPUs."""
     sockets: tuple[int, ...] = ()
@@ -128,37 +128,38 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
     cluster_hash: str
     """Checksum of the addresses of all tasks."""
     tensorflow_version: str | None
-    """Null for a rank of a program, which need not use it."""
+    """Null for a rank of a program, which may not use TensorFlow."""
     clock: RankClock
-    """Against the launcher's clock; empty if it did not answer."""
+    """Offset from the launcher's clock; empty if the launcher did not answer."""
     host_facts: HostFacts
     start_s: float | None = None
-    """First line of the process, in seconds since the epoch."""
+    """When the first line of the process ran, in seconds since the epoch."""
     cluster_source: str | None = None
-    """Where the cluster is from: TF_CONFIG, slurm or single."""
+    """Source of the cluster: TF_CONFIG, slurm or single."""
     gpus_given: int | None = None
     """Number of GPUs that Slurm lets the task see; null if unknown."""
     gpus_visible: str | None = None
-    """CUDA_VISIBLE_DEVICES, or AMD's or Intel's variable where that chooses the GPUs."""
+    """Value of CUDA_VISIBLE_DEVICES, or of AMD's or Intel's variable where that selects the
+    GPUs."""
     gpu_names: tuple[str | None, ...] = ()
-    """The driver's names of the task's GPUs."""
+    """The driver's names of the GPUs that the task uses."""
     cpu_quota: float | None = None
-    """CPUs' worth of time that control groups leave."""
+    """Number of CPUs whose time control groups allow; null without a limit."""
     intra_op_threads: int | None = None
-    """Threads of one operation."""
+    """Number of TensorFlow's threads for one operation."""
     mpi_library: str | None = None
-    """The MPI library, if the strategy sums gradients by one."""
+    """Name and version of the MPI library, if the strategy sums gradients by MPI."""
     use: ResourceUse | None = None
-    """What the rank used; null if it was not measured."""
+    """Energy, memory and time that the rank used; null if not measured."""
 
 
 class TrainedRank(Rank, frozen=True, kw_only=True):
     """A rank that ran the training loop: all ranks, or the coordinator of parameter servers."""
 
     replicas: int
-    """Number of the strategy's replicas on all ranks."""
+    """Number of replicas of the strategy, over all ranks."""
     worker_devices: tuple[tuple[str, ...], ...] | None
-    """A coordinator's workers and what they compute on."""
+    """For a coordinator, the devices of each worker that it drives; else null."""
     global_batch_size: int
     per_replica_batch_size: int
     examples_per_step: int
@@ -171,11 +172,12 @@ class TrainedRank(Rank, frozen=True, kw_only=True):
     train_examples: int
     test_examples: int
     examples_trained: int
-    """Over all epochs and replicas, without padding."""
+    """Number of trained examples over all epochs and replicas, without padding."""
     input_wait_s: float | None = None
-    """Mean wait of this rank for its pipeline in a step after the first; null for arrays."""
+    """Mean seconds that this rank waited for its pipeline in a step after the first; null for
+    arrays."""
     diverged: str
-    """How the loss is not finite, or empty."""
+    """Which value is not finite, and from which epoch on; empty if all are finite."""
     test_loss: float | None
     test_accuracy: float | None
 
@@ -189,26 +191,26 @@ class Epoch(Part, frozen=True, kw_only=True, omit_defaults=True):
     accuracy: float | None
     """Null if a custom model or a program measures none."""
     duration_s: float | None
-    """Training of the epoch. For a program, from the previous epoch or evaluation to the next
-    evaluation; null if the program reports no times."""
+    """Seconds of the epoch's training. For a program, from the previous epoch or evaluation to the
+    next evaluation; null if the program reports no times."""
     metrics: dict[str, float | None] = msgspec.field(default_factory=dict)
     """Metrics of a model that trains itself; null where not finite."""
     test_loss: float | UnsetType | None = UNSET
-    """On held-out examples after this epoch; only where the model was evaluated then; null as
+    """Loss on held-out examples after this epoch; only where the model was evaluated then; null as
     loss."""
     test_accuracy: Share | None = None
-    """On held-out examples after this epoch."""
+    """Accuracy on held-out examples after this epoch; null if it was not measured."""
     test_metrics: dict[str, float | None] = msgspec.field(default_factory=dict)
-    """Metrics of such a model on held-out examples."""
+    """Other metrics on held-out examples of a model that trains itself."""
     ended_s: float | None = None
-    """From the first line of the first rank to the end of the epoch and of its evaluation, without
-    probes; null where it was not observed."""
+    """Seconds from the first line of the first rank to the end of the epoch and of its evaluation,
+    without probes; null where it was not observed."""
     evaluation_time_s: float | None = None
-    """The evaluation after this epoch."""
+    """Seconds of the evaluation after this epoch."""
 
     @property
     def is_finite(self) -> bool:
-        """Whether the losses of the epoch are finite."""
+        """Whether loss and test loss of the epoch are finite."""
         return self.loss is not None and self.test_loss is not None
 
 
@@ -226,26 +228,26 @@ class Execution(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ResumePoint(msgspec.Struct, frozen=True, kw_only=True):
-    """The position at which a rank resumed a training."""
+    """Position from which a rank resumed a training."""
 
     epoch: Positive
     step: FromZero
-    """Steps of the epoch that were done."""
+    """Number of steps of the epoch that were done."""
     examples: int
-    """Examples of all replicas that were trained."""
+    """Number of examples of all replicas that were trained."""
     trained_s: float
-    """Duration of that training."""
+    """Seconds of training up to this position."""
     steps_per_epoch: int
-    """0 if the first epoch was not done."""
+    """Number of steps of an epoch; 0 if the first epoch was not done."""
 
 
 class Stopped(msgspec.Struct, frozen=True, kw_only=True):
-    """The end of a training by `stop_after_steps`."""
+    """The point at which `stop_after_steps` ended a training, with facts for its projection."""
 
     steps_per_epoch: Positive
-    """Steps in an epoch of the complete training."""
+    """Number of steps in an epoch of the complete training."""
     evaluations: Positive
-    """Evaluations that the rank made."""
+    """Number of evaluations that the rank made."""
     epoch_turn_s: float
     """From the last step of an epoch to the first of the next without an evaluation, measured once
     more at the end."""
@@ -257,15 +259,15 @@ class TrainingReport(TrainedRank, frozen=True, kw_only=True, tag="training", tag
     epochs: tuple[Epoch, ...]
     steps: tuple[Execution, ...]
     compute_steps: tuple[float, ...] = ()
-    """Seconds of steps of computation alone."""
+    """Seconds of each step of computation alone."""
     weights_sha256: str = ""
     """Checksum of the trained weights; empty if the training diverged."""
     trained_by: str = ""
     warnings: tuple[str, ...] = ()
     went_on: ResumePoint | None = None
-    """Null if the training began with its first step."""
+    """Position from which the training resumed; null if it began with its first step."""
     stopped: Stopped | None = None
-    """Null if the rank trained all epochs, or diverged."""
+    """How a short run ended; null if the rank trained all epochs, or diverged."""
 
 
 class ServerReport(Rank, frozen=True, kw_only=True, tag="server", tag_field="kind"):
@@ -273,71 +275,72 @@ class ServerReport(Rank, frozen=True, kw_only=True, tag="server", tag_field="kin
 
 
 class Totals(msgspec.Struct, frozen=True, kw_only=True):
-    """Totals of a rank from its start until `time_s`."""
+    """Totals of a rank from its program's start until `time_s`, in seconds since the epoch."""
 
     time_s: float
     steps: int
     #: Examples of this rank alone; None if not reported.
     examples: int | None = None
-    #: How long the program waited for its next batch; None if not reported.
+    #: Seconds that the program waited for its next batch; None if not reported.
     input_wait_s: float | None = None
 
 
 class ObservedEpoch(msgspec.Struct, frozen=True, kw_only=True):
-    """One epoch of training; its values were fetched from the device before `time_s`."""
+    """One epoch of a program's training, whose values were fetched from the device by `time_s`."""
 
     epoch: int
-    #: When its last step had ended; None where the way has no times (patterns on the output).
+    #: When its last step had ended, in seconds since the epoch; None if the way to observe has no
+    #: times.
     time_s: float | None = None
-    #: By the names that the program gives them; None where not finite.
+    #: Metric, by the program's name for it → value; None where not finite.
     metrics: dict[str, float | None]
-    #: Totals at its end; None if not reported.
+    #: Number of steps and of examples from the program's start to its end; None if not reported.
     steps: int | None = None
     examples: int | None = None
 
 
 class ObservedEvaluation(msgspec.Struct, frozen=True, kw_only=True):
-    """An evaluation on held-out examples."""
+    """An evaluation of a program on held-out examples."""
 
-    #: The epoch after which it took place; 0 before the first.
+    #: Number of the epoch after which it took place; 0 before the first.
     epoch: int
     begin_s: float | None = None
-    #: When it had ended; None as for an epoch.
+    #: When it had ended, in seconds since the epoch; None if the way to observe has no times.
     time_s: float | None = None
-    #: By the program's names, without a prefix such as `val_`; None where not finite.
+    #: Metric, by the program's name without a prefix such as `val_` → value; None where not finite.
     metrics: dict[str, float | None]
 
     @property
     def span_s(self) -> tuple[float, float] | None:
-        """Begin and end in seconds since the epoch; None if one is unknown."""
+        """(begin, end) in seconds since the epoch; None if one is unknown."""
         if self.begin_s is None or self.time_s is None:
             return None
         return self.begin_s, self.time_s
 
 
 class Observed(msgspec.Struct, frozen=True, kw_only=True):
-    """What a rank's program reported about its training; None or empty if it did not.
+    """What a rank's program reported about its training: moments, totals, epochs, evaluations.
 
-    Times are seconds since the epoch by the clock of the rank's host; counts are totals since the
-    program's start.
+    A value that was not reported is None or empty. Times are seconds since the epoch by the clock
+    of the rank's host; counts are totals since the program's start.
     """
 
-    #: The packages were imported.
+    #: When the packages were imported.
     imported_s: float | None = None
-    #: The first step had ended.
+    #: When the first step had ended.
     first_step_s: float | None = None
-    #: The last step had ended.
+    #: When the last step had ended.
     last_step_s: float | None = None
     steps: int | None = None
-    #: Examples of this rank alone.
+    #: Number of examples of this rank alone.
     examples: int | None = None
     input_wait_s: float | None = None
     epochs: tuple[ObservedEpoch, ...] = ()
     evaluations: tuple[ObservedEvaluation, ...] = ()
-    #: Totals in the order of time, the first after the first step: what lies between two of them
-    #: is a window. On GPUs only those at an epoch's `time_s` end in a value that was fetched.
+    #: Totals in the order of time, the first after the first step. A window is what lies between
+    #: two of them. On GPUs only totals at an epoch's `time_s` end in a value that was fetched.
     windows: tuple[Totals, ...] = ()
-    #: Sentences for the record.
+    #: Warnings for readers of the record, one sentence each.
     warnings: tuple[str, ...] = ()
 
     @property
@@ -351,14 +354,14 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
         return [span_s for each in self.evaluations if (span_s := each.span_s) is not None]
 
 
-#: Prefixes of a program's metrics of held-out examples.
+#: Prefixes of a program's metrics that are measured on held-out examples.
 _HELD_OUT = ("test_", "val_", "validation_", "eval_")
 
 
 def held_out_name(metric: str) -> str | None:
-    """Return the metric's name without `val_`: `accuracy` for `val_accuracy`.
+    """Return a held-out metric's name without its prefix, such as `accuracy` for `val_accuracy`.
 
-    None if the metric is not of held-out examples.
+    None if the metric is not measured on held-out examples.
     """
     prefix = next((prefix for prefix in _HELD_OUT if metric.startswith(prefix)), None)
     return None if prefix is None else metric.removeprefix(prefix)
@@ -368,19 +371,23 @@ class ProgramRank(Rank, frozen=True, kw_only=True):
     """A rank whose program ended with exit status 0."""
 
     program: tuple[str, ...]
-    """Its words, with all values."""
+    """Words of the program's command line, with all values filled in."""
     program_time_s: float
-    """From its start to its end."""
+    """Seconds from the program's start to its end."""
 
 
 class ProgramReport(ProgramRank, frozen=True, kw_only=True, tag="program", tag_field="kind"):
-    """The report of a rank that ran a program, with what was observed; None: nothing."""
+    """The report of a rank that ran a program.
+
+    Attributes:
+        observed: What the program reported about its training; None if the recipe observes nothing.
+    """
 
     observed: Observed | None = None
 
     @property
     def seen(self) -> Observed:
-        """What was observed; an empty report if nothing was."""
+        """The `observed` report, or an empty one in place of None."""
         return self.observed or Observed()
 
 
@@ -388,11 +395,11 @@ class ProgramReport(ProgramRank, frozen=True, kw_only=True, tag="program", tag_f
 RankReport = TrainingReport | ServerReport | ProgramReport
 
 
-def summary(whole: msgspec.Struct, kind: type[_S]) -> _S:
-    """Return an object of type `kind` with the values of its fields from another object.
+def copy_fields(source: msgspec.Struct, kind: type[_S]) -> _S:
+    """Return an object of the type `kind` whose fields have the values of `source`'s fields.
 
     Args:
-        whole: An object that has all fields of `kind`.
+        source: An object that has all fields of `kind`, and maybe more.
         kind: The type.
     """
-    return kind(**{name: getattr(whole, name) for name in kind.__struct_fields__})
+    return kind(**{name: getattr(source, name) for name in kind.__struct_fields__})

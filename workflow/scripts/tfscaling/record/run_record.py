@@ -1,6 +1,7 @@
 """Run records: their types, and how they are read, checked and written.
 
-The types are the source of `workflow/schemas/run_record.schema.yaml`.
+The launcher writes them, and tables, plan and search read them. The types are the source of
+`workflow/schemas/run_record.schema.yaml`.
 """
 
 from __future__ import annotations
@@ -30,27 +31,27 @@ from tfscaling.record.rank_report import (
     Rank,
     Sha256,
     Share,
-    summary,
+    copy_fields,
 )
 from tfscaling.study.run_spec import Point, RunSpec, Value
 
 SCHEMA_VERSION: Final = 3
 RECORD, FAILURE, STEPS, EVENTS = "run.json", "failure.json", "steps.csv", "events.jsonl"
 COMPUTE_STEPS = "compute_steps.csv"
-#: The output of the launcher.
+#: In the folder of a run: the output of the launcher.
 LAUNCH_LOG = "launch.log"
 _T = TypeVar("_T")
 _R = TypeVar("_R", bound=msgspec.Struct)
-#: Parts of a rank that in the file list each key by itself.
+#: Fields of a rank that are objects: the file omits each of their keys by itself.
 _PARTS_OF_RANK = ("host_facts", "use")
 
 
 class RecordError(InputError):
-    """The file is no record of this version."""
+    """A file is no record of this schema version; the message has file, key and problem."""
 
 
 class RunAxes(Point, frozen=True, kw_only=True):
-    """The axes of a run: its configuration and its repeat."""
+    """The axes of a run: its configuration's axes and its repeat."""
 
     repeat: Positive
 
@@ -62,11 +63,11 @@ class RunAxes(Point, frozen=True, kw_only=True):
     @property
     def point(self) -> Point:
         """The configuration of the run."""
-        return summary(self, Point)
+        return copy_fields(self, Point)
 
 
 class Derived(Part, frozen=True, kw_only=True):
-    """Values derived from axes and parameters."""
+    """Numbers that follow from axes and parameters of a run."""
 
     tasks: Positive
     gpus_per_task: FromZero
@@ -113,7 +114,7 @@ class Computation(Part, frozen=True, kw_only=True):
     slowest_rank: int | None
     """The rank with the longest computation."""
     slowest_host: str | None
-    """Its host."""
+    """Host of this rank."""
 
 
 class HeldOut(Part, frozen=True, kw_only=True):
@@ -121,7 +122,7 @@ class HeldOut(Part, frozen=True, kw_only=True):
 
     epoch: Positive
     ended_s: float | None
-    """From the first line of the first rank; null if unknown."""
+    """Seconds from the first line of the first rank to its end; null if unknown."""
     metrics: dict[str, float | None]
 
 
@@ -157,17 +158,17 @@ class Metrics(Computation, frozen=True, kw_only=True):
     """Empty if a user's program reports none."""
 
 
-#: `user_source.Checksums` in a record.
+#: File of user code → SHA-256, or installed package → version, as `user_code.Checksums`.
 UserCode = dict[str, str]
 
 
 class PreparedData(Part, frozen=True, kw_only=True):
-    """The data that the ranks read."""
+    """The prepared data that the ranks of a run read."""
 
     # the name of a file: a foreign record must not lead to another folder
     name: Annotated[str, Meta(pattern="^[^/]+$")]
     source: str
-    """Where the data was fetched from."""
+    """Name of the source from which the data was fetched."""
     sha256: Sha256
     """Checksum of the prepared arrays, or of a pipeline's code and its files' names and sizes.
     Every rank that trained found this checksum."""
@@ -186,29 +187,30 @@ class SlurmJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     id: str | None = None
     partition: str | None = None
     nodes: str | None = None
-    """As a node list, such as n[1-2]."""
+    """Node list, such as n[1-2]."""
     nodes_allocated: str | None = None
-    """Their number."""
+    """Number of allocated nodes."""
     cpus_allocated: str | None = None
-    """Number of CPUs on all nodes."""
+    """Number of allocated CPUs on all nodes."""
     submit: str | None = None
-    """When it was submitted."""
+    """Time of submission."""
     start: str | None = None
-    """When it started."""
+    """Time of the start."""
     tres: str | None = None
-    """What was allocated in all."""
+    """All allocated resources (TRES)."""
     tres_per_node: str | None = None
-    """What was requested per node."""
+    """Requested resources per node."""
     queue_time_s: float | None = None
-    """From submission to allocation."""
+    """Seconds from submission to allocation."""
     queue_time_reason: str | None = None
     """Why queue_time_s is not known."""
     boot_time_s: float | None = None
-    """From allocation to start, where Slurm boots nodes."""
+    """Seconds from allocation to start, if Slurm boots nodes."""
     consumed_energy_j: float | None = None
-    """Energy of the steps that had ended, by the plugin in slurm_settings; null without one."""
+    """Energy in joules of the steps that had ended, by the plugin in slurm_settings; null without
+    one."""
     restarts: int = 0
-    """How often it had been started again by then."""
+    """How often Slurm had restarted the job by then."""
 
 
 class Environment(msgspec.Struct, frozen=True, kw_only=True):
@@ -242,11 +244,16 @@ class Validity(Part, frozen=True, kw_only=True):
     valid: bool
     status: Literal["ok", "diverged"]
     reason: str
-    """Empty, or how the run diverged, as in "diverged: loss is NaN from epoch 3"."""
+    """Empty if the run counts; else how it diverged, as in "diverged: loss is NaN from epoch 3"."""
     checks: Annotated[tuple[str, ...], Meta(min_length=1)]
     """The checks that the run passed."""
 
     def __post_init__(self) -> None:
+        """Check that `valid`, `status` and `reason` agree.
+
+        Raises:
+            ValueError: They contradict each other.
+        """
         is_ok = self.status == "ok"
         says_why = self.reason.startswith("diverged: ")
         if self.valid != is_ok or (bool(self.reason) if is_ok else not says_why):
@@ -257,12 +264,12 @@ class Validity(Part, frozen=True, kw_only=True):
 
 
 class StepBlock(Part, frozen=True, kw_only=True):
-    """Consecutive steps: their number, their total time, and the wait for input."""
+    """Consecutive steps of a training, with their total time."""
 
     steps: Positive
-    """Their number."""
+    """Number of steps."""
     duration_s: Amount
-    """All of them together."""
+    """Seconds of all these steps together."""
 
 
 class EarlierAttempt(Part, frozen=True, kw_only=True):
@@ -270,11 +277,11 @@ class EarlierAttempt(Part, frozen=True, kw_only=True):
 
     attempt: Positive
     duration_s: float | None
-    """From the first event of its ranks to the last; null if there is none."""
+    """Seconds from the first event of its ranks to the last; null if there is none."""
     steps: FromZero | None
-    """Steps that it trained; null if that is not known."""
+    """Number of steps that it trained; null if that is not known."""
     cause: str
-    """Why it ended."""
+    """Why the attempt ended."""
 
 
 class Resumed(Part, frozen=True, kw_only=True):
@@ -284,19 +291,19 @@ class Resumed(Part, frozen=True, kw_only=True):
     """
 
     epoch: Positive | None
-    """The epoch that the last attempt began with."""
+    """Number of the epoch with which the last attempt began."""
     step: FromZero | None
-    """Steps of it that were done."""
+    """Number of steps of this epoch that were done before."""
     steps_repeated: int | None
-    """Steps that were trained more than once; null if that is not known."""
+    """Number of steps that were trained more than once; null if that is not known."""
     trained_before_s: float | None
-    """Duration of the training of earlier attempts that was not repeated."""
+    """Seconds of training in earlier attempts that were not repeated."""
     attempts: tuple[EarlierAttempt, ...]
-    """Those before the last one."""
+    """The interrupted attempts, in their order."""
 
     @property
     def sentence(self) -> str:
-        """The resumption in words, for tables."""
+        """A sentence for tables on how the run was interrupted and resumed."""
         numbers = ", ".join(str(each.attempt) for each in self.attempts)
         place = f" of epoch {self.epoch}, step {self.step}" if self.epoch is not None else ""
         known = self.steps_repeated is not None
@@ -313,23 +320,24 @@ class ShortRun(Part, frozen=True, kw_only=True):
     """
 
     steps: Positive
-    """Steps that were trained."""
+    """Number of trained steps."""
     steps_of_whole: Positive
     epochs: Positive
-    """Epochs that were begun."""
+    """Number of epochs that were begun."""
     epochs_of_whole: Positive
     examples_of_whole: Examples
-    """For a custom input pipeline, extrapolated from the trained steps."""
+    """Number of examples of the complete training; for a custom input pipeline, extrapolated from
+    the trained steps."""
     evaluations: Positive
-    """Evaluations that were made."""
+    """Number of evaluations that were made."""
     evaluations_of_whole: Positive
     evaluation_time_s: Amount
-    """The last one, which compiled nothing any more."""
+    """Seconds of the last evaluation, which compiled nothing any more."""
     epoch_turn_s: Amount
-    """From the last step of an epoch to the first of the next without an evaluation, on the slowest
-    rank."""
+    """Seconds from the last step of an epoch to the first of the next without an evaluation, on the
+    slowest rank."""
     steady: Annotated[tuple[StepBlock, ...], Meta(min_length=2)]
-    """The steps after the first execution in their order, in blocks, on the chief."""
+    """Blocks of the steps after the first execution, in their order, on the chief."""
 
 
 class RunRecord(Part, frozen=True, kw_only=True):
@@ -346,12 +354,12 @@ class RunRecord(Part, frozen=True, kw_only=True):
     """Every parameter of the run (recipe, measured keys of the platform, seed, trainer_version)."""
     parameters_hash: Annotated[str, Meta(pattern="^[0-9a-f]{16}$")]
     attempt: Positive
-    """Which attempt at the run succeeded; folder attempt=N has its logs."""
+    """Number of the attempt that succeeded; the folder attempt=N has its logs."""
     phases: Phases
     metrics: Metrics
     ranks: Annotated[tuple[Rank, ...], Meta(min_length=1)]
-    """What each rank got. In the file, a key is missing where the previous rank has the same value,
-    also in `host_facts` and `use`; a rank with `cluster_hash` is complete."""
+    """Resources that each rank got and used. In the file, a key is missing where the previous rank
+    has the same value, also in `host_facts` and `use`; a rank with `cluster_hash` is complete."""
     environment: Environment
     warnings: tuple[Annotated[str, Meta(min_length=1)], ...]
     """Warnings for readers of the numbers, one sentence each - such as settings of a custom
@@ -361,15 +369,21 @@ class RunRecord(Part, frozen=True, kw_only=True):
     """What trained the user's model if not the recipe and the cross-entropy: its own optimizer,
     loss, metrics and methods, in words. Else empty."""
     resumed: Resumed | None = None
-    """Null unless the run resumed from a checkpoint."""
+    """How the run resumed from a checkpoint; null if it did not."""
     short_run: ShortRun | None = None
-    """Null unless `stop_after_steps` ended the run."""
+    """How much of the complete training was trained; null unless `stop_after_steps` ended the
+    run."""
     use: Use = Use()
 
     def __post_init__(self) -> None:
+        """Check that a run of the built-in trainer has all values that it must have.
+
+        Raises:
+            ValueError: A value is missing.
+        """
         if self.is_of_program:
             return  # it need not report anything
-        if unknown := self.phases.unknown():
+        if unknown := self.phases.unknown_phases():
             raise ValueError(f"phases.{unknown[0]}: null")
         for name, known in (
             ("metrics.examples_trained", self.metrics.examples_trained),
@@ -394,7 +408,7 @@ class RunRecord(Part, frozen=True, kw_only=True):
 
     @property
     def is_valid(self) -> bool:
-        """Whether the run counts; otherwise it diverged."""
+        """Whether the run counts; a run with a record that does not count has diverged."""
         return self.validity.valid
 
 
@@ -408,19 +422,20 @@ class DoesNotFit(Part, frozen=True, kw_only=True):
     parameters_hash: Annotated[str, Meta(pattern="^[0-9a-f]{16}$")]
     attempt: Positive
     reason: Annotated[str, Meta(min_length=1)]
-    """The rank that ran out of memory, in which words, and its log."""
+    """Which rank ran out of memory, with its message, and its log."""
     environment: Environment
     wall_time_s: Amount | None = None
-    """From the start of the launcher; null if Slurm ended it, too."""
+    """Seconds from the start of the launcher to this record; null if Slurm ended the launcher,
+    too."""
     rank_memory_gb: Amount | None = None
-    """Highest resident memory of a rank that reported it before it ended; else null."""
+    """Highest resident memory in GB of a rank that reported it before it ended; else null."""
     gpu_memory_gb: Amount | None = None
-    """Highest memory in use on a GPU of such a rank; else null."""
+    """Highest memory in use on a GPU of such a rank, in GB; else null."""
     memory_limit_gb: Amount | None = None
-    """Memory of the GPU, if that ran out, or of the job on a node; null if unknown."""
+    """Memory of the GPU, if a GPU ran out of memory, else of the job on a node; null if unknown."""
 
     @classmethod
-    def of(
+    def from_spec(
         cls, spec: RunSpec, attempt: int, reason: str, environment: Environment, **memory: Any
     ) -> DoesNotFit:
         """Return the record of a run that ran out of memory.
@@ -444,7 +459,7 @@ class DoesNotFit(Part, frozen=True, kw_only=True):
 
 
 def write_json(path: Path, content: object) -> None:
-    """Write content as JSON to a complete file or nothing.
+    """Write an object that msgspec supports as an indented JSON file, completely or not at all.
 
     Raises:
         strict_json.NotFiniteError: If a number is NaN or infinite.
@@ -453,20 +468,25 @@ def write_json(path: Path, content: object) -> None:
     atomic.write_text(path, text + "\n")
 
 
-def write(path: Path, record: RunRecord) -> None:
-    """Write a record; its ranks are abbreviated, see `RunRecord.ranks`.
+def write_record(path: Path, record: RunRecord) -> None:
+    """Write the record of a run; its ranks are abbreviated, see `RunRecord.ranks`.
 
     Raises:
         strict_json.NotFiniteError: If a number is NaN or infinite.
     """
     plain = msgspec.json.decode(strict_json.encode(record))
     first, *_ = ranks = plain["ranks"]
-    plain["ranks"] = [first, *(_abbreviated(*both) for both in itertools.pairwise(ranks))]
+    plain["ranks"] = [first, *(_omit_repeated_values(*both) for both in itertools.pairwise(ranks))]
     write_json(path, plain)
 
 
-def _abbreviated(before: dict[str, Any], rank: dict[str, Any]) -> dict[str, Any]:
-    """Return a rank's values without those equal to `before`, the rank written in full."""
+def _omit_repeated_values(before: dict[str, Any], rank: dict[str, Any]) -> dict[str, Any]:
+    """Return only the values of a rank that differ from the previous rank.
+
+    Args:
+        before: All values of the previous rank.
+        rank: All values of the rank.
+    """
     if before.keys() != rank.keys() or before["cluster_hash"] != rank["cluster_hash"]:
         return rank
     found = {k: v for k, v in rank.items() if k in ("rank", "host") or v != before[k]}
@@ -477,7 +497,7 @@ def _abbreviated(before: dict[str, Any], rank: dict[str, Any]) -> dict[str, Any]
 
 
 def restore_omitted_keys(ranks: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield the ranks of a record's file with the keys that `write` omitted."""
+    """Yield the ranks of a record's file with the keys that `write_record` has omitted."""
     before: dict[str, Any] = {}
     for rank in ranks:
         if "cluster_hash" in rank:
@@ -488,21 +508,21 @@ def restore_omitted_keys(ranks: Iterable[dict[str, Any]]) -> Iterator[dict[str, 
         yield before
 
 
-def read(path: Path) -> RunRecord | None:
-    """Read the record of a run that ended with a training; None without one.
+def read_record(path: Path) -> RunRecord | None:
+    """Read the record of a run that trained to its end; None without such a record.
 
     Raises:
-        RecordError: If it cannot be read.
+        RecordError: If the file cannot be read.
     """
-    found = outcome(path)
+    found = read_outcome(path)
     return found if isinstance(found, RunRecord) else None
 
 
-def outcome(path: Path) -> RunRecord | DoesNotFit | None:
-    """Read the record of a run, also of one that ran out of memory; None without a file.
+def read_outcome(path: Path) -> RunRecord | DoesNotFit | None:
+    """Read the record of a run, or of a run that ran out of memory; None without a file.
 
     Raises:
-        RecordError: If it cannot be read.
+        RecordError: If the file cannot be read.
     """
     try:
         return read_as(path, RunRecord, SCHEMA_VERSION)
@@ -519,7 +539,12 @@ def node_hours(record: RunRecord | DoesNotFit) -> float:
 
 
 def read_as(path: Path, kind: type[_T], version: int = 0) -> _T | None:
-    """Read a file as a type of record; None if the file does not exist.
+    """Read a file as an object of the type `kind`; None if the file does not exist.
+
+    Args:
+        path: The file.
+        kind: Type of the record.
+        version: Schema version that it must have; 0 for any.
 
     Raises:
         RecordError: With the file, the key and the problem.
@@ -530,7 +555,7 @@ def read_as(path: Path, kind: type[_T], version: int = 0) -> _T | None:
         return None
     except OSError as error:
         raise RecordError(f"{path}: cannot be read: {error.strerror}") from error
-    return parse(content, path, kind, version)
+    return parse_record(content, path, kind, version)
 
 
 def _read_file(path: Path) -> bytes:
@@ -548,8 +573,8 @@ def _read_file(path: Path) -> bytes:
         return file.read()
 
 
-def parse(content: bytes, where: object, kind: type[_T], version: int = 0) -> _T:
-    """Decode the content of a record's file.
+def parse_record(content: bytes, where: object, kind: type[_T], version: int = 0) -> _T:
+    """Return the object in the content of a record's file.
 
     Args:
         content: The content.
@@ -566,19 +591,25 @@ def parse(content: bytes, where: object, kind: type[_T], version: int = 0) -> _T
         except msgspec.ValidationError:
             return msgspec.convert(_decode_complete(content), kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise RecordError(f"{where}: {_decode_problem(content, version, error)}") from error
+        raise RecordError(f"{where}: {_describe_decode_error(content, version, error)}") from error
 
 
 def _decode_complete(content: bytes) -> Any:
-    """Decode a record and restore the keys that `write` omitted from its ranks."""
+    """Return a record's content as plain objects, with the keys that `write_record` has omitted."""
     plain = msgspec.json.decode(content)
     with contextlib.suppress(AttributeError, KeyError, TypeError):  # no record
         plain["ranks"] = [*restore_omitted_keys(plain["ranks"])]
     return plain
 
 
-def _decode_problem(content: bytes, version: int, error: Exception) -> str:
-    """Return `key: what is wrong`, or that the content is no JSON or has another version."""
+def _describe_decode_error(content: bytes, version: int, error: Exception) -> str:
+    """Return why a record cannot be decoded: no JSON, another version, or `key: what is wrong`.
+
+    Args:
+        content: The content of the file.
+        version: The schema version that is read.
+        error: The error of the decoder.
+    """
     try:
         plain = strict_json.loads(content.decode())
     except strict_json.NotFiniteError as not_finite:
@@ -594,11 +625,11 @@ def _decode_problem(content: bytes, version: int, error: Exception) -> str:
             f"schema_version {found}, where {version} is read: made by {age} version of this "
             "workflow; run it again, or tabulate it with that version (docs/reference-record.md)"
         )
-    return _msgspec_problem(error)
+    return _describe_msgspec_error(error)
 
 
-def _msgspec_problem(error: Exception) -> str:
-    """Return `key: what is wrong` from a message of msgspec."""
+def _describe_msgspec_error(error: Exception) -> str:
+    """Return `key: what is wrong` from an error of msgspec."""
     text, _, place = str(error).partition(" - at `$")
     place = place.rstrip("`").removeprefix(".")
     if named := re.fullmatch(r"Object (missing required|contains unknown) field `(.+)`", text):
@@ -608,13 +639,17 @@ def _msgspec_problem(error: Exception) -> str:
 
 
 def check_readable(record: _R, where: str) -> _R:
-    """Return the record if its file could be read again.
+    """Return the record, after checking that its file could be read again.
+
+    Args:
+        record: The record.
+        where: Name of the file for messages.
 
     Raises:
-        RecordError: If not, with the key.
+        RecordError: If it could not, with the key.
     """
     try:
         msgspec.json.decode(msgspec.json.encode(record), type=type(record))
     except msgspec.ValidationError as error:
-        raise RecordError(f"{where}: {_msgspec_problem(error)}") from error
+        raise RecordError(f"{where}: {_describe_msgspec_error(error)}") from error
     return record

@@ -2,7 +2,7 @@
 
 The ranks ran the built-in trainer or a program. For a program, start and end are always known;
 other values only if they were observed. Observed times are by the clock of the rank's host and are
-converted to the launcher's clock here.
+converted to the launcher's clock here. The launcher calls `build_record`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tfscaling.record.rank_report import (
     ServerReport,
     TrainedRank,
     TrainingReport,
-    summary,
+    copy_fields,
 )
 from tfscaling.record.run_record import (
     Computation,
@@ -50,24 +50,26 @@ from tfscaling.record.run_record import (
 )
 from tfscaling.study.run_spec import RunSpec
 
-#: Events of a rank after an epoch: trained, evaluated.
-_OF_EPOCHS = (EventName.EPOCH, EventName.EPOCH_EVALUATED)
+#: Events of a rank after an epoch was trained, and after it was evaluated.
+_EPOCH_EVENTS = (EventName.EPOCH, EventName.EPOCH_EVALUATED)
 #: Kind of report → the events that its rank must have.
-_EVENTS: dict[type[RankReport], tuple[EventName, ...]] = {
+_REQUIRED_EVENTS: dict[type[RankReport], tuple[EventName, ...]] = {
     TrainingReport: phases.EVENTS,
     ServerReport: phases.EVENTS[: phases.EVENTS.index(EventName.RENDEZVOUS) + 1],
     ProgramReport: (EventName.START, EventName.PROGRAM_STARTED, EventName.PROGRAM_ENDED),
 }
-#: Kind of report → its part in the record.
+#: Kind of report → the type of the rank in the record.
 _SUMMARIES: dict[type[RankReport], type[Rank]] = {
     TrainingReport: TrainedRank,
     ServerReport: Rank,
     ProgramReport: ProgramRank,
 }
+#: Fields of a `Computation` whose values are all unknown.
 _NO_COMPUTATION: dict[str, Any] = dict.fromkeys(Computation.__struct_fields__)
-#: Events' times are rounded to a millionth of a second.
+#: Seconds by which sums of rounded times may exceed a duration.
 CLOCK_TOLERANCE_S = 1e-3
-#: Names of the fraction of examples that a program classified rightly; the first one counts.
+#: Names of a program's metrics for the fraction of rightly classified examples; the first one that
+#: is reported counts.
 ACCURACIES = (
     "accuracy",
     "acc",
@@ -91,12 +93,12 @@ def program_reports(reports: Sequence[RankReport]) -> list[ProgramReport]:
 
 
 def first_observed(reports: Sequence[RankReport]) -> Observed:
-    """Return what the first rank with steps or epochs reported; an empty report without one."""
+    """Return what the first rank with reported training observed; without one an empty report."""
     seen = (report.seen for report in program_reports(reports) if report.seen.has_training)
     return next(seen, Observed())
 
 
-def measured_phases(
+def compute_phases(
     rank_events: Sequence[Sequence[Event]],
     reports: Sequence[RankReport],
     launch_s: float,
@@ -107,13 +109,13 @@ def measured_phases(
 
     Phases of a program that were not observed are None, and are part of `program_time_s`.
     Evaluations between epochs belong to `evaluation_time_s` and not to the training. Clocks that
-    were wrong give impossible durations: see `impossible_durations`.
+    were wrong give impossible durations: see `find_impossible_durations`.
 
     Args:
         rank_events: Events of each rank.
         reports: Reports of the same ranks.
-        launch_s: When the launcher began.
-        end_s: When everything but the record was checked and written.
+        launch_s: When the launcher began, in seconds since the epoch.
+        end_s: When everything but the record was checked and written, in seconds since the epoch.
         slurm_job: Slurm's facts about the job; None without Slurm.
     """
     passed = [_event_times(*pair) for pair in zip(rank_events, reports, strict=True)]
@@ -133,7 +135,7 @@ def measured_phases(
         durations["execution_time_s"] -= durations["evaluation_time_s"] or 0.0
     else:
         # evaluations between epochs, with the same boundaries: from the last rank's end
-        trained_s, evaluated_s = (_last_by_epoch(rank_events, e) for e in _OF_EPOCHS)
+        trained_s, evaluated_s = (_last_by_epoch(rank_events, e) for e in _EPOCH_EVENTS)
         between_s = sum(evaluated_s[epoch] - trained_s[epoch] for epoch in evaluated_s)
         durations["train_time_s"] -= between_s
         durations["evaluation_time_s"] += between_s
@@ -149,7 +151,14 @@ def measured_phases(
 
 
 def _event_times(events: Sequence[Event], report: RankReport) -> dict[str, float]:
-    """Return event → when a rank passed it, on the launcher's clock; for a program as observed."""
+    """Return name of an event → when a rank passed it, on the launcher's clock.
+
+    For a program, these are its start and end, and the observed moments.
+
+    Args:
+        events: The rank's events.
+        report: The rank's report.
+    """
     passed = first_times(events)
     if not isinstance(report, ProgramReport):
         return passed
@@ -165,7 +174,11 @@ def _event_times(events: Sequence[Event], report: RankReport) -> dict[str, float
 
 
 def _clock_shift_s(events: Sequence[Event]) -> float:
-    """Return the seconds to add to a program's times, which are by its host's clock."""
+    """Return the seconds to add to the times that a program reports by its host's clock.
+
+    Args:
+        events: Events of the program's rank, on the launcher's clock.
+    """
     started = next(event for event in events if event.name is EventName.PROGRAM_STARTED)
     return 0.0 if started.host_time_s is None else started.time_s - started.host_time_s
 
@@ -173,7 +186,14 @@ def _clock_shift_s(events: Sequence[Event]) -> float:
 def _first_clock_shift_s(
     rank_events: Sequence[Sequence[Event]], reports: Sequence[RankReport]
 ) -> float:
-    """Return the clock shift of the first rank whose program reported training; 0.0 without."""
+    """Return the clock shift, in seconds, of the first rank whose program reported training.
+
+    0.0 without such a rank.
+
+    Args:
+        rank_events: Events of each rank.
+        reports: Reports of the same ranks.
+    """
     pairs = zip(rank_events, program_reports(reports), strict=True)
     return next((_clock_shift_s(events) for events, r in pairs if r.seen.has_training), 0.0)
 
@@ -184,7 +204,17 @@ def _program_phases(
     reports: Sequence[RankReport],
     last: dict[str, float],
 ) -> dict[str, float | None]:
-    """Return training, evaluations and the rest of a program as far as they were observed."""
+    """Return the phases of a program: training, evaluations, and the remaining `program_time_s`.
+
+    Args:
+        durations: Phase → seconds so far.
+        rank_events: Events of each rank.
+        reports: Reports of the same ranks.
+        last: Event → when the last rank passed it.
+
+    Returns:
+        Phase → seconds; None if it was not observed.
+    """
     shift_s = _first_clock_shift_s(rank_events, reports)
     spans_s = first_observed(reports).evaluation_spans_s
     train_time_s = durations["train_time_s"]
@@ -212,10 +242,15 @@ def add_end_times(
 
     Times are seconds since the first line of the first rank, or the start of its program, on the
     launcher's clock.
+
+    Args:
+        measured: The metrics without these times.
+        rank_events: Events of each rank.
+        reports: Reports of the same ranks.
     """
     pairs = zip(rank_events, reports, strict=True)
     begin_s = min(_event_times(*pair)[EventName.START] for pair in pairs)
-    trained_s, evaluated_s = (_last_by_epoch(rank_events, e) for e in _OF_EPOCHS)
+    trained_s, evaluated_s = (_last_by_epoch(rank_events, e) for e in _EPOCH_EVENTS)
     ends_s = trained_s | _last_by_epoch(rank_events, EventName.EVALUATED) | evaluated_s
     within: list[HeldOut] = []
     if program_reports(reports):
@@ -233,14 +268,18 @@ def add_end_times(
     return replace(measured, epochs=epochs, evaluations=tuple(within))
 
 
-def on_one_clock(
+def select_synchronised_ranks(
     rank_events: Sequence[Sequence[Event]], reports: Sequence[RankReport]
 ) -> tuple[list[Sequence[Event]], list[RankReport]]:
-    """Return events and reports of the ranks that determine the times of the run.
+    """Return events and reports of only those ranks whose clock offset is known.
 
-    A rank without an offset to the launcher's clock has the times of its host, which may be seconds
-    off and give impossible durations: it is left out. If it is the first rank, which runs next to
-    the launcher and reports the training, no rank is left out.
+    They determine the times of the run. A rank without an offset to the launcher's clock has the
+    times of its host, which may be seconds off and give impossible durations. If this is the first
+    rank, which runs next to the launcher and reports the training, all ranks are returned.
+
+    Args:
+        rank_events: Events of each rank.
+        reports: Reports of the same ranks.
     """
     pairs = list(zip(rank_events, reports, strict=True))
     known = [pair for pair in pairs if pair[1].clock.offset_s is not UNSET]
@@ -256,30 +295,41 @@ def _events_named(rank_events: Sequence[Sequence[Event]], name: EventName) -> li
 
 
 def _last_by_epoch(rank_events: Sequence[Sequence[Event]], name: EventName) -> dict[int, float]:
-    """Return epoch → when the last rank passed its event with this name."""
+    """Return number of an epoch → when the last rank passed the event `name` for this epoch."""
     passed = [event for event in _events_named(rank_events, name) if "epoch" in event.details]
     passed.sort(key=lambda event: event.time_s)
     return {event.details["epoch"]: event.time_s for event in passed}
 
 
-def missing_phases(
+def find_missing_events(
     rank_events: Sequence[Sequence[Event]], reports: Sequence[RankReport]
 ) -> list[str]:
-    """Return messages about ranks whose events lack some phases."""
+    """Return a message for each rank that lacks an event which ends a phase.
+
+    Args:
+        rank_events: Events of each rank.
+        reports: Reports of the same ranks.
+    """
     found = []
     for events, report in zip(rank_events, reports, strict=True):
         passed = first_times(events)
-        if lost := [name for name in _EVENTS[type(report)] if name not in passed]:
+        if lost := [name for name in _REQUIRED_EVENTS[type(report)] if name not in passed]:
             found.append(f"rank {report.rank} has no event {', '.join(lost)}")
     return found
 
 
-def impossible_durations(
+def find_impossible_durations(
     durations: Phases,
     rank_events: Sequence[Sequence[Event]],
     reports: Sequence[RankReport],
 ) -> list[str]:
-    """Return messages about impossible durations, from a wrong clock or files of other runs."""
+    """Return messages about impossible durations, from a wrong clock or files of other runs.
+
+    Args:
+        durations: The phases of the run.
+        rank_events: Events of each rank.
+        reports: Reports of the same ranks.
+    """
     wrong = [
         f"{name} is {value:.6f} s"
         for name in (*phases.WALL_PHASES, "execution_time_s")
@@ -304,7 +354,7 @@ def impossible_durations(
 
 
 def input_waits_s(reports: Sequence[RankReport]) -> list[float]:
-    """Return for each execution the longest wait of a rank for its pipeline, in seconds per step.
+    """Return for each execution the longest wait of a rank for its input, in seconds per step.
 
     Ranks begin a step together, when the all-reduce of the step before has ended: so this is what
     input adds to the step.
@@ -315,12 +365,15 @@ def input_waits_s(reports: Sequence[RankReport]) -> list[float]:
     return [max(of_step) for of_step in zip(*of_ranks, strict=True)]
 
 
-def computation(reports: Sequence[RankReport], fed_step_time_s: float | None) -> Computation:
-    """Return time of computation and of the rest of a step, and the slowest rank.
+def split_step_time(reports: Sequence[RankReport], fed_step_time_s: float | None) -> Computation:
+    """Return how the time of a step splits into computation and the rest, and the slowest rank.
 
     Args:
         reports: Reports of all ranks, with separately measured steps of computation alone.
         fed_step_time_s: Seconds of a step without the wait for input; None if unknown.
+
+    Returns:
+        The split; all values are None if no rank measured steps of computation.
     """
     medians = {
         (report.rank, report.host): statistics.median(report.compute_steps)
@@ -343,7 +396,7 @@ def computation(reports: Sequence[RankReport], fed_step_time_s: float | None) ->
     )
 
 
-def metrics(reports: Sequence[RankReport], train_time_s: float | None = None) -> Metrics:
+def compute_metrics(reports: Sequence[RankReport], train_time_s: float | None = None) -> Metrics:
     """Compute the metrics of a run: from the chief, and for computation and rates from all ranks.
 
     The chief is rank 0, or the first rank whose program was observed. Rates are totals divided by
@@ -378,12 +431,14 @@ def metrics(reports: Sequence[RankReport], train_time_s: float | None = None) ->
         flops_per_example=chief.flops_per_example,
         examples_trained=chief.examples_trained,
         epochs=chief.epochs,
-        **msgspec.structs.asdict(computation(reports, statistics.median(fed_s) if fed_s else None)),
+        **msgspec.structs.asdict(
+            split_step_time(reports, statistics.median(fed_s) if fed_s else None)
+        ),
     )
 
 
 def _program_metrics(reports: Sequence[RankReport]) -> Metrics:
-    """Return the metrics of a run from the reports of its program."""
+    """Return the metrics of a run, from the reports of its program on all ranks."""
     seen = first_observed(reports)
     epochs = tuple(_program_epochs(seen))
     final = epochs[-1] if epochs else Epoch(epoch=1, loss=None, accuracy=None, duration_s=None)
@@ -405,19 +460,22 @@ def _program_metrics(reports: Sequence[RankReport]) -> Metrics:
         input_wait_s=max(waits_s, default=None),
         throughput_examples_per_s=_examples_per_s(reports),
         flops_per_example=next(filter(None, flops), None),
-        examples_trained=program_examples(reports) or None,
+        examples_trained=count_program_examples(reports) or None,
         epochs=epochs,
         **_NO_COMPUTATION,
     )
 
 
-def program_examples(reports: Sequence[RankReport]) -> int | None:
-    """Return the examples that the programs of all ranks together report; None without any."""
+def count_program_examples(reports: Sequence[RankReport]) -> int | None:
+    """Return the sum of the examples that the programs of all ranks report; None without any."""
     return sum(report.seen.examples or 0 for report in program_reports(reports)) or None
 
 
 def _program_epochs(seen: Observed) -> Iterator[Epoch]:
-    """Yield the epochs with the evaluation after each; a program may report evaluations only."""
+    """Yield the epochs that a program observed, each with the evaluation after it.
+
+    A program that reports evaluations only has an epoch for each.
+    """
     evaluated = {each.epoch: each for each in seen.evaluations if each.epoch > 0}
     # an epoch that did not end, because its evaluation ended the training, is known by that
     last = max((each.epoch for each in seen.epochs), default=0)
@@ -452,17 +510,20 @@ def _latest(*times_s: float | None) -> float | None:
 
 
 def _first_accuracy(values: dict[str, float | None]) -> float | None:
-    """Return the value of the first name of ACCURACIES that is present; None without one."""
+    """Return the value of the first name in ACCURACIES that `values` has; None without one."""
     return next((values[name] for name in ACCURACIES if name in values), None)
 
 
 def _fraction_or_none(value: float | None) -> float | None:
-    """Return the value if it is between 0 and 1; else None."""
+    """Return the value if it is between 0 and 1; None otherwise, as for a value in percent."""
     return value if value is not None and 0.0 <= value <= 1.0 else None
 
 
 def _median_step_time_s(seen: Observed) -> float | None:
-    """Return the median time of a step over the windows, without evaluations in between."""
+    """Return the median time of a program's step, in seconds, from windows without evaluations.
+
+    None without such a window.
+    """
     per_step = [
         (later.time_s - before.time_s) / (later.steps - before.steps)
         for before, later in itertools.pairwise(seen.windows)
@@ -475,7 +536,10 @@ def _median_step_time_s(seen: Observed) -> float | None:
 
 
 def _examples_per_s(reports: Sequence[RankReport]) -> float | None:
-    """Return the examples of all ranks per second, after the chief's first step."""
+    """Return the examples of all ranks' programs per second; None if unknown.
+
+    The time before the chief's first step has ended does not count.
+    """
     total, chief = 0, first_observed(reports)
     for report in program_reports(reports):
         windows = report.seen.windows
@@ -491,10 +555,10 @@ def _examples_per_s(reports: Sequence[RankReport]) -> float | None:
     return total / span_s if span_s > 0 else None
 
 
-def with_example_counts(data: PreparedData, reports: Sequence[RankReport]) -> PreparedData:
+def fill_example_counts(data: PreparedData, reports: Sequence[RankReport]) -> PreparedData:
     """Return the data with missing numbers of examples filled in from the ranks' reports.
 
-    They are from the first rank that trained; None without one.
+    They are from the first rank that trained; without one, the data is returned unchanged.
     """
     chief = training_reports(reports)[0]
     return replace(
@@ -504,7 +568,7 @@ def with_example_counts(data: PreparedData, reports: Sequence[RankReport]) -> Pr
     )
 
 
-def build(
+def build_record(
     spec: RunSpec,
     attempt: int,
     reports: Sequence[RankReport],
@@ -518,13 +582,13 @@ def build(
     The caller adds whether the run resumed from a checkpoint.
 
     Args:
-        spec: What was run.
+        spec: The specification of the run.
         attempt: Number of the attempt.
         reports: Reports of all ranks, in their order.
         durations: Phases of the run.
         environment: Host, job and code of the run.
         checks: Names of the checks that the run passed.
-        divergence: How the run diverged; empty if it did not.
+        divergence: How the run diverged; "" if it did not.
 
     Raises:
         RecordError: The result could not be read as a record.
@@ -546,19 +610,19 @@ def build(
         parameters_hash=spec.parameters_hash,
         attempt=attempt,
         phases=durations,
-        metrics=metrics(reports, durations.train_time_s),
-        ranks=tuple(summary(report, _SUMMARIES[type(report)]) for report in reports),
+        metrics=compute_metrics(reports, durations.train_time_s),
+        ranks=tuple(copy_fields(report, _SUMMARIES[type(report)]) for report in reports),
         environment=environment,
         trained_by=next((report.trained_by for report in training_reports(reports)), ""),
-        warnings=warnings(spec, reports),
+        warnings=collect_warnings(spec, reports),
         validity=Validity(
             valid=not divergence,
             status="diverged" if divergence else "ok",
             reason=divergence,
             checks=tuple(checks),
         ),
-        short_run=step_estimates.short_run(spec, training_reports(reports)),
-        use=energy.use_of_run(reports, spec.geometry, spec.cpus_per_task),
+        short_run=step_estimates.describe_short_run(spec, training_reports(reports)),
+        use=energy.sum_resource_use(reports, spec.geometry, spec.cpus_per_task),
     )
     return run_record.check_readable(record, run_record.RECORD)
 
@@ -579,7 +643,7 @@ def steps_per_epoch(reports: Sequence[RankReport]) -> int | None:
     return max(e.first_step + e.steps for e in chief.steps if e.epoch == 1)
 
 
-def warnings(spec: RunSpec, reports: Sequence[RankReport]) -> tuple[str, ...]:
+def collect_warnings(spec: RunSpec, reports: Sequence[RankReport]) -> tuple[str, ...]:
     """Return the ranks' warnings for readers of the numbers, each once, in the order of ranks."""
     said = [w for report in training_reports(reports) for w in report.warnings]
     if program_reports(reports):
@@ -612,7 +676,7 @@ def socket_warning(reports: Sequence[RankReport]) -> str | None:
 
 
 def _program_warnings(spec: RunSpec, reports: Sequence[RankReport]) -> list[str]:
-    """Return warnings about what programs reported."""
+    """Return warnings for readers about what the programs of the ranks reported."""
     seen = first_observed(reports)
     found = [text for report in program_reports(reports) for text in report.seen.warnings]
     if 0 < len(seen.epochs) < spec.recipe.epochs:
@@ -644,7 +708,10 @@ def _program_warnings(spec: RunSpec, reports: Sequence[RankReport]) -> list[str]
 
 
 def write_steps(folder: Path, reports: Sequence[RankReport]) -> None:
-    """Write the step times of every rank as CSV, for the training and for computation alone."""
+    """Write the step times of every rank to CSV files in a folder.
+
+    One file has the steps of the training, the other one the steps of computation alone.
+    """
     steps = ["rank,epoch,first_step,steps,duration_s,input_wait_s"]
     steps += [
         f"{report.rank},{each.epoch},{each.first_step},{each.steps},{each.duration_s:.6f},"

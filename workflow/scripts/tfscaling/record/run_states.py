@@ -1,8 +1,8 @@
 """The record of a planned run, and its state: whether it counts, or why it does not.
 
-Parameters are part of a run's folder: changed ones are another run. A run is stale if its record
-was made by other user code or from other data than planned now; it is in no median. A change of
-user code alone reruns nothing.
+Parameters are part of a run's folder: changed parameters are a different run. A run is stale if its
+record was made by other user code or from other data than planned now; it is in no median. A change
+of user code alone reruns nothing. Launcher, plan and tables use it.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ from tfscaling.study.run_spec import RunSpec
 from tfscaling.study.user_code import Checksums, CustomCode
 
 #: Hexadecimal digits of a checksum that a message shows.
-_SHOWN = 12
+_SHOWN_DIGITS = 12
 
 
 class RunState(enum.StrEnum):
-    """The `status` of a run in records and tables."""
+    """The state of a run: the `status` in records and tables."""
 
-    #: It passed all checks: it counts.
+    #: It passed all checks, and counts.
     OK = "ok"
     #: Its loss became NaN or infinite: a result, which is in no median.
     DIVERGED = "diverged"
-    #: It ran out of memory: a result, too.
+    #: It ran out of memory: a result, which is in no median.
     DOES_NOT_FIT = "does_not_fit"
     #: It ended without a record, or its record cannot be read.
     FAILED = "failed"
-    #: It began and left neither a record nor a failure: still running, or killed.
+    #: It began and left neither a record nor a failure: it is still running, or was killed.
     UNFINISHED = "unfinished"
-    #: Its record was made by other code or from other data.
+    #: Its record was made by other user code or from other data.
     STALE = "stale"
     #: It was not run.
     MISSING = "missing"
 
 
-def words(status: str) -> str:
+def status_words(status: str) -> str:
     """Return a status as words for a sentence, such as `not fitting in memory`."""
     return "not fitting in memory" if status == RunState.DOES_NOT_FIT else status
 
@@ -52,12 +52,17 @@ def words(status: str) -> str:
 RERUN_STALE = "--config rerun=stale"
 #: States of a run that trained to its end.
 FINISHED = (RunState.OK, RunState.DIVERGED)
-#: States of a run that is a result: it has a record and is not run again.
+#: States of a run that has a result: it has a record and is not run again.
 RESULTS = (*FINISHED, RunState.DOES_NOT_FIT)
 
 
 class FoundRecord(NamedTuple):
-    """The record that counts for a run, and its file."""
+    """The record that counts for a run.
+
+    Attributes:
+        file: The file of the record, in the run's folder or in an attempt's folder.
+        record: Its content.
+    """
 
     file: Path
     record: RunRecord | DoesNotFit
@@ -83,24 +88,24 @@ def find_record(spec: RunSpec, folder: Path, replaces: int = 0) -> FoundRecord |
         record = _read_record_of(spec, file)
         if record is not None and record.attempt > replaces:
             candidates.append(FoundRecord(file, record))
-            if not other_code(spec, record):
+            if not describe_code_change(spec, record):
                 return candidates[0]
     except RecordError as error:
         problem = error
-    candidates += _kept_records(spec, folder, replaces)
+    candidates += _read_kept_records(spec, folder, replaces)
     if problem is not None and not candidates:
         raise problem
-    current = (each for each in candidates if not other_code(spec, each.record))
+    current = (each for each in candidates if not describe_code_change(spec, each.record))
     return next(current, candidates[0] if candidates else None)
 
 
 def _read_record_of(spec: RunSpec, file: Path) -> RunRecord | DoesNotFit | None:
-    """Read the record in a file.
+    """Read the record of a planned run in a file; None if the file does not exist.
 
     Raises:
-        RecordError: If it cannot be read, or is of another run.
+        RecordError: If the file cannot be read, or has the record of another run.
     """
-    record = run_record.outcome(file)
+    record = run_record.read_outcome(file)
     if record is not None and record.parameters_hash != spec.parameters_hash:
         raise RecordError(
             f"{file}: parameters_hash {record.parameters_hash}, expected {spec.parameters_hash} "
@@ -109,11 +114,17 @@ def _read_record_of(spec: RunSpec, file: Path) -> RunRecord | DoesNotFit | None:
     return record
 
 
-def _kept_records(spec: RunSpec, folder: Path, replaces: int) -> list[FoundRecord]:
-    """Return the complete records that the run's attempts have kept, the newest first."""
+def _read_kept_records(spec: RunSpec, folder: Path, replaces: int) -> list[FoundRecord]:
+    """Return the records of a planned run that its attempts have kept, the newest first.
+
+    Args:
+        spec: The planned run.
+        folder: The run's folder.
+        replaces: Records of attempts up to this number are left out.
+    """
     found = []
-    for number in reversed(attempts.numbers(folder)):
-        file = attempts.path(folder, number) / attempts.RECORD
+    for number in reversed(attempts.attempt_numbers(folder)):
+        file = attempts.attempt_folder(folder, number) / attempts.RECORD
         try:
             record = _read_record_of(spec, file) if number > replaces else None
         except RecordError:
@@ -123,10 +134,15 @@ def _kept_records(spec: RunSpec, folder: Path, replaces: int) -> list[FoundRecor
     return found
 
 
-def nearest_change(spec: RunSpec, runs_dir: Path) -> str:
-    """Return how a planned run differs from the most similar record with its axes; "" without one.
+def describe_nearest_change(spec: RunSpec, runs_dir: Path) -> str:
+    """Return how a planned run differs from the most similar record with its axes.
 
-    Each changed parameter is `key: before, now value`, as in `describe_change`.
+    Args:
+        spec: The planned run.
+        runs_dir: The folder of all runs.
+
+    Returns:
+        Each changed parameter as `key: before, now value`; "" without such a record.
     """
     folder = (runs_dir / spec.path).parent
     defaults = run_spec.defaults_of_omitted_keys()
@@ -134,7 +150,7 @@ def nearest_change(spec: RunSpec, runs_dir: Path) -> str:
     changes: list[list[str]] = []
     for file in sorted(folder.glob(f"{run_spec.PARAMETERS_AXIS}=*/{run_record.RECORD}")):
         try:
-            record = run_record.outcome(file)
+            record = run_record.read_outcome(file)
         except RecordError:
             continue
         if record is not None:
@@ -143,10 +159,14 @@ def nearest_change(spec: RunSpec, runs_dir: Path) -> str:
     return "; ".join(nearest)
 
 
-def other_code(spec: RunSpec, record: RunRecord | DoesNotFit) -> str:
-    """Return a message that names user files changed since the record was made; "" if none has.
+def describe_code_change(spec: RunSpec, record: RunRecord | DoesNotFit) -> str:
+    """Return a message that names user files changed since a record was made; "" if none has.
 
-    Records without checksums are not compared.
+    A record without checksums is not compared.
+
+    Args:
+        spec: The planned run, with the present code.
+        record: The record.
     """
     environment = record.environment
     prepared_by = environment.dataset.user_code if environment.dataset else {}
@@ -166,14 +186,16 @@ def other_code(spec: RunSpec, record: RunRecord | DoesNotFit) -> str:
 
 @functools.cache
 def current_checksums(code: CustomCode, folder: Path) -> Checksums:
-    """Return the checksums of the code's files as they are, computed once in a process.
+    """Return file or package → checksum of user code as it is, computed once in a process.
 
-    `folder`, the working folder, is only part of the cache's key.
+    Args:
+        code: The user code of a run.
+        folder: The working folder, which is only part of the cache's key.
     """
     return code.checksums()
 
 
-def find_stale(
+def find_stale_runs(
     found: Mapping[str, FoundRecord], specs: Iterable[RunSpec], datasets: Path
 ) -> set[str]:
     """Return the folders of the runs whose record was made by other code or from other data.
@@ -185,14 +207,18 @@ def find_stale(
     """
     records = {spec.path: found[spec.path].record for spec in specs if spec.path in found}
     of_other_code = {
-        spec.path for spec in specs if spec.path in records and other_code(spec, records[spec.path])
+        spec.path
+        for spec in specs
+        if spec.path in records and describe_code_change(spec, records[spec.path])
     }
-    reasons = other_data([each.environment.dataset for each in records.values()], datasets)
+    reasons = describe_data_changes(
+        [each.environment.dataset for each in records.values()], datasets
+    )
     return of_other_code | {path for path, why in zip(records, reasons, strict=True) if why}
 
 
-def other_data(used: Sequence[PreparedData | None], datasets_dir: Path) -> list[str]:
-    """Return for each run why it read other data than planned; "" if it did not.
+def describe_data_changes(used: Sequence[PreparedData | None], datasets_dir: Path) -> list[str]:
+    """Return for each run in what its data differs from the planned data; "" if it does not.
 
     The planned data of a dataset is in `datasets_dir`; if it is missing there, it is the data that
     most runs read.
@@ -204,13 +230,13 @@ def other_data(used: Sequence[PreparedData | None], datasets_dir: Path) -> list[
     reasons = {}
     for name in dict.fromkeys(data.name for data in used if data):
         counts = Counter(data.sha256 for data in used if data and data.name == name)
-        here = prepared_data.checksum_here(datasets_dir / f"{name}.npz")
+        here = prepared_data.current_checksum(datasets_dir / f"{name}.npz")
         usual = here or counts.most_common(1)[0][0]
         whose = "the file prepared here" if here else "most runs"
         for found in set(counts) - {usual}:
             reasons[name, found] = (
-                f"made of other data: the data of {name} have the checksum {found[:_SHOWN]}, "
-                f"the data of {whose} {usual[:_SHOWN]}; make it "
+                f"made of other data: the data of {name} have the checksum "
+                f"{found[:_SHOWN_DIGITS]}, the data of {whose} {usual[:_SHOWN_DIGITS]}; make it "
                 f"again with {RERUN_STALE}"
             )
     return [reasons.get((data.name, data.sha256), "") if data else "" for data in used]

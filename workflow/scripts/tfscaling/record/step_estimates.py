@@ -25,17 +25,17 @@ from tfscaling.record.run_record import RunRecord, ShortRun, StepBlock
 from tfscaling.study.config_types import PROJECTABLE_EPOCHS_MIN
 from tfscaling.study.run_spec import RunSpec
 
-#: Blocks into which the steps of a run are put. Their times scatter independently: a wait of some
-#: steps is in one of them.
+#: Highest number of blocks into which the steps of a run are put. The times of blocks scatter
+#: independently: a wait that lasts some steps is in one block.
 BLOCKS_MAX = 20
-#: A smaller change of the steps, as a fraction, does not matter.
+#: Smallest change of the steps' time, as a fraction, that matters.
 CHANGE_MIN = 0.02
-#: A change in standard errors from which on it is no scatter: without a change 1 % exceed it.
+#: Smallest change, in standard errors, that is no scatter: without a change 1 % of runs exceed it.
 CHANGE_ERRORS_MIN = 5.0
-#: Blocks before and after a change, at least.
+#: Lowest number of blocks before a change, and after it.
 _BLOCKS_MIN = 3
-#: Steps are enough that took this long, with this standard error of the mean as a fraction: half of
-#: the error of projections that a search assumes.
+#: Steps are enough for a projection if they took this many seconds, and their mean has this
+#: standard error as a fraction: half of the error of projections that a search assumes.
 ENOUGH_S, ENOUGH_ERROR = 30.0, 0.01
 
 
@@ -46,7 +46,7 @@ class Trend(NamedTuple):
         change: Fraction by which steps before block `place` are slower than later ones; 0 if
             scatter explains it.
         place: Index of the first block after the change.
-        is_over: Whether the blocks from `place` on change no more.
+        is_over: Whether the times of the blocks from `place` on are stable.
     """
 
     change: float
@@ -55,7 +55,7 @@ class Trend(NamedTuple):
 
     @property
     def warning(self) -> str:
-        """A sentence about the change, for readers; "" without a change."""
+        """A sentence about the change, for readers of the projection; "" without a change."""
         if not self.change:
             return ""
         text = f"the step time of the short run changed by {-self.change:+.0%} along its steps"
@@ -66,9 +66,9 @@ class ProjectedTraining(NamedTuple):
     """The durations of the complete training, projected from a short run.
 
     Attributes:
-        phases: Its durations.
+        phases: The projected durations of its phases.
         error_s: Standard error of its time in seconds, from the scatter and the trend of the steps.
-        trend: How the time of a step changed along the run.
+        trend: How the time of a step changed along the short run.
     """
 
     phases: Phases
@@ -76,8 +76,12 @@ class ProjectedTraining(NamedTuple):
     trend: Trend
 
 
-def short_run(spec: RunSpec, reports: Sequence[TrainingReport]) -> ShortRun | None:
+def describe_short_run(spec: RunSpec, reports: Sequence[TrainingReport]) -> ShortRun | None:
     """Return how much of the complete training a short run trained, for its record.
+
+    Args:
+        spec: The specification of the run.
+        reports: Reports of the ranks that trained.
 
     Returns:
         None for complete and diverged runs.
@@ -100,12 +104,12 @@ def short_run(spec: RunSpec, reports: Sequence[TrainingReport]) -> ShortRun | No
         evaluations_of_whole=(epochs - 1) // interval + 1,
         evaluation_time_s=chief.epochs[-1].evaluation_time_s or 0.0,
         epoch_turn_s=max(r.stopped.epoch_turn_s for r in reports if r.stopped is not None),
-        steady=blocks(chief.steps[1:]),
+        steady=join_steps_to_blocks(chief.steps[1:]),
     )
 
 
-def blocks(executions: Sequence[Execution]) -> tuple[StepBlock, ...]:
-    """Join consecutive executions to at most BLOCKS_MAX blocks of about equal size."""
+def join_steps_to_blocks(executions: Sequence[Execution]) -> tuple[StepBlock, ...]:
+    """Join consecutive executions of steps to at most BLOCKS_MAX blocks of about equal size."""
     number = min(BLOCKS_MAX, len(executions))
     ends = [len(executions) * place // number for place in range(number + 1)]
     parts = [executions[a:b] for a, b in itertools.pairwise(ends)]
@@ -157,12 +161,12 @@ def as_short_run(record: RunRecord, epochs: int) -> RunRecord:
 
 
 def project_training(record: RunRecord, steady_from: int = 0) -> ProjectedTraining | None:
-    """Project the durations of the complete training; None if the record is of a complete run.
+    """Return the projected durations of the complete training; None if the run was complete.
 
     Args:
         record: Record of a short run.
-        steady_from: Blocks before this one are not projected: other runs of the configuration show
-            that they differ from the last ones.
+        steady_from: Index of the first block that is projected, because other runs of the
+            configuration show that earlier blocks differ.
     """
     short = record.short_run
     if short is None:
@@ -183,9 +187,9 @@ def project_training(record: RunRecord, steady_from: int = 0) -> ProjectedTraini
     return ProjectedTraining(phases, left * error_s, trend)
 
 
-def is_enough(executions: Sequence[Execution]) -> bool:
+def are_steps_enough(executions: Sequence[Execution]) -> bool:
     """Return whether a complete training can be projected from these steady steps."""
-    step_s, error_s, trend = estimate_step_after_change(blocks(executions))
+    step_s, error_s, trend = estimate_step_after_change(join_steps_to_blocks(executions))
     is_sure = trend.is_over and error_s <= ENOUGH_ERROR * step_s
     return is_sure and sum(each.duration_s for each in executions) >= ENOUGH_S
 
@@ -193,15 +197,14 @@ def is_enough(executions: Sequence[Execution]) -> bool:
 def estimate_step_after_change(
     steady: Sequence[StepBlock], steady_from: int = 0
 ) -> tuple[float, float, Trend]:
-    """Estimate the time of a step after the times have changed.
+    """Estimate the time of a step from the blocks after a change, or from all without a change.
 
     Args:
         steady: Blocks of steady steps.
         steady_from: Index of the first block after a change that other runs show.
 
     Returns:
-        Seconds of a step, their standard error in seconds, and the change. Without a change, all
-        blocks are used.
+        Seconds of a step, their standard error in seconds, and the change.
     """
     values = [block.duration_s / block.steps for block in steady]
     change, place = _find_level_shift(values)
@@ -211,19 +214,22 @@ def estimate_step_after_change(
         place, later = steady_from, values[steady_from:]
         change = statistics.fmean(values[:place]) / statistics.fmean(later) - 1
         is_over = is_over and len(later) > 1
-    step_s = _seconds_per_step(steady[place:])
+    step_s = _mean_step_time_s(steady[place:])
     scatter_s = statistics.stdev(later) / math.sqrt(len(later)) if len(later) > 1 else 0.0
-    error_s = math.hypot(scatter_s, _seconds_per_step(steady) - step_s)
+    error_s = math.hypot(scatter_s, _mean_step_time_s(steady) - step_s)
     return step_s, error_s, Trend(change, place, is_over)
 
 
-def _seconds_per_step(blocks: Sequence[StepBlock]) -> float:
-    """Return the mean duration of a step over these blocks."""
+def _mean_step_time_s(blocks: Sequence[StepBlock]) -> float:
+    """Return the mean duration of a step over these blocks, in seconds."""
     return sum(block.duration_s for block in blocks) / sum(block.steps for block in blocks)
 
 
 def _find_level_shift(values: Sequence[float]) -> tuple[float, int]:
     """Find the most certain change of the values' level.
+
+    Args:
+        values: Seconds per step, block by block.
 
     Returns:
         The median before the change divided by the median after it, minus 1; and the index of the

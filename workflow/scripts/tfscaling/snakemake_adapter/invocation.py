@@ -11,7 +11,7 @@ from typing import Any
 from tfscaling.snakemake_adapter import resource_overrides, unsupported_options
 from tfscaling.study.config_validation import RawConfig
 
-#: Snakemake's locks of the folder in which it was started.
+#: Folder of Snakemake's locks, below the folder in which it was started.
 LOCKS = ".snakemake/locks"
 
 
@@ -19,12 +19,12 @@ LOCKS = ".snakemake/locks"
 class Invocation:
     """One start of Snakemake, as the rules see it.
 
-    What is only known when Snakemake builds its graph of jobs has this in its docstring.
+    Properties that are only known when Snakemake builds its graph of jobs mention this.
 
     Attributes:
         workflow: Snakemake's object, which files of rules have as the global name `workflow`.
-        is_module: Whether another workflow uses this one as a module, whose handlers Snakemake
-            does not run.
+        is_module: Whether another workflow uses this one as a module, whose handlers Snakemake does
+            not run.
         is_configured: Whether that workflow gives the configuration, so that no file is read.
         train: The name of rule train, which a module may change.
     """
@@ -46,7 +46,7 @@ class Invocation:
 
     @property
     def has_base_files(self) -> bool:
-        """Return whether files that the Snakefile names count, too, next to --configfile."""
+        """Whether the files that the Snakefile names are read as well, next to --configfile."""
         return not self.workflow.config_settings.replace_workflow_config
 
     @property
@@ -57,19 +57,19 @@ class Invocation:
 
     @property
     def command_line(self) -> dict[str, Any]:
-        """The values of --config."""
+        """Key → value of the configuration, by --config."""
         return dict(self.workflow.config_settings.config)
 
     def apply_resource_options(
         self, config: RawConfig
     ) -> tuple[RawConfig, list[tuple[str, RawConfig]]]:
-        """Apply --set-resources and --default-resources to the platforms.
+        """Apply --set-resources and --default-resources to the platforms of a configuration.
 
         Returns:
-            The changed configuration; and pairs of an option and what it changes.
+            The changed configuration; and (option, what it changes) for error messages.
         """
         defaults = self.workflow.resource_settings.default_resources or {}
-        changes = resource_overrides.override_platforms(config, self._overrides, defaults)
+        changes = resource_overrides.find_platform_changes(config, self._overrides, defaults)
         for change in changes:
             config = resource_overrides.merge_platforms(config, change)
         named = zip(("--set-resources", "--default-resources"), changes, strict=True)
@@ -77,10 +77,14 @@ class Invocation:
 
     @property
     def _overrides(self) -> Mapping[str, Any]:
+        """Resource → value that --set-resources gives to rule train."""
         return self.workflow.resource_settings.overwrite_resources.get(self.train) or {}
 
     def refused_options(self) -> list[str]:
-        """Return why options are refused; groups are only known when jobs are."""
+        """Return a line for each option that is refused, with what to do instead.
+
+        Options about groups of jobs are only known when Snakemake builds its graph of jobs.
+        """
         if not self.is_main_process:
             return []
         return [
@@ -94,20 +98,24 @@ class Invocation:
         ]
 
     def changed_resources(self, planned: Mapping[str, object]) -> str:
-        """Return why `planned` resources of rule train were replaced, or "".
+        """Return why resources of rule train must not be replaced; "" if they were not.
 
         A module may change rules after their files were read.
+
+        Args:
+            planned: Resource → value or function, as this workflow gives it to the rule.
         """
         rule = self.workflow.get_rule(self.train)
-        return unsupported_options.overridden_resources(rule, planned, self._overrides)
+        return unsupported_options.find_replaced_resources(rule, planned, self._overrides)
 
     @property
     def builds_jobs(self) -> bool:
-        """Whether jobs are executed or listed, as --summary and the like do not."""
+        """Whether jobs are executed or listed; False with --summary and the like."""
         return self.workflow.execution_settings is not None
 
     @property
     def is_dry_run(self) -> bool:
+        """Whether --dry-run is given."""
         return bool(self.workflow.output_settings.dryrun)
 
     @property
@@ -135,7 +143,7 @@ class Invocation:
 
     @property
     def is_locked_by_another(self) -> bool:
-        """Whether another snakemake has the lock; to be asked before this one takes it."""
+        """Whether another snakemake has the lock; only valid before this one takes it."""
         return self.takes_lock and any(Path(LOCKS).glob("*.lock"))
 
     @property
@@ -145,12 +153,12 @@ class Invocation:
 
     @property
     def retries(self) -> int:
-        """How often a failed job is repeated; known when Snakemake builds its graph of jobs."""
+        """How often a failed job is retried; known when Snakemake builds its graph of jobs."""
         return int(self.workflow.execution_settings.retries)
 
     @property
     def latency_wait_s(self) -> float:
-        """How long a file may appear late; known when Snakemake builds its graph of jobs."""
+        """Seconds by which a file may be late; known when Snakemake builds its graph of jobs."""
         return float(self.workflow.execution_settings.latency_wait)
 
     def has_logger(self, name: str) -> bool:
@@ -158,13 +166,17 @@ class Invocation:
         return name in self.workflow.output_settings.log_handler_settings
 
     def limit_resource(self, name: str, value: int) -> None:
-        """Limit a resource of all jobs at the same time, unless --resources does."""
+        """Limit the sum of a resource over all running jobs, unless --resources does."""
         if name not in self.workflow.global_resources:
             self.workflow.global_resources[name] = value
 
 
-def current(workflow: Any) -> Invocation:
-    """Return the start of Snakemake. To be called while it reads the rules, module by module."""
+def current_invocation(workflow: Any) -> Invocation:
+    """Return the present start of Snakemake; call it while Snakemake reads the rules.
+
+    Args:
+        workflow: The global name `workflow` of the file of rules; a module has its own.
+    """
     return Invocation(
         workflow=workflow,
         is_module=bool(workflow.modifier.namespace),

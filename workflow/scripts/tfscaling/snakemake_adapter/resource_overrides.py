@@ -15,7 +15,7 @@ from typing import Any
 
 from tfscaling.study.config_validation import RawConfig
 
-#: Snakemake resource → the key of a platform with the same meaning.
+#: Resource of Snakemake → the key of a platform with the same meaning.
 PLATFORM_KEYS = {
     "runtime": "runtime_min",
     "slurm_partition": "partition",
@@ -27,7 +27,7 @@ PLATFORM_KEYS = {
     "stall_timeout_s": "stall_timeout_s",
     "latency_wait_s": "latency_wait_s",
 }
-#: Keys that exclude each other.
+#: Keys for memory, which exclude each other.
 _MEMORY = ("mem_mb", "mem_mb_per_cpu", "mem_mb_per_gpu")
 #: Keys whose values are texts.
 _TEXTS = ("partition", "account", "qos", "constraint")
@@ -35,7 +35,7 @@ _TEXTS = ("partition", "account", "qos", "constraint")
 #: default memory may limit a measurement.
 DEFAULT_RESOURCES = ("slurm_partition", "slurm_account", "qos", "constraint")
 _CLUSTERS = "one sweep per cluster: --config cluster=NAME"
-#: Resource → what to change instead.
+#: Resource that cannot be overridden → what to change instead.
 REFUSED_RESOURCES = {
     "nodes": "nodes of the grid",
     "tasks": "tasks_per_node of the grid",
@@ -57,7 +57,7 @@ REFUSED_RESOURCES = {
 }
 
 
-def platform_keys(overrides: Mapping[str, Any]) -> dict[str, object]:
+def translate_overrides(overrides: Mapping[str, Any]) -> dict[str, object]:
     """Return key of a platform → value, for the overrides that are allowed.
 
     Args:
@@ -65,7 +65,7 @@ def platform_keys(overrides: Mapping[str, Any]) -> dict[str, object]:
             attribute `raw` is one of these.
     """
     values = {
-        PLATFORM_KEYS[name]: _plain_value(given)
+        PLATFORM_KEYS[name]: _parse_plain_value(given)
         for name, given in overrides.items()
         if name in PLATFORM_KEYS
     }
@@ -77,11 +77,12 @@ def platform_keys(overrides: Mapping[str, Any]) -> dict[str, object]:
 
 
 def _is_int(value: object) -> bool:
+    """Return whether a value is an integer; True and False count."""
     return isinstance(value, int)
 
 
-def _plain_value(given: Any) -> Any:
-    """Return a number, or a text without its quotes; other expressions remain texts."""
+def _parse_plain_value(given: Any) -> Any:
+    """Return the number or the quoted text in a resource's value; other expressions as text."""
     value = getattr(given, "raw", given)
     if isinstance(value, str):
         with contextlib.suppress(ValueError, SyntaxError):
@@ -89,24 +90,24 @@ def _plain_value(given: Any) -> Any:
     return value
 
 
-def override_platforms(
-    merged: RawConfig, overrides: Mapping[str, Any], defaults: Mapping[str, Any]
+def find_platform_changes(
+    config: RawConfig, overrides: Mapping[str, Any], defaults: Mapping[str, Any]
 ) -> tuple[RawConfig, RawConfig]:
     """Return the changes that overrides and defaults make to a configuration's platforms.
 
     Args:
-        merged: The configuration from all files and the command line.
+        config: The configuration from all files and the command line.
         overrides: Resources of rule train by `--set-resources`.
         defaults: Resources of all rules by `--default-resources`.
 
     Returns:
         Two parts of a configuration: one from the overrides, one from the defaults.
     """
-    platforms = merged.get("platforms")
+    platforms = config.get("platforms")
     if not isinstance(platforms, dict):
         return {}, {}
-    forced = platform_keys(overrides)
-    open_keys = platform_keys(
+    forced = translate_overrides(overrides)
+    open_keys = translate_overrides(
         {name: defaults[name] for name in DEFAULT_RESOURCES if name in defaults}
     )
     filled = {
@@ -120,7 +121,12 @@ def override_platforms(
 
 
 def merge_platforms(configuration: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the configuration with changed platforms; the arguments are not modified."""
+    """Return a configuration with changed platforms; the arguments are not modified.
+
+    Args:
+        configuration: The configuration.
+        change: A part of a configuration with the platforms to change.
+    """
     if not change:
         return {**configuration}
     changed = change["platforms"]
@@ -132,9 +138,16 @@ def merge_platforms(configuration: Mapping[str, Any], change: Mapping[str, Any])
 
 
 def find_refusals(rule: str, overrides: Mapping[str, Any]) -> Iterator[str]:
-    """Yield why overrides of the rule's resources are not possible, with what to change instead."""
+    """Yield why overrides of the rule's resources are not possible, with what to change instead.
+
+    Args:
+        rule: The name of rule train.
+        overrides: Resource → value by `--set-resources`.
+    """
     memory = [
-        f"{rule}:{name}={_plain_value(overrides[name])}" for name in _MEMORY if name in overrides
+        f"{rule}:{name}={_parse_plain_value(overrides[name])}"
+        for name in _MEMORY
+        if name in overrides
     ]
     if len(memory) > 1:
         yield (
@@ -144,6 +157,6 @@ def find_refusals(rule: str, overrides: Mapping[str, Any]) -> Iterator[str]:
     for name, value in overrides.items():
         if name in REFUSED_RESOURCES:
             yield (
-                f"--set-resources {rule}:{name}={_plain_value(value)}: not allowed, because the "
-                f"configuration decides what is measured; change {REFUSED_RESOURCES[name]}"
+                f"--set-resources {rule}:{name}={_parse_plain_value(value)}: not allowed, because "
+                f"the configuration decides what is measured; change {REFUSED_RESOURCES[name]}"
             )

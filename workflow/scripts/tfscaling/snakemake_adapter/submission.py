@@ -18,9 +18,10 @@ from tfscaling.study.config_types import Platform
 from tfscaling.study.geometry import Geometry
 from tfscaling.study.platforms import Resource
 
-#: Names of executors: the project's own plugins, and all that submit to Slurm.
+#: Names of executors: the project's own plugins, which follow jobs, and all that submit to Slurm.
 FOLLOWING = ("slurm-sweep", "slurm-allocation")
 SLURM = ("slurm", *FOLLOWING)
+#: Text in place of a sbatch line.
 HERE = "runs on this machine"
 NO_PLUGIN = "submitted by Snakemake's Slurm executor, which is not in this environment"
 NO_SLURM = "runs on this machine and calls srun: take --profile profiles/slurm"
@@ -71,26 +72,37 @@ def read_submission(workflow: Any, rule: str = "train") -> Submission:
     return msgspec.json.decode(msgspec.json.encode(described, enc_hook=str), type=Submission)
 
 
-def submission_line(platform: Platform, geometry: Geometry, how: Submission) -> str:
-    """Return how a run is submitted: its sbatch line, or that there is none."""
-    if how.executor in SLURM:
-        return sbatch_line(platforms.slurm_resources(platform, geometry), RUN, how)
-    if how.executor == "local":
+def describe_submission(platform: Platform, geometry: Geometry, submission: Submission) -> str:
+    """Return how a run is submitted: its sbatch line, or a text that it has none.
+
+    Args:
+        platform: The run's platform.
+        geometry: Nodes, tasks and GPUs of the run.
+        submission: How Snakemake is set to submit jobs.
+    """
+    if submission.executor in SLURM:
+        return sbatch_line(platforms.slurm_resources(platform, geometry), RUN, submission)
+    if submission.executor == "local":
         return HERE if platform.launcher == "local" else NO_SLURM
-    return f"by Snakemake's executor {how.executor}"
+    return f"by Snakemake's executor {submission.executor}"
 
 
 class _AttributeResources(dict[str, Resource | float | None]):
     """Resources of a job that can be read as attributes, as from Snakemake's jobs."""
 
     def __getattr__(self, name: str) -> Resource | float | None:
+        """Return the resource with this name.
+
+        Raises:
+            AttributeError: There is none.
+        """
         try:
             return self[name]
         except KeyError:
             raise AttributeError(name) from None
 
 
-def sbatch_line(resources: Mapping[str, Resource], run: str, how: Submission) -> str:
+def sbatch_line(resources: Mapping[str, Resource], run: str, submission: Submission) -> str:
     """Return the sbatch line of a job of rule train, made by the Slurm executor plugin.
 
     UUID and COMMAND replace values that are known at submission. Account and partition are written
@@ -99,7 +111,7 @@ def sbatch_line(resources: Mapping[str, Resource], run: str, how: Submission) ->
     Args:
         resources: The job's resources.
         run: Folder of the run.
-        how: How Snakemake is set to submit jobs.
+        submission: How Snakemake is set to submit jobs.
     """
     try:
         from snakemake_executor_plugin_slurm import submit_string, utils
@@ -107,26 +119,26 @@ def sbatch_line(resources: Mapping[str, Resource], run: str, how: Submission) ->
     except ImportError:  # an environment that Snakemake has made for the rule
         return NO_PLUGIN
 
-    settings = SimpleNamespace(**how.settings)
-    asked = _AttributeResources({**how.default_resources, **resources})
-    job = SimpleNamespace(name=how.rule, threads=1, resources=asked)
+    settings = SimpleNamespace(**submission.settings)
+    asked = _AttributeResources({**submission.default_resources, **resources})
+    job = SimpleNamespace(name=submission.rule, threads=1, resources=asked)
     name = _RUN if run == RUN else run
-    logs = Path(how.workdir, settings.logdir or ".snakemake/slurm_logs")
+    logs = Path(submission.workdir, settings.logdir or ".snakemake/slurm_logs")
     accounts = str(asked.get("slurm_account", "")).replace(",", " ").split()
     partition = asked.get("slurm_partition")
-    rule = f"rule_{how.rule}"
+    rule = f"rule_{submission.rule}"
     params = {
         "run_uuid": "_".join(filter(None, [settings.jobname_prefix, _UUID])),
         "slurm_logfile": logs / rule / name / "%j.log",
         "comment_str": f"{rule}_wildcards_{name}",
         "account": f" -A {shlex.quote(accounts[0])}" if accounts else "",
         "partition": f" -p {shlex.quote(str(partition))}" if partition else "",
-        "workdir": how.workdir,
+        "workdir": submission.workdir,
     }
     failed = {node for node in (settings.exclude_failed_nodes or "").split(",") if node.strip()}
     try:
         call = submit_string.get_submit_command(job, params, settings=settings, failed_nodes=failed)
-        if how.executor in FOLLOWING:
+        if submission.executor in FOLLOWING:
             call += f" --gres={shlex.quote(str(asked['gres']))}" if asked.get("gres") else ""
         else:  # refuses types of GPUs with a hyphen
             call += utils.set_gres_string(job)

@@ -1,4 +1,4 @@
-"""The jobs of a study in Snakemake: which are to do, and what they write."""
+"""The jobs of a study in Snakemake's graph: which are to do, and which files they write."""
 
 from __future__ import annotations
 
@@ -37,24 +37,32 @@ class SweepJobs:
         return {self.record_file(path): run.spec for path, run in self.runs.items()}
 
     def record_file(self, path: str) -> str:
-        """Return the file of the record of a run, from the run's folder."""
+        """Return the file of a run's record from the run's folder, as Snakemake names it."""
         return f"{self.results}/runs/{path}/{run_record.RECORD}"
 
     def register_sweep(self, sweep: Any, log: Callable[[str], None]) -> None:
-        """Register the sweep with the executor and adopt jobs of an earlier, killed driver."""
+        """Register the sweep with the executor and adopt jobs of an earlier, killed driver.
+
+        Args:
+            sweep: The callbacks that the executor plugin calls.
+            log: Logs a line.
+        """
         workdir = str(self.workflow.workdir_init)
         self.workflow.executor_plugin.executor.follow(sweep, workdir, log)
 
     def stop_submissions(self) -> None:
-        """Have the executor submit nothing more."""
+        """Make the executor submit no further jobs."""
         self.workflow.executor_plugin.executor.stop_submissions()
 
     def jobs_to_do(self) -> list[Any]:
-        """Return the jobs that have not finished; a plan and partial tables have none."""
+        """Return Snakemake's jobs of this sweep that have not finished.
+
+        A plan and partial tables have none.
+        """
         return list(self.workflow.dag.needrun_jobs())
 
     def force(self, files: Iterable[str]) -> None:
-        """Force the jobs that make these files, as --forcerun does.
+        """Force the jobs that make these files to run, as --forcerun does.
 
         Call this in Snakemake's main process while it builds its graph of jobs.
         """
@@ -80,7 +88,7 @@ class SweepJobs:
         return [str(path) for job in self.jobs_to_do() for path in job.output]
 
     def records_to_do(self) -> dict[str, RunSpec]:
-        """Return file of the record → specification, for runs to do and possible extra repeats."""
+        """Return file of a record → specification, for runs to do and possible extra repeats."""
         found = {path: self.specs[path] for path in self.outputs_to_do() if path in self.specs}
         if self.may_repeat():
             for path, run in self.runs.items():
@@ -89,7 +97,7 @@ class SweepJobs:
         return found
 
     def touch_message(self) -> str:
-        """Return the message about --touch: how many files it touched, and which are missing."""
+        """Return a message about --touch: how many files it touched, and which are missing."""
         files = self.outputs_to_do()
         number = sum(map(os.path.exists, files))
         missing = [file for file in files if file in self.specs and not os.path.exists(file)]
@@ -98,11 +106,11 @@ class SweepJobs:
         return f"touched {number} files" + (missed if missing else "")
 
     def may_repeat(self) -> bool:
-        """Return whether jobs to do may request extra repeats."""
+        """Return whether the jobs to do may request extra repeats."""
         return any(job.is_checkpoint for job in self.jobs_to_do())
 
     def starts_runs(self) -> bool:
-        """Return whether jobs to do are runs, or may lead to runs.
+        """Return whether the jobs to do are runs, or may lead to runs.
 
         It is False in the snakemake process of a single job.
         """

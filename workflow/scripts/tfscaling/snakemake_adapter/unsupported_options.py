@@ -10,14 +10,15 @@ from typing import Any
 
 from tfscaling.snakemake_adapter import resource_overrides
 
-#: What nodes share with the machine of the sweep: ranks read datasets, rules read records.
+#: What Snakemake's nodes must share with the machine of the sweep: ranks read datasets, rules read
+#: records.
 _SHARED = frozenset(("input-output", "persistence", "sources"))
 
 
 def find_refusals(
     rule: str, resources: Any, storage: Any, groups: Any = None, remote: Any = None
 ) -> Iterator[str]:
-    """Yield what is wrong with the options, one line each, with what to do instead.
+    """Yield a line for each option that is refused, with what to do instead.
 
     Args:
         rule: The name of rule train, which a module may change.
@@ -55,7 +56,7 @@ def find_refusals(
         )
 
 
-def overridden_resources(
+def find_replaced_resources(
     rule: Any, planned: Mapping[str, object], overrides: Container[str]
 ) -> str:
     """Return why `use rule … with:` must not change resources of rule train; "" if it does not.

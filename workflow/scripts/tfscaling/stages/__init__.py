@@ -1,3 +1,6 @@
-"""The stages of a study: each module reads files of its folder and writes others there."""
+"""The stages of a study, one per rule: each reads files of the study's folder and writes others.
+
+`cli` runs them.
+"""
 
 __all__ = ["study_folder"]

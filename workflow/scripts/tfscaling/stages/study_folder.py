@@ -18,7 +18,9 @@ from tfscaling.tables import table_files
 
 @dataclass(frozen=True)
 class StudyFolder:
-    """The files of a study; reading them raises InputError or OSError.
+    """The files of a study, read when they are first needed.
+
+    Reading raises InputError for a file that is missing or wrong, and OSError.
 
     Attributes:
         folder: The folder of the study, results/<study>.
@@ -52,20 +54,23 @@ class StudyFolder:
         """The folder of files that few readers need."""
         return self.folder / "details"
 
-    def renewed(self, name: str) -> contextlib.AbstractContextManager[Path]:
+    def replace_folder(self, name: str) -> contextlib.AbstractContextManager[Path]:
         """Provide an empty folder in the `with` block, which then replaces `details/<name>`."""
-        return atomic.whole_folder(self.details / name)
+        return atomic.folder_replacement(self.details / name)
 
-    def table(self, name: str) -> Path:
-        """Return the path of the CSV file of a table or conclusion."""
+    def table_path(self, name: str) -> Path:
+        """Return the path of the CSV file of a table or conclusion, by its name."""
         if name in CONCLUSIONS:
             return self.details / "conclusions" / f"{name}.csv"
         return (self.details if name == "epochs" else self.folder) / f"{name}.csv"
 
-    def read(self, name: str) -> pd.DataFrame:
-        """Read a table; a conclusion without a file has its columns and no rows."""
+    def read_table(self, name: str) -> pd.DataFrame:
+        """Return a table or conclusion as a data frame, by its name.
+
+        A conclusion without a file has its columns and no rows.
+        """
         if name not in CONCLUSIONS:
-            return table_files.read_table(self.table(name), POINT_AXES)
-        if self.table(name).exists():
-            return table_files.read_table(self.table(name))
+            return table_files.read_table(self.table_path(name), POINT_AXES)
+        if self.table_path(name).exists():
+            return table_files.read_table(self.table_path(name))
         return pd.DataFrame(columns=CONCLUSIONS[name].columns)

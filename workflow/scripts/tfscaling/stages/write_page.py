@@ -18,7 +18,7 @@ from tfscaling.files import atomic
 from tfscaling.page import plot_figure
 from tfscaling.page.html_page import Plot, Results, render
 from tfscaling.page.plot_figure import Tables
-from tfscaling.page.plot_registry import PLOTS, titles
+from tfscaling.page.plot_registry import PLOTS, plot_titles
 from tfscaling.stages import write_tables
 from tfscaling.stages.study_folder import StudyFolder
 from tfscaling.study.config_types import Question
@@ -28,36 +28,38 @@ from tfscaling.tables.data_warnings import DataWarning
 from tfscaling.tables.row_values import axes_without_nodes, point_of
 
 
-def plots(study: StudyFolder, warnings: Sequence[DataWarning] = ()) -> list[Plot]:
-    """Return the configured plots that have data.
+def draw_plots(study: StudyFolder, warnings: Sequence[DataWarning] = ()) -> list[Plot]:
+    """Draw the configured plots that have data.
 
     Args:
         study: The study.
         warnings: Warnings that become notes below each plot.
     """
-    comparison = study.read("comparison")
+    comparison = study.read_table("comparison")
     tables = Tables(
         comparison,
-        study.read("epochs"),
-        study.read("published"),
+        study.read_table("epochs"),
+        study.read_table("published"),
         data_warnings.make_footnotes(warnings),
-        lines_first(study),
+        configurations_shown_first(study),
     )
     return [
-        Plot(name, title, plot_figure.svg(PLOTS[name].draw(tables, title)))
-        for name, title in titles(study.config.plots, study.manifest.qualities.values()).items()
+        Plot(name, title, plot_figure.to_svg(PLOTS[name].draw(tables, title)))
+        for name, title in plot_titles(
+            study.config.plots, study.manifest.qualities.values()
+        ).items()
         if PLOTS[name].is_measured(comparison)
     ]
 
 
-def lines_first(study: StudyFolder) -> list[Point]:
+def configurations_shown_first(study: StudyFolder) -> list[Point]:
     """Return the configurations whose lines plots show first.
 
     These are the recommended, the next best and the baseline configuration, then others by rank.
     """
-    if len(study.read("comparison")) <= plot_figure.LINES_MAX:
+    if len(study.read_table("comparison")) <= plot_figure.LINES_MAX:
         return []
-    evidence = write_tables.evidence_of(study)
+    evidence = write_tables.load_evidence(study)
     answers = answer_questions(evidence)
     taken = [found.point for found in answers if found.point]
     by_rank = [[each.point for each in found.compared] for found in answers]
@@ -77,11 +79,11 @@ def page(study: StudyFolder) -> None:
     warnings = data_warnings.read_warnings(study.details / "warnings.json")
     results = Results(
         study.manifest,
-        study.read("runs"),
-        study.read("comparison"),
+        study.read_table("runs"),
+        study.read_table("comparison"),
         warnings,
-        {name: study.read(name) for name in CONCLUSIONS},
-        plots(study),  # the page has the warnings once, at its top
+        {name: study.read_table(name) for name in CONCLUSIONS},
+        draw_plots(study),  # the page has the warnings once, at its top
         None if study.config.question == Question() else study.config.question.goal,
     )
     text = study.config.comparison
@@ -89,8 +91,8 @@ def page(study: StudyFolder) -> None:
     atomic.write_text(study.folder / "report.html", html)
     shutil.rmtree(study.details / "plots", ignore_errors=True)
     if "svg" in study.config.export:
-        with study.renewed("plots") as folder:
-            for plot in plots(study, warnings):
+        with study.replace_folder("plots") as folder:
+            for plot in draw_plots(study, warnings):
                 atomic.write_text(folder / f"{plot.name}.svg", plot.svg)
     shutil.rmtree(study.folder / "partial", ignore_errors=True)
 

@@ -36,8 +36,7 @@ from tfscaling.plan.costed_plan import PlanRow
 from tfscaling.record import run_record, step_estimates
 from tfscaling.record.run_states import RERUN_STALE
 from tfscaling.search import study_searches
-from tfscaling.snakemake_adapter import submission
-from tfscaling.snakemake_adapter.submission import Submission
+from tfscaling.snakemake_adapter.submission import SLURM, Submission
 from tfscaling.stages.study_folder import StudyFolder
 from tfscaling.study import variants
 from tfscaling.study.config_types import AUTO, AUTO_STEPS, Budget, Config
@@ -51,14 +50,16 @@ from tfscaling.tables.display import (
     format_value,
 )
 
-#: The folder in `details` with the configuration and the manifest of the plan.
+#: Folder in `details` with the configuration and the manifest of the plan.
 PLANNED = "planned"
-#: The executor that runs a sweep inside one allocation.
+#: Name of the executor that runs a sweep inside one allocation.
 ALLOCATION = "slurm-allocation"
+#: Columns of the plan's table after the axes.
 SHOWN = (
     *("runs", "tasks", "gpus", "cpus_per_task", "duration", "duration_from", "node_hours"),
     *("cost_usd", "feasibility", "submission", "starts", "wait_bound"),
 )
+#: Column of the plan's table → its decimals.
 DIGITS = {"node_hours": 3, "cost_usd": 4}
 
 
@@ -78,7 +79,7 @@ def run(study: StudyFolder) -> None:
     apart = StudyFolder(study.details / PLANNED)
     config, planned = apart.config, apart.manifest
     made = costed_plan.make_plan(config, planned, study.runs_dir)
-    points, warnings = answered(made, config, how)
+    points, warnings = add_slurm_answers(made, config, how)
     problem = ""
     if not how.deploys_software:
         due = {row.point for row in points if row.runs}
@@ -93,42 +94,47 @@ def run(study: StudyFolder) -> None:
     rows = [msgspec.structs.asdict(row) for row in points]
     table = pd.DataFrame(rows, columns=list(costed_plan.COLUMNS), dtype=object)
     table_files.write_csv(table, study.details / "plan.csv")
-    text = "\n\n".join(filter(None, [problem, markdown(made, points, config, warnings)]))
+    text = "\n\n".join(filter(None, [problem, plan_as_markdown(made, points, config, warnings)]))
     atomic.write_text(study.details / "plan.md", text + "\n")
     print(text)
 
 
-def answered(
-    made: costed_plan.Plan, config: Config, how: Submission
+def add_slurm_answers(
+    plan: costed_plan.Plan, config: Config, submission: Submission
 ) -> tuple[list[PlanRow], list[str]]:
     """Return the plan's rows with Slurm's answers to their sbatch lines, and warnings.
 
     Slurm is only queried if the executor submits to it. Jobs are tested, not started.
 
     Args:
-        made: The plan.
+        plan: The plan.
         config: The configuration.
-        how: How jobs are submitted.
+        submission: How jobs are submitted.
 
     Returns:
         The rows, and lines about jobs that must wait and about missing answers.
     """
-    rows = costed_plan.add_submission(made.rows, config, how)
-    if how.executor not in submission.SLURM:
+    rows = costed_plan.add_submission(plan.rows, config, submission)
+    if submission.executor not in SLURM:
         return rows, []
-    held = [*allocations(rows, config)] if how.executor == ALLOCATION else []
+    held = [*allocation_lines(rows, config)] if submission.executor == ALLOCATION else []
     try:
         rows = queue_waits.add_wait_bounds(
-            preflight.add_test_results(rows, config, how), config, how
+            preflight.add_test_results(rows, config, submission), config, submission
         )
     except preflight.NoSlurmError as error:
         return rows, [*held, f"Without Slurm's answer: {error}."]
     waiting = [row for row in rows if not row.is_refused]
-    return rows, [*held, *(f"Slurm would let wait {line}" for line in said_by_slurm(waiting))]
+    return rows, [*held, *(f"Slurm would let wait {line}" for line in slurm_messages(waiting))]
 
 
-def allocations(rows: Iterable[PlanRow], config: Config) -> Iterator[str]:
-    """Yield a line about each allocation: nodes, minutes and node-hours by the time limits."""
+def allocation_lines(rows: Iterable[PlanRow], config: Config) -> Iterator[str]:
+    """Yield a line about each allocation of `slurm-allocation`: nodes, minutes and node-hours.
+
+    Args:
+        rows: The rows of the plan.
+        config: The configuration, with the time limits.
+    """
     found: dict[tuple[str | None, ...], list[PlanRow]] = {}
     for row in rows:
         at = config.platforms[row.platform]
@@ -148,8 +154,8 @@ def allocations(rows: Iterable[PlanRow], config: Config) -> Iterator[str]:
         )
 
 
-def said_by_slurm(rows: Iterable[PlanRow]) -> list[str]:
-    """Return Slurm's messages about the rows.
+def slurm_messages(rows: Iterable[PlanRow]) -> list[str]:
+    """Return lines with Slurm's messages about the rows of the plan.
 
     Rows of a platform with equal messages share a line.
     """
@@ -159,26 +165,33 @@ def said_by_slurm(rows: Iterable[PlanRow]) -> list[str]:
     ]
 
 
-def markdown(
-    made: costed_plan.Plan, points: Sequence[PlanRow], config: Config, warnings: Sequence[str] = ()
+def plan_as_markdown(
+    plan: costed_plan.Plan, points: Sequence[PlanRow], config: Config, warnings: Sequence[str] = ()
 ) -> str:
-    """Write the plan as Markdown: Slurm's refusals, the points, the sbatch lines and the sums."""
+    """Return the plan as Markdown: Slurm's refusals, the configurations, sbatch lines and sums.
+
+    Args:
+        plan: The plan.
+        points: Its rows with Slurm's answers.
+        config: The configuration.
+        warnings: Lines that precede the notes.
+    """
     lines: dict[str, int] = {}
     for row in points:
         if row.is_sbatch and row.submission:
             lines.setdefault(row.submission, len(lines) + 1)
     return rendering.render(
         "plan",
-        refused=said_by_slurm(row for row in points if row.is_refused),
+        refused=slurm_messages(row for row in points if row.is_refused),
         advice=preflight.ADVICE,
         lines=lines,
-        points=display.to_markdown(points_shown(points, lines)),
-        totals=display.to_markdown(totals_shown(made, points, config, warnings), level=2),
-        searches=made.searches and display.to_markdown(searches_shown(made.searches), level=2),
+        points=display.to_markdown(configurations_table(points, lines)),
+        totals=display.to_markdown(totals_table(plan, points, config, warnings), level=2),
+        searches=plan.searches and display.to_markdown(searches_table(plan.searches), level=2),
     )
 
 
-def points_shown(rows: Sequence[PlanRow], lines: Mapping[str, int]) -> TextTable:
+def configurations_table(rows: Sequence[PlanRow], lines: Mapping[str, int]) -> TextTable:
     """Return the plan as a table with one row per configuration; constant axes are named above it.
 
     Args:
@@ -192,13 +205,13 @@ def points_shown(rows: Sequence[PlanRow], lines: Mapping[str, int]) -> TextTable
     has_starts = any(row.starts for row in rows)
     columns = [name for name in SHOWN if has_starts or name not in ("starts", "wait_bound")]
     names = [*(axis for axis in NAMING_COLUMNS if axis not in fixed), *columns]
-    cells = ([cell(name, row, lines) for name in names] for row in rows)
+    cells = ([format_cell(name, row, lines) for name in names] for row in rows)
     above = f"All: {', '.join(f'{axis} {value}' for axis, value in fixed.items())}."
     title = "Plan of the runs that are still to do"
     return TextTable.from_rows(title, names, cells, (), above if fixed else "")
 
 
-def cell(name: str, row: PlanRow, lines: Mapping[str, int]) -> str:
+def format_cell(name: str, row: PlanRow, lines: Mapping[str, int]) -> str:
     """Return a value of the plan as text.
 
     Args:
@@ -225,23 +238,23 @@ def cell(name: str, row: PlanRow, lines: Mapping[str, int]) -> str:
         return FormattedNumber(f"{value} logical", value)
     if isinstance(value, str):
         return value
-    return clock(value) if is_time else format_value(value, DIGITS.get(name, 0))
+    return format_hours(value) if is_time else format_value(value, DIGITS.get(name, 0))
 
 
-def clock(duration_s: float) -> FormattedNumber:
-    """Return seconds as `h:mm:ss`, or `2 days, h:mm:ss`."""
+def format_hours(duration_s: float) -> FormattedNumber:
+    """Return seconds as `h:mm:ss`, or `2 days, h:mm:ss`, sortable by the number."""
     return FormattedNumber(str(datetime.timedelta(seconds=round(duration_s))), duration_s)
 
 
-def totals_shown(
-    made: costed_plan.Plan, points: Sequence[PlanRow], config: Config, warnings: Sequence[str]
+def totals_table(
+    plan: costed_plan.Plan, points: Sequence[PlanRow], config: Config, warnings: Sequence[str]
 ) -> TextTable:
     """Return a table of the sums for each platform and in total, with notes.
 
     Runs that Slurm refuses are excluded.
 
     Args:
-        made: The plan.
+        plan: The plan.
         points: Its rows with Slurm's answers.
         config: The configuration.
         warnings: Lines that precede the notes.
@@ -249,16 +262,18 @@ def totals_shown(
     wanted = [row for row in points if row.runs and not row.is_refused]
     platforms = dict.fromkeys(row.platform for row in wanted)
     groups = {p: [row for row in wanted if row.platform == p] for p in platforms}
-    rows = [[name, *sums(costed_plan.sum_rows(runs))] for name, runs in groups.items()]
-    rows.append(["all", *sums(costed_plan.sum_rows(wanted))])
+    rows = [[name, *total_cells(costed_plan.sum_rows(runs))] for name, runs in groups.items()]
+    rows.append(["all", *total_cells(costed_plan.sum_rows(wanted))])
     names = ["platform", "runs", "node_hours", "cost_usd", "one after the other"]
-    return TextTable.from_rows("Totals", names, rows, [*warnings, *notes(made, points, config)])
+    return TextTable.from_rows(
+        "Totals", names, rows, [*warnings, *plan_notes(plan, points, config)]
+    )
 
 
-def searches_shown(searches: Sequence[costed_plan.SearchCost]) -> TextTable:
+def searches_table(searches: Sequence[costed_plan.SearchCost]) -> TextTable:
     """Return a table with the costs of each search and its full grid: lowest, expected, highest."""
     rows = [
-        [search.work, kind, *sums(cost)[:3]]
+        [search.work, kind, *total_cells(cost)[:3]]
         for search in searches
         for kind, cost in search.costs.items()
     ]
@@ -268,7 +283,7 @@ def searches_shown(searches: Sequence[costed_plan.SearchCost]) -> TextTable:
     return TextTable.from_rows("The search and the full grid", names, rows, notes)
 
 
-def sums(total: costed_plan.RunTotals) -> list[str]:
+def total_cells(total: costed_plan.RunTotals) -> list[str]:
     """Return the cells of a total: runs, node-hours, US dollars, time of all runs in sequence."""
     known = format_value(total.cost_usd, 2)
     usd = FormattedNumber(f"{known} + unknown", total.cost_usd) if total.cost_usd else "unknown"
@@ -277,31 +292,39 @@ def sums(total: costed_plan.RunTotals) -> list[str]:
         format_value(total.runs, 0),
         format_value(total.node_hours, 3),
         cost,
-        clock(total.duration_s),
+        format_hours(total.duration_s),
     ]
 
 
-def notes(made: costed_plan.Plan, points: Sequence[PlanRow], config: Config) -> tuple[str, ...]:
-    """Return notes on the plan's numbers, on costs that they exclude, and on the budget."""
+def plan_notes(
+    plan: costed_plan.Plan, points: Sequence[PlanRow], config: Config
+) -> tuple[str, ...]:
+    """Return notes on the plan's numbers, on costs that they exclude, and on the budget.
+
+    Args:
+        plan: The plan.
+        points: Its rows with Slurm's answers.
+        config: The configuration.
+    """
     assumed = (row for row in points if row.duration_from == run_durations.TIME_LIMIT)
     autos = {name for name, each in config.recipes.items() if each.stop_after_steps == AUTO}
     used = {name for row in points for name in (row.recipe, variants.base_recipe(row.recipe))}
     ends_itself = used & autos or any(f"stop_after_steps={AUTO}" in name for name in used)
     return rendering.render_notes(
         "plan",
-        made=made,
+        made=plan,
         config=config,
-        to_do=costed_plan.sum_rows(made.runs),
-        changed=changed_parameters(made.runs),
-        excluded=len(made.rows) - len(made.runs),
+        to_do=costed_plan.sum_rows(plan.runs),
+        changed=count_changed_parameters(plan.runs),
+        excluded=len(plan.rows) - len(plan.runs),
         refused=sum(row.runs or 0 for row in points if row.is_refused),
-        if_needed=sum(r.runs or 0 for r in made.runs if r.feasibility == costed_plan.IF_NEEDED),
-        other_work=costed_plan.recipes_with_different_work(made.runs, config.recipes),
-        deadlines=budget.deadline_problems(config, made),
-        beyond_budget=budget.budget_problems(config, made),
+        if_needed=sum(r.runs or 0 for r in plan.runs if r.feasibility == costed_plan.IF_NEEDED),
+        other_work=costed_plan.recipes_with_different_work(plan.runs, config.recipes),
+        deadlines=budget.deadline_problems(config, plan),
+        beyond_budget=budget.budget_problems(config, plan),
         has_budget=config.budget != Budget(),
         has_starts=any(row.starts for row in points),
-        waits=waits_judged(points, config),
+        waits=judge_waits(points, config),
         ends_itself=ends_itself,
         enough=(AUTO_STEPS, step_estimates.ENOUGH_S, step_estimates.ENOUGH_ERROR),
         is_assumed=any(not row.is_sbatch for row in assumed),
@@ -312,8 +335,8 @@ def notes(made: costed_plan.Plan, points: Sequence[PlanRow], config: Config) -> 
     )
 
 
-def changed_parameters(rows: Sequence[PlanRow]) -> dict[str, float]:
-    """Return change → number of runs that differ by it from the most similar record."""
+def count_changed_parameters(rows: Sequence[PlanRow]) -> dict[str, float]:
+    """Return change → number of planned runs that differ by it from the most similar record."""
     found: dict[str, float] = {}
     for row in rows:
         change = row.reason.partition(f"{runs_table.NEAREST_RECORD}: ")[2]
@@ -322,16 +345,22 @@ def changed_parameters(rows: Sequence[PlanRow]) -> dict[str, float]:
     return found
 
 
-def waits_judged(points: Sequence[PlanRow], config: Config) -> list[str]:
-    """Return lines on whether new configurations are expected to keep the limit of time with queue.
+def judge_waits(points: Sequence[PlanRow], config: Config) -> list[str]:
+    """Return lines on which new configurations are expected to keep the limit of time with queue.
 
-    The result is [] without such a limit.
+    Args:
+        points: Rows of the plan with Slurm's answers.
+        config: The configuration, with the limit.
+
+    Returns:
+        [] without such a limit.
     """
     name = "time_with_queue_s"
     if (limit := config.question.set_limits.get(name)) is None:
         return []
 
     def expected(row: PlanRow) -> str:
+        """Return the expected time with queue of a configuration as text."""
         if row.duration_s is None or row.wait_bound_s is None:
             return "unknown"
         is_kept = row.wait_bound_s + row.duration_s <= limit.value
@@ -345,9 +374,9 @@ def waits_judged(points: Sequence[PlanRow], config: Config) -> list[str]:
 
 
 def assess_repeats(study: StudyFolder) -> None:
-    """Write and print which extra repeats the next round of a search or of repeats has."""
+    """Write and print which runs the next round of searches or extra repeats has."""
     number = study.round
-    previous = conditional_runs.read_round(file_of_round(study, number - 1)) if number > 1 else None
+    previous = conditional_runs.read_round(round_file(study, number - 1)) if number > 1 else None
     before = previous.runs if previous else ()
     made, searches = conditional_runs.next_round(study.manifest, study.runs_dir, before, number)
     for search in searches:
@@ -359,9 +388,9 @@ def assess_repeats(study: StudyFolder) -> None:
             "excluded" + (f", {n} run next" if (n := len(decision.runs_to_start)) else f"; {ended}")
         )
     print(f"round {number}: {made.added} more runs")
-    run_record.write_json(file_of_round(study, number), made)
+    run_record.write_json(round_file(study, number), made)
 
 
-def file_of_round(study: StudyFolder, number: int) -> Path:
-    """Return the path of the file of a round of extra repeats."""
+def round_file(study: StudyFolder, number: int) -> Path:
+    """Return the path of the file of a round of extra repeats, by the round's number."""
     return study.details / "repeats" / f"round={number}.json"

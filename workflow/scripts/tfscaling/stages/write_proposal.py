@@ -23,7 +23,7 @@ from tfscaling.conclusions.evidence import Study, group_by_task, task_name
 from tfscaling.conclusions.headline import WORDS
 from tfscaling.estimation.samples import SUPPORTED
 from tfscaling.files import atomic
-from tfscaling.page.plot_figure import Tables, lines_hidden
+from tfscaling.page.plot_figure import Tables, hidden_artists
 from tfscaling.page.plot_registry import PLOTS
 from tfscaling.record.run_states import RunState
 from tfscaling.stages import write_tables
@@ -42,7 +42,7 @@ from tfscaling.tables.display import (
 from tfscaling.tables.row_types import PointRow
 from tfscaling.tables.row_values import is_known, is_projected, point_of
 
-#: Columns of the table, each with its heading.
+#: Column of the table → its heading.
 COLUMNS = {
     "nodes": "nodes",
     "gpus_per_node": "GPUs per node",
@@ -57,10 +57,11 @@ COLUMNS = {
 }
 #: Columns that the table has only if a configuration has a value above zero.
 IF_KNOWN = ("weak_scaling_efficiency", "core_hours", "gpu_hours")
+#: Metrics that have a plot.
 PLOTTED = ("speedup", "scaling_efficiency", "weak_scaling_efficiency")
-#: What pandoc makes of the Markdown file.
+#: Formats to which pandoc converts the Markdown file.
 FORMATS = ("tex", "docx")
-#: Facts of the runs that the section on software and machines lists, with their names.
+#: Fact of the runs → its name in the section on software and machines.
 FACTS = {
     "cpu_model": "processor",
     "gpus": "GPUs",
@@ -72,7 +73,7 @@ FACTS = {
 
 
 @dataclass(frozen=True)
-class Request:
+class ComputeTimeRequest:
     """The compute time to request for one training task, at the recommended configuration.
 
     Attributes:
@@ -124,39 +125,39 @@ def run(study: StudyFolder) -> None:
     Raises:
         SystemExit: No run has an execution time.
     """
-    comparison, folder = study.read("comparison"), study.folder / "proposal"
-    evidence = write_tables.evidence_of(study)
+    comparison, folder = study.read_table("comparison"), study.folder / "proposal"
+    evidence = write_tables.load_evidence(study)
     measured = [row for row in evidence.points if is_known(row.execution_time_s)]
     if not measured:
         raise SystemExit("no run has a time yet: there is no scaling to report")
     folder.mkdir(exist_ok=True)
     plots = [name for name in PLOTTED if PLOTS[name].is_measured(comparison)]
-    tables = Tables(comparison, study.read("epochs"), study.read("published"))
+    tables = Tables(comparison, study.read_table("epochs"), study.read_table("published"))
     for name in plots:
         figure = PLOTS[name].draw(tables, PLOTS[name].title)
-        for artist in chain(*lines_hidden(figure).values()):
+        for artist in chain(*hidden_artists(figure).values()):
             artist.set_visible(False)
-        with atomic.whole(folder / f"{name}.png") as temporary:
+        with atomic.replacement(folder / f"{name}.png") as temporary:
             # both plots side by side
             figure.savefig(temporary, format="png", dpi=200, pil_kwargs={"dpi": (360, 360)})
     text = rendering.render(
         "proposal",
         title=_title(study.config),
-        measured_time=" or ".join(sorted({_measured_time(row) for row in measured})),
+        measured_time=" or ".join(sorted({_describe_measured_time(row) for row in measured})),
         imported_from=_imported_from(evidence),
-        series=list(_series(measured, _imported_from(evidence))),
+        series=list(_scaling_tables(measured, _imported_from(evidence))),
         left_out=sorted({row.status for row in evidence.points} - {"ok"}),
-        times=_times(measured),
+        times=_describe_repeats(measured),
         baseline=study.config.comparison.baseline.axes,
         has_projected=any(map(is_projected, measured)),
-        requests=list(requests(evidence, study.config)),
-        facts=dict(_facts(study.read("runs"))),
+        requests=list(make_requests(evidence, study.config)),
+        facts=dict(_run_facts(study.read_table("runs"))),
         plots={name: PLOTS[name].title for name in plots},
     )
     page = folder / "proposal.md"
     atomic.write_text(page, text + "\n")
     print(page)
-    for path in _converted(page):
+    for path in _convert_page(page):
         print(path)
 
 
@@ -166,14 +167,14 @@ def _title(config: Config) -> str:
     return config.study if title == Comparison().title else title
 
 
-def _measured_time(row: PointRow) -> str:
+def _describe_measured_time(row: PointRow) -> str:
     """Return between which events the execution time of a configuration is measured, in words."""
     if row.strategy == PROGRAM_STRATEGY:
         return "from the program's start on the first rank to its end on the last"
     return "from the trainer's first line to the end of training"
 
 
-def _times(rows: Sequence[PointRow]) -> str:
+def _describe_repeats(rows: Sequence[PointRow]) -> str:
     """Return how often each configuration was trained: `once`, `6 times` or `3 to 6 times`."""
     least, most = (end(row.runs for row in rows) for end in (min, max))
     if most == 1:
@@ -182,16 +183,17 @@ def _times(rows: Sequence[PointRow]) -> str:
 
 
 def _imported_from(study: Study) -> str:
-    """Return the file of timings that has the study's runs; empty if they were measured here."""
+    """Return the file of timings that the runs are from; "" if they were measured here."""
     return next(filter(None, map(timings.file_of, study.run_rows)), "")
 
 
-def _series(rows: Sequence[PointRow], imported_from: str) -> Iterator[str]:
-    """Yield a table for each platform and training: its configurations by number of nodes.
+def _scaling_tables(rows: Sequence[PointRow], imported_from: str) -> Iterator[str]:
+    """Yield a Markdown table for each platform and training: its configurations by nodes.
 
     Args:
         rows: The configurations.
-        imported_from: The file that has their times; the table then names no records.
+        imported_from: The file that has their times, or ""; with a file, the table names no
+            records.
     """
     axes = ("platform", "model", "strategy", "recipe")
     for points in group_by_task(rows, axes).values():
@@ -208,7 +210,12 @@ def _series(rows: Sequence[PointRow], imported_from: str) -> Iterator[str]:
 
 
 def _cell(name: str, row: PointRow) -> str:
-    """Return a value as text; hours are for one run without failed attempts."""
+    """Return a value of a configuration as text; hours are for one run without failed attempts.
+
+    Args:
+        name: Column of the table.
+        row: The configuration.
+    """
     if not name.endswith("_hours"):
         return format_cell(name, row)
     return format_value(
@@ -226,8 +233,13 @@ def _records_link(point: Point) -> str:
     return f"[records](../../runs/{point.path})"
 
 
-def requests(study: Study, config: Config) -> Iterator[Request]:
-    """Yield a request for each question whose answer names a configuration."""
+def make_requests(study: Study, config: Config) -> Iterator[ComputeTimeRequest]:
+    """Yield a request for each question whose answer names a configuration.
+
+    Args:
+        study: The evidence of the study.
+        config: The configuration, with numbers of trainings and the margin.
+    """
     vary = [axis for axis in varying_axes(study.points) if axis not in TASK_AXES]
     for found in answer_questions(study):
         if found.leader is None:
@@ -237,7 +249,7 @@ def requests(study: Study, config: Config) -> Iterator[Request]:
             "cost_usd" if goal.startswith("cost_") else goal, WORDS["execution_time_s"]
         )
         so_far, is_sure = best.get("best", found.title), found.support == SUPPORTED
-        yield Request(
+        yield ComputeTimeRequest(
             f"{row.model}, {row.recipe} on {point_name(row, vary)}",
             "" if is_sure else f"{so_far[0].lower()}{so_far[1:]} so far",
             _wall_time_s(study, row),
@@ -252,7 +264,12 @@ def requests(study: Study, config: Config) -> Iterator[Request]:
 
 
 def _wall_time_s(study: Study, row: PointRow) -> float:
-    """Return the seconds that a training occupies its nodes, with evaluations and checkpoints."""
+    """Return the seconds that a training occupies its nodes, with evaluations and checkpoints.
+
+    Args:
+        study: The evidence of the study.
+        row: The configuration.
+    """
     runs = [run for run in study.runs_by_point[point_of(row)] if run.status == RunState.OK]
     times_s = [
         run.wall_time_s - (run.teardown_time_s if is_known(run.teardown_time_s) else 0.0)
@@ -265,8 +282,8 @@ def _wall_time_s(study: Study, row: PointRow) -> float:
     return row.execution_time_s + evaluation_s
 
 
-def _facts(runs: pd.DataFrame) -> Iterator[tuple[str, str]]:
-    """Yield facts about the valid runs: a name, and the value or values of all runs."""
+def _run_facts(runs: pd.DataFrame) -> Iterator[tuple[str, str]]:
+    """Yield (name, value or values) for the FACTS of all valid runs."""
     valid = runs[runs["status"] == "ok"]
     # a program may not use what its environment has
     trained = runs["strategy"] != PROGRAM_STRATEGY
@@ -281,8 +298,8 @@ def _facts(runs: pd.DataFrame) -> Iterator[tuple[str, str]]:
             yield name, ", ".join(values)
 
 
-def _converted(page: Path) -> list[Path]:
-    """Convert a Markdown file by pandoc and return the new files; [] without pandoc."""
+def _convert_page(page: Path) -> list[Path]:
+    """Convert a Markdown file by pandoc to FORMATS; return the new files, [] without pandoc."""
     if shutil.which("pandoc") is None:
         print("With pandoc in PATH (pip install pypandoc_binary) this also writes .tex and .docx.")
         return []

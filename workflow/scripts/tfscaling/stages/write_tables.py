@@ -47,12 +47,12 @@ def collect(study: StudyFolder) -> None:
         )
     else:
         runs, epochs = runs_table.run_tables(manifest.runs, study.runs_dir, manifest.targets)
-    table_files.write_csv(runs, study.table("runs"))
+    table_files.write_csv(runs, study.table_path("runs"))
     parquet = study.details / "runs.parquet"
     parquet.unlink(missing_ok=True)
     if "parquet" in study.config.export:
         table_files.write_parquet(runs, parquet)
-    table_files.write_csv(epochs, study.table("epochs"))
+    table_files.write_csv(epochs, study.table_path("epochs"))
     print("\n".join(summary_lines(runs)))
 
 
@@ -61,31 +61,34 @@ def summary_lines(runs: pd.DataFrame) -> list[str]:
 
     Runs that failed, diverged or ran out of memory have separate lines. Other runs with the same
     reason share a line.
+
+    Args:
+        runs: The table of runs.
     """
     counts = runs["status"].value_counts()
     lines = ["runs: " + ", ".join(f"{number} {status}" for status, number in counts.items())]
-    shown = text_lines.shown_axes(row_dicts(runs, AXES))
+    shown = text_lines.axes_to_show(row_dicts(runs, AXES))
     alike: dict[str, int] = {}
     for row in row_dicts(runs[runs["status"] != RunState.OK]):
         was_stopped = str(row["reason"]).startswith("cancelled: ")
         if row["status"] in (RunState.FAILED, *RESULTS) and not was_stopped:
-            lines.append(f"{row['status']}: {text_lines.name(row, shown)}: {row['reason']}")
+            lines.append(f"{row['status']}: {text_lines.run_name(row, shown)}: {row['reason']}")
         else:
             text = row["reason"] if was_stopped else f"{row['status']}: {row['reason']}"
             alike[text] = alike.get(text, 0) + 1
-    lines += [f"{text_lines.count(number, 'run')} {text}" for text, number in alike.items()]
+    lines += [f"{text_lines.count_text(number, 'run')} {text}" for text, number in alike.items()]
     return lines
 
 
 def compare(study: StudyFolder) -> None:
     """Write comparison.csv, comparison.md and warnings.json."""
-    shown, runs = study.config.comparison, study.read("runs")
+    shown, runs = study.config.comparison, study.read_table("runs")
     published = published_results.read_published(study.config.published.path)
     table = comparison.comparison_table(runs, study.manifest, shown.baseline.axes, published)
     # projected values have one interval everywhere
     found = projection.table(Study(table, runs, study.manifest))
     table = projection.add_intervals(table, found) if len(found) else table
-    table_files.write_csv(table, study.table("comparison"))
+    table_files.write_csv(table, study.table_path("comparison"))
     cpus = {name: platform.cpus_per_node for name, platform in study.config.platforms.items()}
     warnings = data_warnings.find_warnings(table, runs, cpus)
     data_warnings.write_warnings(study.details / "warnings.json", warnings)
@@ -101,10 +104,10 @@ def analyse(study: StudyFolder) -> None:
     If the configuration exports Markdown, each conclusion has a Markdown file.
     """
     warnings = data_warnings.read_warnings(study.details / "warnings.json")
-    evidence = evidence_of(study)
+    evidence = load_evidence(study)
     columns, goal = study.config.comparison.columns, study.config.question.goal
     lines = console_table.console_table(evidence.comparison, columns, goal)
-    with study.renewed("conclusions") as folder:
+    with study.replace_folder("conclusions") as folder:
         atomic.write_text(folder / "console.md", "\n".join([*lines, ""]))
         for name, table in tables(evidence):
             if table.empty:
@@ -115,12 +118,12 @@ def analyse(study: StudyFolder) -> None:
                 atomic.write_text(folder / f"{name}.md", page)
 
 
-def evidence_of(study: StudyFolder) -> Study:
-    """Return tables, manifest and configuration as the evidence for conclusions."""
+def load_evidence(study: StudyFolder) -> Study:
+    """Return tables, manifest and configuration of a study, as the evidence for conclusions."""
     config = study.config
     return Study(
-        study.read("comparison"),
-        study.read("runs"),
+        study.read_table("comparison"),
+        study.read_table("runs"),
         study.manifest,
         published_results.read_published(config.published.path),
         config.published.tolerance,
@@ -136,17 +139,21 @@ def regressions(study: StudyFolder) -> None:
     Raises:
         SystemExit: A configuration is slower, or may be; with the reasons.
     """
-    found = study.read("regressions")
+    found = study.read_table("regressions")
     print(display.to_markdown(conclusion.as_text(found)))
-    if reason := refusal(found):
+    if reason := why_reject(found):
         sys.exit(reason)
 
 
-def refusal(found: pd.DataFrame) -> str:
-    """Return why a change should be rejected; "" if nothing speaks against it."""
+def why_reject(found: pd.DataFrame) -> str:
+    """Return why a change should be rejected, as a sentence; "" if no configuration is slower.
+
+    Args:
+        found: The table of the conclusion on regressions.
+    """
     bad = int(found["verdict"].isin(conclusion.REGRESSIONS).sum())
     if bad:
-        return f"{text_lines.count(bad, 'configuration')} slower, lost or failing"
+        return f"{text_lines.count_text(bad, 'configuration')} slower, lost or failing"
     if found["verdict"].isin(conclusion.DECIDED).any():
         return ""
     return (

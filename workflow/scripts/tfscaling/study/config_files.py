@@ -96,6 +96,9 @@ def _check_keys(node: yaml.Node, depths: dict[int, int], above: tuple[int, ...] 
         key, value = item
         if key.tag not in (_TAG + "str", _TAG + "merge"):
             rule = "the key is not a text: write it in quotes"
+            is_in_braces = isinstance(node, yaml.MappingNode) and node.flow_style
+            if is_in_braces and node.value[0][0] is not key:
+                rule += ", or a number without commas"
             raise ConstructorError(None, None, rule, key.start_mark)
         if key.value in lines:
             name = quote_for_message(key.value)
@@ -206,13 +209,16 @@ def _syntax_hint(reason: str, lines: list[str], column: int) -> str:
     if "cannot start any token" in reason:
         return f"; write the value that begins with {line[column : column + 1]} in quotes"
     if "mapping values are not allowed" in reason:
-        return "; write a value that contains a colon and a space in quotes"
+        quotes = "write a value that contains a colon and a space in quotes"
+        return f"; {quotes}, or correct the indentation"
     if "undefined alias" in reason:
         return "; write a value that begins with * in quotes"
     if "expected ',' or" in reason:
         return "; a bracket or a comma is missing before it"
     if "expected key" in reason or "expected <block end>" in reason:
         return "; indent the keys of a mapping equally"
+    if "expected '-' indicator" in reason:
+        return "; indent the keys of an item equally, or begin a new item with a hyphen"
     if "unexpected end of stream" in reason:
         return "; a quote is missing before it"
     return "; write `key: value`, with a space" if "expected ':'" in reason else ""

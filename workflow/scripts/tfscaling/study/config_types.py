@@ -108,7 +108,7 @@ _ARGUMENT_FORM = "letters, digits and _, no digit first, as in names of argument
 _METRIC_FORM = "letters, digits, spaces and _ . : / @ -, a letter, digit or _ first"
 _NO_ZERO, _NO_ZERO_FORM = r"^[^\x00]*$", "text without a zero byte"
 
-#: Part of the names of folders.
+#: Name of a study, platform, recipe and the like: it may be part of a folder's name.
 Name = Annotated[str, text_meta(rf"^{_NAME}$", _NAME_FORM, 100)]
 Names = Name | Annotated[tuple[Name, ...], _ONCE]
 ModelName = Annotated[str, text_meta(_MODEL, _MODEL_FORM, 150)]

@@ -260,6 +260,8 @@ def list_allowed_names(names: Iterable[str], wanted: object) -> str:
     names = list(names)
     near = difflib.get_close_matches(str(wanted), names, n=1)
     near = near or [name for name in names if name.startswith(f"{wanted}_")]
+    words = sorted(str(wanted).split("_"))
+    near = near or [name for name in names if sorted(name.split("_")) == words]
     hint = f"did you mean {near[0]!r}? " if near else ""
     return f"{hint}allowed: {', '.join(sorted(names)) or 'none defined'}"
 

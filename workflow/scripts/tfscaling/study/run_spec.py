@@ -250,7 +250,7 @@ def encode_spec(spec: RunSpec) -> str:
         if isinstance(keys, Recipe | MeasuredKeys)
     }
     written = msgspec.json.encode(plain, order="deterministic")
-    strict_json.check(written, spec)
+    strict_json.check_finite(written, spec)
     return written.decode()
 
 

@@ -472,7 +472,9 @@ def _relative_to_project(path: Path) -> Path:
 
 def _code_sha256(path: Path) -> str:
     """Return SHA-256 of a file; comments, docstrings and layout of Python code do not change it."""
-    return python_code.sha256(path.read_bytes()) if path.suffix == ".py" else _file_sha256(path)
+    if path.suffix == ".py":
+        return python_code.code_sha256(path.read_bytes())
+    return _file_sha256(path)
 
 
 def _file_sha256(path: str | Path) -> str:

@@ -16,6 +16,15 @@ _TRUTH = {
 #: Ending of a key's name → the unit of its values.
 _UNITS = {"_min": "minutes", "_s": "seconds", "_h": "hours", "_gib": "GiB", "_mib": "MiB"}
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", re.IGNORECASE)
+#: What to write where a mapping is allowed.
+_KEYS = "write keys with values below it"
+#: Words for units of time → the units of durations.
+_DURATIONS = {
+    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), "s"),
+    **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), "min"),
+    **dict.fromkeys(("h", "hr", "hrs", "hour", "hours"), "h"),
+    **dict.fromkeys(("d", "day", "days"), "d"),
+}
 _CLOCK = re.compile(r"(?:(\d+)-)?(\d+):(\d\d)(?::(\d\d))?")
 
 
@@ -41,10 +50,22 @@ def hint_for_value(
         )
     if "object" in kinds and isinstance(value, bool) and value:
         return "write {} for the defaults"
-    if "array" in kinds and isinstance(value, dict):
-        return "begin each item with a hyphen, or write it as [a, b]"
+    if isinstance(value, dict | list):
+        return _hint_for_nesting(value, kinds)
+    if set(kinds) <= {"object", "null"}:
+        return _KEYS
     is_plain = isinstance(value, bool | int | float | datetime.date)
     return "write a text in quotes" if is_plain and "string" in kinds else ""
+
+
+def _hint_for_nesting(value: dict[str, Any] | list[Any], kinds: Collection[str]) -> str:
+    """Return the hint for a mapping or a list at a place that takes no such value."""
+    if set(kinds) <= {"object", "null"}:
+        return f"{_KEYS}, without hyphens"
+    if "array" not in kinds:
+        return "write one value"
+    items = "begin each item with a hyphen, or write it as [a, b]"
+    return items if set(kinds) <= {"array", "object", "null"} else f"write one value; or {items}"
 
 
 def _hint_for_text(text: str, kinds: Collection[str], key: str) -> str:
@@ -61,6 +82,8 @@ def _hint_for_text(text: str, kinds: Collection[str], key: str) -> str:
     if "boolean" in kinds and (meant := _TRUTH.get(text.lower())):
         return "write it without quotes" if text == meant else f"write {meant}"
     if not is_number:
+        if set(kinds) <= {"object", "null"}:
+            return _KEYS
         if set(kinds) <= {"array", "object", "null"}:
             return "write it as a list or a mapping"
         return "write it without quotes" if "boolean" in kinds else ""
@@ -69,10 +92,12 @@ def _hint_for_text(text: str, kinds: Collection[str], key: str) -> str:
     if re.fullmatch(r"[-+]?\.?(nan|inf|infinity)", text.lower()):
         return f"write {FINITE}" + (", or null for none" if "null" in kinds else "")
     if match := _CLOCK.fullmatch(text):
-        return _hint_for_clock(match, unit)
+        return _hint_for_clock(match, unit, kinds)
     if match := re.fullmatch(rf"({_NUMBER.pattern}) *%", text):
-        return f"write {float(match[1]) / 100:g}"
-    if match := re.fullmatch(rf"({_NUMBER.pattern}) *[^\W\d]+\.?", text):
+        return f"write {float(match[1]) / 100:g}" if "number" in kinds else "write a whole number"
+    if match := re.fullmatch(rf"({_NUMBER.pattern}) *([^\W\d]+)\.?", text):
+        if "string" in kinds and (duration := _DURATIONS.get(match[4].lower())):
+            return f"write {match[1]} {duration}"
         return f"write the number alone{f', in {unit}' if unit else ', in the unit of the key'}"
     if match := re.fullmatch(r"\d{1,3}([,_ ]\d{3})+", text):
         return f"write {re.sub('[,_ ]', '', text)}"
@@ -82,24 +107,28 @@ def _hint_for_text(text: str, kinds: Collection[str], key: str) -> str:
     return f"write a number{listed}"
 
 
-def _hint_for_clock(match: re.Match[str], unit: str) -> str:
-    """Return the hint for a time with colons, [days-]hours:minutes[:seconds].
+def _hint_for_clock(match: re.Match[str], unit: str, kinds: Collection[str]) -> str:
+    """Return the hint for a time with colons: [days-]hours:minutes[:seconds].
 
-    Without days, two parts are minutes and seconds for Slurm, and hours and minutes for people: the
-    hint has both.
+    Without days, two parts are minutes and seconds for Slurm, and hours and minutes for people:
+    the hint has both.
 
     Args:
-        match: The match of the time.
-        unit: The unit of the key's values; "" if unknown.
+        match: The parts of the time.
+        unit: The unit of the key's values; "" if it has none.
+        kinds: The allowed types of JSON: with a string, durations such as `90 s` are allowed.
     """
     days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
     total_s = ((24 * days + hours) * 60 + minutes) * 60 + seconds
     lengths_s = {"minutes": 60, "seconds": 1, "hours": 3600}
+    if "string" in kinds:
+        return f"write {total_s} s, or a duration in another unit"
     if unit not in lengths_s:
         return "write a plain number"
     read_as = f"{24 * days + hours} h {minutes} min" + (f" {seconds} s" if seconds else "")
     found = f"write a plain number of {unit}: {total_s / lengths_s[unit]:g} for {read_as}"
-    if match[1] is None and match[4] is None:
-        shorter_s = 60 * hours + minutes
+    shorter_s = 60 * hours + minutes
+    is_allowed = "number" in kinds or shorter_s % lengths_s[unit] == 0
+    if match[1] is None and match[4] is None and is_allowed:
         found += f", {shorter_s / lengths_s[unit]:g} for {hours} min {minutes} s"
     return found

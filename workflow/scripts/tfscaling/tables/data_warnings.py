@@ -35,6 +35,8 @@ from tfscaling.tables.runs_table import SEPARATOR
 #: SERIOUS: the numbers do not mean what they seem to mean. LIMITED: there are fewer than planned,
 #: or they are less sure.
 SERIOUS, LIMITED = "serious", "limited"
+#: The kind of warning that some configurations have fewer runs than an interval needs.
+FEW_RUNS = "few_runs"
 
 
 class DataWarning(msgspec.Struct, frozen=True):
@@ -455,7 +457,7 @@ RULES: dict[str, tuple[str, Callable[[StudyData], Finding | Iterable[Finding]]]]
     ),
     "of_runs": (SERIOUS, _rule_for_texts("warnings")),
     "not_valid": (LIMITED, _find_invalid_runs),
-    "few_runs": (LIMITED, _find_few_runs),
+    FEW_RUNS: (LIMITED, _find_few_runs),
     "environments": (LIMITED, _find_differing_environments),
     "unchecked": (LIMITED, _rule_for_texts("unchecked")),
 }

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 MISSING = "–"
 #: The unit of costs, and the amount below which people read the cost of 1,000 runs.
-DOLLARS, _SMALL = "US dollars", 0.001
+DOLLARS, _SMALL = "US dollars", 0.1
 #: The column with the steps from which times and costs are projected.
 PROJECTED_COLUMN = "projected_from_steps"
 GPUS = "gpus_per_node"
@@ -158,7 +158,7 @@ def format_metric(metric: str, row: Cells, is_for_many: bool = True) -> str:
     Args:
         metric: The metric's name.
         row: The configuration's row.
-        is_for_many: Whether costs below a tenth of a cent are given in US dollars per 1,000 runs.
+        is_for_many: Whether costs below ten cents are given in US dollars per 1,000 runs.
     """
     unit = metric_of(metric, row).unit
     if is_for_many and unit == DOLLARS and is_known(row[metric]) and 0 < row[metric] < _SMALL:

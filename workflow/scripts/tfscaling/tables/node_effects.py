@@ -181,7 +181,11 @@ class _NodeRegression:
         return float(scipy.special.stdtrit(freedom, 1 - tail))
 
     def _center(self, values: Array) -> Array:
-        """Return values of runs without the levels of configurations and the effects of repeats."""
+        """Return values of runs less the parts that configurations and repeats explain, (runs,).
+
+        Args:
+            values: A value for each run.
+        """
         return values - self._levels @ (self._levels.T @ values)
 
     def _mean_with_node(self, place: int) -> float:

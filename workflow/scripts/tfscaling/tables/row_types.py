@@ -285,7 +285,7 @@ class RunRow(RunMetrics, TypedRow):
     """Steps that a short run trained; execution_time_s, train_time_s, evaluation_time_s, cost_usd
     and examples_trained are then projected to the whole training. Null where they are measured."""
     projected_to_steps: Steps = None
-    """Steps of the whole training of short runs; null of others."""
+    """Steps of the whole training of short runs; null for other runs."""
     projection_error_s: Annotated[Amount, Column("s")] = NAN
     """Standard error of the projected time by how the steps within this run scatter and change; the
     runs of a configuration share it. Null where the time is measured."""

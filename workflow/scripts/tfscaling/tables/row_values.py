@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeGuard, TypeVar
 
 import pandas as pd
 
-from tfscaling.record.metrics import METRICS, OF_RESULTS, QUALITY, Metric, quality_metric
+from tfscaling.record.metrics import METRICS, QUALITY, RESULT_METRICS, Metric, quality_metric
 from tfscaling.study.config_types import LINE_AXES, POINT_AXES, Quality
 from tfscaling.study.run_spec import Point
 from tfscaling.tables.row_types import Cells
@@ -63,7 +63,7 @@ def run_count_column(name: str) -> str:
 
     It is `runs` for results, and `runs_timed` for times, rates and costs, which resumed runs lack.
     """
-    return "runs" if name in (*OF_RESULTS, QUALITY) else "runs_timed"
+    return "runs" if name in (*RESULT_METRICS, QUALITY) else "runs_timed"
 
 
 @functools.cache

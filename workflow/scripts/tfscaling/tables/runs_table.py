@@ -46,7 +46,7 @@ SERIES_AXES = ("platform", "model", "strategy", "recipe")
 #: Metrics that are measured in a single run.
 RUN_METRICS = RunMetrics.__struct_fields__
 #: The times and rates among RUN_METRICS.
-TIME_METRICS = tuple(name for name in RUN_METRICS if name not in metrics.OF_RESULTS)
+TIME_METRICS = tuple(name for name in RUN_METRICS if name not in metrics.RESULT_METRICS)
 #: Columns of short runs: trained steps, and steps of the complete training.
 PROJECTION_STEPS = ("projected_from_steps", "projected_to_steps")
 #: Columns of the time that a run occupies its nodes, cores and GPUs.
@@ -109,8 +109,8 @@ def run_tables(
     own_metrics = [*dict.fromkeys(name for both in named for name in both)]
     own_metrics = [name for name in own_metrics if name not in EPOCH_COLUMNS]
     read = _read_runs(planned, runs_dir, targets)
-    other_data = run_states.other_data(
-        [run.data for run in read], prepared_data.folder_beside(runs_dir)
+    other_data = run_states.describe_data_changes(
+        [run.data for run in read], prepared_data.datasets_folder(runs_dir)
     )
     for run, (row, of_run, _, before_s, _), reason in zip(planned, read, other_data, strict=True):
         if reason:
@@ -224,7 +224,7 @@ def _add_failed_attempts(run: PlannedRun, row: RunRow, runs_dir: Path, before_s:
     lost_s = max(0.0, failed.wall_time_s - before_s)
     row.failed_attempts, row.lost_time_s = failed.number, lost_s
     row.lost_cost_usd = number_or_nan(platforms.run_cost_usd(price, nodes, lost_s))
-    own_s = max(0.0, failed.own_time_s - before_s)
+    own_s = max(0.0, failed.uncancelled_time_s - before_s)
     if own_s and row.projected_from_steps is None:
         # what is unknown stays unknown
         own_usd = number_or_nan(platforms.run_cost_usd(price, nodes, own_s))
@@ -235,7 +235,7 @@ def _add_failed_attempts(run: PlannedRun, row: RunRow, runs_dir: Path, before_s:
 
 
 def _epoch_cells(epoch: Epoch, own_metrics: Iterable[str]) -> tuple[float | None, ...]:
-    """Return the cells of an epoch's row that follow the status.
+    """Return the cells of an epoch's row in epochs.csv from the column `epoch` on.
 
     Args:
         epoch: The epoch.
@@ -267,7 +267,7 @@ def _read_run(
         return _run_without_record(run, runs_dir)
     path, record = found
     failed = "" if path.parent == folder else _failed_rerun_note(folder, record.attempt)
-    if reason := run_states.other_code(run.spec, record):
+    if reason := run_states.describe_code_change(run.spec, record):
         reason = f"{failed}; attempt {record.attempt} was {reason}" if failed else reason
         return _RunResult(row_without_record(run, RunState.STALE, reason, str(path)))
     if isinstance(record, DoesNotFit):
@@ -295,7 +295,9 @@ def _run_without_record(run: PlannedRun, runs_dir: Path) -> _RunResult:
     """Return the row of a run that has no record, with the reason."""
     folder = runs_dir / run.spec.path
     status, why = _status_without_record(folder)
-    if status == RunState.MISSING and (change := run_states.nearest_change(run.spec, runs_dir)):
+    if status == RunState.MISSING and (
+        change := run_states.describe_nearest_change(run.spec, runs_dir)
+    ):
         why += f"; {NEAREST_RECORD}: {change}"
     row = row_without_record(run, status, why)
     if status == RunState.FAILED:
@@ -387,7 +389,7 @@ def _set_target_results(
         warnings.append(metrics.quality_of_run(record, quality).reason)
     if (target := targets.get(quality.metric)) is None:
         return warnings
-    reached = metrics.judge_target(_add_earlier_training(record), quality, target)
+    reached = metrics.find_target_time(_add_earlier_training(record), quality, target)
     if reached.is_reached or is_known(row.quality):
         row.target_reached = reached.is_reached
     if is_timed and reached.time_s is not None:
@@ -414,7 +416,7 @@ def _set_measurements(
         return
     is_timed = _is_timed(run, record)
     record = _add_earlier_training(record) if is_timed else record
-    _set_metrics(row, record, RUN_METRICS if is_timed else metrics.OF_RESULTS)
+    _set_metrics(row, record, RUN_METRICS if is_timed else metrics.RESULT_METRICS)
     if run.peak_tflops is not None:
         reached = number_or_nan(record.metrics.flops_per_example) * row.throughput_examples_per_s
         row.share_of_peak = reached / run.spec.replicas / (run.peak_tflops * 1e12)

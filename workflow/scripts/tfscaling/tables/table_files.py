@@ -113,7 +113,7 @@ def write_csv(table: pd.DataFrame, path: Path) -> None:
         name: pd.Series(map(_escape_formula, texts[name]), texts.index, dtype=object)
         for name in map(str, texts)
     }
-    with atomic.whole(path) as temporary:
+    with atomic.replacement(path) as temporary:
         table.assign(**written).to_csv(temporary, index=False, lineterminator="\n")
 
 
@@ -134,7 +134,7 @@ def write_parquet(runs: pd.DataFrame, path: Path) -> None:
         if column.format == "date-time":
             types[name] = pyarrow.timestamp("ms", tz="UTC")
             times[name] = pd.to_datetime(runs[name], utc=True, format="ISO8601", errors="coerce")
-    with atomic.whole(path) as temporary:
+    with atomic.replacement(path) as temporary:
         typed = runs.assign(**times)
         typed.to_parquet(temporary, index=False, schema=pyarrow.schema(types.items()))
 

@@ -226,12 +226,12 @@ def _platforms_of_blocks(blocks: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _make_platform(name: str, given: object, blocks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return a platform that has room for its configurations, with the configured keys.
+    """Return a platform as in the configuration, with limits that all of its blocks keep.
 
     Args:
         name: Name of the platform.
         given: The platform in the configuration, or None.
-        blocks: Blocks of the grid, which may use the platform.
+        blocks: All blocks of the grid. Blocks on the platform set `nodes_max` and the like.
     """
     most = {
         axis: max(block[axis] for block in blocks if block["platform"] == name)

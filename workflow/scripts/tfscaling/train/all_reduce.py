@@ -24,14 +24,14 @@ from tfscaling.record.rank_report import Execution
 from tfscaling.study.run_spec import RunSpec
 from tfscaling.train import user_model
 from tfscaling.train.all_reduce_loop import AllReduceLoop
-from tfscaling.train.loop import Result, compiled
+from tfscaling.train.loop import TrainingResult, make_graph_function
 
-#: Held-out examples per replica and call, at most.
+#: Highest number of held-out examples per replica in one call.
 EVALUATION_BATCH = 500
 
 
 def order_of_epoch(seed: int, epoch: int, examples: int, batch: int) -> np.ndarray:
-    """Return a random order of the example indices of an epoch, as int32 of shape (steps, batch).
+    """Return a random order of an epoch's examples: indices, int32 of shape (steps, batch).
 
     Each index occurs once, but an incomplete last batch is filled with the first indices of the
     epoch. So all steps have the same shape, and batch statistics come from real examples.
@@ -71,7 +71,12 @@ class ExampleOrder:
         self.evaluation_batch = min(EVALUATION_BATCH, -(-self.test_examples // replicas))
 
     def epoch_indices(self, seed: int, epoch: int) -> np.ndarray:
-        """Return the indices of an epoch, of shape (steps, global batch); see `order_of_epoch`."""
+        """Return an epoch's indices, int32 of shape (steps, global batch); see `order_of_epoch`.
+
+        Args:
+            seed: Seed of the run.
+            epoch: Number of the epoch.
+        """
         return order_of_epoch(seed, epoch, self.train_examples, self.global_batch)
 
     def evaluation_indices(self) -> np.ndarray:
@@ -85,9 +90,9 @@ class ExampleOrder:
         return indices.reshape(-1, width)
 
 
-#: Types that no GPU gathers, or that it keeps in the host's memory → a type that holds all their
-#: values, and that a GPU gathers.
-HELD_AS = {
+#: Type of an array that no GPU gathers, or that it keeps in the host's memory → a type that holds
+#: all its values, and that a GPU gathers.
+GPU_TYPES = {
     "uint8": "float16",
     "int8": "float16",
     "uint16": "float32",
@@ -96,17 +101,17 @@ HELD_AS = {
     "uint32": "int64",
     "uint64": "int64",
 }
-#: More bytes than these stay in the host's memory: the rest of a GPU's is for the training.
+#: Size of the largest arrays that a GPU stores; the rest of its memory is for the training.
 GPU_BYTES_MAX = 1 << 30
 
 
-def held_by_gpu(array: np.ndarray) -> np.ndarray:
-    """Return the array in the type in which a GPU stores it and gathers from it; see HELD_AS."""
-    return array.astype(HELD_AS.get(array.dtype.name, array.dtype), copy=False)
+def convert_for_gpu(array: np.ndarray) -> np.ndarray:
+    """Return the array in the type in which a GPU stores and gathers it; see GPU_TYPES."""
+    return array.astype(GPU_TYPES.get(array.dtype.name, array.dtype), copy=False)
 
 
-def device_of(device: str, size: int) -> str:
-    """Return the name of the device that stores an array for `device`.
+def storage_device(device: str, size: int) -> str:
+    """Return the name of the device that stores an array for a device that computes with it.
 
     Args:
         device: Name of the device that computes.
@@ -122,13 +127,13 @@ def device_of(device: str, size: int) -> str:
 
 
 def is_gpu(device: str) -> bool:
-    """Return whether a device name means a GPU."""
+    """Return whether the name of a TensorFlow device means a GPU."""
     import tensorflow as tf
 
     return bool(tf.DeviceSpec.from_string(device).device_type == "GPU")
 
 
-class Trainer(AllReduceLoop):
+class ArrayTrainer(AllReduceLoop):
     """One rank's part of the training of a model on arrays, which are stored on the devices.
 
     Args:
@@ -145,30 +150,39 @@ class Trainer(AllReduceLoop):
         tf = self.tf
         self.order = ExampleOrder(arrays, self.global_batch, self.replicas)
         self.train_examples, self.test_examples = arrays.train_examples, arrays.test_examples
-        self.train_data, self.test_data = self._resident(arrays.train), self._resident(arrays.test)
+        self.train_data, self.test_data = (
+            self._put_on_devices(arrays.train),
+            self._put_on_devices(arrays.test),
+        )
         self._train_types, self._test_types = (
             tf.nest.map_structure(lambda array: array.dtype, part)
             for part in (arrays.train, arrays.test)
         )
         self.make_model(
             build_model,
-            lambda: self._gather(tf.range(self.batch), arrays.train),
+            lambda: self._gather_examples(tf.range(self.batch), arrays.train),
             lambda: user_model.label_problem(arrays.train, arrays.test),
         )
-        self._execute = compiled(self._steps)
-        self._computation = self._in_replicas(self._compute)
-        self._evaluate_call = self._in_replicas(self._evaluation)
+        self._execute = make_graph_function(self._train_steps)
+        self._computation = self._make_replica_function(self._compute)
+        self._evaluate_call = self._make_replica_function(self._evaluate_part)
 
-    def _resident(self, arrays: tuple[Nest, ...]) -> Any:
-        """Return the arrays as values on each local device; large arrays stay on the host."""
+    def _put_on_devices(self, arrays: tuple[Nest, ...]) -> Any:
+        """Return arrays as per-replica values on the local devices; large arrays stay on the host.
+
+        Args:
+            arrays: Nested arrays, such as (inputs, labels).
+        """
         tf, devices = self.tf, self.strategy.extended.worker_devices
         size = sum(array.nbytes for array in tf.nest.flatten(arrays))
-        places = [device_of(device, size) for device in devices]
+        places = [storage_device(device, size) for device in devices]
 
         def on_device(array: np.ndarray) -> Any:
-            stored = held_by_gpu(array) if is_gpu(places[0]) else array
+            """Return the per-replica value of one array."""
+            stored = convert_for_gpu(array) if is_gpu(places[0]) else array
 
             def value(context: Any) -> Any:
+                """Return the array as a tensor on the device of one replica."""
                 local = context.replica_id_in_sync_group % len(devices)
                 with tf.device(places[local]):
                     return tf.identity(tf.constant(stored))
@@ -177,12 +191,22 @@ class Trainer(AllReduceLoop):
 
         return tf.nest.map_structure(on_device, arrays)
 
-    def _trained(self, indices: Any, data: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return this replica's part of the training examples at the indices of all replicas."""
-        return self._gather(self._own(indices, self.batch), data, self._train_types)
+    def _training_part(self, indices: Any, data: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return the training examples of this replica's part of a global batch.
 
-    def _own(self, indices: Any, size: int) -> Any:
-        """Return this replica's part of the indices of all replicas."""
+        Args:
+            indices: Indices of the global batch, int32 (global batch,).
+            data: The training data on this replica's device.
+        """
+        return self._gather_examples(self._own_part(indices, self.batch), data, self._train_types)
+
+    def _own_part(self, indices: Any, size: int) -> Any:
+        """Return this replica's part of the indices of all replicas; call it in a replica.
+
+        Args:
+            indices: Indices of all replicas, int32 (replicas * size,).
+            size: Number of indices of each replica.
+        """
         replica = self.tf.distribute.get_replica_context().replica_id_in_sync_group
         return self.tf.slice(indices, [replica * size], [size])
 
@@ -191,78 +215,124 @@ class Trainer(AllReduceLoop):
 
         Args:
             examples: Number of examples in the global batch; padding follows them.
+
+        Returns:
+            float32 of shape (batch per replica,).
         """
         tf = self.tf
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
         return tf.cast(replica * self.batch + tf.range(self.batch) < examples, tf.float32)
 
     def _replica_step(self, indices: Any, examples: Any, *data: Any) -> Any:
-        """Train one step in a replica; return a value that exists after the update."""
-        batch = self._trained(indices, data)
+        """Train one step in a replica; return a value that is available after the update.
+
+        Args:
+            indices: Indices of the global batch.
+            examples: Number of examples in the global batch; the other indices are padding.
+            *data: The training data on this replica's device.
+        """
+        batch = self._training_part(indices, data)
         return self.train_on(batch, self._weights(examples), examples)
 
-    def _step(self, order: Any, step: Any, *data: Any) -> Any:
-        """Train step number `step` of `order` on all replicas."""
+    def _train_step(self, order: Any, step: Any, *data: Any) -> Any:
+        """Train one step on all replicas; return a value per replica that is available after it.
+
+        Args:
+            order: Indices of the epoch, (steps, global batch).
+            step: Number of the step in the epoch.
+            *data: The training data, per replica.
+        """
         tf = self.tf
         examples = tf.minimum(self.global_batch, self.train_examples - step * self.global_batch)
         return self.strategy.run(self._replica_step, args=(order[step], examples, *data))
 
-    def _steps(self, order: Any, start: Any, end: Any, *data: Any) -> Any:
-        """Train the steps from `start` to `end` - 1 of `order`; return the last step's values."""
-        last = self._step(order, start, *data)
+    def _train_steps(self, order: Any, start: Any, end: Any, *data: Any) -> Any:
+        """Train consecutive steps in one graph; return the last step's value per replica.
+
+        Args:
+            order: Indices of the epoch, (steps, global batch).
+            start: Number of the first step.
+            end: Number of the last step, plus 1.
+            *data: The training data, per replica.
+        """
+        last = self._train_step(order, start, *data)
         if self.recipe.steps_per_execution == 1:
             return last  # a loop that never runs would be traced and compiled as well
         _, last = self.tf.while_loop(
             lambda step, _: step < end,
-            lambda step, _: (step + 1, self._step(order, step, *data)),
+            lambda step, _: (step + 1, self._train_step(order, step, *data)),
             (start + 1, last),
         )
         return last
 
-    def _evaluation(self, indices: Any, *data: Any) -> None:
-        """Evaluate the model in a replica on its part of these held-out examples; -1 is padding."""
+    def _evaluate_part(self, indices: Any, *data: Any) -> None:
+        """Evaluate the model, in a replica, on its part of held-out examples.
+
+        Args:
+            indices: Indices of the examples for all replicas; -1 is padding.
+            *data: The held-out data on this replica's device.
+        """
         tf = self.tf
-        own = self._own(indices, self.order.evaluation_batch)
-        batch = self._gather(tf.maximum(own, 0), data, self._test_types)
+        own = self._own_part(indices, self.order.evaluation_batch)
+        batch = self._gather_examples(tf.maximum(own, 0), data, self._test_types)
         self.test_on(batch, tf.cast(own >= 0, tf.float32))
 
     def _compute(self, order: Any, *data: Any) -> Any:
-        """Run forward and backward pass of a replica without communication."""
-        batch = self._trained(order[0], data)
+        """Run forward and backward pass without communication; return a value to wait for.
+
+        Args:
+            order: Indices of one global batch, (1, global batch).
+            *data: The training data on this replica's device.
+        """
+        batch = self._training_part(order[0], data)
         return self.compute_on(batch, self._weights(self.global_batch))
 
     def _before_first_step(self) -> None:
+        """Prepare the first step of an epoch; the order of an epoch is moved to the device once."""
         super()._before_first_step()
         self.tf.constant(self.order.epoch_indices(self.seed, self.recipe.epochs))
 
-    def _train_epoch(self, epoch: int, result: Result, events: EventLog) -> None:
+    def _train_epoch(self, epoch: int, result: TrainingResult, events: EventLog) -> None:
+        """Train one epoch, chunk by chunk, and append the durations of its steps to `result.steps`.
+
+        Args:
+            epoch: Number of the epoch.
+            result: The measurements so far.
+            events: The rank's event log.
+        """
         tf, order = self.tf, self.order.epoch_indices(self.seed, epoch)
         steps, chunk = self._steps_of_epoch(len(order)), self.recipe.steps_per_execution
         indices = tf.constant(order)
         for start in range(self._begun.step_in_epoch, steps, chunk):
             end = min(start + chunk, steps)
             start_s = time.perf_counter()
-            self._fetch(
+            self._wait_for_values(
                 self._execute(indices, tf.constant(start), tf.constant(end), *self.train_data)
             )
             duration_s = time.perf_counter() - start_s
             result.steps.append(Execution(epoch, start, end - start, duration_s))
-            self._note(events, result, epoch, end)
+            self._log_step(events, result, epoch, end)
             if end < steps and self._after_step(result, epoch, end, end * self.global_batch):
                 break
 
     def some_examples(self) -> tuple[Any, ...]:
+        """Return one global batch of training examples as the model gets them."""
         first = range(min(self.global_batch, self.train_examples))
         data = self.tf.nest.map_structure(
             lambda value: self.strategy.experimental_local_results(value)[0], self.train_data
         )
-        return self._gather(self.tf.constant([*first]), data, self._train_types)
+        return self._gather_examples(self.tf.constant([*first]), data, self._train_types)
 
     def _computations(self) -> Iterator[Callable[[], Any]]:
+        """Yield functions that run forward and backward pass alone, each on one global batch."""
         for row in itertools.cycle(self.order.epoch_indices(self.seed, 0)):
             yield partial(self._computation, self.tf.constant(row[None]), *self.train_data)
 
     def _evaluate(self) -> None:
+        """Add loss and correct answers of all held-out examples to the sums.
+
+        For a model with its own loss, the metrics are updated.
+        """
         self._average_call()
         for batch in self.order.evaluation_indices():
             self._evaluate_call(self.tf.constant(batch), *self.test_data)

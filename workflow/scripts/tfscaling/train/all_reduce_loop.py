@@ -1,4 +1,7 @@
-"""Data-parallel training by all-reduce, wherever the batches come from."""
+"""Data-parallel training by all-reduce, for any source of batches.
+
+`all_reduce` (arrays) and `pipeline` (tf.data) provide the batches.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +15,15 @@ from tfscaling.study.run_spec import RunSpec
 from tfscaling.train import loop, optimizers, user_model
 from tfscaling.train.custom_train_step import CustomTrainStep
 from tfscaling.train.loop import (
-    Measured,
-    Result,
+    Means,
     TrainingLoop,
-    compiled,
-    measured_by_itself,
-    measured_by_sums,
+    TrainingResult,
+    make_graph_function,
+    means_from_metrics,
+    means_from_sums,
 )
 
-#: Steps of computation alone that each rank measures after the training.
+#: Number of steps of computation alone that each rank measures after the training.
 COMPUTE_STEPS = 20
 
 
@@ -39,17 +42,17 @@ class AllReduceLoop(TrainingLoop):
     def __init__(self, strategy: Any, spec: RunSpec) -> None:
         super().__init__(strategy, strategy.num_replicas_in_sync, spec)
         self._is_alone = len(strategy.extended.worker_devices) == self.replicas
-        self._average_call = self._in_replicas(self._average_statistics)
-        self._sum_call = compiled(
+        self._average_call = self._make_replica_function(self._average_statistics)
+        self._sum_call = make_graph_function(
             lambda: strategy.reduce("SUM", strategy.run(self.totals.read_value), axis=None)
         )
-        self._mean_call = compiled(
+        self._mean_call = make_graph_function(
             lambda each: strategy.reduce("MEAN", strategy.run(self.tf.identity, (each,)), axis=None)
         )
-        self._states_call = compiled(
-            lambda: strategy.run(self.custom_step.states) if self.custom_step else []
+        self._states_call = make_graph_function(
+            lambda: strategy.run(self.custom_step.combine_metric_states) if self.custom_step else []
         )
-        self._reset_call = self._in_replicas(self._zero_totals)
+        self._reset_call = self._make_replica_function(self._reset_totals)
 
     def make_model(
         self,
@@ -57,7 +60,7 @@ class AllReduceLoop(TrainingLoop):
         sample: Callable[[], tuple[Any, ...]],
         problem_of_labels: Callable[[], str | None],
     ) -> None:
-        """Make the model with its optimizer on all replicas.
+        """Build the model with its optimizer on all replicas.
 
         Args:
             build_model: Returns the Keras model.
@@ -75,7 +78,7 @@ class AllReduceLoop(TrainingLoop):
             self.model = build_model()
             self.custom_step: CustomTrainStep | None = None
             if user_model.trains_itself(self.model, self.recipe):
-                user_model.compile_as_asked(
+                user_model.apply_recipe_settings(
                     self.model, self.recipe, self.replicas, self.updates_per_epoch
                 )
                 self.custom_step = CustomTrainStep(self.model, sample(), self.replicas)
@@ -97,18 +100,23 @@ class AllReduceLoop(TrainingLoop):
                 synchronization=tf.VariableSynchronization.ON_READ,
                 aggregation=tf.VariableAggregation.SUM,
             )
-        self._in_replicas(self._seed_replica)()
+        self._make_replica_function(self._seed_replica)()
 
-    def _end(self, result: Result, events: EventLog) -> None:
+    def _end(self, result: TrainingResult, events: EventLog) -> None:
+        """Do what `fit` does after its last epoch, and log the events after it.
+
+        Moving averages of the weights become the weights.
+        """
         if self.custom_step is not None and not result.diverged and not result.is_short:
             with self.strategy.scope():
                 # what `fit` does after its last epoch: moving averages become the weights
                 self.model.optimizer.finalize_variable_values(self.model.trainable_weights)
         super()._end(result, events)
 
-    def agreed(self, values: Sequence[float]) -> list[float]:
+    def average_over_replicas(self, values: Sequence[float]) -> list[float]:
+        """Return the mean of each value over all replicas; waits for all ranks."""
         if self._is_alone:
-            return super().agreed(values)
+            return super().average_over_replicas(values)
         found: list[float] = self._mean_call(self.tf.constant(values)).numpy().tolist()
         return found
 
@@ -116,25 +124,29 @@ class AllReduceLoop(TrainingLoop):
         """Give each replica different random states, so that dropout masks differ."""
         number = self.tf.distribute.get_replica_context().replica_id_in_sync_group
         for variable in filter(loop.is_seed, self.model.non_trainable_variables):
-            variable.assign(loop.stream(variable.value, number))
+            variable.assign(loop.replica_random_state(variable.value, number))
 
     def _gradients(self, batch: Any, weights: Any, examples: Any) -> tuple[Any, list[Any]]:
-        """Return a replica's part of a global batch's loss, and its gradients.
+        """Return a replica's part of a global batch's loss, and the gradients of this part.
 
         Args:
             batch: Inputs and labels of this replica's part.
             weights: 1 for each example, 0 for padding; float32, (batch,).
             examples: Number of examples of the global batch.
+
+        Returns:
+            The loss, and a gradient for each trainable variable, scaled by the optimizer's loss
+            scale. Summed over the replicas, they are the gradients of the global batch's mean loss.
         """
         x, answers = batch
         if self.replicas > 1:
             x = optimizers.forget_batch_size(x)
         with self.tf.GradientTape() as tape:
-            sums = self._forward(x, answers, weights, training=True)
+            sums = self._sum_losses(x, answers, weights, training=True)
             # gradients are summed over the replicas by the optimizer: divide by all examples
             loss = sums[0] / self.tf.cast(examples, self.tf.float32)
             scaled = self.optimizer.scale_loss(loss)
-        self._count(sums)
+        self._add_to_sums(sums)
         return loss, tape.gradient(scaled, self.model.trainable_variables)
 
     def train_on(self, batch: Any, weights: Any, examples: Any) -> Any:
@@ -149,8 +161,8 @@ class AllReduceLoop(TrainingLoop):
             A value that is available once the model's weights are updated.
         """
         if self.custom_step is not None:
-            self.custom_step.train(batch, self._counted(weights), examples)
-            return self._progress()
+            self.custom_step.train(batch, self._count_examples(weights), examples)
+            return self._updated_value()
         loss, gradients = self._gradients(batch, weights, examples)
         # a loss scale sees the sums: replicas skip the same updates
         if self.replicas > 1:
@@ -159,12 +171,17 @@ class AllReduceLoop(TrainingLoop):
         return loss
 
     def test_on(self, batch: Any, weights: Any) -> None:
-        """Evaluate, in a replica, its part of a batch of held-out examples."""
+        """Evaluate, in a replica, its part of a batch of held-out examples.
+
+        Args:
+            batch: Inputs and labels of this replica's part.
+            weights: 1 for each example, 0 for padding at the end; float32, (batch,).
+        """
         if self.custom_step is not None:
-            self.custom_step.update_test_metrics(batch, self._counted(weights))
+            self.custom_step.update_test_metrics(batch, self._count_examples(weights))
             return
         x, answers = batch
-        self._count(self._forward(x, answers, weights, training=False))
+        self._add_to_sums(self._sum_losses(x, answers, weights, training=False))
 
     def compute_on(self, batch: Any, weights: Any) -> Any:
         """Run forward and backward pass in a replica without communication and update.
@@ -185,20 +202,24 @@ class AllReduceLoop(TrainingLoop):
         dense = [tf.convert_to_tensor(g) for g in gradients if g is not None]
         return tf.add_n([tf.cast(tf.reshape(g, [-1])[0], tf.float32) for g in dense])
 
-    def _counted(self, weights: Any) -> Any:
-        """Count a replica's examples and return their number, int32."""
+    def _count_examples(self, weights: Any) -> Any:
+        """Add a replica's examples to the sums and return their number, int32.
+
+        Args:
+            weights: 1 for each example, 0 for padding; float32, (batch,).
+        """
         examples = self.tf.reduce_sum(weights)
-        self._count([0.0, 0.0, examples])
+        self._add_to_sums([0.0, 0.0, examples])
         return self.tf.cast(examples, self.tf.int32)
 
-    def _progress(self) -> Any:
-        """Return a value that is available once the optimizer has updated the weights."""
+    def _updated_value(self) -> Any:
+        """Return a number that is available only after the optimizer has updated the weights."""
         tf = self.tf
         first = tf.convert_to_tensor(self.model.trainable_variables[0].value)
         return tf.cast(tf.reshape(first, [-1])[0], tf.float32)
 
     def _average_statistics(self) -> None:
-        """Assign the mean over all replicas to a replica's moving statistics.
+        """Replace a replica's moving statistics by their means over all replicas.
 
         Keras keeps separate statistics of batch normalization in each replica during training. The
         model that is evaluated must have one set.
@@ -212,20 +233,23 @@ class AllReduceLoop(TrainingLoop):
             for variable, mean in zip(own, means, strict=True):
                 variable.assign(mean)
 
-    def _zero_totals(self) -> None:
+    def _reset_totals(self) -> None:
+        """Reset, in a replica, the metrics of the model and the sums to zero."""
         if self.custom_step is not None:
             self.model.reset_metrics()
         self.totals.assign(self.tf.zeros_like(self.totals))
 
-    def _reset(self) -> None:
+    def _reset_sums(self) -> None:
+        """Reset metrics and sums on all replicas to zero."""
         self._reset_call()
 
-    def _measured(self) -> Measured:
+    def _compute_means(self) -> Means:
+        """Return the means since the last `_reset_sums`, over all replicas; waits for all ranks."""
         sums = self._sum_call().numpy().tolist()
         if self.custom_step is not None:
             states = [self.strategy.experimental_local_results(s)[0] for s in self._states_call()]
-            return measured_by_itself(sums[-1], self.custom_step.results(states))
-        return measured_by_sums(*sums)
+            return means_from_metrics(sums[-1], self.custom_step.compute_metric_results(states))
+        return means_from_sums(*sums)
 
     @abstractmethod
     def some_examples(self) -> tuple[Any, ...] | None:
@@ -233,13 +257,13 @@ class AllReduceLoop(TrainingLoop):
 
     @abstractmethod
     def _computations(self) -> Iterator[Callable[[], Any]]:
-        """Yield functions that run forward and backward pass alone.
+        """Yield functions that run forward and backward pass alone, each on one batch.
 
-        Each returns the values of the replicas, to wait for.
+        Such a function returns a value per replica to wait for.
         """
 
     def compute_steps(self) -> list[float]:
-        """Return the durations in seconds of steps that only compute: no all-reduce, no update.
+        """Measure steps that only compute, without all-reduce and update; return their seconds.
 
         The time of a training step minus this is communication, waiting for slower ranks, and the
         update. All ranks compute at the same time, as in the training. The first step, which
@@ -251,12 +275,12 @@ class AllReduceLoop(TrainingLoop):
                 self._sum_call()  # all ranks have compiled: they continue together
             compute = next(computations)
             start_s = time.perf_counter()
-            self._fetch(compute())
+            self._wait_for_values(compute())
             durations.append(time.perf_counter() - start_s)
         return durations[1:]
 
-    def _fetch(self, values: Any) -> list[Any]:
-        """Return the values of this rank's replicas as NumPy arrays, after waiting for them.
+    def _wait_for_values(self, values: Any) -> list[Any]:
+        """Wait for the values of this rank's replicas and return them as NumPy arrays.
 
         Without this, a step that a GPU has not finished would count as done.
         """

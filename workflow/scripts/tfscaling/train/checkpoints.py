@@ -1,12 +1,12 @@
 """Checkpoints of a training, written and read by its ranks.
 
-All that a training is made of at a step: weights, the optimizer's state, metrics, moments and
-random numbers of each replica, the place in the data, and what was measured so far. The first rank
-writes what all replicas share, and each rank the separate values of its replicas. When all have
-written, the first one gives the checkpoint its name.
+A checkpoint has weights, the optimizer's state, metrics, moments and random numbers of each
+replica, the place in the data, and the measurements so far. The first rank writes what all replicas
+share, and each rank the separate values of its replicas. When all have written, the first one gives
+the checkpoint its name.
 
-Ranks see a signal, or that a checkpoint is due, at different moments. So they ask one another at
-steps that all of them know beforehand, about every `ASK_INTERVAL_S`.
+Ranks see a signal, or that a checkpoint is due, at different moments. So they agree at steps that
+all of them know beforehand, about every `AGREEMENT_INTERVAL_S`.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ import numpy as np
 
 from tfscaling.files import atomic
 from tfscaling.launch import checkpoint_folder
-from tfscaling.launch.checkpoint_folder import InterruptedTrainingError, State
+from tfscaling.launch.checkpoint_folder import CheckpointState, InterruptedTrainingError
 from tfscaling.record import attempts
 from tfscaling.record.attempts import Beginning
 from tfscaling.study.config_types import Recipe
 
-#: About so often ranks ask one another whether a checkpoint is to be written.
-ASK_INTERVAL_S = 1.0
-#: The first rank notes its position at most so often.
+#: Seconds, about, between two steps at which the ranks agree whether to write a checkpoint.
+AGREEMENT_INTERVAL_S = 1.0
+#: Shortest time in seconds after which the first rank writes its position again.
 _POSITION_INTERVAL_S = 0.5
-#: Signals that ask for a checkpoint: before the end, and in time before a limit.
+#: Signals that request a checkpoint: before the end of the training, and in time before a limit.
 _END, _WARNING = signal.SIGTERM, signal.SIGUSR1
 
 
@@ -42,8 +42,8 @@ class CheckpointError(RuntimeError):
     """A checkpoint does not fit the training that is to resume from it."""
 
 
-class Saved(NamedTuple):
-    """The variables of a checkpoint; for each variable its copies on this rank's replicas.
+class SavedVariables(NamedTuple):
+    """The variables that a checkpoint stores, each as a list of its copies on this rank's replicas.
 
     Attributes:
         shared: Variables that are equal on all replicas; the first rank writes them.
@@ -57,9 +57,11 @@ class Saved(NamedTuple):
 class Training(Protocol):
     """The methods of a training loop that checkpoints need; see `TrainingLoop`."""
 
-    def saved(self) -> Saved: ...
+    def saved_variables(self) -> SavedVariables:
+        """Return the variables that a checkpoint stores, in the same order on all ranks."""
 
-    def agreed(self, values: Sequence[float]) -> list[float]: ...
+    def average_over_replicas(self, values: Sequence[float]) -> list[float]:
+        """Return the mean of each value over all replicas; waits for all ranks."""
 
 
 class Checkpoints:
@@ -92,8 +94,8 @@ class Checkpoints:
         self._look_s, self._looked_at, self._next_look = now_s, 0, 0
 
     @contextlib.contextmanager
-    def listening(self) -> Iterator[None]:
-        """Handle signals in the `with` block.
+    def handle_signals(self) -> Iterator[None]:
+        """Handle the signals that request a checkpoint within the `with` block.
 
         SIGUSR1 requests a checkpoint; SIGTERM requests a checkpoint and the end of the training.
         """
@@ -111,14 +113,17 @@ class Checkpoints:
                 signal.signal(number, handler)
 
     @contextlib.contextmanager
-    def reading(self) -> Iterator[None]:
+    def time_reading(self) -> Iterator[None]:
         """Add the duration of the `with` block to `read_s`."""
         start_s = time.perf_counter()
         yield
         self.read_s += time.perf_counter() - start_s
 
-    def restore(self, training: Training) -> State | None:
-        """Assign the checkpoint's values to the training's variables and return its state.
+    def restore(self, training: Training) -> CheckpointState | None:
+        """Assign the values of the checkpoint to the training's variables; return its state.
+
+        Args:
+            training: The training loop.
 
         Returns:
             None if the attempt begins without a checkpoint.
@@ -129,19 +134,21 @@ class Checkpoints:
         name = self._beginning.checkpoint
         if name is None:
             return None
-        with self.reading():
+        with self.time_reading():
             path = self._folder / name
             state = checkpoint_folder.read_state(path)  # the launcher has read all of it
             if state is None:
                 raise CheckpointError(f"{path} is gone")
-            saved = training.saved()
+            saved = training.saved_variables()
             _assign(checkpoint_folder.arrays_path(path, 0), "shared", saved.shared)
             _assign(checkpoint_folder.arrays_path(path, self._rank), "own", saved.own)
         self._looked_at = self._next_look = state.steps
         self._last_s = self._look_s = time.perf_counter()
         return state
 
-    def after_step(self, training: Training, steps: int, state: Callable[[], State]) -> None:
+    def after_step(
+        self, training: Training, steps: int, state: Callable[[], CheckpointState]
+    ) -> None:
         """Write a checkpoint if one is due or requested; to be called after steps within an epoch.
 
         Args:
@@ -152,15 +159,15 @@ class Checkpoints:
         Raises:
             InterruptedTrainingError: A signal requests the end of the training.
         """
-        self._note(steps)
+        self._write_position(steps)
         if steps < self._next_look:
             return
         start_s = time.perf_counter()
         step_s = (start_s - self._look_s) / max(1, steps - self._looked_at)
-        self._ask(training, state(), False, step_s)
+        self._agree(training, state(), False, step_s)
         self.written_s += time.perf_counter() - start_s
 
-    def after_epoch(self, training: Training, state: State) -> None:
+    def after_epoch(self, training: Training, state: CheckpointState) -> None:
         """Write a checkpoint if one is due or requested; to be called after an epoch.
 
         Args:
@@ -173,11 +180,11 @@ class Checkpoints:
         start_s = time.perf_counter()
         every = self._every_epochs
         due = every is not None and (state.epoch - 1) % every == 0
-        self._note(state.steps, force=True)
-        self._ask(training, state, due, math.inf)
+        self._write_position(state.steps, force=True)
+        self._agree(training, state, due, math.inf)
         self.written_s += time.perf_counter() - start_s
 
-    def _ask(self, training: Training, state: State, due: bool, step_s: float) -> None:
+    def _agree(self, training: Training, state: CheckpointState, due: bool, step_s: float) -> None:
         """Agree with the other ranks whether to write a checkpoint and whether to end.
 
         Also sets after how many steps the ranks agree again.
@@ -195,10 +202,10 @@ class Checkpoints:
         is_late = self._rank == 0 and now_s - self._last_s >= self._every_s
         ending, warned = _END in self._asked, _WARNING in self._asked
         own = (is_late or warned, ending, 0.0 if math.isinf(step_s) else step_s)
-        write, end, mean_s = training.agreed([float(value) for value in own])
+        write, end, mean_s = training.average_over_replicas([float(value) for value in own])
         self._asked -= {_WARNING} if warned else set()
         self._look_s, self._looked_at = now_s, state.steps
-        self._next_look = state.steps + max(1, int(ASK_INTERVAL_S / max(mean_s, 1e-6)))
+        self._next_look = state.steps + max(1, int(AGREEMENT_INTERVAL_S / max(mean_s, 1e-6)))
         if math.isinf(step_s):
             self._next_look = state.steps + 1
         written = self._write(training, state) if write or end or due else None
@@ -207,14 +214,18 @@ class Checkpoints:
             left = f"its checkpoint is {written}" if written else "no checkpoint could be written"
             raise InterruptedTrainingError(f"interrupted {where}; {left}", written)
 
-    def _write(self, training: Training, state: State) -> Path | None:
-        """Write a checkpoint of this state and return its folder.
+    def _write(self, training: Training, state: CheckpointState) -> Path | None:
+        """Write a checkpoint of this state; return its folder, or None if a rank failed to write.
 
-        None if a rank failed to write.
+        Args:
+            training: The training loop.
+            state: The state of the training.
         """
-        self._note(state.steps, force=True)
-        temporary = checkpoint_folder.temporary(self._folder, state.steps, self._beginning.attempt)
-        saved = training.saved()
+        self._write_position(state.steps, force=True)
+        temporary = checkpoint_folder.temporary_folder(
+            self._folder, state.steps, self._beginning.attempt
+        )
+        saved = training.saved_variables()
         arrays = _arrays("own", saved.own)
         if self._rank == 0:
             arrays |= _arrays("shared", [copies[:1] for copies in saved.shared])
@@ -224,11 +235,13 @@ class Checkpoints:
             temporary.mkdir(parents=True, exist_ok=True)
             with path.open("wb") as file:
                 np.savez(file, allow_pickle=False, **arrays)
-            atomic.store(path)
+            atomic.flush_to_disk(path)
         except OSError as error:  # as when the disk is full: the training continues
             failure = error
             print(f"no checkpoint: {error}", flush=True)
-        failures, *_ = training.agreed([float(failure is not None), 0.0, 0.0])  # all have written
+        failures, *_ = training.average_over_replicas(
+            [float(failure is not None), 0.0, 0.0]
+        )  # all have written
         self._last_s = time.perf_counter()
         final = self._folder / checkpoint_folder.checkpoint_name(state.steps)
         if failures:
@@ -244,8 +257,8 @@ class Checkpoints:
             print(f"checkpoint: {final}", flush=True)
         return final
 
-    def _note(self, steps: int, force: bool = False) -> None:
-        """Write the number of trained steps to the attempt's folder, every few seconds.
+    def _write_position(self, steps: int, force: bool = False) -> None:
+        """Write the number of trained steps to the attempt's folder, at most every half second.
 
         Args:
             steps: Steps of the complete training that are done.
@@ -258,12 +271,15 @@ class Checkpoints:
             self._noted_s = now_s
 
 
-def variables_of(strategy: Any, *roots: Any) -> list[tuple[Any, list[Any]]]:
-    """Return (variable, its copies on the local replicas) for all variables of some objects.
+def list_variables(strategy: Any, *roots: Any) -> list[tuple[Any, list[Any]]]:
+    """Return the variables of objects, each with its copies on the local replicas.
 
     Args:
         strategy: The distribution strategy.
-        *roots: Models, optimizers and other objects; their variables are in a fixed order.
+        *roots: Models, optimizers and other objects.
+
+    Returns:
+        (variable, its copies), in an order that is equal on all ranks.
     """
     import keras
     import tensorflow as tf
@@ -282,7 +298,12 @@ def variables_of(strategy: Any, *roots: Any) -> list[tuple[Any, list[Any]]]:
 
 
 def _arrays(kind: str, variables: Sequence[Sequence[Any]]) -> dict[str, np.ndarray]:
-    """Return name in the file → array for these variables; `kind` is `shared` or `own`."""
+    """Return name in a checkpoint's file → array, for all copies of variables.
+
+    Args:
+        kind: `shared` (one array for all copies) or `own` (one for each).
+        variables: The copies of each variable.
+    """
     return {
         f"{kind}/{number}/{replica}": np.asarray(copy.numpy())
         for number, copies in enumerate(variables)

@@ -21,38 +21,53 @@ from typing import Any
 import numpy as np
 
 from tfscaling.train import keras_internals, optimizers, strategies
-from tfscaling.train.user_model import ModelError, has_own
+from tfscaling.train.user_model import ModelError, has_own_method
 
 
 class CustomTrainStep:
-    """The steps of a compiled Keras model on one replica; metrics are combined over replicas.
+    """The train and test step of a compiled Keras model; metrics are combined over the replicas.
 
-    `sample` is a batch as `fit` takes it, of any size: (x, y) or (x, y, weights), or TensorSpecs of
-    one. Create it in the scope of the strategy. Each replica calls all methods but `results`.
+    Make it in the scope of the strategy. Each replica calls all methods but
+    `compute_metric_results`.
+
+    Args:
+        model: The compiled model.
+        sample: A batch as `fit` takes it, of any size: (x, y) or (x, y, weights), or its
+            TensorSpecs.
+        replicas: Number of replicas.
+
+    Raises:
+        ModelError: Several replicas would train the model differently from one.
     """
 
     def __init__(self, model: Any, sample: tuple[Any, ...], replicas: int) -> None:
         import tensorflow as tf
 
         self.tf, self.model, self.replicas = tf, model, replicas
-        keras_internals.build_for(model, sample)
+        keras_internals.build_metrics_and_optimizer(model, sample)
         if replicas > 1:
             check_reductions(model)
         for optimizer in (model.optimizer, getattr(model.optimizer, "inner_optimizer", None)):
             if optimizer is not None:  # a loss scale calls the inner one in separate threads
-                optimizer.apply = optimizers.gradients_as_given()(optimizer.apply)
+                optimizer.apply = optimizers.apply_without_sum()(optimizer.apply)
         self.metrics = list(model.metrics_variables)
         #: Keras's own mean of the loss; a model with its own `metrics` counts its loss itself.
-        self._loss = None if has_own(model, "metrics") else model.metrics[0]
+        self._loss = None if has_own_method(model, "metrics") else model.metrics[0]
         self._has_training = "training" in inspect.signature(model.compute_loss).parameters
         self._measured = tf.autograph.experimental.do_not_convert(self._loss_and_metrics)
 
     def train(self, batch: tuple[Any, ...], examples: Any, global_examples: Any) -> None:
-        """Train on the first `examples` of a batch; all replicas have `global_examples`."""
+        """Train one step in a replica, and update the metrics.
+
+        Args:
+            batch: This replica's part of the batch.
+            examples: Number of examples at its beginning; the rest is padding.
+            global_examples: Number of examples of all replicas.
+        """
         tf = self.tf
         before = [self.tf.identity(variable.value) for variable in self.metrics]
-        gradients = self.gradients(self._real(batch, examples))
-        self._keep_if(examples > 0, before)
+        gradients = self.gradients(self._real_examples(batch, examples))
+        self._undo_unless(examples > 0, before)
         if self.replicas > 1:
             share = tf.cast(examples, tf.float32) / tf.cast(global_examples, tf.float32)
             gradients = optimizers.sum_over_replicas(
@@ -66,20 +81,29 @@ class CustomTrainStep:
         )
 
     def gradients(self, batch: tuple[Any, ...]) -> list[Any]:
-        """Return the gradients of the loss on this replica's batch; the metrics are updated."""
+        """Return the gradients of the loss on this replica's batch, and update the metrics.
+
+        They are scaled by the optimizer's loss scale; None for a variable that the loss does not
+        use.
+        """
         with self.tf.GradientTape() as tape:
             loss = self.model.optimizer.scale_loss(self._measured(batch, True))
         gradients: list[Any] = tape.gradient(loss, self.model.trainable_variables)
         return gradients
 
     def update_test_metrics(self, batch: tuple[Any, ...], examples: Any) -> None:
-        """Update the metrics with the first `examples` of a held-out batch; the rest is padding."""
-        before = [self.tf.identity(variable.value) for variable in self.metrics]
-        self._measured(self._real(batch, examples), False)
-        self._keep_if(examples > 0, before)
+        """Update the metrics with this replica's part of a held-out batch.
 
-    def states(self) -> list[Any]:
-        """Return the states of all metrics, combined over the replicas."""
+        Args:
+            batch: This replica's part of the batch.
+            examples: Number of examples at its beginning; the rest is padding.
+        """
+        before = [self.tf.identity(variable.value) for variable in self.metrics]
+        self._measured(self._real_examples(batch, examples), False)
+        self._undo_unless(examples > 0, before)
+
+    def combine_metric_states(self) -> list[Any]:
+        """Return the state of each variable in `metrics`, combined over the replicas."""
         tf = self.tf
         context = tf.distribute.get_replica_context()
         own = []
@@ -99,8 +123,15 @@ class CustomTrainStep:
             found |= dict(zip(places, summed, strict=True))
         return [found[place] for place in range(len(own))]
 
-    def results(self, states: Sequence[Any]) -> dict[str, float]:
-        """Return name → value of each metric with a single value, from the combined `states`."""
+    def compute_metric_results(self, states: Sequence[Any]) -> dict[str, float]:
+        """Return name → value of each metric that has a single value.
+
+        Args:
+            states: The states from `combine_metric_states`.
+
+        Raises:
+            ModelError: The model's own metrics have no loss.
+        """
         import keras
 
         with keras.StatelessScope(list(zip(self.metrics, states, strict=True))):
@@ -114,13 +145,18 @@ class CustomTrainStep:
             }
 
     def _loss_and_metrics(self, batch: tuple[Any, ...], training: bool) -> Any:
-        """Return the loss of a batch, and update the metrics."""
+        """Return the loss of a batch in a replica, and update the metrics.
+
+        Args:
+            batch: (x, y) or (x, y, weights).
+            training: Whether layers behave as in training.
+        """
         import keras
 
         x, y, weights = keras.utils.unpack_x_y_sample_weight(batch)
         outputs = self.model(x, training=training)
         given = {"training": training} if self._has_training else {}
-        with strategies.alone():
+        with strategies.single_replica():
             loss = self.model.compute_loss(x, y, outputs, weights, **given)
         if self._loss is not None:
             examples = self.tf.shape(self.tf.nest.flatten(x)[0])[0]
@@ -128,29 +164,32 @@ class CustomTrainStep:
         self.model.compute_metrics(x, y, outputs, weights)
         return loss
 
-    def _real(self, batch: tuple[Any, ...], own: Any) -> tuple[Any, ...]:
-        """Return the first `own` examples of a padded batch, but at least one.
+    def _real_examples(self, batch: tuple[Any, ...], examples: Any) -> tuple[Any, ...]:
+        """Return the first `examples` examples of a padded batch, but at least one.
 
         A replica without examples computes one, because all replicas must run the same operations.
         """
-        rows = self.tf.maximum(own, 1)
+        rows = self.tf.maximum(examples, 1)
         real: tuple[Any, ...] = self.tf.nest.map_structure(lambda array: array[:rows], batch)
         return real
 
-    def _keep_if(self, counts: Any, before: Sequence[Any]) -> None:
-        """Reset the metrics to the values `before` unless `counts` is true.
+    def _undo_unless(self, has_examples: Any, before: Sequence[Any]) -> None:
+        """Reset the metrics to the values `before`, unless this replica's batch has examples.
 
-        It is false for a batch of padding alone.
+        Args:
+            has_examples: Boolean tensor; False for a batch of padding alone.
+            before: Values of the metrics' variables before the batch.
         """
         tf = self.tf
         for variable, value in zip(self.metrics, before, strict=True):
-            variable.assign(tf.where(counts, tf.convert_to_tensor(variable.value), value))
+            variable.assign(tf.where(has_examples, tf.convert_to_tensor(variable.value), value))
 
 
 def check_reductions(model: Any) -> None:
-    """Raise ModelError if a loss is no mean over the batch, or if the optimizer overwrites weights.
+    """Check that several replicas would train a compiled model as one replica does.
 
-    Several replicas would then train differently from one replica.
+    Raises:
+        ModelError: A loss is no mean over the batch, or the optimizer overwrites weights.
     """
     import keras
 

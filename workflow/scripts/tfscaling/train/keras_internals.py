@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-#: Versions with which all of them were checked.
-CHECKED = {"keras": "3.15.1", "tensorflow": "2.21.0"}
+#: Versions of the packages with which all attributes in PRIVATE were checked.
+CHECKED_VERSIONS = {"keras": "3.15.1", "tensorflow": "2.21.0"}
 
-#: Attribute → what the trainer uses it for.
+#: Private attribute → what the trainer uses it for.
 PRIVATE = {
     "keras.Model._symbolic_build": "metrics and optimizers have variables before the first step",
     "keras.Model._compile_config": "arguments of compile(), as they were given",
@@ -28,13 +28,18 @@ PRIVATE = {
 }
 
 
-def build_for(model: Any, sample: tuple[Any, ...]) -> None:
-    """Build metrics and optimizer of a compiled model for batches such as `sample`."""
+def build_metrics_and_optimizer(model: Any, sample: tuple[Any, ...]) -> None:
+    """Create the variables of a compiled model's metrics and optimizer.
+
+    Args:
+        model: The compiled model.
+        sample: A batch as in the training, or its TensorSpecs.
+    """
     model._symbolic_build(data_batch=sample)
 
 
 def compile_settings(model: Any) -> Mapping[str, Any]:
-    """Return the arguments of the model's `compile`; none if it is not compiled."""
+    """Return the arguments of the model's `compile`, by name; {} if it is not compiled."""
     settings: Mapping[str, Any] = getattr(getattr(model, "_compile_config", None), "config", {})
     return settings
 
@@ -44,14 +49,19 @@ def learning_rate(optimizer: Any) -> Any:
     return optimizer._learning_rate
 
 
-def place_of(optimizer: Any, variable: Any) -> int:
+def slot_index(optimizer: Any, variable: Any) -> int:
     """Return the index of a variable in the optimizer's lists of slot variables."""
     return int(optimizer._get_variable_index(variable))
 
 
-def moments(adam: Any, place: int) -> tuple[Any, Any]:
-    """Return Adam's variables with the first and second moment of the variable at an index."""
-    return adam._momentums[place].value, adam._velocities[place].value
+def moments(adam: Any, index: int) -> tuple[Any, Any]:
+    """Return Adam's variables with the first and second moment of one variable.
+
+    Args:
+        adam: The optimizer.
+        index: Index of the variable, from `slot_index`.
+    """
+    return adam._momentums[index].value, adam._velocities[index].value
 
 
 def random_seed() -> Any:
@@ -62,7 +72,7 @@ def random_seed() -> Any:
 
 
 def one_device_extended() -> Any:
-    """Return TensorFlow's class OneDeviceExtended, the base class of the strategy by MPI."""
+    """Return TensorFlow's class OneDeviceExtended, the base class of `mpi.strategy`'s own."""
     from tensorflow.python.distribute.one_device_strategy import OneDeviceExtended
 
     return OneDeviceExtended
@@ -73,7 +83,7 @@ def run_after(operation: Any, other: Any) -> None:
     operation._add_control_input(other)
 
 
-def strategy_of_devices(devices: Sequence[str]) -> Any:
+def make_strategy_on_cpus(devices: Sequence[str]) -> Any:
     """Return a class MultiWorkerMirroredStrategy with one replica on each of these CPU devices.
 
     TensorFlow's own constructor uses all GPUs of a worker, or exactly one CPU device.
@@ -82,12 +92,21 @@ def strategy_of_devices(devices: Sequence[str]) -> Any:
     from tensorflow.python.distribute import collective_all_reduce_strategy
 
     class Extended(collective_all_reduce_strategy.CollectiveAllReduceExtended):  # type: ignore[misc]
+        """TensorFlow's implementation of the strategy, with other local devices."""
+
         def _initialize_local_devices(
             self, cluster_resolver: Any, worker_device: str
         ) -> tuple[tuple[str, ...], str]:
+            """Return the local devices, and the device type."""
             return tuple(f"{worker_device}/device:{name}" for name in devices), "CPU"
 
     class OfDevices(tf.distribute.MultiWorkerMirroredStrategy):  # type: ignore[misc]
+        """MultiWorkerMirroredStrategy with one replica on each device.
+
+        Args:
+            communication_options: TensorFlow's options for all-reduce.
+        """
+
         def __init__(self, communication_options: Any) -> None:
             resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
             extended = Extended(self, resolver, communication_options)

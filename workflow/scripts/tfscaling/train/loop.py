@@ -1,4 +1,4 @@
-"""What all ways of training share: epochs, evaluations, checkpoints, the loss of a classifier.
+"""The training loop of all strategies: epochs, evaluations, checkpoints, a classifier's loss.
 
 Keras 3's `fit` fails under MultiWorkerMirroredStrategy (keras-team/keras#20585).
 """
@@ -15,30 +15,35 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from tfscaling.launch.checkpoint_folder import State
+from tfscaling.launch.checkpoint_folder import CheckpointState
 from tfscaling.record import step_estimates
 from tfscaling.record.events import EventLog, EventName
-from tfscaling.record.rank_report import Epoch, Execution, ResumePoint, summary
+from tfscaling.record.rank_report import Epoch, Execution, ResumePoint, copy_fields
 from tfscaling.study.config_types import AUTO, AUTO_STEPS
 from tfscaling.study.run_spec import RunSpec
 from tfscaling.train import user_model
-from tfscaling.train.checkpoints import Checkpoints, Saved, variables_of
+from tfscaling.train.checkpoints import Checkpoints, SavedVariables, list_variables
 
+#: Seconds between two events of progress.
 _PROGRESS_INTERVAL_S = 5.0
 
 
-def compiled(function: Callable[..., Any], reduce_retracing: bool = False) -> Any:
-    """Return the function as a `tf.function` without AutoGraph, as Keras traces a step of `fit`.
+def make_graph_function(function: Callable[..., Any], reduce_retracing: bool = False) -> Any:
+    """Return a function as a `tf.function` without AutoGraph, as Keras traces a step of `fit`.
 
     Conversion by AutoGraph would take longer than tracing a small model.
+
+    Args:
+        function: The function of tensors.
+        reduce_retracing: Whether arguments of other shapes use the same graph where possible.
     """
     import tensorflow as tf
 
     return tf.function(function, autograph=False, reduce_retracing=reduce_retracing)
 
 
-#: Distance between the seeds of two replicas: Keras's own seeds are below 1e9,
-#: users' are small, so two layers of two replicas practically never meet.
+#: Difference of the seeds of two replicas: Keras's own seeds are below 1e9, users' are small, so
+#: two layers of two replicas practically never have the same.
 SEED_STRIDE = 1_000_003
 
 
@@ -47,8 +52,8 @@ def is_seed(variable: Any) -> bool:
     return bool(variable.name == "seed_generator_state")
 
 
-def stream(state: Any, number: Any) -> Any:
-    """Return a replica's random state, different for each replica.
+def replica_random_state(state: Any, number: Any) -> Any:
+    """Return the random state of a replica: [seed, count of draws], different for each replica.
 
     Args:
         state: Keras's state, which replica 0 keeps.
@@ -60,7 +65,7 @@ def stream(state: Any, number: Any) -> Any:
     return state + tf.stack([own, tf.zeros_like(own)])
 
 
-class Measured(NamedTuple):
+class Means(NamedTuple):
     """Means over the examples of an epoch or of an evaluation, over all replicas.
 
     Attributes:
@@ -76,12 +81,18 @@ class Measured(NamedTuple):
     metrics: dict[str, float] = {}
 
 
-def measured_by_sums(loss: float, correct: float, examples: float) -> Measured:
-    """Return the means of a classifier from its summed losses and correct answers."""
-    return Measured(loss / examples, correct / examples, examples)
+def means_from_sums(loss: float, correct: float, examples: float) -> Means:
+    """Return a classifier's means from sums over its examples.
+
+    Args:
+        loss: Sum of the losses.
+        correct: Number of correct answers.
+        examples: Number of examples.
+    """
+    return Means(loss / examples, correct / examples, examples)
 
 
-def measured_by_itself(examples: float, results: Mapping[str, float]) -> Measured:
+def means_from_metrics(examples: float, results: Mapping[str, float]) -> Means:
     """Return the means that a compiled model's metrics report.
 
     The accuracy is the metric `accuracy`, else the only metric whose name ends in "accuracy". It is
@@ -95,11 +106,11 @@ def measured_by_itself(examples: float, results: Mapping[str, float]) -> Measure
     named = [name for name in metrics if name.endswith("accuracy")]
     name = "accuracy" if "accuracy" in metrics else (named[0] if len(named) == 1 else None)
     accuracy = None if name is None or not 0 <= metrics[name] <= 1 else metrics[name]
-    return Measured(results["loss"], accuracy, examples, metrics)
+    return Means(results["loss"], accuracy, examples, metrics)
 
 
 @dataclass
-class Result:
+class TrainingResult:
     """What one rank measured in a training; losses and metrics that are not finite are None.
 
     Attributes:
@@ -131,7 +142,7 @@ class Result:
         waited_s = sum(execution.input_wait_s for execution in later)
         return waited_s / sum(execution.steps for execution in later) if waited_s else None
 
-    def finite(self, name: str, value: float, epoch: int) -> float | None:
+    def finite_or_none(self, name: str, value: float, epoch: int) -> float | None:
         """Return the value if it is finite; else return None and mark the training as diverged.
 
         Args:
@@ -146,21 +157,26 @@ class Result:
         return None
 
 
-def describe_result(loss: float | None, found: Measured) -> str:
-    """Return loss, accuracy and the model's own metrics in words."""
-    values = {"accuracy": found.accuracy, **found.metrics}
+def describe_means(loss: float | None, means: Means) -> str:
+    """Return loss, accuracy and the model's own metrics in words, for the log.
+
+    Args:
+        loss: The loss; None if it is not finite.
+        means: The other values.
+    """
+    values = {"accuracy": means.accuracy, **means.metrics}
     texts = [f"{name} {value:.4f}" for name, value in values.items() if value is not None]
     return ", ".join([f"loss {'not finite' if loss is None else f'{loss:.4f}'}", *texts])
 
 
-def finite_only(metrics: dict[str, float]) -> dict[str, float | None]:
+def replace_non_finite(metrics: dict[str, float]) -> dict[str, float | None]:
     """Return the metrics with None in place of NaN and infinity, which JSON does not allow."""
     return {name: value if math.isfinite(value) else None for name, value in metrics.items()}
 
 
 @dataclass
 class EpochProgress:
-    """Where the current epoch began in this attempt, after a resume within the epoch.
+    """Where the current epoch began in this attempt, which may have resumed within the epoch.
 
     Attributes:
         step_in_epoch: Steps of this epoch that earlier attempts trained.
@@ -181,6 +197,8 @@ class EpochProgress:
 
 class TrainingLoop(ABC):
     """One rank's loop over the epochs of a training; a base class for all strategies.
+
+    A subclass has the model and the data: it trains and evaluates an epoch and returns the means.
 
     Args:
         strategy: The `tf.distribute.Strategy`.
@@ -214,9 +232,19 @@ class TrainingLoop(ABC):
         self._checkpoints: Checkpoints | None = None
         self._begun = EpochProgress()
 
-    def _in_replicas(self, function: Callable[..., Any], reduce_retracing: bool = False) -> Any:
-        """Return a graph that calls `function` in each replica with its part of the arguments."""
-        return compiled(
+    def _make_replica_function(
+        self, function: Callable[..., Any], reduce_retracing: bool = False
+    ) -> Any:
+        """Return a graph function that calls `function` in each replica.
+
+        It takes per-replica values and returns them; each call of `function` gets its replica's
+        values.
+
+        Args:
+            function: The function of tensors.
+            reduce_retracing: Whether arguments of other shapes use the same graph where possible.
+        """
+        return make_graph_function(
             lambda *args: self.strategy.run(function, args=args), reduce_retracing=reduce_retracing
         )
 
@@ -230,16 +258,22 @@ class TrainingLoop(ABC):
         return self.recipe.steps_per_epoch or by_data or None
 
     @abstractmethod
-    def _reset(self) -> None:
+    def _reset_sums(self) -> None:
         """Reset the sums of loss, correct answers and examples to zero."""
 
     @abstractmethod
-    def _measured(self) -> Measured:
-        """Return the means since the last `_reset`, over all replicas."""
+    def _compute_means(self) -> Means:
+        """Return the means over all replicas since the last `_reset_sums`."""
 
     @abstractmethod
-    def _train_epoch(self, epoch: int, result: Result, events: EventLog) -> None:
-        """Train one epoch and append the durations of its steps to `result.steps`."""
+    def _train_epoch(self, epoch: int, result: TrainingResult, events: EventLog) -> None:
+        """Train one epoch and append the durations of its steps to `result.steps`.
+
+        Args:
+            epoch: Number of the epoch.
+            result: The measurements so far.
+            events: The rank's event log.
+        """
 
     @abstractmethod
     def _evaluate(self) -> None:
@@ -249,22 +283,27 @@ class TrainingLoop(ABC):
         """Return durations in seconds of steps without communication; [] if not measured."""
         return []
 
-    def saved(self) -> Saved:
-        """Return the variables of a checkpoint, in the same order on all ranks."""
+    def saved_variables(self) -> SavedVariables:
+        """Return the variables that a checkpoint stores, in the same order on all ranks."""
         shared = [*self.model.trainable_variables, *getattr(self.optimizer, "variables", ())]
         equal = {id(variable.value) for variable in shared}
-        found = variables_of(self.strategy, self.model, self.optimizer, self.totals)
-        return Saved(
+        found = list_variables(self.strategy, self.model, self.optimizer, self.totals)
+        return SavedVariables(
             shared=[copies for variable, copies in found if id(variable) in equal],
             own=[copies for variable, copies in found if id(variable) not in equal],
         )
 
-    def agreed(self, values: Sequence[float]) -> list[float]:
-        """Return the means of three values over all replicas; waits for all ranks."""
+    def average_over_replicas(self, values: Sequence[float]) -> list[float]:
+        """Return the mean of each value over all replicas; waits for all ranks."""
         return list(values)
 
-    def _skip(self, state: State, events: EventLog) -> None:
-        """Read the input pipeline up to the position of a checkpoint; arrays need nothing."""
+    def _skip_to(self, state: CheckpointState, events: EventLog) -> None:
+        """Read the input pipeline up to the position of a checkpoint; arrays need nothing.
+
+        Args:
+            state: The state of the checkpoint.
+            events: The rank's event log, for signs of progress.
+        """
         del state, events  # the order of arrays follows from the epoch
 
     def train(
@@ -272,7 +311,7 @@ class TrainingLoop(ABC):
         events: EventLog,
         report: Callable[[str], None],
         checkpoints: Checkpoints | None = None,
-    ) -> Result:
+    ) -> TrainingResult:
         """Train all epochs, or those after a checkpoint, and return the measurements.
 
         Evaluations between epochs are included; the caller evaluates after the last one. A loss
@@ -287,11 +326,17 @@ class TrainingLoop(ABC):
             InterruptedTrainingError: A signal ended the training.
         """
         self._checkpoints = checkpoints
-        with nullcontext() if checkpoints is None else checkpoints.listening():
-            return self._train(events, report)
+        with nullcontext() if checkpoints is None else checkpoints.handle_signals():
+            return self._train_epochs(events, report)
 
-    def _train(self, events: EventLog, report: Callable[[str], None]) -> Result:
-        result, start_s = Result(), time.perf_counter()
+    def _train_epochs(self, events: EventLog, report: Callable[[str], None]) -> TrainingResult:
+        """Train all epochs, or those after a checkpoint, as in `train`; return the measurements.
+
+        Args:
+            events: The rank's event log.
+            report: Called with a line of text for each epoch.
+        """
+        result, start_s = TrainingResult(), time.perf_counter()
         epochs = self.recipe.epochs
         interval = self.recipe.evaluation_interval_epochs or epochs
         stop = self.recipe.stop_after_steps or math.inf
@@ -299,15 +344,15 @@ class TrainingLoop(ABC):
         for epoch in range(self._first_epoch(result, events), epochs + 1):
             self._begin_epoch(epoch, result)
             self._train_epoch(epoch, result, events)
-            found = self._measured()
+            found = self._compute_means()
             result.examples_trained += round(found.examples)
             end_s = time.perf_counter()
             row = Epoch(
                 epoch=epoch,
-                loss=result.finite("loss", found.loss, epoch),
+                loss=result.finite_or_none("loss", found.loss, epoch),
                 accuracy=found.accuracy,
                 duration_s=self._epoch_s(end_s),
-                metrics=finite_only(found.metrics),
+                metrics=replace_non_finite(found.metrics),
             )
             result.epochs.append(row)
             if self.recipe.stop_after_steps is not None:
@@ -316,10 +361,10 @@ class TrainingLoop(ABC):
                 self._steps_left -= steps
                 is_last = epoch == epochs and steps == self.updates_per_epoch
                 may_end = self._steps_left <= 0 and not is_last
-                result.is_short = may_end and self._is_enough(result)
+                result.is_short = may_end and self._may_stop(result)
             events.add(EventName.EPOCH, **msgspec.to_builtins(row))
             report(
-                f"epoch {epoch}/{epochs}: {describe_result(row.loss, found)}, "
+                f"epoch {epoch}/{epochs}: {describe_means(row.loss, found)}, "
                 f"{row.duration_s:.1f} s, {end_s - start_s:.1f} s since the first step"
             )
             # a short run has an evaluation as those between epochs: it compiles, the last does not
@@ -339,18 +384,22 @@ class TrainingLoop(ABC):
         self._end(result, events)
         return result
 
-    def _end(self, result: Result, events: EventLog) -> None:
-        """Write the events after the last epoch."""
+    def _end(self, result: TrainingResult, events: EventLog) -> None:
+        """Log the events after the last epoch."""
         if (made := self._checkpoints) is not None:
             events.add(EventName.CHECKPOINTED, read_s=made.read_s, written_s=made.written_s)
         events.add(EventName.TRAINED)
 
-    def _steps_of_epoch(self, whole: int) -> int:
-        """Return the number of steps to train in an epoch: `whole`, or fewer for a short run."""
-        is_auto = self.recipe.stop_after_steps == AUTO
-        return whole if is_auto else int(min(whole, self._steps_left))
+    def _steps_of_epoch(self, complete: int) -> int:
+        """Return the number of steps to train in the present epoch.
 
-    def _is_enough(self, result: Result) -> bool:
+        Args:
+            complete: Number of steps of a complete epoch; a short run may train fewer.
+        """
+        is_auto = self.recipe.stop_after_steps == AUTO
+        return complete if is_auto else int(min(complete, self._steps_left))
+
+    def _may_stop(self, result: TrainingResult) -> bool:
         """Return whether a short run may end after the steps so far; all ranks get the same answer.
 
         If not, as many steps again are trained before the next call. A tenth of the training is
@@ -359,40 +408,45 @@ class TrainingLoop(ABC):
         if self.recipe.stop_after_steps != AUTO:
             return True
         steps = sum(each.steps for each in result.steps)
-        is_enough = step_estimates.is_enough(result.steps[1:])
-        lacks, *_ = self.agreed([float(not is_enough), 0.0, 0.0])
+        is_enough = step_estimates.are_steps_enough(result.steps[1:])
+        lacks, *_ = self.average_over_replicas([float(not is_enough), 0.0, 0.0])
         tenth = self.recipe.epochs * (self.updates_per_epoch or 0) / 10
         if not lacks or steps >= tenth:
             return True
         self._steps_left += min(steps, tenth - steps)
         return False
 
-    def epoch_turn_s(self) -> float:
-        """Measure the seconds between two epochs, without an evaluation.
+    def measure_epoch_turn_s(self) -> float:
+        """Measure the time between the last step of an epoch and the first of the next, in seconds.
 
-        Call it after the training, when everything is compiled; it resets the sums of the last
-        epoch.
+        No evaluation is included. Call it after the training, when everything is compiled; it
+        resets the sums of the last epoch.
         """
         start_s = time.perf_counter()
-        self._measured()
+        self._compute_means()
         self._before_first_step()
         return time.perf_counter() - start_s
 
     def _before_first_step(self) -> None:
         """Prepare the first step of an epoch."""
-        self._reset()
+        self._reset_sums()
 
-    def _first_epoch(self, result: Result, events: EventLog) -> int:
-        """Return the number of the first epoch to train; restore the checkpoint, if any."""
+    def _first_epoch(self, result: TrainingResult, events: EventLog) -> int:
+        """Restore the checkpoint, if any; return the number of the first epoch to train.
+
+        Args:
+            result: Gets the measurements of earlier attempts.
+            events: The rank's event log.
+        """
         checkpoints = self._checkpoints
         self._begun = EpochProgress()
         if checkpoints is None or (state := checkpoints.restore(self)) is None:
             return 1
-        with checkpoints.reading():
-            self._skip(state, events)
+        with checkpoints.time_reading():
+            self._skip_to(state, events)
         result.epochs += state.epochs
         result.examples_trained = state.examples_trained
-        result.went_on = summary(state, ResumePoint)
+        result.went_on = copy_fields(state, ResumePoint)
         self._begun = EpochProgress(
             step_in_epoch=state.step,
             steps_before_epoch=state.steps - state.step,
@@ -403,8 +457,13 @@ class TrainingLoop(ABC):
         self.train_examples = self.train_examples or state.train_examples
         return state.epoch
 
-    def _begin_epoch(self, epoch: int, result: Result) -> None:
-        """Start the clock and the sums of an epoch."""
+    def _begin_epoch(self, epoch: int, result: TrainingResult) -> None:
+        """Start the clock and reset the sums of an epoch.
+
+        Args:
+            epoch: Number of the epoch.
+            result: The measurements so far.
+        """
         begun, since = self._begun, result.went_on
         if self._checkpoints is not None:
             begun.written_s = self._checkpoints.written_s
@@ -412,14 +471,18 @@ class TrainingLoop(ABC):
             begun.step_in_epoch, begun.examples_in_epoch, begun.before_s = 0, 0, 0.0
         self._reported_s = self._begun_s = time.perf_counter()
         if not begun.step_in_epoch:  # else the sums are of the epoch's first steps
-            self._reset()
+            self._reset_sums()
 
     def _epoch_s(self, now_s: float) -> float:
-        """Return the seconds of the epoch so far, over all attempts, without checkpoints."""
+        """Return the seconds of the present epoch, over all attempts, without checkpoints.
+
+        Args:
+            now_s: Present time by `time.perf_counter()`.
+        """
         written_s = self._checkpoints.written_s - self._begun.written_s if self._checkpoints else 0
         return self._begun.before_s + (now_s - self._begun_s) - written_s
 
-    def _after_step(self, result: Result, epoch: int, step: int, examples: int) -> bool:
+    def _after_step(self, result: TrainingResult, epoch: int, step: int, examples: int) -> bool:
         """Write a checkpoint if one is due; return whether the training ends within this epoch.
 
         Args:
@@ -434,17 +497,25 @@ class TrainingLoop(ABC):
                 self._begun.steps_before_epoch + step,
                 lambda: self._state(result, epoch, step, examples),
             )
-        return step >= self._steps_left and self._is_enough(result)
+        return step >= self._steps_left and self._may_stop(result)
 
-    def _after_epoch(self, checkpoints: Checkpoints, result: Result, epoch: int) -> None:
-        """Write a checkpoint after an epoch if one is due."""
+    def _after_epoch(self, checkpoints: Checkpoints, result: TrainingResult, epoch: int) -> None:
+        """Write a checkpoint if one is due after an epoch.
+
+        Args:
+            checkpoints: The run's checkpoints.
+            result: The measurements so far.
+            epoch: Number of the epoch that has ended.
+        """
         last, begun = result.steps[-1], self._begun
         steps = last.first_step + last.steps
         begun.steps_before_epoch += steps
         begun.steps_per_epoch = begun.steps_per_epoch or steps
         checkpoints.after_epoch(self, self._state(result, epoch + 1, 0, 0))
 
-    def _state(self, result: Result, epoch: int, step: int, examples: int) -> State:
+    def _state(
+        self, result: TrainingResult, epoch: int, step: int, examples: int
+    ) -> CheckpointState:
         """Return the state that a checkpoint stores in addition to variables.
 
         Args:
@@ -455,7 +526,7 @@ class TrainingLoop(ABC):
         """
         assert self._checkpoints is not None
         epoch_s = self._epoch_s(time.perf_counter()) if step else 0.0
-        return State(
+        return CheckpointState(
             ranks=self._checkpoints.ranks,
             epoch=epoch,
             step=step,
@@ -469,7 +540,7 @@ class TrainingLoop(ABC):
             epochs=tuple(result.epochs),
         )
 
-    def evaluate(self, result: Result, events: EventLog, event: EventName) -> str:
+    def evaluate(self, result: TrainingResult, events: EventLog, event: EventName) -> str:
         """Evaluate the model on all held-out examples; return the values as a line of text.
 
         The values are also stored in `result` and its last epoch, and logged.
@@ -481,11 +552,11 @@ class TrainingLoop(ABC):
         """
         start_s = time.perf_counter()
         result.evaluations += 1
-        self._reset()
+        self._reset_sums()
         self._evaluate()
-        found = self._measured()
+        found = self._compute_means()
         epoch = result.epochs[-1].epoch
-        result.test_loss = result.finite("held-out loss", found.loss, epoch)
+        result.test_loss = result.finite_or_none("held-out loss", found.loss, epoch)
         result.test_accuracy = found.accuracy
         evaluated = {
             "test_loss": result.test_loss,
@@ -493,41 +564,56 @@ class TrainingLoop(ABC):
             "evaluation_time_s": time.perf_counter() - start_s,
         }
         result.epochs[-1] = msgspec.structs.replace(
-            result.epochs[-1], **evaluated, test_metrics=finite_only(found.metrics)
+            result.epochs[-1], **evaluated, test_metrics=replace_non_finite(found.metrics)
         )
         events.add(event, epoch=epoch, **evaluated)
-        return f"held-out: {describe_result(result.test_loss, found)}"
+        return f"held-out: {describe_means(result.test_loss, found)}"
 
-    def _note(self, events: EventLog, result: Result, epoch: int, step: int) -> None:
-        """Log the event of the first step, or that a step is done, every few seconds."""
+    def _log_step(self, events: EventLog, result: TrainingResult, epoch: int, step: int) -> None:
+        """Log the event of the first step; after later steps log the progress every few seconds.
+
+        Args:
+            events: The rank's event log.
+            result: The measurements so far.
+            epoch: Number of the epoch.
+            step: Number of the step in the epoch.
+        """
         if len(result.steps) == 1:
             events.add(EventName.FIRST_STEP)
         else:
-            self._sign_of_life(events, epoch, step)
+            self._log_progress(events, epoch, step)
 
-    def _sign_of_life(self, events: EventLog, epoch: int, step: int) -> None:
-        """Log the progress every few seconds.
+    def _log_progress(self, events: EventLog, epoch: int, step: int) -> None:
+        """Log an event of progress, at most every few seconds.
 
         The launcher ends runs without events as hanging.
+
+        Args:
+            events: The rank's event log.
+            epoch: Number of the epoch.
+            step: Number of the step in the epoch.
         """
         now_s = time.perf_counter()
         if now_s - self._reported_s > _PROGRESS_INTERVAL_S:
             events.add(EventName.PROGRESS, epoch=epoch, step=step)
             self._reported_s = now_s
 
-    def _gather(self, indices: Any, data: tuple[Any, ...], types: Any = None) -> tuple[Any, ...]:
-        """Return the examples at some indices as the model gets them.
+    def _gather_examples(
+        self, indices: Any, data: tuple[Any, ...], types: Any = None
+    ) -> tuple[Any, ...]:
+        """Return the examples at some indices, as the model gets them.
 
         Floating-point arrays become float32. A classifier's images in bytes are scaled to [0, 1].
 
         Args:
-            indices: The indices.
-            data: Inputs, answers and weights.
+            indices: The indices, integers (batch,).
+            data: Inputs, labels and weights of all examples.
             types: Original types of the arrays, if `data` is stored in other types.
         """
         tf = self.tf
 
         def taken(part: Any, dtype: Any) -> Any:
+            """Return the examples of one array."""
             found = tf.cast(tf.gather(part, indices), dtype)
             return tf.cast(found, tf.float32) if found.dtype.is_floating else found
 
@@ -537,7 +623,7 @@ class TrainingLoop(ABC):
             x = user_model.scale_bytes(self.model, x)
         return (x, *rest)
 
-    def _forward(self, batch: Any, answers: Any, weights: Any, training: bool) -> Any:
+    def _sum_losses(self, batch: Any, answers: Any, weights: Any, training: bool) -> Any:
         """Return [loss, correct answers, examples] of a classifier, summed over a batch; float32.
 
         The model's own losses, such as regularisers, are multiplied by the number of examples, so
@@ -567,6 +653,6 @@ class TrainingLoop(ABC):
         loss = tf.reduce_sum(losses * weights) + (tf.add_n(own) if own else 0.0) * examples
         return tf.stack([loss, tf.reduce_sum(correct * weights), examples])
 
-    def _count(self, sums: Any) -> None:
-        """Add [loss, correct answers, examples] to the sums."""
+    def _add_to_sums(self, sums: Any) -> None:
+        """Add [loss, correct answers, examples] of a batch to the sums since `_reset_sums`."""
         self.totals.assign_add(self.tf.cast(sums, self.totals.dtype))

@@ -1,7 +1,8 @@
 """Whether the loss of a batch is the mean of its examples' losses, as several replicas need it.
 
 Each replica computes the loss of its part of a batch, and the parts' gradients are averaged. That
-is the gradient of the complete batch only if its loss is the mean of the parts' losses.
+is the gradient of the complete batch only if its loss is the mean of the parts' losses. The check
+of a model before the runs and the training's warnings use it.
 """
 
 from __future__ import annotations
@@ -12,15 +13,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-#: Examples of each half of the batch that is compared.
+#: Number of examples in each half of the compared batch.
 PART_EXAMPLES = 8
-#: Examples of the smallest parts, where there are more: a custom loss may need several.
+#: Number of examples in the smallest parts, if there are more: a custom loss may need several.
 _SMALLEST_PART = 2
-#: Relative differences that rounding explains.
+#: Type in which a model computes → relative difference that rounding explains.
 TOLERANCE = {"float32": 1e-4, "float16": 2e-2, "bfloat16": 5e-2}
-#: What is added to new weights at random, at least.
+#: Scale of the random numbers that are added to new weights.
 _SPREAD = 0.2
 
+#: Advice for a loss that is no mean.
 _WAY_OUT = (
     "let the loss return one value for each example, as keras.losses.Loss.call does, and "
     "leave the mean to Keras; with compute_loss, return a mean over the examples"
@@ -47,7 +49,7 @@ class Halves(NamedTuple):
 
 
 class LossOfParts(NamedTuple):
-    """Losses of parts of a batch, from `compare`.
+    """Losses of parts of a batch, from `compare_losses_of_parts`.
 
     Attributes:
         first: Loss of the batch's first half.
@@ -84,9 +86,9 @@ class LossOfParts(NamedTuple):
             f"own losses. For the same training on all numbers of replicas {_WAY_OUT}"
         )
 
-    def _is_close(self, one: float, other: float) -> bool:
+    def _is_close(self, first: float, second: float) -> bool:
         """Return whether two losses are equal within the tolerance."""
-        return bool(np.isclose(one, other, rtol=self.tolerance, atol=1e-6))
+        return bool(np.isclose(first, second, rtol=self.tolerance, atol=1e-6))
 
 
 def spread_weights(model: Any) -> None:
@@ -97,7 +99,7 @@ def spread_weights(model: Any) -> None:
         variable.assign(values + dice.normal(0.0, max(_SPREAD, values.std()), values.shape))
 
 
-def compare(model: Any, batch: tuple[Any, ...]) -> LossOfParts | None:
+def compare_losses_of_parts(model: Any, batch: tuple[Any, ...]) -> LossOfParts | None:
     """Compute a compiled model's loss on parts of a batch.
 
     Args:
@@ -115,7 +117,7 @@ def compare(model: Any, batch: tuple[Any, ...]) -> LossOfParts | None:
     rows = np.arange(1 << (examples.bit_length() - 1))  # their number is a power of two
     first = rows[: len(rows) // 2]
     try:
-        loss = _loss_of(model, batch, rows)
+        loss = _make_loss_function(model, batch, rows)
         if not np.isclose(loss(first), loss(first), rtol=1e-5):
             return None
         doubled = loss(np.concatenate([first, first]))
@@ -134,6 +136,10 @@ def _losses_of_halves(loss: Callable[[np.ndarray], float], rows: np.ndarray) -> 
 
     They distinguish means from sums. By chance the halves of one batch may have nearly equal
     losses; the halves of several parts do not.
+
+    Args:
+        loss: Returns the loss of some rows of the batch.
+        rows: The rows to split; their number is a power of two.
     """
     size, losses = len(rows), [loss(rows)]
     while size > 1 and (size > _SMALLEST_PART or size == len(rows)):
@@ -143,17 +149,26 @@ def _losses_of_halves(loss: Callable[[np.ndarray], float], rows: np.ndarray) -> 
         losses = of_halves
 
 
-def _loss_of(model: Any, batch: tuple[Any, ...], rows: np.ndarray) -> Callable[[np.ndarray], float]:
+def _make_loss_function(
+    model: Any, batch: tuple[Any, ...], rows: np.ndarray
+) -> Callable[[np.ndarray], float]:
     """Return a function that computes the loss of some rows of a batch, without dropout.
 
     Random outputs of the model are computed once, for all `rows`, and then reused.
+
+    Args:
+        model: The compiled model.
+        batch: (x, y) or (x, y, weights).
+        rows: All rows that the function may get.
     """
     import keras
 
     def taken(nest: Any, rows: np.ndarray) -> Any:
+        """Return some rows of nested arrays."""
         return keras.tree.map_structure(lambda each: keras.ops.take(each, rows, axis=0), nest)
 
     def outputs_of(rows: np.ndarray) -> Any:
+        """Return the model's outputs for some rows of the batch."""
         return model(keras.utils.unpack_x_y_sample_weight(taken(batch, rows))[0], training=False)
 
     outputs = outputs_of(rows)
@@ -163,6 +178,7 @@ def _loss_of(model: Any, batch: tuple[Any, ...], rows: np.ndarray) -> Callable[[
     settings = {"training": False} if has_training else {}
 
     def loss(rows: np.ndarray) -> float:
+        """Return the loss of some rows of the batch."""
         x, y, weights = keras.utils.unpack_x_y_sample_weight(taken(batch, rows))
         found = outputs_of(rows) if are_same else taken(outputs, rows)
         return float(model.compute_loss(x, y, found, weights, **settings))

@@ -1,4 +1,4 @@
-"""Models to train: one entry each. Keras only inside functions."""
+"""Models to train, by name. Keras is imported inside functions only."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _resnet50() -> Any:
     )
 
 
-#: Every model of the grid, by name.
+#: Name → model, for every built-in model of the grid.
 MODELS: dict[str, Model] = {
     "mnist_cnn": Model(
         "The convolutional network of TensorFlow's multi-worker tutorial: 2.8 million parameters.",
@@ -79,27 +79,30 @@ MODELS: dict[str, Model] = {
 }
 
 
-def get(name: str, parameters: ArgumentValues = NO_ARGUMENTS) -> Model:
+def find_model(name: str, parameters: ArgumentValues = NO_ARGUMENTS) -> Model:
     """Return a built-in model by its name, or a custom model.
 
     Args:
         name: Name in MODELS, or `package.module:function`.
         parameters: Values of the recipe that a custom function may take as arguments.
+
+    Raises:
+        KeyError: MODELS has no such name.
     """
     if not user_code.is_reference(name):
         return MODELS[name]
     build = functools.partial(
-        user_model.build, name, lambda: user_code.call_function(name, parameters)
+        user_model.build_model, name, lambda: user_code.call_function(name, parameters)
     )
     return Model("A custom function.", None, build)
 
 
-#: Operations in which the profiler counts nothing, and which may hold most of the work.
+#: Operations that the profiler does not count, and that may have most of the work.
 _UNCOUNTED = re.compile(r"Einsum|While|Call|RNN|FFT|Sparse|^(Stateless)?(If|Case)$")
 
 
 def training_flops(model: Any) -> float | None:
-    """Return the floating-point operations of a training step per example.
+    """Return the floating-point operations (FLOPs) of a training step per example.
 
     They are three times the operations of the forward pass.
 
@@ -109,6 +112,7 @@ def training_flops(model: Any) -> float | None:
     import tensorflow as tf
 
     def forward(*inputs: Any) -> Any:
+        """Return the outputs of the model for one example."""
         return model(inputs[0] if len(inputs) == 1 else list(inputs), training=False)
 
     try:

@@ -23,7 +23,7 @@ from tfscaling.train import keras_internals
 
 
 def learning_rate_factor(recipe: Recipe, replicas: int) -> float:
-    """Return the factor by which the recipe multiplies the learning rate on this many replicas."""
+    """Return the factor by which the recipe scales the learning rate on this many replicas."""
     factor = {"none": 1.0, "linear": float(replicas), "sqrt": replicas**0.5}
     return factor[recipe.learning_rate_scaling]
 
@@ -31,7 +31,7 @@ def learning_rate_factor(recipe: Recipe, replicas: int) -> float:
 def make_optimizer(
     recipe: Recipe, replicas: int, updates_per_epoch: int | None = None, casts: bool = False
 ) -> Any:
-    """Make the recipe's Keras optimizer for this number of replicas (`make_fused`); default: sgd.
+    """Return the recipe's Keras optimizer for this number of replicas; default: sgd.
 
     Args:
         recipe: The recipe, with learning rate, schedule and precision.
@@ -57,21 +57,21 @@ def make_optimizer(
     return optimizer
 
 
-def make_learning_rate(recipe: Recipe, full: float, updates_per_epoch: int | None) -> Any:
+def make_learning_rate(recipe: Recipe, full_rate: float, updates_per_epoch: int | None) -> Any:
     """Return the learning rate for Keras: a number, or the schedule that the recipe requests.
 
     In a warm-up of w updates, update number u (from 0) has (u + 1) / w of the full rate.
 
     Args:
         recipe: The recipe.
-        full: The learning rate after the warm-up.
+        full_rate: The learning rate after the warm-up.
         updates_per_epoch: Updates in an epoch; None if unknown.
 
     Raises:
         ValueError: The recipe has a schedule and `updates_per_epoch` is None.
     """
     if not recipe.has_schedule:
-        return full
+        return full_rate
     if updates_per_epoch is None:
         raise ValueError("a schedule of learning rates needs the recipe's steps_per_epoch")
     import keras
@@ -80,23 +80,27 @@ def make_learning_rate(recipe: Recipe, full: float, updates_per_epoch: int | Non
     warmup = round(recipe.warmup_epochs * updates_per_epoch)
     rest = max(1, recipe.epochs * updates_per_epoch - warmup)
     if recipe.decay == "cosine":
-        after = schedules.CosineDecay(full, rest)
+        after = schedules.CosineDecay(full_rate, rest)
     else:
-        end = 0.0 if recipe.decay == "linear" else full
-        after = schedules.PolynomialDecay(full, rest, end_learning_rate=end)
+        end = 0.0 if recipe.decay == "linear" else full_rate
+        after = schedules.PolynomialDecay(full_rate, rest, end_learning_rate=end)
     if not warmup:
         return after
 
     class WarmUp(keras.optimizers.schedules.LearningRateSchedule):  # type: ignore[misc]
+        """A schedule that rises linearly during the warm-up and then follows `after`."""
+
         def __call__(self, step: Any) -> Any:
+            """Return the learning rate of update number `step`."""
             update = ops.cast(step, "float32")
-            rising = full * (update + 1.0) / warmup
+            rising = full_rate * (update + 1.0) / warmup
             return ops.where(update < warmup, rising, after(ops.maximum(update - warmup, 0.0)))
 
     return WarmUp()
 
 
-#: A smaller variable is cast and updated quicker than XLA compiles an operation for it.
+#: Size of the smallest variable, in elements, whose cast and update XLA compiles; others are faster
+#: without.
 COMPILED_ELEMENTS_MIN = 1 << 18
 
 
@@ -121,11 +125,21 @@ def make_fused(kind: str, learning_rate: Any, casts: bool = False, **settings: A
     compiled: dict[int, Callable[[Any, Any], None]] = {}
 
     class Fused(base):  # type: ignore[misc,valid-type]
+        """The Keras optimizer, whose updates of a variable are one operation."""
+
         def apply(self, grads: Any, trainable_variables: Any = None) -> None:
-            with gradients_as_given():
+            """Apply the gradients as they are, without summing them over the replicas."""
+            with apply_without_sum():
                 super().apply(grads, trainable_variables)
 
         def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+            """Update one variable by its gradient; rows of an embedding are updated as Keras does.
+
+            Args:
+                gradient: The variable's gradient.
+                variable: The variable.
+                learning_rate: The present learning rate.
+            """
             if isinstance(gradient, tf.IndexedSlices):  # rows of an embedding
                 super().update_step(gradient, variable, learning_rate)
                 return
@@ -146,7 +160,14 @@ def make_fused(kind: str, learning_rate: Any, casts: bool = False, **settings: A
 
 
 def _update_by_sgd(sgd: Any, gradient: Any, variable: Any, learning_rate: Any) -> None:
-    """Update a variable by SGD, with momentum if the optimizer has it."""
+    """Update a variable by SGD, with momentum if the optimizer has it.
+
+    Args:
+        sgd: The Keras optimizer.
+        gradient: The variable's gradient.
+        variable: The variable.
+        learning_rate: The present learning rate.
+    """
     import tensorflow as tf
 
     number = functools.partial(tf.cast, dtype=variable.dtype)
@@ -160,7 +181,7 @@ def _update_by_sgd(sgd: Any, gradient: Any, variable: Any, learning_rate: Any) -
         return
     tf.raw_ops.ResourceApplyKerasMomentum(
         var=variable.handle,
-        accum=sgd.momentums[keras_internals.place_of(sgd, variable)].value.handle,
+        accum=sgd.momentums[keras_internals.slot_index(sgd, variable)].value.handle,
         lr=number(learning_rate),
         grad=number(gradient),
         momentum=number(sgd.momentum),
@@ -170,11 +191,18 @@ def _update_by_sgd(sgd: Any, gradient: Any, variable: Any, learning_rate: Any) -
 
 
 def _update_by_adam(adam: Any, gradient: Any, variable: Any, learning_rate: Any) -> None:
-    """Update a variable and its moments by Adam."""
+    """Update a variable and its moments by Adam.
+
+    Args:
+        adam: The Keras optimizer.
+        gradient: The variable's gradient.
+        variable: The variable.
+        learning_rate: The present learning rate.
+    """
     import tensorflow as tf
 
     number = functools.partial(tf.cast, dtype=variable.dtype)
-    first, second = keras_internals.moments(adam, keras_internals.place_of(adam, variable))
+    first, second = keras_internals.moments(adam, keras_internals.slot_index(adam, variable))
     step, beta_1, beta_2 = number(adam.iterations + 1), number(adam.beta_1), number(adam.beta_2)
     tf.raw_ops.ResourceApplyAdam(
         var=variable.handle,
@@ -192,8 +220,8 @@ def _update_by_adam(adam: Any, gradient: Any, variable: Any, learning_rate: Any)
 
 
 @contextmanager
-def gradients_as_given() -> Iterator[None]:
-    """In the `with` block, in a replica: let Keras apply gradients without summing them again.
+def apply_without_sum() -> Iterator[None]:
+    """Let Keras, in a replica, apply gradients in the `with` block without summing them again.
 
     Replicas meet in `merge_call` as usual. Inside a condition of the graph, where TensorFlow does
     not allow that, each replica updates its copy of a variable, by the same gradients.
@@ -214,6 +242,12 @@ def _replica_view_class() -> Any:
     import tensorflow as tf
 
     class ReplicaView(tf.distribute.ReplicaContext):  # type: ignore[misc]
+        """A replica context in which values count as already summed.
+
+        Args:
+            around: The replica's actual context.
+        """
+
         def __init__(self, around: Any) -> None:
             number = int(tf.get_static_value(around.replica_id_in_sync_group))
             super().__init__(around.strategy, number)
@@ -225,9 +259,17 @@ def _replica_view_class() -> Any:
             )
 
         def all_reduce(self, reduce_op: Any, value: Any, options: Any = None) -> Any:
+            """Return the value unchanged: it is already summed."""
             return value
 
         def merge_call(self, merge_fn: Any, args: Any = (), kwargs: Any = None) -> Any:
+            """Call `merge_fn` for all replicas together; in a condition, for this replica alone.
+
+            Args:
+                merge_fn: Function of the strategy and `args`.
+                args: Its further arguments.
+                kwargs: Its arguments by name.
+            """
             in_branch = tf.compat.v1.get_default_graph() is not self._graph
             if in_branch and not self.meets_anywhere:
                 own = SimpleNamespace(extended=SimpleNamespace(update=self._update_own))
@@ -241,26 +283,29 @@ def _replica_view_class() -> Any:
         def _update_own(
             self, variable: Any, update: Any, args: Any = (), group: bool = True
         ) -> Any:
+            """Update this replica's copy of a variable, as `extended.update` updates all copies."""
             copies = self.strategy.experimental_local_results(variable)
             return update(copies[self._number % len(copies)], *args)
 
     return ReplicaView
 
 
-def scale_values(gradient: Any, number: Any, by: Callable[[Any, Any], Any]) -> Any:
+def scale_values(gradient: Any, number: Any, function: Callable[[Any, Any], Any]) -> Any:
     """Return a gradient whose values are changed by a function such as `tf.multiply`.
 
     Args:
         gradient: A tensor or `tf.IndexedSlices`.
-        number: Second argument of the function.
-        by: The function, of the values and the number.
+        number: Second argument of the function, in any type.
+        function: The function, of the values and the number.
     """
     import tensorflow as tf
 
     own = tf.cast(number, gradient.dtype)
     if isinstance(gradient, tf.IndexedSlices):
-        return tf.IndexedSlices(by(gradient.values, own), gradient.indices, gradient.dense_shape)
-    return by(gradient, own)
+        return tf.IndexedSlices(
+            function(gradient.values, own), gradient.indices, gradient.dense_shape
+        )
+    return function(gradient, own)
 
 
 def sum_over_replicas(gradients: Sequence[Any]) -> list[Any]:
@@ -278,16 +323,16 @@ def sum_over_replicas(gradients: Sequence[Any]) -> list[Any]:
     context = tf.distribute.get_replica_context()
     given = [gradient for gradient in gradients if gradient is not None]
     found = context.all_reduce(tf.distribute.ReduceOp.SUM, given)
-    totals = map(_looked_up_once, given, found, [context.num_replicas_in_sync] * len(given))
+    totals = map(_merge_equal_lookups, given, found, [context.num_replicas_in_sync] * len(given))
     return [None if gradient is None else next(totals) for gradient in gradients]
 
 
-def _looked_up_once(own: Any, total: Any, replicas: int) -> Any:
-    """Return the sum, with the replicas' slices added if they do not depend on the examples.
+def _merge_equal_lookups(own: Any, total: Any, replicas: int) -> Any:
+    """Return an embedding's summed gradient; slices that all replicas looked up alike are added.
 
     The batch size is unknown while a step is traced (`forget_batch_size`): a known number of slices
     does not depend on the examples. An unknown number may depend on the length of texts. Then only
-    strictly ascending places count as independent.
+    strictly ascending places count as independent of the examples.
 
     Args:
         own: This replica's gradient.
@@ -308,6 +353,7 @@ def _looked_up_once(own: Any, total: Any, replicas: int) -> Any:
         are_same &= tf.reduce_all(first[1:] > first[:-1])
 
     def added() -> tuple[Any, Any]:
+        """Return (values, indices) of the gradient with each place's slices added up."""
         shape = tf.shape(total.values)[1:]
         parts = tf.reshape(total.values, tf.concat([[replicas, places], shape], 0))
         return tf.reduce_sum(parts, 0), first
@@ -320,11 +366,12 @@ def _looked_up_once(own: Any, total: Any, replicas: int) -> Any:
 def forget_batch_size(batch: Any) -> Any:
     """Return a batch whose integer tensors have an unknown batch size in the graph.
 
-    See `_looked_up_once` for the reason.
+    `_merge_equal_lookups` needs this to find lookups that depend on the examples.
     """
     import tensorflow as tf
 
     def of_any(part: Any) -> Any:
+        """Return the tensor, with an unknown batch size if it has integers."""
         shape = [None, *part.shape[1:]]
         is_looked_up = part.dtype.is_integer
         return tf.raw_ops.PlaceholderWithDefault(input=part, shape=shape) if is_looked_up else part
@@ -336,7 +383,7 @@ def wait_for_all(gradients: Sequence[Any]) -> list[Any]:
     """Return the gradients with control dependencies: each is available once all are computed.
 
     While the backward pass still reads a variable, an update would have to copy the variable. Casts
-    from bfloat16 are done after the wait. None stays None.
+    from bfloat16 are done after the wait. None, for a variable without gradient, stays None.
     """
     import tensorflow as tf
 
@@ -351,10 +398,7 @@ def wait_for_all(gradients: Sequence[Any]) -> list[Any]:
 
 
 def undo_cast(gradient: Any) -> Any:
-    """Return the bfloat16 tensor from which a graph casts this tensor.
-
-    None if it is no such cast.
-    """
+    """Return the bfloat16 tensor that a graph casts to this tensor; None if it is no such cast."""
     import tensorflow as tf
 
     if tf.executing_eagerly() or not isinstance(gradient, tf.Tensor) or gradient.op.type != "Cast":

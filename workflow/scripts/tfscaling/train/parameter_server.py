@@ -1,10 +1,9 @@
 """Training with parameter servers: a coordinator, servers with the variables, workers.
 
-Two ways over the same cluster: asynchronous (each worker's gradients update the
-variables at once) and synchronous (one update from the gradients of all workers). The coordinator
-deals out batches by index, in the order that `all_reduce` gives: each worker gets different
-batches, none twice, and a synchronous update sees exactly the examples of one global batch, as in
-all-reduce training.
+Two ways over the same cluster: asynchronous (each worker's gradients update the variables at once)
+and synchronous (one update from the gradients of all workers). The coordinator deals out batches by
+index, in the order that `all_reduce` gives: each worker gets different batches, none twice, and a
+synchronous update sees exactly the examples of one global batch, as in all-reduce training.
 """
 
 from __future__ import annotations
@@ -25,17 +24,17 @@ from tfscaling.study.run_spec import RunSpec
 from tfscaling.train import user_model
 from tfscaling.train.all_reduce import ExampleOrder
 from tfscaling.train.loop import (
-    Measured,
-    Result,
+    Means,
     TrainingLoop,
+    TrainingResult,
     is_seed,
-    measured_by_sums,
-    stream,
+    means_from_sums,
+    replica_random_state,
 )
 from tfscaling.train.optimizers import make_optimizer
 
 
-def serve(context: RankContext) -> bool:
+def run_server(context: RankContext) -> bool:
     """Run TensorFlow's server of a parameter server or worker until the coordinator ends.
 
     Returns:
@@ -55,16 +54,16 @@ def serve(context: RankContext) -> bool:
         job_name=own.job, task_index=own.index, protocol="grpc", config=config, start=True,
     )  # fmt: skip
     context.events.add(EventName.RENDEZVOUS, serves=True)
-    return context.coordinator_has_ended_well()
+    return context.wait_for_coordinator()
 
 
 class Batch(NamedTuple):
     """A worker's part of a batch, as tensors.
 
     Attributes:
-        indices: Indices of the examples.
-        weights: 1 for each example, 0 for padding.
-        examples: Number of examples of the update.
+        indices: Indices of the examples, integers (batch,).
+        weights: 1 for each example, 0 for padding; float32, (batch,).
+        examples: Number of examples of the update; float32.
         replica: Number of the replica in a synchronous update; else 0.
     """
 
@@ -75,7 +74,16 @@ class Batch(NamedTuple):
 
 
 def check_model(model: Any, arrays: Arrays, recipe: Recipe) -> None:
-    """Raise ModelError unless parameter servers can train the model: as a classifier only."""
+    """Check that parameter servers can train the model: they train classifiers only.
+
+    Args:
+        model: The Keras model.
+        arrays: The data.
+        recipe: The recipe.
+
+    Raises:
+        ModelError: They cannot.
+    """
     if user_model.trains_itself(model, recipe):
         # workers share one model: metrics of a custom step would overwrite each other
         raise user_model.ModelError(
@@ -86,7 +94,7 @@ def check_model(model: Any, arrays: Arrays, recipe: Recipe) -> None:
     user_model.check_classifier(model, user_model.label_problem(arrays.train, arrays.test))
 
 
-def changed_by_training(model: Any, shape: Sequence[int]) -> list[Any]:
+def find_changing_variables(model: Any, shape: Sequence[int]) -> list[Any]:
     """Return the non-trainable variables that a forward pass changes, such as moving means.
 
     The pass is traced, not computed.
@@ -101,6 +109,7 @@ def changed_by_training(model: Any, shape: Sequence[int]) -> list[Any]:
     changed: list[Any] = []
 
     def trace(images: Any) -> None:
+        """Call the model as in training."""
         with keras.StatelessScope(initialize_variables=False) as scope:
             model(images, training=True)
         values = ((v, scope.get_current_value(v)) for v in model.non_trainable_variables)
@@ -127,12 +136,15 @@ class ReplicaStates:
     def __init__(self, model: Any, shape: Sequence[int], replicas: int) -> None:
         import tensorflow as tf
 
-        self._changed, self._rows = changed_by_training(model, shape), []
+        self._changed, self._rows = find_changing_variables(model, shape), []
         # in a scope Keras finds only those weights that were put into it
         self._regularized = [v for v in model.trainable_variables if v.regularizer is not None]
         for variable in self._changed:
             value = variable.numpy()
-            values = [stream(value, n) if is_seed(variable) else value for n in range(replicas)]
+            values = [
+                replica_random_state(value, n) if is_seed(variable) else value
+                for n in range(replicas)
+            ]
             self._rows.append(tf.Variable(np.stack(values), trainable=False))
 
     def forward(self, number: Any, call: Callable[[], Any]) -> Any:
@@ -198,8 +210,8 @@ class ParameterServerTrainer(TrainingLoop):
         self.order = ExampleOrder(arrays, self.global_batch, self.replicas)
         self.train_examples, self.test_examples = arrays.train_examples, arrays.test_examples
         self.coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
-        self.train_data = self._resident(arrays.train)
-        self.test_data = self._resident(arrays.test)
+        self.train_data = self._send_to_workers(arrays.train)
+        self.test_data = self._send_to_workers(arrays.test)
         keras.utils.set_random_seed(self.seed)
         with strategy.scope():
             self.model = build_model()
@@ -214,41 +226,65 @@ class ParameterServerTrainer(TrainingLoop):
                 self.states = ReplicaStates(self.model, images.shape[1:], self.replicas)
                 self.gradients = [tf.Variable(tf.zeros_like(v), trainable=False) for v in variables]
                 self.contributions = tf.Variable(0, trainable=False, dtype=tf.int64)
-        step = self._contribute if synchronous else self._apply_own
-        self._worker_step = self._in_replicas(step)
-        self._evaluation_step = self._in_replicas(self._evaluation)
-        self._update_step = self._in_replicas(self._apply_all)
+        step = self._add_gradients if synchronous else self._apply_asynchronously
+        self._worker_step = self._make_replica_function(step)
+        self._evaluation_step = self._make_replica_function(self._evaluate_part)
+        self._update_step = self._make_replica_function(self._apply_gradient_sums)
 
-    def _resident(self, arrays: tuple[Nest, ...]) -> Any:
-        """Return an iterator of each worker that yields the complete arrays for ever."""
+    def _send_to_workers(self, arrays: tuple[Nest, ...]) -> Any:
+        """Return a per-worker iterator that yields the complete arrays for ever.
+
+        Args:
+            arrays: Nested arrays, such as (inputs, labels).
+        """
         tf = self.tf
 
         def dataset() -> Any:
+            """Return a dataset of a worker: the arrays, again and again."""
             return tf.data.Dataset.from_tensors(tf.nest.map_structure(tf.constant, arrays)).repeat()
 
         return iter(self.coordinator.create_per_worker_dataset(dataset))
 
     def _gradients_of(self, batch: Batch, data: Any) -> list[Any]:
-        """Return the gradients of this batch's part of the loss, multiplied by the loss scale."""
-        images, answers = self._gather(batch.indices, next(data))
+        """Return the gradients of this batch's part of the loss, multiplied by the loss scale.
+
+        Args:
+            batch: The worker's part of a batch.
+            data: The worker's iterator over the training data.
+
+        Returns:
+            A gradient for each trainable variable; None if the loss does not depend on it.
+        """
+        images, answers = self._gather_examples(batch.indices, next(data))
 
         def forward() -> Any:
-            return self._forward(images, answers, batch.weights, training=True)
+            """Return [loss, correct answers, examples] of the batch."""
+            return self._sum_losses(images, answers, batch.weights, training=True)
 
         with self.tf.GradientTape() as tape:
             sums = forward() if self.states is None else self.states.forward(batch.replica, forward)
             loss = self.optimizer.scale_loss(sums[0] / batch.examples)
-        self._count(sums)
+        self._add_to_sums(sums)
         gradients: list[Any] = tape.gradient(loss, self.model.trainable_variables)
         return gradients
 
-    def _apply_own(self, batch: Batch, data: Any) -> None:
-        """Apply a worker's gradients as an asynchronous update."""
+    def _apply_asynchronously(self, batch: Batch, data: Any) -> None:
+        """Apply a worker's gradients at once, as an asynchronous update.
+
+        Args:
+            batch: The worker's part of a batch.
+            data: The worker's iterator over the training data.
+        """
         own, variables = self._gradients_of(batch, data), self.model.trainable_variables
         self.optimizer.apply_gradients(zip(own, variables, strict=True))
 
-    def _contribute(self, batch: Batch, data: Any) -> None:
-        """Add a worker's gradients to the sums for the synchronous update."""
+    def _add_gradients(self, batch: Batch, data: Any) -> None:
+        """Add a worker's gradients to the sums for the synchronous update.
+
+        Args:
+            batch: The worker's part of a batch.
+            data: The worker's iterator over the training data.
+        """
         own = self._gradients_of(batch, data)
         for total, gradient in zip(self.gradients, own, strict=True):
             # a variable that the loss does not depend on has no gradient: it stays 0
@@ -256,7 +292,7 @@ class ParameterServerTrainer(TrainingLoop):
                 total.assign_add(self.tf.convert_to_tensor(gradient))
         self.contributions.assign_add(1)
 
-    def _apply_all(self) -> Any:
+    def _apply_gradient_sums(self) -> Any:
         """Apply the summed gradients as one update; return how many workers have contributed."""
         contributions = self.contributions.read_value()
         gradients = [total.read_value() for total in self.gradients]
@@ -267,18 +303,25 @@ class ParameterServerTrainer(TrainingLoop):
         self.contributions.assign(0)
         return contributions
 
-    def _evaluation(self, indices: Any, data: Any) -> None:
-        """Evaluate the model on a worker for these held-out examples; -1 is padding."""
-        tf = self.tf
-        batch, answers = self._gather(tf.maximum(indices, 0), next(data))
-        weights = tf.cast(indices >= 0, tf.float32)
-        self._count(self._forward(batch, answers, weights, training=False))
+    def _evaluate_part(self, indices: Any, data: Any) -> None:
+        """Evaluate the model on a worker for held-out examples, and add to the sums.
 
-    def _reset(self) -> None:
+        Args:
+            indices: Indices of the examples; -1 is padding.
+            data: The worker's iterator over the held-out data.
+        """
+        tf = self.tf
+        batch, answers = self._gather_examples(tf.maximum(indices, 0), next(data))
+        weights = tf.cast(indices >= 0, tf.float32)
+        self._add_to_sums(self._sum_losses(batch, answers, weights, training=False))
+
+    def _reset_sums(self) -> None:
+        """Reset the sums of loss, correct answers and examples to zero."""
         self.totals.assign([0.0, 0.0, 0.0])
 
-    def _measured(self) -> Measured:
-        return measured_by_sums(*self.totals.numpy().tolist())
+    def _compute_means(self) -> Means:
+        """Return the means since the last `_reset_sums`, over all workers."""
+        return means_from_sums(*self.totals.numpy().tolist())
 
     def _schedule(self, indices: np.ndarray, own: int, examples: int, replica: int = 0) -> None:
         """Schedule a training step of a batch on any worker.
@@ -298,19 +341,33 @@ class ParameterServerTrainer(TrainingLoop):
         )
         self.coordinator.schedule(self._worker_step, args=(batch, self.train_data))
 
-    def _train_epoch(self, epoch: int, result: Result, events: EventLog) -> None:
+    def _train_epoch(self, epoch: int, result: TrainingResult, events: EventLog) -> None:
+        """Train one epoch and append the durations of its steps to `result.steps`.
+
+        Args:
+            epoch: Number of the epoch.
+            result: The measurements so far.
+            events: The rank's event log.
+        """
         order = self.order.epoch_indices(self.seed, epoch)
         if self.synchronous:
             self._train_synchronously(epoch, order, result, events)
         else:
             # batches of padding alone are not trained
             batches = order.reshape(-1, self.batch)[: -(-self.train_examples // self.batch)]
-            self._train_freely(epoch, batches, result, events)
+            self._train_asynchronously(epoch, batches, result, events)
 
     def _train_synchronously(
-        self, epoch: int, order: np.ndarray, result: Result, events: EventLog
+        self, epoch: int, order: np.ndarray, result: TrainingResult, events: EventLog
     ) -> None:
-        """Train an epoch with one update per global batch."""
+        """Train an epoch with one update per global batch.
+
+        Args:
+            epoch: Number of the epoch.
+            order: Indices of the epoch, (steps, global batch).
+            result: The measurements so far.
+            events: The rank's event log.
+        """
         for step, indices in enumerate(order):
             start_s = time.perf_counter()
             examples = min(self.global_batch, self.train_examples - step * self.global_batch)
@@ -324,12 +381,19 @@ class ParameterServerTrainer(TrainingLoop):
                     f"{self.replicas} workers"
                 )
             result.steps.append(Execution(epoch, step, 1, time.perf_counter() - start_s))
-            self._note(events, result, epoch, step)
+            self._log_step(events, result, epoch, step)
 
-    def _train_freely(
-        self, epoch: int, batches: np.ndarray, result: Result, events: EventLog
+    def _train_asynchronously(
+        self, epoch: int, batches: np.ndarray, result: TrainingResult, events: EventLog
     ) -> None:
-        """Train an epoch with a separate update for each worker's batch."""
+        """Train an epoch with a separate update for each worker's batch.
+
+        Args:
+            epoch: Number of the epoch.
+            batches: Indices of the epoch, (batches, batch per worker).
+            result: The measurements so far.
+            events: The rank's event log.
+        """
         # the first batches compile the step on every worker: a separate row
         first = 0 if result.steps else min(self.replicas, len(batches))
         for start, end in ((0, first), (first, len(batches))):
@@ -337,14 +401,15 @@ class ParameterServerTrainer(TrainingLoop):
             for place in range(start, end):
                 examples = min(self.batch, self.train_examples - place * self.batch)
                 self._schedule(batches[place], examples, examples)
-                self._sign_of_life(events, epoch, place)
+                self._log_progress(events, epoch, place)
             self.coordinator.join()
             if end > start:
                 duration_s = time.perf_counter() - start_s
                 result.steps.append(Execution(epoch, start, end - start, duration_s))
-                self._note(events, result, epoch, end)
+                self._log_step(events, result, epoch, end)
 
     def _evaluate(self) -> None:
+        """Add loss and correct answers of all held-out examples to the sums."""
         if self.states is not None:
             self.states.average()
         for batch in self.order.evaluation_indices().reshape(-1, self.order.evaluation_batch):

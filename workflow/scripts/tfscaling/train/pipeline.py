@@ -1,4 +1,4 @@
-"""Data-parallel training by all-reduce on a custom pipeline, tf.data.Datasets.
+"""Data-parallel training by all-reduce on a custom pipeline of tf.data.Datasets.
 
 Each worker reads its own part and waits for its own input only: the number of its examples in a
 step, and whether it has more, are summed over the replicas in the step. A worker's batches are
@@ -20,24 +20,24 @@ from contextlib import closing, contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
-from tfscaling.launch.checkpoint_folder import State
+from tfscaling.launch.checkpoint_folder import CheckpointState
 from tfscaling.record.events import EventLog
 from tfscaling.record.rank_report import Execution
 from tfscaling.study.run_spec import RunSpec
 from tfscaling.train import user_model
 from tfscaling.train.all_reduce_loop import AllReduceLoop
-from tfscaling.train.loop import Result
+from tfscaling.train.loop import TrainingResult
 
-#: Batches of a worker that are on its devices in advance.
+#: Number of a worker's batches that are put on its devices in advance.
 PREFETCHED = 2
 _POLL_S = 0.1
 
 
 class PipelineError(ValueError):
-    """The datasets cannot be trained on; the message names the problem and what to change."""
+    """A custom pipeline cannot be trained on; the message names the problem and what to change."""
 
 
-class Fed(NamedTuple):
+class ReplicaBatch(NamedTuple):
     """A replica's part of a worker's batch for one step.
 
     Attributes:
@@ -52,7 +52,7 @@ class Fed(NamedTuple):
 
 
 class StepIterator:
-    """Endless iterator over a worker's steps: each item has a `Fed` for each of its devices.
+    """Endless iterator over a worker's steps; an item has a `ReplicaBatch` for each device.
 
     Batches are fetched ahead in a thread. After the end of the dataset come copies of the last
     batch with 0 examples: the worker joins the steps of workers that have more data. A worker
@@ -73,16 +73,21 @@ class StepIterator:
         self._dataset, self._batch, self._devices = dataset, batch, devices
         self._size = batch * len(devices)
         self._like = like
-        self._ready: queue.Queue[list[Fed] | Exception] = queue.Queue(PREFETCHED)
+        self._ready: queue.Queue[list[ReplicaBatch] | Exception] = queue.Queue(PREFETCHED)
         self._closed, self._ended = threading.Event(), threading.Event()
-        self._last: list[Fed] | None = None
+        self._last: list[ReplicaBatch] | None = None
         self._thread = threading.Thread(target=self._fill, daemon=True)
         self._thread.start()
 
-    def __iter__(self) -> Iterator[list[Fed]]:
+    def __iter__(self) -> Iterator[list[ReplicaBatch]]:
+        """Return this iterator."""
         return self
 
-    def __next__(self) -> list[Fed]:
+    def __next__(self) -> list[ReplicaBatch]:
+        """Return the next step: a `ReplicaBatch` for each device.
+
+        After the end of the data, steps have no examples.
+        """
         if self._last is None:
             item = self._ready.get()
             if isinstance(item, Exception):
@@ -104,7 +109,7 @@ class StepIterator:
         iterator = None
         try:
             iterator = iter(self._dataset)
-            for item in self._items(iterator):
+            for item in self._split_batches(iterator):
                 self._put(item)
         except Exception as error:
             traceback.clear_frames(error.__traceback__)  # they would keep the iterator
@@ -112,15 +117,22 @@ class StepIterator:
         self._ended.set()
         del iterator
 
-    def _put(self, item: list[Fed] | Exception) -> None:
-        """Put an item into the queue, waiting for space, unless the iterator is closed."""
+    def _put(self, item: list[ReplicaBatch] | Exception) -> None:
+        """Put an item into the queue, waiting for space, unless the iterator is closed.
+
+        Args:
+            item: The parts of a batch, or an exception to raise in `__next__`.
+        """
         while not self._closed.is_set():
             with contextlib.suppress(queue.Full):
                 self._ready.put(item, timeout=_POLL_S)
                 return
 
-    def _items(self, batches: Iterator[Any]) -> Iterator[list[Fed]]:
-        """Yield the parts of each batch of the dataset."""
+    def _split_batches(self, batches: Iterator[Any]) -> Iterator[list[ReplicaBatch]]:
+        """Yield each batch of the dataset as a list with a `ReplicaBatch` for each device.
+
+        Without any examples, it yields a batch of zeros.
+        """
         waiting: tuple[Any, int] | None = None
         is_first = True
         for batch in batches:
@@ -131,16 +143,16 @@ class StepIterator:
                 continue
             if waiting is not None:
                 if is_first:
-                    _check_first(waiting[1], self._size)
+                    _check_first_batch(waiting[1], self._size)
                 is_first = False
                 yield self._split(*waiting, more=1)
             waiting = batch, examples
         if waiting is None:
-            waiting = self._nothing(), 0
+            waiting = self._make_zeros(), 0
         yield self._split(*waiting, more=0)
 
-    def _nothing(self) -> Any:
-        """Return a batch of zeros, for a worker without data."""
+    def _make_zeros(self) -> Any:
+        """Return a batch of zeros with the shapes of the dataset, for a worker without data."""
         import tensorflow as tf
 
         parts = tf.nest.flatten(self._dataset.element_spec)
@@ -150,13 +162,14 @@ class StepIterator:
             others = shapes
 
         def zeros(part: Any, other: Any) -> Any:
+            """Return a tensor of zeros; sizes that `part` does not give are from `other`."""
             sizes = (n or m or 1 for n, m in zip(part.shape[1:], other[1:], strict=True))
             return tf.zeros([self._size, *sizes], part.dtype)
 
         return tf.nest.pack_sequence_as(self._dataset.element_spec, list(map(zeros, parts, others)))
 
-    def _split(self, batch: Any, examples: int, more: int) -> list[Fed]:
-        """Return the parts of a batch for the devices, padded to the replica's batch size.
+    def _split(self, batch: Any, examples: int, more: int) -> list[ReplicaBatch]:
+        """Return a `ReplicaBatch` for each device, padded to the replica's batch size.
 
         Args:
             batch: The tensors.
@@ -180,11 +193,17 @@ class StepIterator:
                 parts.append(self._fed(own, count, more))
         return parts
 
-    def _fed(self, batch: Any, examples: int, more: int) -> Fed:
-        """Return a `Fed` with these numbers as tensors."""
+    def _fed(self, batch: Any, examples: int, more: int) -> ReplicaBatch:
+        """Return a `ReplicaBatch` whose numbers are tensors.
+
+        Args:
+            batch: The tensors of the replica's part.
+            examples: Number of examples in it.
+            more: 1 if the worker has examples after this step, else 0.
+        """
         import tensorflow as tf
 
-        return Fed(batch, tf.constant(float(examples)), tf.constant(float(more)))
+        return ReplicaBatch(batch, tf.constant(float(examples)), tf.constant(float(more)))
 
 
 def count_examples(batch: Any, size: int) -> int:
@@ -211,8 +230,16 @@ def count_examples(batch: Any, size: int) -> int:
     return examples
 
 
-def _check_first(examples: int, size: int) -> None:
-    """Raise PipelineError if the first of several batches has fewer examples than the replicas."""
+def _check_first_batch(examples: int, size: int) -> None:
+    """Check that the first of several batches has enough examples for all of the worker's replicas.
+
+    Args:
+        examples: Number of its examples.
+        size: Examples that the worker's replicas take in a step.
+
+    Raises:
+        PipelineError: It has fewer.
+    """
     if examples < size:
         raise PipelineError(
             f"the pipeline's first batch has {examples} examples and not {size}; "
@@ -236,18 +263,23 @@ def check_batches(dataset: Any, size: int) -> None:
     options.autotune.enabled = False  # its thread may hold up the end of an iterator for a minute
     counts = [count_examples(batch, size) for batch in dataset.take(2).with_options(options)]
     if all(counts) and counts[1:]:
-        _check_first(counts[0], size)
+        _check_first_batch(counts[0], size)
 
 
 class Datasets(NamedTuple):
-    """A worker's part of the data: `tf.data.Dataset`s of batches, for training and evaluation."""
+    """A worker's part of the data, as tf.data.Datasets of batches.
+
+    Attributes:
+        train: The training data: (x, y) or (x, y, weights).
+        test: The held-out data.
+    """
 
     train: Any
     test: Any
 
 
-def datasets_of(name: str, returned: Any) -> Datasets:
-    """Check what a custom function returned and return it as Datasets.
+def check_datasets(name: str, returned: Any) -> Datasets:
+    """Check what a custom function returned, and return it as Datasets.
 
     Args:
         name: Name of the function, for messages.
@@ -310,6 +342,7 @@ class PipelineTrainer(AllReduceLoop):
         element = datasets.train.element_spec
 
         def batch_of(spec: Any) -> Any:
+            """Return the TensorSpec of a replica's batch."""
             return tf.TensorSpec([self.batch, *spec.shape[1:]], spec.dtype)
 
         self.make_model(
@@ -318,22 +351,31 @@ class PipelineTrainer(AllReduceLoop):
             lambda: user_model.label_problem(element),
         )
         self.data = datasets
-        self._execute = self._in_replicas(self._step, reduce_retracing=True)
-        self._computation = self._in_replicas(self._compute, reduce_retracing=True)
-        self._evaluate_call = self._in_replicas(self._evaluation, reduce_retracing=True)
+        self._execute = self._make_replica_function(self._train_step, reduce_retracing=True)
+        self._computation = self._make_replica_function(self._compute, reduce_retracing=True)
+        self._evaluate_call = self._make_replica_function(
+            self._evaluate_batch, reduce_retracing=True
+        )
         self._endless: Iterator[Any] | None = None
         #: A batch that stays on the devices.
         self._kept: Any = None
 
     @contextmanager
     def _fed(self, dataset: Any) -> Iterator[Iterator[Any]]:
-        """Provide an iterator over the worker's batches, each as a `Fed` on every replica."""
+        """Provide, in the `with` block, an iterator over the worker's steps as per-replica values.
+
+        Each value is a `ReplicaBatch`.
+
+        Args:
+            dataset: The worker's dataset of batches.
+        """
         local, seen = self.strategy.experimental_local_results, None
         if self._kept is not None:
             seen = self.tf.nest.map_structure(lambda value: local(value)[0], self._kept.batch)
         feed = StepIterator(dataset, self.batch, self.strategy.extended.worker_devices, seen)
 
-        def of_replicas(parts: list[Fed]) -> Any:
+        def of_replicas(parts: list[ReplicaBatch]) -> Any:
+            """Return the parts of a step as one per-replica value."""
             return self.strategy.experimental_distribute_values_from_function(
                 lambda context: parts[context.replica_id_in_sync_group % len(parts)]
             )
@@ -341,65 +383,102 @@ class PipelineTrainer(AllReduceLoop):
         with closing(feed):
             yield map(of_replicas, feed)
 
-    def _weights(self, fed: Fed) -> Any:
+    def _weights(self, fed: ReplicaBatch) -> Any:
         """Return 1 for each example of a replica's batch and 0 for padding; float32, (batch,)."""
         tf = self.tf
         return tf.cast(tf.cast(tf.range(self.batch), tf.float32) < fed.examples, tf.float32)
 
-    def _summed(self, fed: Fed) -> Any:
-        """Return [examples of the step, replicas with more data] over all replicas; float32."""
+    def _sum_counts(self, fed: ReplicaBatch) -> Any:
+        """Return [examples of the step, replicas with more data], summed over all replicas.
+
+        The type is float32.
+        """
         sums = self.tf.stack([fed.examples, fed.more])
         if self.replicas == 1:
             return sums
         context = self.tf.distribute.get_replica_context()
         return context.all_reduce(self.tf.distribute.ReduceOp.SUM, sums)
 
-    def _step(self, fed: Fed) -> Any:
-        """Train one step in a replica; return a value to wait for, and `_summed`."""
-        sums = self._summed(fed)
+    def _train_step(self, fed: ReplicaBatch) -> Any:
+        """Train one step in a replica; return a value to wait for, and `_sum_counts`."""
+        sums = self._sum_counts(fed)
         examples = self.tf.maximum(sums[0], 1.0)
         return self.train_on(fed.batch, self._weights(fed), examples), sums
 
-    def _compute(self, fed: Fed) -> Any:
+    def _compute(self, fed: ReplicaBatch) -> Any:
+        """Run forward and backward pass without communication; return a value to wait for."""
         return self.compute_on(fed.batch, self._weights(fed))
 
-    def _evaluation(self, fed: Fed) -> Any:
+    def _evaluate_batch(self, fed: ReplicaBatch) -> Any:
+        """Evaluate the model in a replica on a batch of held-out examples; return `_sum_counts`."""
         self.test_on(fed.batch, self._weights(fed))
-        return self._summed(fed)
+        return self._sum_counts(fed)
 
-    def _train(self, events: EventLog, report: Callable[[str], None]) -> Result:
+    def _train_epochs(self, events: EventLog, report: Callable[[str], None]) -> TrainingResult:
+        """Train all epochs; return the measurements.
+
+        With `steps_per_epoch`, an epoch continues in the data where the one before it ended, as in
+        `fit`.
+
+        Args:
+            events: The rank's event log.
+            report: Called with a line of text for each epoch.
+        """
         if self.recipe.steps_per_epoch is None:
-            return super()._train(events, report)
+            return super()._train_epochs(events, report)
         # as with `fit`, an epoch continues where the one before it ended
         with self._fed(self.data.train.repeat()) as self._endless:
-            return super()._train(events, report)
+            return super()._train_epochs(events, report)
 
-    def _skip(self, state: State, events: EventLog) -> None:
-        """Read the batches before a checkpoint again, so that shuffles continue as without it."""
+    def _skip_to(self, state: CheckpointState, events: EventLog) -> None:
+        """Read the batches before a checkpoint again, so that shuffles continue as without it.
+
+        Args:
+            state: The state of the checkpoint.
+            events: The rank's event log, for signs of progress.
+        """
         if self._endless is not None:
             for number in range(state.steps):
                 next(self._endless)
-                self._sign_of_life(events, state.epoch, number)
+                self._log_progress(events, state.epoch, number)
             return
         for epoch in range(1, state.epoch):
             for number, _ in enumerate(self.data.train):
-                self._sign_of_life(events, epoch, number)
+                self._log_progress(events, epoch, number)
 
-    def _train_epoch(self, epoch: int, result: Result, events: EventLog) -> None:
+    def _train_epoch(self, epoch: int, result: TrainingResult, events: EventLog) -> None:
+        """Train one epoch and append the durations of its steps to `result.steps`.
+
+        Args:
+            epoch: Number of the epoch.
+            result: The measurements so far.
+            events: The rank's event log.
+        """
         if self._endless is not None:
             self._train_steps(epoch, self._endless, result, events)
             return
         with self._fed(self.data.train) as batches:
             if self._begun.step_in_epoch and self._checkpoints is not None:
-                with self._checkpoints.reading():
+                with self._checkpoints.time_reading():
                     for number in range(self._begun.step_in_epoch):
                         next(batches)
-                        self._sign_of_life(events, epoch, number)
+                        self._log_progress(events, epoch, number)
             self._train_steps(epoch, batches, result, events)
 
     def _train_steps(
-        self, epoch: int, batches: Iterator[Any], result: Result, events: EventLog
+        self, epoch: int, batches: Iterator[Any], result: TrainingResult, events: EventLog
     ) -> None:
+        """Train the steps of an epoch until its data or `steps_per_epoch` ends.
+
+        Args:
+            epoch: Number of the epoch.
+            batches: Iterator over per-replica values, from `_fed`.
+            result: The measurements so far.
+            events: The rank's event log.
+
+        Raises:
+            PipelineError: No worker has training examples.
+        """
         whole, examples = self.recipe.steps_per_epoch, self._begun.examples_in_epoch
         steps = None if whole is None else self._steps_of_epoch(whole)
         for step in itertools.count(self._begun.step_in_epoch):
@@ -408,14 +487,14 @@ class PipelineTrainer(AllReduceLoop):
             waited_s = time.perf_counter() - start_s
             self._kept = batch if self._kept is None else self._kept
             done, sums = self._execute(batch)
-            self._fetch(done)
-            count, more = self._fetch(sums)[0].tolist()
+            self._wait_for_values(done)
+            count, more = self._wait_for_values(sums)[0].tolist()
             duration_s = time.perf_counter() - start_s
             examples += round(count)
             if not examples:
                 raise PipelineError("the pipeline gives no training examples")
             result.steps.append(Execution(epoch, step, 1, duration_s, waited_s))
-            self._note(events, result, epoch, step)
+            self._log_step(events, result, epoch, step)
             is_last = (not more) if steps is None else step + 1 == steps
             if is_last or self._after_step(result, epoch, step + 1, examples):
                 break
@@ -423,17 +502,23 @@ class PipelineTrainer(AllReduceLoop):
             self.train_examples = self.train_examples or examples
 
     def _evaluate(self) -> None:
+        """Add loss and correct answers of all held-out examples to the sums; count the examples.
+
+        Raises:
+            PipelineError: No worker has held-out examples.
+        """
         self._average_call()
         examples, more = 0, True
         with self._fed(self.data.test) as batches:
             while more:
-                count, more = self._fetch(self._evaluate_call(next(batches)))[0].tolist()
+                count, more = self._wait_for_values(self._evaluate_call(next(batches)))[0].tolist()
                 examples += round(count)
         if not examples:
             raise PipelineError("the pipeline gives no held-out examples")
         self.test_examples = examples
 
     def some_examples(self) -> tuple[Any, ...] | None:
+        """Return one batch of training examples as the model gets them; None if there is none."""
         if self._kept is None:
             return next(iter(self.data.train), None)
         first = self.strategy.experimental_local_results
@@ -443,4 +528,5 @@ class PipelineTrainer(AllReduceLoop):
         return batch
 
     def _computations(self) -> Iterator[Callable[[], Any]]:
+        """Yield functions that run forward and backward pass alone, always on the same batch."""
         return itertools.repeat(partial(self._computation, self._kept))

@@ -1,4 +1,7 @@
-"""One rank from its cluster to its report: devices, data, training; and whether one can begin."""
+"""One rank from its cluster to its report, and the check whether a training can begin.
+
+The program `run_rank.py` calls `train_as_rank`; `check_models.py` calls `check_model`.
+"""
 
 from __future__ import annotations
 
@@ -40,24 +43,29 @@ from tfscaling.train import (
     strategies,
     user_model,
 )
-from tfscaling.train.all_reduce import Trainer
+from tfscaling.train.all_reduce import ArrayTrainer
 from tfscaling.train.all_reduce_loop import AllReduceLoop
 from tfscaling.train.checkpoints import Checkpoints
-from tfscaling.train.loop import Result
+from tfscaling.train.loop import TrainingResult
 from tfscaling.train.mpi import library as mpi
 from tfscaling.train.parameter_server import ParameterServerTrainer
-from tfscaling.train.pipeline import Datasets, PipelineTrainer, check_batches, datasets_of
+from tfscaling.train.pipeline import Datasets, PipelineTrainer, check_batches, check_datasets
 from tfscaling.train.strategies import STRATEGIES
 
-#: Larger files of arrays are not read to check a model: it alone is built.
+#: Size of the largest file of arrays that is read to check a model; with larger files only the
+#: model is built.
 _FILE_BYTES_MAX = 1 << 28
+#: First port in an example of TF_CONFIG.
 _FIRST_PORT = 20000
 
 
-def prepare(context: RankContext, spec: RunSpec) -> list[str]:
+def prepare_devices(context: RankContext, spec: RunSpec) -> list[str]:
     """Import TensorFlow and make the run's devices visible to it; return their names.
 
     Example: ["GPU:0", "GPU:1"].
+
+    Raises:
+        DeviceError: GPUs are missing.
     """
     # parameter servers and coordinators compute nothing that a GPU would help with
     gpus = spec.geometry.gpus_per_task if context.cluster.job == "worker" else 0
@@ -67,7 +75,7 @@ def prepare(context: RankContext, spec: RunSpec) -> list[str]:
     imported_s = clock.now()
     threads = spec.threads_per_operation(len(os.sched_getaffinity(0)))
     try:
-        names = strategies.configure(gpus, spec.measured.devices, threads)
+        names = strategies.configure_devices(gpus, spec.measured.devices, threads)
     except strategies.DeviceError:
         defer_failure(spec)
         raise
@@ -99,7 +107,7 @@ def load_tensorflow() -> None:
 
 @contextlib.contextmanager
 def _hide_modules(*names: str) -> Iterator[None]:
-    """Give a context in which modules that are not loaded seem not installed."""
+    """Make modules seem not installed within the `with` block, unless they are already loaded."""
     hidden = [name for name in names if name not in sys.modules]
     sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]
     try:
@@ -109,7 +117,7 @@ def _hide_modules(*names: str) -> Iterator[None]:
             del sys.modules[name]
 
 
-def place_of(context: RankContext, spec: RunSpec, used: Sequence[str]) -> Rank:
+def describe_resources(context: RankContext, spec: RunSpec, used: Sequence[str]) -> Rank:
     """Return the resources that the rank got: host, devices, threads and versions.
 
     Call it after the training: a query of the GPU driver takes time that belongs to no phase.
@@ -123,11 +131,11 @@ def place_of(context: RankContext, spec: RunSpec, used: Sequence[str]) -> Rank:
 
     takes_gpus = context.cluster.job == "worker" and spec.uses_gpus
     return replace(
-        context.place(),
+        context.describe_rank(),
         devices=tuple(used),
         gpu_names=tuple(strategies.gpu_names()) if takes_gpus else (),
         intra_op_threads=tf.config.threading.get_intra_op_parallelism_threads(),
-        mpi_library=mpi.library(),
+        mpi_library=mpi.library_version(),
         tensorflow_version=tf.__version__,
     )
 
@@ -137,10 +145,10 @@ class _Training(NamedTuple):
 
     Attributes:
         trainer: The training loop.
-        data: The data.
-        data_sha256: Checksum of the data.
+        data: The arrays, or the worker's part of an input pipeline.
+        data_sha256: Checksum of the data; None if the prepared file has none.
         devices: Devices of this rank's replicas.
-        worker_devices: Devices of each worker that this coordinator drives; None without one.
+        worker_devices: Devices of each worker that this coordinator drives; None without workers.
     """
 
     trainer: AllReduceLoop | ParameterServerTrainer
@@ -150,7 +158,7 @@ class _Training(NamedTuple):
     worker_devices: tuple[tuple[str, ...], ...] | None
 
 
-class _Measured(NamedTuple):
+class _Measurements(NamedTuple):
     """The measurements of a finished training.
 
     Attributes:
@@ -160,13 +168,13 @@ class _Measured(NamedTuple):
         weights_sha256: Checksum of the final weights; "" if the training diverged.
     """
 
-    result: Result
+    result: TrainingResult
     stopped: Stopped | None = None
     compute_steps: tuple[float, ...] = ()
     weights_sha256: str = ""
 
 
-def run(context: RankContext, spec: RunSpec, dataset_file: Path) -> RankReport:
+def train_as_rank(context: RankContext, spec: RunSpec, dataset_file: Path) -> RankReport:
     """Train as one rank of a run and return the rank's report.
 
     Args:
@@ -174,11 +182,11 @@ def run(context: RankContext, spec: RunSpec, dataset_file: Path) -> RankReport:
         spec: The run.
         dataset_file: The prepared data.
     """
-    names, kind = prepare(context, spec), STRATEGIES[spec.point.strategy]
+    names, kind = prepare_devices(context, spec), STRATEGIES[spec.point.strategy]
     if kind.coordinated and not context.cluster.is_chief:
-        if not parameter_server.serve(context):
+        if not parameter_server.run_server(context):
             raise RuntimeError("the coordinator failed")
-        return ServerReport(**fields_of(place_of(context, spec, names)))
+        return ServerReport(**fields_of(describe_resources(context, spec, names)))
     training = _make_training(context, spec, names, dataset_file)
     measured = _train(context, spec, training.trainer)
     kind.end()
@@ -188,7 +196,7 @@ def run(context: RankContext, spec: RunSpec, dataset_file: Path) -> RankReport:
 def _make_training(
     context: RankContext, spec: RunSpec, names: list[str], dataset_file: Path
 ) -> _Training:
-    """Make the strategy, load the data and build the model.
+    """Make the strategy, load the data and build the model; log the events in between.
 
     Args:
         context: The rank.
@@ -206,8 +214,8 @@ def _make_training(
     worker_devices = strategies.worker_devices() if kind.coordinated else None
     devices = names if kind.coordinated else strategies.devices_in_use(strategy)
     events.add(EventName.RENDEZVOUS, replicas=spec.replicas)
-    data, data_sha256 = data_of(context.cluster.index, spec, dataset_file)
-    build = models.get(spec.point.model, spec.recipe.single_parameters).build
+    data, data_sha256 = load_data(context.cluster.index, spec, dataset_file)
+    build = models.find_model(spec.point.model, spec.recipe.single_parameters).build
     if isinstance(data, Datasets):
         events.add(EventName.DATA, pipeline=True)
     else:
@@ -225,15 +233,21 @@ def _make_training(
 
 def _train(
     context: RankContext, spec: RunSpec, trainer: AllReduceLoop | ParameterServerTrainer
-) -> _Measured:
-    """Train the model, evaluate it unless it diverged, and measure steps without communication."""
+) -> _Measurements:
+    """Train the model, evaluate it unless it diverged, and measure steps without communication.
+
+    Args:
+        context: The rank.
+        spec: The run.
+        trainer: The training loop.
+    """
     events, is_first = context.events, context.cluster.rank == 0  # its log has the progress
     report_line: Callable[[str], None] = partial(print, flush=True) if is_first else lambda _: None
-    result = trainer.train(events, report_line, checkpoints_of(context, spec))
+    result = trainer.train(events, report_line, make_checkpoints(context, spec))
     if result.diverged:
         # the phase exists but is empty: nothing is left to evaluate
         events.add(EventName.EVALUATED)
-        measured = _Measured(result)
+        measured = _Measurements(result)
     else:
         report_line(trainer.evaluate(result, events, EventName.EVALUATED))
         weights = _weights_sha256(trainer.model)
@@ -242,21 +256,28 @@ def _train(
             stopped = Stopped(
                 steps_per_epoch=trainer.updates_per_epoch or 1,
                 evaluations=result.evaluations,
-                epoch_turn_s=trainer.epoch_turn_s(),
+                epoch_turn_s=trainer.measure_epoch_turn_s(),
             )
-        measured = _Measured(result, stopped, tuple(trainer.compute_steps()), weights)
+        measured = _Measurements(result, stopped, tuple(trainer.compute_steps()), weights)
     events.add(EventName.PROBED, steps=len(measured.compute_steps))
     return measured
 
 
 def _report(
-    context: RankContext, spec: RunSpec, training: _Training, measured: _Measured
+    context: RankContext, spec: RunSpec, training: _Training, measured: _Measurements
 ) -> TrainingReport:
-    """Return the report of a rank that trained."""
+    """Return the report of a rank that trained.
+
+    Args:
+        context: The rank.
+        spec: The run.
+        training: The training, with its data and devices.
+        measured: Its measurements.
+    """
     trainer, result, workers = training.trainer, measured.result, training.worker_devices
     is_first = context.cluster.rank == 0
     return TrainingReport(
-        **fields_of(place_of(context, spec, training.devices)),
+        **fields_of(describe_resources(context, spec, training.devices)),
         replicas=trainer.replicas if workers is None else len(workers),
         worker_devices=workers,
         global_batch_size=trainer.global_batch,
@@ -266,8 +287,8 @@ def _report(
         flops_per_example=models.training_flops(trainer.model) if is_first else None,
         data_sha256=training.data_sha256,
         input_wait_s=result.input_wait_s,
-        trained_by=user_model.trained_by(trainer.model, spec.recipe),
-        warnings=tuple(_warnings(trainer, spec, training.data, result)),
+        trained_by=user_model.describe_training(trainer.model, spec.recipe),
+        warnings=tuple(_training_warnings(trainer, spec, training.data, result)),
         train_examples=trainer.train_examples,
         test_examples=trainer.test_examples,
         examples_trained=result.examples_trained,
@@ -296,41 +317,45 @@ def all_reduce_trainer(
     """
     if isinstance(data, Datasets):
         return PipelineTrainer(strategy, build, data, spec)
-    return Trainer(strategy, build, data, spec)
+    return ArrayTrainer(strategy, build, data, spec)
 
 
-def _warnings(
+def _training_warnings(
     trainer: AllReduceLoop | ParameterServerTrainer,
     spec: RunSpec,
     data: Arrays | Datasets,
-    result: Result,
+    result: TrainingResult,
 ) -> Iterator[str]:
-    """Yield warnings about settings of a custom model, or data, that are not used as given."""
+    """Yield warnings about settings of a custom model, or data, that are not used as given.
+
+    Args:
+        trainer: The training loop.
+        spec: The run.
+        data: The training's data.
+        result: Its measurements.
+    """
     model = trainer.model
-    yield from user_model.warnings(model, spec.recipe)
+    yield from user_model.warnings_before_training(model, spec.recipe)
     if isinstance(data, Arrays):
         yield from user_model.byte_warnings(model, spec.recipe, data.x_train)
     if result.went_on is None and not result.is_short and not result.diverged:
         steps = sum(execution.steps for execution in result.steps)
         yield from user_model.warnings_after_training(model, spec.recipe, steps)
     if trainer.replicas > 1 and isinstance(trainer, AllReduceLoop):
-        losses = _losses_of_parts(trainer)
+        losses = _compare_losses(trainer)
         if losses is not None and (found := losses.problem or losses.warning):
             yield found
 
 
-def _losses_of_parts(trainer: AllReduceLoop) -> loss_means.LossOfParts | None:
-    """Compare losses of a batch's parts; None of a classifier, or if nothing is known."""
+def _compare_losses(trainer: AllReduceLoop) -> loss_means.LossOfParts | None:
+    """Return losses of parts of a training batch; None for a classifier, or if they are unknown."""
     if trainer.custom_step is None or (batch := trainer.some_examples()) is None:
         return None
-    return loss_means.compare(trainer.model, batch)
+    return loss_means.compare_losses_of_parts(trainer.model, batch)
 
 
-def checkpoints_of(context: RankContext, spec: RunSpec) -> Checkpoints | None:
-    """Return the object that reads and writes the run's checkpoints.
-
-    None if the run writes none.
-    """
+def make_checkpoints(context: RankContext, spec: RunSpec) -> Checkpoints | None:
+    """Return the reader and writer of the run's checkpoints; None if the run writes none."""
     beginning = attempts.read_beginning(context.folder)
     if beginning is None or not spec.recipe.writes_checkpoints:
         return None
@@ -338,7 +363,9 @@ def checkpoints_of(context: RankContext, spec: RunSpec) -> Checkpoints | None:
     return Checkpoints(context.folder, beginning, cluster.rank, cluster.num_tasks, spec.recipe)
 
 
-def data_of(worker: int, spec: RunSpec, dataset_file: Path) -> tuple[Arrays | Datasets, str | None]:
+def load_data(
+    worker: int, spec: RunSpec, dataset_file: Path
+) -> tuple[Arrays | Datasets, str | None]:
     """Load the data of a worker.
 
     Args:
@@ -377,7 +404,7 @@ def data_of(worker: int, spec: RunSpec, dataset_file: Path) -> tuple[Arrays | Da
     keras.utils.set_random_seed(spec.seed)
     given = variants.data_parameters(dataset, recipe)
     returned = user_code.call_function(dataset, {**given, user_code.CONTEXT: place})
-    return datasets_of(dataset, returned), checksum
+    return check_datasets(dataset, returned), checksum
 
 
 def _weights_sha256(model: Any) -> str:
@@ -388,15 +415,15 @@ def _weights_sha256(model: Any) -> str:
     return checksum.hexdigest()
 
 
-def check(model: ModelToCheck, dataset_file: Path) -> CheckedModel:
-    """Check whether runs with this model can start, by building it on this machine's CPU.
+def check_model(model: ModelToCheck, dataset_file: Path) -> CheckedModel:
+    """Check whether runs with a model can start, by building it on this machine's CPU.
 
     The model is built as in a rank, with one replica and one batch. If the runs have several
     workers, the first batches of the first worker are read. The process uses the CPU only from then
     on.
 
     Args:
-        model: The runs.
+        model: The model and the runs that train it.
         dataset_file: The prepared data. If it does not exist yet, or is large, only the model is
             built.
 
@@ -407,21 +434,21 @@ def check(model: ModelToCheck, dataset_file: Path) -> CheckedModel:
 
     spec, largest = model.spec, model.largest
     keras.backend.clear_session()
-    os.environ.update({**spec.measured.env, "TF_CONFIG": tf_config(spec)})
+    os.environ.update({**spec.measured.env, "TF_CONFIG": example_tf_config(spec)})
     try:
         keras.mixed_precision.set_dtype_policy(spec.recipe.precision)
         warnings = _build_model(spec, dataset_file, largest.replicas > 1)
         if largest.jobs["worker"] > spec.jobs["worker"] and _is_readable(largest, dataset_file):
-            data, _ = data_of(0, largest, dataset_file)
+            data, _ = load_data(0, largest, dataset_file)
             if isinstance(data, Datasets):
                 check_batches(data.train, largest.global_batch_size // largest.jobs["worker"])
         return CheckedModel(None, warnings)
     except Exception as error:
         traceback.print_exc()
-        return CheckedModel(crashes.sentence(error, Path.cwd()))
+        return CheckedModel(crashes.describe_exception(error, Path.cwd()))
 
 
-def tf_config(spec: RunSpec) -> str:
+def example_tf_config(spec: RunSpec) -> str:
     """Return an example of TF_CONFIG for the first worker of a run.
 
     A user's function may read it while the model is checked.
@@ -435,7 +462,7 @@ def tf_config(spec: RunSpec) -> str:
 
 
 def _build_model(spec: RunSpec, dataset_file: Path, on_several_replicas: bool) -> tuple[str, ...]:
-    """Build a run's model, compute its output shape, and return warnings.
+    """Build a run's model, compute its output shape, and return warnings for readers.
 
     For a compiled model on several replicas, the loss is computed as well.
 
@@ -449,12 +476,12 @@ def _build_model(spec: RunSpec, dataset_file: Path, on_several_replicas: bool) -
     """
     import keras
 
-    build = models.get(spec.point.model, spec.recipe.single_parameters).build
+    build = models.find_model(spec.point.model, spec.recipe.single_parameters).build
     if not _is_readable(spec, dataset_file):
         build()
         return ()
     strategy = STRATEGIES["single"].build(["CPU:0"], "auto")
-    data, _ = data_of(0, spec, dataset_file)
+    data, _ = load_data(0, spec, dataset_file)
     trainer = all_reduce_trainer(strategy, build, data, spec)
     if trainer.custom_step is None:
         inputs = data.train.element_spec[0] if isinstance(data, Datasets) else data.x_train
@@ -466,7 +493,7 @@ def _build_model(spec: RunSpec, dataset_file: Path, on_several_replicas: bool) -
     elif on_several_replicas:
         custom_train_step.check_reductions(trainer.model)
         loss_means.spread_weights(trainer.model)
-        losses = _losses_of_parts(trainer)
+        losses = _compare_losses(trainer)
         if losses is not None and losses.problem:
             raise user_model.ModelError(losses.problem)
         return (losses.warning,) if losses is not None and losses.warning else ()
@@ -474,7 +501,7 @@ def _build_model(spec: RunSpec, dataset_file: Path, on_several_replicas: bool) -
 
 
 def _is_readable(spec: RunSpec, dataset_file: Path) -> bool:
-    """Return whether the data exists and can be read quickly: a small file or a pipeline."""
+    """Return whether a run's data exists and can be read quickly: a small file or a pipeline."""
     if spec.dataset is None:
         return False
     if user_code.is_pipeline(spec.dataset):

@@ -1,4 +1,4 @@
-"""Devices of a rank and distribution strategies, one entry each.
+"""Devices of a rank, and the distribution strategies by name.
 
 TensorFlow is imported inside functions only.
 """
@@ -25,13 +25,13 @@ class DeviceError(RuntimeError):
     """The rank did not get the devices that the run requests."""
 
 
-def configure(gpus: int, devices: str, threads: int) -> list[str]:
+def configure_devices(gpus: int, devices: str, threads: int) -> list[str]:
     """Make exactly the requested devices visible to TensorFlow; call it before TensorFlow uses any.
 
     Args:
         gpus: Number of GPUs of this rank; 0 for a CPU.
         devices: `physical`, or `logical` for parts of the CPU in place of GPUs.
-        threads: Threads of one operation.
+        threads: Number of threads of one operation.
 
     Returns:
         The replicas' devices, such as ["GPU:0", "GPU:1"], ["CPU:0", "CPU:1"] or ["CPU:0"].
@@ -52,7 +52,7 @@ def configure(gpus: int, devices: str, threads: int) -> list[str]:
         )
         return [f"CPU:{index}" for index in range(count)]
     if len(physical) != gpus:
-        raise DeviceError(missing_gpus(gpus, len(physical), gpu_variables(os.environ)))
+        raise DeviceError(describe_wrong_gpus(gpus, len(physical), gpu_variables(os.environ)))
     for device in physical:
         tf.config.experimental.set_memory_growth(device, True)
     return [f"GPU:{index}" for index in range(gpus)]
@@ -103,14 +103,15 @@ def worker_devices() -> tuple[tuple[str, ...], ...]:
 
 
 def _short_device_name(name: str) -> str:
+    """Return a device's type and number, such as `GPU:0`, from TensorFlow's full name."""
     import tensorflow as tf
 
     spec = tf.DeviceSpec.from_string(name)
     return f"{spec.device_type}:{spec.device_index}"
 
 
-def missing_gpus(requested: int, seen: int, exported: Mapping[str, str | None]) -> str:
-    """Return an error message for a wrong number of GPUs.
+def describe_wrong_gpus(requested: int, seen: int, exported: Mapping[str, str | None]) -> str:
+    """Return an error message for a rank that sees a wrong number of GPUs.
 
     Args:
         requested: Number of requested GPUs.
@@ -124,12 +125,13 @@ def missing_gpus(requested: int, seen: int, exported: Mapping[str, str | None]) 
     )
 
 
+#: Whether code of this thread is inside `single_replica`.
 _IS_ALONE = ContextVar("is_alone", default=False)
 
 
 @contextmanager
-def alone() -> Iterator[None]:
-    """Let a strategy report one replica to code of this thread in the `with` block.
+def single_replica() -> Iterator[None]:
+    """Make a strategy report a single replica to code of this thread in the `with` block.
 
     Keras divides a loss by the strategy's number of replicas, which would be wrong in a custom
     step.
@@ -141,12 +143,15 @@ def alone() -> Iterator[None]:
         _IS_ALONE.reset(before)
 
 
-def hiding_replicas(base: Any) -> Any:
-    """Return a subclass of a strategy class that reports one replica within `alone`."""
+def make_replica_hiding_class(base: Any) -> Any:
+    """Return a subclass of a strategy class that reports one replica within `single_replica`."""
 
     class Hiding(base):  # type: ignore[misc]
+        """The strategy, which can hide its other replicas."""
+
         @property
         def num_replicas_in_sync(self) -> int:
+            """Number of replicas; 1 within `single_replica`."""
             return 1 if _IS_ALONE.get() else int(super().num_replicas_in_sync)
 
     Hiding.__name__ = base.__name__
@@ -154,53 +159,64 @@ def hiding_replicas(base: Any) -> Any:
 
 
 def _make_single(devices: Sequence[str], communication: str) -> Any:
-    """Return a OneDeviceStrategy on the only device."""
+    """Return a OneDeviceStrategy on the only device; `communication` is unused."""
     import tensorflow as tf
 
     return tf.distribute.OneDeviceStrategy(devices[0])
 
 
 def _make_mirrored(devices: Sequence[str], communication: str) -> Any:
-    """Return a MirroredStrategy over the devices."""
+    """Return a MirroredStrategy over the devices of this rank; `communication` is unused."""
     import tensorflow as tf
 
-    return hiding_replicas(tf.distribute.MirroredStrategy)(list(devices))
+    return make_replica_hiding_class(tf.distribute.MirroredStrategy)(list(devices))
 
 
 def _make_multi_worker_mirrored(devices: Sequence[str], communication: str) -> Any:
-    """Return a MultiWorkerMirroredStrategy from TF_CONFIG, with this communication."""
+    """Return a MultiWorkerMirroredStrategy from TF_CONFIG.
+
+    Args:
+        devices: Devices of this rank.
+        communication: `ring`, `nccl` or `auto`.
+    """
     import tensorflow as tf
 
     implementation = tf.distribute.experimental.CommunicationImplementation[communication.upper()]
     options = tf.distribute.experimental.CommunicationOptions(implementation=implementation)
     if len(devices) > 1 and all(name.startswith("CPU") for name in devices):
-        made = keras_internals.strategy_of_devices(devices)
+        made = keras_internals.make_strategy_on_cpus(devices)
     else:
         made = tf.distribute.MultiWorkerMirroredStrategy
-    return hiding_replicas(made)(communication_options=options)
+    return make_replica_hiding_class(made)(communication_options=options)
 
 
 def _make_mpi_all_reduce(devices: Sequence[str], communication: str) -> Any:
-    """Return the strategy by MPI, with one replica on the first device."""
+    """Return the strategy by MPI, with one replica on the first device.
+
+    `communication` is unused.
+    """
     own = resolver.resolve(os.environ, gpus=None)
-    world = mpi.communicator(own.rank, own.num_tasks)
-    return hiding_replicas(mpi_strategy.strategy(devices[0], world))()
+    world = mpi.world_communicator(own.rank, own.num_tasks)
+    return make_replica_hiding_class(mpi_strategy.make_strategy_class(devices[0], world))()
 
 
 def _refuse_custom(devices: Sequence[str], communication: str) -> Any:
-    """Raise ValueError: only the program itself can make its strategy."""
+    """Raise ValueError: only a program itself can make the strategy `own`."""
     raise ValueError("a program makes its own strategy")
 
 
 def _make_parameter_server(devices: Sequence[str], communication: str) -> Any:
-    """Return a ParameterServerStrategy from TF_CONFIG; it takes no devices."""
+    """Return a ParameterServerStrategy from TF_CONFIG; both arguments are unused.
+
+    All makers of strategies have the same arguments.
+    """
     import tensorflow as tf
 
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     return tf.distribute.ParameterServerStrategy(resolver)
 
 
-#: Every distribution strategy of the grid, by name.
+#: Name → distribution strategy, for every strategy of the grid.
 STRATEGIES: dict[str, Strategy] = {
     "single": Strategy(
         "One replica on one device, no distribution: the baseline.",
@@ -221,7 +237,7 @@ STRATEGIES: dict[str, Strategy] = {
         "Synchronous data parallelism over all tasks, a device each, by MPI's all-reduce.",
         _make_mpi_all_reduce,
         one_device_only=True,
-        end=mpi.end,
+        end=mpi.finalize,
     ),
     "parameter_server": Strategy(
         "Variables on parameter servers, each worker's gradients are a separate update.",

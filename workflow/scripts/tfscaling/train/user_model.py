@@ -2,9 +2,9 @@
 
 A compiled model, or one with a custom `compute_loss`, is trained by its own loss, metrics and
 optimizer (`custom_train_step`); keys of the recipe win where they are given. Any other model is a
-classifier whose layers, weights and `call` are taken, and whose loss is the cross-entropy; so is
-every model if the recipe's `loss` says so. A model with a custom `train_step` or `fit` is refused:
-a program trains it.
+classifier whose layers, weights and `call` are used, and whose loss is the cross-entropy; so is
+every model if the recipe's `loss` requests it. A model with a custom `train_step` or `fit` is
+refused: a program trains it.
 
 A model that trains itself gets the arrays as `fit` gives them. A classifier's bytes are images,
 which are scaled to [0, 1], unless the model takes whole numbers: an integer `keras.Input` takes
@@ -23,22 +23,22 @@ from tfscaling.study.config_types import Recipe
 from tfscaling.train import keras_internals
 from tfscaling.train.optimizers import learning_rate_factor, make_learning_rate, make_optimizer
 
-#: Methods of keras.Model that the trainer does not call: it has its own loop.
+#: Methods of keras.Model that the trainer, which has its own loop, does not call.
 NEVER_CALLED = (
     *("train_step", "test_step", "make_train_function", "make_test_function"),
     *("fit", "evaluate"),
 )
 #: Methods that define how a model trains and is measured.
 OWN_TRAINING = ("compute_loss", "compute_metrics", "get_metrics_result")
-#: Settings of `compile()` that define what is trained and measured.
-_WHAT = ("loss", "loss_weights", "metrics", "weighted_metrics")
+#: Arguments of `compile()` that define what is trained and measured.
+_LOSS_AND_METRICS = ("loss", "loss_weights", "metrics", "weighted_metrics")
 
 
 class ModelError(ValueError):
     """The model cannot be trained as it is; the message names the problem and what to change."""
 
 
-def build(name: str, function: Callable[[], Any]) -> Any:
+def build_model(name: str, function: Callable[[], Any]) -> Any:
     """Call the user's function and return the Keras model.
 
     Args:
@@ -54,7 +54,7 @@ def build(name: str, function: Callable[[], Any]) -> Any:
     # they belong to the recipe and the run
     policy, seed = keras.config.dtype_policy().name, keras_internals.random_seed()
     model = function()
-    wrong = problem(model)
+    wrong = find_problem(model)
     if keras_internals.random_seed() != seed:
         wrong = (
             "the function sets the random seed; the run's seed gives each repeat its own weights"
@@ -69,8 +69,8 @@ def build(name: str, function: Callable[[], Any]) -> Any:
     return model
 
 
-def problem(model: Any) -> str | None:
-    """Return why the built-in trainer cannot train a custom model; None if it can.
+def find_problem(model: Any) -> str | None:
+    """Return why the built-in trainer cannot train a custom model, as a clause; None if it can.
 
     It must be a Keras model with trainable weights, and may not override methods such as
     `train_step`, which the trainer does not call.
@@ -79,7 +79,7 @@ def problem(model: Any) -> str | None:
 
     if not isinstance(model, keras.Model):
         return f"the function returns {type(model).__name__}; it must return a model of Keras 3"
-    if overridden := [name for name in NEVER_CALLED if has_own(model, name)]:
+    if overridden := [name for name in NEVER_CALLED if has_own_method(model, name)]:
         return (
             f"the model has its own {', '.join(overridden)}, which would not be called: the "
             "workflow has a separate loop. Put what is special into compute_loss, or run your "
@@ -94,23 +94,26 @@ def problem(model: Any) -> str | None:
 
 
 def trains_itself(model: Any, recipe: Recipe) -> bool:
-    """Return whether the model is trained by its own loss, and not as a classifier."""
-    return recipe.loss == "model" and bool(model.compiled or has_own(model, "compute_loss"))
+    """Return whether the model is trained by its own loss; otherwise it is a classifier."""
+    return recipe.loss == "model" and bool(model.compiled or has_own_method(model, "compute_loss"))
 
 
-def check_classifier(model: Any, of_labels: str | None) -> None:
-    """Raise ModelError unless the model can be trained by the cross-entropy of one output.
+def check_classifier(model: Any, labels_problem: str | None) -> None:
+    """Check that the model can be trained by the cross-entropy of one output.
 
     Args:
         model: The model.
-        of_labels: The problem of the labels, from `problem_of_labels`; None without one.
+        labels_problem: Why its labels are no classes, from `label_problem`; None if they are.
+
+    Raises:
+        ModelError: It cannot.
     """
-    if overridden := [name for name in OWN_TRAINING if has_own(model, name)]:
+    if overridden := [name for name in OWN_TRAINING if has_own_method(model, name)]:
         raise ModelError(
             f"the model has its own {', '.join(overridden)}, which would not be called: its loss "
             "is the cross-entropy. Compile the model, or leave `loss` out of the recipe"
         )
-    wrong = _shape_problem(model) or of_labels
+    wrong = _shape_problem(model) or labels_problem
     if wrong is not None:
         raise ModelError(
             f"{wrong}. Without a loss of the model's own, the cross-entropy trains it; "
@@ -147,7 +150,7 @@ def _shape_problem(model: Any) -> str | None:
 
 
 def label_problem(*elements: tuple[Any, ...]) -> str | None:
-    """Return why labels are not one whole number from 0 on for each example, or None.
+    """Return why labels are not one whole number from 0 on for each example; None if they are.
 
     Args:
         *elements: Pairs (inputs, labels) of all examples, as arrays or TensorSpecs.
@@ -169,7 +172,7 @@ def label_problem(*elements: tuple[Any, ...]) -> str | None:
     return None
 
 
-def compile_as_asked(
+def apply_recipe_settings(
     model: Any, recipe: Recipe, replicas: int, updates_per_epoch: int | None = None
 ) -> None:
     """Set optimizer and learning rate of a model with its own loss as the recipe requests.
@@ -191,11 +194,11 @@ def compile_as_asked(
             "leave it out, or let the recipe's `loss` be sparse_categorical_crossentropy"
         )
     if not model.compiled:
-        if has_own(model, "compile"):
+        if has_own_method(model, "compile"):
             raise ModelError("the model has its own compile(); call it in the function")
         model.compile(make_optimizer(recipe, replicas, updates_per_epoch), jit_compile=False)
         return
-    if getattr(model, "loss", None) is None and not has_own(model, "compute_loss"):
+    if getattr(model, "loss", None) is None and not has_own_method(model, "compute_loss"):
         raise ModelError(
             "compile() names no loss; name one there, or `loss` in the recipe, or override "
             "compute_loss if only the losses that layers add count"
@@ -259,29 +262,35 @@ def _change_optimizer(
 
 
 def _scale_schedule(schedule: Any, factor: float) -> Any:
+    """Return a schedule with the learning rates of `schedule` times a factor."""
     import keras
 
     class Scaled(keras.optimizers.schedules.LearningRateSchedule):  # type: ignore[misc]
+        """The scaled schedule."""
+
         def __call__(self, step: Any) -> Any:
+            """Return the scaled learning rate of update number `step`."""
             return schedule(step) * factor
 
     return Scaled()
 
 
-def trained_by(model: Any, recipe: Recipe) -> str:
+def describe_training(model: Any, recipe: Recipe) -> str:
     """Return optimizer, loss, metrics and own methods of a model in words; "" for a classifier."""
     if not trains_itself(model, recipe):
         return ""
-    methods = [f"its own {name}" for name in OWN_TRAINING if has_own(model, name)]
+    methods = [f"its own {name}" for name in OWN_TRAINING if has_own_method(model, name)]
     optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
-    return _join_names([f"optimizer {type(optimizer).__name__}", *_compiled(model), *methods])
+    return _join_names(
+        [f"optimizer {type(optimizer).__name__}", *_list_compiled_settings(model), *methods]
+    )
 
 
-def warnings(model: Any, recipe: Recipe) -> list[str]:
-    """Return a warning if the model is compiled, but is trained as a classifier."""
+def warnings_before_training(model: Any, recipe: Recipe) -> list[str]:
+    """Return [warning] if the model is compiled, but is trained as a classifier; else []."""
     if trains_itself(model, recipe) or not model.compiled:
         return []
-    names = [f"optimizer {type(model.optimizer).__name__}", *_compiled(model)]
+    names = [f"optimizer {type(model.optimizer).__name__}", *_list_compiled_settings(model)]
     return [
         f"the model's own compile() settings ({_join_names(names)}) are not used: the recipe's "
         "optimizer and the cross-entropy are"
@@ -289,15 +298,18 @@ def warnings(model: Any, recipe: Recipe) -> list[str]:
 
 
 def warnings_after_training(model: Any, recipe: Recipe, steps: int) -> Iterator[str]:
-    """Yield warnings about metrics and learning rate of a model with its own train step.
+    """Yield warnings about metrics and learning-rate schedule of a model with its own loss.
 
-    `steps` is the number of steps that it trained. A classifier of the recipe has no warnings.
+    Args:
+        model: The trained model.
+        recipe: The recipe. A classifier has no such warnings.
+        steps: Number of steps that it trained.
     """
     if not trains_itself(model, recipe):
         return
     if wide := [name for name, value in model.get_metrics_result().items() if np.size(value) != 1]:
         yield f"metrics with several values are not recorded: {_join_names(wide)}"
-    if names := _not_additive(model):
+    if names := _find_non_additive_metrics(model):
         yield (
             f"the state of {_join_names(names)} is no sum over batches, and replicas' states are "
             "summed: the value depends on the number of replicas. Set another `aggregation` of its "
@@ -320,7 +332,7 @@ def warnings_after_training(model: Any, recipe: Recipe, steps: int) -> Iterator[
         )
 
 
-def _not_additive(model: Any) -> list[str]:
+def _find_non_additive_metrics(model: Any) -> list[str]:
     """Return the names of custom metrics whose state is not a sum over batches.
 
     Such a state cannot be summed over replicas. A copy of each metric is tested with random
@@ -337,6 +349,7 @@ def _is_additive(metric: Any) -> bool:
     batches = [dice.random((4, 1), np.float32) for _ in range(4)]
 
     def states(*parts: Any) -> list[Any]:
+        """Return the values of a new copy's variables after some batches."""
         copy.reset_state()
         for labels, outputs in parts:
             copy.update_state(labels, outputs)
@@ -351,18 +364,19 @@ def _is_additive(metric: Any) -> bool:
         return True
 
 
-def _compiled(model: Any) -> list[str]:
-    """Return the settings of `compile()` that are given, in words."""
-    given = ((key, keras_internals.compile_settings(model).get(key)) for key in _WHAT)
+def _list_compiled_settings(model: Any) -> list[str]:
+    """Return the given arguments of the model's `compile()`, each as `name value` in words."""
+    given = ((key, keras_internals.compile_settings(model).get(key)) for key in _LOSS_AND_METRICS)
     return [f"{key} {_describe_setting(value)}" for key, value in given if value is not None]
 
 
 def _join_names(names: list[str]) -> str:
+    """Return names as a list in words: `a, b and c`."""
     return ", ".join(names).replace(";", ",")  # warnings are joined by a semicolon
 
 
 def _describe_setting(value: Any) -> str:
-    """Describe a setting in a word: for an object its class, for a list its items."""
+    """Return a setting in a word: for an object its class, for a list its items."""
     if isinstance(value, str | int | float):
         return str(value)
     if isinstance(value, Mapping):
@@ -372,31 +386,42 @@ def _describe_setting(value: Any) -> str:
     return str(getattr(value, "__name__", type(value).__name__))
 
 
-def has_own(model: Any, name: str) -> bool:
-    """Return whether the model or its class defines a method that overrides Keras's."""
+def has_own_method(model: Any, name: str) -> bool:
+    """Return whether the model or its class overrides a method of keras.Model.
+
+    Args:
+        model: The model.
+        name: Name of the method.
+    """
     if name in vars(model):
         return True
     owner = next((cls for cls in type(model).__mro__ if name in vars(cls)), None)
     return owner is not None and owner.__module__.split(".")[0] != "keras"
 
 
-#: Layers for numbers that are not in [0, 1].
+#: Layers that take inputs outside [0, 1].
 _FOR_BYTES = ("Rescaling", "Normalization", "Embedding")
 
 
 def scale_bytes(model: Any, x: Any) -> Any:
-    """Return the inputs with images in bytes scaled to [0, 1]; other inputs are unchanged."""
+    """Return the inputs with images in bytes scaled to [0, 1]; other inputs are unchanged.
+
+    Args:
+        model: The classifier.
+        x: Its inputs, nested tensors.
+    """
     import tensorflow as tf
 
     def scaled(data: Any, symbol: Any) -> Any:
+        """Return one input, scaled if it has bytes and the model takes floating-point numbers."""
         is_scaled = _is_scaled(data, symbol)
         return tf.cast(data, tf.float32) * (1.0 / 255.0) if is_scaled else data
 
-    return tf.nest.map_structure(scaled, x, _symbols(model, x))
+    return tf.nest.map_structure(scaled, x, _symbolic_inputs(model, x))
 
 
 def byte_warnings(model: Any, recipe: Recipe, x: Nest) -> list[str]:
-    """Return a warning if a classifier scales its inputs although they are already in [0, 1].
+    """Return [warning] if a classifier scales inputs that are already in [0, 1]; else [].
 
     Args:
         model: The model.
@@ -408,7 +433,7 @@ def byte_warnings(model: Any, recipe: Recipe, x: Nest) -> list[str]:
 
     if trains_itself(model, recipe):
         return []
-    if not all(map(_is_scaled, tf.nest.flatten(x), tf.nest.flatten(_symbols(model, x)))):
+    if not all(map(_is_scaled, tf.nest.flatten(x), tf.nest.flatten(_symbolic_inputs(model, x)))):
         return []
     parts = tf.train.TrackableView(model).descendants()
     layers = [part for part in parts if isinstance(part, keras.layers.Layer)]
@@ -433,8 +458,16 @@ def _is_scaled(data: Any, symbol: Any) -> bool:
     return data.dtype.name == "uint8" and (symbol is None or "float" in symbol.dtype)
 
 
-def _symbols(model: Any, x: Any) -> Any:
-    """Return the model's symbolic input for each part of `x`; None for unknown ones."""
+def _symbolic_inputs(model: Any, x: Any) -> Any:
+    """Return the symbolic Keras input of the model for each part of its inputs.
+
+    Args:
+        model: The model.
+        x: The inputs, nested tensors.
+
+    Returns:
+        The same nesting as `x`; None in place of an input that the model does not declare.
+    """
     inputs: Sequence[Any] = getattr(model, "inputs", None) or ()
     if isinstance(x, dict):
         by_name = {each.name: each for each in inputs}  # Keras requires these names of keys

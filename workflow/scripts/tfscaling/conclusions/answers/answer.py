@@ -16,7 +16,7 @@ from tfscaling.conclusions.answers.answer_types import Answer, State
 from tfscaling.conclusions.answers.goals import GOALS, TIME
 from tfscaling.conclusions.evidence import QuestionEvidence, Study
 from tfscaling.conclusions.projection import projection_intervals
-from tfscaling.record.run_states import RunState, words
+from tfscaling.record.run_states import RunState, status_words
 from tfscaling.tables.row_values import point_of
 
 
@@ -45,7 +45,7 @@ def answers_by_goal(study: Study) -> Iterator[Answer]:
 def _answer_without_runs(study: Study, task: QuestionEvidence) -> Answer:
     """Return the answer to a question without a valid run, with the number of runs by status."""
     own = {point_of(row) for row in task.all_rows}
-    counts = Counter(words(run.status) for run in study.run_rows if point_of(run) in own)
+    counts = Counter(status_words(run.status) for run in study.run_rows if point_of(run) in own)
     statuses = Counter[str]() if counts.keys() <= {RunState.MISSING} else counts
     state = State.NOT_RUN if not counts else None
     without_runs = tuple(

@@ -1,1 +1,1 @@
-"""MPI: the library, sums over ranks, and the strategy `mpi_all_reduce`."""
+"""MPI for the strategy `mpi_all_reduce`: the library, sums over ranks, and the strategy itself."""

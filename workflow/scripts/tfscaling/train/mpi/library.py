@@ -1,11 +1,11 @@
-"""MPI of a rank: the library loaded, the ranks together, Slurm's answers to the library.
+"""The MPI library of a rank: loading it, its communicators, and Slurm's answers to it.
 
 By `srun --mpi=pmi2` ranks exchange their addresses through Slurm: PMI, version 1, one line per
-request. Slurm reads at most 1,024 bytes at a time and takes them for one request
-(handle_pmi1_cmd in src/plugins/mpi/pmi2/pmi1.c, August 2026), but allows values of 1,024 bytes,
-whose line is longer. MPICH 5 publishes 4,096 bytes, its address and the memory behind it, in values
-as long as allowed, and packs zeros: it starts where that memory is empty, and fails or hangs where
-a library as large as TensorFlow has used it. Shorter values are enough.
+request. Slurm reads at most 1,024 bytes at a time and takes them for one request (handle_pmi1_cmd
+in src/plugins/mpi/pmi2/pmi1.c, August 2026), but allows values of 1,024 bytes, whose line is
+longer. MPICH 5 publishes 4,096 bytes, its address and the memory behind it, in values as long as
+allowed, and packs zeros: it starts where that memory is empty, and fails or hangs where a library
+as large as TensorFlow has used it. Shorter values are enough.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-#: A line has at most 256 bytes besides its value: two names, and the words.
+#: Longest value that MPICH may publish: a line has at most 256 bytes besides it.
 _VALUE_BYTES = 1024 - 256
 
 
@@ -51,27 +51,33 @@ def short_values() -> Iterator[None]:
 
 
 def _relay(library: socket.socket, slurm: int) -> None:
-    """Pass each request of the library to Slurm and Slurm's answer back: a thread's function."""
+    """Pass each request of the library to Slurm and Slurm's answer back: a thread's function.
+
+    Args:
+        library: The socket to the MPI library.
+        slurm: File descriptor of the connection to Slurm.
+    """
     with library, library.makefile("rb") as requests, open(slurm, "rb", closefd=False) as answers:
         for request in requests:
             os.write(slurm, request)
-            library.sendall(_shortened(answers.readline()))
+            library.sendall(_limit_value_length(answers.readline()))
 
 
-def _shortened(answer: bytes) -> bytes:
-    """Return an answer of Slurm with a lower `vallen_max`."""
+def _limit_value_length(answer: bytes) -> bytes:
+    """Return an answer of Slurm, with a lower `vallen_max` if it has one."""
     return re.sub(rb"(?<=vallen_max=)\d+", lambda n: b"%d" % min(int(n[0]), _VALUE_BYTES), answer)
 
 
-#: MPICH polls while it waits: after this many polls without progress it sleeps for a moment.
-#: Where ranks share cores, a rank that polls takes the core from the rank that it waits for.
+#: Environment variables for MPICH, which polls while it waits: after this many polls without
+#: progress it sleeps for a moment. Where ranks share cores, a rank that polls takes the core from
+#: the rank that it waits for.
 _WAITING = {
     "MPIR_CVAR_CH4_PROGRESS_THROTTLE": "1",
     "MPIR_CVAR_CH4_PROGRESS_THROTTLE_NO_PROGRESS_COUNT": "50",
 }
 
 
-#: MPICH's own memory for the ranks of a node. A library that is killed leaves it there.
+#: Beginning of the file names of MPICH's shared memory. Killed processes leave such files.
 _MEMORY = "/dev/shm/mpich_shm_"
 
 
@@ -79,7 +85,7 @@ class MpiError(RuntimeError):
     """The ranks cannot communicate by MPI."""
 
 
-def communicator(rank: int, ranks: int) -> Any:
+def world_communicator(rank: int, ranks: int) -> Any:
     """Return mpi4py's COMM_WORLD; the first call loads the MPI library and waits for all ranks.
 
     Args:
@@ -107,22 +113,26 @@ def communicator(rank: int, ranks: int) -> Any:
         ) from error
     if not MPI.Is_initialized():
         with short_values():
-            _start(MPI)
+            _initialize(MPI)
     world = MPI.COMM_WORLD
     if (world.rank, world.size) != (rank, ranks):
         raise MpiError(
             f"rank {rank} of {ranks} is rank {world.rank} of {world.size} for the MPI library "
-            f"({library()}): it does not see the others. With srun the platform's `mpi` must be "
-            "a type that both know: pmi2 for MPICH, pmix for Open MPI; see `srun --mpi=list`"
+            f"({library_version()}): it does not see the others. With srun the platform's `mpi` "
+            "must be a type that both know: pmi2 for MPICH, pmix for Open MPI; see "
+            "`srun --mpi=list`"
         )
     return world
 
 
-def _start(mpi: Any) -> None:
+def _initialize(mpi: Any) -> None:
     """Initialise MPI by a call that releases the GIL, and wait for the other ranks.
 
     mpi4py's own initialisation keeps the GIL: the rank would send no heartbeats, and the launcher
     would end it as hanging.
+
+    Args:
+        mpi: The module mpi4py.MPI.
 
     Raises:
         MpiError: The library reports an error.
@@ -138,7 +148,7 @@ def _start(mpi: Any) -> None:
 
 
 def node_communicator(world: Any) -> Any:
-    """Return the communicator of the ranks on this node.
+    """Return mpi4py's communicator of the ranks on this node.
 
     The file name of MPICH's shared memory is removed, so that killed ranks leave no file.
 
@@ -156,7 +166,7 @@ def node_communicator(world: Any) -> Any:
     return found
 
 
-def library() -> str | None:
+def library_version() -> str | None:
     """Return name and version of the MPI library in one line; None if none is loaded."""
     if "mpi4py.MPI" not in sys.modules:
         return None
@@ -166,8 +176,8 @@ def library() -> str | None:
     return " ".join(words.strip("\0\n").split("\n")[0].split())
 
 
-def end() -> None:
-    """Finalise MPI; all ranks must call this."""
+def finalize() -> None:
+    """Finalise MPI, if it is loaded; all ranks must call this."""
     from mpi4py import MPI
 
     MPI.Finalize()

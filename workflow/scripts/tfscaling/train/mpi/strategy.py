@@ -1,13 +1,13 @@
 """The strategy `mpi_all_reduce`: one replica, on one device, in each rank; sums by MPI.
 
-Keras's optimizers, metrics and moments sum by the all-reduce of the replica context: by MPI. Each
-bucket of tensors is an operation that waits for these tensors only: the gradients that the backward
-pass makes first are summed while it makes the others.
+Keras's optimizers, metrics and moments sum by the all-reduce of the replica context, here by MPI.
+Each bucket of tensors is an operation that waits for these tensors only: the gradients that the
+backward pass makes first are summed while it makes the others.
 
-All ranks must call in the same order, or they wait for each other for ever: each call waits for the
-one before it in its graph. Loops, conditions and functions have separate graphs: there a variable
-is read before the first call and written after the last. TensorFlow keeps the order in which a
-program reads and writes a variable across graphs.
+All ranks must call MPI in the same order, or they wait for each other for ever: each call waits for
+the one before it in its graph. Loops, conditions and functions have separate graphs: there a
+variable is read before the first call and written after the last. TensorFlow keeps the order in
+which a program reads and writes a variable across graphs.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from tfscaling.train import keras_internals, optimizers
 from tfscaling.train.mpi import library
 from tfscaling.train.mpi.sums import RankSums
 
-#: Tensors up to this size together share a message, for which they are copied; a larger one is a
-#: separate message, without a copy.
+#: Size of a bucket. Tensors up to this size together share a message, for which they are copied; a
+#: larger one is a separate message, without a copy.
 BUCKET_BYTES = 1 << 20
-#: MPI has no such numbers.
-_SUMMED_AS = {"float16": "float32", "bfloat16": "float32"}
-#: The attribute of a graph with its last calls.
+#: Type that MPI does not have → type in which its numbers are summed.
+_SUM_TYPES = {"float16": "float32", "bfloat16": "float32"}
+#: Attribute of a graph that has the graph's `_Calls`.
 _CALLS = "tfscaling_calls_of_mpi"
 
 
-class Part(NamedTuple):
-    """Size and data type of a tensor, by which `buckets` groups tensors.
+class TensorSize(NamedTuple):
+    """Size and data type of a tensor, by which tensors are grouped.
 
     Attributes:
         bytes: Size; infinite for sparse tensors and unknown shapes, which are sent alone.
@@ -45,8 +45,8 @@ class Part(NamedTuple):
     dtype: str
 
 
-def buckets(parts: Sequence[Part]) -> list[list[int]]:
-    """Return groups of tensors to sum in one message, as lists of indices.
+def group_into_buckets(parts: Sequence[TensorSize]) -> list[list[int]]:
+    """Return groups of tensors to sum in one message, each as a list of indices.
 
     The order is the order in which a backward pass computes gradients: the last variable first.
 
@@ -71,9 +71,9 @@ class _Calls:
     """The MPI calls of a graph that follow one another without a call of another graph in between.
 
     Attributes:
-        own: Names of this graph's operations that use the variable of turns.
+        own: Names of this graph's operations that use the variable which orders the calls.
         last: The last MPI operation so far.
-        end: The operation that writes the variable after the calls.
+        end: The operation that writes this variable after the calls; None before any call.
     """
 
     own: set[str]
@@ -110,26 +110,28 @@ class MpiAllReduce:
         tf = self.tf
         given = [t if _is_sparse(t) else tf.convert_to_tensor(t) for t in tensors]
         sums: list[Any] = [None] * len(given)
-        for bucket in buckets([_part(tensor) for tensor in given]):
-            found = self._of_bucket([given[place] for place in bucket])
+        for bucket in group_into_buckets([_tensor_size(tensor) for tensor in given]):
+            found = self._sum_bucket([given[place] for place in bucket])
             for place, total in zip(bucket, found, strict=True):
                 sums[place] = total
         return sums
 
-    def gathered(self, tensors: Sequence[Any]) -> list[Any]:
+    def all_gather(self, tensors: Sequence[Any]) -> list[Any]:
         """Return each tensor with the rows of all ranks, in the order of the ranks.
 
         Args:
             tensors: This rank's tensors, with equal numbers of rows; other ranks may have other
                 numbers.
         """
-        found = self._in_turn(self._gathered, tensors, [tensor.dtype for tensor in tensors])
+        found = self._call_in_order(
+            self._gather_arrays, tensors, [tensor.dtype for tensor in tensors]
+        )
         for tensor, rows in zip(tensors, found, strict=True):
             rows.set_shape([None, *tensor.shape[1:]])
         return found
 
     def broadcast(self, value: np.ndarray) -> np.ndarray:
-        """Return rank 0's array.
+        """Return rank 0's array on all ranks.
 
         Args:
             value: This rank's array; shape and type are equal on all ranks.
@@ -138,12 +140,12 @@ class MpiAllReduce:
         self.world.Bcast(found.reshape(-1).view(np.uint8))
         return found
 
-    def _of_bucket(self, tensors: list[Any]) -> list[Any]:
-        """Return the sums of tensors that share a message."""
+    def _sum_bucket(self, tensors: list[Any]) -> list[Any]:
+        """Return the sum over all ranks of each of some tensors, which share a message."""
         tf = self.tf
         if _is_sparse(tensors[0]):
             (own,) = tensors
-            values, indices = self.gathered([own.values, own.indices])
+            values, indices = self.all_gather([own.values, own.indices])
             return [tf.IndexedSlices(values, indices, own.dense_shape)]
         if len(tensors) == 1:
             return [self._sum(tensors[0])]
@@ -153,13 +155,13 @@ class MpiAllReduce:
         return [tf.reshape(p, t.shape) for p, t in zip(parts, tensors, strict=True)]
 
     def _sum(self, tensor: Any) -> Any:
-        """Return the sum of a dense tensor over all ranks, in its type."""
-        own = self.tf.cast(tensor, _SUMMED_AS.get(tensor.dtype.name, tensor.dtype))
-        (total,) = self._in_turn(self._summed, [own], own.dtype)
+        """Return the sum over all ranks of a dense tensor, in its type."""
+        own = self.tf.cast(tensor, _SUM_TYPES.get(tensor.dtype.name, tensor.dtype))
+        (total,) = self._call_in_order(self._sum_array, [own], own.dtype)
         total.set_shape(tensor.shape)
         return self.tf.cast(total, tensor.dtype)
 
-    def _in_turn(
+    def _call_in_order(
         self, function: Callable[..., Any], tensors: Sequence[Any], types: Any
     ) -> list[Any]:
         """Apply a function with MPI calls to tensors, after all earlier MPI calls.
@@ -187,7 +189,7 @@ class MpiAllReduce:
         return found
 
     def _calls_of_graph(self) -> _Calls:
-        """Return the calls after which the next MPI call of the present graph comes."""
+        """Return the MPI calls of the present graph, which the next MPI call must follow."""
         graph = self.tf.compat.v1.get_default_graph()
         users = {op.name for op in graph.capture(self._turns.handle).consumers()}
         calls: _Calls | None = getattr(graph, _CALLS, None)
@@ -198,12 +200,12 @@ class MpiAllReduce:
             setattr(graph, _CALLS, calls)
         return calls
 
-    def _summed(self, own: np.ndarray) -> np.ndarray:
-        """Return the sum of an array over all ranks."""
+    def _sum_array(self, own: np.ndarray) -> np.ndarray:
+        """Return the sum of an array over all ranks, with the same shape."""
         return self._sums.sum(own.reshape(-1)).reshape(own.shape)
 
-    def _gathered(self, *own: np.ndarray) -> list[np.ndarray]:
-        """Return the rows of all ranks for each array."""
+    def _gather_arrays(self, *own: np.ndarray) -> list[np.ndarray]:
+        """Return each array with the rows of all ranks, in the order of the ranks."""
         counts = np.zeros(self.world.size, np.int64)
         counts[self.world.rank] = len(own[0])
         of_all = self._sums.sum(counts)
@@ -227,13 +229,13 @@ def _is_sparse(tensor: Any) -> bool:
     return isinstance(tensor, tf.IndexedSlices)
 
 
-def _part(tensor: Any) -> Part:
+def _tensor_size(tensor: Any) -> TensorSize:
     """Return size and data type of a tensor."""
     count = None if _is_sparse(tensor) else tensor.shape.num_elements()
-    return Part(math.inf if count is None else count * tensor.dtype.size, tensor.dtype.name)
+    return TensorSize(math.inf if count is None else count * tensor.dtype.size, tensor.dtype.name)
 
 
-def strategy(device: str, world: Any) -> Any:
+def make_strategy_class(device: str, world: Any) -> Any:
     """Return a subclass of `tf.distribute.Strategy` with one replica per rank and sums by MPI.
 
     Args:
@@ -249,7 +251,7 @@ def strategy(device: str, world: Any) -> Any:
     }
 
     class MpiExtended(keras_internals.one_device_extended()):  # type: ignore[misc]
-        """What a strategy of one device does for itself, done with the other ranks."""
+        """TensorFlow's implementation of a strategy with one device, with MPI between the ranks."""
 
         def __init__(self, strategy: Any) -> None:
             super().__init__(strategy, device)
@@ -257,14 +259,17 @@ def strategy(device: str, world: Any) -> Any:
 
         @property
         def _num_replicas_in_sync(self) -> int:
+            """Number of replicas: one in each rank."""
             return ranks
 
         def _use_merge_call(self) -> bool:
+            """Return False: variables are updated in each replica, by the same values."""
             return False
 
         def _call_for_each_replica(
             self, fn: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
         ) -> Any:
+            """Call `fn` with its arguments in this rank's replica, on its device."""
             replica = tf.distribute.ReplicaContext(tf.distribute.get_strategy(), rank)
             with tf.device(self.worker_devices[0]), replica:
                 return fn(*args, **kwargs)
@@ -272,6 +277,7 @@ def strategy(device: str, world: Any) -> Any:
         def _experimental_distribute_values_from_function(
             self, value_fn: Callable[..., Any]
         ) -> Any:
+            """Return the value that `value_fn` makes for this rank's replica."""
             return value_fn(
                 tf.distribute.experimental.ValueContext(
                     replica_id_in_sync_group=rank, num_replicas_in_sync=ranks
@@ -279,49 +285,64 @@ def strategy(device: str, world: Any) -> Any:
             )
 
         def _create_variable(self, next_creator: Callable[..., Any], **kwargs: Any) -> Any:
+            """Return a variable with rank 0's initial value; assignments aggregate as requested."""
             variable = super()._create_variable(next_creator, **kwargs)
             is_own = kwargs.get("synchronization") == tf.VariableSynchronization.ON_READ
             if tf.executing_eagerly() and not is_own:
                 variable.assign(self._sums.broadcast(variable.numpy()))
             reduce_op = aggregations.get(kwargs.get("aggregation"))
             if reduce_op is not None and not is_own:
-                _aggregate(variable, reduce_op)
+                _reduce_before_assign(variable, reduce_op)
             return variable
 
         def _replica_ctx_all_reduce(self, reduce_op: Any, value: Any, options: Any = None) -> Any:
+            """Return nested tensors summed, or averaged, over all ranks."""
             found = self._reduced(reduce_op, tf.nest.flatten(value))
             return tf.nest.pack_sequence_as(value, found)
 
         def _reduce_to(self, reduce_op: Any, value: Any, destinations: Any, options: Any) -> Any:
+            """Return a tensor summed, or averaged, over all ranks."""
             return self._reduced(reduce_op, [value])[0]
 
         def _gather_to_implementation(
             self, value: Any, destinations: Any, axis: Any, options: Any
         ) -> Any:
+            """Return a tensor with the values of all ranks concatenated along an axis."""
             places = list(range(value.shape.rank))
             places.insert(0, places.pop(int(tf.get_static_value(axis))))
-            (rows,) = self._sums.gathered([tf.transpose(value, places)])
+            (rows,) = self._sums.all_gather([tf.transpose(value, places)])
             return tf.transpose(rows, tf.argsort(places))
 
         def _reduced(self, reduce_op: Any, values: Sequence[Any]) -> list[Any]:
+            """Return tensors summed, or averaged, over all ranks."""
             sums = self._sums(values)
             if reduce_op == tf.distribute.ReduceOp.MEAN:
                 return [optimizers.scale_values(total, ranks, tf.divide) for total in sums]
             return sums
 
     class MpiStrategy(tf.distribute.Strategy):  # type: ignore[misc]
+        """The strategy; it has no arguments."""
+
         def __init__(self) -> None:
             super().__init__(MpiExtended(self))
 
     return MpiStrategy
 
 
-def _aggregate(variable: Any, reduce_op: Any) -> None:
-    """Make `assign` and similar methods of a variable first reduce the value over the replicas."""
+def _reduce_before_assign(variable: Any, reduce_op: Any) -> None:
+    """Make `assign` and similar methods of a variable first reduce the value over the replicas.
+
+    Args:
+        variable: The variable, which is changed.
+        reduce_op: The `tf.distribute.ReduceOp`.
+    """
     import tensorflow as tf
 
     def of_all(change: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a method like `change` that reduces its value first."""
+
         def changed(value: Any, *args: Any, **kwargs: Any) -> Any:
+            """Reduce the value over the replicas, if in a replica, and call `change` with it."""
             if tf.distribute.has_strategy() and not tf.distribute.in_cross_replica_context():
                 own = tf.convert_to_tensor(value, variable.dtype)
                 value = tf.distribute.get_replica_context().all_reduce(reduce_op, own)

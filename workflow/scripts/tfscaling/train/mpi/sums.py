@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+#: Size of a rank's number in a message to another rank.
 _RANK_BYTES = 4
 
 
@@ -45,12 +46,12 @@ class NodeMemory:
             self._others = [first]
         else:
             descriptor = _unnamed_file(size)
-            self._others = _connected(ranks, descriptor)
+            self._others = _connect_ranks(ranks, descriptor)
         self._free = np.frombuffer(mmap.mmap(descriptor, size), np.uint8)
         os.close(descriptor)
 
-    def meet(self) -> None:
-        """Wait for the other ranks of the node without using CPU time.
+    def wait_for_all(self) -> None:
+        """Wait until all ranks of the node have called this, without using CPU time: a barrier.
 
         Raises:
             ConnectionError: Another rank has ended.
@@ -59,13 +60,13 @@ class NodeMemory:
         if self.rank > 0 or self.size == 2:
             self._others[0].send(b"\0")
         for other in self._others:
-            _received(other, 1)
+            _receive(other, 1)
         if self.rank == 0 and self.size > 2:
             for other in self._others:
                 other.send(b"\0")
 
-    def array(self, *shape: int) -> np.ndarray:
-        """Return the next unused bytes as an array of this shape and type uint8.
+    def allocate(self, *shape: int) -> np.ndarray:
+        """Return the next unused bytes as an array of a shape, of type uint8.
 
         All ranks must call in the same order to get the same memory.
         """
@@ -75,7 +76,7 @@ class NodeMemory:
 
 
 def _unnamed_file(size: int) -> int:
-    """Return the descriptor of a file in memory that has no name, with this size in bytes."""
+    """Create a file in memory, without a name, of `size` bytes; return its descriptor."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("tfscaling")
     else:  # a Python that was built for an old C library
@@ -85,8 +86,8 @@ def _unnamed_file(size: int) -> int:
     return descriptor
 
 
-def _connected(ranks: Any, descriptor: int) -> list[socket.socket]:
-    """Wait for the other ranks of the node and send them a file descriptor.
+def _connect_ranks(ranks: Any, descriptor: int) -> list[socket.socket]:
+    """Connect to the other ranks of the node, and send them a file descriptor.
 
     Connections of other users are closed.
 
@@ -108,7 +109,7 @@ def _connected(ranks: Any, descriptor: int) -> list[socket.socket]:
             if _user_of(connection) != os.geteuid():
                 connection.close()
                 continue
-            found[int.from_bytes(_received(connection, _RANK_BYTES), "big")] = connection
+            found[int.from_bytes(_receive(connection, _RANK_BYTES), "big")] = connection
             socket.send_fds(connection, [b"\0"], [descriptor])
     return [found[rank] for rank in sorted(found)]
 
@@ -122,8 +123,8 @@ def _user_of(connection: socket.socket) -> int:
     return int(user)
 
 
-def _received(connection: socket.socket, count: int) -> bytes:
-    """Return `count` received bytes.
+def _receive(connection: socket.socket, count: int) -> bytes:
+    """Wait for `count` bytes from another rank and return them.
 
     Raises:
         ConnectionError: The other rank has ended.
@@ -134,17 +135,18 @@ def _received(connection: socket.socket, count: int) -> bytes:
     return found
 
 
-#: Between nodes tensors are summed in such parts.
+#: Size of the parts in which tensors are summed between nodes.
 PART_BYTES = 1 << 24
-#: Inside a node tensors are summed in such parts, one after the other in the same memory, which
-#: stays in the cores' caches.
+#: Size of the parts in which tensors are summed within a node, one after the other in the same
+#: memory, which stays in the cores' caches.
 CHUNK_BYTES = 1 << 20
-#: Up to this size each rank adds all of a tensor, and the ranks of a node meet once, not twice.
+#: Size of the largest tensor that each rank adds completely; the ranks of a node then meet once,
+#: not twice.
 SMALL_BYTES = 1 << 14
-#: An array at such an address becomes a tensor without a copy.
+#: An array whose address is a multiple of this becomes a tensor without a copy.
 _ALIGNMENT = 64
 
-#: Sums over the nodes, in place.
+#: Function that sums an array over the nodes, in place.
 Between = Callable[[np.ndarray], None]
 
 
@@ -165,7 +167,7 @@ class RankSums:
         self._has_nodes = world.size > of_node.size
         self._firsts = world.Split(0 if of_node.rank == 0 else MPI.UNDEFINED)
         # a node with a single rank behaves as the others do
-        self._node = Node(of_node) if world.allreduce(of_node.size, MPI.MAX) > 1 else None
+        self._node = NodeSums(of_node) if world.allreduce(of_node.size, MPI.MAX) > 1 else None
 
     def sum(self, own: np.ndarray) -> np.ndarray:
         """Return the sum of an array over all ranks, as a new array that the caller may overwrite.
@@ -178,17 +180,20 @@ class RankSums:
         """
         if self._node is not None:
             return self._node.sum(own, self._sum_between_nodes if self._has_nodes else None)
-        total = aligned(own)
+        total = empty_aligned(own)
         total[:] = own
         self._sum_between_nodes(total)
         return total
 
     def _sum_between_nodes(self, of_node: np.ndarray) -> None:
-        """Replace the sum of a node by the sum of all nodes, on the first rank of each node."""
+        """Replace this node's sum by the sum of all nodes, in place.
+
+        The first rank of each node calls it.
+        """
         self._firsts.Allreduce(self._mpi.IN_PLACE, of_node)
 
 
-class Node:
+class NodeSums:
     """Sums of arrays over the ranks of a node, in shared memory.
 
     Args:
@@ -198,16 +203,16 @@ class Node:
     def __init__(self, ranks: Any) -> None:
         own_bytes = 2 * CHUNK_BYTES + 2 * SMALL_BYTES
         self._memory = NodeMemory(ranks, ranks.size * own_bytes + PART_BYTES)
-        self.rank, self.size, self.meet = ranks.rank, ranks.size, self._memory.meet
-        self._given = self._memory.array(2, self.size, CHUNK_BYTES)
-        self._small = self._memory.array(2, self.size, SMALL_BYTES)
+        self.rank, self.size, self.wait_for_all = ranks.rank, ranks.size, self._memory.wait_for_all
+        self._given = self._memory.allocate(2, self.size, CHUNK_BYTES)
+        self._small = self._memory.allocate(2, self.size, SMALL_BYTES)
         #: The sum of a part for other nodes; else of two chunks, the one that ranks copy and the
         #: one that they add.
-        self._sums = self._memory.array(PART_BYTES)
+        self._sums = self._memory.allocate(PART_BYTES)
         self._turn = 0
 
     def sum(self, own: np.ndarray, between: Between | None = None) -> np.ndarray:
-        """Return the sum of an array over the ranks of this node, or of all nodes.
+        """Return the sum of an array over the ranks of this node, or of all nodes, as a new array.
 
         Args:
             own: This rank's one-dimensional array.
@@ -215,17 +220,17 @@ class Node:
         """
         if own.nbytes <= SMALL_BYTES and between is None:
             return self._sum_small(own)
-        total = aligned(own)
+        total = empty_aligned(own)
         if between is None:
             self._sum_chunks(own, total)
             return total
-        for part in _parts(own, PART_BYTES):
+        for part in _slices(own, PART_BYTES):
             self._sum_chunks(own[part], None)
             summed = self._sums[: own[part].nbytes].view(own.dtype)
             if self.rank == 0:
                 between(summed)
-            self.meet()
-            total[part] = summed  # nobody writes to `sum_over_replicas` before the next meeting
+            self.wait_for_all()
+            total[part] = summed  # nobody writes to `_sums` before the next meeting
         return total
 
     def _sum_chunks(self, own: np.ndarray, total: np.ndarray | None) -> None:
@@ -235,30 +240,41 @@ class Node:
             own: This rank's array.
             total: Gets the sum; None: the sum is left in the shared memory `_sums`.
         """
-        chunks = _parts(own, CHUNK_BYTES)
+        chunks = _slices(own, CHUNK_BYTES)
         # While a chunk is added the next one is given. What is read in a round was written in the
         # one before, and is written again in the one after: two places, and one meeting a round.
-        self._give(0, own[chunks[0]])
-        self.meet()
+        self._write_others_parts(0, own[chunks[0]])
+        self.wait_for_all()
         for turn, chunk in enumerate(chunks):
             if turn + 1 < len(chunks):
-                self._give(1 - turn % 2, own[chunks[turn + 1]])
+                self._write_others_parts(1 - turn % 2, own[chunks[turn + 1]])
             place = (turn if total is None else turn % 2) * CHUNK_BYTES
             summed = self._sums[place : place + own[chunk].nbytes].view(own.dtype)
-            self._add(turn % 2, own[chunk], summed)
-            self.meet()
+            self._sum_own_part(turn % 2, own[chunk], summed)
+            self.wait_for_all()
             if total is not None:
                 total[chunk] = summed  # while it is in the caches
 
-    def _give(self, place: int, own: np.ndarray) -> None:
-        """Write the parts of an array that other ranks add to the shared memory."""
-        given, mine = self._of_ranks(place, own)[self.rank], self._share(own.size)
+    def _write_others_parts(self, place: int, own: np.ndarray) -> None:
+        """Write the parts of this rank's array that other ranks add to the shared memory.
+
+        Args:
+            place: Index of the shared memory.
+            own: This rank's chunk of the array.
+        """
+        given, mine = self._shared_arrays(place, own)[self.rank], self._own_slice(own.size)
         given[: mine.start] = own[: mine.start]
         given[mine.stop :] = own[mine.stop :]
 
-    def _add(self, place: int, own: np.ndarray, total: np.ndarray) -> None:
-        """Write the sum over the ranks for the part that this rank adds to `total`."""
-        given, mine = self._of_ranks(place, own), self._share(own.size)
+    def _sum_own_part(self, place: int, own: np.ndarray, total: np.ndarray) -> None:
+        """Write the sum over the ranks of this rank's part into `total`.
+
+        Args:
+            place: Index of the shared memory.
+            own: This rank's chunk of the array.
+            total: The chunk of the result.
+        """
+        given, mine = self._shared_arrays(place, own), self._own_slice(own.size)
         parts = [own[mine] if r == self.rank else given[r, mine] for r in range(self.size)]
         result, so_far = total[mine], parts[0]
         if len(parts) == 1:  # the only rank of its node; other nodes have several
@@ -266,34 +282,34 @@ class Node:
         for part in parts[1:]:  # in the order of the ranks, whoever adds
             so_far = np.add(so_far, part, out=result)
 
-    def _of_ranks(self, place: int, like: np.ndarray) -> np.ndarray:
-        """Return the shared arrays of all ranks, with the type and size of `like`."""
+    def _shared_arrays(self, place: int, like: np.ndarray) -> np.ndarray:
+        """Return the shared chunks of all ranks: shape (ranks, size of `like`), type of `like`."""
         return self._given[place, :, : like.nbytes].view(like.dtype)
 
     def _sum_small(self, own: np.ndarray) -> np.ndarray:
-        """Return the sum of a small array, which each rank adds completely."""
+        """Return the sum over the node's ranks of a small array; each rank adds all of it."""
         # every second sum has the same place: others may still read what was added last
         self._turn = 1 - self._turn
         given = self._small[self._turn, :, : own.nbytes].view(own.dtype)
         given[self.rank] = own
-        self.meet()
-        return np.add.reduce(given, axis=0, out=aligned(own))
+        self.wait_for_all()
+        return np.add.reduce(given, axis=0, out=empty_aligned(own))
 
-    def _share(self, count: int) -> slice:
-        """Return the slice of `count` elements that this rank adds."""
+    def _own_slice(self, count: int) -> slice:
+        """Return the slice that this rank adds of a chunk with `count` elements."""
         return slice(count * self.rank // self.size, count * (self.rank + 1) // self.size)
 
 
-def _parts(array: np.ndarray, size: int) -> list[slice]:
+def _slices(array: np.ndarray, size: int) -> list[slice]:
     """Return slices that divide an array into parts of `size` bytes; the last may be smaller."""
     count = size // array.itemsize
     return [slice(start, start + count) for start in range(0, max(1, array.size), count)]
 
 
-def aligned(like: np.ndarray) -> np.ndarray:
-    """Return an empty array with the shape and type of `like`.
+def empty_aligned(like: np.ndarray) -> np.ndarray:
+    """Return an empty array with the shape and type of `like`, at an aligned address.
 
-    Its address is aligned, so that TensorFlow uses it without a copy.
+    TensorFlow then uses it without a copy.
     """
     space = np.empty(like.nbytes + _ALIGNMENT, np.uint8)
     start = -space.ctypes.data % _ALIGNMENT
