@@ -73,13 +73,13 @@ NO = math.nan
             "quality", {"quality": NO, "projected_from_steps": 10}, State.OPEN,
             "no test accuracy, which is not projected from short runs",
         ),
-        (TO_TARGET, {"runs_timed": 5}, State.OPEN, "no time that counts of every run"),
+        (TO_TARGET, {"runs_timed": 5, "runs_at_target": 6}, State.OPEN, "no time that counts of"),
         (
             TO_TARGET, {"runs_at_target": 3}, State.INFEASIBLE,
             "reached the target in 3 of 6 runs",
         ),
         (TO_TARGET, {"runs_at_target": 4}, State.UNDECIDED, "reached the target in 4 of 6 runs"),
-        (TO_TARGET, {"runs_at_target": None}, State.INFEASIBLE, "reached the target in 0 of 6"),
+        (TO_TARGET, {"runs_at_target": None}, State.OPEN, "reports no test accuracy"),
         (TO_TARGET, {"runs_at_target": 6}, State.OPEN, "no known time to the target"),
         (
             "cost_to_target_usd", {"runs_at_target": 6, TO_TARGET: 50.0}, State.OPEN, "no price",
