@@ -282,10 +282,13 @@ class Executor(sweep.Executor):
         return True
 
     async def _states(self, numbers: Sequence[str]) -> dict[str, tuple[str, str]] | None:
-        """Start all steps that can start; return name of a step → (state, reason why it waits).
+        """Start all steps that can start, and return the states of the steps.
 
         Args:
             numbers: Names of the steps that Snakemake follows.
+
+        Returns:
+            Name of a step → (state, reason why it waits); None if Slurm does not answer.
         """
         due: dict[str, list[Step]] = {}
         for step in sorted(self._steps.values(), key=lambda step: -step.job.priority):

@@ -562,7 +562,14 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         return found
 
     def _query(self, numbers: Sequence[str]) -> dict[str, tuple[str, str]] | None:
-        """Query Slurm for `_states`: a blocking call."""
+        """Ask Slurm for the states of jobs; the call blocks.
+
+        Args:
+            numbers: Numbers of the jobs.
+
+        Returns:
+            Number → (state, Slurm's reason why the job waits); None if Slurm does not answer.
+        """
         names, found = [self.run_uuid, *self._names], dict[str, tuple[str, str]]()
         uses_squeue = self.executor_settings.status_command == "squeue"
         if not uses_squeue:

@@ -89,8 +89,8 @@ def find_exclusion(
     Args:
         row: The configuration.
         statuses: Number of its planned runs with each status.
-        examples: Number of examples that its task trains. A configuration that trained these or
-            more is included, even if it has no speed-up because its baseline trained fewer.
+        examples: Number of examples that the configurations of its question train; 0 does not
+            check it. A configuration that trained fewer is excluded.
     """
     trained = row.examples_trained
     if trained is not None and examples - trained > SAME_WORK_TOLERANCE * examples:

@@ -145,7 +145,12 @@ class Samples:
         return len(known) >= RUNS_FOR_INTERVAL and any(math.isfinite(v) for _, v in known)
 
     def estimate_configurations(self, metric: str, points: Sequence[Point]) -> Estimates:
-        """Estimate these configurations together; all of them must have enough runs."""
+        """Return joint estimates of a metric's mean for configurations, with their certainty.
+
+        Args:
+            metric: Name of the metric.
+            points: The configurations; each has enough runs for a comparison.
+        """
         known = [self._costs_in_blocks(point, metric) for point in points]
         values = np.full((len(points), max(self.blocks, default=-1) + 1), np.nan)
         for number, own in enumerate(known):

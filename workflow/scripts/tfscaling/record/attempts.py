@@ -407,7 +407,7 @@ class Beginning(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_beginning(attempt: Path) -> Beginning | None:
-    """Return where an attempt's training began; None if it did not begin.
+    """Return from which checkpoint, if any, an attempt's training began; None if it did not begin.
 
     Args:
         attempt: The attempt's folder.

@@ -120,9 +120,9 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
     cpu_list: str | None = None
     """Numbers of these CPUs, as the kernel lists them."""
     numa_nodes: tuple[int, ...] = ()
-    """NUMA nodes of these CPUs."""
+    """Numbers of the NUMA nodes that have these CPUs, each once."""
     sockets: tuple[int, ...] = ()
-    """Sockets of these CPUs."""
+    """Numbers of the sockets that have the rank's CPUs, each once."""
     topology: str | None = None
     """Slurm's `SLURM_TOPOLOGY_ADDR`: the switches above the node, and the node."""
     cluster_hash: str
@@ -196,8 +196,8 @@ class Epoch(Part, frozen=True, kw_only=True, omit_defaults=True):
     metrics: dict[str, float | None] = msgspec.field(default_factory=dict)
     """Metrics of a model that trains itself; null where not finite."""
     test_loss: float | UnsetType | None = UNSET
-    """Loss on held-out examples after this epoch; only where the model was evaluated then; null as
-    loss."""
+    """Loss on held-out examples after this epoch; absent if the model was not evaluated then, null
+    if the loss was NaN or infinite."""
     test_accuracy: Share | None = None
     """Accuracy on held-out examples after this epoch; null if it was not measured."""
     test_metrics: dict[str, float | None] = msgspec.field(default_factory=dict)

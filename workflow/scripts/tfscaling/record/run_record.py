@@ -133,11 +133,12 @@ class Metrics(Computation, frozen=True, kw_only=True):
     """Mean over the last epoch's examples while they are trained - the total loss with the model's
     own losses, as in Keras; null if the run diverged, or if a program does not report it."""
     accuracy: Share | None
-    """Mean over the same examples; null if a custom model measures no accuracy."""
+    """Mean accuracy over the last epoch's examples; null if a custom model measures no accuracy."""
     test_loss: float | None
     """Total loss on held-out examples after training; null where loss may be null."""
     test_accuracy: Share | None
-    """On held-out examples after training; null if the run diverged, or as accuracy."""
+    """Accuracy on held-out examples after training; null if the run diverged, or if a custom model
+    measures no accuracy."""
     step_time_s: float | None
     """Median time of a step after the first execution on rank 0; null if there was no other."""
     input_wait_s: float | None = None

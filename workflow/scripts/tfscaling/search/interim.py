@@ -106,10 +106,10 @@ def _goal_value(problem: SearchProblem, run: Run) -> float:
 
 
 def _gets_no_more_runs(missed: int, runs: int) -> bool:
-    """Return whether a candidate gets no more runs, because some missed a limit or the target.
+    """Return whether a candidate gets no more runs after one missed a limit or the target.
 
-    It can no longer be recommended. Further runs are only made while they may show that it misses
-    the limit reliably.
+    This is the case if its misses are already shown to be reliable, or if fewer than half of its
+    runs missed: it can then not be recommended, and a few further runs would not show more.
 
     Args:
         missed: Number of its runs that missed.

@@ -146,12 +146,14 @@ class ScalingModel:
         self._mean = SLOPE * logs + offset
 
     def fit(self, runs: Runs, effects: Array, projection: Array) -> Fit:
-        """Estimate all configurations from all runs.
+        """Estimate the goal's logarithm of each configuration from all runs.
 
         Args:
             runs: The runs.
-            effects: Effects of the rounds from the last analysis, (rounds,).
-            projection: Standard deviation of the projection's error, (configurations,).
+            effects: How much higher the logarithms of each round are, by the previous fit,
+                (rounds,).
+            projection: Standard deviation of the error that a configuration's short runs share, as
+                a logarithm, (configurations,).
         """
         candidates, rounds, log_values, is_short = runs
         known = np.zeros(rounds.max() + 1)

@@ -58,7 +58,9 @@ class Candidate:
         return [n for n in range(self.blocks_max) if n not in self.skipped_blocks][:runs]
 
     def missing_blocks(self, runs: int) -> list[int]:
-        """Return the numbers of blocks that lack one of the candidate's first runs.
+        """Return the numbers of the blocks in which the candidate's runs are still to be made.
+
+        A block has one run of each candidate.
 
         Args:
             runs: How many runs the candidate should have.

@@ -55,9 +55,9 @@ class SweepJobs:
         self.workflow.executor_plugin.executor.stop_submissions()
 
     def jobs_to_do(self) -> list[Any]:
-        """Return Snakemake's jobs of this sweep that have not finished.
+        """Return Snakemake's jobs that this command still has to run.
 
-        A plan and partial tables have none.
+        The commands `plan` and `partial` run no jobs of trainings.
         """
         return list(self.workflow.dag.needrun_jobs())
 

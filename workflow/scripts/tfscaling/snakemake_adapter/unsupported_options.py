@@ -59,7 +59,9 @@ def find_refusals(
 def find_replaced_resources(
     rule: Any, planned: Mapping[str, object], overrides: Container[str]
 ) -> str:
-    """Return why `use rule … with:` must not change resources of rule train; "" if it does not.
+    """Return an error message if a statement `use rule … with:` has replaced planned resources.
+
+    The message is empty if all resources are as planned.
 
     Args:
         rule: Snakemake's rule.

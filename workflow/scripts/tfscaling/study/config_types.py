@@ -443,7 +443,8 @@ class Recipe(ConfigMapping, frozen=True, kw_only=True):
     """With `observe: output`: metric → regular expression whose one group is its value in a line of
     the output."""
     train_examples: Examples | None = None
-    """Examples in an epoch of the program: a run that reports more fails. null checks nothing."""
+    """Number of training examples in an epoch of the program. A run that reports a higher number
+    fails. With null there is no such check."""
     parameters: dict[ParameterName, ParameterValues] = {}
     """Arguments of your functions, by name: numbers, texts, true, false, null. A list is an axis:
     one variant for each combination."""

@@ -133,7 +133,11 @@ def _point_row(point: Point, group: Sequence[RunRow], targets: Mapping[str, floa
 
 
 def _set_examples_trained(row: PointRow, valid: Sequence[RunRow]) -> list[str]:
-    """Set the numbers of examples that valid runs trained; return a reason if they differ."""
+    """Write how many examples the valid runs trained to a row.
+
+    Returns:
+        [why the row is not comparable] if the numbers differ, else [].
+    """
     trained = [run.examples_trained for run in valid if run.examples_trained is not None]
     if trained and len(trained) == len(valid):
         row.examples_trained = round(median(trained))

@@ -393,8 +393,9 @@ class TextTable:
 def column_headings(table: pd.DataFrame, names: Sequence[str]) -> dict[str, str]:
     """Return column → its heading, for these columns of a table of configurations.
 
-    The column `quality` is headed by its metric and unit if all rows share them. It is left out if
-    a column of that metric is shown, too. If rows differ, columns next to it give metric and unit.
+    If all rows have the same quality, the heading of the column `quality` is its metric and unit;
+    the column is omitted if that metric has a column itself. If rows have different qualities, its
+    heading is `quality`, and further columns have the metric and unit of each row.
     """
     found = qualities_in_table(table) if QUALITY in names else {}
     heads: dict[str, str] = {}

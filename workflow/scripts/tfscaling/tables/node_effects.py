@@ -189,7 +189,10 @@ class _NodeRegression:
         return values - self._levels @ (self._levels.T @ values)
 
     def _mean_with_node(self, place: int) -> float:
-        """Return the mean of the log times, without levels and effects, of runs that used a node.
+        """Return the mean log time of the runs that used a node.
+
+        From each log time, the level of its configuration and the effects of known nodes have been
+        subtracted.
 
         Args:
             place: Index of the node.

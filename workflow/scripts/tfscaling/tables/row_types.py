@@ -241,10 +241,10 @@ class RunRow(RunMetrics, TypedRow):
     quality_direction: Direction = None
     """Whether its higher or lower value is better."""
     quality_unit: str | None = None
-    """Its unit; null where it has none."""
+    """Unit of the quality; null without one."""
     quality_best: float = NAN
-    """Its best possible value, from which values are compared by their distance; null where it has
-    none."""
+    """The best possible value of the quality, such as 1 for an accuracy: runs are compared by their
+    distance from it. null if the quality has no best value."""
     examples_trained: Examples = None
     """Examples trained over all epochs; null without a record."""
     share_of_peak: Amount = NAN
@@ -497,7 +497,7 @@ class PointRow(PointMetrics, TypedRow):
     """The configuration that speed-up is relative to, by its axes; null for an excluded
     configuration."""
     baseline_point: str | None = None
-    """The same configuration as a path below results/runs; null without a baseline."""
+    """The baseline's configuration as a path below results/runs; null without a baseline."""
     baseline_execution_time_s: Annotated[Above0, Column("s")] = NAN
     """Median execution time of the baseline; null if it has no valid run with times."""
     target: float = NAN

@@ -311,9 +311,9 @@ def scale_values(gradient: Any, number: Any, function: Callable[[Any, Any], Any]
 def sum_over_replicas(gradients: Sequence[Any]) -> list[Any]:
     """Return the sum of each gradient over all replicas; to be called in a replica.
 
-    For an embedding table the result has the slices of all replicas, as if one device had looked up
-    all examples. If all replicas looked up the same places independently of their examples, such as
-    positions of words, the slices are added: a single device would have one slice for each place.
+    The gradient of an embedding table consists of slices. The slices of all replicas are
+    concatenated, as if one device had looked up all examples. Exception: if all replicas looked up
+    the same indices, such as positions of words, slices of equal index are added.
 
     Args:
         gradients: The replica's gradients; None for a variable without one stays None.

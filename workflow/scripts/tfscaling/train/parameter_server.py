@@ -148,10 +148,12 @@ class ReplicaStates:
             self._rows.append(tf.Variable(np.stack(values), trainable=False))
 
     def forward(self, number: Any, call: Callable[[], Any]) -> Any:
-        """Call a function with the states of one replica and return its result.
+        """Call a function while the model has the states of one replica, and return its result.
+
+        The states that the function changes are stored for the replica.
 
         Args:
-            number: Number of the replica, whose states are updated.
+            number: Number of the replica.
             call: The function, which calls the model.
         """
         import keras

@@ -437,7 +437,7 @@ def check_model(model: ModelToCheck, dataset_file: Path) -> CheckedModel:
     os.environ.update({**spec.measured.env, "TF_CONFIG": example_tf_config(spec)})
     try:
         keras.mixed_precision.set_dtype_policy(spec.recipe.precision)
-        warnings = _build_model(spec, dataset_file, largest.replicas > 1)
+        warnings = _check_model_builds(spec, dataset_file, largest.replicas > 1)
         if largest.jobs["worker"] > spec.jobs["worker"] and _is_readable(largest, dataset_file):
             data, _ = load_data(0, largest, dataset_file)
             if isinstance(data, Datasets):
@@ -461,10 +461,12 @@ def example_tf_config(spec: RunSpec) -> str:
     return json.dumps({"cluster": cluster, "task": {"type": "worker", "index": 0}})
 
 
-def _build_model(spec: RunSpec, dataset_file: Path, on_several_replicas: bool) -> tuple[str, ...]:
-    """Build a run's model, compute its output shape, and return warnings for readers.
+def _check_model_builds(
+    spec: RunSpec, dataset_file: Path, on_several_replicas: bool
+) -> tuple[str, ...]:
+    """Check that a run's model can be built and gives an output; return warnings to print.
 
-    For a compiled model on several replicas, the loss is computed as well.
+    For a compiled model on several replicas, the loss is checked as well.
 
     Args:
         spec: The run.

@@ -187,20 +187,21 @@ class Answer:
         candidates: All configurations of the question, the best median first.
         recommended: The recommended configuration; None if the runs do not justify one.
         leader: The recommended configuration, or else the one with the best median.
-        rival: The configuration with which a headline compares the leader.
+        rival: The configuration with which a headline compares the leader; None without one.
         support: Level of support by the runs, one of `samples.WEAKEST_FIRST`.
         bound: Fraction by which the recommended configuration may be worse than the best; None if
             unknown.
         is_best: Whether all other compared configurations are shown to be worse.
         is_near_best: Whether the recommended one is shown to be within the indifference of the
             best, with enough runs of all configurations.
-        is_only_feasible: Whether only one configuration is shown to keep the limits, and others
-            miss them or are worse.
+        is_only_feasible: Whether the recommended configuration alone is shown to keep the limits;
+            each other one misses a limit, or is shown to be worse.
         choice_reason: Why the recommended one was chosen among equal ones, in words.
-        next_best: The configuration with the next best estimate.
+        next_best: The configuration with the best estimate besides the recommended one; None
+            without one.
         comparisons: Number of comparisons whose error rate is controlled together.
         limits: Column → limit of the question.
-        whole_run: Interval of one run of the complete training, if it is projected.
+        whole_run: Interval of the goal's value for one complete training, if it is projected.
         search: The search that decided; None without one.
         trainings: Number of trainings that are planned with the answer.
         repeats: Runs of each configuration that may settle what is open; None if more do not help.
@@ -334,9 +335,9 @@ class Answer:
 
     @property
     def all_trainings(self) -> AllTrainings | None:
-        """Time and cost of all trainings with the leader.
+        """Time and cost of all planned trainings with the configuration `leader`.
 
-        None for a single training, and if its time is not known.
+        None if only one training is planned, or if the leader's time is not known.
         """
         row = self.leader.row if self.leader else None
         if self.trainings == 1 or row is None or not is_known(row.execution_time_s):

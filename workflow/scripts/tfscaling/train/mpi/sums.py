@@ -283,7 +283,15 @@ class NodeSums:
             so_far = np.add(so_far, part, out=result)
 
     def _shared_arrays(self, place: int, like: np.ndarray) -> np.ndarray:
-        """Return the shared chunks of all ranks: shape (ranks, size of `like`), type of `like`."""
+        """Return a view of the chunks that the node's ranks have written to shared memory.
+
+        Args:
+            place: Which of the chunks of each rank.
+            like: An array with the size and the type of a chunk.
+
+        Returns:
+            Array of the shape (ranks, size of `like`).
+        """
         return self._given[place, :, : like.nbytes].view(like.dtype)
 
     def _sum_small(self, own: np.ndarray) -> np.ndarray:
