@@ -186,7 +186,7 @@ HOW_TO = {
     "Show the result to my boss": "unit/test_report_in_chromium.py",
     "Read the results in pandas": "unit/test_documentation.py",
     "Apply for compute time": "workflow/test_proposal.py",
-    "Catch a slowdown in CI": "workflow/test_regressions.py",
+    "Catch a slowdown in CI": "workflow/test_regression_status.py",
     "Rerun after a code change": "workflow/test_users_model.py",
     "Clean up and archive": "workflow/test_reruns.py",
 }

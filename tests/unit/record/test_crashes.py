@@ -16,6 +16,7 @@ FOLDER = Path("/project")
 SECRETS = {
     "WANDB_API_KEY": "0123456789", "HF_TOKEN": "hf_abc012", "MYSQL_PWD": "hf_abc012 and more",
     "AWS_SECRET_ACCESS_KEY": "", "USE_AUTH": "1", "GIT_AUTHOR_NAME": "Somebody", "HOME": "/home",
+    "PWD": "/home/somebody/project", "OLDPWD": "/home/somebody",
 }  # fmt: skip
 LIBRARY = sysconfig.get_path("stdlib")
 PLAIN = f"""
@@ -279,8 +280,8 @@ def test_the_reason_is_that_of_an_abort_of_the_program_or_of_what_it_started(
 
 
 def test_a_cause_has_no_secret_of_the_environment() -> None:
-    text = "1: Somebody in /home has key=0123456789, hf_abc012 and more, hf_abc012"
-    masked = "1: Somebody in /home has key=***, ***, ***"
+    text = "1: Somebody in /home/somebody/project has key=0123456789, hf_abc012 and more, hf_abc012"
+    masked = "1: Somebody in /home/somebody/project has key=***, ***, ***"
     cause = Cause(kind="program_failed", message=text, last_lines=("a", text))
     found = crashes.mask_secrets_of_cause(cause, SECRETS)
     assert found == Cause(kind="program_failed", message=masked, last_lines=("a", masked))

@@ -76,7 +76,7 @@ _REASONS = (
 #: Longest reason of an abort, in characters.
 _REASON_LENGTH_MAX = 500
 #: Names of variables whose values are secrets, and the shortest value that is replaced.
-_SECRET = re.compile(r"key|token|secret|passw|pwd|cred|auth(?!or)", re.IGNORECASE)
+_SECRET = re.compile(r"key|token|secret|passw|_pwd|cred|auth(?!or)", re.IGNORECASE)
 _SECRET_LENGTH_MIN = 6
 
 
