@@ -133,6 +133,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         path = folder.parent / "before/results/my-sweep" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
+    for name in ("before", "after"):  # of two commits of a reader's training
+        (folder.parent / name).mkdir(exist_ok=True)
+        (folder.parent / name / "train.py").touch()
     for page in documents.pages():
         for name, rows in documents.timings(page.read_text()).items():
             (folder / name).write_text(rows)
