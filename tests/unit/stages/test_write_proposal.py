@@ -23,6 +23,7 @@ from tfscaling.stages.study_folder import StudyFolder
 from tfscaling.study import acceptance
 from tfscaling.study.config_types import Question
 from tfscaling.tables import timings
+from tfscaling.tables.data_warnings import LIMITED, SERIOUS, DataWarning, write_warnings
 
 #: Nodes → seconds of each of its runs.
 TIMES_S = {1: 3600.0, 2: 2000.0}
@@ -65,6 +66,21 @@ def test_the_text_counts_the_valid_runs_of_each_configuration(
     monkeypatch.setattr(write_proposal, "PLOTTED", ())
     text = proposal_of(study_of(tmp_path, runs))
     assert f"was trained {times}, " in text and "from the trainer's first line" in text
+
+
+def test_a_proposal_has_the_serious_warnings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(write_proposal, "PLOTTED", ())
+    study = study_of(tmp_path, {1: 6, 2: 6})
+    serious, limited = (
+        DataWarning(kind, severity, f"The sentence on {kind}.", "", (), 1)
+        for kind, severity in (("one_machine", SERIOUS), ("few_runs", LIMITED))
+    )
+    write_warnings(study.details / "warnings.json", [serious, limited])
+    text = proposal_of(study)
+    assert f"- Warning: {serious.text}\n" in text
+    assert limited.text not in text
 
 
 def test_a_proposal_requests_the_node_hours_of_the_recommended_configuration(

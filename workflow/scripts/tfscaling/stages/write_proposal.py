@@ -31,6 +31,7 @@ from tfscaling.stages.study_folder import StudyFolder
 from tfscaling.study.config_types import PROGRAM_STRATEGY, TASK_AXES, Comparison, Config
 from tfscaling.study.run_spec import Point
 from tfscaling.tables import display, timings
+from tfscaling.tables.data_warnings import SERIOUS, read_warnings
 from tfscaling.tables.display import (
     TextTable,
     count_text,
@@ -127,6 +128,7 @@ def run(study: StudyFolder) -> None:
     """
     comparison, folder = study.read_table("comparison"), study.folder / "proposal"
     evidence = write_tables.load_evidence(study)
+    warnings = read_warnings(study.details / "warnings.json")
     measured = [row for row in evidence.points if is_known(row.execution_time_s)]
     if not measured:
         raise SystemExit("no run has a time yet: there is no scaling to report")
@@ -153,6 +155,7 @@ def run(study: StudyFolder) -> None:
         requests=list(make_requests(evidence, study.config)),
         facts=dict(_run_facts(study.read_table("runs"))),
         plots={name: PLOTS[name].title for name in plots},
+        warnings=[warning.text for warning in warnings if warning.severity == SERIOUS],
     )
     page = folder / "proposal.md"
     atomic.write_text(page, text + "\n")
