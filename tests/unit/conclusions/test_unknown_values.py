@@ -48,7 +48,7 @@ def answer_of(made: Study) -> tuple[Answer, dict[int, Candidate]]:
 
 
 def with_unknown(unknown: str, missed: str, misses: int, runs: int) -> Study:
-    """Four nodes have no value of a limit, and miss another in so many of their runs."""
+    """Four nodes have no value of one limit, and miss a second one in this many runs."""
     times = {("east", n): around(s, runs=runs) for n, s in TIMES_S.items()}
     _, table, planned = measured(times)
     limits = {unknown: LOOSE[unknown][0], missed: MISSED[missed][0]}
@@ -166,7 +166,7 @@ LOST_S = 30.0
 
 
 def write_attempts(planned: Manifest, folder: Path, failed: int) -> None:
-    """Write runs that scatter by 1 %; on two nodes so many attempts failed before each."""
+    """Write runs that scatter by 1 %; on two nodes this many attempts failed before each."""
     dice = random.Random(SEED)
     for run in planned.runs:
         nodes = run.spec.point.nodes

@@ -19,7 +19,7 @@ IN_SMALL = ("unshare", "--mount", "sh", "-c", MOUNT)
 
 
 def last_event(folder: Path, ranks: int, strategy: str, size: str) -> Event:
-    """Run the first of so many ranks where /dev/shm has this size; return its last event."""
+    """Run the first of several ranks where /dev/shm has this size; return its last event."""
     block = {"platform": "laptop", "model": "mnist_cnn", "recipe": "weak", "strategy": strategy}
     raw = raw_config((("grid",), [{**block, "nodes": ranks}]))
     (run,) = acceptance.plan_grid(config_validation.convert_to_types(raw), REGISTRIES).runs

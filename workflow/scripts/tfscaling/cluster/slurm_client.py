@@ -354,7 +354,7 @@ class SlurmClient:
         return self._query_sacct(fields, f"--jobs={number}", allocations=False)
 
     def account_lineages(self, account: str) -> list[str] | NoAnswer:
-        """Return where an account is in the tree of accounts, as paths such as `/root/group/name/`.
+        """Return where an account is in the tree of accounts, as paths such as `/…/group/name/`.
 
         The result has a path for each association of the account. It needs Slurm 23.11.
         """
