@@ -109,7 +109,7 @@ def test_no_page_is_left_out() -> None:
     assert {path for path in found if path.exists()} == set(documents.pages())
 
 
-#: Languages of blocks with a test of what they contain, and those of what is only shown.
+#: Languages of blocks whose content is tested, and languages of blocks that are only shown.
 TESTED = {"bash", "csv", "python", "yaml"}
 SHOWN = {"", "diff", "json", "snakemake", "sql", "text"}
 #: How a line begins that a reader would type.

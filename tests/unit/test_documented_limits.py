@@ -1,4 +1,4 @@
-"""Numbers in docs/faults.md and docs/security.md are those of the code."""
+"""The numbers in docs/faults.md and docs/security.md equal the constants of the code."""
 
 from __future__ import annotations
 

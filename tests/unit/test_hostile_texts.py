@@ -173,7 +173,7 @@ print(len(opened), sum(name.startswith(begin) for name in opened))
 """
 
 
-def _with_item(rebuild: Callable[[Any], Any], parts: Any, key: Any, new: Any) -> Any:
+def _rebuild_with_item(rebuild: Callable[[Any], Any], parts: Any, key: Any, new: Any) -> Any:
     """What `rebuild` makes of a copy of a dictionary or list with this item."""
     copied = copy.copy(parts)
     copied[key] = new
@@ -188,10 +188,10 @@ def with_paths(record: Any, path: str) -> tuple[Any, int]:
         nonlocal number
         if isinstance(part, dict):
             for key, value in part.items():
-                part[key] = replaced(value, partial(_with_item, rebuild, part, key))
+                part[key] = replaced(value, partial(_rebuild_with_item, rebuild, part, key))
         elif isinstance(part, list):
             for n, value in enumerate(part):
-                part[n] = replaced(value, partial(_with_item, rebuild, part, n))
+                part[n] = replaced(value, partial(_rebuild_with_item, rebuild, part, n))
         elif isinstance(part, str):
             try:
                 run_record.parse_record(json.dumps(rebuild(path)).encode(), "", RunRecord)

@@ -110,7 +110,7 @@ def test_fewer_runs_than_an_interval_needs_are_not_compared(runs: int, state: St
     ("parts", "state"), [("GPUs", State.COMPARED), ("GPUs and processors", State.OPEN)]
 )
 def test_energies_are_compared_with_the_same_parts(parts: str, state: State) -> None:
-    """Of three configurations two have the energy of GPUs."""
+    """Two of three configurations have the energy of GPUs."""
     _, runs, planned = measured({("east", n): around(30.0) for n in (1, 2, 4)})
     runs["energy_kwh"] = runs["execution_time_s"] / 30.0
     runs["energy_of"] = runs["nodes"].map({1: "GPUs", 2: parts, 4: "GPUs"})

@@ -370,7 +370,7 @@ def test_a_proposal_names_the_study_and_only_packages_that_the_trainer_used(tmp_
 # start-up
 
 
-def with_startup(share: float, two_nodes_s: float = 31.0, runs: int = 6) -> Study:
+def study_with_startup(share: float, two_nodes_s: float = 31.0, runs: int = 6) -> Study:
     """Start-up is so much of the time; training alone is faster on two nodes."""
     made = measured(
         {("east", 1): around(30.0, runs=runs), ("east", 2): around(two_nodes_s, runs=runs)}
@@ -394,7 +394,7 @@ def first_sentence(made: Study) -> str:
 def test_the_first_sentence_has_the_decision_and_start_up(
     share: float, two_nodes_s: float, runs: int, decision: str
 ) -> None:
-    made = with_startup(share, two_nodes_s, runs)
+    made = study_with_startup(share, two_nodes_s, runs)
     (answer,) = answer_questions(made)
     assert answer.startup and answer.startup.fastest.row.nodes == 2
     sentence = first_sentence(made)
@@ -406,7 +406,7 @@ def test_the_first_sentence_has_the_decision_and_start_up(
 
 
 def test_start_up_follows_the_decision_with_limits() -> None:
-    made = with_startup(0.8)
+    made = study_with_startup(0.8)
     limits = {"execution_time_s": Limit(at_most=100.0)}
     limited = dataclasses.replace(made, question=Question(limits=limits))
     sentence = first_sentence(limited)
@@ -415,7 +415,7 @@ def test_start_up_follows_the_decision_with_limits() -> None:
 
 
 def test_start_up_is_not_mentioned_up_to_half_of_the_time() -> None:
-    made = with_startup(0.4)
+    made = study_with_startup(0.4)
     assert "start-up" not in headline(made)["text"]
     assert not any("whole_training" in step["text"] for step in read(made)["next_steps"])
 

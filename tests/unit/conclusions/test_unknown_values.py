@@ -47,7 +47,7 @@ def answer_of(made: Study) -> tuple[Answer, dict[int, Candidate]]:
     return found, {each.row.nodes: each for each in found.candidates}
 
 
-def with_unknown(unknown: str, missed: str, misses: int, runs: int) -> Study:
+def study_with_unknown_limit(unknown: str, missed: str, misses: int, runs: int) -> Study:
     """Four nodes have no value of one limit, and miss a second one in this many runs."""
     times = {("east", n): around(s, runs=runs) for n, s in TIMES_S.items()}
     _, table, planned = measured(times)
@@ -74,7 +74,9 @@ def test_a_missed_limit_excludes_a_configuration_whatever_else_is_unknown(
 ) -> None:
     dice = random.Random(f"{SEED} {unknown} {missed}")
     runs = dice.randint(11, 14)
-    found, named = answer_of(with_unknown(unknown, missed, runs - dice.randint(0, runs // 2), runs))
+    found, named = answer_of(
+        study_with_unknown_limit(unknown, missed, runs - dice.randint(0, runs // 2), runs)
+    )
     column = "quality" if missed == "test_accuracy" else missed
     assert (named[4].state, named[4].missed) == (State.INFEASIBLE, (column,)), SEED
     assert found.support == SUPPORTED and found.recommended is named[2], SEED
@@ -86,7 +88,7 @@ def test_an_unknown_value_misses_no_limit_and_is_named(unknown: str, missed: str
     """Fewer than half of the runs miss the other limit, or none: four nodes may be the best."""
     dice = random.Random(f"{SEED} {missed} {unknown}")
     runs = dice.randint(11, 14)
-    made = with_unknown(unknown, missed, dice.randint(0, (runs - 1) // 2), runs)
+    made = study_with_unknown_limit(unknown, missed, dice.randint(0, (runs - 1) // 2), runs)
     found, named = answer_of(made)
     assert (named[4].state, named[4].missed) == (State.OPEN, ()), SEED
     assert found.support == INCONCLUSIVE, SEED

@@ -72,7 +72,7 @@ def test_a_process_tells_its_cpus_numa_nodes_and_sockets(
         folder = tmp_path / f"sys/devices/system/cpu/cpu{cpu}"
         tree(folder, {f"node{node}/cpulist": "\n", "topology/physical_package_id": f"{package}\n"})
     tree(tmp_path, {"proc/self/status": "Name:\tpython\nCpus_allowed_list:\t0-1,8\n"})
-    found = provenance.own_placement(tmp_path / "proc", tmp_path / "sys")
+    found = provenance.read_placement(tmp_path / "proc", tmp_path / "sys")
     assert found == (3, "0-1,8", (0, 1, 2), (0, 1), "s1.leaf2.n7")
     assert provenance.host_facts(tmp_path / "proc", tmp_path / "sys").sockets == 2
 
@@ -86,7 +86,7 @@ def test_a_cpu_whose_socket_the_kernel_does_not_know_has_none(
         path = tmp_path / f"sys/devices/system/cpu/cpu{cpu}/topology/physical_package_id"
         path.parent.mkdir(parents=True)
         path.mkdir() if package is None else path.write_text(package)
-    assert provenance.own_placement(tmp_path / "proc", tmp_path / "sys").sockets == (3,)
+    assert provenance.read_placement(tmp_path / "proc", tmp_path / "sys").sockets == (3,)
 
 
 def test_beside_network_cards_bridges_and_tunnels_do_not_count(tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ def test_the_pooled_variance_is_that_of_the_runs_with_its_degrees_of_freedom(sd:
         ([0.04, 0.01, 0.0025], [3, 3, 3], (0.0072 + 9 * 0.01 * 3 / 2.4) / 11),
         ([0.04, 0.01], [1, 9], (0.0072 + 10 * 0.01 * 9 / 8.4) / 12),
         ([0.01, 0.04, 0.09], [1, 1, 4], (0.0072 + 6 * 0.09 * 4 / 3.4) / 8),
-        # of equal variances that of fewer runs is taken for larger: it is usually too small
+        # of equal variances, the one of fewer runs counts as larger: it is usually too small
         ([0.01, 0.01, 0.011], [1, 1, 2], (0.0072 + 4 * 0.011 * 2 / 1.4) / 6),
     ],
 )

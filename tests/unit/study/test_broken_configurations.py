@@ -332,7 +332,7 @@ KEYS = (
 )
 
 
-def with_typo(word: str) -> str:
+def misspell(word: str) -> str:
     """Return the word with a letter missing, doubled, or in the place of its neighbour."""
     at = random.randrange(1, len(word) - 1)
     swapped = word[:at] + word[at + 1] + word[at] + word[at + 2 :]
@@ -349,7 +349,7 @@ def test_an_unknown_key_names_the_key_that_is_meant(
         text = {"study.yaml": STUDY, "platforms.yaml": PLATFORMS}[file]
         old = re.search(rf"\b{word}:", text)
         assert old
-        wrong = with_typo(word)
+        wrong = misspell(word)
         check(tmp_path, file, old[0], f"{wrong}:", rf"(\S+\.)?{wrong}", f"did you mean '{word}'?")
 
 

@@ -20,7 +20,7 @@ def read(folder: Path, text: str) -> dict[str, Any]:
 
 
 def chain(link: str) -> str:
-    """A mapping of 5,000 values, each of which has the one before, from line 2 on."""
+    """A mapping of 5,000 values from line 2 on; each value contains the one before."""
     links = [f"k{n}: &a{n} {link.format(n - 1)}" for n in range(1, 5000)]
     return "\n".join(["a: 1", "k0: &a0 {b: []}", *links])
 

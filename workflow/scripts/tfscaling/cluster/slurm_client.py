@@ -418,7 +418,7 @@ class SlurmClient:
     def ping(self) -> NoAnswer | None:
         """Return None if one of Slurm's controllers answers; else NoAnswer with the reason."""
         done = self._run(
-            ("scontrol", "ping"), _without_filters(os.environ), timeout_s=PING_TIMEOUT_S
+            ("scontrol", "ping"), _remove_filter_variables(os.environ), timeout_s=PING_TIMEOUT_S
         )
         if isinstance(done, NoAnswer):
             return done
@@ -433,7 +433,7 @@ class SlurmClient:
 
     def _query(self, *command: str) -> str | NoAnswer:
         """Run a query and return its output, with times in UTC, or NoAnswer."""
-        done = self._run(command, {**_without_filters(os.environ), **_IN_UTC})
+        done = self._run(command, {**_remove_filter_variables(os.environ), **_IN_UTC})
         if isinstance(done, NoAnswer):
             return done
         return NoAnswer(error_message(done)) if done.returncode else done.stdout
@@ -549,7 +549,7 @@ def _process_tree(pid: int) -> list[int]:
     return found
 
 
-def _without_filters(environ: Mapping[str, str]) -> dict[str, str]:
+def _remove_filter_variables(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the environment without variables that change the output of Slurm's programs.
 
     SLURM_CLUSTERS is set from SBATCH_CLUSTERS outside a job, so that queries ask the cluster to

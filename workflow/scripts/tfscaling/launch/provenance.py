@@ -143,7 +143,7 @@ class Placement(NamedTuple):
     topology: str | None
 
 
-def own_placement(proc: Path = _PROC, sys: Path = _SYS) -> Placement:
+def read_placement(proc: Path = _PROC, sys: Path = _SYS) -> Placement:
     """Return CPUs, NUMA nodes and sockets of this process, and its node's place in the network.
 
     Args:

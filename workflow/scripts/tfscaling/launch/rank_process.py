@@ -105,7 +105,7 @@ class RankContext:
             devices=(),
             gpus_given=self.gpus_given,
             gpus_visible=os.environ.get(gpu_variable(os.environ)),
-            **provenance.own_placement()._asdict(),
+            **provenance.read_placement()._asdict(),
             cpu_quota=provenance.cpu_quota(),
             tensorflow_version=None,
             host_facts=provenance.host_facts(),
@@ -123,7 +123,11 @@ def _find_missing_cpus(spec: RunSpec) -> str:
     """
     if spec.measured.launcher == "local":
         return ""
-    cpus, quota, least = provenance.own_placement().cpus, provenance.cpu_quota(), spec.cpus_per_task
+    cpus, quota, least = (
+        provenance.read_placement().cpus,
+        provenance.cpu_quota(),
+        spec.cpus_per_task,
+    )
     text = f"requested {least} CPUs per task"
     if cpus < least:
         return f"{text}, this rank may use {cpus}"

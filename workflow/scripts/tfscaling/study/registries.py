@@ -181,7 +181,7 @@ def check_name(place: Place, name: str, registry: Collection[str]) -> None:
 
 
 def check_name_or_function(place: Place, name: str, registry: Iterable[str]) -> None:
-    """Raise NotAllowed unless the registry has the name, or a custom function has it.
+    """Raise NotAllowed for a name that neither the registry nor a custom function has.
 
     Args:
         place: Place of the name in the configuration, for the error.
