@@ -75,12 +75,16 @@ def wrappers(folder: Path) -> Path:
     return folder
 
 
-def study(project: Project, runs: int) -> None:
-    """Write a study of short runs, whose program finds its folder and the platform's variable."""
-    program = ["sh", "-c", 'test "$MARK" = set && test -e overlay.yaml && sleep 6']
+def study(project: Project, site: Path) -> None:
+    """Write a study whose program finds its folder and the platform's variable.
+
+    Its runs end after the site has refused a job, so that their jobs fill the queue first.
+    """
+    wait = f"until test -e {site}/was-full; do sleep 0.2; done"
+    program = ["sh", "-c", f'test "$MARK" = set && test -e overlay.yaml && {wait}']
     project.overlay({
         "grid": [{"platform": "fine", "recipe": "short", "strategy": "own", "nodes": 1,
-                  "repeats": runs}],
+                  "repeats": RUNS}],
         "platforms": {"fine": {"launcher": "srun", "nodes_max": 2, "cpus_per_node": 1,
                                "partition": "cpu", "runtime_min": 10, "env": {"MARK": "set"}}},
         "recipes": {"short": {"program": program, "observe": "nothing",
@@ -99,7 +103,7 @@ def test_no_job_is_lost_or_submitted_twice(
     project: Project, cluster: Cluster, tmp_path: Path
 ) -> None:
     folder = wrappers(tmp_path / "site")
-    study(project, RUNS)
+    study(project, folder)
     environ = {**cluster.environ, **ENVIRONMENT, "PATH": f"{folder}:{os.environ['PATH']}"}
     done = project.snakemake(profile="slurm", environ=environ, check=False)
     assert done.returncode == 0, done.stdout[-5000:]
@@ -134,7 +138,7 @@ def test_sigterm_ends_a_sweep_whose_jobs_wait_for_the_sites_limit(
     """Snakemake counts jobs as running that Slurm has not taken yet."""
     folder = wrappers(tmp_path / "site")
     (folder / "submissions").write_text("x\nx\n")  # the site's first two answers are past
-    study(project, RUNS)
+    study(project, folder)
     environ = {**cluster.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
     words = [str(BIN / "snakemake"), "--snakefile", str(REPOSITORY / "Snakefile")]
     words += ["--configfile", "overlay.yaml", "--profile", str(REPOSITORY / "profiles/slurm")]
