@@ -175,16 +175,16 @@ def _attribution_row(
         step_time_s=median(sum(parts.values()) for parts in of_runs),
         shares=shares,
         largest={f"{part}_largest": leads[part] for part in STEP_PARTS},
-        held_back_by=" or ".join(_leading_parts(leads)),
+        held_back_by=" or ".join(_likely_bottlenecks(leads)),
         method=method,
     )
 
 
-def _leading_parts(leads: Counter[str]) -> list[str]:
-    """Return the part of a step that is the largest in most runs, as a list of one.
+def _likely_bottlenecks(leads: Counter[str]) -> list[str]:
+    """Return the parts of a step that may be its bottleneck, the likeliest first.
 
-    If its lead may be chance, the list also has the other parts that may be the largest in as many
-    runs, the likeliest first.
+    The first part is the largest one in most runs. It is the only one unless its lead may be
+    chance.
 
     Args:
         leads: Part → number of runs in which it is the largest.

@@ -71,8 +71,8 @@ class MissedLimit:
         text: The limit in words.
         missed: Number of configurations that miss it.
         undecided: Number of configurations that may miss it.
-        nearest: The best of these configurations.
-        value: The limited metric of `nearest` in words.
+        nearest: The one of these configurations that is closest to the limit.
+        value: Its metric with the limit as text, such as `cost 41.2 US dollars`.
     """
 
     text: str

@@ -64,7 +64,7 @@ _COMPARED_FACTS = (*runs_table.ENVIRONMENT_FACTS, "dataset_sha256")
 _FACT_LENGTH_MAX = 60
 
 
-class SweepRow(ConfigurationRow):
+class RegressionRow(ConfigurationRow):
     """A configuration of this study, of the reference, or of both: a row of regressions.csv.
 
     Numbers are null if only one of the two has the configuration; ratios are null if the times are
@@ -103,7 +103,7 @@ class SweepRow(ConfigurationRow):
     differs: str | None = None
 
 
-COLUMNS = tuple(columns(SweepRow))
+COLUMNS = tuple(columns(RegressionRow))
 
 
 class ConfigurationRuns:
@@ -153,15 +153,15 @@ class Counterparts:
 
 
 def table(study: Study) -> pd.DataFrame:
-    """Return one `SweepRow` for each configuration with a reference; none without a reference."""
+    """Return one `RegressionRow` for each configuration; none without a reference."""
     specs = {run.spec.point: run.spec for run in study.manifest.runs}
-    counterparts = [*_in_other_study(study), *_in_reference_revision(study, specs)]
-    rows: list[SweepRow] = []
-    compared: list[tuple[SweepRow, ConfigurationRuns, ConfigurationRuns]] = []
+    counterparts = [*_pair_with_other_study(study), *_pair_with_first_revision(study, specs)]
+    rows: list[RegressionRow] = []
+    compared: list[tuple[RegressionRow, ConfigurationRuns, ConfigurationRuns]] = []
     for each in counterparts:
         shown_side = each.here or each.there
         assert shown_side is not None, "one of both has the configuration"
-        row = SweepRow(
+        row = RegressionRow(
             **axes_and_devices(shown_side.row),
             reference=each.reference,
             verdict=NOT_COMPARED,
@@ -189,13 +189,13 @@ def table(study: Study) -> pd.DataFrame:
             compared.append((row, here, there))
     if compared:
         _judge_times(compared, study)
-    return to_frame(SweepRow, rows)
+    return to_frame(RegressionRow, rows)
 
 
 def _judge_times(
-    compared: Sequence[tuple[SweepRow, ConfigurationRuns, ConfigurationRuns]], study: Study
+    compared: Sequence[tuple[RegressionRow, ConfigurationRuns, ConfigurationRuns]], study: Study
 ) -> None:
-    """Write verdicts, ratios and intervals to the rows of configurations with enough times.
+    """Set verdict, ratio and interval in the rows of configurations with enough times.
 
     Args:
         compared: Each row with its runs here and in the reference.
@@ -213,8 +213,8 @@ def _judge_times(
         row.comparisons = len(compared)
 
 
-def _in_other_study(study: Study) -> Iterator[Counterparts]:
-    """Yield the configurations of this study and of the study that `compare_with` names."""
+def _pair_with_other_study(study: Study) -> Iterator[Counterparts]:
+    """Yield each configuration of this study and of the one in `compare_with`, paired."""
     if (reference := study.reference) is None:
         return
     here, there = _runs_by_configuration(study), _runs_by_configuration(reference)
@@ -229,8 +229,10 @@ def _in_other_study(study: Study) -> Iterator[Counterparts]:
         )
 
 
-def _in_reference_revision(study: Study, specs: Mapping[Point, RunSpec]) -> Iterator[Counterparts]:
-    """Yield the configurations of each later revision, with the same one of the first revision."""
+def _pair_with_first_revision(
+    study: Study, specs: Mapping[Point, RunSpec]
+) -> Iterator[Counterparts]:
+    """Yield each configuration of the later revisions, paired with the first revision's."""
     if not (revisions := study.manifest.revisions):
         return
     runs = _runs_by_configuration(study)
@@ -323,8 +325,8 @@ class Summary:
     """
 
     revision: str
-    rows: tuple[SweepRow, ...]
-    shown: SweepRow | None
+    rows: tuple[RegressionRow, ...]
+    shown: RegressionRow | None
     badge: str
 
     @property
@@ -338,8 +340,8 @@ def summarize_revisions(study: Study) -> list[Summary]:
     """Return a summary of each later revision in a sweep; none without `compare_revisions`."""
     if not study.manifest.revisions:
         return []
-    found: dict[str, list[SweepRow]] = {}
-    for row in to_rows(SweepRow, table(study)):
+    found: dict[str, list[RegressionRow]] = {}
+    for row in to_rows(RegressionRow, table(study)):
         found.setdefault(base_recipe(row.recipe), []).append(row)
     summaries = []
     for revision, rows in found.items():
@@ -351,7 +353,7 @@ def summarize_revisions(study: Study) -> list[Summary]:
     return summaries
 
 
-def _support(row: SweepRow) -> str:
+def _support(row: RegressionRow) -> str:
     """Return the support of a row's verdict, one of samples.WEAKEST_FIRST."""
     if row.verdict == NOT_COMPARED:
         return samples.NOT_COMPARED
@@ -418,11 +420,11 @@ def _times_array(sides: Sequence[ConfigurationRuns], repeats: int) -> Array:
 
 def as_text(table: pd.DataFrame) -> TextTable:
     """Return the table for the page: one row per configuration, the verdict first."""
-    rows = to_rows(SweepRow, table)
+    rows = to_rows(RegressionRow, table)
     causes = [*dict.fromkeys(row.differs for row in rows if row.differs is not None)]
     has_reasons = any(row.reason for row in rows)
 
-    def cells(row: SweepRow) -> dict[str, str]:
+    def cells(row: RegressionRow) -> dict[str, str]:
         return {
             "verdict": row.verdict,
             "reference_runs": format_value(row.reference_runs, 0),
@@ -437,7 +439,7 @@ def as_text(table: pd.DataFrame) -> TextTable:
     title = "Compared with a reference"
     none = "Not compared: neither `compare_with` nor `compare_revisions` is in the configuration."
     if not rows:
-        return rendering.make_text_table(title, table, SweepRow, cells, (), none)
+        return rendering.make_text_table(title, table, RegressionRow, cells, (), none)
     counts = Counter(row.verdict for row in rows)
     verdicts = [f"{counts[each]} {each}" for each in (*COMPARED, NOT_COMPARED) if counts[each]]
     above = f"{count_text(len(rows), 'configuration')} against {rows[0].reference}: "
@@ -449,4 +451,4 @@ def as_text(table: pd.DataFrame) -> TextTable:
         is_paired=any(row.pairs is not None for row in rows),
         causes=causes,
     )
-    return rendering.make_text_table(title, table, SweepRow, cells, notes, none, above=above)
+    return rendering.make_text_table(title, table, RegressionRow, cells, notes, none, above=above)
