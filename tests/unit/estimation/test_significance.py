@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 import random
 from statistics import median
+from typing import Literal
 
+import numpy as np
 import pytest
 from measured import around, measured
 from tfscaling.estimation.intervals import CONFIDENCE, ratio_interval
@@ -15,9 +17,11 @@ from tfscaling.estimation.samples import (
     SUPPORTED,
     TOO_FEW,
     Difference,
+    as_costs,
     weakest_support,
 )
 from tfscaling.page.plot_quality import pareto_set
+from tfscaling.record.metrics import Metric
 from tfscaling.tables.row_values import point_of
 from tfscaling.tables.run_samples import read_samples
 
@@ -173,3 +177,20 @@ def test_a_point_that_is_best_in_one_of_three_metrics_is_in_the_set() -> None:
     values = [(10, 3, 0.9), (20, 2, 0.9), (30, 3, 0.95), (30, 3, 0.9)]
     rows = [dict(zip(names, row, strict=True)) for row in values]
     assert pareto_set(rows, names) == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("values", "better", "best", "costs"),
+    [
+        ([0.75, 0.5], "higher", 1.0, [0.25, 0.5]),
+        ([0.75, 0.5], "lower", 0.25, [0.5, 0.25]),
+        ([4.0, 0.5], "higher", None, [0.25, 2.0]),
+        ([4.0, -0.5], "higher", None, [-4.0, 0.5]),
+        ([4.0, 0.5], "lower", None, [4.0, 0.5]),
+    ],
+)
+def test_costs_are_smaller_for_better_values(
+    values: list[float], better: Literal["higher", "lower"], best: float | None, costs: list[float]
+) -> None:
+    metric = Metric("", "", better, 2, best=best)
+    assert as_costs(np.array([*values, math.nan]), metric)[:2].tolist() == costs

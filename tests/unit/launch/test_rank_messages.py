@@ -14,10 +14,11 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import generator
 import pytest
 from builders import SCRIPTS, wait_until
 from tfscaling.cluster import resolver
-from tfscaling.launch import heartbeat, link, rank_files, rank_messages
+from tfscaling.launch import heartbeat, link, rank_files, rank_messages, rank_process
 from tfscaling.launch.link import HEAD, HELLO, LauncherConnection
 from tfscaling.launch.rank_messages import RankMessageServer
 from tfscaling.launch.rank_process import RankContext
@@ -72,6 +73,27 @@ def test_what_ranks_report_is_in_one_file_of_the_launcher(
     found = events.read_events_by_rank(tmp_path)
     assert [[e.name for e in lines] for lines in found.values()] == [["start", "end"]] * 2
     assert found[0][0].time_s == pytest.approx(found[0][0].host_time_s + 2.0, abs=1.0)
+
+
+def test_a_report_is_sent_only_while_the_launcher_is_there(
+    messages: RankMessageServer, tmp_path: Path
+) -> None:
+    """A rank writes a file if not."""
+    report = generator.training_report()
+    with messages.serve("127.0.0.1", 1) as address:
+        assert rank_process.send_report(report, LauncherConnection(address, 0))
+        connection = LauncherConnection(address, 0)
+    assert messages.reported == {0}
+    assert not rank_process.send_report(report, connection)
+    assert not rank_process.send_report(report, None)
+
+
+def test_the_launcher_ends_while_a_rank_connects(tmp_path: Path) -> None:
+    """A connection at any moment of the end; a test that hangs fails by its time limit."""
+    for _ in range(1000):
+        with RankMessageServer(tmp_path).serve("127.0.0.1", 1) as address:
+            connection = LauncherConnection(address, 0)
+        connection.close()
 
 
 def test_a_rank_that_loses_its_launcher_writes_all_it_has_reported(

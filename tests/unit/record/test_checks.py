@@ -222,6 +222,7 @@ def test_what_cannot_be_compared_is_told_and_no_violation() -> None:
     for rank in reports:
         rank["host_facts"]["gpu_uuids"] = []
     assert len(unchecked(asked, reports)) == 2
+    assert len(unchecked(asked, reports[:1])) == 1  # one rank shares its GPU with no other
     for gpu_type in (None, "v100"):
         assert unchecked(*on_gpus([[V100], [V100]], gpu_type)) == []
 

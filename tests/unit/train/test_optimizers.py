@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -139,3 +140,33 @@ def test_updates_that_cast_are_those_of_keras(
 
 def test_a_step_exchanges_its_gradients_once(two_ranks: list[dict[str, Any]]) -> None:
     assert [rank["all_reduces"] for rank in two_ranks] == [1, 1]
+
+
+def slices(places: list[int], width: int) -> tf.IndexedSlices:
+    """Slices of ones at these places of a table."""
+    return tf.IndexedSlices(tf.ones([len(places), width]), tf.constant(places), (9, width))
+
+
+@pytest.mark.parametrize(
+    ("own", "of_all", "expected"),
+    [
+        ([2, 5], [2, 5, 2, 5], [(2, 2.0), (5, 2.0)]),
+        ([5, 5], [5, 5] * 3, [(5, 3.0), (5, 3.0)]),
+        ([2, 5], [2, 5, 5, 2], [(2, 1.0), (5, 1.0), (5, 1.0), (2, 1.0)]),
+        ([2], [2, 2, 2, 5], [(2, 1.0), (2, 1.0), (2, 1.0), (5, 1.0)]),
+        ([2], [2, 2, 2], [(2, 1.0), (2, 1.0), (2, 1.0)]),
+    ],
+)
+def test_lookups_are_added_if_all_replicas_made_the_same(
+    own: list[int], of_all: list[int], expected: list[tuple[int, float]], dice: random.Random
+) -> None:
+    """The last case is of replicas with different numbers of lookups."""
+    replicas, width = (3 if own == [5, 5] else 2), dice.randint(1, 7)
+    found = optimizers.merge_equal_lookups(slices(own, width), slices(of_all, width), replicas)
+    values = [float(row[0]) for row in found.values.numpy()]
+    assert list(zip(found.indices.numpy().tolist(), values, strict=True)) == expected
+
+
+def test_gradients_that_are_no_lookups_stay_as_they_are() -> None:
+    total = tf.ones([3])
+    assert optimizers.merge_equal_lookups(tf.zeros([3]), total, 2) is total

@@ -270,7 +270,9 @@ class RankMessageServer:
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Authenticate a connection and answer its messages until it closes."""
         try:
-            rank = await asyncio.wait_for(self._authenticate(reader, writer), _STRANGER_S)
+            # `wait_for` of Python 3.11 loses a cancellation that comes with its result
+            async with asyncio.timeout(_STRANGER_S):
+                rank = await self._authenticate(reader, writer)
             while True:
                 kind, size = link.HEAD.unpack(await reader.readexactly(link.HEAD.size))
                 if size > _MESSAGE_BYTES_MAX:

@@ -281,7 +281,7 @@ def run_as_rank(
     except Exception as error:
         _add_exception(events, meter, error)
         raise
-    if not _send_report(report, last):
+    if not send_report(report, last):
         write_json(rank_files.report_path(folder, cluster.rank), report)
     events.add(EventName.END)
     temporary.close()
@@ -387,7 +387,7 @@ def _log_title(context: RankContext) -> str:
     return f"rank {cluster.rank} on {context.host}: {place}"
 
 
-def _send_report(report: Rank, connection: link.LauncherConnection | None) -> bool:
+def send_report(report: Rank, connection: link.LauncherConnection | None) -> bool:
     """Send the report to the launcher; return whether the launcher has acknowledged it.
 
     Args:

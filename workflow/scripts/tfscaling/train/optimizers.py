@@ -323,11 +323,11 @@ def sum_over_replicas(gradients: Sequence[Any]) -> list[Any]:
     context = tf.distribute.get_replica_context()
     given = [gradient for gradient in gradients if gradient is not None]
     found = context.all_reduce(tf.distribute.ReduceOp.SUM, given)
-    totals = map(_merge_equal_lookups, given, found, [context.num_replicas_in_sync] * len(given))
+    totals = map(merge_equal_lookups, given, found, [context.num_replicas_in_sync] * len(given))
     return [None if gradient is None else next(totals) for gradient in gradients]
 
 
-def _merge_equal_lookups(own: Any, total: Any, replicas: int) -> Any:
+def merge_equal_lookups(own: Any, total: Any, replicas: int) -> Any:
     """Return an embedding's summed gradient; slices that all replicas looked up alike are added.
 
     The batch size is unknown while a step is traced (`forget_batch_size`): a known number of slices
@@ -366,7 +366,7 @@ def _merge_equal_lookups(own: Any, total: Any, replicas: int) -> Any:
 def forget_batch_size(batch: Any) -> Any:
     """Return a batch whose integer tensors have an unknown batch size in the graph.
 
-    `_merge_equal_lookups` needs this to find lookups that depend on the examples.
+    `merge_equal_lookups` needs this to find lookups that depend on the examples.
     """
     import tensorflow as tf
 
