@@ -27,6 +27,10 @@ from project import REPOSITORY
         ("a = (b *\n    c)", {"a = ((b / c))"}),
         ("f'{a + 1}'", set()),
         ("zip(x, y, strict=True)", set()),
+        ("WAIT_S = 5.0", set()),
+        ("_A_S, _B_S = 5.0, 6.0", set()),
+        ("_N_MAX, _B_S = n, 6.0", {"_N_MAX, _B_S = n, (7.0)"}),
+        ("wait_s = 5.0", {"wait_s = (6.0)"}),
     ],
 )  # fmt: skip
 def test_each_change_replaces_one_expression(text: str, expected: set[str], tmp_path: Path) -> None:

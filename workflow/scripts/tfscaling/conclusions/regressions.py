@@ -30,12 +30,15 @@ from tfscaling.conclusions.time_changes import (
     judge_changes,
     judge_paired_changes,
 )
+from tfscaling.estimation import samples
 from tfscaling.estimation.intervals import Array
 from tfscaling.estimation.run_counts import SWEEP_RUNS
+from tfscaling.estimation.samples import weakest_support
 from tfscaling.record.metrics import NAN
 from tfscaling.record.run_states import RESULTS, RunState
 from tfscaling.study import run_spec, variants
 from tfscaling.study.run_spec import KEYS_WITHOUT_EFFECT, Point, RunSpec
+from tfscaling.study.variants import base_recipe
 from tfscaling.tables import runs_table
 from tfscaling.tables.comparison import DIFFERENT_WORK, are_equal_work
 from tfscaling.tables.display import TextTable, count_text, format_value, join_lines
@@ -307,6 +310,56 @@ def _exclusion_reason(side: ConfigurationRuns) -> str:
         return "no run counts"
     why = find_exclusion(side.row, side.statuses)
     return why.reason if why else ""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The verdicts on all configurations of a revision.
+
+    Attributes:
+        revision: The recipe of the revision.
+        rows: Its configurations with a reference.
+        shown: The configuration whose shown slowdown is the largest; without one, whose shown
+            speed-up is; None without either.
+        badge: The weakest support of a verdict, one of samples.WEAKEST_FIRST.
+    """
+
+    revision: str
+    rows: tuple[RegressionRow, ...]
+    shown: RegressionRow | None
+    badge: str
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Number of configurations with each verdict, regressions first."""
+        counts = Counter(row.verdict for row in self.rows)
+        return {each: counts[each] for each in (*COMPARED, NOT_COMPARED) if counts[each]}
+
+
+def summarize_revisions(study: Study) -> list[Summary]:
+    """Return a summary of each later revision in a sweep; none without `compare_revisions`."""
+    if not study.manifest.revisions:
+        return []
+    found: dict[str, list[RegressionRow]] = {}
+    for row in to_rows(RegressionRow, table(study)):
+        found.setdefault(base_recipe(row.recipe), []).append(row)
+    summaries = []
+    for revision, rows in found.items():
+        slower, faster = ([row for row in rows if row.verdict == each] for each in (SLOWER, FASTER))
+        largest = max(slower, key=lambda row: row.time_ratio, default=None)
+        most_saved = min(faster, key=lambda row: row.time_ratio, default=None)
+        badge = weakest_support([_support(row) for row in rows])
+        summaries.append(Summary(revision, tuple(rows), largest or most_saved, badge))
+    return summaries
+
+
+def _support(row: RegressionRow) -> str:
+    """Return the support of a row's verdict, one of samples.WEAKEST_FIRST."""
+    if row.verdict == NOT_COMPARED:
+        return samples.NOT_COMPARED
+    if row.verdict == OPEN:
+        return samples.INCONCLUSIVE if row.comparisons else samples.TOO_FEW
+    return samples.SUPPORTED
 
 
 def is_failing(failed: int, ended: int, reference_failed: int, reference_ended: int) -> bool:
