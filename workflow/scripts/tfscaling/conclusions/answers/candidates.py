@@ -155,7 +155,7 @@ def _explain_unknown_limits(
     limits: Mapping[str, Limit],
     values: Mapping[str, Sequence[float]],
 ) -> str:
-    """Return which limit a configuration has no value for, and why; "" if it has all values.
+    """Return which limit a configuration, or a run of it, has no value for, and why; "" if none.
 
     Args:
         candidate: The configuration.
@@ -166,11 +166,19 @@ def _explain_unknown_limits(
     for name, verdict in facts.efficiencies.items():
         if verdict.unknown:
             return f"no {metric_of(name, candidate.row).title}: {verdict.unknown}"
+    row = candidate.row
     for name in limits:
-        if name not in facts.efficiencies and name not in values:
-            is_short = is_projected(candidate.row) and name == QUALITY
-            short = ", which is not projected from short runs" * is_short
-            return f"reports no {metric_of(name, candidate.row).title}{short}"
+        if name in facts.efficiencies:
+            continue
+        title, known = metric_of(name, row).title, len(values.get(name, ()))
+        if not known:
+            short = ", which is not projected from short runs" * (
+                is_projected(row) and name == QUALITY
+            )
+            return f"reports no {title}{short}"
+        # only the quality of a run that resumed from a checkpoint counts
+        if known < (runs := row.runs if name == QUALITY else row.runs_timed):
+            return f"reports {title} in {known} of {runs} runs"
     return ""
 
 
@@ -192,13 +200,15 @@ def _require_goal_value(
         parts: The parts that energies must include to be compared; None for other goals.
     """
     row = candidate.row
+    quality = metric_of(QUALITY, row).title
     if is_known(row[goal]):
+        reason = ""
         if goal == ENERGY and row.energy_of != parts:
-            return replace(
-                candidate, state=State.OPEN, reason=f"its energy includes {row.energy_of}"
-            )
-        return candidate
-    needed, quality = row.runs if goal in ALL_RUNS_METRICS else 1, metric_of(QUALITY, row).title
+            reason = f"its energy includes {row.energy_of}"
+        elif goal == QUALITY and candidate.runs < row.runs:
+            reason = f"reports {quality} in {candidate.runs} of {row.runs} runs"
+        return replace(candidate, state=State.OPEN, reason=reason) if reason else candidate
+    needed = row.runs if goal in ALL_RUNS_METRICS else 1
     reached, ended = row.runs_at_target, row.runs + (row.runs_diverged or 0)
     if goal in ALL_RUNS_METRICS and reached is None:
         reason = f"reports no {quality}"
