@@ -31,6 +31,7 @@ from tfscaling.record import (
     prepared_data,
     run_record,
     run_results,
+    run_times,
 )
 from tfscaling.record.attempts import Cause
 from tfscaling.record.run_record import DoesNotFit, PreparedData, RunRecord
@@ -109,7 +110,7 @@ def finish(
     ]
     seen = events.read_events_by_rank(attempt.scratch)
     rank_events = [seen[report.rank] for report in reports]
-    if missing := run_results.find_missing_events(rank_events, reports):
+    if missing := run_times.find_missing_events(rank_events, reports):
         return Cause(kind="invalid", message="; ".join(missing))
     changed = user_code.describe_differences(code, user_code.code_of_run(spec).checksums())
     unchecked = (
@@ -131,14 +132,14 @@ def finish(
     run_results.write_steps(attempt.scratch, reports)
     # the wall time ends here: what is left is to check the record and to write it
     end_s = clock.now()
-    timed = run_results.select_synchronised_ranks(rank_events, reports)
-    durations = run_results.compute_phases(*timed, LAUNCH_S, end_s, environment.slurm_job)
-    if wrong := run_results.find_impossible_durations(durations, rank_events, reports):
+    timed = run_times.select_synchronised_ranks(rank_events, reports)
+    durations = run_times.compute_phases(*timed, LAUNCH_S, end_s, environment.slurm_job)
+    if wrong := run_times.find_impossible_durations(durations, rank_events, reports):
         return Cause(kind="invalid", message="; ".join(wrong))
     record = run_results.build_record(
         spec, attempt.number, reports, durations, environment, passed, divergence
     )
-    record = replace(record, metrics=run_results.add_end_times(record.metrics, *timed))
+    record = replace(record, metrics=run_times.add_end_times(record.metrics, *timed))
     record = attempts.add_resumption(record, attempt.folder, reports)
     run_record.write_record(attempt.scratch / attempts.RECORD, record)
     launching.publish_record(attempt.scratch, path)

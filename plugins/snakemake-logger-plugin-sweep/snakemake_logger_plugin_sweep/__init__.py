@@ -96,7 +96,7 @@ class Sweep(Protocol):
 
 
 def explained_error(text: str, arguments: Sequence[str]) -> str:
-    """Return an error before the sweep, without the lines that Snakemake adds.
+    """Return the text of an error before the sweep, without the lines that Snakemake adds.
 
     Args:
         text: The error as Snakemake prints it.

@@ -10,7 +10,7 @@ import pytest
 from builders import REGISTRIES, raw_config
 from generator import training_report
 from msgspec.structs import replace
-from tfscaling.record import checks, run_results
+from tfscaling.record import checks, run_results, run_times
 from tfscaling.record.events import Event, EventName
 from tfscaling.record.rank_report import (
     Observed,
@@ -83,7 +83,7 @@ def events_of(observed: tuple[Observed | None, ...]) -> list[list[Event]]:
 
 
 def phases(*observed: Observed | None) -> dict[str, float | None]:
-    found = run_results.compute_phases(events_of(observed), reports(*observed), 108.0, 153.0, None)
+    found = run_times.compute_phases(events_of(observed), reports(*observed), 108.0, 153.0, None)
     assert found.wall_time_s == pytest.approx(45.0)
     return {name: value for name, value in msgspec.structs.asdict(found).items() if value}
 
@@ -243,7 +243,7 @@ def test_epochs_end_when_the_program_says_and_not_with_what_follows_the_last() -
         ),
     )
     told = reports(seen, seen)
-    found = run_results.add_end_times(
+    found = run_times.add_end_times(
         run_results.compute_metrics(told), events_of((seen, seen)), told
     )
     assert [epoch.ended_s for epoch in found.epochs] == pytest.approx([25.0, 38.0])

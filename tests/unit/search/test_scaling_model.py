@@ -96,7 +96,7 @@ def test_the_pooled_variance_is_that_of_the_runs_with_its_degrees_of_freedom(sd:
         ([0.01, 0.01, 0.011], [1, 1, 2], (0.0072 + 4 * 0.011 * 2 / 1.4) / 6),
     ],
 )
-def test_the_median_variance_counts_runs_and_has_the_usual_scatter_as_two_more(
+def test_the_pooled_variance_counts_runs_and_has_the_usual_scatter_as_two_more(
     variances: list[float], freedoms: list[int], expected: float
 ) -> None:
     assert pytest.approx(0.0072) == SCATTER_FREEDOM * SCATTER_SD**2

@@ -101,10 +101,10 @@ def _input_wait_s(run: RunRow) -> float:
 
 
 def _pairs_with_one_replica(runs: Sequence[RunRow]) -> Iterator[list[tuple[RunRow, RunRow]]]:
-    """Yield, for each configuration of several replicas, its runs with their pairs.
+    """Yield, for each configuration of several replicas, (run, run on one replica) of its repeats.
 
-    The pair of a run is the run of the same repeat on one replica, which has the same work and
-    devices for this replica. Runs without such a pair are left out.
+    Both are of the same repeat, and each replica has the same work and devices. Repeats without a
+    run on one replica are left out.
 
     Args:
         runs: Valid runs of programs.
@@ -120,7 +120,7 @@ def _pairs_with_one_replica(runs: Sequence[RunRow]) -> Iterator[list[tuple[RunRo
 
 
 def _work_of_a_replica(run: RunRow) -> tuple[object, ...]:
-    """Return what runs have in common whose replicas do the same work on the same devices."""
+    """Return a key that is equal for runs whose replicas do the same work on equal devices."""
     # tasks on one node share its CPUs
     tasks = run.tasks_per_node if run.gpus_per_node == 0 else ""
     axes = run.platform, run.model, run.strategy, run.recipe, run.repeat
@@ -128,7 +128,7 @@ def _work_of_a_replica(run: RunRow) -> tuple[object, ...]:
 
 
 def _is_same_work(run: RunRow, one: RunRow) -> bool:
-    """Return whether a step has as many examples per replica in both runs, as far as reported.
+    """Return whether both runs have as many examples per replica in a step, as far as reported.
 
     A program may divide a batch among its ranks although its recipe does not say so.
     """

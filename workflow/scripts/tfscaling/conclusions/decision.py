@@ -29,8 +29,8 @@ class DecisionRow(msgspec.Struct):
         title: What the recommended configuration is best for.
         text: The answer as a sentence.
         support: Level of support, one of `samples.WEAKEST_FIRST`.
-        alike: Number of configurations that are not shown to be worse than it.
-        bound: Fraction by which it may be worse than the best; NaN if unknown.
+        alike: Number of configurations that are not shown to be worse than the recommended one.
+        bound: Fraction by which the recommended one may be worse than the best; NaN if unknown.
         is_decided: Whether the runs decide among the compared configurations.
         is_best: Whether all other compared configurations are shown to be worse.
         indifference: Relative difference below which two configurations count as equal.

@@ -19,7 +19,7 @@ from tfscaling.conclusions.answers.details import leader_details_text
 from tfscaling.conclusions.answers.goals import TIME, WITH_QUEUE
 from tfscaling.conclusions.evidence import Study
 from tfscaling.conclusions.goal_comparison import rank_by_metric
-from tfscaling.conclusions.regressions import REGRESSIONS, Summary, summarize_revisions
+from tfscaling.conclusions.regressions import REGRESSIONS, RevisionSummary, summarize_revisions
 from tfscaling.conclusions.rendering import TEMPLATES, format_with_interval, render_line
 from tfscaling.estimation.samples import NOT_MEASURED, weakest_support
 from tfscaling.record.metrics import METRICS, QUALITY
@@ -110,7 +110,7 @@ def _headline_without_choice(answers: Sequence[Answer]) -> HeadlineRow:
     return HeadlineRow(text=text, badge=weakest_support(badges) if badges else NOT_MEASURED)
 
 
-def _headline_of_revision(summary: Summary) -> HeadlineRow:
+def _headline_of_revision(summary: RevisionSummary) -> HeadlineRow:
     """Return the headline that counts the verdicts on a revision and names its largest change."""
     vary, shown = varying_axes(summary.rows), summary.shown
     text = render_line(

@@ -173,7 +173,7 @@ def table(study: Study) -> pd.DataFrame:
 def _projection_row(
     row: PointRow, runs: Sequence[RunRow], price: float | None, complete: Point | None
 ) -> ProjectionRow:
-    """Return a configuration's row with the projection, before `_add_check` compares it.
+    """Return a configuration's row with its projection; `_add_check` adds the comparison.
 
     Args:
         row: The row of the configuration in the comparison.

@@ -313,14 +313,14 @@ def _exclusion_reason(side: ConfigurationRuns) -> str:
 
 
 @dataclass(frozen=True)
-class Summary:
+class RevisionSummary:
     """The verdicts on all configurations of a revision.
 
     Attributes:
         revision: The recipe of the revision.
         rows: Its configurations with a reference.
-        shown: The configuration whose shown slowdown is the largest; without one, whose shown
-            speed-up is; None without either.
+        shown: The configuration with the largest significant slowdown, else with the largest
+            significant speed-up; None without either.
         badge: The weakest support of a verdict, one of samples.WEAKEST_FIRST.
     """
 
@@ -336,7 +336,7 @@ class Summary:
         return {each: counts[each] for each in (*COMPARED, NOT_COMPARED) if counts[each]}
 
 
-def summarize_revisions(study: Study) -> list[Summary]:
+def summarize_revisions(study: Study) -> list[RevisionSummary]:
     """Return a summary of each later revision in a sweep; none without `compare_revisions`."""
     if not study.manifest.revisions:
         return []
@@ -349,7 +349,7 @@ def summarize_revisions(study: Study) -> list[Summary]:
         largest = max(slower, key=lambda row: row.time_ratio, default=None)
         most_saved = min(faster, key=lambda row: row.time_ratio, default=None)
         badge = weakest_support([_support(row) for row in rows])
-        summaries.append(Summary(revision, tuple(rows), largest or most_saved, badge))
+        summaries.append(RevisionSummary(revision, tuple(rows), largest or most_saved, badge))
     return summaries
 
 

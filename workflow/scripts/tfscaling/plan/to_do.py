@@ -94,7 +94,7 @@ class RunsToDo:
         return self.forced | run_states.find_stale_runs(self.records, specs, data)
 
     def file_of_record(self, path: str) -> Path | None:
-        """Return the file of a finished run's record, which an attempt's folder may have.
+        """Return the file of a finished run's record, in the run's folder or an attempt's folder.
 
         None if the run is to do.
 

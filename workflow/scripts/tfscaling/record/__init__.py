@@ -18,5 +18,6 @@ __all__ = [
     "run_record",
     "run_results",
     "run_states",
+    "run_times",
     "step_estimates",
 ]

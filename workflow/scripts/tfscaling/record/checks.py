@@ -22,6 +22,9 @@ from tfscaling.record.rank_report import (
     RankReport,
     TrainedRank,
     TrainingReport,
+    first_observed,
+    program_reports,
+    training_reports,
 )
 from tfscaling.record.run_record import PreparedData
 from tfscaling.study.run_spec import RunSpec
@@ -378,7 +381,7 @@ def _check_reported_examples(spec: RunSpec, reports: Sequence[ProgramReport]) ->
 
 def _check_program_finite(_: RunSpec, reports: Sequence[ProgramReport]) -> str | None:
     """Return from which reported epoch on the loss is not finite, as "diverged: …"; else None."""
-    for epoch in run_results.first_observed(reports).epochs:
+    for epoch in first_observed(reports).epochs:
         if epoch.metrics.get("loss", 0.0) is None:
             return f"diverged: loss is not finite from epoch {epoch.epoch}"
     return None
@@ -563,8 +566,8 @@ def find_problems(
     """
     found = _run_checks(_select_place_checks(spec), spec, reports)
     if spec.recipe.program or data is None:
-        return found | _run_checks(PROGRAM_CHECKS, spec, run_results.program_reports(reports))
-    return found | _run_checks(TRAINING_CHECKS, spec, run_results.training_reports(reports), data)
+        return found | _run_checks(PROGRAM_CHECKS, spec, program_reports(reports))
+    return found | _run_checks(TRAINING_CHECKS, spec, training_reports(reports), data)
 
 
 def _run_checks(checks: dict[str, Check], *arguments: object) -> dict[str, str]:

@@ -80,13 +80,13 @@ class Phases(Part, frozen=True, kw_only=True):
     program_time_s: Annotated[
         Amount | None, _execution_phase("program", digits=3, of_all_runs=False)
     ] = None
-    """A user's program from its start on the last rank to its end on the last, without the phases
-    above and evaluations that were observed; null for the workflow's own trainer."""
+    """From the start of a user's program on the last rank to its end on the last, without the
+    phases above and evaluations that were observed; null for the workflow's own trainer."""
     checkpoint_time_s: Annotated[
         Amount | None, _execution_phase("checkpoints", digits=3, of_all_runs=False)
     ] = None
-    """Writing checkpoints and, if the run resumed from one, reading it and finding its place in the
-    data; null for runs that write none."""
+    """Time to write checkpoints and, if the run resumed from one, to read it and find its place in
+    the data; null for runs that write none."""
     evaluation_time_s: Annotated[Amount | None, Phase("evaluation", EventName.EVALUATED)]
     """Evaluation on held-out examples, after the training and between epochs. It is not part of
     execution_time_s."""

@@ -6,6 +6,7 @@ Records have the ranks without their raw measurements (`copy_fields`), which are
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, TypeVar
 
 import msgspec
@@ -404,3 +405,22 @@ def copy_fields(source: msgspec.Struct, kind: type[_S]) -> _S:
         kind: The type.
     """
     return kind(**{name: getattr(source, name) for name in kind.__struct_fields__})
+
+
+def training_reports(reports: Sequence[RankReport]) -> list[TrainingReport]:
+    """Return the reports of ranks that ran the training loop.
+
+    These are all ranks, or with parameter servers the coordinator.
+    """
+    return [report for report in reports if isinstance(report, TrainingReport)]
+
+
+def program_reports(reports: Sequence[RankReport]) -> list[ProgramReport]:
+    """Return the reports of ranks that ran a program."""
+    return [report for report in reports if isinstance(report, ProgramReport)]
+
+
+def first_observed(reports: Sequence[RankReport]) -> Observed:
+    """Return what the first rank with reported training observed; without one an empty report."""
+    seen = (report.seen for report in program_reports(reports) if report.seen.has_training)
+    return next(seen, Observed())

@@ -43,9 +43,9 @@ FREEDOM_RANGE = (4.0, 30.0)
 
 
 def least_chance(problem: SearchProblem) -> float:
-    """Return the highest chance to beat the best candidate that still counts as none.
+    """Return the largest chance to beat the best at which a candidate is judged worse.
 
-    A candidate is judged worse than the best if `chances_to_beat_best` is at most this.
+    `chances_to_beat_best` computes these chances.
     """
     return RISK_MAX / (4 * problem.count)
 

@@ -183,7 +183,7 @@ class SearchState:
         runs_used: Number of runs that the analyses used: one element for each candidate's complete
             runs, then one for each candidate's short runs.
         observations: The runs, in the order in which they were added.
-        is_projected: Candidates with short runs, if all of these have a value and none fails.
+        is_projected: Whether each candidate has short runs, all with a value and none failed.
         eliminated: Number of a candidate that gets no more runs → the reason.
         limit_verdicts: For each candidate whether it keeps all limits.
         rounds: The number of analyses.

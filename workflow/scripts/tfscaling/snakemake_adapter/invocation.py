@@ -25,7 +25,7 @@ class Invocation:
         workflow: Snakemake's object, which files of rules have as the global name `workflow`.
         is_module: Whether another workflow uses this one as a module, whose handlers Snakemake does
             not run.
-        is_configured: Whether that workflow gives the configuration, so that no file is read.
+        is_configured: Whether the other workflow gives the configuration; no file is then read.
         train: The name of rule train, which a module may change.
     """
 

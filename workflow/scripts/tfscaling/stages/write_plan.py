@@ -350,7 +350,7 @@ def count_changed_parameters(rows: Sequence[PlanRow]) -> dict[str, float]:
 
 
 def judge_waits(points: Sequence[PlanRow], config: Config) -> list[str]:
-    """Return lines on which new configurations are expected to keep the limit of time with queue.
+    """Return lines on whether new configurations would keep the limit of `time_with_queue_s`.
 
     Args:
         points: Rows of the plan with Slurm's answers.

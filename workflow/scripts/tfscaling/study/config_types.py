@@ -192,8 +192,8 @@ class Search(ConfigMapping, frozen=True, kw_only=True):
 
     basis: Literal["every configuration once", "lines are smooth"] = "every configuration once"
     """With `every configuration once`, each one has a run before a decision. With `lines are
-    smooth`, one whose line shows that it is behind gets no run: no configuration may be far off its
-    line."""
+    smooth`, a configuration gets no run if other numbers of nodes show that it is behind: times are
+    assumed to change smoothly with the nodes."""
     repeats_max: Annotated[int, Meta(ge=2, le=20)] = 20
     """A configuration gets at most this many complete runs."""
     stop_after_steps: StopAfterSteps = None
@@ -210,7 +210,7 @@ class Search(ConfigMapping, frozen=True, kw_only=True):
 
     @property
     def assumes_smooth_lines(self) -> bool:
-        """Whether no configuration is assumed to be far off its line over the numbers of nodes."""
+        """Whether times are assumed to change smoothly with the number of nodes."""
         return self.basis == "lines are smooth"
 
 

@@ -269,12 +269,12 @@ def _set_work_verdict(row: PointRow, base: PointRow | None, most: int) -> None:
     """Set `same_work` of a row: whether the row trained as many examples as its baseline.
 
     If not, add a reason. Without a measured baseline of the same model and recipe, the row is
-    compared with the most examples that a configuration of its series trained.
+    compared with its series, the rows of its platform, model, strategy and recipe.
 
     Args:
         row: The row to complete.
         base: Its baseline; None without one.
-        most: The most examples trained in its series.
+        most: The most examples that a configuration of the row's series trained.
     """
     own = row.examples_trained
     if own is None or row.same_work is False:

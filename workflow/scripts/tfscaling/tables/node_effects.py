@@ -206,7 +206,8 @@ class _NodeRegression:
     def effect_of_last(self, places: Sequence[int]) -> _EffectEstimate | None:
         """Return the effect of the last of several nodes, given the effects of the others.
 
-        Each run is as slow as the first of these nodes that it used.
+        A run that used several of these nodes is assumed to be as slow as the slowest one, which
+        comes first.
 
         Args:
             places: Indices of the nodes, from slow to fast.

@@ -328,11 +328,11 @@ def sum_over_replicas(gradients: Sequence[Any]) -> list[Any]:
 
 
 def merge_equal_lookups(own: Any, total: Any, replicas: int) -> Any:
-    """Return an embedding's summed gradient; slices that all replicas looked up alike are added.
+    """Add the slices of an embedding's gradient if all replicas looked up the same indices.
 
-    The batch size is unknown while a step is traced (`forget_batch_size`): a known number of slices
-    does not depend on the examples. An unknown number may depend on the length of texts. Then only
-    strictly ascending places count as independent of the examples.
+    Indices must not be equal by chance: they must be independent of the examples, such as positions
+    of words. They are if their number is known while the step is traced, as the batch size is then
+    unknown (`forget_batch_size`). Otherwise only strictly ascending indices count as independent.
 
     Args:
         own: This replica's gradient.
@@ -364,7 +364,7 @@ def merge_equal_lookups(own: Any, total: Any, replicas: int) -> Any:
 
 
 def forget_batch_size(batch: Any) -> Any:
-    """Return a batch whose integer tensors have an unknown batch size in the graph.
+    """Return the batch, with integer tensors whose batch size is unknown in the graph.
 
     `merge_equal_lookups` needs this to find lookups that depend on the examples.
     """

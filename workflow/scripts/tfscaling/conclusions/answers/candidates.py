@@ -191,7 +191,7 @@ def _most_common_energy_parts(rows: Sequence[PointRow]) -> str | None:
 def _require_goal_value(
     candidate: Candidate, facts: ConfigurationFacts, goal: str, parts: str | None
 ) -> Candidate:
-    """Return the candidate; not to be compared if its runs have no comparable value of the goal.
+    """Return the candidate, excluded from comparison if its runs lack a comparable value.
 
     Args:
         candidate: The configuration.
