@@ -207,6 +207,6 @@ def test_another_metric_with_a_limit_that_some_runs_lack_is_open() -> None:
 def test_runs_without_a_time_need_no_value_for_a_limit_of_time() -> None:
     """They resumed from a checkpoint; their quality counts."""
     times_s = [30.0] * 12
-    resumed = {TIME: [30.0] * 11 + [NO], "cost_usd": [0.017] * 11 + [NO]}
-    found = judged(TIME, times_s, limits=LIMIT, **resumed)
+    known_s, usd = [30.0] * 11 + [NO], [0.017] * 11 + [NO]
+    found = judged(TIME, times_s, limits=LIMIT, execution_time_s=known_s, cost_usd=usd)
     assert (found.state, found.kept_runs) == (State.COMPARED, 11)

@@ -52,6 +52,7 @@ def test_a_platform_without_a_price_is_named() -> None:
     times = {("east", 1): around(10.0), ("east", 2): around(20.0)}
     (step,) = steps(times, usd_per_node_hour=None).to_dict("records")
     assert step["kind"] == "price" and "`east`" in step["text"]
+    assert (step["runs"], step["duration_s"], step["node_hours"]) == (0, 0.0, 0.0)
 
 
 def test_runs_without_times_do_not_say_that_there_is_no_price_nor_how_long_a_run_takes() -> None:

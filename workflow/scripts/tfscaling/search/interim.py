@@ -43,9 +43,9 @@ FREEDOM_RANGE = (4.0, 30.0)
 
 
 def least_chance(problem: SearchProblem) -> float:
-    """Return the chance to beat the best at or below which a candidate counts as worse than it.
+    """Return the highest chance to beat the best candidate that still counts as none.
 
-    `chances_to_beat_best` computes these chances.
+    A candidate is judged worse than the best if `chances_to_beat_best` is at most this.
     """
     return RISK_MAX / (4 * problem.count)
 

@@ -135,8 +135,7 @@ class TradeOff:
     Attributes:
         cheaper: The configuration.
         time: Its time divided by the fastest configuration's time.
-        cost: The fraction of a training's cost that it needs: its cost divided by the fastest
-            one's.
+        cost: Its cost divided by the fastest configuration's cost.
         is_priced: Whether the cost is money; node-hours otherwise.
     """
 
@@ -280,7 +279,7 @@ class Answer:
 
     @property
     def candidate_count(self) -> int:
-        """The number of configurations that limits and target may recommend or exclude."""
+        """Number of configurations among which the question chooses: all that could be judged."""
         if self.search is not None:
             return len(self.search.points)
         states = (State.COMPARED, State.TOO_FEW, State.UNDECIDED, State.INFEASIBLE)

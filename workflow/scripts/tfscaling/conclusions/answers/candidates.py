@@ -81,7 +81,7 @@ def judge_candidates(study: Study, task: QuestionEvidence, answer: Answer) -> It
         if each.state == State.COMPARED and limits:
             each = _judge_limits(each, task.facts[each.point], samples, limits, error)
         if each.state == State.COMPARED:
-            each = _judge_value(each, task.facts[each.point], goal, parts)
+            each = _require_goal_value(each, task.facts[each.point], goal, parts)
         if each.state == State.COMPARED and not samples.has_enough_runs(goal, each.point):
             each = replace(each, state=State.TOO_FEW)
         if each.has_value and goal in ALL_RUNS_METRICS:
@@ -97,7 +97,9 @@ def _judge_limits(
     limits: Mapping[str, Limit],
     error: float,
 ) -> Candidate:
-    """Return the candidate with its state by the limits: compared if it is shown to keep all.
+    """Return the candidate with its state according to the limits.
+
+    It is COMPARED if its runs show that it keeps all limits.
 
     Args:
         candidate: The configuration.
@@ -123,7 +125,7 @@ def _judge_limits(
     is_missed |= {name: verdict.is_missed for name, verdict in ratios.items()}
     missed = tuple(name for name in limits if is_missed.get(name))
     # whatever is unknown, a limit that is missed excludes the configuration
-    if not missed and (reason := _why_unknown(candidate, facts, limits, values)):
+    if not missed and (reason := _explain_unknown_limits(candidate, facts, limits, values)):
         return replace(candidate, state=State.OPEN, reason=reason)
     is_part = {ENERGY} if facts.lacking_energy else set()
     is_kept = {
@@ -147,7 +149,7 @@ def _judge_limits(
     )
 
 
-def _why_unknown(
+def _explain_unknown_limits(
     candidate: Candidate,
     facts: ConfigurationFacts,
     limits: Mapping[str, Limit],
@@ -186,10 +188,10 @@ def _most_common_energy_parts(rows: Sequence[PointRow]) -> str | None:
     return next((name for name, _ in counted.most_common(1)), None)
 
 
-def _judge_value(
+def _require_goal_value(
     candidate: Candidate, facts: ConfigurationFacts, goal: str, parts: str | None
 ) -> Candidate:
-    """Return the candidate, with another state and reason if it has no value of the goal.
+    """Return the candidate; not to be compared if its runs have no comparable value of the goal.
 
     Args:
         candidate: The configuration.
