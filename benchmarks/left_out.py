@@ -2,11 +2,11 @@
 """How often an answer is wrong because of what was left out: simulation with known truth.
 
 left_out.py [--trials N] [--cell NAME]: sweeps of a few configurations of known times, in which runs
-of the best one fail, diverge, run out of memory, are missing, or miss a limit or target, or in which
-a platform is free. An answer is false if it is supported and names a configuration that is not
-within the indifference of the best, or that misses its limit in more runs than the answer states.
-Prints the cells, and all cells of a kind together. Ends with 1 if a cell has surely (with 99 %) more
-than 5 % of them.
+of the best one fail, diverge, run out of memory, are missing, or miss a limit or target, or where a
+platform is free. An answer is false if it is supported and names a configuration that is not within
+the indifference of the best, or that misses its limit in more runs than the answer states. Prints
+the cells, and all cells of a kind together. Ends with 1 if a cell has surely (with 99 %) more than
+5 % of them.
 """
 
 from __future__ import annotations
