@@ -89,7 +89,8 @@ def test_where_all_is_decided_nothing_is_to_be_done() -> None:
 
 def test_next_to_what_the_grid_excludes_there_is_no_choice() -> None:
     comparison, runs, planned = measured({("east", 1): around(10.0), ("east", 2): around(20.0)})
-    comparison.loc[comparison["nodes"] == 2, ["status", "runs"]] = "excluded", 0
+    excluded = ["status", "runs", "runs_timed"]
+    comparison.loc[comparison["nodes"] == 2, excluded] = "excluded", 0, 0
     own = runs[runs["nodes"] == 1]
     assert steps_in((comparison, own, planned)).empty
 
