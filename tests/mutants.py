@@ -130,7 +130,7 @@ def tests_of_module(file: str, clone: Path) -> list[str]:
 
 
 def find_lint_error(clone: Path) -> str | None:
-    """Return the first error of mypy or of the schemas' check, parts of `make lint`; None if none."""
+    """Return the first error of mypy or of the schemas' check, as in `make lint`, or None."""
     checks = {
         "mypy": ["-m", "mypy", "--no-error-summary"],
         "schemas": ["workflow/schemas/generate.py", "--check"],
