@@ -2,10 +2,11 @@
 """How often an answer is wrong because of what was left out: simulation with known truth.
 
 left_out.py [--trials N] [--cell NAME]: sweeps of a few configurations of known times, in which runs
-of the best one fail, diverge, run out of memory, are missing, or miss a limit or target. An answer
-is false if it is supported and names a configuration that is not within the indifference of the
-best, or that misses its limit in more runs than the answer states. Prints the cells, and all cells
-of a kind together. Ends with 1 if a cell has surely (with 99 %) more than 5 % of them.
+of the best one fail, diverge, run out of memory, are missing, or miss a limit or target, or where a
+platform is free. An answer is false if it is supported and names a configuration that is not within
+the indifference of the best, or that misses its limit in more runs than the answer states. Prints
+the cells, and all cells of a kind together. Ends with 1 if a cell has surely (with 99 %) more than
+5 % of them.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ class Cell:
     """What happens to the runs of the best configuration of a sweep.
 
     `endings` of its first runs; a share `missed` of its runs misses the limit of `question`, or of
-    the runs of all configurations (`all_miss`). Cells of a `kind` are counted together, too.
+    the runs of all configurations (`all_miss`). All configurations of a `free` platform are the
+    best: they cost nothing. Cells of a `kind` are counted together, too.
     """
 
     name: str
@@ -62,14 +64,17 @@ class Cell:
     missed: float = 0.0
     all_miss: bool = False
     titles: tuple[str, str] = ("", "")
+    free: str = ""
 
     def rows(self, dice: Dice) -> Iterator[RunRow]:
         """Yield the runs of one sweep."""
-        for platform, slower in (("near", 1.0), ("far", 1.5))[: 2 if any(self.titles) else 1]:
+        count = 2 if any(self.titles) or self.free else 1
+        for platform, slower in (("near", 1.0), ("far", 1.5))[:count]:
             for nodes, time_s in TIMES_S.items():
-                is_best = nodes == BEST and platform == "near"
+                is_best = platform == (self.free or "near") and (self.free or nodes == BEST)
                 for repeat in range(1, self.runs + 1):
                     row = _row(platform, nodes, repeat)
+                    row.usd_per_node_hour = 0.0 if platform == self.free else 1.0
                     is_missed = (is_best or self.all_miss) and dice.random() < self.missed
                     if is_best and repeat <= len(self.endings):
                         row.status, row.reason = self.endings[repeat - 1], "it ended otherwise"
@@ -102,9 +107,11 @@ class Cell:
         taken = found.recommended
         if found.support != SUPPORTED or taken is None:
             return False
+        shown = sum(e in (RunState.DIVERGED, RunState.DOES_NOT_FIT) for e in self.endings)
+        if self.free:
+            return taken.point.platform != self.free and not is_closed(shown, self.runs)
         if self.all_miss or (taken.point.nodes == BEST and taken.point.platform == "near"):
             return self.missed > miss_rate_bound(taken.kept_runs or 0, found.candidate_count) + 1e-9
-        shown = sum(e in (RunState.DIVERGED, RunState.DOES_NOT_FIT) for e in self.endings)
         # what misses in more runs than eleven runs show is no rival, nor what is shown not to run
         is_rival = self.missed <= miss_rate_bound(11) and not is_closed(shown, self.runs)
         return is_rival or taken.point.nodes != 2 or taken.point.platform != "near"
@@ -115,7 +122,7 @@ def _row(platform: str, nodes: int, repeat: int) -> RunRow:
         platform=platform, model="m", strategy="s", recipe="r", nodes=nodes, repeat=repeat,
         replicas=nodes, per_replica_batch_size=64, global_batch_size=64 * nodes,
         quality_metric="test_accuracy", quality_direction="higher", quality_best=1.0,
-        usd_per_node_hour=1.0, parameters_hash="0",
+        parameters_hash="0",
     )  # fmt: skip
 
 
@@ -124,8 +131,8 @@ def _measure(row: RunRow, seconds: float, is_missed: bool, question: Question) -
     row.status = RunState.OK
     is_late = is_missed and "execution_time_s" in question.limits
     row.execution_time_s = seconds * (6 if is_late else 1)
-    row.cost_usd = row.nodes * row.execution_time_s / 3600
-    row.node_hours = row.cost_usd
+    row.node_hours = row.nodes * row.execution_time_s / 3600
+    row.cost_usd = row.node_hours * row.usd_per_node_hour
     row.quality = row.test_accuracy = 0.5 if is_missed and not is_late else 0.95
     row.examples_trained = 60_000
     row.wall_time_s = row.execution_time_s + 10
@@ -134,7 +141,7 @@ def _measure(row: RunRow, seconds: float, is_missed: bool, question: Question) -
     row.cost_to_target_usd = row.cost_usd if row.target_reached else float("nan")
 
 
-TIME = Question()
+TIME, COST = Question(), Question(goal="cost_usd")
 ACCURACY = Question(limits={"test_accuracy": Limit(at_least=0.9)})
 DEADLINE = Question(limits={"execution_time_s": Limit(at_most=130)})
 TARGET = Question(goal="time_to_target_s", limits={"test_accuracy": Limit(at_least=0.9)})
@@ -164,6 +171,12 @@ def _cells() -> Iterator[Cell]:
         endings[f"1 of 6 {ending}, others missing"] = (ending, *[MISSING] * 5)
         for name, own in endings.items():
             yield Cell(name, f"one to all runs {ending}", 6, TIME, own)
+    for free in ("near", "far"):
+        for name, own in {
+            "all valid": (),
+            **{f"{n} of 6 {e}": (e,) * n for e in (FAILED, DIVERGED, MISSING) for n in (1, 3, 6)},
+        }.items():
+            yield Cell(f"{free} is free, {name}", "a free platform", 6, COST, own, free=free)
     for titles in (("A", "A"), ("A", "B")):
         yield Cell(f"titles {' and '.join(titles)}", "titles", 6, TIME, titles=titles)
 

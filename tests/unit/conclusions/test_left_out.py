@@ -469,6 +469,7 @@ CELLS = [
     ("cell", "trials"),
     [
         *((cell, 8) for cell in (*CELLS, "1 of 6 missing, others failed", "titles A and A")),
+        ("far is free, 6 of 6 failed", 8),
         *(pytest.param(cell, 60, marks=pytest.mark.full) for cell in left_out.CELLS),
     ],
 )

@@ -87,6 +87,14 @@ def test_where_all_is_decided_nothing_is_to_be_done() -> None:
     assert steps({("east", 1): around(10.0), ("east", 2): around(20.0)}).empty
 
 
+def test_next_to_what_the_grid_excludes_there_is_no_choice() -> None:
+    comparison, runs, planned = measured({("east", 1): around(10.0), ("east", 2): around(20.0)})
+    excluded = ["status", "runs", "runs_timed"]
+    comparison.loc[comparison["nodes"] == 2, excluded] = "excluded", 0, 0
+    own = runs[runs["nodes"] == 1]
+    assert steps_in((comparison, own, planned)).empty
+
+
 def test_a_sweep_in_which_a_configuration_failed_is_to_be_started_again() -> None:
     found = steps({("east", 1): around(10.0), ("east", 2): around(20.0), ("east", 4): []})
     assert found["runs"].tolist() == [6]

@@ -54,3 +54,28 @@ def test_a_speed_up_far_above_the_number_of_nodes_is_a_warning(
     assert ("beyond_linear" in warnings) is is_warned
     if is_warned:
         assert [point.nodes for point in warnings["beyond_linear"].points] == [nodes]
+
+
+@pytest.mark.parametrize("strategy", ["own", "mirrored"])
+@pytest.mark.parametrize(
+    ("evaluated", "unlike"), [([1, 0], [2]), ([0.5, 1], [1]), ([1, 1], []), ([0, 0], [])]
+)
+def test_runs_without_an_evaluation_are_named_if_others_have_one(
+    strategy: str, evaluated: list[float], unlike: list[int]
+) -> None:
+    """A share `evaluated` of the runs on one and on two nodes reports an evaluation."""
+    runs_each = random.choice([2, 6, 12])
+    print(runs_each)
+    _, runs, planned = measured({("east", n): around(100.0, runs=runs_each) for n in (1, 2)})
+    share = runs["nodes"].map(dict(zip((1, 2), evaluated, strict=True)))
+    is_evaluated = runs["repeat"] <= share * runs_each
+    runs["evaluation_time_s"] = is_evaluated.map({True: 2.0, False: float("nan")})
+    runs["strategy"] = strategy
+    table = comparison_table(runs, planned)
+    warnings = {each.kind: each for each in data_warnings.find_warnings(table, runs)}
+    expected = unlike if strategy == "own" else []
+    assert ("unobserved_evaluations" in warnings) == bool(expected)
+    if expected:
+        warning = warnings["unobserved_evaluations"]
+        assert [point.nodes for point in warning.points] == expected
+        assert warning.severity == SERIOUS and warning.runs == (~is_evaluated).sum()

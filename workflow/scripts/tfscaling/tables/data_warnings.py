@@ -23,6 +23,7 @@ from tfscaling.estimation.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
 from tfscaling.files import program_errors
 from tfscaling.record import run_record
 from tfscaling.record.run_states import FINISHED, RERUN_STALE, RESULTS, RunState
+from tfscaling.study.config_types import PROGRAM_STRATEGY
 from tfscaling.study.platforms import LOGICAL
 from tfscaling.study.run_spec import Point
 from tfscaling.tables import runs_table, table_files, timings
@@ -349,6 +350,17 @@ def _find_untrained_programs(tables: StudyData) -> Finding:
     return tables.make_run_finding(short, tables.valid, least=f"{SHORT_RUN_SHARE:.0%}")
 
 
+def _find_unobserved_evaluations(tables: StudyData) -> Finding:
+    """Find timed runs of programs that report no evaluation although others of their recipe do."""
+    programs = (r for r in tables.valid if r.strategy == PROGRAM_STRATEGY)
+    timed = (run for run in programs if is_known(run.execution_time_s))
+    found = []
+    for runs in group_by(timed, lambda run: (run.model, run.recipe)).values():
+        silent = [run for run in runs if not run.evaluation_time_s > 0]  # NaN if unknown
+        found += silent if len(silent) < len(runs) else []
+    return tables.make_run_finding(found, tables.valid)
+
+
 def _find_slow_nodes(tables: StudyData) -> Iterator[Finding]:
     """Yield a finding for each platform with nodes that slow runs significantly."""
     vary = varying_axes([*tables.points.values()])
@@ -440,6 +452,7 @@ RULES: dict[str, tuple[str, Callable[[StudyData], Finding | Iterable[Finding]]]]
     "failed_attempts": (SERIOUS, _find_failed_attempts),
     "wide_scatter": (SERIOUS, _find_wide_scatter),
     "nothing_trained": (SERIOUS, _find_untrained_programs),
+    "unobserved_evaluations": (SERIOUS, _find_unobserved_evaluations),
     "beyond_linear": (
         SERIOUS,
         _rule_for_points(
