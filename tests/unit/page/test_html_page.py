@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -28,6 +29,27 @@ def test_choices_and_findings_are_grouped_by_task_and_topic() -> None:
     assert [len(rows) for rows in found.values()] == [1, 2]
     assert "test accuracy" in next(iter(found))
     assert set(html_page.TOPICS) == set(TOPICS)
+
+
+@pytest.mark.parametrize("column", ["totals", "not_covered"])
+def test_a_sentence_of_the_headline_is_on_no_card(column: str) -> None:
+    """A sentence that only cards have is on the first card of its question."""
+    sentence = f"All {random.randint(2, 99)} trainings: {random.random():.3g} node-hours."
+    rows = decision(
+        *(
+            (work, goal, goal, f"Use {nodes} nodes. {sentence}", "supported")
+            for work in ("one", "two")
+            for nodes, goal in enumerate(("execution_time_s", "cost_usd", "node_hours"), 2)
+        )
+    ).assign(**{column: sentence})
+
+    def cards_with_it(headline: str) -> list[list[bool]]:
+        found = html_page.answers_by_question(rows, None, headline)
+        assert all(row.text.startswith("Use ") for cards in found.values() for row in cards)
+        return [[sentence in row.text for row in cards] for cards in found.values()]
+
+    assert cards_with_it("") == [[True, False, False]] * 2
+    assert cards_with_it(f"It is fast. {sentence} So is another.") == [[False, False, False]] * 2
 
 
 def test_what_was_not_measured_has_no_card() -> None:
