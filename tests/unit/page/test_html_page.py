@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -50,6 +51,15 @@ def test_a_sentence_of_the_headline_is_on_no_card(column: str) -> None:
 
     assert cards_with_it("") == [[True, False, False]] * 2
     assert cards_with_it(f"It is fast. {sentence} So is another.") == [[False, False, False]] * 2
+
+
+def test_a_headline_without_an_explanation_is_shown(tmp_path: Path) -> None:
+    """A table that was read from its file has NaN in place of an empty text."""
+    made = report_inputs.results(study(tmp_path / "runs"))
+    row = report_inputs.headline()
+    tables = {**made.conclusions, "headline": pd.concat([row, row.assign(sure=float("nan"))])}
+    page = html_page.render(dataclasses.replace(made, conclusions=tables), "T", COLUMNS, tmp_path)
+    assert page.count('<p class="headline') == 2 * len(row)
 
 
 def test_what_was_not_measured_has_no_card() -> None:

@@ -512,6 +512,7 @@ def render(
     )
     if decision["work"].nunique() > 1:  # the questions that have a headline
         decision = decision[decision["work"].isin(headline["work"])]
+    explanations = " ".join(row.sure for row in to_rows(HeadlineRow, headline))
     said = "Plot: {}. Its values are in the table “Comparison”."
     plots = {p.name: inline_svg(p.svg, p.name, said.format(p.title)) for p in results.plots}
     has_sizes = comparison["nodes"].nunique() > 1 or ONE_SIZE_PLOT not in plots
@@ -532,7 +533,7 @@ def render(
         "summary": summary_sentence(results.manifest.platforms, runs, comparison),
         "warnings": results.warnings,
         "warning_lines": warning_lines(results.warnings),
-        "works": answers_by_question(decision, results.asked, " ".join(headline["sure"])),
+        "works": answers_by_question(decision, results.asked, explanations),
         "topics": findings_by_topic(findings, display.quality_name(comparison)),
         "tables": list(_page_tables(results, metrics, folder)),
         "checks": {name: check.description for name, check in checks.CHECKS.items()},
