@@ -30,10 +30,11 @@ demo: setup ## six runs on this machine, a table and a page; 4 minutes
 	@$(SNAKEMAKE) --configfile config/demo.yaml
 	@echo "make view opens the page, results/demo/report.html"
 
-# a template for your training; its results are in results/own
+# a template for your training; its results are in results/own. -p: the empty requirements.txt keeps
+# its age, so that `make setup` has nothing to do
 own: ## write own/, a template for your training
 	@test ! -e own || { echo "own/ exists already; nothing was written" >&2; exit 1; }
-	cp -r resources/own own
+	cp -rp resources/own own
 	@echo "own/training.py has a model and its data, own/config.yaml the grid."
 	@echo "Measure it on this machine: make run CONFIG=own/config.yaml"
 
@@ -186,7 +187,7 @@ partial: setup #- tables and page of what has finished, of CONFIG=FILE
 screenshots: setup #- pictures of four pages in docs/screenshots; needs Chromium
 	python docs/screenshots/make.py
 
-cluster-up: setup #- a Slurm cluster on this machine, of NODES=12
+cluster-up: setup #- a Slurm cluster on this machine, of NODES=12, half of them with GPUs
 	provision/virtual/install
 	provision/virtual/cluster up --nodes $(or $(NODES),12)
 

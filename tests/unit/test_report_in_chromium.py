@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import hashlib
+import random
 import re
 from pathlib import Path
 from typing import Any
 
 import chromium
+import pandas as pd
 import pytest
 from plotted import point, tables_of
 from report_inputs import COLUMNS, TITLE, results, study
@@ -68,6 +71,21 @@ found.push(isShown(), entry.classList.contains("off"), figure.querySelector("sum
 found.push(isShown());
 document.title = JSON.stringify(found);
 </script>"""
+#: Rows of the folded table of runs, and its links, before it is opened, and what it has then.
+LONG_PROBE = """<script type="module">
+const root = document.documentElement;
+const until = async (holds) => {
+  for (let i = 0; i < 100 && !holds(); i++) await new Promise((done) => setTimeout(done, 50));
+};
+await until(() => root.dataset.tables === "active");
+const fold = document.getElementById("runs").closest("details");
+const count = (what) => fold.querySelectorAll(what).length;
+const found = [count("tr"), count("a")];
+fold.open = true;
+await until(() => count(".active") === 1);
+found.push(fold.querySelector(".dt-info").textContent, count("tbody tr"), count("a") > 0);
+document.title = JSON.stringify(found);
+</script>"""
 #: What the page does not know, and so does not allow.
 HOSTILE = "<script>window.hostile = 1;</script><img alt='' src='data:,' onerror='hostile = 2'>"
 PHONE = """<!DOCTYPE html><title></title><script>
@@ -120,6 +138,21 @@ def test_a_page_links_records_only_in_the_folder_of_its_study(
     seen: dict[str, dict[str, Any]],
 ) -> None:
     assert (seen["report"]["records"], seen["sent"]["records"]) == (7, 0)
+
+
+@pytest.mark.parametrize("name", ["report", "sent"])
+def test_a_long_folded_table_is_built_when_it_is_opened(name: str, tmp_path: Path) -> None:
+    made, page = results(study(tmp_path / "runs")), tmp_path / f"{name}.html"
+    times = random.randint(40, 60)
+    rows = times * len(made.runs)
+    made = dataclasses.replace(made, runs=pd.concat([made.runs] * times, ignore_index=True))
+    text = render(made, TITLE, COLUMNS, tmp_path)
+    (held,) = re.findall(r"<noscript>(<table.*?</table>)</noscript>", text, re.DOTALL)
+    assert held.count("<tr>") == rows + 1  # what a browser shows that runs no script
+    text = text.replace("script-src ", f"script-src 'sha256-{checksum(LONG_PROBE)}' ")
+    page.write_text(text.replace("</body>", LONG_PROBE + "</body>"))
+    found = chromium.read_title_json(page, "--window-size=1280,900")
+    assert found == [0, 0, f"{rows} of {rows} rows", 50, name == "report"]
 
 
 def test_a_line_is_shown_and_hidden_by_its_legend_and_by_its_box(tmp_path: Path) -> None:

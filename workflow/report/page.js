@@ -114,11 +114,21 @@ function pickLines(figure) {
   figure.append(picker);
 }
 
+// A long folded table is text until it is shown, which makes a large page open quickly. Browsers
+// that run no script read it as a table.
+function buildTables(root) {
+  for (const held of root.querySelectorAll(".table > noscript")) {
+    const region = held.parentElement;
+    held.outerHTML = held.textContent;
+    unlinkRecords(region);
+  }
+}
+
 // Records are next to the page in its study's folder only: a page that was sent has no links to them.
-function unlinkRecords() {
+function unlinkRecords(root) {
   const page = `/${document.documentElement.dataset.study}/report.html`;
   if (decodeURIComponent(location.pathname).endsWith(page)) return;
-  for (const link of document.querySelectorAll('a[href$=".json"]')) {
+  for (const link of root.querySelectorAll('a[href$=".json"]')) {
     link.replaceWith(decodeURIComponent(link.getAttribute("href")));
   }
 }
@@ -127,6 +137,7 @@ function unlinkRecords() {
 function showAllInPrint(tables) {
   const lengths = new Map();
   addEventListener("beforeprint", () => {
+    buildTables(document);
     for (const details of document.querySelectorAll("details")) details.open = true;
     for (const table of tables.values()) {
       lengths.set(table, table.page.len());
@@ -147,7 +158,10 @@ function unfold() {
   target.scrollIntoView();
 }
 
-unlinkRecords();
+unlinkRecords(document);
+for (const fold of document.querySelectorAll("details.fold")) {
+  fold.addEventListener("toggle", () => buildTables(fold));
+}
 addEventListener("hashchange", unfold);
 unfold();
 document.querySelectorAll("figure.plot").forEach(pickLines);
@@ -164,7 +178,9 @@ const tables = new Map();
 function activateShown() {
   for (const region of document.querySelectorAll(".interactive")) {
     const isFolded = region.closest("details:not([open])");
-    if (!tables.has(region) && !isFolded) tables.set(region, activate(DataTable, region));
+    if (tables.has(region) || isFolded) continue;
+    buildTables(region.parentElement);
+    tables.set(region, activate(DataTable, region));
   }
 }
 activateShown();

@@ -273,8 +273,9 @@ class LogHandler(LogHandlerBase):
     def _print_status(self, status: str) -> None:
         """Print the status: as the terminal's last line, else as a new line now and then."""
         line = f"{time.strftime('%H:%M:%S')} {status}"
-        width = self._width or WIDTH
-        line = line if len(line) < width else line[: width - 2] + "…"
+        width = self._width
+        if width is not None and len(line) >= width:
+            line = line[: width - 2] + "…"
         now_s = time.monotonic()
         interval_s = min(LINE_MAX_S, max(LINE_MIN_S, (now_s - self._began_s) / 10))
         if not status:

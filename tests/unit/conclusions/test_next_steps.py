@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pandas as pd
@@ -39,6 +40,26 @@ def test_too_few_runs_take_so_many_repeats_more() -> None:
 def test_what_is_not_decided_takes_twice_as_many_runs() -> None:
     found = steps({("east", 1): around(10.0, 0.2), ("east", 2): around(10.1, 0.2)})
     assert (found["kind"].tolist(), found["runs"].tolist()) == (["repeats"], [12])
+
+
+@pytest.mark.parametrize(
+    ("settings", "slower", "kinds"),
+    [
+        ({}, 1.01, ["shared", "repeats"]),
+        ({"exclusive": True}, 1.01, ["repeats"]),
+        ({"launcher": "local", "devices": "logical", "partition": None}, 1.01, ["repeats"]),
+        ({}, 2.0, []),  # the answer is supported
+    ],
+)
+def test_runs_that_shared_nodes_are_to_have_them_alone(
+    settings: dict[str, Any], slower: float, kinds: list[str]
+) -> None:
+    base = random.uniform(5, 50)
+    times = {("east", 1): around(base, 0.2), ("east", 2): around(slower * base, 0.2)}
+    comparison, runs, planned = measured(times, **settings)
+    runs["wall_time_s"] = runs["execution_time_s"]
+    runs["shared_with"] = 1
+    assert steps_in((comparison, runs, planned))["kind"].tolist() == kinds
 
 
 def test_runs_that_are_not_there_are_made_by_another_start() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import random
+import re
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -177,13 +179,23 @@ def test_an_error_of_files_that_no_option_names_stays_as_it_is(words: list[str])
     assert explained_error(text, words) == text
 
 
-def test_a_status_is_cut_to_the_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_status_is_complete_in_a_log_and_cut_on_a_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    status = Sweep().status(0.0)
     log = Log(capsys)
-    log.add(sweep=(sweep := Sweep()))
     log.handler._line_s -= 3600.0
-    log.handler._print_status(sweep.status(0.0))
-    (line,) = log.lines()
-    assert len(line) < 100 and line.endswith("…")
+    log.handler._print_status(status)
+    assert log.lines() == [f"12:00:00 {status}"]
+    width = random.randint(40, 120)
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich takes it for a terminal
+    log = Log(capsys)
+    log.handler._print_status(status)
+    (line,) = (each for each in log.lines() if "epoch" in each)
+    log.handler.close()
+    shown = re.sub(r"\x1b\[[?0-9;]*[A-Za-z]|\r", "", line).rstrip()
+    assert shown.endswith("…") and len(shown) < min(width, 100)
 
 
 def test_a_dry_run_ends_with_what_the_sweep_says_of_all_jobs(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import random
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -28,6 +30,36 @@ def test_choices_and_findings_are_grouped_by_task_and_topic() -> None:
     assert [len(rows) for rows in found.values()] == [1, 2]
     assert "test accuracy" in next(iter(found))
     assert set(html_page.TOPICS) == set(TOPICS)
+
+
+@pytest.mark.parametrize("column", ["totals", "not_covered"])
+def test_a_sentence_of_the_headline_is_on_no_card(column: str) -> None:
+    """A sentence that only cards have is on the first card of its question."""
+    sentence = f"All {random.randint(2, 99)} trainings: {random.random():.3g} node-hours."
+    rows = decision(
+        *(
+            (work, goal, goal, f"Use {nodes} nodes. {sentence}", "supported")
+            for work in ("one", "two")
+            for nodes, goal in enumerate(("execution_time_s", "cost_usd", "node_hours"), 2)
+        )
+    ).assign(**{column: sentence})
+
+    def cards_with_it(headline: str) -> list[list[bool]]:
+        found = html_page.answers_by_question(rows, None, headline)
+        assert all(row.text.startswith("Use ") for cards in found.values() for row in cards)
+        return [[sentence in row.text for row in cards] for cards in found.values()]
+
+    assert cards_with_it("") == [[True, False, False]] * 2
+    assert cards_with_it(f"It is fast. {sentence} So is another.") == [[False, False, False]] * 2
+
+
+def test_a_headline_without_an_explanation_is_shown(tmp_path: Path) -> None:
+    """A table that was read from its file has NaN in place of an empty text."""
+    made = report_inputs.results(study(tmp_path / "runs"))
+    row = report_inputs.headline()
+    tables = {**made.conclusions, "headline": pd.concat([row, row.assign(sure=float("nan"))])}
+    page = html_page.render(dataclasses.replace(made, conclusions=tables), "T", COLUMNS, tmp_path)
+    assert page.count('<p class="headline') == 2 * len(row)
 
 
 def test_what_was_not_measured_has_no_card() -> None:

@@ -123,6 +123,23 @@ BROKEN = {
         "platforms.cluster.partition", "write a text in quotes", PLATFORM),
     "mapping_for_a_list": Broken("  - platform: cluster\n", "    platform: cluster\n",
         "grid", "begin each item with a hyphen", line=3),
+    "file_of_a_function": Broken("model: mnist_cnn", "model: own/training.py:model",
+        "grid[0].model", "write own.training:model"),
+    "function_without_a_colon": Broken("    optimizer",
+        "    dataset: own.training.data\n    optimizer", "recipes.short.dataset",
+        "write own.training:data"),
+    "limit_without_a_side": Broken("{at_most: 600}", "600",
+        "question.limits.execution_time_s", "values below it: at_most, at_least"),
+    "budget_without_a_unit": Broken("budget:\n  node_hours: 100", "budget: 100", "budget",
+        "values below it: usd, node_hours"),
+    "list_of_a_recipe": Broken("epochs: 2\n    opt", "epochs: [2, 4]\n    opt",
+        "recipes.short.epochs", "write a recipe for each"),
+    "list_of_a_platform": Broken("partition: cpu", "partition: [cpu, gpu]",
+        "platforms.cluster.partition", "write a platform for each", PLATFORM),
+    "margin_as_percent": Broken("budget:", "proposal: {margin: 20}\nbudget:", "proposal.margin",
+        "0 to 1"),
+    "quality_without_a_direction": Broken("    optimizer",
+        "    quality: {metric: f1}\n    optimizer", "recipes.short.quality", "set direction"),
     # values out of range
     "zero": Broken("[1, 2]", "[0, 2]", "grid[0].nodes[0]", "1 to"),
     "negative": Broken("epochs: 2\n    opt", "epochs: -2\n    opt", "recipes.short.epochs", "1 to"),
@@ -332,6 +349,31 @@ KEYS = (
 )
 
 
+#: Key → text before which it is written, the place of the message, the place that the key has.
+MISPLACED = {
+    "repeats: 6": ("budget:", "repeats", "grid[…]"),
+    "nodes: 4": ("recipes:", "nodes", "grid[…] and forecast"),
+    "epochs: 3": ("grid:", "epochs", "recipes.<name>"),
+    "runtime_min: 5": ("seed:", "runtime_min", "platforms.<name>"),
+    "at_most: 5": ("seed:", "at_most", None),
+    "    runtime_min: 5": ("    nodes:", "grid[0].runtime_min", "platforms.<name>"),
+    "    gpu_type: a100": ("    optimizer:", "recipes.short.gpu_type", "platforms.<name>"),
+    "  trainings: 3": ("  node_hours:", "budget.trainings", "question"),
+    "  usd: 3": ("  goal:", "question.usd", "budget"),
+    "    search: {}": ("    optimizer:", "recipes.short.search", "the top level and grid[…]"),
+}
+
+
+@pytest.mark.parametrize("key", MISPLACED)
+def test_a_key_at_a_wrong_place_names_its_place(
+    key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    before, place, owner = MISPLACED[key]
+    hint = f"unknown key; a key of {owner}; " if owner else "unknown key; allowed: "
+    check(tmp_path, "study.yaml", before, f"{key}\n{before}", re.escape(place), hint)
+
+
 def misspell(word: str) -> str:
     """Return the word with a letter missing, doubled, or in the place of its neighbour."""
     at = random.randrange(1, len(word) - 1)
@@ -363,7 +405,7 @@ def test_an_unknown_key_names_the_key_that_is_meant(
         ("recipes", "short", "write keys with values below it"),
         ("recipes", "[short]", "without hyphens"),
         ("grid", "{platform: cluster}", "begin each item with a hyphen"),
-        ("grid", "cluster", "write it as a list or a mapping"),
+        ("grid", "cluster", "write it as a list"),
         ("platforms", "cluster", "write keys with values below it"),
         ("platforms", "[cluster]", "without hyphens"),
     ],

@@ -117,7 +117,7 @@ def test_a_value_of_a_wrong_type_has_a_proposal_by_what_is_wrong() -> None:
 UNKNOWN_KEYS: dict[str, tuple[Sequence[str | int], str, str]] = {
     "of_a_block": ((*BLOCK, "nodez"), "grid[0].nodez", "did you mean 'nodes'?"),
     "that_begins_another": ((*BLOCK, "gpus"), "grid[0].gpus", "did you mean 'gpus_per_node'?"),
-    "at_the_top": (("recipe",), "recipe", "did you mean 'recipes'?"),
+    "at_the_top": (("recipe",), "recipe", "a key of grid[…]; did you mean 'recipes'?"),
     "of_a_platform": (
         (*PLATFORM, "partitions"), "platforms.cluster.partitions", "did you mean 'partition'?"),
     "far_from_all": ((*RECIPE, "zzz"), "recipes.weak.zzz", "allowed: checkpoint_every_epochs, "),

@@ -96,6 +96,19 @@ def nodes_of(warning: DataWarning) -> list[int]:
     return sorted(point.nodes for point in warning.points)
 
 
+@pytest.mark.parametrize("platform", ["cluster", "laptop"])
+def test_the_warning_of_shared_machines_states_whether_times_count(
+    platform: str, tmp_path: Path
+) -> None:
+    planned = written(config_of(platform), tmp_path, sharing_a_machine)
+    _, runs = frames(planned, tmp_path)
+    shared = runs[runs["shared_with"].astype(bool)]
+    is_timed = shared["execution_time_s"].notna()
+    assert is_timed.tolist() == [platform == "cluster"] * 2
+    text = found(planned, tmp_path)["shared_machine"].text
+    assert ("are compared" in text, "not compared" in text) == (is_timed.all(), not is_timed.any())
+
+
 def test_a_data_set_without_anything_to_warn_of_has_no_warnings(tmp_path: Path) -> None:
     planned = written(config_of(gpus_per_node=[0, 2]), tmp_path)
     assert found(planned, tmp_path) == {}

@@ -15,6 +15,7 @@ from tfscaling.tables.display import (
     join_names,
     percent_rounded_up,
     point_name,
+    varying_axes,
 )
 
 ROW: dict[str, Any] = {
@@ -36,6 +37,29 @@ def test_a_point_is_named_by_nodes_gpus_and_platform(nodes: int, gpus: int, star
     row = {**ROW, "nodes": nodes, "gpus_per_node": gpus}
     assert point_name(row) == start
     assert point_name(row, ["platform"]) == f"{start} on a-cluster"
+
+
+@pytest.mark.parametrize(
+    ("gpus", "name"),
+    [
+        ({"west": (0,), "east": (2,)}, "1 node on west"),
+        ({"west": (0,), "east": (0,)}, "1 node on west"),
+        ({"west": (0, 2), "east": (2,)}, "1 node with CPU only on west"),
+        ({"west": (0, 2)}, "1 node with CPU only"),
+        ({"west": (0,)}, "1 node"),
+    ],
+)
+def test_devices_that_platforms_distinguish_are_not_in_names(
+    gpus: dict[str, tuple[int, ...]], name: str
+) -> None:
+    rows = [
+        {**ROW, "platform": platform, "gpus_per_node": number}
+        for platform, numbers in gpus.items()
+        for number in numbers
+    ]
+    names = [point_name(row, varying_axes(rows)) for row in rows]
+    assert names[0] == name
+    assert len(set(names)) == len(names)
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,7 @@ class DecisionRow(msgspec.Struct):
         indifference: Relative difference below which two configurations count as equal.
         comparisons: Number of comparisons whose error rate is controlled together.
         not_covered: Sentence that names the configurations that were not compared.
+        totals: Sentences on one complete training and on all trainings; part of the text.
         whole_run_low_s: Lower end of the interval of one complete run's time, if it is projected.
         whole_run_high_s: Upper end of this interval.
     """
@@ -59,6 +60,7 @@ class DecisionRow(msgspec.Struct):
     indifference: float = 0.0
     comparisons: int = 0
     not_covered: str = ""
+    totals: str = ""
     whole_run_low_s: float = NAN
     whole_run_high_s: float = NAN
 
@@ -75,6 +77,7 @@ class DecisionRow(msgspec.Struct):
             alike=len(answer.not_shown_worse),
             bound=NAN if answer.bound is None else answer.bound,
             not_covered=answer.not_covered_text(),
+            totals=" ".join(str(each) for each in (answer.whole_run, answer.all_trainings) if each),
             whole_run_low_s=low,
             whole_run_high_s=high,
         )

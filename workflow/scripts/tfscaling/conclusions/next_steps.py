@@ -72,6 +72,7 @@ def table(study: Study) -> pd.DataFrame:
         *_next_steps_for_excluded(study),
     ]
     found += [
+        *_next_steps_for_shared_nodes(study),
         *_next_steps_for_repeats(study),
         *_next_steps_for_startup(study),
         *_next_steps_for_prices(study),
@@ -173,6 +174,18 @@ def _next_steps_for_excluded(study: Study) -> Iterator[StepWithValues]:
         yield NextStep("overlapping"), {"overlapping": overlapping}
     if resumed := sum(row.runs - row.runs_timed for row in study.points) - overlapping:
         yield NextStep("resumed"), {"resumed": resumed}
+
+
+def _next_steps_for_shared_nodes(study: Study) -> Iterator[StepWithValues]:
+    """Yield a next step if runs on Slurm shared nodes, unless all answers are supported."""
+    if all(each.support == SUPPORTED for each in answer_questions(study)):
+        return
+    shared = [run for run in study.run_rows if run.shared_with and is_known(run.execution_time_s)]
+    found = {name: study.manifest.platforms[name] for name in {run.platform for run in shared}}
+    on = sorted(n for n, each in found.items() if each.launcher == "srun" and not each.exclusive)
+    if on:
+        runs = sum(run.platform in on for run in shared)
+        yield NextStep("shared"), {"shared": runs, "platforms": [f"`{name}`" for name in on]}
 
 
 def _next_steps_for_repeats(study: Study) -> Iterator[StepWithValues]:

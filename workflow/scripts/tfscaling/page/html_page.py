@@ -275,6 +275,8 @@ class ShownHeadline(NamedTuple):
     more: str = ""
 
 
+#: Highest number of rows with which a folded table is part of the page when it opens.
+_ROWS_HELD = 200
 #: Characters of the longest explanation in a badge.
 _BADGE_MAX = 60
 
@@ -309,21 +311,28 @@ class ShownAnswer(NamedTuple):
 
 
 def answers_by_question(
-    decision: pd.DataFrame, asked_goal: str | None = None
+    decision: pd.DataFrame, asked_goal: str | None = None, headline: str = ""
 ) -> dict[str, list[ShownAnswer]]:
     """Return question → its answers, one for each measured goal; the key of a single one is "".
 
-    The answer by `asked_goal` is included even if that goal was not measured.
+    The answer by `asked_goal` is included even if that goal was not measured. Sentences on all
+    trainings and on configurations without a comparison are shown once.
 
     Args:
         decision: The table of the conclusion `decision`.
         asked_goal: The goal of the configuration's `question`; None without this key.
+        headline: The text above the answers, whose sentences they do not repeat.
     """
     works: dict[str, list[ShownAnswer]] = {}
+    said: dict[str, str] = {}
     for row in to_rows(DecisionRow, decision):
         if row.goal == asked_goal or row.support != NOT_MEASURED:
             is_other = asked_goal is not None and row.goal != asked_goal
-            shown = ShownAnswer(row.title, row.text, row.support, is_other)
+            text, shown_above = row.text, said.setdefault(row.work, headline)
+            for sentence in filter(None, (row.totals, row.not_covered)):
+                text = text.replace(sentence, "") if sentence in shown_above else text
+                said[row.work] += sentence
+            shown = ShownAnswer(row.title, " ".join(text.split()), row.support, is_other)
             works.setdefault(row.work, []).append(shown)
     return {"": next(iter(works.values()))} if len(works) == 1 else works
 
@@ -503,6 +512,7 @@ def render(
     )
     if decision["work"].nunique() > 1:  # the questions that have a headline
         decision = decision[decision["work"].isin(headline["work"])]
+    explanations = " ".join(row.sure for row in to_rows(HeadlineRow, headline))
     said = "Plot: {}. Its values are in the table “Comparison”."
     plots = {p.name: inline_svg(p.svg, p.name, said.format(p.title)) for p in results.plots}
     has_sizes = comparison["nodes"].nunique() > 1 or ONE_SIZE_PLOT not in plots
@@ -523,12 +533,13 @@ def render(
         "summary": summary_sentence(results.manifest.platforms, runs, comparison),
         "warnings": results.warnings,
         "warning_lines": warning_lines(results.warnings),
-        "works": answers_by_question(decision, results.asked),
+        "works": answers_by_question(decision, results.asked, explanations),
         "topics": findings_by_topic(findings, display.quality_name(comparison)),
         "tables": list(_page_tables(results, metrics, folder)),
         "checks": {name: check.description for name, check in checks.CHECKS.items()},
         "statuses": make_status_table(runs, comparison),
         "metrics": make_metrics_table(qualities_in_table(comparison)),
+        "rows_held": _ROWS_HELD,
         "runs_for_interval": RUNS_FOR_INTERVAL,
         "rule": RULE,
         "confidence": f"{CONFIDENCE:.0%}",

@@ -125,7 +125,8 @@ def model_problem(
     due = select_models_to_check(specs)
     if not due or util.find_spec("tensorflow") is None:
         return ""
-    print(f"building {_model_names(due)} once, before runs start", file=sys.stderr, flush=True)
+    begins = f"building {_model_names(due)} once, before runs start"
+    print(f"{begins} (imports TensorFlow: 10 s or more)", file=sys.stderr, flush=True)
     found, ended = _build_models(due, results, limit_s)
     names = [f"{m.spec.point.model} with recipe {m.spec.point.recipe}" for m in due]
     problems = []

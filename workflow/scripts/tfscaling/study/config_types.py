@@ -861,7 +861,7 @@ class Forecast(ConfigMapping, frozen=True, kw_only=True):
 class Proposal(ConfigMapping, frozen=True, kw_only=True):
     """What `snakemake proposal` requests compute time for."""
 
-    margin: Annotated[float, Meta(ge=0, le=10)] = 0.2
+    margin: Annotated[float, Meta(ge=0, le=1)] = 0.2
     """This fraction is added for failed runs and tests."""
 
 

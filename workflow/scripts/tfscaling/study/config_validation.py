@@ -146,20 +146,38 @@ def _locate_msgspec_error(raw: RawConfig, path: str, sources: Sources) -> NotAll
     for option in _alternative_schemas(schema) if isinstance(value, Mapping) else ():
         fields = option.get("properties", {})
         for key in (key for key in value if fields and key not in fields):
+            owners = _places_of_key(key)
+            known = f"a key of {' and '.join(owners)}; " if owners else ""
             return NotAllowed(
-                [*place, key], value[key], f"unknown key; {list_allowed_names(fields, key)}"
+                [*place, key],
+                value[key],
+                f"unknown key; {known}{list_allowed_names(fields, key, 0.8 if owners else 0.6)}",
             )
         for key in (key for key in option.get("required", ()) if key not in value):
             looked = "" if place else _files_without_key(sources)
             return NotAllowed([*place, key], _MISSING, f"it has no default{looked}")
         if path.startswith("`key`"):
             value, schema = _find_invalid_entry(raw, place, path), option.get("propertyNames", {})
-    hint = value_hints.hint_for_value(
-        value, json_types(schema), place, _find_source(place, sources) == COMMAND_LINE
-    )
+    keys = [key for each in _alternative_schemas(schema) for key in each.get("properties", {})]
+    is_option = _find_source(place, sources) == COMMAND_LINE
+    hint = value_hints.hint_for_value(value, json_types(schema), place, is_option, keys)
     return NotAllowed(
         place, value, f"allowed: {describe_schema(schema, value)}{f'; {hint}' if hint else ''}"
     )
+
+
+def _places_of_key(key: str) -> list[str]:
+    """Return the places at which a key is allowed: `recipes.<name>`, `question`, at most three."""
+    top = json_schema(Config, described=False)
+    found = ["the top level"] if key in top["properties"] else []
+    for name, schema in top["properties"].items():
+        for each in _alternative_schemas(schema):
+            entries = each.get("additionalProperties") or each.get("items")
+            inner = _alternative_schemas(entries) if isinstance(entries, dict) else ()
+            mark = f"{name}[…]" if "items" in each else f"{name}.<name>"
+            found += [mark] if any(key in part.get("properties", {}) for part in inner) else []
+            found += [name] if key in each.get("properties", {}) else []
+    return list(dict.fromkeys(found))[:3]
 
 
 def _files_without_key(sources: Sources) -> str:
@@ -250,15 +268,16 @@ def reference_study_files(config: Config) -> list[str]:
     return [f"{folder}/{name}" for name in REFERENCE_FILES] if folder else []
 
 
-def list_allowed_names(names: Iterable[str], wanted: object) -> str:
+def list_allowed_names(names: Iterable[str], wanted: object, similarity: float = 0.6) -> str:
     """Return the end of a message about an unknown name: a similar name if any, then all names.
 
     Args:
         names: The names that are allowed.
         wanted: The unknown name.
+        similarity: Lowest similarity, from 0 to 1, of the name that the message suggests.
     """
     names = list(names)
-    near = difflib.get_close_matches(str(wanted), names, n=1)
+    near = difflib.get_close_matches(str(wanted), names, n=1, cutoff=similarity)
     near = near or [name for name in names if name.startswith(f"{wanted}_")]
     words = sorted(str(wanted).split("_"))
     near = near or [name for name in names if sorted(name.split("_")) == words]

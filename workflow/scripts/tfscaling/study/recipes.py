@@ -142,8 +142,8 @@ def _check_qualities(config: Config) -> None:
         quality = config.recipes[name].quality
         place = ["recipes", name, "quality"]
         if quality.better is None:
-            rule = f"allowed: higher or lower, which the name {quality.metric} leaves open"
-            raise NotAllowed([*place, "direction"], quality.direction, rule)
+            rule = f"set direction: higher or lower, which the name {quality.metric} does not show"
+            raise NotAllowed(place, SEVERAL, rule)
         other_name, other = first.setdefault(quality.metric, (name, quality))
         for field, key in (("better", "direction"), ("unit", "unit"), ("best_value", "best")):
             value, first_value = getattr(quality, field), getattr(other, field)

@@ -194,6 +194,7 @@ def check_name_or_function(place: Place, name: str, registry: Iterable[str]) -> 
         except user_code.UserCodeError as error:
             raise NotAllowed(place, name, str(error)) from None
     elif name not in registry:
-        raise NotAllowed(
-            place, name, f"{list_allowed_names(registry, name)} or {user_code.REFERENCE_FORM}"
-        )
+        allowed = f"{list_allowed_names(registry, name)} or {user_code.REFERENCE_FORM}"
+        module, dot, function = name.rpartition(".")
+        hint = f"; to name a function, write {module}:{function}" if dot else ""
+        raise NotAllowed(place, name, allowed + hint)

@@ -16,6 +16,12 @@ _TRUTH = {
 #: Ending of a key's name → the unit of its values.
 _UNITS = {"_min": "minutes", "_s": "seconds", "_h": "hours", "_gib": "GiB", "_mib": "MiB"}
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", re.IGNORECASE)
+#: A function as people name it by its file: `own/training.py:model`.
+_FILE_AND_FUNCTION = re.compile(r"(?:\./)?([\w/]+)\.py:(\w+)")
+#: Key at the top whose entries have single values → one of its entries.
+_ENTRIES: dict[str | int, str] = {"recipes": "recipe", "platforms": "platform"}
+#: Highest number of keys that a hint lists.
+_LISTED_KEYS_MAX = 12
 #: What to write where a mapping is allowed.
 _KEYS = "write keys with values below it"
 #: Words for units of time → the units of durations.
@@ -29,7 +35,11 @@ _CLOCK = re.compile(r"(?:(\d+)-)?(\d+):(\d\d)(?::(\d\d))?")
 
 
 def hint_for_value(
-    value: Any, kinds: Collection[str], place: Sequence[str | int], is_option: bool
+    value: Any,
+    kinds: Collection[str],
+    place: Sequence[str | int],
+    is_option: bool,
+    keys: Collection[str] = (),
 ) -> str:
     """Return how to write a value that has a wrong type, as the end of an error message.
 
@@ -38,10 +48,20 @@ def hint_for_value(
         kinds: The JSON types that are allowed.
         place: Keys and indices from the top of the configuration to the value.
         is_option: Whether the value is from --config.
+        keys: The keys of a mapping that is allowed.
 
     Returns:
         The hint, without a full stop; "" if none fits.
     """
+    hint = _hint_by_type(value, kinds, place, is_option)
+    is_short = 0 < len(keys) <= _LISTED_KEYS_MAX
+    return f"{hint}: {', '.join(keys)}" if hint.startswith(_KEYS) and is_short else hint
+
+
+def _hint_by_type(
+    value: Any, kinds: Collection[str], place: Sequence[str | int], is_option: bool
+) -> str:
+    """Return the hint of `hint_for_value`, without the keys of a mapping."""
     if isinstance(value, str) and is_option and set(kinds) & {"array", "object"}:
         return "write it in a file and not with --config"
     if isinstance(value, str):
@@ -51,19 +71,24 @@ def hint_for_value(
     if "object" in kinds and isinstance(value, bool) and value:
         return "write {} for the defaults"
     if isinstance(value, dict | list):
-        return _hint_for_nesting(value, kinds)
+        return _hint_for_nesting(value, kinds, place)
     if set(kinds) <= {"object", "null"}:
         return _KEYS
     is_plain = isinstance(value, bool | int | float | datetime.date)
     return "write a text in quotes" if is_plain and "string" in kinds else ""
 
 
-def _hint_for_nesting(value: dict[str, Any] | list[Any], kinds: Collection[str]) -> str:
+def _hint_for_nesting(
+    value: dict[str, Any] | list[Any], kinds: Collection[str], place: Sequence[str | int]
+) -> str:
     """Return how to correct a mapping or a list at a key that allows other types only."""
     if set(kinds) <= {"object", "null"}:
         return f"{_KEYS}, without hyphens"
     if "array" not in kinds:
-        return "write one value"
+        entry = _ENTRIES.get(place[0]) if len(place) == 3 and isinstance(value, list) else None
+        return "write one value" + (
+            f"; for several values, write a {entry} for each" if entry else ""
+        )
     items = "begin each item with a hyphen, or write it as [a, b]"
     return items if set(kinds) <= {"array", "object", "null"} else f"write one value; or {items}"
 
@@ -85,7 +110,9 @@ def _hint_for_string(text: str, kinds: Collection[str], key: str) -> str:
         if set(kinds) <= {"object", "null"}:
             return _KEYS
         if set(kinds) <= {"array", "object", "null"}:
-            return "write it as a list or a mapping"
+            return "write it as a list" + " or a mapping" * ("object" in kinds)
+        if match := _FILE_AND_FUNCTION.fullmatch(text):
+            return f"write {match[1].replace('/', '.')}:{match[2]}"
         return "write it without quotes" if "boolean" in kinds else ""
     if _NUMBER.fullmatch(text):
         return f"write it without quotes{listed}"

@@ -411,6 +411,18 @@ def _find_ordered_starts(tables: StudyData) -> Iterator[Finding]:
             yield tables.make_run_finding(own, tables.valid, platform=tables.platform_title(name))
 
 
+def _find_runs_on_shared_machines(tables: StudyData) -> Finding:
+    """Find runs that shared a machine with other runs, and state whether their times count."""
+    runs = [run for run in tables.ended if run.shared_with]
+    timed = sum(is_known(run.execution_time_s) for run in runs)
+    times = "Their times are compared, and may be too long."
+    if not timed:
+        times = "Their times are not compared."
+    elif timed < len(runs):
+        times = f"Times of {timed} of them are compared, and may be too long."
+    return tables.make_run_finding(runs, times=times)
+
+
 def _find_uncertain_clocks(tables: StudyData) -> Finding:
     """Find runs whose clocks are more uncertain than CLOCK_ERROR_MAX of the execution time."""
     times = ((run, run.execution_time_s) for run in tables.valid if is_known(run.execution_time_s))
@@ -440,10 +452,7 @@ RULES: dict[str, tuple[str, Callable[[StudyData], Finding | Iterable[Finding]]]]
     "projected": (SERIOUS, _rule_for_points(lambda row: row.projected_from_steps is not None)),
     "logical_devices": (SERIOUS, _find_logical_devices),
     "one_machine": (SERIOUS, _find_simulated_nodes),
-    "shared_machine": (
-        SERIOUS,
-        lambda t: t.make_run_finding([r for r in t.ended if r.shared_with]),
-    ),
+    "shared_machine": (SERIOUS, _find_runs_on_shared_machines),
     "diverged": (SERIOUS, _find_diverged),
     "out_of_memory": (SERIOUS, _find_out_of_memory),
     "missed_targets": (SERIOUS, _find_missed_targets),

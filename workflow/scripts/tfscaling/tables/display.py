@@ -290,9 +290,15 @@ def axis_text(axis: str, point: Cells) -> str:
 def varying_axes(rows: Sequence[Cells]) -> list[str]:
     """Return the axes that configurations' names need because these rows differ in them.
 
-    They are an argument of `point_name`. Nodes and devices are in every name.
+    They are an argument of `point_name`. Nodes and devices are in every name. If each platform has
+    one number of GPUs per node, platforms distinguish it: `1 node on CPU nodes`.
     """
-    return [axis for axis in _OPTIONAL_AXES if len({str(row[axis]) for row in rows}) > 1]
+    found = [axis for axis in _OPTIONAL_AXES if len({str(row[axis]) for row in rows}) > 1]
+    if len({(row["platform"], row[GPUS]) for row in rows}) == len(
+        {row["platform"] for row in rows}
+    ):
+        return [axis for axis in found if axis != GPUS]
+    return found
 
 
 def point_name(row: Cells, vary: Sequence[str] = ()) -> str:
