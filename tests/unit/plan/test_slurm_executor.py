@@ -372,7 +372,8 @@ def test_one_empty_answer_loses_no_job_of_an_earlier_start(empty: int, slurm: Sl
     assert waited_s == [queue.PAUSE_S] * (empty > 0)
 
 
-NAME = f"tfscaling_{uuid.uuid4()}"
+#: The name of a job of an earlier start.
+NAME = f"tfscaling_{uuid.UUID(int=7)}"
 
 
 @pytest.mark.parametrize(
