@@ -46,6 +46,14 @@ PAIRS = [
 SWAPS: dict[type, Any] = {**dict(PAIRS), **{new: old for old, new in PAIRS}}
 
 
+def is_time_setting(node: ast.AST) -> bool:
+    """Return whether a node sets constants in seconds: tests assert no measured time."""
+    if not isinstance(node, ast.Assign):
+        return False
+    names = [each.id for each in ast.walk(node.targets[0]) if isinstance(each, ast.Name)]
+    return all(name.isupper() and name.endswith("_S") for name in names)
+
+
 def changes(node: ast.AST) -> Iterator[tuple[ast.expr, str]]:
     """Yield each expression that is changed in this node, and its new text."""
     if isinstance(node, ast.Compare):
@@ -75,7 +83,10 @@ def drawn(library: Path, seed: int, number: int, only: str = "") -> list[tuple[s
     file, _, line = only.partition(":")
     for path in [library / file] if file else sorted(library.rglob("*.py")):
         nodes: list[ast.AST] = [ast.parse(path.read_text())]
-        for node in nodes:  # grows; the parts of an f-string have no positions in Python 3.11
+        for node in nodes:  # grows
+            if is_time_setting(node):
+                continue
+            # the parts of an f-string have no positions in Python 3.11
             if not isinstance(node, ast.JoinedStr) and getattr(node, "arg", None) not in KEPT:
                 nodes += ast.iter_child_nodes(node)
             for old, new in changes(node):
@@ -118,11 +129,19 @@ def tests_of_module(file: str, clone: Path) -> list[str]:
     return [test for test, total in limited if total < TESTS_S or Path(test).name == own]
 
 
-def find_type_error(clone: Path) -> str | None:
-    """Return the first error of mypy, which `make lint` runs; None without one."""
-    words = [sys.executable, "-m", "mypy", "--no-error-summary"]
-    done = subprocess.run(words, cwd=clone, capture_output=True, text=True, check=False)
-    return f"mypy: {done.stdout.partition(chr(10))[0]}" if done.returncode else None
+def find_lint_error(clone: Path) -> str | None:
+    """Return the first error of mypy or of the schemas' check, as in `make lint`, or None."""
+    checks = {
+        "mypy": ["-m", "mypy", "--no-error-summary"],
+        "schemas": ["workflow/schemas/generate.py", "--check"],
+    }
+    for name, words in checks.items():
+        command = [sys.executable, *words]
+        done = subprocess.run(command, cwd=clone, capture_output=True, text=True, check=False)
+        if done.returncode:
+            first = (done.stdout + done.stderr).partition("\n")[0]
+            return f"{name}: {first}"
+    return None
 
 
 def run_tests(clone: Path, output: Path, names: list[str]) -> None:
@@ -165,7 +184,7 @@ def find_failure(clone: Path, names: list[str]) -> str | None:
 
 
 def main() -> None:
-    """Test each mutant by the tests that concern its module, by mypy, and by all that cover it.
+    """Test each mutant by the tests that concern its module, by lint, and by all that cover it.
 
     Which tests cover a line is measured once for a commit, if a mutant needs it.
     """
@@ -190,7 +209,7 @@ def main() -> None:
             before, expression, after = split(text, old)
             mutated, names = before + f"({new})".encode() + after, tests_of_module(file, clone)
             path.write_bytes(mutated)
-            failure = (find_failure(clone, names) if names else None) or find_type_error(clone)
+            failure = (find_failure(clone, names) if names else None) or find_lint_error(clone)
             if failure is None and not given.near:
                 path.write_bytes(text)
                 if not (measured / "coverage").exists():

@@ -27,6 +27,10 @@ from project import REPOSITORY
         ("a = (b *\n    c)", {"a = ((b / c))"}),
         ("f'{a + 1}'", set()),
         ("zip(x, y, strict=True)", set()),
+        ("WAIT_S = 5.0", set()),
+        ("_A_S, _B_S = 5.0, 6.0", set()),
+        ("_N_MAX, _B_S = n, 6.0", {"_N_MAX, _B_S = n, (7.0)"}),
+        ("wait_s = 5.0", {"wait_s = (6.0)"}),
     ],
 )  # fmt: skip
 def test_each_change_replaces_one_expression(text: str, expected: set[str], tmp_path: Path) -> None:
@@ -61,12 +65,16 @@ def test_lines_of_a_module_or_all_changes_of_a_line_may_be_chosen(tmp_path: Path
     assert drawn(9, "b.py:3") == set()
 
 
-def test_an_error_of_types_is_found(tmp_path: Path) -> None:
+def test_errors_of_types_and_old_schemas_are_found(tmp_path: Path) -> None:
     (tmp_path / "mypy.ini").write_text("[mypy]\nfiles = a.py\n")
     (tmp_path / "a.py").write_text("x: int = 1\n")
-    assert mutants.find_type_error(tmp_path) is None
+    (schemas := tmp_path / "workflow/schemas/generate.py").parent.mkdir(parents=True)
+    schemas.write_text("")
+    assert mutants.find_lint_error(tmp_path) is None
+    schemas.write_text("import sys\nsys.exit('old')\n")
+    assert mutants.find_lint_error(tmp_path) == "schemas: old"
     (tmp_path / "a.py").write_text("x: int = 1 + ''\n")
-    assert "a.py:1: error" in (mutants.find_type_error(tmp_path) or "")
+    assert "a.py:1: error" in (mutants.find_lint_error(tmp_path) or "")
 
 
 def test_a_module_is_tested_by_its_own_tests_then_the_fastest(

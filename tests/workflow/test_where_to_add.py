@@ -102,7 +102,7 @@ ADDITIONS = {
     "plot": Addition(
         f"{LIBRARY}/page/plot_registry.py",
         "PLOTS",
-        '"share": Plot("Share of it", "plot_scaling.over_nodes", metric="train_share"),',
+        '"share": Plot("Share of it", "plot_scaling.metric_over_nodes", metric="train_share"),',
     ),
     "conclusion": Addition(
         f"{LIBRARY}/conclusions/base.py",

@@ -223,7 +223,7 @@ def described(kind: type[msgspec.Struct]) -> dict[str, Column]:
     found = {}
     for key in field_order(kind):
         for name, column in field_columns(kind, key).items():
-            text = column.description or texts[key].format(name)
+            text = column.description or texts[key].format(column=name)
             of_record = kind is RunRow and key in METRICS and METRICS[key].value
             text += " Null unless the run counts." if of_record else ""
             found[name] = dataclasses.replace(column, description=text)

@@ -159,7 +159,7 @@ class Allocation:
         if isinstance(answer, NoAnswer):
             return
         if not answer:
-            if self.absences.is_gone(self.number, time.monotonic()):
+            if self.absences.count_absence(self.number, time.monotonic()):
                 self.state = _FAILED
             return
         self.absences.mark_listed(self.number)
@@ -349,7 +349,7 @@ class Executor(sweep.Executor):
         if step.name in names:
             self._absent_steps.mark_listed(step.name)
             return _RUNNING
-        has_ended = self._absent_steps.is_gone(step.name, time.monotonic())
+        has_ended = self._absent_steps.count_absence(step.name, time.monotonic())
         return _COMPLETED if has_ended or output_of(step.job).exists() else _RUNNING
 
     def _start(self, allocation: Allocation, step: Step, running: list[Step]) -> bool:

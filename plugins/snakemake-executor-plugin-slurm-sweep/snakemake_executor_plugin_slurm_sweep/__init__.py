@@ -567,7 +567,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         return found
 
     def _query(self, numbers: Sequence[str]) -> dict[str, tuple[str, str]] | None:
-        """Ask Slurm for the states of jobs; the call blocks.
+        """Query the states of jobs from Slurm; the call blocks.
 
         Args:
             numbers: Numbers of the jobs.
@@ -622,7 +622,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         if number in answer:
             return "", ""
         has_gone = self._sweep.is_finished(output_of(info.job), number)
-        return _GONE if has_gone or self._absences.is_gone(number, now_s) else "", ""
+        return _GONE if has_gone or self._absences.count_absence(number, now_s) else "", ""
 
     def _log_waiting(self, waiting: Sequence[tuple[str, SubmittedJobInfo]]) -> None:
         """Log each of Slurm's reasons for waiting jobs once, with the number of jobs.
@@ -716,9 +716,9 @@ def gres_option(gres: str | None) -> str:
 
 
 def options_of_environment() -> str:
-    """Return a text on the user's variables that set options of sbatch; "" without any.
+    """Return the end of a message, about the user's variables that set options of sbatch.
 
-    It ends a message.
+    Without such variables it is "".
     """
     options = submission_options(os.environ)
     return f"; the environment has {', '.join(options)}" if options else ""

@@ -42,8 +42,8 @@ class Absences:
         self._answers: dict[str, int] = {}
         self._since_s: dict[str, float] = {}
 
-    def is_gone(self, number: str, now_s: float) -> bool:
-        """Count an answer that does not list a job; return whether the job is gone.
+    def count_absence(self, number: str, now_s: float) -> bool:
+        """Count one more answer that does not list a job; return whether the job is now gone.
 
         Args:
             number: The job's number.

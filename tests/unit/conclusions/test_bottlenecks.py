@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import math
+import random
 from typing import Any
 
 import pandas as pd
 import pytest
 from measured import around, measured
+from msgspec.structs import replace
 from tfscaling.conclusions import bottlenecks
 from tfscaling.conclusions.evidence import Study
+from tfscaling.study.config_types import Recipe
+from tfscaling.study.manifest import Manifest, PlannedRun
 from tfscaling.tables.row_types import RunRow
 from tfscaling.tables.row_values import points_of
 from tfscaling.tables.table_files import to_rows
@@ -61,6 +66,74 @@ def test_a_few_runs_that_were_disturbed_change_no_answer(other: int, expected: s
     (row,) = table_of({2: turns}).to_dict("records")
     assert (row["held_back_by"], row["communication_largest"]) == (expected, other)
     assert row["input_share_low"] == pytest.approx(0.6 if expected == "input" else 0.2)
+
+
+def of_program(planned: Manifest) -> Manifest:
+    """The manifest with a program as the training of each run."""
+
+    def recipe(run: PlannedRun) -> Recipe:
+        return replace(run.spec.recipe, program=("python", "train.py"))
+
+    specs = [replace(run.spec, recipe=recipe(run)) for run in planned.runs]
+    runs = zip(planned.runs, specs, strict=True)
+    return replace(planned, runs=tuple(replace(run, spec=spec) for run, spec in runs))
+
+
+def estimated(dice: random.Random, is_program: bool = True, **changed: Any) -> pd.DataFrame:
+    """The table of a program on 1, 2 and 4 replicas, whose steps wait for input and for others.
+
+    The runs of a repeat share their load. `changed` gives columns of the runs on several replicas.
+    """
+    comparison, runs, planned = measured({("east", n): around(10.0) for n in (1, 2, 4)})
+    planned = of_program(planned) if is_program else planned
+    load = {repeat: dice.uniform(1, 1.5) for repeat in runs["repeat"]}
+    runs["replicas"] = runs["nodes"]
+    runs["input_wait_s"] = 0.01 * runs["repeat"].map(load)
+    of_a_step = 0.04 + 0.02 * (runs["nodes"] - 1) + 0.01
+    runs["step_time_s"] = of_a_step * runs["repeat"].map(load)
+    runs["throughput_examples_per_s"] = 8 * runs["replicas"] / runs["step_time_s"]
+    several = runs["nodes"] > 1
+    for name, value in changed.items():
+        runs.loc[several, name] = value
+    return bottlenecks.table(Study(comparison, runs, planned)).set_index("nodes")
+
+
+def test_steps_of_a_program_are_split_by_its_steps_on_one_replica(dice: random.Random) -> None:
+    table = estimated(dice)
+    assert [*table.index] == [2, 4] and {*table["method"]} == {"estimated"}
+    for nodes, communication_s in ((2, 0.02), (4, 0.06)):
+        row, whole_s = table.loc[nodes], 0.05 + communication_s
+        assert row["input_share"] == pytest.approx(0.01 / whole_s)
+        assert row["computation_share"] == pytest.approx(0.04 / whole_s)
+        ends = [row[f"communication_share{end}"] for end in ("", "_low", "_high")]
+        assert ends == pytest.approx([communication_s / whole_s] * 3)
+        assert pd.isna(row["stragglers_share"])
+    assert table["held_back_by"].to_dict() == {2: "computation", 4: "communication"}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"per_replica_batch_size": 1},
+        {"throughput_examples_per_s": 10.0},  # the program divides its batch
+        {"tasks_per_node": "2"},  # two ranks share a node's CPUs
+        {"repeat": 99},
+        {"step_time_s": math.nan},
+        {"status": "failed"},
+        {"is_program": False},  # such as a parameter server
+    ],
+)
+def test_without_a_run_of_the_same_work_on_one_replica_nothing_is_estimated(
+    dice: random.Random, changed: dict[str, Any]
+) -> None:
+    assert estimated(dice, **changed).empty
+
+
+def test_a_step_that_is_faster_on_several_replicas_communicates_in_no_time(
+    dice: random.Random,
+) -> None:
+    table = estimated(dice, step_time_s=0.03, throughput_examples_per_s=math.nan)
+    assert table["communication_share"].tolist() == [0.0, 0.0]
 
 
 def runs_of(*slow: tuple[int, float], **columns: Any) -> pd.DataFrame:

@@ -180,3 +180,33 @@ def test_a_limit_of_what_was_not_measured_is_open(is_projected: bool) -> None:
     found = judged(TIME, around(30.0), row, limits=limits, quality=[NO] * 6)
     assert found.state is State.OPEN and found.reason.startswith("reports no test accuracy")
     assert ("short runs" in found.reason) is is_projected
+
+
+@pytest.mark.parametrize("known", [1, 6, 11, 21])
+@pytest.mark.parametrize("goal", [TIME, "quality"])
+def test_a_quality_that_some_runs_do_not_report_is_open(known: int, goal: str) -> None:
+    """A run may report none because its values are not finite."""
+    quality = [0.9] * known + [NO] * (22 - known)
+    limits = {"test_accuracy": Limit(at_least=0.5)} if goal == TIME else {}
+    found = judged(goal, around(30.0, runs=22), limits=limits, quality=quality)
+    assert found.state is State.OPEN and found.kept_runs is None
+    assert found.reason.startswith(f"reports test accuracy in {known} of 22 runs")
+    every = judged(goal, around(30.0, runs=22), limits=limits, quality=[0.9] * 22)
+    assert every.state is State.COMPARED
+
+
+def test_another_metric_with_a_limit_that_some_runs_lack_is_open() -> None:
+    limits = {"rank_memory_gb": Limit(at_most=8)}
+    memory = [2.0] * 11 + [NO]
+    found = judged(TIME, around(30.0, runs=12), limits=limits, rank_memory_gb=memory)
+    assert found.state is State.OPEN and "in 11 of 12 runs" in found.reason
+    missed = judged(TIME, around(30.0, runs=12), limits=limits, rank_memory_gb=[9.0] * 6 + [NO] * 6)
+    assert missed.state is State.INFEASIBLE
+
+
+def test_runs_without_a_time_need_no_value_for_a_limit_of_time() -> None:
+    """They resumed from a checkpoint; their quality counts."""
+    times_s = [30.0] * 12
+    known_s, usd = [30.0] * 11 + [NO], [0.017] * 11 + [NO]
+    found = judged(TIME, times_s, limits=LIMIT, execution_time_s=known_s, cost_usd=usd)
+    assert (found.state, found.kept_runs) == (State.COMPARED, 11)

@@ -173,6 +173,34 @@ def test_with_a_target_the_headline_is_about_the_target() -> None:
     assert "test accuracy 0.85" in text(made) and "0 of 11" in text(made)
 
 
+@pytest.mark.parametrize("others", [[2], [2, 4]])
+@pytest.mark.parametrize("runs", [6, KEPT_RUNS])
+@pytest.mark.parametrize("missed", [6, 3])
+def test_the_only_configuration_that_reaches_the_target_is_recommended(
+    others: list[int], runs: int, missed: int
+) -> None:
+    """The others miss it in at least half of their runs, and would be faster."""
+    partly = [None] * math.ceil(runs * missed / 6) + [90.0] * (runs - math.ceil(runs * missed / 6))
+    made = of_target({1: around(200.0, runs=runs), **dict.fromkeys(others, partly)})
+    badge, found = answer(made)
+    assert nodes(found.leader, *found.not_covered) == [1, *others]
+    assert found.is_only_feasible
+    assert badge == (SUPPORTED if runs >= KEPT_RUNS else INCONCLUSIVE)
+    assert found.repeats == (None if badge == SUPPORTED else KEPT_RUNS)
+
+
+@pytest.mark.parametrize("missed", [1, 5])
+def test_a_configuration_that_may_reach_the_target_keeps_the_answer_open(missed: int) -> None:
+    partly = [None] * missed + [90.0] * (KEPT_RUNS - missed)
+    for others in ([2], [2, 4]):
+        made = of_target({1: kept(200.0), **dict.fromkeys(others, partly)})
+        badge, found = answer(made)
+        assert nodes(found.leader) == [1] and badge == INCONCLUSIVE
+        assert found.bound is None and not found.is_only_feasible
+        assert found.repeats == 2 * KEPT_RUNS, "further runs may settle it"
+        assert "may be" not in text(made), "by how much is not known"
+
+
 def of_two_recipes(**question: Any) -> Study:
     """Two nodes train twice the examples, by another recipe."""
     made = of_target({1: kept(200.0), 2: kept(99.0)})

@@ -9,6 +9,7 @@ import pytest
 from measured import around, measured, went_on
 from tfscaling.conclusions import next_steps
 from tfscaling.conclusions.evidence import Study
+from tfscaling.study.config_types import Limit, Question
 from tfscaling.study.manifest import Manifest
 from tfscaling.tables.comparison import comparison_table
 
@@ -51,6 +52,7 @@ def test_a_platform_without_a_price_is_named() -> None:
     times = {("east", 1): around(10.0), ("east", 2): around(20.0)}
     (step,) = steps(times, usd_per_node_hour=None).to_dict("records")
     assert step["kind"] == "price" and "`east`" in step["text"]
+    assert (step["runs"], step["duration_s"], step["node_hours"]) == (0, 0.0, 0.0)
 
 
 def test_runs_without_times_do_not_say_that_there_is_no_price_nor_how_long_a_run_takes() -> None:
@@ -62,6 +64,23 @@ def test_runs_without_times_do_not_say_that_there_is_no_price_nor_how_long_a_run
     assert priced.loc[priced["runs"] > 0, "duration_s"].tolist() == [4 * (120 + 60)]
     assert priced["kind"].tolist().count("resumed") == 1
     assert "price" not in set(steps_in(went_on(made, 1, 2))["kind"])
+
+
+@pytest.mark.parametrize("known", [0, 6])
+def test_what_another_start_does_not_settle_is_named_next_to_it(known: int) -> None:
+    """A run of two nodes failed, and others report no quality: one start does not settle both."""
+    runs = {("east", 1): around(20.0, runs=12), ("east", 2): around(10.0, runs=11)}
+    _, table, planned = measured(runs)
+    own = table.index[table["nodes"] == 2][known:]
+    table.loc[own, ["quality", "test_accuracy"]] = None
+    limits = {"test_accuracy": Limit(at_least=0.5)}
+    study = Study(
+        comparison_table(table, planned), table, planned, question=Question(limits=limits)
+    )
+    found = next_steps.table(study)
+    assert {"unfinished", "open"} <= {*found["kind"]}
+    (step,) = found.loc[found["kind"] == "open", "text"]
+    assert "2 nodes" in step and "test accuracy" in step
 
 
 def test_where_all_is_decided_nothing_is_to_be_done() -> None:

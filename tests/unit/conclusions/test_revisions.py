@@ -12,7 +12,7 @@ import pytest
 from measured import Times, around, measured
 from msgspec.structs import replace
 from simulated import share
-from tfscaling.conclusions import regressions
+from tfscaling.conclusions import headline, regressions
 from tfscaling.conclusions.evidence import Study
 from tfscaling.conclusions.time_changes import (
     FASTER,
@@ -22,6 +22,7 @@ from tfscaling.conclusions.time_changes import (
     judge_changes,
     judge_paired_changes,
 )
+from tfscaling.estimation.samples import INCONCLUSIVE, SUPPORTED, TOO_FEW
 from tfscaling.stages import write_tables
 from tfscaling.tables.comparison import comparison_table
 
@@ -179,3 +180,40 @@ def test_a_configuration_without_counterpart_is_a_row() -> None:
     before = {point: times for point, times in USUAL.items() if point != ("east", 4)}
     rows = rows_of(study_of(before, USUAL))
     assert [row["verdict"] for row in rows] == [SAME, SAME, "not compared"]
+
+
+def test_the_headline_counts_the_verdicts_and_names_the_largest_slowdown() -> None:
+    after = {("east", 1): around(60.0), ("east", 2): around(20.0), ("east", 4): around(5.0)}
+    study = study_of(USUAL, after)
+    (summary,) = regressions.summarize_revisions(study)
+    assert (summary.revision, summary.badge) == ("after", SUPPORTED)
+    assert list(summary.counts.items()) == [(SLOWER, 1), (FASTER, 1), (SAME, 1)]
+    assert summary.shown is not None and (summary.shown.nodes, summary.shown.verdict) == (1, SLOWER)
+    first = headline.table(study).iloc[0]
+    assert first["badge"] == SUPPORTED
+    assert "after against weak" in first["text"] and "1 node, 1.50" in first["text"]
+
+
+def test_a_revision_that_only_saves_time_is_named_by_its_largest_speed_up() -> None:
+    after = {("east", 1): around(36.0), ("east", 2): around(10.0), ("east", 4): around(10.0)}
+    (summary,) = regressions.summarize_revisions(study_of(USUAL, after))
+    assert summary.shown is not None and summary.shown.nodes == 2
+    assert summary.counts == {FASTER: 2, SAME: 1}
+
+
+@pytest.mark.parametrize(
+    ("changed", "badge"),
+    [
+        ({("east", 1): [60.0] * 3}, TOO_FEW),
+        ({("east", 1): [20.0, 90.0, 30.0, 60.0, 25.0, 70.0]}, INCONCLUSIVE),
+        ({("east", 1): []}, SUPPORTED),  # lost: all its runs failed
+    ],
+)
+def test_the_headline_of_a_revision_has_its_weakest_support(changed: Times, badge: str) -> None:
+    assert headline.table(study_of(USUAL, {**USUAL, **changed})).iloc[0]["badge"] == badge
+
+
+def test_questions_without_a_choice_are_no_headline_of_revisions() -> None:
+    alone: Times = {("east", 2): around(20.0)}
+    rows = headline.table(study_of(alone, alone))
+    assert len(rows) == 1 and rows["text"].str.contains("1 same").all()

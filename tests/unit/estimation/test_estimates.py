@@ -38,6 +38,16 @@ def test_one_disturbed_run_moves_a_point_little(points: int, disturbed: float) -
     assert found.variance[0] > 2 * found.variance[1]
 
 
+@pytest.mark.parametrize(("scatter", "is_same"), [(0.0005, True), (0.0015, True), (0.05, False)])
+def test_scatter_below_half_a_per_cent_counts_alike(scatter: float, is_same: bool) -> None:
+    """One configuration that scatters much more than the others makes the pooled scatter unsure."""
+    y = logs(4, 0.0002, runs=8)
+    alike = estimate_locations(np.exp(y)).freedom_max
+    y[0] = y[0].mean() + (y[0] - y[0].mean()) * scatter / 0.0002
+    found = estimate_locations(np.exp(y)).freedom_max
+    assert (found == pytest.approx(alike)) is is_same
+
+
 @pytest.mark.parametrize("lost", [1, 3])
 def test_a_point_with_a_run_that_did_not_end_is_never_shown_to_be_near(lost: int) -> None:
     values = np.array([[100.0, 101, 99, 100, 102, 98]] * 2) * [[1.0], [0.5]]

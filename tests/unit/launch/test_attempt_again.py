@@ -35,8 +35,10 @@ def path(tmp_path: Path, spec: RunSpec) -> Path:
     return tmp_path / run_record.RECORD
 
 
-def is_finished(path: Path, spec: RunSpec, replaces: int = 0, data: Path | None = None) -> bool:
-    return launching.is_finished(path, RunRequest(spec=spec, replaces=replaces), data)
+def restore_finished_run(
+    path: Path, spec: RunSpec, replaces: int = 0, data: Path | None = None
+) -> bool:
+    return launching.restore_finished_run(path, RunRequest(spec=spec, replaces=replaces), data)
 
 
 def test_a_job_that_failed_after_its_run_was_finished_is_no_lost_attempt(
@@ -44,31 +46,31 @@ def test_a_job_that_failed_after_its_run_was_finished_is_no_lost_attempt(
 ) -> None:
     for folder in (path.parent, attempts.attempt_folder(path.parent, 2)):
         (folder / run_record.FAILURE).write_text("{}")
-    assert is_finished(path, spec)
+    assert restore_finished_run(path, spec)
     assert path.samefile(attempts.attempt_folder(path.parent, 2) / attempts.RECORD)
     failures = path.parent.rglob(run_record.FAILURE)
     assert [each.parent.name for each in failures] == ["attempt=1"]
     assert all((path.parent / name).exists() for name in attempts.FILES_OF_RUN)
-    assert is_finished(path, spec)
+    assert restore_finished_run(path, spec)
 
 
 def test_a_run_that_is_asked_for_again_is_made_again(path: Path, spec: RunSpec) -> None:
-    assert not is_finished(path, spec, replaces=2)
+    assert not restore_finished_run(path, spec, replaces=2)
     assert not path.exists()
-    assert not is_finished(path, local_spec(epochs=random.randint(3, 99)))
-    assert is_finished(path, spec, replaces=1)
-    assert not is_finished(path, spec, replaces=2)  # with the record in place, too
+    assert not restore_finished_run(path, local_spec(epochs=random.randint(3, 99)))
+    assert restore_finished_run(path, spec, replaces=1)
+    assert not restore_finished_run(path, spec, replaces=2)  # with the record in place, too
 
 
 def test_a_record_of_other_data_does_not_finish_the_run(path: Path, spec: RunSpec) -> None:
     write_dataset_facts(path.parent, "mnist", 60000, "0" * 64)
-    assert not is_finished(path, spec, data=path.with_name("mnist.npz"))
-    assert is_finished(path, spec)
+    assert not restore_finished_run(path, spec, data=path.with_name("mnist.npz"))
+    assert restore_finished_run(path, spec)
 
 
 def test_a_later_attempt_that_left_no_record_changes_nothing(path: Path, spec: RunSpec) -> None:
     attempts.create_attempt(path.parent, 3)
-    assert is_finished(path, spec)
+    assert restore_finished_run(path, spec)
 
 
 def test_a_run_that_an_earlier_attempt_finishes_as_the_next_begins_is_not_made_again(

@@ -46,6 +46,14 @@ def test_warnings_are_a_line_for_each_severity() -> None:
     assert serious[1].endswith(": One.") and limited[1].endswith("; 8.")
 
 
+@pytest.mark.parametrize(("usd", "text"), [(2.5, "2.50 US dollars"), (None, "no price")])
+def test_failed_attempts_have_a_note_with_their_cost(usd: float | None, text: str) -> None:
+    run = {"nodes": 2, "failed_attempts": 1, "lost_time_s": 900.0, "lost_cost_usd": usd}
+    (note,) = html_page.failed_attempts_notes(pd.DataFrame([run]))
+    assert "1 attempt failed: 0.500 node-hours" in note and text in note
+    assert html_page.failed_attempts_notes(pd.DataFrame([{**run, "failed_attempts": 0}])) == []
+
+
 def test_too_few_runs_are_left_to_the_badges() -> None:
     few = DataWarning(FEW_RUNS, LIMITED, "", "fewer than 6 valid runs", (), 1)
     assert html_page.warning_lines([few]) == []

@@ -123,12 +123,14 @@ def test_a_failed_job_has_slurms_state_unless_it_has_left_its_record(
 
 def test_a_job_is_gone_if_several_answers_over_a_minute_do_not_have_it() -> None:
     absences = queue.Absences()
-    assert [absences.is_gone("1", time_s) for time_s in (0.0, 1.0, 59.0, 60.0)] == [
+    assert [absences.count_absence("1", time_s) for time_s in (0.0, 1.0, 59.0, 60.0)] == [
         False, False, False, True,
     ]  # fmt: skip
-    assert not absences.is_gone("2", 0.0) and not absences.is_gone("2", 100.0)  # two answers
+    assert not absences.count_absence("2", 0.0) and not absences.count_absence(
+        "2", 100.0
+    )  # two answers
     absences.mark_listed("2")
-    assert not absences.is_gone("2", 200.0)
+    assert not absences.count_absence("2", 200.0)
 
 
 def test_an_empty_answer_of_squeue_ends_no_job(start: Start, slurm: Slurm, tmp_path: Path) -> None:

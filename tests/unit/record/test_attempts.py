@@ -104,3 +104,20 @@ def test_a_run_that_began_with_its_first_step_did_not_go_on(tmp_path: Path) -> N
     attempt(tmp_path, 2, 0, None)
     record = replace(msgspec.convert(a_record(), RunRecord), attempt=2)
     assert attempts.add_resumption(record, tmp_path, [generator.training_report()]) == record
+
+
+def a_run(nodes: int, failed: int, lost_s: float, usd: float | None) -> dict[str, Any]:
+    """A row of runs.csv, with the cells of its failed attempts as texts or numbers."""
+    cells = {"nodes": nodes, "failed_attempts": failed, "lost_time_s": lost_s, "wall_time_s": 90.0}
+    return cells | {"lost_cost_usd": "" if usd is None else str(usd)}
+
+
+def test_what_failed_attempts_took_is_summed_over_runs() -> None:
+    """A run without failed attempts needs no price."""
+    runs = [a_run(2, 1, 900.0, 1.25), a_run(4, 2, 450.0, 2.5), a_run(1, 0, 0.0, None)]
+    found = attempts.sum_spent(runs)
+    assert (found.attempts, found.lost_cost_usd) == (3, 3.75)
+    assert found.lost_node_hours == pytest.approx(1.0)
+    assert found.node_hours == pytest.approx(1.0 + 7 * 90 / 3600)
+    assert attempts.sum_spent([*runs, a_run(1, 1, 1.0, None)]).lost_cost_usd is None
+    assert attempts.sum_spent([]) == attempts.Spent()

@@ -12,7 +12,7 @@ from tfscaling.search.scaling_model import (
     SCATTER_SD,
     Runs,
     ScalingModel,
-    _median_variance,
+    _estimate_pooled_variance,
     run_variances,
 )
 
@@ -100,7 +100,7 @@ def test_the_median_variance_counts_runs_and_has_the_usual_scatter_as_two_more(
     variances: list[float], freedoms: list[int], expected: float
 ) -> None:
     assert pytest.approx(0.0072) == SCATTER_FREEDOM * SCATTER_SD**2
-    found = _median_variance(np.array(variances), np.array(freedoms))
+    found = _estimate_pooled_variance(np.array(variances), np.array(freedoms))
     assert found == pytest.approx(expected)
 
 

@@ -435,6 +435,32 @@ def test_half_of_the_runs_and_two_close_what_misses_a_limit(
     assert decide([slow, with_quality("good", 100, 0.99)], quality=AT_LEAST).is_decided
 
 
+@pytest.mark.parametrize("unknown", [{0}, {3}, set(range(1, RUNS, 2)), set(range(RUNS))])
+def test_a_run_without_the_limited_metric_leaves_the_search_undecided(unknown: set[int]) -> None:
+    """The other runs of `fast` keep the limit; more runs do not show what these did."""
+    fast, good = with_quality("fast", 50, 0.995), with_quality("good", 100, 0.99)
+    runs = [dict(run or {}) for run in fast.runs]
+    for place in unknown:
+        del runs[place][QUALITY]
+    found = decide([replace(fast, runs=tuple(runs)), good], quality=AT_LEAST)
+    standing = found.standings["fast"]
+    assert (standing.reason, standing.limit_verdict) == (Reason.NOT_SHOWN, LimitVerdict.OPEN)
+    assert found.best == "good" and found.unresolved == ("fast",)
+    assert found.has_ended and not found.is_decided
+    assert standing.runs < KEPT_RUNS, "further runs cannot show it"
+
+
+def test_a_run_without_time_needs_no_limited_metric() -> None:
+    """It resumed from a checkpoint: another run gives the time."""
+    fast = with_quality("fast", 50, 0.995)
+    runs = [dict(run or {}) for run in fast.runs]
+    runs[1] = {TIME: math.nan}
+    found = decide(
+        [replace(fast, runs=tuple(runs)), with_quality("good", 100, 0.99)], quality=AT_LEAST
+    )
+    assert found.best == "fast" and found.is_decided
+
+
 def test_what_is_not_shown_to_keep_a_limit_is_not_named() -> None:
     def of(name: str, *accuracies: float) -> Candidate:
         return Candidate(name, tuple({TIME: 50.0, QUALITY: a} for a in accuracies), line=name)

@@ -164,6 +164,12 @@ def test_what_could_only_fail_later_is_refused(key: str, name: str) -> None:
     assert message.startswith(f"configuration: {key}")
 
 
+@pytest.mark.parametrize("value", [1.5, 97])
+def test_a_limit_of_accuracy_in_percent_is_refused_with_the_hint(value: float) -> None:
+    config = raw_config(limited("test_accuracy", at_least=value))
+    assert "a fraction" in refused(acceptance.validate_and_plan, config, REGISTRIES)
+
+
 ACCEPTED: dict[str, list[Change]] = {
     "search": [SEARCH],
     "exclusion": [((*BLOCK, "exclude"), [{"nodes": 2}])],
@@ -172,6 +178,10 @@ ACCEPTED: dict[str, list[Change]] = {
     "target": [goal("time_to_target_s", limits=LIMITS)],
     "deadline": [limited("execution_time_s", at_most="90 min")],
     "quality": [limited("test_accuracy", at_least=0.97)],
+    "quality_in_percent": [
+        ((*RECIPE, "quality"), {"metric": "test_accuracy", "best": 100}),
+        limited("test_accuracy", at_least=97),
+    ],
     "recipes": [*two_recipes(), CHOOSE_BY],
     "recipes_in_a_search": [*two_recipes(), CHOOSE_BY, SEARCH],
     "deadline_in_a_search": [SEARCH, limited("execution_time_s", at_most="90 min")],

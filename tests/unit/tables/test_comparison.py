@@ -304,6 +304,18 @@ def test_without_a_measured_baseline_the_most_of_the_line_is_the_work(tmp_path: 
 KINDS = {"nodes": [1, 2], "gpus_per_node": [0, 1, 2]}
 
 
+def test_the_reason_names_what_trained_other_examples(tmp_path: Path) -> None:
+    """The baseline if it was measured, else another configuration."""
+    planned, reasons = planned_of({"nodes": [1, 2, 4]}), {}
+    for first in (0, 1):
+        folder = tmp_path / str(first)
+        for run, count in list(zip(planned.runs, (1024, 1024, 576), strict=True))[first:]:
+            write_record(folder, run, examples_trained=count)
+        reasons[first] = point(compare(planned, folder), nodes=4)["reason"]
+    assert "its baseline 1,024" in reasons[0]
+    assert "another configuration of its series 1,024" in reasons[1]
+
+
 def kinds(folder: Path, baseline: dict[str, Any] | None = None, **platform: Any) -> pd.DataFrame:
     """One and two nodes with 0, 1 and 2 GPUs: 1,000 s over the nodes, 20 times as fast on GPUs."""
     planned = planned_of(KINDS, **platform)

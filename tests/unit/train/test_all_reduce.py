@@ -335,13 +335,13 @@ def test_each_step_has_the_wait_for_its_batch(
         """Each batch comes after 50 s of the clock."""
 
         @contextlib.contextmanager
-        def _fed(self, dataset: Any) -> Iterator[Iterator[Any]]:
+        def _open_steps(self, dataset: Any) -> Iterator[Iterator[Any]]:
             def wait(batch: Any) -> Any:
                 nonlocal passed_s
                 passed_s += 50
                 return batch
 
-            with super()._fed(dataset) as batches:
+            with super()._open_steps(dataset) as batches:
                 yield map(wait, batches)
 
     monkeypatch.setattr(pipeline, "time", SimpleNamespace(perf_counter=lambda: passed_s))

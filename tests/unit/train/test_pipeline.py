@@ -293,7 +293,7 @@ def test_a_worker_without_held_out_examples_takes_the_sizes_that_it_has_trained(
     """`Conv1D` of 5 steps cannot take a batch of one step."""
     trainer = trainer_of(convolution, Datasets(sequences(), sequences().take(0)))
     trainer.train(EventLog(tmp_path / "events", 0), print)
-    with trainer._fed(trainer.data.test) as batches:
+    with trainer._open_steps(trainer.data.test) as batches:
         fed = next(batches)
     assert float(fed.examples) == 0
     assert fed.batch[0].shape[1:] == next(iter(sequences()))[0].shape[1:]

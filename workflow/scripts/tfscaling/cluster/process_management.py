@@ -127,7 +127,7 @@ def _user_of_peer(connection: socket.socket) -> int | None:
 
     It is from the kernel's table of connections. None if the process has closed the connection.
     """
-    ends = [_in_table(*connection.getpeername()), _in_table(*connection.getsockname())]
+    ends = [_table_address(*connection.getpeername()), _table_address(*connection.getsockname())]
     for line in _CONNECTIONS.read_text().splitlines()[1:]:
         fields = line.split()
         if fields[1:4] == [*ends, _ESTABLISHED]:
@@ -135,8 +135,8 @@ def _user_of_peer(connection: socket.socket) -> int | None:
     return None
 
 
-def _in_table(host: str, port: int) -> str:
-    """Return an address as the kernel's table of connections writes it: `0100007F:1F90`."""
+def _table_address(host: str, port: int) -> str:
+    """Return HOST:PORT in the format of the kernel's table of connections: `0100007F:1F90`."""
     return f"{int.from_bytes(socket.inet_aton(host), sys.byteorder):08X}:{port:04X}"
 
 

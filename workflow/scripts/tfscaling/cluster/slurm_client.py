@@ -552,7 +552,7 @@ def _process_tree(pid: int) -> list[int]:
 def _remove_filter_variables(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the environment without variables that change the output of Slurm's programs.
 
-    SLURM_CLUSTERS is set from SBATCH_CLUSTERS outside a job, so that queries ask the cluster to
+    SLURM_CLUSTERS is set from SBATCH_CLUSTERS outside a job, so that queries go to the cluster to
     which sbatch submits.
     """
     kept = {name: value for name, value in environ.items() if not name.startswith(_FILTERS)}
@@ -565,11 +565,11 @@ def _remove_filter_variables(environ: Mapping[str, str]) -> dict[str, str]:
 def _parse_queued_job(row: Sequence[str]) -> QueuedJob:
     """Return the job in a line of squeue, whose fields are in the order of QUEUE_FORMAT."""
     number, state, reason, name, partition, nodes, start, end, workdir, comment = row
-    times = _epoch_s(start), _epoch_s(end)
+    times = _parse_utc_time_s(start), _parse_utc_time_s(end)
     return QueuedJob(number, state, reason, name, partition, nodes, *times, workdir, comment)
 
 
-def _epoch_s(text: str) -> float | None:
+def _parse_utc_time_s(text: str) -> float | None:
     """Return a time in UTC, as Slurm prints it, in seconds since the epoch; None for `N/A`."""
     try:
         return datetime.fromisoformat(f"{text}+00:00").timestamp()

@@ -1,4 +1,9 @@
-"""Bottlenecks of a configuration: the parts of a training step, and slow ranks."""
+"""Bottlenecks of a configuration: the parts of a training step, and slow ranks.
+
+The built-in trainer measures the parts of its steps. For a program they are estimated: a step on
+one replica, with as many examples per replica, is its computation, and what a step takes longer on
+several replicas is communication and waiting.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +29,7 @@ from tfscaling.study.run_spec import Point
 from tfscaling.tables.display import TextTable
 from tfscaling.tables.row_types import Column, ConfigurationRow, RunRow, columns
 from tfscaling.tables.row_values import axes_and_devices, group_by_point, is_known, point_of
-from tfscaling.tables.table_files import to_frame
+from tfscaling.tables.table_files import to_frame, to_rows
 
 #: A rank is slow if it computes this many times as long as the median rank, in every run.
 SLOW_RANK_RATIO = 1.3
@@ -33,6 +38,10 @@ STEP_PARTS = ("input", "computation", "stragglers", "communication")
 _ENDS = ("", "_low", "_high")
 _SHARES = {f"{part}_share{end}": Column() for part in STEP_PARTS for end in _ENDS}
 _LARGEST = {f"{part}_largest": Column() for part in STEP_PARTS}
+MEASURED, ESTIMATED = "measured", "estimated"
+#: Examples per step and replica of two runs may differ by this factor if their work is the same.
+#: They follow from a mean and a median, so they vary.
+_WORK_RATIO_MAX = 1.25
 
 
 class AttributionRow(ConfigurationRow):
@@ -43,6 +52,7 @@ class AttributionRow(ConfigurationRow):
         shares: Median share of each part in the step, with its interval: `<part>_share<end>`.
         largest: In how many runs each part is the largest: `<part>_largest`.
         held_back_by: The parts that are the bottleneck.
+        method: MEASURED, or ESTIMATED from runs of one replica.
     """
 
     runs: int
@@ -50,35 +60,109 @@ class AttributionRow(ConfigurationRow):
     shares: Annotated[dict[str, float], _SHARES]
     largest: Annotated[dict[str, int], _LARGEST]
     held_back_by: str
+    method: str
 
 
 COLUMNS = tuple(columns(AttributionRow))
 
 
 def table(study: Study) -> pd.DataFrame:
-    """Return one `AttributionRow` for each configuration whose steps were measured in parts."""
+    """Return one `AttributionRow` for each configuration with measured or estimated parts."""
     valid = [run for run in study.run_rows if run.status == RunState.OK]
     measured = group_by_point(run for run in valid if is_known(run.synchronisation_time_s))
-    return to_frame(AttributionRow, [_attribution_row(runs) for runs in measured.values()])
+    rows = [
+        _attribution_row(runs, [*map(_measured_parts, runs)], MEASURED)
+        for runs in measured.values()
+    ]
+    programs = {run.spec.point for run in study.manifest.runs if run.spec.recipe.program}
+    of_programs = [run for run in valid if point_of(run) in programs]
+    for pairs in _pairs_with_one_replica(of_programs):
+        runs, parts = [run for run, _ in pairs], [_estimated_parts(*pair) for pair in pairs]
+        rows.append(_attribution_row(runs, parts, ESTIMATED))
+    return to_frame(AttributionRow, rows)
 
 
-def _step_parts(run: RunRow) -> dict[str, float]:
+def _measured_parts(run: RunRow) -> dict[str, float]:
     """Return part → its seconds in a step of the run.
 
     A single replica neither waits for stragglers nor communicates.
     """
-    input_s = run.input_wait_s if is_known(run.input_wait_s) else 0.0
     computation_s, rest_s = run.compute_time_s, run.synchronisation_time_s
     if run.replicas == 1:
-        return {"input": input_s, "computation": computation_s + rest_s}
+        return {"input": _input_wait_s(run), "computation": computation_s + rest_s}
     stragglers_s = min(rest_s, (run.straggler_ratio - 1.0) * computation_s)
-    times_s = input_s, computation_s, stragglers_s, rest_s - stragglers_s
+    times_s = _input_wait_s(run), computation_s, stragglers_s, rest_s - stragglers_s
     return dict(zip(STEP_PARTS, times_s, strict=True))
 
 
-def _attribution_row(runs: Sequence[RunRow]) -> AttributionRow:
-    """Return the row of a configuration: each part's share of the step time over its `runs`."""
-    of_runs = [*map(_step_parts, runs)]
+def _input_wait_s(run: RunRow) -> float:
+    """Return the seconds of a step in which the run waits for input; 0 if it reports none."""
+    return run.input_wait_s if is_known(run.input_wait_s) else 0.0
+
+
+def _pairs_with_one_replica(runs: Sequence[RunRow]) -> Iterator[list[tuple[RunRow, RunRow]]]:
+    """Yield, for each configuration of several replicas, its runs with their pairs.
+
+    The pair of a run is the run of the same repeat on one replica, which has the same work and
+    devices for this replica. Runs without such a pair are left out.
+
+    Args:
+        runs: Valid runs of programs.
+    """
+    timed = [run for run in runs if is_known(run.step_time_s) and run.replicas]
+    alone = {_work_of_a_replica(run): run for run in timed if run.replicas == 1}
+    several = group_by_point(run for run in timed if run.replicas != 1)
+    for own in several.values():
+        found = [(run, alone.get(_work_of_a_replica(run))) for run in own]
+        pairs = [(run, one) for run, one in found if one is not None and _is_same_work(run, one)]
+        if pairs:
+            yield pairs
+
+
+def _work_of_a_replica(run: RunRow) -> tuple[object, ...]:
+    """Return what runs have in common whose replicas do the same work on the same devices."""
+    # tasks on one node share its CPUs
+    tasks = run.tasks_per_node if run.gpus_per_node == 0 else ""
+    axes = run.platform, run.model, run.strategy, run.recipe, run.repeat
+    return *axes, run.per_replica_batch_size, run.gpus_per_node > 0, tasks
+
+
+def _is_same_work(run: RunRow, one: RunRow) -> bool:
+    """Return whether a step has as many examples per replica in both runs, as far as reported.
+
+    A program may divide a batch among its ranks although its recipe does not say so.
+    """
+    examples = [
+        each.throughput_examples_per_s * each.step_time_s / (each.replicas or 1)
+        for each in (run, one)
+        if is_known(each.throughput_examples_per_s)
+    ]
+    return len(examples) < 2 or max(examples) <= _WORK_RATIO_MAX * min(examples)
+
+
+def _estimated_parts(run: RunRow, one: RunRow) -> dict[str, float]:
+    """Return part → its estimated seconds in a step of a program's run.
+
+    Args:
+        run: The run, on several replicas.
+        one: The run of one replica with the same work for this replica.
+    """
+    input_s, alone_s = _input_wait_s(run), one.step_time_s - _input_wait_s(one)
+    computation_s = min(alone_s, run.step_time_s - input_s)
+    rest_s = run.step_time_s - input_s - computation_s
+    return {"input": input_s, "computation": computation_s, "communication": rest_s}
+
+
+def _attribution_row(
+    runs: Sequence[RunRow], of_runs: Sequence[dict[str, float]], method: str
+) -> AttributionRow:
+    """Return the row of a configuration: each part's share of the step time.
+
+    Args:
+        runs: Its runs.
+        of_runs: Part → its seconds in a step, for each of the runs.
+        method: MEASURED or ESTIMATED.
+    """
     leads = Counter(max(parts, key=parts.__getitem__) for parts in of_runs)
     shares: dict[str, float] = {}
     for part in of_runs[0]:
@@ -91,15 +175,16 @@ def _attribution_row(runs: Sequence[RunRow]) -> AttributionRow:
         step_time_s=median(sum(parts.values()) for parts in of_runs),
         shares=shares,
         largest={f"{part}_largest": leads[part] for part in STEP_PARTS},
-        held_back_by=" or ".join(_leading_parts(leads)),
+        held_back_by=" or ".join(_likely_bottlenecks(leads)),
+        method=method,
     )
 
 
-def _leading_parts(leads: Counter[str]) -> list[str]:
-    """Return the part of a step that is the largest in most runs, as a list of one.
+def _likely_bottlenecks(leads: Counter[str]) -> list[str]:
+    """Return the parts of a step that may be its bottleneck, the likeliest first.
 
-    If its lead may be chance, the list also has the other parts that may be the largest in as many
-    runs, the likeliest first.
+    The first part is the largest one in most runs. It is the only one unless its lead may be
+    chance.
 
     Args:
         leads: Part → number of runs in which it is the largest.
@@ -113,8 +198,12 @@ def _leading_parts(leads: Counter[str]) -> list[str]:
 
 def as_text(table: pd.DataFrame) -> TextTable:
     """Return the table for the page: shares in percent with their ranges."""
-    none = "Not measured: only the workflow's own trainer without parameter servers measures this."
-    notes = rendering.render_notes("attribution")
+    none = (
+        "Not known: the workflow's own trainer without parameter servers measures this; for a "
+        "program that reports steps it is estimated if one replica was measured, too."
+    )
+    methods = {row.method for row in to_rows(AttributionRow, table)}
+    notes = rendering.render_notes("attribution", is_estimated=ESTIMATED in methods)
     return rendering.make_text_table(
         "Bottleneck analysis", table, AttributionRow, _cells, notes, none
     )
@@ -127,7 +216,8 @@ def _cells(row: AttributionRow) -> dict[str, str]:
         value, low, high = (row.shares.get(f"{part}_share{end}", NAN) for end in _ENDS)
         cells[part] = f"{value:.0%}" if is_known(value) else ""
         cells[part] += f" ({low:.0%}–{high:.0%})" if is_known(low) else ""
-    return cells | {"what holds it back": row.held_back_by}
+    held_back_by = row.held_back_by + f" ({ESTIMATED})" * (row.method == ESTIMATED)
+    return cells | {"what holds it back": held_back_by}
 
 
 class SlowRank(NamedTuple):

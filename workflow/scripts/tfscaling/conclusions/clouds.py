@@ -185,7 +185,7 @@ def as_text(table: pd.DataFrame) -> TextTable:
         ),
         "No two clouds to compare.",
         names=["platform_a", "platform_b", "cloud_a", "cloud_b", *NAMING_COLUMNS[1:]],
-        each="rows",
+        row_noun="rows",
     )
 
 

@@ -167,18 +167,21 @@ def task_name(row: PointRow, axes: Sequence[str] = TASK_AXES) -> str:
 
 @dataclass(frozen=True)
 class ConfigurationFacts:
-    """Facts about a configuration of a question from the tables, read once for all answers.
+    """What the tables show about one configuration, whichever goal a question has.
 
     Attributes:
-        name: The axes that distinguish it from the other configurations.
+        name: The axes that distinguish the configuration from the others.
         remark: Runs that failed, diverged or missed the target: a recommendation must name them.
-        excluded: Why it is in no comparison; None if it may be compared.
-        is_begun: Whether a run of it was begun.
-        values: Goal → its value with interval and unit, where it is known.
-        limited: Column with a limit → its value and the limit in words, if it may be compared.
-        lacking_energy: Parts whose energy the measurements of others include, and its own do not.
-        is_at_target: Whether all its runs reached the target.
-        efficiencies: Limited efficiency → what its runs show, if it may be compared.
+        excluded: Why the configuration is in no comparison; None if it may be compared.
+        is_begun: Whether one of its runs was begun.
+        values: Goal → median as text, with interval and unit, for goals with a known value.
+        limited: Metric with a limit → its value and the limit as text, by `_limit_text`; empty for
+            an excluded configuration.
+        lacking_energy: Parts, such as GPUs, whose energy was measured for other configurations
+            only.
+        is_at_target: Whether all runs reached the target.
+        efficiencies: Efficiency with a limit → whether the runs keep the limit; empty for an
+            excluded configuration.
     """
 
     name: str
@@ -214,13 +217,13 @@ class QuestionEvidence:
 
 
 def _limit_text(column: str, row: PointRow, limit: Limit, lacking: str) -> str:
-    """Return the value and its limit: `cost 41.2 (39.8–43.1) US dollars, at most 40`.
+    """Return a metric's value and its limit: `cost 41.2 (39.8–43.1) US dollars, at most 40`.
 
     Args:
-        column: The column with the limit.
+        column: The metric with the limit.
         row: The configuration.
         limit: The limit.
-        lacking: Parts whose energy the measurement does not include.
+        lacking: Parts, such as GPUs, whose energy the measurement does not include.
     """
     bound = "at least" if limit.at_most is None else "at most"
     without = f" without {lacking}" if column == ENERGY and lacking else ""
@@ -444,14 +447,17 @@ class Study(Sweep):
         if found and statuses and statuses.keys() <= {RunState.MISSING}:
             reasons = {run.reason for run in self.runs_by_point[point_of(row)]}
             why = next((each for each in reasons if each.startswith(f"{NOT_RUN}:")), "not run yet")
-            return ComparisonExclusion(why, not self._is_too_large(point_of(row).path))
+            return ComparisonExclusion(
+                why, not self._is_smaller_batch_too_large(point_of(row).path)
+            )
         return found
 
-    def _is_too_large(self, folder: str) -> bool:
-        """Return whether a smaller batch of a configuration is shown not to fit in memory.
+    def _is_smaller_batch_too_large(self, folder: str) -> bool:
+        """Return whether runs show that a smaller batch of a configuration does not fit in memory.
 
         Args:
-            folder: Folder of a configuration whose batch is one of several doublings.
+            folder: Folder of the configuration. A grid that doubles the batch size until it does
+                not fit has the same configuration with smaller batches.
         """
         smaller = {run.spec.point.path: run.smaller for run in self.manifest.runs if run.smaller}
         statuses = {run.spec.point.path: run.spec.point for run in self.manifest.runs}

@@ -297,7 +297,7 @@ def _useful_nodes_finding(
 def _judge_more_nodes(
     line: NodeLine, rows: Sequence[PointRow], comparisons: int
 ) -> tuple[str, str, PointRow, float | None]:
-    """Judge by estimates up to which number of nodes a line becomes faster.
+    """Find the number of nodes up to which more nodes make a line's configurations faster.
 
     Args:
         line: The line.
@@ -305,8 +305,8 @@ def _judge_more_nodes(
         comparisons: Number of comparisons that hold together.
 
     Returns:
-        Kind and support of the finding, the configuration with this number of nodes, and the
-        fraction by which more nodes may be faster (None: not known).
+        Kind of the finding, its support, the configuration with this number of nodes, and the
+        fraction by which a configuration with more nodes may be faster (None: not known).
     """
     estimates = line.study.samples.estimate_configurations(TIME, [point_of(row) for row in rows])
     tail_probability = (1 - CONFIDENCE) / comparisons
@@ -328,11 +328,12 @@ def _judge_more_nodes(
 
 
 def _is_slower_than_more_nodes(estimates: Estimates, index: int, tail_probability: float) -> bool:
-    """Return whether any later configuration is shown to be faster than the one at `index`.
+    """Return whether a configuration with more nodes is shown to be faster than number `index`.
 
     Args:
-        estimates: Estimates of a line's configurations, in the order of their nodes.
-        index: Number of a configuration in `estimates`.
+        estimates: Estimates of configurations that differ only in their number of nodes, fewest
+            nodes first.
+        index: Index of the configuration in `estimates`.
         tail_probability: Error probability of each comparison.
     """
     later = np.arange(index + 1, len(estimates.location))
@@ -343,7 +344,8 @@ def _is_slower_than_more_nodes(estimates: Estimates, index: int, tail_probabilit
 def _weak_scaling_findings(lines: Sequence[NodeLine], study: Study) -> Iterator[Finding]:
     """Yield findings about the throughput per replica on the most nodes of each line.
 
-    Only lines whose work grows with the nodes have one, or all with a limit of the efficiency.
+    Lines have such a finding if their work grows with the number of nodes. If the question limits
+    the training efficiency, all lines have one.
     """
     rows_of = {point_of(row).path: row for row in study.points}
     pairs: list[tuple[NodeLine, PointRow, PointRow]] = []
@@ -421,7 +423,7 @@ def _quality_findings(lines: Sequence[NodeLine], samples: Samples) -> Iterator[F
 
 
 def _cloud_findings(between: Sequence[CloudRow], study: Study) -> Iterator[Finding]:
-    """Yield for each two clouds a finding about how many configurations each of them wins."""
+    """Yield a finding for each pair of clouds: how many configurations are better on each one."""
     comparisons = sum(row.verdict != TOO_FEW for row in between)
     pairs = row_values.group_by(between, lambda row: (row.platform_a, row.platform_b, row.metric))
     for (first, second, metric), group in pairs.items():

@@ -298,7 +298,7 @@ def as_text(table: pd.DataFrame) -> TextTable:
         rendering.render_notes("forecast", error_max=LEFT_OUT_ERROR_MAX),
         "No forecast: `forecast.nodes` names no number of nodes that was not measured.",
         names=[name for name in NAMING_COLUMNS if name != "nodes"],
-        each="lines",
+        row_noun="lines",
     )
 
 

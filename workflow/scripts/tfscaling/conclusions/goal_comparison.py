@@ -36,7 +36,8 @@ class GoalComparison:
         chosen: The chosen configuration.
         choice_reason: Why it is chosen among the configurations near the best.
         near_best_others: The others that are shown to be within the indifference of the best.
-        bound: Fraction by which `chosen` may be worse than the best; None if the best may be zero.
+        bound: Fraction by which `chosen` may be worse than the best; None if it is unknown, as if
+            the best may be zero.
         is_best: Whether every other one is shown to be worse; a bound of 0 does not imply it.
         comparisons: Number of comparisons for which all intervals hold together with CONFIDENCE.
         differences: Configuration → how much worse it is than `chosen`; None for a single one.
@@ -75,7 +76,8 @@ def compare_by_goal(
     points, rivals = [point_of(row) for row in rows], len(rows) - 1 + len(undecided)
     if not rows[1:]:
         worse = samples.find_shown_worse(goal, points[0], undecided, rivals)
-        return GoalComparison(rows[0], shown_worse_rivals=worse)
+        bound = 0.0 if len(worse) == len(undecided) else None
+        return GoalComparison(rows[0], bound=bound, comparisons=rivals, shown_worse_rivals=worse)
     found = samples.estimate_configurations(goal, points)
     best, tail_probability = found.best, (1 - CONFIDENCE) / 2 / rivals
     of_best = samples.compare_with(goal, found, points, points[best], rivals)

@@ -19,7 +19,8 @@ from tfscaling.conclusions.answers.details import leader_details_text
 from tfscaling.conclusions.answers.goals import TIME, WITH_QUEUE
 from tfscaling.conclusions.evidence import Study
 from tfscaling.conclusions.goal_comparison import rank_by_metric
-from tfscaling.conclusions.rendering import TEMPLATES, render_line
+from tfscaling.conclusions.regressions import REGRESSIONS, Summary, summarize_revisions
+from tfscaling.conclusions.rendering import TEMPLATES, format_with_interval, render_line
 from tfscaling.estimation.samples import NOT_MEASURED, weakest_support
 from tfscaling.record.metrics import METRICS, QUALITY
 from tfscaling.tables.comparison import ALL_RUNS_METRICS
@@ -70,8 +71,8 @@ class MissedLimit:
         text: The limit in words.
         missed: Number of configurations that miss it.
         undecided: Number of configurations that may miss it.
-        nearest: The best of these configurations.
-        value: The limited metric of `nearest` in words.
+        nearest: The one of these configurations that is closest to the limit.
+        value: Its metric with the limit as text, such as `cost 41.2 US dollars`.
     """
 
     text: str
@@ -84,13 +85,15 @@ class MissedLimit:
 def table(study: Study) -> pd.DataFrame:
     """Return a `HeadlineRow` for each question with several configurations to choose from.
 
-    If no question has a choice, the table has one row for all.
+    A study of revisions begins with a row for each revision. If no question has a choice, and there
+    are no revisions, the table has one row for all.
     """
     found = answer_questions(study)
     with_choice = [each for each in found if len(_planned_candidates(each)) > 1]
-    if not with_choice and len(found) > 1:
+    rows = [_headline_of_revision(each) for each in summarize_revisions(study)]
+    if not rows and not with_choice and len(found) > 1:
         return to_frame(HeadlineRow, [_headline_without_choice(found)])
-    rows = [_headline_row(study, each) for each in with_choice or found]
+    rows += [_headline_row(study, each) for each in with_choice or found * (not rows)]
     return to_frame(HeadlineRow, rows or [HeadlineRow()])
 
 
@@ -105,6 +108,27 @@ def _headline_without_choice(answers: Sequence[Answer]) -> HeadlineRow:
     text = render_line("headline_alone", found=answers, measured=measured)
     badges = [each.support for each in measured]
     return HeadlineRow(text=text, badge=weakest_support(badges) if badges else NOT_MEASURED)
+
+
+def _headline_of_revision(summary: Summary) -> HeadlineRow:
+    """Return the headline that counts the verdicts on a revision and names its largest change."""
+    vary, shown = varying_axes(summary.rows), summary.shown
+    text = render_line(
+        "headline_revision",
+        summary=summary,
+        regressed={
+            verdict: [point_name(row, vary) for row in summary.rows if row.verdict == verdict]
+            for verdict in REGRESSIONS
+        },
+        name=point_name(shown, vary) if shown else "",
+        ratio=format_with_interval(shown, "time_ratio", 2) if shown else "",
+    )
+    compared = max(row.comparisons or 0 for row in summary.rows)
+    return HeadlineRow(
+        text=text,
+        sure=f"Verdicts hold for all {compared} comparisons together" if compared > 1 else "",
+        badge=summary.badge,
+    )
 
 
 def _headline_row(study: Study, answer: Answer) -> HeadlineRow:

@@ -87,8 +87,8 @@ def table(study: Study) -> pd.DataFrame:
 
 
 def _has_choice(answer: Answer) -> bool:
-    """Return whether a question has several configurations to choose from."""
-    return len(answer.candidates) > 1
+    """Return whether a question has several configurations that the grid does not exclude."""
+    return sum(each.row.status != "excluded" for each in answer.candidates) > 1
 
 
 def _next_steps_for_missing_runs(study: Study) -> Iterator[StepWithValues]:
@@ -145,7 +145,7 @@ def _next_steps_for_open_candidates(study: Study) -> Iterator[StepWithValues]:
             for each in asked.not_covered
             if each.is_open
             and each.state != State.UNDECIDED
-            and each.point not in made_again
+            and not (each.point in made_again and not each.row.runs)
             and not each.reason.startswith((DIFFERENT_WORK, "no price", "no time that counts"))
             and f": {DIFFERENT_WORK}" not in each.reason  # its baseline does not
             and not (BASELINE in each.reason and each.row.baseline_point in folders)

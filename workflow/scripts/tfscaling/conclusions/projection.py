@@ -173,7 +173,7 @@ def table(study: Study) -> pd.DataFrame:
 def _projection_row(
     row: PointRow, runs: Sequence[RunRow], price: float | None, complete: Point | None
 ) -> ProjectionRow:
-    """Return the row of a configuration, without its check.
+    """Return a configuration's row with the projection, before `_add_check` compares it.
 
     Args:
         row: The row of the configuration in the comparison.
@@ -230,13 +230,11 @@ def add_intervals(comparison: pd.DataFrame, projections: pd.DataFrame) -> pd.Dat
 
 
 def _add_check(row: ProjectionRow, runs: Sequence[RunRow]) -> None:
-    """Set the columns of a row that check its projected interval by complete runs.
-
-    Nothing is changed without complete runs.
+    """Compare a projected interval with complete runs, and set the row's columns with the result.
 
     Args:
         row: The row of a projection.
-        runs: The complete runs of the same configuration.
+        runs: The complete runs of the same configuration; without any, nothing is changed.
     """
     if not runs:
         return

@@ -30,12 +30,15 @@ from tfscaling.conclusions.time_changes import (
     judge_changes,
     judge_paired_changes,
 )
+from tfscaling.estimation import samples
 from tfscaling.estimation.intervals import Array
 from tfscaling.estimation.run_counts import SWEEP_RUNS
+from tfscaling.estimation.samples import weakest_support
 from tfscaling.record.metrics import NAN
 from tfscaling.record.run_states import RESULTS, RunState
 from tfscaling.study import run_spec, variants
 from tfscaling.study.run_spec import KEYS_WITHOUT_EFFECT, Point, RunSpec
+from tfscaling.study.variants import base_recipe
 from tfscaling.tables import runs_table
 from tfscaling.tables.comparison import DIFFERENT_WORK, are_equal_work
 from tfscaling.tables.display import TextTable, count_text, format_value, join_lines
@@ -61,7 +64,7 @@ _COMPARED_FACTS = (*runs_table.ENVIRONMENT_FACTS, "dataset_sha256")
 _FACT_LENGTH_MAX = 60
 
 
-class SweepRow(ConfigurationRow):
+class RegressionRow(ConfigurationRow):
     """A configuration of this study, of the reference, or of both: a row of regressions.csv.
 
     Numbers are null if only one of the two has the configuration; ratios are null if the times are
@@ -100,7 +103,7 @@ class SweepRow(ConfigurationRow):
     differs: str | None = None
 
 
-COLUMNS = tuple(columns(SweepRow))
+COLUMNS = tuple(columns(RegressionRow))
 
 
 class ConfigurationRuns:
@@ -150,15 +153,15 @@ class Counterparts:
 
 
 def table(study: Study) -> pd.DataFrame:
-    """Return one `SweepRow` for each configuration with a reference; none without a reference."""
+    """Return one `RegressionRow` for each configuration; none without a reference."""
     specs = {run.spec.point: run.spec for run in study.manifest.runs}
-    counterparts = [*_in_other_study(study), *_in_reference_revision(study, specs)]
-    rows: list[SweepRow] = []
-    compared: list[tuple[SweepRow, ConfigurationRuns, ConfigurationRuns]] = []
+    counterparts = [*_pair_with_other_study(study), *_pair_with_first_revision(study, specs)]
+    rows: list[RegressionRow] = []
+    compared: list[tuple[RegressionRow, ConfigurationRuns, ConfigurationRuns]] = []
     for each in counterparts:
         shown_side = each.here or each.there
         assert shown_side is not None, "one of both has the configuration"
-        row = SweepRow(
+        row = RegressionRow(
             **axes_and_devices(shown_side.row),
             reference=each.reference,
             verdict=NOT_COMPARED,
@@ -186,13 +189,13 @@ def table(study: Study) -> pd.DataFrame:
             compared.append((row, here, there))
     if compared:
         _judge_times(compared, study)
-    return to_frame(SweepRow, rows)
+    return to_frame(RegressionRow, rows)
 
 
 def _judge_times(
-    compared: Sequence[tuple[SweepRow, ConfigurationRuns, ConfigurationRuns]], study: Study
+    compared: Sequence[tuple[RegressionRow, ConfigurationRuns, ConfigurationRuns]], study: Study
 ) -> None:
-    """Write verdicts, ratios and intervals to the rows of configurations with enough times.
+    """Set verdict, ratio and interval in the rows of configurations with enough times.
 
     Args:
         compared: Each row with its runs here and in the reference.
@@ -210,8 +213,8 @@ def _judge_times(
         row.comparisons = len(compared)
 
 
-def _in_other_study(study: Study) -> Iterator[Counterparts]:
-    """Yield the configurations of this study and of the study that `compare_with` names."""
+def _pair_with_other_study(study: Study) -> Iterator[Counterparts]:
+    """Yield each configuration of this study and of the one in `compare_with`, paired."""
     if (reference := study.reference) is None:
         return
     here, there = _runs_by_configuration(study), _runs_by_configuration(reference)
@@ -226,8 +229,10 @@ def _in_other_study(study: Study) -> Iterator[Counterparts]:
         )
 
 
-def _in_reference_revision(study: Study, specs: Mapping[Point, RunSpec]) -> Iterator[Counterparts]:
-    """Yield the configurations of each later revision, with the same one of the first revision."""
+def _pair_with_first_revision(
+    study: Study, specs: Mapping[Point, RunSpec]
+) -> Iterator[Counterparts]:
+    """Yield each configuration of the later revisions, paired with the first revision's."""
     if not (revisions := study.manifest.revisions):
         return
     runs = _runs_by_configuration(study)
@@ -307,6 +312,56 @@ def _exclusion_reason(side: ConfigurationRuns) -> str:
     return why.reason if why else ""
 
 
+@dataclass(frozen=True)
+class Summary:
+    """The verdicts on all configurations of a revision.
+
+    Attributes:
+        revision: The recipe of the revision.
+        rows: Its configurations with a reference.
+        shown: The configuration whose shown slowdown is the largest; without one, whose shown
+            speed-up is; None without either.
+        badge: The weakest support of a verdict, one of samples.WEAKEST_FIRST.
+    """
+
+    revision: str
+    rows: tuple[RegressionRow, ...]
+    shown: RegressionRow | None
+    badge: str
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Number of configurations with each verdict, regressions first."""
+        counts = Counter(row.verdict for row in self.rows)
+        return {each: counts[each] for each in (*COMPARED, NOT_COMPARED) if counts[each]}
+
+
+def summarize_revisions(study: Study) -> list[Summary]:
+    """Return a summary of each later revision in a sweep; none without `compare_revisions`."""
+    if not study.manifest.revisions:
+        return []
+    found: dict[str, list[RegressionRow]] = {}
+    for row in to_rows(RegressionRow, table(study)):
+        found.setdefault(base_recipe(row.recipe), []).append(row)
+    summaries = []
+    for revision, rows in found.items():
+        slower, faster = ([row for row in rows if row.verdict == each] for each in (SLOWER, FASTER))
+        largest = max(slower, key=lambda row: row.time_ratio, default=None)
+        most_saved = min(faster, key=lambda row: row.time_ratio, default=None)
+        badge = weakest_support([_support(row) for row in rows])
+        summaries.append(Summary(revision, tuple(rows), largest or most_saved, badge))
+    return summaries
+
+
+def _support(row: RegressionRow) -> str:
+    """Return the support of a row's verdict, one of samples.WEAKEST_FIRST."""
+    if row.verdict == NOT_COMPARED:
+        return samples.NOT_COMPARED
+    if row.verdict == OPEN:
+        return samples.INCONCLUSIVE if row.comparisons else samples.TOO_FEW
+    return samples.SUPPORTED
+
+
 def is_failing(failed: int, ended: int, reference_failed: int, reference_ended: int) -> bool:
     """Return whether most runs fail here, but at most a quarter failed in the reference.
 
@@ -365,11 +420,11 @@ def _times_array(sides: Sequence[ConfigurationRuns], repeats: int) -> Array:
 
 def as_text(table: pd.DataFrame) -> TextTable:
     """Return the table for the page: one row per configuration, the verdict first."""
-    rows = to_rows(SweepRow, table)
+    rows = to_rows(RegressionRow, table)
     causes = [*dict.fromkeys(row.differs for row in rows if row.differs is not None)]
     has_reasons = any(row.reason for row in rows)
 
-    def cells(row: SweepRow) -> dict[str, str]:
+    def cells(row: RegressionRow) -> dict[str, str]:
         return {
             "verdict": row.verdict,
             "reference_runs": format_value(row.reference_runs, 0),
@@ -384,7 +439,7 @@ def as_text(table: pd.DataFrame) -> TextTable:
     title = "Compared with a reference"
     none = "Not compared: neither `compare_with` nor `compare_revisions` is in the configuration."
     if not rows:
-        return rendering.make_text_table(title, table, SweepRow, cells, (), none)
+        return rendering.make_text_table(title, table, RegressionRow, cells, (), none)
     counts = Counter(row.verdict for row in rows)
     verdicts = [f"{counts[each]} {each}" for each in (*COMPARED, NOT_COMPARED) if counts[each]]
     above = f"{count_text(len(rows), 'configuration')} against {rows[0].reference}: "
@@ -396,4 +451,4 @@ def as_text(table: pd.DataFrame) -> TextTable:
         is_paired=any(row.pairs is not None for row in rows),
         causes=causes,
     )
-    return rendering.make_text_table(title, table, SweepRow, cells, notes, none, above=above)
+    return rendering.make_text_table(title, table, RegressionRow, cells, notes, none, above=above)

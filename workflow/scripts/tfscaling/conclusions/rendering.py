@@ -116,24 +116,24 @@ def make_text_table(
     if_empty: str,
     *,
     names: Sequence[str] = NAMING_COLUMNS,
-    each: str = "configurations",
+    row_noun: str = "configurations",
     above: str = "",
 ) -> TextTable:
-    """Convert the table of a conclusion to a table of texts for the page.
+    """Format a conclusion's table for the page.
 
-    Its columns are the ones of `names` that differ between rows, and the cells. Values that all
-    rows share are named in a sentence above.
+    The first columns are the ones of `names` whose values differ between the rows; `cells` adds
+    the further columns. A sentence above the table lists the values that all rows share.
 
     Args:
         title: Heading of the table.
-        table: The table of a conclusion, as it is in its file.
-        kind: Type of its rows.
-        cells: Returns the further cells of a row, by their heads.
+        table: The conclusion's table, as in its file.
+        kind: Type of the table's rows.
+        cells: Converts a row to heading → text of its further columns.
         notes: Paragraphs below the table.
-        if_empty: The only note of an empty table.
-        names: Columns that name a row.
-        each: What a row is about, in the plural.
-        above: A sentence before the table.
+        if_empty: The note that replaces an empty table.
+        names: Columns that identify a row, such as platform and nodes.
+        row_noun: What a row represents, in the plural, for the sentence above the table.
+        above: A further sentence above the table.
     """
     if table.empty:
         return TextTable(title, pd.DataFrame(), (if_empty,))
@@ -141,7 +141,7 @@ def make_text_table(
     rows = [
         {axis: format_cell(axis, row) for axis in axes} | cells(row) for row in to_rows(kind, table)
     ]
-    before = " ".join(filter(None, (above, shared_values_sentence(fixed, each))))
+    before = " ".join(filter(None, (above, shared_values_sentence(fixed, row_noun))))
     return TextTable(title, pd.DataFrame(rows, dtype=object), tuple(notes), before)
 
 

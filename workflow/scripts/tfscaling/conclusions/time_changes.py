@@ -82,12 +82,12 @@ def judge_paired_changes(before: Array, after: Array, indifference: float) -> li
 
 
 def _tail_probability(comparisons: int) -> float:
-    """Return the error probability on each side of an interval if all are to hold together."""
+    """Return the error probability per side of an interval, by Bonferroni's correction."""
     return (1 - CONFIDENCE) / 2 / comparisons
 
 
 def _judge(
-    log_ratio: Array, chance: Array, interval: tuple[Array, Array], indifference: float
+    log_ratio: Array, p_values: Array, interval: tuple[Array, Array], indifference: float
 ) -> list[TimeChange]:
     """Return the verdicts on log ratios of times.
 
@@ -97,12 +97,12 @@ def _judge(
 
     Args:
         log_ratio: The logarithm of each ratio.
-        chance: The p-value of each difference.
+        p_values: The p-value of each difference.
         interval: Lower and upper ends of the logarithms' intervals, which hold together.
         indifference: Fraction below which a difference does not matter.
     """
     low, high = interval
-    is_shown = holm_significant(chance)
+    is_shown = holm_significant(p_values)
     # a shown difference narrows the interval at 1 (Strassburger and Bretz 2008)
     low = np.where(is_shown & (log_ratio > 0), np.maximum(low, 0), low)
     high = np.where(is_shown & (log_ratio < 0), np.minimum(high, 0), high)
@@ -117,10 +117,10 @@ def _judge(
     return [TimeChange(*each) for each in zip(*ratios.tolist(), verdicts.tolist(), strict=True)]
 
 
-def holm_significant(chance: Array) -> Array:
-    """Return for each p-value whether it is significant by Holm's method for all of them."""
-    order = np.argsort(chance, kind="stable")
-    refused = chance[order] > (1 - CONFIDENCE) / (len(chance) - np.arange(len(chance)))
-    is_shown = np.empty(len(chance), bool)
+def holm_significant(p_values: Array) -> Array:
+    """Return which p-values are significant by Holm's correction for all of them."""
+    order = np.argsort(p_values, kind="stable")
+    refused = p_values[order] > (1 - CONFIDENCE) / (len(p_values) - np.arange(len(p_values)))
+    is_shown = np.empty(len(p_values), bool)
     is_shown[order] = ~np.logical_or.accumulate(refused)
     return is_shown

@@ -61,7 +61,7 @@ class DryRun:
         number = text_lines.count_text(len(due), "run")
         lines = [f"study {self.config.study}: {number} to do"]
         if due:
-            lines += [*self._table(due), *self._sums([run for run, _ in due])]
+            lines += [*self._make_table(due), *self._sum_lines([run for run, _ in due])]
         if may_follow:
             lines.append("Further runs may follow: rounds decide about them.")
         if others:
@@ -82,7 +82,7 @@ class DryRun:
             return change if len(change) <= _WHY_MAX else f"{change[:_WHY_MAX]}…"
         return _DATA if reason.startswith("Updated input") else _NEW
 
-    def _table(self, due: Sequence[tuple[PlannedRun, str]]) -> list[str]:
+    def _make_table(self, due: Sequence[tuple[PlannedRun, str]]) -> list[str]:
         """Return a table of configurations as lines, after a line about values that all share.
 
         Args:
@@ -91,7 +91,7 @@ class DryRun:
         groups: dict[tuple[object, str], list[PlannedRun]] = {}
         for run, why in due:
             groups.setdefault((run.spec.point, why), []).append(run)
-        rows = [self._row(runs, why) for (_, why), runs in groups.items()]
+        rows = [self._make_row(runs, why) for (_, why), runs in groups.items()]
         names = [*rows[0]]
         fixed = [
             name
@@ -107,7 +107,7 @@ class DryRun:
             lines.append(f"and {len(left)} more configurations with {runs}: {ALL} lists all jobs")
         return [f"All: {', '.join(same)}.", *lines] if same else lines
 
-    def _row(self, runs: Sequence[PlannedRun], why: str) -> dict[str, str]:
+    def _make_row(self, runs: Sequence[PlannedRun], why: str) -> dict[str, str]:
         """Return column → text for the table's row of one configuration.
 
         Args:
@@ -133,7 +133,7 @@ class DryRun:
             "reason": why,
         }
 
-    def _sums(self, due: Sequence[PlannedRun]) -> list[str]:
+    def _sum_lines(self, due: Sequence[PlannedRun]) -> list[str]:
         """Return [line with node-hours and cost of these runs, as in the plan]."""
         from tfscaling.plan import costed_plan, run_durations  # loads pandas
 

@@ -39,14 +39,15 @@ class NewFiles:
     """
 
     def __init__(self, folder: Path, *names: str) -> None:
-        self._folder, self._before = folder, {name: _modified(folder / name) for name in names}
+        self._folder = folder
+        self._before = {name: _modification_time_ns(folder / name) for name in names}
 
     def has(self, name: str) -> bool:
         """Return whether a file exists and was written since this object was made."""
-        return _modified(self._folder / name) not in (0, self._before[name])
+        return _modification_time_ns(self._folder / name) not in (0, self._before[name])
 
 
-def _modified(path: Path) -> int:
+def _modification_time_ns(path: Path) -> int:
     """Return the modification time of a file in nanoseconds; 0 if it does not exist."""
     try:
         return path.stat().st_mtime_ns

@@ -78,7 +78,8 @@ class Estimates:
         unit: Cost of a location of 1 if locations are no logarithms.
         low: Lower bound of the location: the location itself, or the lowest run if few runs have
             two modes.
-        high: Upper bound of the location, likewise; infinite if a run did not reach its end.
+        high: Upper bound of the location: the location itself, or the highest run if few runs have
+            two modes; infinite if a run did not reach its end.
     """
 
     location: Array
@@ -260,7 +261,7 @@ def estimate_locations(values: Array, zeros_are_exact: bool = False) -> Estimate
 
 
 def _estimate_scattering(values: Array, is_log: bool) -> Estimates:
-    """Estimate locations from values that scatter.
+    """Estimate locations of configurations whose values vary.
 
     Args:
         values: Costs, (configurations, blocks), as in `estimate_locations`.

@@ -236,11 +236,11 @@ def run_next_attempt(
         dataset_file: The prepared data that the ranks read, if any.
     """
     spec = request.spec
-    if is_finished(record_file, request, dataset_file):
+    if restore_finished_run(record_file, request, dataset_file):
         return
     attempt = Attempt.begin(record_file.parent)
     # from now on no earlier attempt can publish; one may have, just before
-    if record_file.exists() and is_finished(record_file, request, dataset_file):
+    if record_file.exists() and restore_finished_run(record_file, request, dataset_file):
         shutil.rmtree(attempt.scratch)
         return
     if restarts(os.environ):
@@ -284,15 +284,15 @@ def publish_record(
         attempts.remove_temporary_files(attempt)
 
 
-def is_finished(record_file: Path, request: RunRequest, dataset_file: Path | None) -> bool:
-    """Return whether an earlier attempt has finished the run; if so, restore the run's record.
+def restore_finished_run(record_file: Path, request: RunRequest, dataset_file: Path | None) -> bool:
+    """Restore the run's record if an earlier attempt has finished the run; return whether it has.
 
     Slurm restarts a job that is requeued, preempted or loses its node, and Snakemake retries a job
     that Slurm reports as failed, although the run may have finished just before.
 
     Args:
-        record_file: The file of the run's record. It is restored if only the attempt's folder has
-            it.
+        record_file: The file of the run's record. If it is missing, the record is copied from the
+            attempt's folder.
         request: The run, and the number up to which earlier attempts do not count.
         dataset_file: The prepared data, if any.
 

@@ -127,7 +127,7 @@ class RankMessageServer:
         """
         for name, unsaved in self._unsaved.items():
             if unsaved:
-                self._save(self.folder / name, unsaved)
+                self._append_to_file(self.folder / name, unsaved)
         if files or time.monotonic() - self._read_s >= FILES_INTERVAL_S:
             self._read_s = time.monotonic()
             for path in self.folder.glob("rank-*.events.jsonl"):
@@ -195,8 +195,8 @@ class RankMessageServer:
             assert self._loop is not None  # there are connections
             self._loop.call_soon_threadsafe(writer.write, link.YES)
 
-    def _save(self, path: Path, unsaved: bytearray) -> None:
-        """Append the bytes in `unsaved` to a file, and remove from it what was written."""
+    def _append_to_file(self, path: Path, unsaved: bytearray) -> None:
+        """Append the buffer `unsaved` to a file, and remove the written bytes from the buffer."""
         with path.open("ab", buffering=0) as file:
             while content := bytes(unsaved):
                 written = file.write(content)

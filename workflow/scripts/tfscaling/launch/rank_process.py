@@ -312,7 +312,9 @@ def _join_cluster(
     own = link.connect(launcher, cluster.rank)
     path = rank_files.events_path(folder, cluster.rank)
     events = EventLog(path, cluster.rank, None if own is None else own.post)
-    return RankContext(cluster, folder, events, clock.at(started_s), given, launcher), own
+    return RankContext(
+        cluster, folder, events, clock.from_monotonic(started_s), given, launcher
+    ), own
 
 
 def _check_host(spec: RunSpec, cluster: Cluster) -> None:

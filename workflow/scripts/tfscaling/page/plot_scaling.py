@@ -141,7 +141,7 @@ def _ideal_times_s(rows: pd.DataFrame) -> np.ndarray:
     return np.asarray(whole_s - divided_s + divided_s * replicas[0] / replicas)
 
 
-def over_nodes(tables: Tables, title: str, name: str) -> Figure:
+def metric_over_nodes(tables: Tables, title: str, name: str) -> Figure:
     """Plot a metric over nodes, and mark configurations without a valid run.
 
     Args:

@@ -245,7 +245,7 @@ def group_by_message(messages: Iterable[tuple[_PointT, str]]) -> list[tuple[str,
         messages, lambda both: (both[0].platform, both[1])
     ).items():
         points = [point for point, _ in own]
-        found.append((f"{platform}, {_shapes_text(points)}: {words}", points[0]))
+        found.append((f"{platform}, {_describe_sizes(points)}: {words}", points[0]))
     return found
 
 
@@ -285,7 +285,7 @@ def add_test_result(row: PlanRow, answer: TestResult, now: datetime.datetime) ->
     return replace(row, starts=start_text(answer.start, now)) if answer.start else row
 
 
-def _shapes_text(points: Iterable[Point]) -> str:
+def _describe_sizes(points: Iterable[Point]) -> str:
     """Return sizes of configurations in words, such as `nodes 2, 4 with gpus_per_node 1`."""
     texts = []
     alike = group_by(points, lambda point: (point.gpus_per_node, str(point.tasks_per_node)))
@@ -345,8 +345,8 @@ def exceeded_limit(request: SlurmRequest, partition: Mapping[str, str]) -> str:
     accounts = (request.account or "").replace(",", " ").split()
     account = accounts[0] if accounts else ""
     for key, reason, name, is_listed in (
-        ("Accounts", "AccountNotAllowed", account, _lists_account),
-        ("Qos", "QosNotAllowed", request.qos or "", _lists_name),
+        ("Accounts", "AccountNotAllowed", account, _list_has_account),
+        ("Qos", "QosNotAllowed", request.qos or "", _list_has_name),
     ):
         allowed, denied = (partition.get(f"{verb}{key}", "") for verb in ("Allow", "Deny"))
         is_limited = allowed not in ("", "ALL")  # Slurm then ignores what is denied
@@ -357,20 +357,21 @@ def exceeded_limit(request: SlurmRequest, partition: Mapping[str, str]) -> str:
     return ""
 
 
-def _lists_name(listed: str, name: str) -> bool:
-    """Return whether a partition's list, such as AllowQos, has a name, in any case of letters."""
+def _list_has_name(listed: str, name: str) -> bool:
+    """Return whether a comma-separated list, such as AllowQos, has a name; case is ignored."""
     return name.lower() in listed.lower().split(",")
 
 
-def _lists_account(listed: str, account: str) -> bool | None:
-    """Return whether a partition's list has an account or, since Slurm 23.11, a parent of it.
+def _list_has_account(listed: str, account: str) -> bool | None:
+    """Return whether a comma-separated list, such as AllowAccounts, has an account.
 
-    None if Slurm does not report the account's parents now.
+    Since Slurm 23.11 a parent of the account in the list counts, too. None if Slurm does not report
+    the account's parents now.
     """
-    if not listed or _lists_name(listed, account):
+    if not listed or _list_has_name(listed, account):
         return bool(listed)
     above = parent_accounts(account)
-    return None if above is None else any(_lists_name(listed, name) for name in above)
+    return None if above is None else any(_list_has_name(listed, name) for name in above)
 
 
 @functools.cache

@@ -134,9 +134,10 @@ def wait_bound_s(jobs: Array, now_s: float) -> float | None:
 
 
 def _censored_quantile(values: Array, is_complete: Array, level: float) -> float:
-    """Return the order statistic that one more value exceeds with probability 1 - `level`.
+    """Return a bound that one more value exceeds with probability 1 - `level`.
 
-    If no value is that large, the largest one is returned.
+    It is an order statistic of values, some of them censored. If none is large enough, the largest
+    value is returned.
 
     Args:
         values: The values.

@@ -252,7 +252,7 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The first rank that failed; null if no single rank did."""
     host: str | None = None
     exit_code: int | None = None
-    """Exit code of that rank; negative: the number of the signal that killed it."""
+    """Exit code of the rank; negative: the number of the signal that killed it."""
     error: str | None = None
     """Class of the exception; null without an exception."""
     place: UserLine | None = None
@@ -336,9 +336,9 @@ def _read_failures(folder: Path) -> Iterator[FailureReport | None]:
 
 
 def failed_attempts(folder: Path) -> FailedAttempts:
-    """Return number and time of the failed attempts in a job's folder.
+    """Return how many attempts in a job's folder failed, and how many seconds they took.
 
-    A broken report counts as a failed attempt without time.
+    An attempt with a broken failure report is counted, but its seconds are not.
     """
     found = list(_read_failures(folder))
     known = [each for each in found if each is not None]

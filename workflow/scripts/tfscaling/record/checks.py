@@ -392,7 +392,7 @@ def _reported_values(reports: Sequence[ProgramReport], name: str) -> dict[int, A
 
 #: The check that a diverged run fails; a run that fails any other check has failed.
 FINITE = "finite"
-#: Name → check, for what every job of ranks must pass.
+#: Name → check of placement, devices and versions; some do not apply to programs.
 PLACE_CHECKS = {
     "tasks": Check("Every planned task reported, exactly once.", _check_tasks),
     "nodes": Check(
@@ -537,11 +537,14 @@ CHECKS = PLACE_CHECKS | TRAINING_CHECKS | PROGRAM_CHECKS
 
 def required_check_names(spec: RunSpec) -> tuple[str, ...]:
     """Return the names of the checks that a run of this specification must pass."""
-    return (*_place_checks(spec), *(PROGRAM_CHECKS if spec.recipe.program else TRAINING_CHECKS))
+    return (
+        *_select_place_checks(spec),
+        *(PROGRAM_CHECKS if spec.recipe.program else TRAINING_CHECKS),
+    )
 
 
-def _place_checks(spec: RunSpec) -> dict[str, Check]:
-    """Return name → check, for the PLACE_CHECKS that apply to this run."""
+def _select_place_checks(spec: RunSpec) -> dict[str, Check]:
+    """Return name → check of placement and devices, for the checks that this run must pass."""
     of_program = bool(spec.recipe.program)
     return {n: check for n, check in PLACE_CHECKS.items() if check.of_programs or not of_program}
 
@@ -558,7 +561,7 @@ def find_problems(
         data: The data that the ranks should have read; None for a program with its own data.
         reports: The reports of all ranks.
     """
-    found = _run_checks(_place_checks(spec), spec, reports)
+    found = _run_checks(_select_place_checks(spec), spec, reports)
     if spec.recipe.program or data is None:
         return found | _run_checks(PROGRAM_CHECKS, spec, run_results.program_reports(reports))
     return found | _run_checks(TRAINING_CHECKS, spec, run_results.training_reports(reports), data)

@@ -45,11 +45,11 @@ def now() -> float:
 
     Steps of the wall clock after the start of the process do not change it.
     """
-    return at(time.monotonic())
+    return from_monotonic(time.monotonic())
 
 
-def at(monotonic_s: float) -> float:
-    """Return this process's time, in seconds since the epoch, at a moment of `time.monotonic()`."""
+def from_monotonic(monotonic_s: float) -> float:
+    """Convert a value of `time.monotonic()` to this process's time in seconds since the epoch."""
     return _ORIGIN_S + monotonic_s
 
 

@@ -46,7 +46,7 @@ class EventName(enum.StrEnum):
 
     Attributes:
         activity: What a rank of the trainer does after the event.
-        next_step: The same in words for the console; "" if no new activity begins with the event.
+        next_step: This activity in words for the console; "" if the event begins no new activity.
     """
 
     activity: RankActivity

@@ -68,7 +68,7 @@ _INTERVAL = ("low", "high")
 
 
 def _time_with_queue_s(record: RunRecord) -> float | None:
-    """Return wait in the queue, boot and execution time together; None if the wait is unknown."""
+    """Return queue time, boot time and execution time in sum; None if the first is unknown."""
     phases = record.phases
     if phases.queue_time_s is None:
         return None
@@ -96,7 +96,7 @@ def number_or_nan(value: float | None) -> float:
 class RunMetrics(msgspec.Struct):
     """The metrics that are measured in a single run, in the order of the tables; NaN if missing.
 
-    Fields of `Phases` and `run_record.Metrics` are described there.
+    Fields that have no description here have it in `Phases` or in `run_record.Metrics`.
     """
 
     execution_time_s: Above0 = NAN
@@ -117,8 +117,8 @@ class RunMetrics(msgspec.Struct):
     time_with_queue_s: Annotated[
         Amount, Metric("time with queue", "s", "lower", 1, _time_with_queue_s, ends=_RANGE)
     ] = NAN
-    """queue_time_s, boot_time_s and execution_time_s together: from the submission, as long as the
-    run waited behind others then; null without Slurm."""
+    """Sum of queue_time_s, boot_time_s and execution_time_s: the time from the submission, which
+    depends on the other jobs in the queue; null without Slurm."""
     step_time_s: Annotated[Amount, Metric("step time", "s", "lower", 5)] = NAN
     compute_time_s: Annotated[Amount, Metric("compute time", "s", "lower", 5)] = NAN
     synchronisation_time_s: Annotated[Amount, Metric("synchronisation time", "s", "lower", 5)] = NAN
@@ -204,21 +204,21 @@ class PointMetrics(RunMetrics):
     published_execution_time_s: Annotated[
         Amount, Metric("published execution time", "s", "lower", 3)
     ] = NAN
-    """The published value of the same configuration."""
+    """Published execution time of the same configuration."""
     execution_time_ratio: Annotated[
         Amount, Metric("execution time, measured over published", "", "lower", 2)
     ] = NAN
-    """Measured over published, if both did the same training."""
+    """Measured execution time divided by the published one, if both did the same training."""
     published_loss: Annotated[Amount, Metric("published loss", "", "lower", 4)] = NAN
-    """The published value of the same configuration."""
+    """Published loss of the same configuration."""
     loss_ratio: Annotated[float, Metric("loss, measured over published", "", "lower", 2)] = NAN
-    """Measured over published, if both did the same training."""
+    """Measured loss divided by the published one, if both did the same training."""
     published_accuracy: Annotated[Share, Metric("published accuracy", "", "higher", 4)] = NAN
-    """The published value of the same configuration."""
+    """Published accuracy of the same configuration."""
     accuracy_ratio: Annotated[
         Amount, Metric("accuracy, measured over published", "", "higher", 4)
     ] = NAN
-    """Measured over published, if both did the same training."""
+    """Measured accuracy divided by the published one, if both did the same training."""
 
 
 def describe_metrics() -> Mapping[str, str]:

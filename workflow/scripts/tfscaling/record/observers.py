@@ -125,7 +125,8 @@ class _Evaluation(_Event, frozen=True, kw_only=True, tag="evaluation"):
     Attributes:
         epoch: The epoch after which it took place; 0 before the first.
         metrics: Name → value; None for a value that is not finite.
-        begin_s: Its begin; if missing, the time of the event before.
+        begin_s: Start of the evaluation, in seconds since the epoch; if missing, the time of the
+            event before.
     """
 
     epoch: FromZero
@@ -157,14 +158,14 @@ def _read_events(path: Path, _: Mapping[str, str]) -> Observed:
     for number, line in enumerate(lines, 1):
         try:
             if line.strip():
-                found.add(line)
+                found.add_line(line)
         except ValueError as error:
             raise ObservationError(path, error, number) from error
     return found.to_observed((f"{path.name} ends with half a line",) if rest else ())
 
 
 class _EventReader:
-    """The events of one file so far; `add` checks each event against those before it."""
+    """The events of one file so far; `add_line` checks each against earlier ones."""
 
     def __init__(self) -> None:
         self._time_s = 0.0
@@ -174,8 +175,8 @@ class _EventReader:
         self._epochs: list[ObservedEpoch] = []
         self._evaluations: list[ObservedEvaluation] = []
 
-    def add(self, text: bytes) -> None:
-        """Add the event in a line.
+    def add_line(self, text: bytes) -> None:
+        """Add the event that a line of the file contains.
 
         Raises:
             ValueError: The line is no event, or contradicts an earlier one.

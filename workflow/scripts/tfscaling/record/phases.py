@@ -20,12 +20,12 @@ class Phase:
     """A phase of a run, which is a duration in seconds.
 
     Attributes:
-        label: Its name in legends.
-        event: The event of a rank that ends it; None if no event does.
+        label: The phase's name in legends.
+        event: The event of a rank that ends the phase; None if no event does.
         digits: Decimals in tables.
-        of_wall_time: Whether it is part of the run's wall time.
-        of_execution_time: Whether it is part of the execution time.
-        of_all_runs: False if only programs, or runs that write checkpoints, have it.
+        of_wall_time: Whether the phase is part of the run's wall time.
+        of_execution_time: Whether the phase is part of the execution time.
+        of_all_runs: False if only programs, or runs that write checkpoints, have the phase.
     """
 
     label: str
@@ -39,7 +39,7 @@ class Phase:
 
     @property
     def title(self) -> str:
-        """Its name in headings, such as `launch time`."""
+        """The phase's name in headings, such as `launch time`."""
         return f"{self.label} time"
 
 
@@ -54,29 +54,29 @@ class Phases(Part, frozen=True, kw_only=True):
     """
 
     queue_time_s: Annotated[Amount | None, Phase("queue", digits=1, of_wall_time=False)]
-    """Submission of the Slurm job to the allocation of its nodes - with boot_time_s where that is
-    null; null without Slurm."""
+    """From the submission of the Slurm job to the allocation of its nodes, and to the start of the
+    job where boot_time_s is null; null without Slurm."""
     boot_time_s: Annotated[Amount | None, Phase("boot", digits=1, of_wall_time=False)]
-    """Allocation of the nodes to the start of the job if Slurm has to boot some of them, else 0;
-    null without Slurm or if it does not report this."""
+    """From the allocation of the nodes to the start of the job if Slurm has to boot some of them,
+    else 0; null without Slurm or if it does not report this."""
     launch_time_s: Annotated[Amount, Phase("launch", EventName.START)]
-    """Start of the launcher to the last rank's first line."""
+    """From the start of the launcher until the last rank runs its first line."""
     import_time_s: Annotated[Amount | None, _execution_phase("import", EventName.IMPORTED)]
-    """First line to TensorFlow imported."""
+    """From a rank's first line until TensorFlow is imported."""
     rendezvous_time_s: Annotated[
         Amount | None, _execution_phase("rendezvous", EventName.RENDEZVOUS)
     ]
-    """TensorFlow imported to the strategy made on all ranks."""
+    """From the import of TensorFlow until all ranks have created the strategy."""
     data_time_s: Annotated[Amount | None, _execution_phase("data", EventName.DATA)]
-    """Strategy made to the dataset read."""
+    """From the strategy's creation until the dataset is read."""
     build_time_s: Annotated[Amount | None, _execution_phase("build", EventName.BUILT)]
-    """Dataset read to the model built and the data on the devices."""
+    """From the read dataset until the model is built and the data is on the devices."""
     first_step_time_s: Annotated[
         Amount | None, _execution_phase("first step", EventName.FIRST_STEP)
     ]
-    """The first execution of steps - tracing and compilation."""
+    """The first execution of steps, with tracing and compilation."""
     train_time_s: Annotated[Amount | None, _execution_phase("train", EventName.TRAINED, digits=3)]
-    """All further steps - the steady state."""
+    """All further steps: the steady state."""
     program_time_s: Annotated[
         Amount | None, _execution_phase("program", digits=3, of_all_runs=False)
     ] = None
@@ -88,14 +88,16 @@ class Phases(Part, frozen=True, kw_only=True):
     """Writing checkpoints and, if the run resumed from one, reading it and finding its place in the
     data; null for runs that write none."""
     evaluation_time_s: Annotated[Amount | None, Phase("evaluation", EventName.EVALUATED)]
-    """Held-out examples after the training and between epochs - not part of execution_time_s."""
+    """Evaluation on held-out examples, after the training and between epochs. It is not part of
+    execution_time_s."""
     probe_time_s: Annotated[Amount | None, Phase("probe", EventName.PROBED)]
-    """Steps of computation alone - measured after the training and not part of execution_time_s."""
+    """Steps without communication, to measure the computation alone, after the training. They are
+    not part of execution_time_s."""
     teardown_time_s: Annotated[Amount, Phase("teardown")]
-    """The last event of the ranks until all ranks have ended and are checked."""
+    """From the last event of the ranks until all ranks have ended and are checked."""
     execution_time_s: Annotated[Amount, Phase("execution", digits=3, of_wall_time=False)]
-    """The trainer's first line to the end of training, without evaluations. For a program from its
-    start on the first rank to its end on the last, without observed evaluations."""
+    """From the trainer's first line to the end of training, without evaluations. For a program:
+    from its start on the first rank to its end on the last, without observed evaluations."""
 
     @property
     def wall_time_s(self) -> float:

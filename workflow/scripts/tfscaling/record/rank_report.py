@@ -49,7 +49,7 @@ class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
     gpus: tuple[str, ...] = ()
     """Models of all GPUs of the host, in the driver's order."""
     gpu_uuids: tuple[str, ...] = ()
-    """UUIDs of these GPUs, in the same order."""
+    """UUIDs of all GPUs of the host, in the order of `gpus`."""
     gpu_driver: str | None = None
     kernel: str | None = None
     python: str | None = None
@@ -104,23 +104,23 @@ class ResourceUse(Part, frozen=True, kw_only=True):
 
 
 class Rank(msgspec.Struct, frozen=True, kw_only=True):
-    """The resources that a rank got: host, devices, packages.
+    """Base of the reports of ranks: the resources that a rank got, such as host and devices.
 
     Parameter servers, and workers of a coordinator, report nothing else.
     """
 
     rank: FromZero
     job: str
-    """Its job in the cluster, such as worker."""
+    """The rank's job in TF_CONFIG, such as worker."""
     host: str
     devices: tuple[str, ...]
     """Names of the devices on which TensorFlow computes, such as GPU:0."""
     cpus: int
     """Number of CPUs on which the process may run."""
     cpu_list: str | None = None
-    """Numbers of these CPUs, as the kernel lists them."""
+    """Numbers of the CPUs on which the process may run, as the kernel lists them: 0-3,8."""
     numa_nodes: tuple[int, ...] = ()
-    """Numbers of the NUMA nodes that have these CPUs, each once."""
+    """Numbers of the NUMA nodes that have the rank's CPUs, each once."""
     sockets: tuple[int, ...] = ()
     """Numbers of the sockets that have the rank's CPUs, each once."""
     topology: str | None = None
@@ -128,7 +128,7 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
     cluster_hash: str
     """Checksum of the addresses of all tasks."""
     tensorflow_version: str | None
-    """Null for a rank of a program, which may not use TensorFlow."""
+    """Version of TensorFlow; null for a rank of a program, which may not use it."""
     clock: RankClock
     """Offset from the launcher's clock; empty if the launcher did not answer."""
     host_facts: HostFacts
@@ -187,9 +187,9 @@ class Epoch(Part, frozen=True, kw_only=True, omit_defaults=True):
 
     epoch: Positive
     loss: float | None
-    """Null if it was NaN or infinite - the run diverged and this is its last epoch."""
+    """Training loss; null if it was NaN or infinite: the run diverged, this is its last epoch."""
     accuracy: float | None
-    """Null if a custom model or a program measures none."""
+    """Training accuracy; null if a custom model or a program measures none."""
     duration_s: float | None
     """Seconds of the epoch's training. For a program, from the previous epoch or evaluation to the
     next evaluation; null if the program reports no times."""

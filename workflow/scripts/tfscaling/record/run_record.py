@@ -76,7 +76,7 @@ class Derived(Part, frozen=True, kw_only=True):
     per_replica_batch_size: Examples
     global_batch_size: Examples
     steps_per_epoch: Positive | None
-    """Null if a user's program does not report it."""
+    """Steps of an epoch; null if a user's program does not report them."""
 
 
 class Use(Part, frozen=True, kw_only=True):
@@ -114,7 +114,7 @@ class Computation(Part, frozen=True, kw_only=True):
     slowest_rank: int | None
     """The rank with the longest computation."""
     slowest_host: str | None
-    """Host of this rank."""
+    """Host of the slowest rank."""
 
 
 class HeldOut(Part, frozen=True, kw_only=True):
@@ -122,7 +122,8 @@ class HeldOut(Part, frozen=True, kw_only=True):
 
     epoch: Positive
     ended_s: float | None
-    """Seconds from the first line of the first rank to its end; null if unknown."""
+    """Seconds from the first line of the first rank to the end of the evaluation; null if
+    unknown."""
     metrics: dict[str, float | None]
 
 
@@ -156,7 +157,7 @@ class Metrics(Computation, frozen=True, kw_only=True):
     evaluations: tuple[HeldOut, ...] = ()
     """Evaluations of a program within an epoch, before the last evaluation of the epoch."""
     epochs: tuple[Epoch, ...]
-    """Empty if a user's program reports none."""
+    """The epochs of the training; empty if a user's program reports none."""
 
 
 #: File of user code → SHA-256, or installed package → version, as `user_code.Checksums`.
@@ -213,7 +214,7 @@ class SlurmJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Energy in joules of the steps that had ended, by the plugin in slurm_settings; null without
     one."""
     restarts: int = 0
-    """How often Slurm had restarted the job by then."""
+    """How often Slurm had restarted the job when these facts were read."""
 
 
 class Environment(msgspec.Struct, frozen=True, kw_only=True):
@@ -229,7 +230,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     """File of user code, relative to the project folder → SHA-256 of its code without comments;
     installed package → its version. Empty for the workflow's own models and datasets."""
     dataset: PreparedData | None
-    """Null for a user's program that has its own data."""
+    """The prepared data that the ranks read; null for a user's program that has its own data."""
     unchecked: tuple[str, ...]
     """What could not be compared with the request; it does not affect `validity`."""
     container_sha256: Sha256 | None = None
@@ -247,7 +248,7 @@ class Validity(Part, frozen=True, kw_only=True):
     valid: bool
     status: Literal["ok", "diverged"]
     reason: str
-    """Empty if the run counts; else how it diverged, as in "diverged: loss is NaN from epoch 3"."""
+    """How the run diverged, as in "diverged: loss is NaN from epoch 3"; empty if the run counts."""
     checks: Annotated[tuple[str, ...], Meta(min_length=1)]
     """The checks that the run passed."""
 

@@ -43,9 +43,9 @@ FREEDOM_RANGE = (4.0, 30.0)
 
 
 def least_chance(problem: SearchProblem) -> float:
-    """Return the chance to beat the best at or below which a candidate counts as worse than it.
+    """Return the highest chance to beat the best candidate that still counts as none.
 
-    `chances_to_beat_best` computes these chances.
+    A candidate is judged worse than the best if `chances_to_beat_best` is at most this.
     """
     return RISK_MAX / (4 * problem.count)
 
@@ -123,7 +123,7 @@ def judge_limits(problem: SearchProblem, state: SearchState) -> SearchState:
 
     A candidate misses a limit by the rule of `is_closed`, and keeps the limits by the rule of
     `intervals.keeps_limit` from KEPT_RUNS runs on. It is eliminated without a verdict if fewer than
-    half of its runs miss a limit, or after its last run.
+    half of its runs miss a limit, if a run reports no value for a limit, or after its last run.
     """
     limits = problem.limits
     allowed, eliminated = [*state.limit_verdicts], {**state.eliminated}
@@ -133,12 +133,16 @@ def judge_limits(problem: SearchProblem, state: SearchState) -> SearchState:
             name: [run[name] for run in runs if not math.isnan(run.get(name, math.nan))]
             for name in limits
         }
+        ended = sum(math.isfinite(run[problem.goal]) for run in runs)
         beyond = max(
             intervals.count_beyond_limit(known[name], limit) for name, limit in limits.items()
         )
         if is_closed(beyond, len(runs)):
             allowed[n] = LimitVerdict.OUT
             eliminated.setdefault(n, Reason.NOT_ALLOWED)
+        elif any(len(values) < ended for values in known.values()):
+            allowed[n] = LimitVerdict.OPEN
+            eliminated.setdefault(n, Reason.NOT_SHOWN)
         elif min(map(len, known.values())) >= KEPT_RUNS and all(
             intervals.keeps_limit(known[name], limit, RISK_MAX / 4 / len(limits))
             for name, limit in limits.items()

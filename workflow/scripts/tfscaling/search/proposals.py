@@ -56,7 +56,9 @@ def next_runs(problem: SearchProblem, state: SearchState) -> dict[str, int]:
             problem, state
         )
         is_trial = bool(problem.limits or has_all_short)
-    return dict(Counter(problem.names[n] for n in _number_next_runs(state, chosen, is_trial)))
+    return dict(
+        Counter(problem.names[n] for n in _choose_short_or_complete(state, chosen, is_trial))
+    )
 
 
 def is_settled(problem: SearchProblem, state: SearchState) -> bool:
@@ -104,11 +106,13 @@ def may_run_later(problem: SearchProblem, state: SearchState) -> list[int]:
     return runnable + [n + problem.count for n in runnable if state.is_projected[n]]
 
 
-def _number_next_runs(state: SearchState, chosen: Sequence[int], is_trial: bool) -> list[int]:
-    """Return for each chosen candidate the number of its next run: short or complete.
+def _choose_short_or_complete(
+    state: SearchState, chosen: Sequence[int], is_trial: bool
+) -> list[int]:
+    """Choose for each candidate whether its next run is short or complete.
 
-    Short runs are chosen until more of them would reduce the error of the projection only little,
-    and until only the confirming complete run is missing.
+    A run is short while further short runs reduce the projection's error considerably. The best
+    candidate's confirming run is complete.
 
     Args:
         state: The state.
@@ -116,8 +120,8 @@ def _number_next_runs(state: SearchState, chosen: Sequence[int], is_trial: bool)
         is_trial: Whether all runs of the best candidate are complete.
 
     Returns:
-        Numbers in `SearchProblem.names`: the candidate's for a complete run, plus `count` for a
-        short one.
+        Index in `SearchProblem.names` for each run: the candidate's number for a complete run, that
+        number plus the number of candidates for a short run.
     """
     count = len(state.limit_verdicts)
     most = np.rint(2 * state.analysis.scatter / state.projection_sd**2)
@@ -132,7 +136,7 @@ def _number_next_runs(state: SearchState, chosen: Sequence[int], is_trial: bool)
 
 
 def _runs_needed_of_best(problem: SearchProblem, state: SearchState) -> int:
-    """Return how many runs the best candidate needs before it may be recommended."""
+    """Return how many runs in total the best candidate needs to be recommended."""
     if problem.may_miss:
         return KEPT_RUNS
     others = enumerate(state.analysis.gaps)
@@ -142,7 +146,7 @@ def _runs_needed_of_best(problem: SearchProblem, state: SearchState) -> int:
 
 
 def _runs_lacking_of_best(problem: SearchProblem, state: SearchState, best: int) -> int:
-    """Return how many more runs the best candidate needs before it may be recommended.
+    """Return how many more runs the best candidate needs to be recommended.
 
     One of its runs must be complete, to confirm the projection from short runs.
 
@@ -179,7 +183,7 @@ def _choose_candidates(
         return unseen
     gates = state.analysis.has_few_runs
     ranked = _rank_rivals(problem, state, fit, best)
-    must_fall = gates | _exceed_risk(state.analysis.chances)
+    must_fall = gates | _find_too_likely_rivals(state.analysis.chances)
     likely = [n for n in ranked if must_fall[n]]
     order = [] if state.analysis.is_sure else _keep_runnable(problem, state, likely)
     # after a miss it leaves, and the other runs of its round would be in vain
@@ -217,26 +221,29 @@ def _rank_rivals(problem: SearchProblem, state: SearchState, fit: Fit, best: int
     return [int(n) for n in np.argsort(-rank, kind="stable") if score[n] > least]
 
 
-def _exceed_risk(chances: Array) -> Array:
-    """Return which candidates must become less likely before the search may end: booleans.
+def _find_too_likely_rivals(chances: Array) -> Array:
+    """Return which candidates are still too likely to be better for the search to end.
 
-    The least likely candidates may keep their chances, which sum up to half of RISK_MAX.
+    The others are the least likely candidates whose chances sum up to at most half of RISK_MAX.
 
     Args:
         chances: Probability of each candidate to be better than the best, (candidates,).
+
+    Returns:
+        Booleans, (candidates,).
     """
     sums = np.array([chances[chances <= chance].sum() for chance in chances])
     return np.asarray(sums > RISK_MAX / 2)
 
 
 def _are_neighbours(problem: SearchProblem, state: SearchState, n: int, other: int) -> bool:
-    """Return whether candidates without runs have a line in common and similar numbers of nodes.
+    """Return whether two candidates without runs differ only in similar numbers of nodes.
 
     Args:
         problem: The question.
         state: The state.
         n: Number of a candidate.
-        other: Number of a different one, with at most twice or half as many nodes.
+        other: Number of another candidate. Its nodes are similar if at most twice or half as many.
     """
     octaves = abs(math.log2(problem.nodes[n] / problem.nodes[other]))
     is_near = problem.lines[n] == problem.lines[other] and octaves < 1.01

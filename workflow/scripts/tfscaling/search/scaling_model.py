@@ -12,7 +12,7 @@ The logarithm of a run is the sum of these parts, each normally distributed:
 - the run's scatter
 
 The sizes of the curves, deviations and effects of rounds are not fitted. They are averaged over
-SIZES by marginal likelihood.
+PART_SDS by marginal likelihood.
 """
 
 from __future__ import annotations
@@ -63,10 +63,10 @@ class Runs(NamedTuple):
     """Runs as arrays of shape (runs,), for the fit of the model.
 
     Attributes:
-        candidates: Number of the configuration.
-        rounds: Round, from 0.
-        log_values: Logarithm of the value.
-        is_short: Whether the value is projected from a short run.
+        candidates: Number of each run's configuration.
+        rounds: Round of each run, from 0.
+        log_values: Logarithm of each run's value.
+        is_short: Whether each value is projected from a short run.
     """
 
     candidates: Array
@@ -118,11 +118,14 @@ class Fit:
 
 
 class ScalingModel:
-    """The model of configurations with these numbers of nodes, on these lines.
+    """Gaussian-process model of a goal's logarithm over the number of nodes.
+
+    Configurations on the same line differ only in the number of nodes. The curves of different
+    lines are correlated.
 
     Args:
         nodes: Number of nodes of each configuration.
-        lines: Line of each configuration.
+        lines: Name of each configuration's line.
         is_cost: Whether values are costs, which are times on all nodes; else times.
     """
 
@@ -281,7 +284,7 @@ def run_variances(candidate_of_run: Array, log_values: Array) -> tuple[Array, fl
     if not groups:
         return np.full(len(log_values), SCATTER_SD**2), SCATTER_SD**2, SCATTER_FREEDOM
     own_freedom = np.array([len(own) - 1 for own in groups])
-    pooled = _median_variance(
+    pooled = _estimate_pooled_variance(
         np.array([log_values[own].var(ddof=1) for own in groups]), own_freedom
     )
     freedom = SCATTER_FREEDOM + float(own_freedom.sum())
@@ -311,8 +314,16 @@ def run_variances(candidate_of_run: Array, log_values: Array) -> tuple[Array, fl
     return variance + disturbed, pooled, freedom
 
 
-def _median_variance(variances: Array, freedoms: Array) -> float:
-    """Return the median of variances with these degrees of freedom; SCATTER_SD is included."""
+def _estimate_pooled_variance(variances: Array, freedoms: Array) -> float:
+    """Estimate the variance that all candidates share, so that a few noisy ones change it little.
+
+    The estimate is the median of the candidates' variances, each weighted by its degrees of
+    freedom, averaged with a prior of SCATTER_SD ** 2 with SCATTER_FREEDOM degrees of freedom.
+
+    Args:
+        variances: Sample variance of each candidate's runs.
+        freedoms: Degrees of freedom of each variance.
+    """
     order = np.argsort(variances * freedoms / (freedoms - 2 / 3 + 0.1))
     reached = np.cumsum(freedoms[order])
     middle = order[np.searchsorted(reached, reached[-1] / 2)]

@@ -133,12 +133,12 @@ def _make_decision(
         beat_by = -math.expm1(-float(state.analysis.gaps[unseen].min()) - problem.log_indifference)
     return Decision(
         best=names[best] if is_named and best is not None else None,
-        bound=_bound(problem, state) if is_named else math.inf,
+        bound=_improvement_bound(problem, state) if is_named else math.inf,
         is_decided=is_settled(problem, state) and not unresolved and is_compared,
         has_ended=not wanted,
         is_compared=is_compared,
         rounds=state.rounds,
-        standings={names[n]: _standing(problem, state, n) for n in range(problem.count)},
+        standings={names[n]: _describe_standing(problem, state, n) for n in range(problem.count)},
         unresolved=tuple(names[n] for n in unresolved),
         beat_by=beat_by,
         runs_to_start={
@@ -149,8 +149,8 @@ def _make_decision(
     )
 
 
-def _standing(problem: SearchProblem, state: SearchState, n: int) -> Standing:
-    """Return the estimate and chance of one candidate, and why it is not the answer.
+def _describe_standing(problem: SearchProblem, state: SearchState, n: int) -> Standing:
+    """Return a candidate's estimate, its chance to beat the best, and why it is not the answer.
 
     Args:
         problem: The question.
@@ -172,10 +172,10 @@ def _standing(problem: SearchProblem, state: SearchState, n: int) -> Standing:
     )
 
 
-def _bound(problem: SearchProblem, state: SearchState) -> float:
-    """Return the fraction by which another candidate may be better than the best.
+def _improvement_bound(problem: SearchProblem, state: SearchState) -> float:
+    """Return the fraction by which other candidates may improve on the best candidate.
 
-    Infinite if it is unknown.
+    The probability of a larger improvement is at most RISK_MAX. Infinite if it is unknown.
     """
     unresolved = state.analysis.unresolved
     if state.analysis.any_has_few_runs or not all(state.known_runs[n] for n in unresolved):

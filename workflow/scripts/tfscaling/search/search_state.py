@@ -34,14 +34,14 @@ PROJECTION, PROJECTION_FREEDOM = 0.02, 2.0
 
 @dataclass(frozen=True, eq=False)
 class SearchProblem:
-    """The question of a search. The runs of its candidates are not part of it.
+    """What a search is to find: candidates, goal and limits, without any runs.
 
     Attributes:
         candidates: The candidates, in the order of their names.
         settings: The settings of the search.
         goal: The metric to minimise.
         limits: Limits by metric.
-        log_indifference: Differences of the goal's logarithm up to this one do not count.
+        log_indifference: Largest difference of the goal's logarithm that does not matter.
     """
 
     candidates: tuple[Candidate, ...]
@@ -180,14 +180,14 @@ class SearchState:
     """All that a search has observed and concluded so far.
 
     Attributes:
-        runs_used: How many runs the analyses needed of each candidate, then of its short runs: (2
-            candidates,).
+        runs_used: Number of runs that the analyses used: one element for each candidate's complete
+            runs, then one for each candidate's short runs.
         observations: The runs, in the order in which they were added.
         is_projected: Candidates with short runs, if all of these have a value and none fails.
         eliminated: Number of a candidate that gets no more runs → the reason.
         limit_verdicts: For each candidate whether it keeps all limits.
         rounds: The number of analyses.
-        is_smooth: Whether the lines are taken to be smooth.
+        is_smooth: Whether the goal is assumed to change smoothly with the number of nodes.
         analysis: The conclusions of the last analysis.
     """
 

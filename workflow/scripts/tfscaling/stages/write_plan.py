@@ -339,7 +339,11 @@ def plan_notes(
 
 
 def count_changed_parameters(rows: Sequence[PlanRow]) -> dict[str, float]:
-    """Return change → number of planned runs that differ by it from the most similar record."""
+    """Count the planned runs by their difference from the most similar record.
+
+    Returns:
+        Difference, such as `epochs: 7, now 2` → number of runs with it.
+    """
     found: dict[str, float] = {}
     for row in rows:
         change = row.reason.partition(f"{runs_table.NEAREST_RECORD}: ")[2]

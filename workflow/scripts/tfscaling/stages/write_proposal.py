@@ -153,7 +153,7 @@ def run(study: StudyFolder) -> None:
         baseline=study.config.comparison.baseline.axes,
         has_projected=any(map(is_projected, measured)),
         requests=list(make_requests(evidence, study.config)),
-        facts=dict(_run_facts(study.read_table("runs"))),
+        facts=dict(_environment_facts(study.read_table("runs"))),
         plots={name: PLOTS[name].title for name in plots},
         warnings=[warning.text for warning in warnings if warning.severity == SERIOUS],
     )
@@ -187,7 +187,7 @@ def _describe_repeats(rows: Sequence[PointRow]) -> str:
 
 def _imported_from(study: Study) -> str:
     """Return the file of timings that the runs are from; "" if they were measured here."""
-    return next(filter(None, map(timings.file_of, study.run_rows)), "")
+    return next(filter(None, map(timings.timings_file, study.run_rows)), "")
 
 
 def _scaling_tables(rows: Sequence[PointRow], imported_from: str) -> Iterator[str]:
@@ -285,8 +285,11 @@ def _wall_time_s(study: Study, row: PointRow) -> float:
     return row.execution_time_s + evaluation_s
 
 
-def _run_facts(runs: pd.DataFrame) -> Iterator[tuple[str, str]]:
-    """Yield (name, value or values) for the FACTS of all valid runs."""
+def _environment_facts(runs: pd.DataFrame) -> Iterator[tuple[str, str]]:
+    """Yield (name, values) of hardware, software and data of the valid runs.
+
+    Values that differ between runs are joined: ("memory of a node (GB)", "256, 512").
+    """
     valid = runs[runs["status"] == "ok"]
     # a program may not use what its environment has
     trained = runs["strategy"] != PROGRAM_STRATEGY

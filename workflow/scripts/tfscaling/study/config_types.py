@@ -292,7 +292,7 @@ class Quality(ConfigMapping, frozen=True, kw_only=True):
     unit: Line | None = None
     """Tables and plots show the values with this unit."""
     best: float | None = None
-    """No value can be better: values are compared by their distance from it. null is 1 for
+    """Best possible value: values are compared by their distance from it. null is 1 for
     accuracies, and none for others."""
 
     @property
@@ -336,7 +336,7 @@ class Doublings(ConfigMapping, frozen=True, kw_only=True):
     from_: Examples = msgspec.field(name="from")
     """The smallest batch."""
     to: Examples
-    """No batch is larger."""
+    """The largest allowed batch."""
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -345,7 +345,7 @@ class Doublings(ConfigMapping, frozen=True, kw_only=True):
 
 
 class Recipe(ConfigMapping, frozen=True, kw_only=True):
-    """A recipe says how to train, or which program trains.
+    """How to train a model, or which program trains it.
 
     Every key but `quality` and `compare_resumed` is part of a run's parameters: a change reruns the
     recipe's runs.
@@ -543,7 +543,7 @@ class MeasuredKeys(ConfigMapping, frozen=True, kw_only=True):
 
 
 class Platform(MeasuredKeys, frozen=True, kw_only=True):
-    """A platform says where to run.
+    """Where to run: a cluster, a part of one, or a single machine.
 
     Keys marked "measured" are part of a run's parameters: a change reruns the platform's runs. A
     change of the others reruns nothing.
@@ -641,7 +641,7 @@ class Platform(MeasuredKeys, frozen=True, kw_only=True):
 
 
 class DatasetCopy(ConfigMapping, frozen=True, kw_only=True):
-    """An entry names a local copy of a dataset."""
+    """A local copy of a dataset."""
 
     path: NotEmpty | None = None
     """The dataset is read from this folder with its files as published (IDX files may be gzipped),
@@ -655,7 +655,8 @@ class Budget(ConfigMapping, frozen=True, kw_only=True):
     """A sweep is refused before submission if the estimate of its remaining runs is higher. Every
     platform with runs to do needs a price. null sets no budget."""
     node_hours: Annotated[float, number_meta("node-hours", ge=0)] | None = None
-    """The same for nodes times hours. null sets no budget."""
+    """A sweep is refused before submission if its remaining runs are estimated to take more
+    node-hours. null sets no budget."""
 
 
 class Baseline(ConfigMapping, frozen=True, kw_only=True):
@@ -687,10 +688,10 @@ class Baseline(ConfigMapping, frozen=True, kw_only=True):
 
 
 class Comparison(ConfigMapping, frozen=True, kw_only=True):
-    """These keys set what the comparison shows."""
+    """What the comparison of configurations shows."""
 
     title: Line = "Comparison of distributed training runs"
-    """This is the heading of `comparison.md`."""
+    """Heading of `comparison.md`."""
     columns: Annotated[tuple[str, ...], _ONCE] = (
         "execution_time_s",
         "speedup",
@@ -792,7 +793,7 @@ class Question(ConfigMapping, frozen=True, kw_only=True):
     """Short runs are judged by this whole training; null takes each recipe's own `epochs`."""
 
     def epochs_to_project(self, recipe: Recipe) -> int | None:
-        """Return the epochs to which a recipe's runs are projected; None if they train so far."""
+        """Return the epochs to which a recipe's runs are projected; None if not projected."""
         whole = self.whole_training
         if whole is None or recipe.stop_after_steps or recipe.epochs == whole.epochs:
             return None
@@ -839,7 +840,7 @@ class Question(ConfigMapping, frozen=True, kw_only=True):
 
 
 class Published(ConfigMapping, frozen=True, kw_only=True):
-    """Published results are shown next to the measured ones."""
+    """Published results, which are shown next to the measured ones."""
 
     path: NotEmpty | None = None
     """This CSV has the published results in the columns of resources/published_results.csv; a
@@ -868,7 +869,7 @@ class PlotOptions(ConfigMapping, frozen=True, kw_only=True):
     """Options of a plot."""
 
     title: Line | None = None
-    """This is the title of the plot; null takes the default one."""
+    """Title of the plot; null takes the default one."""
 
 
 class Config(ConfigMapping, frozen=True, kw_only=True):
@@ -878,7 +879,7 @@ class Config(ConfigMapping, frozen=True, kw_only=True):
     """
 
     study: Name = "main"
-    """Page, tables and plan are in `results/<study>/`."""
+    """Name of the study: page, tables and plan are in `results/<study>/`."""
     grid: Annotated[tuple[Block, ...], Meta(min_length=1)]
     """What to run: a list of blocks, each the product of its axes."""
     search: Search | None = None
@@ -908,14 +909,14 @@ class Config(ConfigMapping, frozen=True, kw_only=True):
     budget: Budget = Budget()
     """A sweep with a higher estimate of its remaining runs is refused."""
     comparison: Comparison = Comparison()
-    """These keys set what the comparison shows."""
+    """What the comparison of configurations shows."""
     question: Question = Question()
     """The question that the study answers."""
     timings: NotEmpty | None = None
     """This CSV has the runs of the study, one row for each: they are shown and nothing is run
     (docs/timings.md). A relative path starts in the folder in which snakemake runs."""
     published: Published = Published()
-    """Published results are shown next to the measured ones."""
+    """Published results, which are shown next to the measured ones."""
     forecast: Forecast = Forecast()
     """The time on numbers of nodes that were not run; no decision uses it."""
     proposal: Proposal = Proposal()
@@ -939,5 +940,5 @@ class Config(ConfigMapping, frozen=True, kw_only=True):
         return self.search if block.search is UNSET else block.search
 
     def is_selected(self, platform: str) -> bool:
-        """Return whether a platform is on the cluster of --config cluster=NAME; True without it."""
+        """Return whether a platform is on the cluster of --config cluster=NAME, if there is one."""
         return self.cluster in (None, self.platforms[platform].cluster)

@@ -321,11 +321,14 @@ def _yaml_entry(node: yaml.Node | None, step: str | int) -> tuple[yaml.Node, yam
 
 
 def _find_source(place: Place, sources: Sources) -> str:
-    """Return the name of the last source that sets a place of the configuration.
+    """Return the file or option that sets the value at a place of the configuration.
 
-    If none sets it, this is the last source that sets its deepest parent that exists.
+    Later sources override earlier ones; a list replaces an earlier list completely. If no source
+    has the place, return the source of the innermost mapping or list around it.
 
-    A list replaces the lists of earlier sources: only the last one is considered.
+    Args:
+        place: Keys and indices from the top of the configuration.
+        sources: (name, content) of each file and of --config, in the order of reading.
     """
     origin, inside = "", [(name, typing.cast(Any, content)) for name, content in sources]
     for step in place:

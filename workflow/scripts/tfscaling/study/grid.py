@@ -391,12 +391,13 @@ def _plan_searches(config: Config, candidates: Iterable[Candidate]) -> tuple[Pla
     return tuple(planned)
 
 
-def _postponed_points(searches: Iterable[PlannedSearch]) -> set[Point | None]:
-    """Return the configurations, short ones included, that are not run in a search's first round.
+def _postponed_points(searches: Iterable[PlannedSearch]) -> set[Point]:
+    """Return the configurations that searches do not run in their first round.
 
-    If a search assumes smooth lines, its first round runs only the ends of each line over nodes.
+    If a search assumes that times change smoothly with the number of nodes, its first round runs
+    only the fewest and the most nodes. The configurations of short runs are included.
     """
-    later: set[Point | None] = set()
+    later: set[Point] = set()
     for planned in searches:
         lines: dict[tuple[object, ...], list[SearchedPoint]] = {}
         for each in sorted(planned.points, key=lambda each: each.point.nodes):
@@ -404,5 +405,5 @@ def _postponed_points(searches: Iterable[PlannedSearch]) -> set[Point | None]:
             lines.setdefault(axes, []).append(each)
         if planned.search.assumes_smooth_lines:
             between = [each for line in lines.values() for each in line[1:-1]]
-            later |= {point for each in between for point in (each.point, each.short)}
+            later |= {point for each in between for point in (each.point, each.short) if point}
     return later

@@ -29,7 +29,7 @@ class PlannedRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     spec: RunSpec
     """The specification of the run."""
     extra_repeat: bool = False
-    """Whether a search decides if it is made."""
+    """Whether the run is made only if a search needs it."""
     smaller: str | None = None
     """Folder of the configuration with half of the batch: the run is made only if all runs of that
     configuration fit in memory. null: made in any case."""
@@ -52,7 +52,7 @@ class PlannedRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     @property
     def is_conditional(self) -> bool:
-        """Whether results of other runs decide whether it is made."""
+        """Whether results of other runs decide whether this run is made."""
         return self.extra_repeat or self.smaller is not None
 
 

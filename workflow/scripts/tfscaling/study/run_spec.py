@@ -260,7 +260,7 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     spec: RunSpec
     """The specification of the run."""
     replaces: Annotated[int, Meta(ge=0)] = 0
-    """Attempts up to this number do not finish the run: it is repeated on request."""
+    """Attempts up to this number do not count, because the user has requested a rerun."""
 
 
 def write_request(folder: Path, request: RunRequest) -> None:

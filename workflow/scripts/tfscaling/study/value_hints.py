@@ -45,7 +45,7 @@ def hint_for_value(
     if isinstance(value, str) and is_option and set(kinds) & {"array", "object"}:
         return "write it in a file and not with --config"
     if isinstance(value, str):
-        return _hint_for_text(
+        return _hint_for_string(
             value, kinds, next((k for k in reversed(place) if isinstance(k, str)), "")
         )
     if "object" in kinds and isinstance(value, bool) and value:
@@ -59,7 +59,7 @@ def hint_for_value(
 
 
 def _hint_for_nesting(value: dict[str, Any] | list[Any], kinds: Collection[str]) -> str:
-    """Return the hint for a mapping or a list at a place that takes no such value."""
+    """Return how to correct a mapping or a list at a key that allows other types only."""
     if set(kinds) <= {"object", "null"}:
         return f"{_KEYS}, without hyphens"
     if "array" not in kinds:
@@ -68,13 +68,13 @@ def _hint_for_nesting(value: dict[str, Any] | list[Any], kinds: Collection[str])
     return items if set(kinds) <= {"array", "object", "null"} else f"write one value; or {items}"
 
 
-def _hint_for_text(text: str, kinds: Collection[str], key: str) -> str:
-    """Return the hint for a text where another type, or another form of text, is allowed.
+def _hint_for_string(text: str, kinds: Collection[str], key: str) -> str:
+    """Return how to correct a string at a key that allows other types, or strings in a format.
 
     Args:
-        text: The text in the configuration.
-        kinds: The JSON types that are allowed.
-        key: The last key on the way to the value; its ending shows the unit.
+        text: The string in the configuration.
+        kinds: The JSON types that the key allows.
+        key: Name of the key; its ending, such as `_s`, shows the unit of its values.
     """
     text, listed = text.strip(), ", several values as [1, 2, 4]" if "array" in kinds else ""
     is_number = bool(set(kinds) & {"integer", "number"})
@@ -108,7 +108,7 @@ def _hint_for_text(text: str, kinds: Collection[str], key: str) -> str:
 
 
 def _hint_for_clock(match: re.Match[str], unit: str, kinds: Collection[str]) -> str:
-    """Return the hint for a time with colons: [days-]hours:minutes[:seconds].
+    """Return how to correct a time with colons, `[days-]hours:minutes[:seconds]`.
 
     Without days, two parts are minutes and seconds for Slurm, and hours and minutes for people:
     the hint has both.

@@ -266,7 +266,7 @@ def _set_speedups(
 
 
 def _set_work_verdict(row: PointRow, base: PointRow | None, most: int) -> None:
-    """Set `same_work` of a row: whether it trained as many examples as its baseline.
+    """Set `same_work` of a row: whether the row trained as many examples as its baseline.
 
     If not, add a reason. Without a measured baseline of the same model and recipe, the row is
     compared with the most examples that a configuration of its series trained.
@@ -449,13 +449,14 @@ def comparison_text_table(table: pd.DataFrame, title: str, metrics: Sequence[str
 
 
 def _baseline_times(rows: Sequence[PointRow]) -> dict[str, float | None]:
-    """Return which baseline each series has, as text, and its median time in seconds.
+    """Return the median time of each baseline in seconds, for the notes below the table.
 
     Args:
         rows: The configurations.
 
     Returns:
-        `<series>: relative to <baseline>` → seconds; None if the time is unknown.
+        `<platform>, <model>, <strategy>, recipe <recipe>: relative to <baseline>` → seconds; None
+        if the time is unknown.
     """
     found: dict[str, float | None] = {}
     for row in rows:

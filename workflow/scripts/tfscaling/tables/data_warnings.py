@@ -204,7 +204,7 @@ def _join_with_and(names: Sequence[str]) -> str:
 def _find_imported_runs(tables: StudyData) -> Finding:
     """Find runs that are rows of a file of timings."""
     rows = [run for run in tables.valid if timings.is_imported(run)]
-    return tables.make_run_finding(rows, file=timings.file_of(rows[0]) if rows else "")
+    return tables.make_run_finding(rows, file=timings.timings_file(rows[0]) if rows else "")
 
 
 def _find_logical_devices(tables: StudyData) -> Finding:

@@ -56,7 +56,7 @@ class NodeEffect(NamedTuple):
 def estimate_node_effects(
     configurations: Sequence[Hashable],
     repeats: Sequence[int],
-    parts: Sequence[Collection[str]],
+    nodes_of_runs: Sequence[Collection[str]],
     times_s: Sequence[float],
 ) -> list[NodeEffect]:
     """Return the effect of each node that the runs determine, in the nodes' order.
@@ -68,12 +68,12 @@ def estimate_node_effects(
         configurations: The configuration of each run.
         repeats: The repeat of each run; an effect that all runs of a repeat share is no node's
             effect.
-        parts: The nodes of each run.
+        nodes_of_runs: The nodes of each run.
         times_s: The time of each run in seconds.
     """
     if len(set(repeats)) < REPEATS_MIN:
         return []
-    fit = _NodeRegression(configurations, repeats, parts, times_s)
+    fit = _NodeRegression(configurations, repeats, nodes_of_runs, times_s)
     found = []
     for place, node in enumerate(fit.nodes):
         others = [each for each in fit.slow_nodes if each != place]
@@ -99,19 +99,21 @@ def estimate_effects_by_platform(runs: Iterable[RunRow]) -> dict[str, list[NodeE
 
 
 def remove_slow_node_effects(
-    parts: Iterable[Collection[str]], times_s: Iterable[float], effects: Iterable[NodeEffect]
+    nodes_of_runs: Iterable[Collection[str]],
+    times_s: Iterable[float],
+    effects: Iterable[NodeEffect],
 ) -> list[float]:
     """Return the times that the runs would have taken without the slow nodes, in seconds.
 
     Args:
-        parts: The nodes of each run.
+        nodes_of_runs: The nodes of each run.
         times_s: The measured time of each run in seconds.
         effects: The effects of the nodes.
     """
     factors = {each.node: each.factor for each in effects if each.is_slow}
     return [
         time_s / max((factors.get(node, 1.0) for node in part), default=1.0)
-        for part, time_s in zip(parts, times_s, strict=True)
+        for part, time_s in zip(nodes_of_runs, times_s, strict=True)
     ]
 
 
@@ -153,12 +155,14 @@ class _NodeRegression:
         self,
         configurations: Sequence[Hashable],
         repeats: Sequence[int],
-        parts: Sequence[Collection[str]],
+        nodes_of_runs: Sequence[Collection[str]],
         times_s: Sequence[float],
     ) -> None:
         """Fit the times and find the slow nodes; arguments are as in `estimate_node_effects`."""
-        self.nodes = sorted(set(chain.from_iterable(parts)))
-        self.uses_node = np.array([[node in part for node in self.nodes] for part in parts], bool)
+        self.nodes = sorted(set(chain.from_iterable(nodes_of_runs)))
+        self.uses_node = np.array(
+            [[node in part for node in self.nodes] for part in nodes_of_runs], bool
+        )
         levels = np.column_stack([_indicator_columns(configurations), _indicator_columns(repeats)])
         left, sizes, _ = np.linalg.svd(levels, full_matrices=False)
         #: Orthonormal columns that span the levels of configurations and the effects of repeats.

@@ -217,7 +217,7 @@ class RunRow(RunMetrics, TypedRow):
     tasks_per_node: TasksPerNode = "1"
     """Ranks on each node; "2+1" is two on the first and one on the second of two nodes."""
     repeat: Positive = 1
-    """Which run of its configuration, from 1."""
+    """Number of the run among the runs of its configuration, from 1."""
     devices: DeviceKind = "CPU"
     """What each node trains on - its CPU, its GPUs, or logical devices, which are parts of its CPU
     that simulate GPUs."""
@@ -239,7 +239,7 @@ class RunRow(RunMetrics, TypedRow):
     quality_metric: str = ""
     """The metric by which the recipe's runs are compared."""
     quality_direction: Direction = None
-    """Whether its higher or lower value is better."""
+    """Whether a higher or a lower quality is better."""
     quality_unit: str | None = None
     """Unit of the quality; null without one."""
     quality_best: float = NAN
@@ -267,7 +267,8 @@ class RunRow(RunMetrics, TypedRow):
     """For a run that does not fit in memory: memory of the GPU or of the job on a node, whichever
     ran out; null if unknown."""
     wall_time_s: Seconds = NAN
-    """Start of the launcher to all ranks ended and checked; null without a record."""
+    """From the start of the launcher until all ranks have ended and are checked; null without a
+    record."""
     attempt: Positive | None = None
     """Which attempt at the run succeeded; null without a record."""
     failed_attempts: FromZero = 0
@@ -275,7 +276,7 @@ class RunRow(RunMetrics, TypedRow):
     lost_time_s: Seconds = NAN
     """Their total wall time; unknown for a launcher that was killed."""
     lost_cost_usd: Usd = NAN
-    """What they cost; null without a price."""
+    """Cost of the failed attempts; null without a price."""
     failed_too_often: bool = False
     """Whether the run failed, in 3 attempts or more with its current parameters, without cancelled
     ones: a search does not retry it."""
@@ -292,21 +293,21 @@ class RunRow(RunMetrics, TypedRow):
     hosts: str | None = None
     """Hosts of the ranks, separated by spaces; null without a record."""
     machines: str | None = None
-    """Their machines, the same for hosts on one kernel; null if one is unknown."""
+    """Machine of each host, the same for hosts on one kernel; null if one is unknown."""
     shared_with: Annotated[FromZero | None, Column("runs")] = None
-    """Other runs at the same time on one of its machines; null if that is unknown."""
+    """Number of other runs that ran on one of its machines at the same time; null if unknown."""
     slowest_rank: FromZero | None = None
     """The rank with the longest computation; null where it was not measured."""
     slowest_host: str | None = None
-    """Its host."""
+    """Host of the slowest rank."""
     clock_offset_max_s: Seconds = NAN
     """Largest offset of a rank's clock from the launcher's; null if none answered."""
     clock_uncertainty_max_s: Seconds = NAN
-    """Largest uncertainty of these offsets."""
+    """Largest uncertainty of a rank's clock offset."""
     cpu_model: str | None = None
     """Processor. Values that differ between ranks are separated by "; "; null without a record."""
     cpu_mhz: Annotated[float, Column("MHz")] = NAN
-    """Its least clock rate on any host; null without a record."""
+    """Lowest clock rate of the processor on any host; null without a record."""
     cpus_online: Annotated[Positive | None, Column("CPUs")] = None
     """Fewest CPUs of any host; null without a record."""
     memory_gb: str | None = None
@@ -319,8 +320,8 @@ class RunRow(RunMetrics, TypedRow):
     """The driver's names of the GPUs, as a JSON list; null without any. Values that differ between
     ranks are separated by "; "; null without a record."""
     gpu_driver: str | None = None
-    """Version of the driver. Values that differ between ranks are separated by "; "; null without a
-    record."""
+    """Version of the GPU driver. Values that differ between ranks are separated by "; "; null
+    without a record."""
     kernel: str | None = None
     """Release of the operating system's kernel. Values that differ between ranks are separated by
     "; "; null without a record."""
@@ -331,8 +332,8 @@ class RunRow(RunMetrics, TypedRow):
     """Version of Python. Values that differ between ranks are separated by "; "; null without a
     record."""
     packages: Annotated[dict[str, str | None], dict.fromkeys(PROGRAM_PACKAGES, Column())] = {}
-    """Version of {}; null where it is not used. Values that differ between ranks are separated by
-    "; "; null without a record."""
+    """Version of the package {column}; null where it is not used. Values that differ between ranks
+    are separated by "; "; null without a record."""
     git_commit: str | None = None
     """Commit of the workflow, with -dirty after it if files had changed; null if unknown."""
     slurm_settings: str | None = None
@@ -340,11 +341,11 @@ class RunRow(RunMetrics, TypedRow):
     started: Annotated[str | None, Column(format="date-time")] = None
     """Start of the launcher, by ISO 8601 with its zone; null without a record."""
     slurm_job_id: str | None = None
-    """The job's number; null without Slurm."""
+    """Number of the Slurm job; null without Slurm."""
     dataset: str | None = None
-    """What the ranks read; null for a program that has its own data."""
+    """The data that the ranks read; null for a program that has its own data."""
     dataset_sha256: str | None = None
-    """Its checksum."""
+    """Checksum of the dataset."""
     unchecked: str | None = None
     """What could not be compared with the request, separated by "; "; mostly null."""
     parameters_hash: str = ""
@@ -370,19 +371,20 @@ class EpochRow(msgspec.Struct):
     repeat: Positive
     status: RunState
     epoch: Positive
-    """Its number, from 1."""
+    """Number of the epoch, from 1."""
     loss: float
-    """Mean over the epoch's examples while they are trained; null if it was not finite."""
+    """Training loss: mean over the epoch's examples while they are trained; null if not finite."""
     accuracy: float
-    """Mean over the same examples; null if none is measured."""
+    """Training accuracy: mean over the epoch's examples while they are trained; null if not
+    measured."""
     duration_s: Seconds
-    """Training of the epoch; null if a program does not report it."""
+    """Time of the epoch's training; null if a program does not report it."""
     test_loss: float
-    """On held-out examples after the epoch; null where it was not evaluated."""
+    """Loss on held-out examples after the epoch; null where it was not evaluated."""
     test_accuracy: float
-    """On held-out examples after the epoch; null where it was not evaluated."""
+    """Accuracy on held-out examples after the epoch; null where it was not evaluated."""
     evaluation_time_s: Seconds
-    """The evaluation after the epoch."""
+    """Time of the evaluation after the epoch."""
 
 
 class TableRow(TypedRow, msgspec.Struct):
@@ -445,21 +447,21 @@ class PointRow(PointMetrics, TypedRow):
     tasks_per_node: TasksPerNode = "1"
     devices: DeviceKind = "CPU"
     platform_title: str = ""
-    """How tables and plots call the platform."""
+    """Title of the platform in tables and plots."""
     cloud: str | None = None
     """The cloud on which the platform runs; null if it is none."""
     status: PointStatus = "missing"
     """ok - all runs are valid; incomplete - some are; diverged, does_not_fit, failed, unfinished,
     stale or missing - none is, mostly for this; excluded - the configuration is not run."""
     runs: Annotated[FromZero, Column("runs")] = 0
-    """Valid runs; medians, ranges and intervals are over these."""
+    """Number of valid runs, over which medians, ranges and intervals are computed."""
     runs_timed: Annotated[FromZero, Column("runs")] = 0
-    """Valid runs with times that count; medians, ranges and intervals of times, rates and costs are
-    over these. Fewer than runs if some resumed from a checkpoint (compare_resumed)."""
+    """Number of valid runs whose times count, for medians, ranges and intervals of times, rates and
+    costs. Lower than runs if some resumed from a checkpoint (compare_resumed)."""
     energy_of: str | None = None
     """The parts that energy_kwh includes; only energies of the same parts can be compared."""
     runs_asked: Annotated[Positive | None, Column("runs", is_whole=True)] = None
-    """Planned runs; null for an excluded configuration."""
+    """Number of planned runs; null for an excluded configuration."""
     runs_diverged: Annotated[FromZero | None, Column("runs", is_whole=True)] = None
     """Runs whose loss became NaN or infinite - results that are in no median; null for an excluded
     configuration."""
@@ -480,8 +482,8 @@ class PointRow(PointMetrics, TypedRow):
     """Most examples that a valid run trained; null without a valid run."""
     same_work: bool | None = None
     """Whether examples_trained equals the baseline's to 0.2 %; otherwise there is no speed-up.
-    Without a measured baseline, the highest value of the same training is compared. Null without a
-    valid run."""
+    Without a measured baseline, it is compared with the highest value of the same model and recipe.
+    Null without a valid run."""
     projected_from_steps: Steps = None
     """Steps that short runs trained, from which times and costs of the whole training are
     projected; null where they are measured."""

@@ -174,8 +174,8 @@ def is_imported(run: RunRow) -> bool:
     return run.record is not None and _LINE in run.record
 
 
-def file_of(run: RunRow) -> str:
-    """Return the path of the file of timings that a run is from; "" if it is from none."""
+def timings_file(run: RunRow) -> str:
+    """Return the path of the file of timings with a run; "" if the run is not from such a file."""
     return str(run.record).rpartition(_LINE)[0] if is_imported(run) else ""
 
 

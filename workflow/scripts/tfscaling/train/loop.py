@@ -495,7 +495,7 @@ class TrainingLoop(ABC):
             self._checkpoints.after_step(
                 self,
                 self._begun.steps_before_epoch + step,
-                lambda: self._state(result, epoch, step, examples),
+                lambda: self._make_state(result, epoch, step, examples),
             )
         return step >= self._steps_left and self._may_stop(result)
 
@@ -511,9 +511,9 @@ class TrainingLoop(ABC):
         steps = last.first_step + last.steps
         begun.steps_before_epoch += steps
         begun.steps_per_epoch = begun.steps_per_epoch or steps
-        checkpoints.after_epoch(self, self._state(result, epoch + 1, 0, 0))
+        checkpoints.after_epoch(self, self._make_state(result, epoch + 1, 0, 0))
 
-    def _state(
+    def _make_state(
         self, result: TrainingResult, epoch: int, step: int, examples: int
     ) -> CheckpointState:
         """Return the state that a checkpoint stores in addition to variables.

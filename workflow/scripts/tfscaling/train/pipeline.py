@@ -93,7 +93,7 @@ class StepIterator:
             if isinstance(item, Exception):
                 raise item
             if not float(item[0].more):
-                self._last = [self._fed(each.batch, 0, 0) for each in item]
+                self._last = [self._to_tensors(each.batch, 0, 0) for each in item]
             return item
         return self._last
 
@@ -190,11 +190,11 @@ class StepIterator:
                     lambda part, first=number * size: tf.identity(part[first : first + size]), batch
                 )
                 count = min(max(examples - number * size, 0), size)
-                parts.append(self._fed(own, count, more))
+                parts.append(self._to_tensors(own, count, more))
         return parts
 
-    def _fed(self, batch: Any, examples: int, more: int) -> ReplicaBatch:
-        """Return a `ReplicaBatch` whose numbers are tensors.
+    def _to_tensors(self, batch: Any, examples: int, more: int) -> ReplicaBatch:
+        """Return a `ReplicaBatch`, with its numbers as tensors.
 
         Args:
             batch: The tensors of the replica's part.
@@ -361,8 +361,8 @@ class PipelineTrainer(AllReduceLoop):
         self._kept: Any = None
 
     @contextmanager
-    def _fed(self, dataset: Any) -> Iterator[Iterator[Any]]:
-        """Provide, in the `with` block, an iterator over the worker's steps as per-replica values.
+    def _open_steps(self, dataset: Any) -> Iterator[Iterator[Any]]:
+        """Give the `with` block an iterator over the worker's steps as per-replica values.
 
         Each value is a `ReplicaBatch`.
 
@@ -427,7 +427,7 @@ class PipelineTrainer(AllReduceLoop):
         if self.recipe.steps_per_epoch is None:
             return super()._train_epochs(events, report)
         # as with `fit`, an epoch continues where the one before it ended
-        with self._fed(self.data.train.repeat()) as self._endless:
+        with self._open_steps(self.data.train.repeat()) as self._endless:
             return super()._train_epochs(events, report)
 
     def _skip_to(self, state: CheckpointState, events: EventLog) -> None:
@@ -457,7 +457,7 @@ class PipelineTrainer(AllReduceLoop):
         if self._endless is not None:
             self._train_steps(epoch, self._endless, result, events)
             return
-        with self._fed(self.data.train) as batches:
+        with self._open_steps(self.data.train) as batches:
             if self._begun.step_in_epoch and self._checkpoints is not None:
                 with self._checkpoints.time_reading():
                     for number in range(self._begun.step_in_epoch):
@@ -472,7 +472,7 @@ class PipelineTrainer(AllReduceLoop):
 
         Args:
             epoch: Number of the epoch.
-            batches: Iterator over per-replica values, from `_fed`.
+            batches: Iterator over per-replica values, from `_open_steps`.
             result: The measurements so far.
             events: The rank's event log.
 
@@ -509,7 +509,7 @@ class PipelineTrainer(AllReduceLoop):
         """
         self._average_call()
         examples, more = 0, True
-        with self._fed(self.data.test) as batches:
+        with self._open_steps(self.data.test) as batches:
             while more:
                 count, more = self._wait_for_values(self._evaluate_call(next(batches)))[0].tolist()
                 examples += round(count)

@@ -190,7 +190,7 @@ def train_as_rank(context: RankContext, spec: RunSpec, dataset_file: Path) -> Ra
     training = _make_training(context, spec, names, dataset_file)
     measured = _train(context, spec, training.trainer)
     kind.end()
-    return _report(context, spec, training, measured)
+    return _make_report(context, spec, training, measured)
 
 
 def _make_training(
@@ -263,7 +263,7 @@ def _train(
     return measured
 
 
-def _report(
+def _make_report(
     context: RankContext, spec: RunSpec, training: _Training, measured: _Measurements
 ) -> TrainingReport:
     """Return the report of a rank that trained.

@@ -135,8 +135,7 @@ class TradeOff:
     Attributes:
         cheaper: The configuration.
         time: Its time divided by the fastest configuration's time.
-        cost: The fraction of a training's cost that it needs: its cost divided by the fastest
-            one's.
+        cost: Its cost divided by the fastest configuration's cost.
         is_priced: Whether the cost is money; node-hours otherwise.
     """
 
@@ -194,8 +193,8 @@ class Answer:
         is_best: Whether all other compared configurations are shown to be worse.
         is_near_best: Whether the recommended one is shown to be within the indifference of the
             best, with enough runs of all configurations.
-        is_only_feasible: Whether the recommended configuration alone is shown to keep the limits;
-            each other one misses a limit, or is shown to be worse.
+        is_only_feasible: Whether the recommended configuration alone is shown to keep the limits or
+            to reach the target; each other one misses them, or is shown to be worse.
         choice_reason: Why the recommended one was chosen among equal ones, in words.
         next_best: The configuration with the best estimate besides the recommended one; None
             without one.
@@ -280,7 +279,7 @@ class Answer:
 
     @property
     def candidate_count(self) -> int:
-        """The number of configurations that limits and target may recommend or exclude."""
+        """Number of configurations among which the question chooses: all that could be judged."""
         if self.search is not None:
             return len(self.search.points)
         states = (State.COMPARED, State.TOO_FEW, State.UNDECIDED, State.INFEASIBLE)
@@ -353,12 +352,17 @@ class Answer:
         )
 
     @property
+    def has_only_target(self) -> bool:
+        """Whether a target, and no limit, decides which configurations may be recommended."""
+        return self.goal in ALL_RUNS_METRICS and not self.limits
+
+    @property
     def kept_text(self) -> str:
         """A sentence on how many runs kept the limits; "" without limits."""
         kept = self.recommended.kept_runs if self.recommended else None
         if not kept:
             return ""
-        what = "target" if self.goal in ALL_RUNS_METRICS and not self.limits else "limits"
+        what = "target" if self.has_only_target else "limits"
         bound = miss_rate_bound(kept, self.candidate_count)
         misses = f"with {CONFIDENCE:.0%} fewer than {bound:.0%} of its runs miss"
         return f"Its {kept} runs kept the {what}; {misses} {'it' if what == 'target' else 'one'}."

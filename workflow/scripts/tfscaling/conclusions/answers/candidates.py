@@ -81,7 +81,7 @@ def judge_candidates(study: Study, task: QuestionEvidence, answer: Answer) -> It
         if each.state == State.COMPARED and limits:
             each = _judge_limits(each, task.facts[each.point], samples, limits, error)
         if each.state == State.COMPARED:
-            each = _judge_value(each, task.facts[each.point], goal, parts)
+            each = _require_goal_value(each, task.facts[each.point], goal, parts)
         if each.state == State.COMPARED and not samples.has_enough_runs(goal, each.point):
             each = replace(each, state=State.TOO_FEW)
         if each.has_value and goal in ALL_RUNS_METRICS:
@@ -97,7 +97,9 @@ def _judge_limits(
     limits: Mapping[str, Limit],
     error: float,
 ) -> Candidate:
-    """Return the candidate with its state by the limits: compared if it is shown to keep all.
+    """Return the candidate with its state according to the limits.
+
+    It is COMPARED if its runs show that it keeps all limits.
 
     Args:
         candidate: The configuration.
@@ -123,7 +125,7 @@ def _judge_limits(
     is_missed |= {name: verdict.is_missed for name, verdict in ratios.items()}
     missed = tuple(name for name in limits if is_missed.get(name))
     # whatever is unknown, a limit that is missed excludes the configuration
-    if not missed and (reason := _why_unknown(candidate, facts, limits, values)):
+    if not missed and (reason := _explain_unknown_limits(candidate, facts, limits, values)):
         return replace(candidate, state=State.OPEN, reason=reason)
     is_part = {ENERGY} if facts.lacking_energy else set()
     is_kept = {
@@ -147,13 +149,13 @@ def _judge_limits(
     )
 
 
-def _why_unknown(
+def _explain_unknown_limits(
     candidate: Candidate,
     facts: ConfigurationFacts,
     limits: Mapping[str, Limit],
     values: Mapping[str, Sequence[float]],
 ) -> str:
-    """Return which limit a configuration has no value for, and why; "" if it has all values.
+    """Return which limit a configuration, or a run of it, has no value for, and why; "" if none.
 
     Args:
         candidate: The configuration.
@@ -164,11 +166,19 @@ def _why_unknown(
     for name, verdict in facts.efficiencies.items():
         if verdict.unknown:
             return f"no {metric_of(name, candidate.row).title}: {verdict.unknown}"
+    row = candidate.row
     for name in limits:
-        if name not in facts.efficiencies and name not in values:
-            is_short = is_projected(candidate.row) and name == QUALITY
-            short = ", which is not projected from short runs" * is_short
-            return f"reports no {metric_of(name, candidate.row).title}{short}"
+        if name in facts.efficiencies:
+            continue
+        title, known = metric_of(name, row).title, len(values.get(name, ()))
+        if not known:
+            short = ", which is not projected from short runs" * (
+                is_projected(row) and name == QUALITY
+            )
+            return f"reports no {title}{short}"
+        # only the quality of a run that resumed from a checkpoint counts
+        if known < (runs := row.runs if name == QUALITY else row.runs_timed):
+            return f"reports {title} in {known} of {runs} runs"
     return ""
 
 
@@ -178,10 +188,10 @@ def _most_common_energy_parts(rows: Sequence[PointRow]) -> str | None:
     return next((name for name, _ in counted.most_common(1)), None)
 
 
-def _judge_value(
+def _require_goal_value(
     candidate: Candidate, facts: ConfigurationFacts, goal: str, parts: str | None
 ) -> Candidate:
-    """Return the candidate, with another state and reason if it has no value of the goal.
+    """Return the candidate; not to be compared if its runs have no comparable value of the goal.
 
     Args:
         candidate: The configuration.
@@ -190,13 +200,15 @@ def _judge_value(
         parts: The parts that energies must include to be compared; None for other goals.
     """
     row = candidate.row
+    quality = metric_of(QUALITY, row).title
     if is_known(row[goal]):
+        reason = ""
         if goal == ENERGY and row.energy_of != parts:
-            return replace(
-                candidate, state=State.OPEN, reason=f"its energy includes {row.energy_of}"
-            )
-        return candidate
-    needed, quality = row.runs if goal in ALL_RUNS_METRICS else 1, metric_of(QUALITY, row).title
+            reason = f"its energy includes {row.energy_of}"
+        elif goal == QUALITY and candidate.runs < row.runs:
+            reason = f"reports {quality} in {candidate.runs} of {row.runs} runs"
+        return replace(candidate, state=State.OPEN, reason=reason) if reason else candidate
+    needed = row.runs if goal in ALL_RUNS_METRICS else 1
     reached, ended = row.runs_at_target, row.runs + (row.runs_diverged or 0)
     if goal in ALL_RUNS_METRICS and reached is None:
         reason = f"reports no {quality}"

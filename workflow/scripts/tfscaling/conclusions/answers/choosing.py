@@ -76,10 +76,11 @@ def _add_comparison(answer: Answer, comparison: GoalComparison) -> Answer:
     is_only = (
         not comparison.comparisons
         and not answer.with_few_runs
-        and any(e.missed for e in candidates)
+        and any(each.state == State.INFEASIBLE for each in candidates)
     )
     is_only |= bool(comparison.shown_worse_rivals) and not against
     has_compared = bool(against)
+    has_undecided = any(each.state == State.UNDECIDED for each in candidates)
     is_near = comparison.bound is not None and comparison.bound <= answer.indifference
     answer = replace(
         answer,
@@ -99,7 +100,7 @@ def _add_comparison(answer: Answer, comparison: GoalComparison) -> Answer:
     answer = replace(answer, is_near_best=is_near_best)
     support = weakest_support(
         [SUPPORTED]
-        + [NOT_COMPARED] * (not has_compared and not is_only)
+        + [NOT_COMPARED] * (not has_compared and not is_only and not has_undecided)
         + [TOO_FEW] * bool(answer.with_few_runs)
         + [INCONCLUSIVE] * (answer.is_open or not is_near or not answer.leader_keeps_limits)
     )

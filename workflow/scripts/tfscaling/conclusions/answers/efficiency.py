@@ -115,7 +115,7 @@ def judge_efficiency(
     limit: Limit,
     error: float,
 ) -> Verdict:
-    """Judge by its runs and its baseline's runs whether a configuration keeps an efficiency limit.
+    """Return whether a configuration keeps an efficiency limit, by its and the baseline's runs.
 
     Args:
         samples: The values of the runs.
@@ -154,7 +154,7 @@ def judge_efficiency(
 def _ratio_to_baseline(
     samples: Samples, row: PointRow, base: PointRow, name: str, error: float
 ) -> RatioToBaseline:
-    """Return the ratio behind an efficiency.
+    """Return the ratio of times from which an efficiency is judged.
 
     Args:
         samples: The values of the runs.
@@ -174,7 +174,7 @@ def _ratio_to_baseline(
 
 
 def _seconds_of_runs(samples: Samples, row: PointRow, name: str) -> list[float]:
-    """Return the seconds of each run that an efficiency compares: of the run, or per example.
+    """Return the seconds that an efficiency compares: per run, or per example of each run.
 
     Args:
         samples: The values of the runs.

@@ -30,7 +30,7 @@ def add_search_verdict(study: Study, task: QuestionEvidence, answer: Answer) -> 
     name_of = {point: name for name, point in search.points.items()}
     rows = {point_of(row): row for row in reversed(task.all_rows)}
     found = [
-        _add_standing(
+        _set_state_from_search(
             candidates.create_candidate(study, task, answer.goal, row), search, name_of.get(point)
         )
         for point, row in rows.items()
@@ -59,13 +59,15 @@ def add_search_verdict(study: Study, task: QuestionEvidence, answer: Answer) -> 
     return replace(answer, support=SUPPORTED if is_sure else INCONCLUSIVE)
 
 
-def _add_standing(candidate: Candidate, search: StudySearch, name: str | None) -> Candidate:
-    """Return the candidate with its state by the search's verdict.
+def _set_state_from_search(
+    candidate: Candidate, search: StudySearch, name: str | None
+) -> Candidate:
+    """Return the candidate with the state and reason that follow from the search's decision.
 
     Args:
         candidate: The configuration.
         search: The search.
-        name: Its name in the search; None if it is no candidate there.
+        name: The configuration's name in the search; None if the search does not have it.
     """
     verdict, goal = search.decision, search.planned.goal
     if candidate.point in search.points_with_less_work:

@@ -71,7 +71,7 @@ class _Calls:
     """The MPI calls of a graph that follow one another without a call of another graph in between.
 
     Attributes:
-        own: Names of this graph's operations that use the variable which orders the calls.
+        own: Names of the graph's operations that use the variable by which calls are ordered.
         last: The last MPI operation so far.
         end: The operation that writes this variable after the calls; None before any call.
     """
