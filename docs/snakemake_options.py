@@ -29,7 +29,10 @@ WORKS = {
     "--cores --jobs --local-cores --max-jobs-per-timespan --max-jobs-per-second": (
         "on this machine runs are made one at a time, whatever the number is"
     ),
-    "--resources": "`training_runs=2` allows two at a time; their times are then not compared",
+    "--resources": (
+        "`training_runs=2` allows two at a time; their times are then not compared; a limit below "
+        "the request of a run is refused"
+    ),
     "--set-resources --default-resources": (
         "of rule `train` they change keys of the platforms: `runtime`, `slurm_partition`, "
         "`slurm_account`, `qos`, `constraint`, `mem_mb`, `mem_mb_per_cpu` (the first only by "

@@ -92,6 +92,24 @@ def test_what_slurm_can_never_start_is_refused_with_its_reason(
     assert small_cluster.run("squeue", "--noheader", "--states=all") == ""
 
 
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [("SBATCH_ARRAY_INX", "1-2"), ("SBATCH_WAIT", "1"), ("SBATCH_MEM_PER_NODE", "100")],
+)
+def test_options_of_the_environment_that_change_jobs_are_refused(
+    variable: str, value: str, project: Project, small_cluster: Cluster
+) -> None:
+    """Slurm would take them: as several jobs of one run, or with a limit of memory."""
+    program = {"program": ["false"], "per_replica_batch_size": 1, "epochs": 1}
+    fine = {"platform": "fine", "strategy": "own", "recipe": "short", "nodes": 1}
+    project.overlay({**content(fine), "recipes": {"short": program}})
+    environ = {**small_cluster.environ, variable: value}
+    done = project.snakemake(profile="slurm", environ=environ, check=False)
+    jobs = small_cluster.run("squeue", "--noheader", "--states=all", "--format=%i %T %m %k")
+    assert jobs == "", done.stdout[-3000:]
+    assert done.returncode == 1 and f"{variable}={value}" in done.stdout
+
+
 def test_the_plan_says_what_slurm_says(project: Project, small_cluster: Cluster) -> None:
     project.overlay(content(block("partition"), block("fine", nodes=[1, 2])))
     assert sweep(project, small_cluster, "plan").returncode == 1

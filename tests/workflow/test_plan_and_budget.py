@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import shutil
 from pathlib import Path
@@ -117,6 +118,22 @@ def test_the_plans_line_is_that_of_the_submission(project: Project, slurm: dict[
     tables = project.table("results/main/partial/runs.csv")
     assert {row["status"] for row in tables} == {"failed"}
     assert all(row["reason"].endswith("QOSMaxWallDurationPerJobLimit") for row in tables)
+
+
+@pytest.mark.parametrize(
+    "variable", ["SBATCH_WAIT", "SBATCH_ARRAY_INX", "SBATCH_MEM_PER_CPU", "SBATCH_GPUS"]
+)
+def test_options_of_the_environment_that_change_jobs_are_named_and_refused(
+    variable: str, project: Project, slurm: dict[str, str]
+) -> None:
+    value = str(random.randint(1, 9))
+    environ = {**slurm, variable: value}
+    planned = project.snakemake("plan", *FAST, profile="slurm", environ=environ).stdout
+    done = project.snakemake(*FAST, profile="slurm", environ=environ, check=False)
+    for printed in (planned, done.stdout):
+        assert f"{variable}={value}: " in " ".join(printed.split()), printed
+    assert done.returncode == 1 and "Nothing is submitted" in done.stdout
+    assert not submitted(slurm)
 
 
 def test_without_sbatch_the_slurm_profile_says_where_it_belongs(

@@ -317,6 +317,21 @@ def test_touch_makes_no_run_and_reports_those_that_are_missing(swept: Project) -
     assert len(swept.planned()) == 1
 
 
+@pytest.mark.parametrize(("options", "lost"), [(("--forceall",), 0), ((), 2), (("--force",), 1)])
+def test_touch_reports_how_many_runs_are_missing(
+    options: tuple[str, ...], lost: int, swept: Project
+) -> None:
+    for record in sorted(checksums(swept))[:lost]:
+        shutil.rmtree(record.parent)
+    before = checksums(swept)
+    said = swept.snakemake("--touch", *options).stdout
+    assert "touched" in said and "done" not in said and "to do" not in said
+    missing = {0: "", 1: "1 run has no record", 2: "2 runs have no record"}[lost]
+    assert missing in said and ("no record" in said) is bool(lost)
+    assert checksums(swept) == before
+    assert len(swept.planned()) == lost
+
+
 @pytest.mark.parametrize("options", [(), ("--rerun-triggers", "mtime")])
 def test_a_study_without_a_valid_run_has_the_same_status_at_each_start(
     options: tuple[str, ...], swept: Project

@@ -42,11 +42,51 @@ FOREIGN = {
     "rerun-triggers": "mtime",
     "printshellcmds": True,
 }
+#: Another lab's profile for a machine without Slurm, in our words.
+LAB = {
+    "cores": "all",
+    "jobs": 8,
+    "keep-going": True,
+    "rerun-incomplete": True,
+    "rerun-triggers": ["mtime"],
+    "latency-wait": 30,
+    "printshellcmds": True,
+    "show-failed-logs": True,
+    "default-resources": ["mem_mb=2000", "disk_mb=500", "runtime=120"],
+    "resources": ["mem_mb=16000"],
+    "set-threads": ["align=8"],
+    "set-resources": ["align:mem_mb=8000"],
+}
+#: Reports epochs, of which a record keeps the metrics.
+REPORTING = """
+import json
+import os
+import time
+
+with open(os.environ["TFSCALING_EVENTS"], "a") as file:
+    for number in (1, 2):
+        metrics = {"loss": 1 / number, "accuracy": number / 4}
+        for event in ({"event": "steps"}, {"event": "epoch", "epoch": number, "metrics": metrics}):
+            file.write(json.dumps({**event, "time_s": time.time(), "steps": 3 * number}) + "\\n")
+time.sleep(1)
+"""
 
 
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
     return Project(tmp_path)
+
+
+def facts(value: Any, name: str = "") -> Any:
+    """Return a part of a record without what differs between equal runs: times and amounts."""
+    if isinstance(value, dict):
+        # warnings may be about how busy the machine was; addresses have free ports
+        times = ("started", "clock", "slowest_rank", "slowest_host")
+        left_out = (*times, "use", "warnings", "cluster_hash")
+        return {key: facts(each, key) for key, each in value.items() if key not in left_out}
+    if isinstance(value, list):
+        return [facts(each, name) for each in value]
+    return "number" if isinstance(value, float) and name not in ("loss", "accuracy") else value
 
 
 def plan(project: Project, profile: str, *options: str) -> list[dict[str, str]]:
@@ -103,6 +143,33 @@ def test_a_foreign_profile_measures_what_ours_measures(project: Project) -> None
         assert ("gres" in line) is (row["gpus_per_node"] == "2")
 
 
+def test_records_without_our_profile_have_what_those_with_it_have(
+    project: Project, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """With `--cores` alone, and with a profile that knows nothing of this workflow."""
+    program = {"program": ["python3", "user.py"], "observe": "events", "epochs": 2}
+    (project.folder / "user.py").write_text(REPORTING)
+    (project.folder / "lab").mkdir()
+    (project.folder / "lab/config.yaml").write_text(yaml.safe_dump(LAB))
+    recipes = {"user": {**program, "per_replica_batch_size": 1}}
+    project.overlay({**SLEEP, "recipes": recipes, "seed": random.randrange(1000)})
+    found = []
+    for profile, options in [("local", []), (None, ["--cores", "2"]), ("lab", [])]:
+        started = project.copy(tmp_path_factory.mktemp("started") / "project")
+        is_own = profile == "lab"
+        started.snakemake(*options, profile=str(started.folder / "lab") if is_own else profile)
+        records = started.records()
+        found.append([facts(record) for record in records])
+        rows = started.table("results/main/runs.csv")
+        assert len(records) == len(rows) == 4
+        for row in rows:
+            assert (row["status"], float(row["shared_with"])) == ("ok", 0.0)
+            # not by time: only whether there is one
+            assert row["execution_time_s"]
+    assert found[0][0]["metrics"]["epochs"][1]["loss"] == 0.5
+    assert found[0] == found[1] == found[2]
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -113,7 +180,13 @@ def test_a_foreign_profile_measures_what_ours_measures(project: Project) -> None
         (["--set-threads", "train=2"], ["--set-threads", "cpus_per_node"]),
         (["--groups", "train=g", "--group-components", "g=2"], ["--groups", "allocation"]),
         (["--all-temp"], ["--all-temp", "records"]),
+        (["--shared-fs-usage", "none"], ["--shared-fs-usage", "input-output, persistence"]),
+        (
+            ["--shared-fs-usage", "persistence", "sources", "storage-local-copies"],
+            ["--shared-fs-usage lacks input-output"],
+        ),
         (["--replace-workflow-config"], ["platforms"]),
+        (["--resources", "training_runs=0"], ["--resources training_runs=0", "1 or more"]),
     ],
     ids=str,
 )
@@ -125,6 +198,60 @@ def test_what_would_change_the_measurement_is_refused(
     assert done.returncode == 1
     assert all(word in done.stdout for word in words), done.stdout
     assert not project.files_of_runs("run.json")
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ({"groups": ["train=g"], "group-components": ["g=2"]}, ["--groups train=g", "allocation"]),
+        ({"groups": ["train=g", "collect=g"]}, ["--groups train=g"]),
+        ({"shared-fs-usage": ["persistence", "sources"]}, ["--shared-fs-usage lacks input-output"]),
+        ({"set-resources": {"train": {"nodes": 3}}}, ["train:nodes=3", "nodes of the grid"]),
+        ({"set-threads": {"train": 3}}, ["--set-threads train", "cpus_per_node"]),
+        ({"resources": ["training_runs=0"]}, ["training_runs=0", "1 or more"]),
+        ({"all-temp": True}, ["--all-temp", "records"]),
+    ],
+    ids=str,
+)
+def test_a_profile_that_would_change_the_measurement_is_refused(
+    keys: dict[str, Any], words: list[str], project: Project
+) -> None:
+    project.overlay(SLEEP)
+    (project.folder / "lab").mkdir()
+    (project.folder / "lab/config.yaml").write_text(yaml.safe_dump({"cores": 2, **keys}))
+    done = project.snakemake("--dry-run", profile=str(project.folder / "lab"), check=False)
+    assert done.returncode == 1
+    assert all(word in done.stdout for word in words), done.stdout
+
+
+def test_a_dry_run_has_what_options_change(project: Project) -> None:
+    """Partition, account, limit and memory are those of the jobs."""
+    minutes = random.randint(61, 999)
+    project.overlay(CLUSTER)
+    words = ("--set-resources", f"train:runtime={minutes}", "train:slurm_partition=other")
+    defaults = ("--default-resources", "slurm_account=lab", "slurm_partition=never")
+    shown = project.snakemake("--dry-run", *words, *defaults, profile="slurm").stdout
+    assert all(
+        each in shown for each in ("partition other", "account lab", f"limit {minutes} min")
+    ), shown
+    assert "never" not in shown and "partition main" not in shown
+
+
+@pytest.mark.parametrize(
+    ("limit", "lowest"), [("nodes=1", "2"), ("runtime=10", "60"), ("mem='1GB'", "64000")]
+)
+def test_a_limit_below_the_request_of_a_run_is_refused_by_plan_and_sweep(
+    limit: str, lowest: str, project: Project
+) -> None:
+    """Snakemake would request the limit of Slurm, and runs would fail or be killed."""
+    site = {**CLUSTER["platforms"]["site"], "mem_mb": 64000}
+    project.overlay({**CLUSTER, "platforms": {"site": site}})
+    for words in (["plan"], ["--dry-run"]):
+        done = project.snakemake(*words, "--resources", limit, profile="slurm", check=False)
+        assert done.returncode == 1
+        assert f"expected {lowest} or more" in done.stdout, done.stdout
+    enough = ["nodes=2", "runtime='1h'", "mem='64GB'"]
+    project.snakemake("--dry-run", "--resources", *enough, profile="slurm")
 
 
 def test_replace_workflow_config_merges_the_files_that_are_given(project: Project) -> None:

@@ -182,6 +182,14 @@ def planned(wildcards):
 RESOURCES = platforms.job_resources(CONFIG.platforms, POINTS, lambda w: planned(w).point)
 
 
+def requests_of_runs():
+    """Yield what the runs of each configuration request, as rule train has it."""
+    for point in POINTS:
+        if CONFIG.is_selected(point.platform):
+            platform = CONFIG.platforms[point.platform]
+            yield {**platforms.slurm_resources(platform, point.geometry), "training_runs": 1}
+
+
 @platforms.store_signature
 def run_priority(wildcards):
     """Return the priority of a run's job: runs start in random order, repeat by repeat."""

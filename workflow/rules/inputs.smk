@@ -30,7 +30,11 @@ def refuse_options():
 
     Some are only known now: groups, and rules that a module has changed after this file was read.
     """
-    problems = [*INVOCATION.refused_options(), INVOCATION.changed_resources(RESOURCES)]
+    problems = [
+        *INVOCATION.refused_options(),
+        *INVOCATION.low_limits(requests_of_runs()),
+        INVOCATION.changed_resources(RESOURCES),
+    ]
     if any(problems):
         raise WorkflowError("\n".join(filter(None, problems)))
 

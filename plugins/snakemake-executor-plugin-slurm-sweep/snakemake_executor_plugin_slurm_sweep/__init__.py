@@ -150,9 +150,10 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
             log: Logs a line.
 
         Raises:
-            WorkflowError: Slurm does not show its queue.
+            WorkflowError: Slurm does not show its queue, or jobs with changed comments are in it.
         """
         found = queue.wait_for_completing(lambda: queue.query_jobs(workdir, cls.slurm), log)
+        queue.refuse_unknown_jobs(found)
         cls._sweep, cls._earlier = sweep, queue.map_by_comment(found)
         cls._names = tuple(sorted({job.name for job in cls._earlier.values()}))
         if unfinished := sum(not queue.has_ended(job) for job in cls._earlier.values()):
@@ -381,6 +382,9 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
     def _find_by_comment(self, comment: str) -> str | NoAnswer | None:
         """Return the number of a job with this comment, whose submission had no clear answer.
 
+        Jobs are submitted one after the other: an unknown job whose comment the site has changed is
+        the last one.
+
         Returns:
             None if Slurm lists no such job; NoAnswer without an answer.
         """
@@ -389,7 +393,8 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         )
         if isinstance(jobs, NoAnswer):
             return jobs
-        numbers = [job.number for job in jobs if job.comment == comment]
+        numbers = [job.number for job in jobs if queue.has_other_comment(job)]
+        numbers += [job.number for job in jobs if job.comment == comment]
         return next((n for n in reversed(numbers) if n not in self._numbers), None)
 
     def _number_by_comment(self, comment: str, printed: str, call: str) -> str | None:
@@ -693,7 +698,8 @@ def output_of(job: Any) -> Path:
 def comment_of(job: Any) -> str:
     """Return the comment that a job gets in Slurm's queue: rule and wildcards."""
     wildcards = _join_wildcards(job)
-    return f"rule_{job.name}_wildcards_{wildcards}" if wildcards else f"rule_{job.name}"
+    rule = f"{queue.COMMENT_PREFIX}{job.name}"
+    return f"{rule}_wildcards_{wildcards}" if wildcards else rule
 
 
 def _join_wildcards(job: Any) -> str:

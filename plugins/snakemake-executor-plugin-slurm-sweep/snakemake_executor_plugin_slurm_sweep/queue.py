@@ -18,6 +18,9 @@ FAILED = {
 COMPLETED, COMPLETING, PENDING, PREEMPTED = "COMPLETED", "COMPLETING", "PENDING", "PREEMPTED"
 _ENDED = {*FAILED, COMPLETED, PREEMPTED}
 _RUNNING = {"RUNNING", "SUSPENDED", "STOPPED", "SIGNALING"}
+#: Beginning of the comment with which a job is submitted, and the end of its name.
+COMMENT_PREFIX = "rule_"
+_NAME = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
 #: Longest wait for jobs that are completing.
 COMPLETING_S = 60.0
 #: Number of queries of a queue that Slurm does not show, and the pause in seconds between them.
@@ -64,6 +67,29 @@ def has_ended(job: QueuedJob) -> bool:
 def is_running(job: QueuedJob) -> bool:
     """Return whether the job has begun and has not ended."""
     return job.state in _RUNNING
+
+
+def has_other_comment(job: QueuedJob) -> bool:
+    """Return whether a job has a comment that no executor gives, as by a plugin of the site."""
+    return bool(_NAME.search(job.name)) and not job.comment.startswith(COMMENT_PREFIX)
+
+
+def refuse_unknown_jobs(jobs: Iterable[QueuedJob]) -> None:
+    """Raise an error if unfinished jobs of an earlier start cannot be assigned to their runs.
+
+    Args:
+        jobs: The jobs that were submitted from the folder of this start.
+
+    Raises:
+        WorkflowError: The comments of jobs were changed; runs could be submitted twice.
+    """
+    if unknown := [job for job in jobs if not has_ended(job) and has_other_comment(job)]:
+        numbers = " ".join(job.number for job in unknown)
+        raise WorkflowError(
+            f"{len(unknown)} jobs of an earlier start are in Slurm's queue, and the site has "
+            f"changed their comments, such as {unknown[0].comment!r}: which runs they make is not "
+            f"known. Wait for them, or end them: scancel {numbers}"
+        )
 
 
 def query_jobs(

@@ -203,6 +203,17 @@ def test_a_refusal_names_options_from_the_environment(
     assert f"{variable}=x:1" in preflight.find_slurm_refusal([point()], config_of(), described())
 
 
+def test_options_of_the_environment_that_change_jobs_are_all_named() -> None:
+    names = [*preflight.REFUSED_VARIABLES]
+    environ = {name: f"value{number}" for number, name in enumerate(names)}
+    problem = preflight.variables_problem({**environ, "SBATCH_QOS": "low"})
+    assert all(f"{name}={value}: " in problem for name, value in environ.items())
+    assert "SBATCH_QOS" not in problem
+    # a job's line overrides these, or they change only when it starts
+    allowed = ("SBATCH_ACCOUNT", "SBATCH_PARTITION", "SBATCH_TIMELIMIT", "SBATCH_RESERVATION")
+    assert preflight.variables_problem(dict.fromkeys(allowed, "x")) == ""
+
+
 @pytest.mark.parametrize("value", ["relative", "%H:%M", "standard"])
 def test_a_start_is_read_whatever_format_the_user_prefers(
     value: str, slurm: Path, monkeypatch: pytest.MonkeyPatch

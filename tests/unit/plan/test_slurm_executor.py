@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import uuid
 from pathlib import Path
 
 import pytest
@@ -371,3 +372,34 @@ def test_one_empty_answer_loses_no_job_of_an_earlier_start(empty: int, slurm: Sl
     found = queue.query_jobs("/folder", SlurmClient(), waited_s.append)
     assert [job.number for job in found] == ["7"] * (empty < 2)
     assert waited_s == [queue.PAUSE_S] * (empty > 0)
+
+
+#: The name of a job of an earlier start.
+NAME = f"tfscaling_{uuid.UUID(int=7)}"
+
+
+@pytest.mark.parametrize(
+    ("name", "state", "comment", "is_refused"),
+    [
+        (NAME, "PENDING", "Everyone gets a comment", True),
+        (NAME, "RUNNING", "", True),
+        (NAME, "COMPLETED", "", False),
+        (NAME, "PENDING", COMMENT, False),
+        ("interactive", "PENDING", "", False),
+    ],
+)
+def test_jobs_whose_comments_the_site_has_changed_are_not_submitted_twice(
+    name: str, state: str, comment: str, is_refused: bool, slurm: Slurm
+) -> None:
+    """A start that cannot assign jobs of the queue to its runs is refused."""
+    line = listed(f"7|{state}", name=name, folder="/folder", comment=comment)
+    slurm.answer("squeue", f"echo '{line}'")
+
+    def follow() -> None:
+        plugin.Executor.follow(Sweep(), "/folder", lambda line: None)
+
+    if is_refused:
+        with pytest.raises(WorkflowError, match="scancel 7"):
+            follow()
+    else:
+        follow()

@@ -122,6 +122,27 @@ def test_a_submission_that_timed_out_and_was_accepted_is_found(
     assert [*executor._submitted] == ["36", "7"]
 
 
+@pytest.mark.parametrize("comment", ["Everyone gets a comment", "", "(null)"])
+@pytest.mark.parametrize("answer", ["Socket timed out on send/recv operation", ""])
+def test_a_job_whose_comment_the_site_has_changed_is_found(
+    comment: str, answer: str, start: Start, slurm: Slurm
+) -> None:
+    """As by the plugin that Slurm's documentation has as an example."""
+    executor = start()
+    if answer:
+        fails(slurm, 9, answer)
+    else:
+        fails(slurm, 0, "", "echo Welcome")
+    in_queue(slurm, executor, "36", comment=comment)
+    done(executor, Job(["a"]))
+    assert [*executor._submitted] == ["36"] and len(slurm.calls) == 1
+    # another run's job is a new one
+    fails(slurm, len(slurm.calls), "")
+    executor._submitter = type(executor._submitter)(1)
+    done(executor, Job(["b"], ["cpu", "x", "2"]))
+    assert [*executor._submitted] == ["36", "7"]
+
+
 def test_nothing_is_submitted_again_while_the_queue_is_unknown(
     waiting: Started, slurm: Slurm
 ) -> None:

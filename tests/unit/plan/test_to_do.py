@@ -285,3 +285,41 @@ def test_a_broken_record_is_restored_from_its_attempt_or_named(
     assert record_path(one).read_bytes() == content
     assert record_path(one).with_name("broken.run.json").exists()
     assert record_path(other).exists()
+
+
+#: What else may be in a run's folder, by a copy, an archive that is away, or a user's hand.
+STRAY: dict[str, Callable[[Path], object]] = {
+    "attempt is a file": lambda folder: (folder / "attempt=3").write_text("a note"),
+    "attempt is away": lambda folder: (folder / "attempt=3").symlink_to("/away/attempt=3"),
+    "attempt is a loop": lambda folder: (folder / "attempt=3").symlink_to("attempt=3"),
+    "failure is a folder": lambda folder: (folder / "failure.json").mkdir(),
+    "failure is a pipe": lambda folder: os.mkfifo(folder / "failure.json"),
+    "failure is away": lambda folder: (folder / "failure.json").symlink_to("/away/failure.json"),
+}
+
+
+@pytest.mark.parametrize("stray", STRAY)
+@pytest.mark.parametrize("lost", ["nothing", "record", "link"])
+def test_stray_files_in_a_runs_folder_lose_no_record(
+    stray: str, lost: str, runs: list[PlannedRun]
+) -> None:
+    one = runs[0]
+    content, folder = kept(one).read_bytes(), record_path(one).parent
+    STRAY[stray](folder)
+    if lost != "nothing":
+        record_path(one).unlink()
+    if lost == "link":
+        record_path(one).symlink_to("/away/run.json")
+    assert to_do().folders_to_do == frozenset() == planned_by()
+    table, _ = runs_table.run_tables(runs, RUNS)
+    assert table.iloc[0]["status"] == "ok"
+    to_do().restore_records()
+    assert json.loads(record_path(one).read_bytes()) == json.loads(content)
+    forced = to_do(forced=frozenset({one.spec.path}))
+    forced.back_up_record(one.spec.path)
+    number = forced.make_request(one.spec.path).replaces + 1
+    attempts.create_attempt(folder, number)
+    late = attempts.attempt_folder(folder, number) / attempts.RECORD
+    late.write_text("{}")
+    attempts.publish(late, record_path(one))
+    assert record_path(one).read_text() == "{}"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import random
+import re
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +14,7 @@ import pytest
 from builders import raw_config
 from snakemake.cli import parse_set_resources
 from snakemake.resources import Resources
+from snakemake_executor_plugin_slurm import submit_string, utils
 from tfscaling.snakemake_adapter import resource_overrides, unsupported_options
 from tfscaling.study import config_validation, platforms
 from tfscaling.study.geometry import Geometry
@@ -20,6 +23,7 @@ from tfscaling.study.geometry import Geometry
 DRAWN = random.Random(int(os.environ.get("SEED", "1")))
 MINUTES = DRAWN.randint(1, 5000)
 MEMORY = DRAWN.randint(1, 100_000)
+NODES = DRAWN.randint(2, 64)
 
 
 def parse_overrides(*words: str) -> Any:
@@ -175,3 +179,35 @@ def test_resources_that_a_module_replaces_are_refused(
     problem = unsupported_options.find_replaced_resources(rule, planned, ())
     assert bool(problem) is bool(changed)
     assert f"replaces {changed}, and" in problem or not changed
+
+
+@pytest.mark.parametrize(
+    ("words", "refused"),
+    [
+        ([f"nodes={NODES}", "mem_mb=9000", "training_runs=1", "licences=0"], []),
+        ([f"nodes={NODES - 1}"], [f"nodes={NODES - 1}"]),
+        (["mem='4GB'"], ["mem_mb=4000"]),
+        (["runtime='1h'", f"tasks={NODES - 1}"], ["runtime=60", f"tasks={NODES - 1}"]),
+        (["training_runs=0"], ["training_runs=0"]),
+    ],
+    ids=str,
+)
+def test_limits_that_would_reduce_a_request_are_refused(
+    words: list[str], refused: list[str]
+) -> None:
+    """Snakemake requests no more of Slurm than --resources allows."""
+    limits = Resources.parse(words, allow_expressions=False)
+    few = {"nodes": 1, "tasks": 1, "mem_mb": 0, "gres": "gpu:1", "training_runs": 1}
+    many = {**few, "nodes": NODES, "tasks": NODES, "mem_mb": 9000, "runtime": 90}
+    problems = [*unsupported_options.find_low_limits(limits, [few, many, few])]
+    assert len(problems) == len(refused)
+    assert not {*refused} - {line.split()[1].rstrip(":") for line in problems}
+
+
+def test_each_resource_that_the_plugin_reads_is_honoured_or_refused() -> None:
+    """Another version of the plugin may read further ones."""
+    texts = [inspect.getsource(module) for module in (submit_string, utils)]
+    read = {name for text in texts for name in re.findall(r'resources\.get\("(\w+)"', text)}
+    assert {"nodes", "gres", "runtime"} <= read
+    known = resource_overrides.PLATFORM_KEYS.keys() | resource_overrides.REFUSED_RESOURCES.keys()
+    assert read <= known

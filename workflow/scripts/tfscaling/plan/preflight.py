@@ -45,6 +45,18 @@ ADVICE = (
     "Change the platform (partition, cpus_per_node, gpu_gres, runtime_min, account, …), or leave "
     "the configurations out (`exclude`)."
 )
+_MEMORY = "it would limit the memory of runs; set mem_mb or mem_mb_per_cpu of the platform"
+_GPUS = "it would add GPUs to runs; set gpus_per_node of the grid and gpu_gres of the platform"
+#: Variable of sbatch that changes jobs although no key requests it → what it would do.
+REFUSED_VARIABLES = {
+    "SBATCH_ARRAY_INX": "each run would be several jobs",
+    "SBATCH_WAIT": "sbatch would end with the job, and fail if the run fails",
+    "SBATCH_ERROR": "the log of a job would lack its errors",
+    **dict.fromkeys(("SBATCH_MEM_PER_NODE", "SBATCH_MEM_PER_CPU", "SBATCH_MEM_PER_GPU"), _MEMORY),
+    **dict.fromkeys(("SBATCH_GRES", "SBATCH_GPUS", "SBATCH_GPUS_PER_NODE"), _GPUS),
+    **dict.fromkeys(("SBATCH_GPUS_PER_SOCKET", "SBATCH_GPUS_PER_TASK"), _GPUS),
+    **dict.fromkeys(("SBATCH_CPUS_PER_GPU", "SBATCH_TRES_PER_TASK"), _GPUS),
+}
 #: Number of requests that are tested at the same time.
 _PARALLEL_REQUESTS = 4
 #: Options of a submission that do not change whether and when Slurm starts it; the second constant
@@ -180,6 +192,20 @@ def _test_request(request: SlurmRequest, sleep: Callable[[float], None] = time.s
     if _NOT_AVAILABLE in answer.words and (waits_for := nodes_out_of_service(request)):
         return TestResult(waits_for=waits_for)
     return TestResult(refusal=answer.words)
+
+
+def variables_problem(environ: Mapping[str, str]) -> str:
+    """Return which variables of sbatch would change what is measured; "" without any.
+
+    Other variables are the user's choice, such as a QOS, and a platform's keys override them.
+    """
+    found = [
+        f"{name}={environ[name]}: {why}"
+        for name, why in REFUSED_VARIABLES.items()
+        if name in environ
+    ]
+    title = "Your environment has options for sbatch that are not allowed; `unset` them"
+    return f"{title}. {'; '.join(found)}" if found else ""
 
 
 def find_slurm_refusal(points: Iterable[Point], config: Config, job_submission: Submission) -> str:

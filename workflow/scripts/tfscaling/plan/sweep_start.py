@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -151,5 +152,6 @@ class SweepStart:
                 f"array-jobs {rules}: not allowed, because all jobs of an array have the nodes "
                 "of the first one; leave it out"
             )
+        yield preflight.variables_problem(os.environ)
         points = dict.fromkeys(spec.point for spec in self.jobs.records_to_do().values())
         yield preflight.find_slurm_refusal(points, self.config, self.submission)

@@ -80,8 +80,10 @@ def _block_attempts(folder: Path, attempts: Iterable[int], newest: int) -> None:
         newest: Number of the attempt whose results count.
     """
     for each in attempts:
+        old = attempt_folder(folder, each)
+        if not old.is_dir():  # a file of the user, or an archive that is away
+            continue
         with contextlib.suppress(FileNotFoundError):
-            old = attempt_folder(folder, each)
             os.rename(old / _OUTBOX, old / f"superseded_by={newest}")
 
 
@@ -108,15 +110,23 @@ def restore_record(kept: Path, record: Path) -> None:
     if present and counts and present.parameters_hash == counts.parameters_hash:
         keep_record(record, present.attempt)
     elif record.exists():
-        os.rename(record, record.with_name(f"broken.{record.name}"))
+        _set_aside(record)
     files = [name for name in FILES_OF_RUN if (attempt / name).exists()]
     for name in files:  # its launcher ended before it published them
         atomic.link(attempt / name, record.with_name(name))
     atomic.link(kept, record)
-    for each in (attempt, folder):
-        (each / run_record.FAILURE).unlink(missing_ok=True)
+    for failure in (attempt / run_record.FAILURE, folder / run_record.FAILURE):
+        if failure.is_dir():
+            _set_aside(failure)
+        else:
+            failure.unlink(missing_ok=True)
     if files:
         remove_temporary_files(attempt)
+
+
+def _set_aside(damaged: Path) -> None:
+    """Rename a damaged file, or a folder in its place."""
+    os.rename(damaged, damaged.with_name(f"broken.{damaged.name}"))
 
 
 def keep_record(record: Path, number: int) -> None:

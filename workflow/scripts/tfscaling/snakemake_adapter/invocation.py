@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -96,6 +96,15 @@ class Invocation:
                 self.workflow.remote_execution_settings,
             )
         ]
+
+    def low_limits(self, requests: Iterable[Mapping[str, object]]) -> list[str]:
+        """Return a line for each limit of --resources that is lower than a run's request.
+
+        Args:
+            requests: The requests of all runs, each as resource → value.
+        """
+        limits = self.workflow.resource_settings.resources
+        return [*unsupported_options.find_low_limits(limits, requests)]
 
     def changed_resources(self, planned: Mapping[str, object]) -> str:
         """Return why resources of rule train must not be replaced; "" if they were not.

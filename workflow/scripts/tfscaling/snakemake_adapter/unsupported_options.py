@@ -5,7 +5,7 @@ A sweep with one of them is refused before its first run. docs/command-line.md l
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any
 
 from tfscaling.snakemake_adapter import resource_overrides
@@ -54,6 +54,32 @@ def find_refusals(
             f"--shared-fs-usage lacks {', '.join(sorted(missing))}: not allowed; start the sweep "
             "in a folder that the nodes share"
         )
+
+
+def find_low_limits(
+    limits: Mapping[str, Any], requests: Iterable[Mapping[str, object]]
+) -> Iterator[str]:
+    """Yield a line for each limit of `--resources` that is lower than a run's request.
+
+    Snakemake reduces the request of a job to the limit, so that Slurm would get another request
+    than plan and records have.
+
+    Args:
+        limits: Resource → its limit by `--resources`, an object with the attribute `value`.
+        requests: The requests of all runs, each as resource → value.
+    """
+    highest: dict[str, int] = {}
+    for request in requests:
+        for name, value in request.items():
+            if name in limits and isinstance(value, int):
+                highest[name] = max(value, highest.get(name, value))
+    for name, value in highest.items():
+        limit = limits[name].value
+        if isinstance(limit, int) and limit < value:
+            yield (
+                f"--resources {name}={limit}: not allowed, because it would reduce the request of "
+                f"a run, {name}={value}; expected {value} or more, or no limit"
+            )
 
 
 def find_replaced_resources(

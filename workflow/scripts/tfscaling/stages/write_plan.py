@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import datetime
 import math
+import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -118,6 +119,8 @@ def add_slurm_answers(
     if submission.executor not in SLURM:
         return rows, []
     held = [*allocation_lines(rows, config)] if submission.executor == ALLOCATION else []
+    if refused := preflight.variables_problem(os.environ):
+        held.append(f"The sweep would be refused. {refused}.")
     try:
         rows = queue_waits.add_wait_bounds(
             preflight.add_test_results(rows, config, submission), config, submission
