@@ -38,7 +38,7 @@ COLUMNS = tuple(columns(NodeRow))
 
 
 def table(study: Study) -> pd.DataFrame:
-    """Return one `NodeRow` for each node whose effect the runs determine."""
+    """Return one `NodeRow` for each node whose effect on the time the runs determine."""
     effects = estimate_effects_by_platform(study.run_rows)
     rows = [NodeRow(platform, *each) for platform, found in effects.items() for each in found]
     return to_frame(NodeRow, rows)

@@ -91,7 +91,7 @@ class PublishedRow(TableRow):
 
     @property
     def runs_asked(self) -> None:
-        """Always None, as the runs of one training may be of several configurations."""
+        """None: a published training has no number of planned runs, unlike a measured configuration."""
 
     def comparison_columns(self, metric: str) -> dict[str, float]:
         """Return the columns of loss or accuracy under their names in the comparison."""

@@ -80,8 +80,8 @@ class Phases(Part, frozen=True, kw_only=True):
     program_time_s: Annotated[
         Amount | None, _execution_phase("program", digits=3, of_all_runs=False)
     ] = None
-    """From the start of a user's program on the last rank to its end on the last, without the
-    phases above and evaluations that were observed; null for the workflow's own trainer."""
+    """From the start of a user's program on all ranks until its end on all ranks, less the other
+    phases and the evaluations that the program reports; null for the workflow's own trainer."""
     checkpoint_time_s: Annotated[
         Amount | None, _execution_phase("checkpoints", digits=3, of_all_runs=False)
     ] = None

@@ -146,8 +146,8 @@ class Metrics(Computation, frozen=True, kw_only=True):
     """Part of a step in which the rank that waits longest waits for its pipeline - mean over the
     steps after the first; null for arrays, which are in memory."""
     throughput_examples_per_s: float | None
-    """Examples of all steps after the first execution over train_time_s, without padding; null if
-    there was no other."""
+    """Examples of all steps after the first call of the training function, divided by train_time_s;
+    without padding. null if there was no other call."""
     flops_per_example: Amount | None = None
     """FLOPs of a training step per example - three times the forward pass, as TensorFlow's profiler
     counts it, or what a program reports by this name; null if they are not known."""

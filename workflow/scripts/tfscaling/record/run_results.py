@@ -68,7 +68,9 @@ ACCURACIES = (
 
 
 def input_waits_s(reports: Sequence[RankReport]) -> list[float]:
-    """Return for each execution the longest wait of a rank for its input, in seconds per step.
+    """Return the longest wait of a rank for its input, for each call of the training function.
+
+    The waits are in seconds per step.
 
     Ranks begin a step together, when the all-reduce of the step before has ended: so this is what
     input adds to the step.

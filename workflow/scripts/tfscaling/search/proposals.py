@@ -75,7 +75,8 @@ def is_settled(problem: SearchProblem, state: SearchState) -> bool:
 def _initial_candidates(problem: SearchProblem, state: SearchState) -> Sequence[int]:
     """Return the numbers of the candidates that the first round runs.
 
-    These are all, or the smallest and the largest of each line if lines are assumed to be smooth.
+    These are all; or, if the time is assumed to change smoothly with the nodes, the smallest and
+    the largest of the candidates that differ in nodes alone.
     """
     if not state.is_smooth:
         return range(problem.count)

@@ -369,7 +369,7 @@ def _argument_problems(recipe: Recipe, named: Sequence[str]) -> Iterator[NotAllo
 
 
 def _missing_arguments(function: str, recipe: Recipe) -> Iterator[NotAllowed]:
-    """Yield an error for each argument of a custom function without a parameter and a default."""
+    """Yield an error for each required argument of a custom function that the recipe does not give."""
     if (arguments := user_code.declared_arguments(function)) is None:
         return
     for key in arguments.required:

@@ -289,7 +289,7 @@ def _set_work_verdict(row: PointRow, base: PointRow | None, most: int) -> None:
 
 
 def varying_work_reason(least: int, most: int) -> str:
-    """Return the reason of a configuration whose own runs trained different numbers of examples.
+    """Return why a configuration is not compared whose runs trained different numbers of examples.
 
     Args:
         least: The fewest examples of a run.

@@ -179,7 +179,7 @@ class _NodeRegression:
 
         Args:
             freedom: Degrees of freedom.
-            tests: Number of tests; None for a selection among all nodes and their intervals.
+            tests: Number of tests. None counts two for each node: its selection and its interval.
         """
         tail = (1 - CONFIDENCE) / 2 / (tests or 2 * len(self.nodes))
         return float(scipy.special.stdtrit(freedom, 1 - tail))

@@ -293,7 +293,8 @@ class RunRow(RunMetrics, TypedRow):
     hosts: str | None = None
     """Hosts of the ranks, separated by spaces; null without a record."""
     machines: str | None = None
-    """Machine of each host, the same for hosts on one kernel; null if one is unknown."""
+    """Boot identifier of the kernel on each host, the same for simulated nodes of one machine; null
+    if one is unknown."""
     shared_with: Annotated[FromZero | None, Column("runs")] = None
     """Number of other runs that ran on one of its machines at the same time; null if unknown."""
     slowest_rank: FromZero | None = None

@@ -84,7 +84,7 @@ def run_after(operation: Any, other: Any) -> None:
 
 
 def make_strategy_on_cpus(devices: Sequence[str]) -> Any:
-    """Return a class MultiWorkerMirroredStrategy with one replica on each of these CPU devices.
+    """Return a subclass of `MultiWorkerMirroredStrategy`, with a replica on each of these CPUs.
 
     TensorFlow's own constructor uses all GPUs of a worker, or exactly one CPU device.
     """

@@ -66,10 +66,10 @@ def can_quality_differ(synchronous: Collection[str], rows: Sequence[PointRow]) -
 
 
 def goal_title(goal: str, rows: Sequence[PointRow]) -> str | None:
-    """Return what a recommendation by a goal is best for, in words; None without an answer.
+    """Return the title of a goal, such as "Shortest time"; None if the goal can have no answer.
 
-    A goal has no answer if no configuration has energy, without a target, or if short runs do not
-    show when the complete training reaches it.
+    Energy has no answer if no configuration has one. Time or cost to a target has none without a
+    target, or if short runs do not show when the complete training reaches the target.
     """
     if goal == QUALITY:
         (quality,) = qualities_by_metric(rows).values()
