@@ -91,7 +91,7 @@ class PublishedRow(TableRow):
 
     @property
     def runs_asked(self) -> None:
-        """None: a published training has no number of planned runs, unlike a measured configuration."""
+        """None: unlike a measured configuration, a published training has no planned runs."""
 
     def comparison_columns(self, metric: str) -> dict[str, float]:
         """Return the columns of loss or accuracy under their names in the comparison."""

@@ -369,7 +369,7 @@ def _argument_problems(recipe: Recipe, named: Sequence[str]) -> Iterator[NotAllo
 
 
 def _missing_arguments(function: str, recipe: Recipe) -> Iterator[NotAllowed]:
-    """Yield an error for each required argument of a custom function that the recipe does not give."""
+    """Yield an error for each required argument of a custom function that the recipe lacks."""
     if (arguments := user_code.declared_arguments(function)) is None:
         return
     for key in arguments.required:
