@@ -123,7 +123,7 @@ REFUSED: dict[str, dict[str, list[Change]]] = {
         "recipes_of_short_runs": [*two_recipes(stop_after_steps=100), CHOOSE_BY],
         "no_axis": [(("question",), {"choose": []})],
     },
-    "recipes.weak.quality.direction": {
+    "recipes.weak.quality": {
         "quality_without_a_direction": [((*RECIPE, "quality"), {"metric": "test_error"})],
     },
     "recipes.weak.quality.metric": {
