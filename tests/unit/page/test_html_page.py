@@ -14,7 +14,7 @@ from report_inputs import COLUMNS, decision, findings, study
 from tfscaling.conclusions import clouds, published_values
 from tfscaling.conclusions.findings import TOPICS
 from tfscaling.page import html_page
-from tfscaling.page.html_page import Table
+from tfscaling.page.html_page import ShownHeadline, Table
 from tfscaling.tables.data_warnings import FEW_RUNS, LIMITED, SERIOUS, DataWarning
 from tfscaling.tables.display import FormattedNumber, TextTable
 
@@ -44,13 +44,17 @@ def test_a_sentence_of_the_headline_is_on_no_card(column: str) -> None:
         )
     ).assign(**{column: sentence})
 
-    def cards_with_it(headline: str) -> list[list[bool]]:
-        found = html_page.answers_by_question(rows, None, headline)
+    def cards_with_it(*headlines: tuple[str, str]) -> list[list[bool]]:
+        shown = [ShownHeadline(work, "Use 2.", "supported", "", more) for work, more in headlines]
+        found = html_page.answers_by_question(rows, None, shown)
         assert all(row.text.startswith("Use ") for cards in found.values() for row in cards)
         return [[sentence in row.text for row in cards] for cards in found.values()]
 
-    assert cards_with_it("") == [[True, False, False]] * 2
-    assert cards_with_it(f"It is fast. {sentence} So is another.") == [[False, False, False]] * 2
+    more = f"It is fast. {sentence} So is another."
+    assert cards_with_it() == [[True, False, False]] * 2
+    assert cards_with_it(("", more)) == [[False, False, False]] * 2
+    # the same sentence about another question is another statement
+    assert cards_with_it(("one", more), ("two", "")) == [[False] * 3, [True, False, False]]
 
 
 def test_a_headline_without_an_explanation_is_shown(tmp_path: Path) -> None:

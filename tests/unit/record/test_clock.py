@@ -37,7 +37,7 @@ def is_off(found: Offset | None, offset_s: float) -> bool:
 
 
 def test_a_clock_that_is_off_is_measured(address: str, dice: random.Random) -> None:
-    ahead_s = dice.choice([-1, 1]) * 10 ** dice.uniform(-0.6, 5)
+    ahead_s = dice.choice([-1, 1]) * 10 ** dice.uniform(-0.6, 4.9)  # less than a day
     done = run_python(AHEAD + IMPORT + MEASURE, str(ahead_s), address)
     assert is_off(Offset(*map(float, done.stdout.split())), -ahead_s), done.stderr
 

@@ -311,7 +311,9 @@ class ShownAnswer(NamedTuple):
 
 
 def answers_by_question(
-    decision: pd.DataFrame, asked_goal: str | None = None, headline: str = ""
+    decision: pd.DataFrame,
+    asked_goal: str | None = None,
+    headlines: Sequence[ShownHeadline] = (),
 ) -> dict[str, list[ShownAnswer]]:
     """Return question → its answers, one for each measured goal; the key of a single one is "".
 
@@ -321,14 +323,14 @@ def answers_by_question(
     Args:
         decision: The table of the conclusion `decision`.
         asked_goal: The goal of the configuration's `question`; None without this key.
-        headline: The text above the answers, whose sentences they do not repeat.
+        headlines: The headlines above, whose sentences the answers to a question do not repeat.
     """
     works: dict[str, list[ShownAnswer]] = {}
-    said: dict[str, str] = {}
+    said = {each.work: each.more for each in headlines}
     for row in to_rows(DecisionRow, decision):
         if row.goal == asked_goal or row.support != NOT_MEASURED:
             is_other = asked_goal is not None and row.goal != asked_goal
-            text, shown_above = row.text, said.setdefault(row.work, headline)
+            text, shown_above = row.text, said.setdefault(row.work, said.get("", ""))
             for sentence in filter(None, (row.totals, row.not_covered)):
                 text = text.replace(sentence, "") if sentence in shown_above else text
                 said[row.work] += sentence
@@ -512,7 +514,7 @@ def render(
     )
     if decision["work"].nunique() > 1:  # the questions that have a headline
         decision = decision[decision["work"].isin(headline["work"])]
-    explanations = " ".join(row.sure for row in to_rows(HeadlineRow, headline))
+    headlines = headlines_to_show(headline)
     said = "Plot: {}. Its values are in the table “Comparison”."
     plots = {p.name: inline_svg(p.svg, p.name, said.format(p.title)) for p in results.plots}
     has_sizes = comparison["nodes"].nunique() > 1 or ONE_SIZE_PLOT not in plots
@@ -523,7 +525,7 @@ def render(
         # tables and page of the runs so far are in the folder `partial` of the study
         "name": folder.parent.name if folder.name == "partial" else folder.name,
         "trains": _describe_trainings(results.runs),
-        "headlines": headlines_to_show(headline),
+        "headlines": headlines,
         "next_steps": next_steps["text"].tolist(),
         "first_plot": plots.pop(FIRST_PLOT if has_sizes else ONE_SIZE_PLOT, None),
         "time_plot": plots.pop(TIME_PLOT, None),
@@ -533,7 +535,7 @@ def render(
         "summary": summary_sentence(results.manifest.platforms, runs, comparison),
         "warnings": results.warnings,
         "warning_lines": warning_lines(results.warnings),
-        "works": answers_by_question(decision, results.asked, explanations),
+        "works": answers_by_question(decision, results.asked, headlines),
         "topics": findings_by_topic(findings, display.quality_name(comparison)),
         "tables": list(_page_tables(results, metrics, folder)),
         "checks": {name: check.description for name, check in checks.CHECKS.items()},
