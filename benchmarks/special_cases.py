@@ -242,7 +242,7 @@ class Cell(NamedTuple):
     allowed: float | None = ERROR
 
     def sets(self, trials: int) -> int:
-        """Return how many sets are simulated in so many trials."""
+        """Return the number of simulated sets in this number of trials."""
         return max(1, round(trials * self.share))
 
 

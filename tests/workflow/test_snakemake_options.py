@@ -57,7 +57,7 @@ LAB = {
     "set-threads": ["align=8"],
     "set-resources": ["align:mem_mb=8000"],
 }
-#: Reports epochs, of which a record keeps the metrics.
+#: Reports epochs; a record keeps their metrics.
 REPORTING = """
 import json
 import os
@@ -225,7 +225,7 @@ def test_a_profile_that_would_change_the_measurement_is_refused(
 
 
 def test_a_dry_run_has_what_options_change(project: Project) -> None:
-    """Partition, account, limit and memory are those of the jobs."""
+    """A dry-run lists partition, account, limit and memory as its jobs have them."""
     minutes = random.randint(61, 999)
     project.overlay(CLUSTER)
     words = ("--set-resources", f"train:runtime={minutes}", "train:slurm_partition=other")

@@ -11,7 +11,7 @@ from tfscaling.tables.display import FormattedNumber
 
 
 def study_on_nodes(dice: random.Random, slow: str, factor: float) -> Study:
-    """A study on 1 and 2 of three nodes in turns, of which one is slower by this factor."""
+    """A study on 1 and 2 of three nodes in turns; the node `slow` is slower by this factor."""
     names = ("a", "b", "c")
     times: Times = {("east", size): around(20.0 / size, runs=12) for size in (1, 2)}
     comparison, runs, planned = measured(times)

@@ -103,7 +103,9 @@ def test_limits_that_sbatch_accepts_and_no_job_meets(
 
 
 #: What sacctmgr answers for the account laser, which is below physics. Slurm 22.05 has no lineage.
-LINEAGE = "echo /root/physics/laser/; echo /root/physics/laser/0-alice/"
+#: `root` is the account above all others.
+LAB = "/".join(("", "root", "physics", "laser", ""))
+LINEAGE = f"echo {LAB}; echo {LAB}0-alice/"
 OLD_SLURM = "echo \" Unknown field 'Lineage'\" >&2; exit 1"
 NO_DATABASE = "echo 'sacctmgr: error: slurm_persist_conn_open: Connection refused' >&2; exit 1"
 
