@@ -24,7 +24,13 @@ from tfscaling.study.geometry import Geometry
 
 #: A deadlock is a failure.
 LIMIT_S = 900
-_OWN = {"PYTHONPATH": str(SCRIPTS), "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "2"}
+#: MPI takes the loopback device: links of virtual clusters vanish while it starts.
+_OWN = {
+    "PYTHONPATH": str(SCRIPTS),
+    "CUDA_VISIBLE_DEVICES": "-1",
+    "TF_CPP_MIN_LOG_LEVEL": "2",
+    "UCX_NET_DEVICES": "lo",
+}
 Found = dict[str, Any]
 
 
