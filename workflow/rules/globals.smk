@@ -183,7 +183,7 @@ RESOURCES = platforms.job_resources(CONFIG.platforms, POINTS, lambda w: planned(
 
 
 def requests_of_runs():
-    """Yield what the runs of each configuration request, as rule train has it."""
+    """Yield the resources that rule train requests for a run of each configuration."""
     for point in POINTS:
         if CONFIG.is_selected(point.platform):
             platform = CONFIG.platforms[point.platform]

@@ -68,7 +68,7 @@ def test_a_few_runs_that_were_disturbed_change_no_answer(other: int, expected: s
     assert row["input_share_low"] == pytest.approx(0.6 if expected == "input" else 0.2)
 
 
-def of_program(planned: Manifest) -> Manifest:
+def make_program_manifest(planned: Manifest) -> Manifest:
     """The manifest with a program as the training of each run."""
 
     def recipe(run: PlannedRun) -> Recipe:
@@ -85,7 +85,7 @@ def estimated(dice: random.Random, is_program: bool = True, **changed: Any) -> p
     The runs of a repeat share their load. `changed` gives columns of the runs on several replicas.
     """
     comparison, runs, planned = measured({("east", n): around(10.0) for n in (1, 2, 4)})
-    planned = of_program(planned) if is_program else planned
+    planned = make_program_manifest(planned) if is_program else planned
     load = {repeat: dice.uniform(1, 1.5) for repeat in runs["repeat"]}
     runs["replicas"] = runs["nodes"]
     runs["input_wait_s"] = 0.01 * runs["repeat"].map(load)

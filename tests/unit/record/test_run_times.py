@@ -97,13 +97,13 @@ def test_the_moments_of_epochs_have_no_checkpoints_after_them() -> None:
     assert moments == pytest.approx([115.0 - first_line_s, 121.5 - first_line_s])
 
 
-def with_evaluations(ranks: list[list[Event]]) -> None:
+def add_evaluations(ranks: list[list[Event]]) -> None:
     for events_of_rank in ranks:
         place = next(i for i, e in enumerate(events_of_rank) if e.name is EventName.TRAINED)
         events_of_rank[place:place] = evaluated({1: (113.5, 115.0), 2: (118.5, 120.0)})
 
 
-def with_checkpoints(ranks: list[list[Event]]) -> None:
+def add_checkpoints(ranks: list[list[Event]]) -> None:
     for events_of_rank, read_s, written_s in zip(ranks, (0.5, 0.25), (2.0, 3.0), strict=True):
         events_of_rank.append(checkpointed(130.0, read_s, written_s))
 
@@ -111,9 +111,9 @@ def with_checkpoints(ranks: list[list[Event]]) -> None:
 @pytest.mark.parametrize(
     ("add", "moved_s", "checkpoint_s"),
     [
-        (with_evaluations,
+        (add_evaluations,
          {"train_time_s": -3.0, "evaluation_time_s": 3.0, "execution_time_s": -3.0}, None),
-        (with_checkpoints, {"first_step_time_s": -0.5, "train_time_s": -3.0}, 3.5),
+        (add_checkpoints, {"first_step_time_s": -0.5, "train_time_s": -3.0}, 3.5),
     ],
 )  # fmt: skip
 def test_evaluations_and_checkpoints_are_no_part_of_the_training(

@@ -313,7 +313,7 @@ def _join_cluster(
     path = rank_files.events_path(folder, cluster.rank)
     events = EventLog(path, cluster.rank, None if own is None else own.post)
     return RankContext(
-        cluster, folder, events, clock.from_monotonic(started_s), given, launcher
+        cluster, folder, events, clock.convert_monotonic(started_s), given, launcher
     ), own
 
 

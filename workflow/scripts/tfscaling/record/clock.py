@@ -45,10 +45,10 @@ def now() -> float:
 
     Steps of the wall clock after the start of the process do not change it.
     """
-    return from_monotonic(time.monotonic())
+    return convert_monotonic(time.monotonic())
 
 
-def from_monotonic(monotonic_s: float) -> float:
+def convert_monotonic(monotonic_s: float) -> float:
     """Convert a value of `time.monotonic()` to this process's time in seconds since the epoch."""
     return _ORIGIN_S + monotonic_s
 
