@@ -34,6 +34,7 @@ from tfscaling.conclusions.headline import HeadlineRow
 from tfscaling.estimation.intervals import CONFIDENCE, RESAMPLES, RUNS_FOR_INTERVAL
 from tfscaling.estimation.run_counts import RULE
 from tfscaling.estimation.samples import NOT_MEASURED, TOO_FEW
+from tfscaling.files.outside_text import is_host_name
 from tfscaling.record import attempts, checks
 from tfscaling.record.metrics import METRICS, QUALITY, describe_metrics, quality_metric
 from tfscaling.record.run_states import RESULTS, status_words
@@ -141,8 +142,8 @@ def make_runs_table(frame: pd.DataFrame, metrics: Sequence[str], folder: Path) -
     """
     axes, fixed = split_naming_columns(frame)
     rows = to_rows(RunRow, frame)
-    for row in rows:  # as Slurm writes them
-        row.hosts = row.hosts and hostlist.collect_hostlist(row.hosts.split())
+    for row in rows:
+        row.hosts = row.hosts and fold_host_names(row.hosts.split())
     names = [*axes, "repeat", *(m for m in metrics if m in frame and frame[m].notna().any())]
     names += ["status", "replicas", "global_batch_size"]
     names += ["reason"] * any(row.reason for row in rows)
@@ -158,6 +159,15 @@ def make_runs_table(frame: pd.DataFrame, metrics: Sequence[str], folder: Path) -
         "runs",
         TextTable.from_rows(title, columns, cells, [note], shared_values_sentence(fixed, "runs")),
     )
+
+
+def fold_host_names(names: Sequence[str]) -> str:
+    """Return names of hosts as Slurm writes them, `n[1-3]`; names that Slurm has not, as they are.
+
+    The names are from a record, which may have any text.
+    """
+    folded = hostlist.collect_hostlist([name for name in names if is_host_name(name)])
+    return " ".join(filter(None, (folded, *(name for name in names if not is_host_name(name)))))
 
 
 def _record_link(row: RunRow, folder: Path) -> str:
