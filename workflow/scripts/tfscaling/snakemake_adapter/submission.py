@@ -127,10 +127,11 @@ def sbatch_line(resources: Mapping[str, Resource], run: str, submission: Submiss
     accounts = str(asked.get("slurm_account", "")).replace(",", " ").split()
     partition = asked.get("slurm_partition")
     rule = f"rule_{submission.rule}"
+    follows = submission.executor in FOLLOWING
     params = {
         "run_uuid": "_".join(filter(None, [settings.jobname_prefix, _UUID])),
         "slurm_logfile": logs / rule / name / "%j.log",
-        "comment_str": f"{rule}_wildcards_{name}",
+        "comment_str": f"{rule}/{name}" if follows else f"{rule}_wildcards_{name}",
         "account": f" -A {shlex.quote(accounts[0])}" if accounts else "",
         "partition": f" -p {shlex.quote(str(partition))}" if partition else "",
         "workdir": submission.workdir,
@@ -138,7 +139,7 @@ def sbatch_line(resources: Mapping[str, Resource], run: str, submission: Submiss
     failed = {node for node in (settings.exclude_failed_nodes or "").split(",") if node.strip()}
     try:
         call = submit_string.get_submit_command(job, params, settings=settings, failed_nodes=failed)
-        if submission.executor in FOLLOWING:
+        if follows:
             call += f" --gres={shlex.quote(str(asked['gres']))}" if asked.get("gres") else ""
         else:  # refuses types of GPUs with a hyphen
             call += utils.set_gres_string(job)
