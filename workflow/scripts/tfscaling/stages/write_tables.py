@@ -77,10 +77,10 @@ def summary_lines(runs: pd.DataFrame) -> list[str]:
     for row in row_dicts(runs[runs["status"] != RunState.OK]):
         was_stopped = str(row["reason"]).startswith("cancelled: ")
         if row["status"] in (RunState.FAILED, *RESULTS) and not was_stopped:
-            cause = (row["status"], text_lines.cause_key(row["reason"]))
-            causes[cause] += 1
+            key = (str(row["status"]), text_lines.cause_key(row["reason"]))
+            causes[key] += 1
             line = f"{row['status']}: {text_lines.run_name(row, shown)}: {row['reason']}"
-            lines += [line] * (causes[cause] <= RUNS_LISTED)
+            lines += [line] * (causes[key] <= RUNS_LISTED)
         else:
             text = row["reason"] if was_stopped else f"{row['status']}: {row['reason']}"
             alike[text] = alike.get(text, 0) + 1
