@@ -8,7 +8,7 @@ several replicas is communication and waiting.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from statistics import median
 from typing import Annotated, NamedTuple
 
@@ -76,10 +76,18 @@ def table(study: Study) -> pd.DataFrame:
     ]
     programs = {run.spec.point for run in study.manifest.runs if run.spec.recipe.program}
     of_programs = [run for run in valid if point_of(run) in programs]
-    for pairs in _pairs_with_one_replica(of_programs):
+    for pairs in _pairs_with_one_replica(of_programs, _explaining_runs(study)):
         runs, parts = [run for run, _ in pairs], [_estimated_parts(*pair) for pair in pairs]
-        rows.append(_attribution_row(runs, parts, ESTIMATED))
+        references = len({(point_of(one), one.repeat) for _, one in pairs})
+        rows.append(_attribution_row(runs, parts, ESTIMATED, references))
     return to_frame(AttributionRow, rows)
+
+
+def _explaining_runs(study: Study) -> dict[Point, RunRow]:
+    """Return configuration → the valid run that `explain` adds for it."""
+    made = {point_of(run): run for run in study.explaining_rows if run.status == RunState.OK}
+    planned = ((run, made.get(run.spec.point)) for run in study.manifest.explaining)
+    return {point: one for run, one in planned if one is not None for point in run.explains}
 
 
 def _measured_parts(run: RunRow) -> dict[str, float]:
@@ -100,20 +108,26 @@ def _input_wait_s(run: RunRow) -> float:
     return run.input_wait_s if is_known(run.input_wait_s) else 0.0
 
 
-def _pairs_with_one_replica(runs: Sequence[RunRow]) -> Iterator[list[tuple[RunRow, RunRow]]]:
+def _pairs_with_one_replica(
+    runs: Sequence[RunRow], explaining: Mapping[Point, RunRow]
+) -> Iterator[list[tuple[RunRow, RunRow]]]:
     """Yield, for each configuration of several replicas, (run, run on one replica) of its repeats.
 
-    Both are of the same repeat, and each replica has the same work and devices. Repeats without a
-    run on one replica are left out.
+    Both are of the same repeat, and each replica has the same work and devices. A run that
+    `explain` adds is the partner of all repeats. Repeats without a partner are left out.
 
     Args:
         runs: Valid runs of programs.
+        explaining: Configuration → the run that `explain` adds for it.
     """
     timed = [run for run in runs if is_known(run.step_time_s) and run.replicas]
     alone = {_work_of_a_replica(run): run for run in timed if run.replicas == 1}
     several = group_by_point(run for run in timed if run.replicas != 1)
-    for own in several.values():
-        found = [(run, alone.get(_work_of_a_replica(run))) for run in own]
+    for point, own in several.items():
+        added = explaining.get(point)
+        if added is not None and not is_known(added.step_time_s):
+            added = None
+        found = [(run, alone.get(_work_of_a_replica(run), added)) for run in own]
         pairs = [(run, one) for run, one in found if one is not None and _is_same_work(run, one)]
         if pairs:
             yield pairs
@@ -154,20 +168,29 @@ def _estimated_parts(run: RunRow, one: RunRow) -> dict[str, float]:
 
 
 def _attribution_row(
-    runs: Sequence[RunRow], of_runs: Sequence[dict[str, float]], method: str
+    runs: Sequence[RunRow],
+    of_runs: Sequence[dict[str, float]],
+    method: str,
+    references: int | None = None,
 ) -> AttributionRow:
     """Return the row of a configuration: each part's share of the step time.
+
+    Runs that share a run on one replica share its error: intervals, and claims by many runs, need
+    as many of these references.
 
     Args:
         runs: Its runs.
         of_runs: Part → its seconds in a step, for each of the runs.
         method: MEASURED or ESTIMATED.
+        references: Number of runs on one replica in an estimate; None if the parts are measured.
     """
+    independent = len(runs) if references is None else references
+    has_enough = independent >= RUNS_FOR_INTERVAL
     leads = Counter(max(parts, key=parts.__getitem__) for parts in of_runs)
     shares: dict[str, float] = {}
     for part in of_runs[0]:
         own = [parts[part] / sum(parts.values()) for parts in of_runs]
-        share = (median(own), *(median_interval(own) or (NAN, NAN)))
+        share = (median(own), *((median_interval(own) if has_enough else None) or (NAN, NAN)))
         shares |= {f"{part}_share{end}": value for end, value in zip(_ENDS, share, strict=True)}
     return AttributionRow(
         **axes_and_devices(runs[0]),
@@ -175,12 +198,12 @@ def _attribution_row(
         step_time_s=median(sum(parts.values()) for parts in of_runs),
         shares=shares,
         largest={f"{part}_largest": leads[part] for part in STEP_PARTS},
-        held_back_by=" or ".join(_likely_bottlenecks(leads)),
+        held_back_by=" or ".join(_likely_bottlenecks(leads, has_enough)),
         method=method,
     )
 
 
-def _likely_bottlenecks(leads: Counter[str]) -> list[str]:
+def _likely_bottlenecks(leads: Counter[str], has_enough: bool) -> list[str]:
     """Return the parts of a step that may be its bottleneck, the likeliest first.
 
     The first part is the largest one in most runs. It is the only one unless its lead may be
@@ -188,10 +211,11 @@ def _likely_bottlenecks(leads: Counter[str]) -> list[str]:
 
     Args:
         leads: Part → number of runs in which it is the largest.
+        has_enough: Whether the runs are enough, and independent, for a claim.
     """
     (first, led), *others = leads.most_common()
     rank = median_rank(leads.total()) or 1
-    if leads.total() - led < rank and leads.total() >= RUNS_FOR_INTERVAL:
+    if leads.total() - led < rank and has_enough:
         return [first]
     return [first, *(part for n, (part, of) in enumerate(others) if n == 0 or of >= rank)]
 
@@ -200,7 +224,7 @@ def as_text(table: pd.DataFrame) -> TextTable:
     """Return the table for the page: shares in percent with their ranges."""
     none = (
         "Not known: the workflow's own trainer without parameter servers measures this; for a "
-        "program that reports steps it is estimated if one replica was measured, too."
+        "program that reports steps it is estimated if one replica was measured, too (`explain`)."
     )
     methods = {row.method for row in to_rows(AttributionRow, table)}
     notes = rendering.render_notes("attribution", is_estimated=ESTIMATED in methods)

@@ -40,7 +40,7 @@ from tfscaling.record.run_states import RESULTS, status_words
 from tfscaling.study.config_types import AXES, Platform, Quality, Question
 from tfscaling.study.manifest import Manifest
 from tfscaling.study.platforms import SHOWN_KEYS
-from tfscaling.tables import comparison, display
+from tfscaling.tables import comparison, display, row_values
 from tfscaling.tables.data_warnings import FEW_RUNS, LIMITED, SERIOUS, DataWarning
 from tfscaling.tables.display import (
     MISSING,
@@ -524,7 +524,9 @@ def render(
         "study": folder.name,
         # tables and page of the runs so far are in the folder `partial` of the study
         "name": folder.parent.name if folder.name == "partial" else folder.name,
-        "trains": _describe_trainings(results.runs),
+        "trains": _describe_trainings(
+            row_values.without_points(runs, results.manifest.explaining_points)
+        ),
         "headlines": headlines,
         "next_steps": next_steps["text"].tolist(),
         "first_plot": plots.pop(FIRST_PLOT if has_sizes else ONE_SIZE_PLOT, None),

@@ -132,7 +132,8 @@ PER_GPU = "gpus"
 GridTaskCount = (
     Annotated[int, Meta(ge=1, le=1000)]
     | Annotated[
-        str, text_meta(rf"^({PER_GPU}|{_COUNT}(\+{_COUNT})+)$", f"{_COUNTS_FORM}, or {PER_GPU}", 150)
+        str,
+        text_meta(rf"^({PER_GPU}|{_COUNT}(\+{_COUNT})+)$", f"{_COUNTS_FORM}, or {PER_GPU}", 150),
     ]
 )
 GridTaskCounts = GridTaskCount | Annotated[tuple[GridTaskCount, ...], _ONCE]
@@ -272,6 +273,10 @@ class Block(ConfigMapping, frozen=True, kw_only=True):
     two on the first and one on the second of two nodes."""
     repeats: Annotated[int, Meta(ge=1, le=10_000)] = 6
     """Runs of each configuration; fewer than 6 allow no 95 % interval of a median."""
+    explain: bool = False
+    """With a program: adds the runs on one replica that estimate the parts of a step
+    (docs/configuration/recipes.md), where the grid has none with the same work. They are in no
+    comparison."""
     search: Search | UnsetType | None = UNSET
     """Search of these configurations, instead of the top-level `search`; null makes `repeats` runs
     of each. With a search, `repeats` is the full grid that savings refer to."""
