@@ -13,6 +13,7 @@ from measured import around, measured
 from msgspec.structs import replace
 from tfscaling.conclusions import bottlenecks, next_steps
 from tfscaling.conclusions.evidence import Study
+from tfscaling.record.phases import WALL_PHASES
 from tfscaling.study.config_types import Recipe
 from tfscaling.study.manifest import Manifest, PlannedRun
 from tfscaling.tables import row_values
@@ -203,6 +204,63 @@ def test_a_step_that_is_faster_on_several_replicas_communicates_in_no_time(
 ) -> None:
     table = estimated(dice, step_time_s=0.03, throughput_examples_per_s=math.nan)
     assert table["communication_share"].tolist() == [0.0, 0.0]
+
+
+#: Phase → seconds of a run, and the part of the wall time to which it belongs.
+PHASES_S = {
+    "launch_time_s": "start", "import_time_s": "start", "preparation_time_s": "start",
+    "rendezvous_time_s": "start", "data_time_s": "start", "build_time_s": "start",
+    "first_step_time_s": "first_step", "train_time_s": "steps", "evaluation_time_s": "evaluation",
+    "program_time_s": "rest", "checkpoint_time_s": "rest", "probe_time_s": "rest",
+    "teardown_time_s": "rest",
+}  # fmt: skip
+OF_PROGRAMS = ("preparation_time_s", "program_time_s")
+PARTS = ("start", "first_step", "steps", "evaluation", "rest")
+
+
+def test_every_phase_of_the_wall_time_is_in_one_of_its_parts() -> None:
+    listed = [name for names in bottlenecks.WALL_PARTS.values() for name in names]
+    assert sorted(listed) == sorted(WALL_PHASES) == sorted(PHASES_S)
+
+
+@pytest.mark.parametrize("is_program", [True, False])
+def test_the_wall_time_of_the_middle_run_is_the_sum_of_its_parts(
+    dice: random.Random, is_program: bool
+) -> None:
+    comparison, runs, planned = measured({("east", 2): around(10.0, runs=5)})
+    unknown = ("evaluation_time_s", "first_step_time_s") if is_program else OF_PROGRAMS
+    known = [name for name in PHASES_S if name not in unknown]
+    for name in known:
+        runs[name] = [dice.uniform(1, 9) for _ in range(len(runs))]
+    (row,) = bottlenecks.table(Study(comparison, runs, planned)).to_dict("records")
+    sums = runs[known].sum(axis=1).sort_values()
+    assert row["wall_time_s"] == pytest.approx(sums.iloc[2])
+    middle = runs.loc[sums.index[2]]
+    for part in PARTS:
+        own = [middle[name] for name in known if PHASES_S[name] == part]
+        assert (row[f"{part}_s"] == pytest.approx(sum(own))) if own else pd.isna(row[f"{part}_s"])
+    assert pd.isna(row["first_step_s"]) == pd.isna(row["evaluation_s"]) == is_program
+    assert row["runs"] == 5 and pd.isna(row["step_time_s"])
+
+
+def test_runs_without_times_of_steps_and_projected_ones_have_no_parts(dice: random.Random) -> None:
+    comparison, runs, planned = measured({("east", 2): around(10.0)})
+    runs["launch_time_s"] = runs["program_time_s"] = 5.0  # nothing was observed
+    assert bottlenecks.table(Study(comparison, runs, planned)).empty
+    runs["train_time_s"], runs["projected_from_steps"] = 5.0, 100
+    assert bottlenecks.table(Study(comparison, runs, planned)).empty
+
+
+def test_start_up_is_named_where_it_is_the_largest_part() -> None:
+    comparison, runs, planned = measured({("east", n): around(10.0) for n in (1, 2, 4)})
+    # on 2 nodes more than the steps with the first step alone, on 4 nodes already without it
+    runs["train_time_s"], runs["first_step_time_s"] = 5.0, 3.0
+    runs["launch_time_s"] = runs["nodes"].map({1: 1.0, 2: 3.0, 4: 7.0})
+    table = bottlenecks.table(Study(comparison, runs, planned))
+    shares = {row.nodes: row.startup_share for row in to_rows(bottlenecks.AttributionRow, table)}
+    assert shares == {1: 0.0, 2: pytest.approx(6 / 11), 4: pytest.approx(10 / 15)}
+    (note,) = (text for text in bottlenecks.as_text(table).notes if "55%" in text)
+    assert "2 nodes 55%" in note and "4 nodes 67%" in note and "1 node" not in note
 
 
 def runs_of(*slow: tuple[int, float], **columns: Any) -> pd.DataFrame:
