@@ -128,12 +128,14 @@ TaskCount = (
 TaskCounts = TaskCount | Annotated[tuple[TaskCount, ...], _ONCE]
 #: Value of a block's `tasks_per_node`: as many tasks as GPUs.
 PER_GPU = "gpus"
+_GRID_COUNTS, _GRID_COUNTS_FORM = (
+    rf"^({PER_GPU}|{_COUNT}(\+{_COUNT})+)$",
+    f"{_COUNTS_FORM}, or gpus",
+)
 #: A `TaskCount`, or PER_GPU.
 GridTaskCount = (
     Annotated[int, Meta(ge=1, le=1000)]
-    | Annotated[
-        str, text_meta(rf"^({PER_GPU}|{_COUNT}(\+{_COUNT})+)$", f"{_COUNTS_FORM}, or {PER_GPU}", 150)
-    ]
+    | Annotated[str, text_meta(_GRID_COUNTS, _GRID_COUNTS_FORM, 150)]
 )
 GridTaskCounts = GridTaskCount | Annotated[tuple[GridTaskCount, ...], _ONCE]
 Line = Annotated[str, text_meta(_LINE, _LINE_FORM, 1000)]
