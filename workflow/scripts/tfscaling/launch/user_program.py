@@ -341,7 +341,7 @@ def program_environment(context: RankContext, spec: RunSpec) -> dict[str, str]:
         "MASTER_ADDR": host,
         # reserved for rank 0 as its port in TF_CONFIG: free where TensorFlow starts no server
         "MASTER_PORT": port,
-        # by this variable PyTorch tells that the ranks were started for it
+        # PyTorch takes this variable as a sign that all others are set
         "TORCHELASTIC_RUN_ID": spec.parameters_hash,
         "JAX_COORDINATOR_ADDRESS": f"{host}:{port}",
         "PYTHONPATH": os.pathsep.join(filter(None, (*paths, os.environ.get("PYTHONPATH")))),

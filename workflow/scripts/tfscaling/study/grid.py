@@ -175,7 +175,7 @@ def expand_block(block: Block, recipe_variants: variants.RecipeVariants) -> Iter
     chosen = {axis: block.axis_values(axis) for axis in POINT_AXES}
     named = (recipe_variants.get(name, (name,)) for name in chosen["recipe"])
     chosen["recipe"] = tuple(dict.fromkeys(itertools.chain.from_iterable(named)))
-    points = {}
+    points: dict[Point, None] = {}
     for values in itertools.product(*chosen.values()):
         axes = dict(zip(POINT_AXES, values, strict=True))
         if axes["tasks_per_node"] == PER_GPU:
