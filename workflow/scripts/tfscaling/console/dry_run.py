@@ -30,9 +30,9 @@ class DryRun:
         manifest: All planned runs.
         runs: File of a run's record → the planned run.
         runs_dir: The folder of all runs.
-        why_repeated: Returns why the run with this folder is repeated although it has a record;
-            else "".
-        change_of: Returns how a run differs from an earlier record; "" without one.
+        why_repeated: Returns why a run, given by its folder, is repeated although it has a record;
+            "" if it is not.
+        change_of: Returns how a run differs from the most similar record; "" without one.
     """
 
     config: Config

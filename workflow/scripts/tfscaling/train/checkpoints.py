@@ -46,7 +46,7 @@ class SavedVariables(NamedTuple):
     """The variables that a checkpoint stores, each as a list of its copies on this rank's replicas.
 
     Attributes:
-        shared: Variables that are equal on all replicas; the first rank writes them.
+        shared: Variables that are equal on all replicas; only the first rank writes them.
         own: Variables that differ between replicas; each rank writes its copies.
     """
 
@@ -69,7 +69,7 @@ class Checkpoints:
 
     Args:
         attempt: The attempt's folder.
-        beginning: The checkpoint from which the attempt resumes, and the folder of checkpoints.
+        beginning: The folder of the run's checkpoints, and the checkpoint to resume from, if any.
         rank: The rank.
         ranks: Number of ranks.
         recipe: The recipe, which sets how often checkpoints are written.
@@ -185,9 +185,9 @@ class Checkpoints:
         self.written_s += time.perf_counter() - start_s
 
     def _agree(self, training: Training, state: CheckpointState, due: bool, step_s: float) -> None:
-        """Agree with the other ranks whether to write a checkpoint and whether to end.
+        """Agree with the other ranks whether to write a checkpoint and whether to end; do so.
 
-        Also sets after how many steps the ranks agree again.
+        Also sets the step at which the ranks agree again, about AGREEMENT_INTERVAL_S later.
 
         Args:
             training: The training loop.
@@ -260,9 +260,11 @@ class Checkpoints:
     def _write_position(self, steps: int, force: bool = False) -> None:
         """Write the number of trained steps to the attempt's folder, at most every half second.
 
+        Only the first rank writes. An error, such as a full disk, is ignored.
+
         Args:
             steps: Steps of the complete training that are done.
-            force: Write it in any case.
+            force: Whether to write even if the last time was less than half a second ago.
         """
         now_s = time.perf_counter()
         if self._rank == 0 and (force or now_s - self._noted_s >= _POSITION_INTERVAL_S):

@@ -62,7 +62,7 @@ class CustomTrainStep:
         Args:
             batch: This replica's part of the batch.
             examples: Number of examples at its beginning; the rest is padding.
-            global_examples: Number of examples of all replicas.
+            global_examples: Number of examples of all replicas in this step.
         """
         tf = self.tf
         before = [self.tf.identity(variable.value) for variable in self.metrics]
@@ -189,7 +189,8 @@ def check_reductions(model: Any) -> None:
     """Check that several replicas would train a compiled model as one replica does.
 
     Raises:
-        ModelError: A loss is no mean over the batch, or the optimizer overwrites weights.
+        ModelError: The reduction of a loss is not the mean over the batch, or the optimizer
+            regularly replaces weights by their moving averages.
     """
     import keras
 

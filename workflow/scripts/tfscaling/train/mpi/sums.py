@@ -256,7 +256,7 @@ class NodeSums:
                 total[chunk] = summed  # while it is in the caches
 
     def _write_others_parts(self, place: int, own: np.ndarray) -> None:
-        """Write the parts of this rank's array that other ranks add to the shared memory.
+        """Copy this rank's array to shared memory, without the part that this rank adds itself.
 
         Args:
             place: Index of the shared memory.
@@ -295,7 +295,7 @@ class NodeSums:
         return self._given[place, :, : like.nbytes].view(like.dtype)
 
     def _sum_small(self, own: np.ndarray) -> np.ndarray:
-        """Return the sum over the node's ranks of a small array; each rank adds all of it."""
+        """Return the sum of a small array over the node's ranks; each rank computes all of it."""
         # every second sum has the same place: others may still read what was added last
         self._turn = 1 - self._turn
         given = self._small[self._turn, :, : own.nbytes].view(own.dtype)
