@@ -39,7 +39,7 @@ class NodeMemory:
         if self.rank > 0:
             first = socket.socket(socket.AF_UNIX)
             first.connect(ranks.bcast(None))
-            if (user := _user_of(first)) != os.geteuid():
+            if (user := _user_of_peer(first)) != os.geteuid():
                 raise ConnectionError(f"the shared memory of this node is of user {user}")
             first.send(self.rank.to_bytes(_RANK_BYTES, "big"))
             _, (descriptor, *_), _, _ = socket.recv_fds(first, 1, 1)
@@ -106,7 +106,7 @@ def _connect_ranks(ranks: Any, descriptor: int) -> list[socket.socket]:
         ranks.bcast(address)
         while len(found) < ranks.size - 1:
             connection, _ = listener.accept()
-            if _user_of(connection) != os.geteuid():
+            if _user_of_peer(connection) != os.geteuid():
                 connection.close()
                 continue
             found[int.from_bytes(_receive(connection, _RANK_BYTES), "big")] = connection
@@ -114,7 +114,7 @@ def _connect_ranks(ranks: Any, descriptor: int) -> list[socket.socket]:
     return [found[rank] for rank in sorted(found)]
 
 
-def _user_of(connection: socket.socket) -> int:
+def _user_of_peer(connection: socket.socket) -> int:
     """Return the user id of the process at the other end of a Unix socket, from the kernel."""
     size = struct.calcsize("3i")
     _, user, _ = struct.unpack(
