@@ -132,7 +132,8 @@ PER_GPU = "gpus"
 GridTaskCount = (
     Annotated[int, Meta(ge=1, le=1000)]
     | Annotated[
-        str, text_meta(rf"^({PER_GPU}|{_COUNT}(\+{_COUNT})+)$", f"{_COUNTS_FORM}, or {PER_GPU}", 150)
+        str,
+        text_meta(rf"^({PER_GPU}|{_COUNT}(\+{_COUNT})+)$", f"{_COUNTS_FORM}, or {PER_GPU}", 150),
     ]
 )
 GridTaskCounts = GridTaskCount | Annotated[tuple[GridTaskCount, ...], _ONCE]
