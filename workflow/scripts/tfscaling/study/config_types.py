@@ -126,6 +126,16 @@ TaskCount = (
     | Annotated[str, text_meta(rf"^{_COUNT}(\+{_COUNT})+$", _COUNTS_FORM, 150)]
 )
 TaskCounts = TaskCount | Annotated[tuple[TaskCount, ...], _ONCE]
+#: Value of a block's `tasks_per_node`: as many tasks as GPUs.
+PER_GPU = "gpus"
+#: A `TaskCount`, or PER_GPU.
+GridTaskCount = (
+    Annotated[int, Meta(ge=1, le=1000)]
+    | Annotated[
+        str, text_meta(rf"^({PER_GPU}|{_COUNT}(\+{_COUNT})+)$", f"{_COUNTS_FORM}, or {PER_GPU}", 150)
+    ]
+)
+GridTaskCounts = GridTaskCount | Annotated[tuple[GridTaskCount, ...], _ONCE]
 Line = Annotated[str, text_meta(_LINE, _LINE_FORM, 1000)]
 #: The value of an option of sbatch.
 OptionValue = Annotated[str, text_meta(r"^[^\x00-\x20-][^\x00-\x1f]*$", _OPTION_FORM, 1000)]
@@ -257,9 +267,9 @@ class Block(ConfigMapping, frozen=True, kw_only=True):
     """Numbers of nodes."""
     gpus_per_node: GpuCounts = 0
     """GPUs (or logical devices) per node, divided evenly among its tasks; 0 trains on the CPU."""
-    tasks_per_node: TaskCounts = 1
-    """Numbers of ranks on a node; "2+1" puts two on the first and one on the second of two
-    nodes."""
+    tasks_per_node: GridTaskCounts = 1
+    """Numbers of ranks on a node. `gpus` starts one for each GPU of the configuration. "2+1" puts
+    two on the first and one on the second of two nodes."""
     repeats: Annotated[int, Meta(ge=1, le=10_000)] = 6
     """Runs of each configuration; fewer than 6 allow no 95 % interval of a median."""
     search: Search | UnsetType | None = UNSET

@@ -23,6 +23,7 @@ from tfscaling.study import recipes, run_spec, variants
 from tfscaling.study.config_types import (
     AXES,
     LINE_AXES,
+    PER_GPU,
     POINT_AXES,
     SHORT_RUNS_MAX,
     Block,
@@ -168,13 +169,19 @@ def _make_first_short_run(spec: RunSpec, search: Search) -> RunSpec:
 def expand_block(block: Block, recipe_variants: variants.RecipeVariants) -> Iterator[Point]:
     """Yield the configurations of a block: the product of its axes, excluded ones included.
 
-    The name of a recipe means all of its variants.
+    The name of a recipe means all of its variants; `tasks_per_node: gpus` is one task for each GPU,
+    or one without GPUs.
     """
     chosen = {axis: block.axis_values(axis) for axis in POINT_AXES}
     named = (recipe_variants.get(name, (name,)) for name in chosen["recipe"])
     chosen["recipe"] = tuple(dict.fromkeys(itertools.chain.from_iterable(named)))
+    points = {}
     for values in itertools.product(*chosen.values()):
-        yield Point(**dict(zip(POINT_AXES, values, strict=True)))
+        axes = dict(zip(POINT_AXES, values, strict=True))
+        if axes["tasks_per_node"] == PER_GPU:
+            axes["tasks_per_node"] = max(1, axes["gpus_per_node"])
+        points[Point(**axes)] = None
+    yield from points
 
 
 def matches_exclusion(point: Point, entry: Exclusion) -> bool:

@@ -204,10 +204,13 @@ def _require_goal_value(
     quality = metric_of(QUALITY, row).title
     if is_known(row[goal]):
         reason = ""
+        # only the quality of a run that resumed from a checkpoint counts
+        runs = row.runs if goal == QUALITY else row.runs_timed
         if goal == ENERGY and row.energy_of != parts:
             reason = f"its energy includes {row.energy_of}"
-        elif goal == QUALITY and candidate.runs < row.runs:
-            reason = f"reports {quality} in {candidate.runs} of {row.runs} runs"
+        elif goal in (QUALITY, ENERGY) and candidate.runs < runs:
+            title = quality if goal == QUALITY else METRICS[goal].title
+            reason = f"reports {title} in {candidate.runs} of {runs} runs"
         return replace(candidate, state=State.OPEN, reason=reason) if reason else candidate
     needed = row.runs if goal in ALL_RUNS_METRICS else 1
     reached, ended = row.runs_at_target, row.runs + (row.runs_diverged or 0)

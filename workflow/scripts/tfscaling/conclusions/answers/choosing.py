@@ -35,7 +35,10 @@ def choose_configuration(study: Study, answer: Answer, candidates: Sequence[Cand
     order = [*map(point_of, known), *(p for p, each in by_point.items() if not each.has_value)]
     answer = replace(answer, candidates=tuple(by_point[point] for point in order))
     if not known:
-        has_any = any(is_known(each.row[goal]) for each in candidates)
+        has_any = any(
+            is_known(each.row[goal]) or each.state in (State.INFEASIBLE, State.UNDECIDED)
+            for each in candidates
+        )
         support = INCONCLUSIVE if answer.is_open else NOT_COMPARED
         answer = replace(answer, support=support if has_any else NOT_MEASURED)
         return replace(answer, repeats=settling.repeats_to_settle(study, answer))
