@@ -99,7 +99,8 @@ def _judge_limits(
 ) -> Candidate:
     """Return the candidate with its state according to the limits.
 
-    It is COMPARED if its runs show that it keeps all limits.
+    COMPARED: its runs show that it keeps all limits. INFEASIBLE: they show that it misses one.
+    UNDECIDED: they show neither. OPEN: a value with a limit is unknown.
 
     Args:
         candidate: The configuration.
@@ -155,13 +156,13 @@ def _explain_unknown_limits(
     limits: Mapping[str, Limit],
     values: Mapping[str, Sequence[float]],
 ) -> str:
-    """Return which limit a configuration, or a run of it, has no value for, and why; "" if none.
+    """Return which limit cannot be checked because a value is missing, and why; "" if none.
 
     Args:
         candidate: The configuration.
         facts: Facts about it from the tables.
         limits: Limits of the question by column.
-        values: Column with a limit → the values of its runs; without the efficiencies.
+        values: Column with a limit → the values of its runs; efficiencies are not among them.
     """
     for name, verdict in facts.efficiencies.items():
         if verdict.unknown:
@@ -183,7 +184,7 @@ def _explain_unknown_limits(
 
 
 def _most_common_energy_parts(rows: Sequence[PointRow]) -> str | None:
-    """Return the parts, such as GPUs, that most configurations' energies include; None without."""
+    """Return the most frequent `energy_of` of rows with an energy; None without such rows."""
     counted = Counter(row.energy_of for row in rows if is_known(row.energy_kwh))
     return next((name for name, _ in counted.most_common(1)), None)
 
