@@ -119,7 +119,7 @@ class RankMessageServer:
         """Write received events and reports to files; read files of ranks without a connection.
 
         Args:
-            files: Read these files now; otherwise they are read every `FILES_INTERVAL_S`.
+            files: Whether to read files now; otherwise they are read every `FILES_INTERVAL_S`.
 
         Raises:
             OSError: The file system does not answer. Nothing is lost: a later call writes
@@ -316,7 +316,7 @@ class RankMessageServer:
             rank: The rank.
             kind: Letter of the message, such as `link.EVENT`.
             content: Content of the message.
-            writer: The connection, to which later answers are written.
+            writer: The rank's connection, through which `request_give_up` later reaches the rank.
         """
         if kind == link.EVENT:
             if (event := events.parse_event(content)) is None or event.rank != rank:
@@ -364,9 +364,9 @@ class RankMessageServer:
 
 
 def _bind_socket(host: str) -> socket.socket:
-    """Return a TCP socket bound to a free port: of the loopback interface if `host` is loopback.
+    """Return a TCP socket that is bound to a free port.
 
-    Otherwise it is bound to all interfaces.
+    It is bound to the loopback interface if `host` is the loopback address, else to all interfaces.
     """
     if host in ("localhost", "127.0.0.1"):
         return socket.create_server(("127.0.0.1", 0))
