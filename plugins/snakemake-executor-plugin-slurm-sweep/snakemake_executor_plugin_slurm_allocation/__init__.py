@@ -467,7 +467,7 @@ class Executor(sweep.Executor):
     # Ends
 
     def cancel_jobs(self, active_jobs: list[SubmittedJobInfo]) -> None:
-        """End the steps of these jobs, as far as this process has started them."""
+        """Terminate the steps of these jobs that this process has started."""
         for info in active_jobs:
             step = self._steps.get(str(info.external_jobid))
             if step is not None and step.process is not None:

@@ -231,7 +231,8 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
     def _end_if_failed(self, submission: Future[None]) -> None:
         """End the sweep after an unexpected error in the thread of submissions.
 
-        Snakemake would wait for this job for ever. The next start adopts jobs in the queue.
+        Otherwise Snakemake would wait for this job for ever. The next start adopts jobs in the
+        queue.
 
         Args:
             submission: The finished call of `run_job`.
@@ -467,7 +468,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
     # Ends of jobs
 
     def report_job_success(self, job_info: SubmittedJobInfo) -> None:
-        """Report a successful job to Snakemake; an adopted job without output counts as failed."""
+        """Report a successful job to Snakemake; an adopted job without output has failed."""
         number = self._remove_submitted(job_info)
         output = output_of(job_info.job)
         if number in self._adopted and not output.exists():
@@ -694,7 +695,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
 
 
 def output_of(job: Any) -> Path:
-    """Return the first output file of a job; the path is empty without one."""
+    """Return the path of a job's first output file; an empty path without output."""
     return Path(str(next(iter(job.output), "")))
 
 

@@ -175,7 +175,7 @@ def wait_for_completing(
 
 
 def _as_completed(job: QueuedJob) -> QueuedJob:
-    """Return the job with the state COMPLETED, unless it has ended in another state."""
+    """Return an ended job unchanged; any other job with the state COMPLETED."""
     return job if has_ended(job) else job._replace(state=COMPLETED)
 
 

@@ -77,7 +77,7 @@ class LaunchRequest:
 
     @property
     def words(self) -> list[str]:
-        """The complete command line of a rank: `setup`, then the command in its container."""
+        """The complete command line of a rank: it runs `setup`, then the command in its container."""
         words = containers.wrap_command(self.container, self.command, self.gpus)
         return ["bash", "-e", str(self.setup), *words] if self.setup else words
 
@@ -252,7 +252,7 @@ class ReservedPorts(contextlib.ExitStack):
 def start_process(command: Command) -> subprocess.Popen[bytes]:
     """Start the process of a command in a new session, with its output appended to the log.
 
-    The kernel ends the process when the calling thread ends.
+    When the calling thread ends, the kernel ends the process: a rank by SIGKILL, srun by SIGTERM.
     """
     # srun ends its step on request; a rank may be stopped, so it gets no request
     number = signal.SIGTERM if command.rank is None else signal.SIGKILL

@@ -228,7 +228,7 @@ def memory_limit_gb(proc: Path = _PROC, sys: Path = _SYS) -> float | None:
 
 
 def oom_counter(proc: Path = _PROC, sys: Path = _SYS) -> Path:
-    """Return the path of the file with the kernel's count of processes killed for lack of memory.
+    """Return the file in which the kernel counts the processes that it killed for lack of memory.
 
     The count is for this process's control group, or for the machine if the group has no counter.
     """

@@ -209,7 +209,7 @@ class RankMessageServer:
         Args:
             rank: The rank.
             event: The event or heartbeat.
-            interval_s: Longest time to the next heartbeat, in seconds.
+            interval_s: Seconds within which the next heartbeat is expected.
         """
         if event.name is EventName.BEAT:
             self.beats[rank] = Heartbeat(**event.details, interval_s=interval_s)
@@ -354,7 +354,7 @@ class RankMessageServer:
             self._unsaved[name] += content.rstrip() + b"\n"
 
     def _refuse(self, writer: asyncio.StreamWriter, why: str) -> None:
-        """Count a refused connection and close it; warn at refusals number 1, 2, 4, 8 and so on."""
+        """Count a refused connection, and warn about the 1st, 2nd, 4th, 8th and so on."""
         self._strangers.pop(writer, None)
         self.refused += 1
         if self.refused & (self.refused - 1) == 0:

@@ -231,7 +231,7 @@ def run_as_rank(
 ) -> None:
     """Run `work` as this process's rank, write events and the report, and exit.
 
-    The exit status is 0 after success. If `work` fails, an event `failed` has the error.
+    After success the exit status is 0. If `work` fails, its error is written in an event `failed`.
 
     Args:
         spec: The run.

@@ -56,7 +56,7 @@ class SupersededError(FileNotFoundError):
 
 
 def create_attempt(folder: Path, number: int) -> None:
-    """Create the folder of an attempt, and prevent earlier attempts from publishing results.
+    """Create an attempt's folder, and prevent earlier attempts from publishing results.
 
     Args:
         folder: The job's folder.

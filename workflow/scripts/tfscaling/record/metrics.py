@@ -208,17 +208,17 @@ class PointMetrics(RunMetrics):
     published_execution_time_s: Annotated[
         Amount, Metric("published execution time", "s", "lower", 3)
     ] = NAN
-    """Published execution time of the same configuration."""
+    """Published execution time of this configuration."""
     execution_time_ratio: Annotated[
         Amount, Metric("execution time, measured over published", "", "lower", 2)
     ] = NAN
     """Measured execution time divided by the published one, if both did the same training."""
     published_loss: Annotated[Amount, Metric("published loss", "", "lower", 4)] = NAN
-    """Published loss of the same configuration."""
+    """Published loss of this configuration."""
     loss_ratio: Annotated[float, Metric("loss, measured over published", "", "lower", 2)] = NAN
     """Measured loss divided by the published one, if both did the same training."""
     published_accuracy: Annotated[Share, Metric("published accuracy", "", "higher", 4)] = NAN
-    """Published accuracy of the same configuration."""
+    """Published accuracy of this configuration."""
     accuracy_ratio: Annotated[
         Amount, Metric("accuracy, measured over published", "", "higher", 4)
     ] = NAN
@@ -372,7 +372,7 @@ class TargetTime(NamedTuple):
 
 
 def find_target_time(record: RunRecord, quality: Quality, target: float) -> TargetTime:
-    """Return whether a run reached a target, and when the first epoch or evaluation did.
+    """Return whether a run reached a target, and the time until it did.
 
     The time begins as execution_time_s does, with the trainer's first line, and ends with the first
     epoch or evaluation that reaches the target, as in MLPerf. The time of earlier attempts at a

@@ -17,7 +17,7 @@ from tfscaling.record.rank_report import Amount, Part
 
 @dataclass(frozen=True)
 class Phase:
-    """A phase of a run, which is a duration in seconds.
+    """Properties of a phase of a run. Its duration, in seconds, is a field of `Phases`.
 
     Attributes:
         label: The phase's name in legends.

@@ -145,7 +145,7 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
     gpu_names: tuple[str | None, ...] = ()
     """The driver's names of the GPUs that the task uses."""
     cpu_quota: float | None = None
-    """Number of CPUs whose time control groups allow; null without a limit."""
+    """CPU time that control groups allow, as a number of CPUs; null without a limit."""
     intra_op_threads: int | None = None
     """Number of TensorFlow's threads for one operation."""
     mpi_library: str | None = None
@@ -193,8 +193,9 @@ class Epoch(Part, frozen=True, kw_only=True, omit_defaults=True):
     accuracy: float | None
     """Training accuracy; null if a custom model or a program measures none."""
     duration_s: float | None
-    """Seconds of the epoch's training. For a program, from the previous epoch or evaluation to the
-    next evaluation; null if the program reports no times."""
+    """Seconds of the epoch's training. For a program, they begin after its first step, or after the
+    previous epoch and its evaluation. They end with the epoch, or when its evaluation begins. Null
+    if the program reports no times."""
     metrics: dict[str, float | None] = msgspec.field(default_factory=dict)
     """Training metrics of a custom model with its own compile() settings, or all that a program
     reports: name → value, null where not finite."""
@@ -251,7 +252,7 @@ class Stopped(msgspec.Struct, frozen=True, kw_only=True):
     steps_per_epoch: Positive
     """Number of steps in an epoch of the complete training."""
     evaluations: Positive
-    """Number of evaluations that the rank made."""
+    """Number of evaluations that were made, with the evaluation after the training."""
     epoch_turn_s: float
     """Seconds from the last step of an epoch to the first step of the next one, without an
     evaluation. It is measured separately, after the training."""
@@ -279,7 +280,7 @@ class ServerReport(Rank, frozen=True, kw_only=True, tag="server", tag_field="kin
 
 
 class Totals(msgspec.Struct, frozen=True, kw_only=True):
-    """Steps, examples and waiting of a rank from its program's start until `time_s`."""
+    """Totals of a rank's program from its start until `time_s`: steps, examples, wait for input."""
 
     #: When the totals were taken, in seconds since the epoch.
     time_s: float
@@ -405,7 +406,7 @@ RankReport = TrainingReport | ServerReport | ProgramReport
 
 
 def copy_fields(source: msgspec.Struct, kind: type[_S]) -> _S:
-    """Return an object of the type `kind` whose fields have the values of `source`'s fields.
+    """Make an object of type `kind` from the fields of `source` with the same names.
 
     Args:
         source: An object that has all fields of `kind`, and maybe more.

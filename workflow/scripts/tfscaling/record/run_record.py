@@ -369,8 +369,8 @@ class RunRecord(Part, frozen=True, kw_only=True):
     phases: Phases
     metrics: Metrics
     ranks: Annotated[tuple[Rank, ...], Meta(min_length=1)]
-    """Resources that each rank got and used. In the file, a key is missing where the previous rank
-    has the same value, also in `host_facts` and `use`; a rank with `cluster_hash` is complete."""
+    """Resources that each rank got and used. In the file, a rank omits keys whose values equal the
+    previous rank's, also in `host_facts` and `use`; a rank with `cluster_hash` is complete."""
     environment: Environment
     warnings: tuple[Annotated[str, Meta(min_length=1)], ...]
     """Warnings for readers of the numbers, one sentence each - such as settings of a custom
@@ -382,8 +382,8 @@ class RunRecord(Part, frozen=True, kw_only=True):
     resumed: Resumed | None = None
     """How the run resumed from a checkpoint; null if it did not."""
     short_run: ShortRun | None = None
-    """How much of the complete training was trained; null unless `stop_after_steps` ended the
-    run."""
+    """How much of the complete training the run trained, if `stop_after_steps` ended it; else
+    null."""
     use: Use = Use()
 
     def __post_init__(self) -> None:

@@ -84,7 +84,7 @@ def split_step_time(reports: Sequence[RankReport], fed_step_time_s: float | None
 
     Args:
         reports: Reports of all ranks, with separately measured steps of computation alone.
-        fed_step_time_s: Seconds of a step without the wait for input; None if unknown.
+        fed_step_time_s: Median seconds of a step without the wait for input; None if unknown.
 
     Returns:
         The split; all values are None if no rank measured steps of computation.
@@ -375,7 +375,7 @@ def collect_warnings(spec: RunSpec, reports: Sequence[RankReport]) -> tuple[str,
 
 
 def socket_warning(reports: Sequence[RankReport]) -> str | None:
-    """Return a warning if ranks run on several sockets but would fit into one; else None."""
+    """Return a warning if ranks run on several sockets although one has enough CPUs; else None."""
     found = [
         f"rank {report.rank} (CPUs {report.cpu_list})"
         for report in reports

@@ -265,7 +265,7 @@ def find_impossible_durations(
     rank_events: Sequence[Sequence[Event]],
     reports: Sequence[RankReport],
 ) -> list[str]:
-    """Return messages about impossible durations, from a wrong clock or files of other runs.
+    """Return messages about impossible durations, as wrong clocks or files of other runs cause.
 
     Args:
         durations: The phases of the run.

@@ -228,7 +228,7 @@ def _mean_step_time_s(blocks: Sequence[StepBlock]) -> float:
 
 
 def _find_level_shift(values: Sequence[float]) -> tuple[float, int]:
-    """Find the most certain change of the values' level.
+    """Find the block at which the level of the values changes most certainly.
 
     Args:
         values: Seconds per step, block by block.
