@@ -197,7 +197,7 @@ class UserProgram:
                 os.killpg(self._child.pid, number)
 
     def _describe_rank(self, context: RankContext) -> Rank:
-        """Return the rank's host, CPUs and GPUs, with package versions from the recipe's environment."""
+        """Return the rank's host, CPUs and GPUs, and the package versions of its program."""
         place = context.describe_rank()
         names: tuple[str, ...] = ()
         # the driver's names of the GPUs that this process may use, where they are numbers
