@@ -54,6 +54,6 @@ class Rotation:
         return chosen
 
     def add(self, nodes: Collection[str]) -> None:
-        """Count that a job used these nodes; `choose` calls it for the nodes that it returns."""
+        """Count that a job used these nodes, such as a job that an earlier driver has started."""
         self.of_size.update((len(nodes), node) for node in nodes)
         self.in_all.update(nodes)

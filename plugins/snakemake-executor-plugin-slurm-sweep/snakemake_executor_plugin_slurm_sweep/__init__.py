@@ -493,7 +493,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         super().report_job_error(job_info, msg, **details)
 
     def handle_job_error(self, job: Any) -> None:
-        """Handle a failed job as Snakemake does, but prevent retries that make no sense.
+        """Handle a failed job as Snakemake does, but without useless retries.
 
         A job is not retried if it would fail for the same cause, if Slurm may still run it, or if
         it is left to the next start.

@@ -46,7 +46,7 @@ class EventName(enum.StrEnum):
 
     Attributes:
         activity: What a rank of the built-in trainer does after the event.
-        next_step: This activity in words for the console; "" if it continues after the event.
+        next_step: This activity in words for the console; "" if the event does not begin it.
     """
 
     activity: RankActivity
