@@ -156,8 +156,8 @@ def test_a_program_has_its_place_its_gpu_and_its_record(swept: Project) -> None:
     folder = next((swept.folder / "results/runs").glob("**/strategy=own/**/attempt=1"))
     said = [json.loads(file.read_text()) for file in sorted(folder.glob("*.files/said.json"))]
     assert said == [
-        {"RANK": str(rank), "WORLD_SIZE": "4", "LOCAL_RANK": str(rank % 2),
-         "LOCAL_WORLD_SIZE": "2", "CUDA_VISIBLE_DEVICES": str(rank % 2), "is_first": rank < 2}
+        {"RANK": str(rank), "WORLD_SIZE": "4", "LOCAL_RANK": "0",
+         "LOCAL_WORLD_SIZE": "1", "CUDA_VISIBLE_DEVICES": str(rank % 2), "is_first": rank < 2}
         for rank in range(4)
     ]  # fmt: skip
 

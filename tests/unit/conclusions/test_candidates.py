@@ -42,6 +42,8 @@ def judged(
     for place, status in zip(own, statuses, strict=False):
         runs.loc[place, ["status", "execution_time_s", "cost_usd", "quality"]] = status, *[None] * 3
     for name, values in runs_of_each.items():
+        if isinstance(values[0], str):
+            runs[name] = runs[name].astype(object)
         runs.loc[own[: len(values)], name] = list(values)
     comparison = comparison_table(runs, planned)
     for name, value in (row or {}).items():
@@ -192,6 +194,17 @@ def test_a_quality_that_some_runs_do_not_report_is_open(known: int, goal: str) -
     assert found.state is State.OPEN and found.kept_runs is None
     assert found.reason.startswith(f"reports test accuracy in {known} of 22 runs")
     every = judged(goal, around(30.0, runs=22), limits=limits, quality=[0.9] * 22)
+    assert every.state is State.COMPARED
+
+
+@pytest.mark.parametrize("known", [1, 6, 11, 21])
+def test_an_energy_that_some_runs_do_not_report_is_open(known: int) -> None:
+    """A sensor that fails for the longest runs would make the others look frugal."""
+    energy, parts = [0.2] * known + [NO] * (22 - known), ["GPUs"] * 22
+    found = judged("energy_kwh", around(30.0, runs=22), energy_kwh=energy, energy_of=parts)
+    assert found.state is State.OPEN
+    assert found.reason == f"reports energy in {known} of 22 runs"
+    every = judged("energy_kwh", around(30.0, runs=22), energy_kwh=[0.2] * 22, energy_of=parts)
     assert every.state is State.COMPARED
 
 

@@ -14,7 +14,7 @@ from tfscaling.conclusions.answers.answer import answer_questions
 from tfscaling.conclusions.answers.answer_types import Answer, Candidate, State
 from tfscaling.conclusions.base import tables
 from tfscaling.conclusions.evidence import Study
-from tfscaling.estimation.samples import INCONCLUSIVE, SUPPORTED
+from tfscaling.estimation.samples import INCONCLUSIVE, NOT_COMPARED, SUPPORTED
 from tfscaling.record import attempts
 from tfscaling.record.attempts import Cause, FailureReport
 from tfscaling.record.rank_report import Epoch
@@ -140,6 +140,32 @@ def test_a_target_of_a_quality_that_is_not_reported_is_unknown(four: str, tmp_pa
     assert ("missed the target" in named[4].remark) == (four == "missed")
     if four == "not reported":
         assert named[4].reason == "reports no test accuracy" and found.support != SUPPORTED
+
+
+@pytest.mark.parametrize(
+    ("reached", "state", "support"),
+    [
+        (0, State.INFEASIBLE, NOT_COMPARED),
+        (5, State.INFEASIBLE, NOT_COMPARED),
+        (8, State.UNDECIDED, INCONCLUSIVE),
+    ],
+)
+def test_a_target_that_no_configuration_is_shown_to_reach_was_measured(
+    reached: int, state: State, support: str
+) -> None:
+    _, table, planned = measured({("east", n): around(s, runs=11) for n, s in TIMES_S.items()})
+    table["target_reached"] = table["repeat"] <= reached
+    table["time_to_target_s"] = table["execution_time_s"].where(table["target_reached"])
+    planned = replace(planned, targets={"test_accuracy": 0.8})
+    question = Question(goal="time_to_target_s")
+    made = Study(comparison_table(table, planned), table, planned, question=question)
+    found, named = answer_of(made)
+    assert {each.state for each in named.values()} == {state}
+    assert (found.support, found.leader) == (support, None)
+    headline, decision = (dict(tables(made))[name] for name in ("headline", "decision"))
+    assert list(headline["badge"]) == [support]
+    (row,) = decision[decision["goal"] == "time_to_target_s"].to_dict("records")
+    assert row["support"] == support and f"in {reached} of 11 runs" in row["not_covered"]
 
 
 @pytest.mark.parametrize(("reached", "state"), [(5, State.INFEASIBLE), (6, State.OPEN)])

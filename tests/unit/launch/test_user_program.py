@@ -24,16 +24,43 @@ from tfscaling.plan.retries import is_permanent
 from tfscaling.record import events
 from tfscaling.record.attempts import Cause
 from tfscaling.study import acceptance, config_validation, run_spec
+from tfscaling.study.geometry import Geometry
 
 GOOD = """
 import json, os, sys
-names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
+         "GROUP_RANK", "JAX_COORDINATOR_ADDRESS", "TORCHELASTIC_RUN_ID")
 said = {name: os.environ[name] for name in (*names, "CUDA_VISIBLE_DEVICES", "TF_CONFIG")}
 said["words"], said["tensorflow"] = sys.argv[1:], "tensorflow" in sys.modules
 said["secret"] = os.environ.get("TFSCALING_LAUNCHER")
 with open(os.path.join(sys.argv[1], "said.json"), "w") as file:
     json.dump(said, file)
 """
+
+
+@pytest.mark.parametrize("gpus", [0, 1, 2, 4])
+@pytest.mark.parametrize("tasks_on_nodes", [(1,), (1, 1), (4,), (2, 2), (2, 1), (4, 4, 4)])
+def test_ranks_get_the_variables_of_torchrun(tasks_on_nodes: tuple[int, ...], gpus: int) -> None:
+    """The device `LOCAL_RANK` exists: a task with one GPU sees it as device 0."""
+    even = len({*tasks_on_nodes}) == 1
+    tasks = tasks_on_nodes[0] if even else "+".join(map(str, tasks_on_nodes))
+    geometry = Geometry(len(tasks_on_nodes), tasks, gpus * tasks_on_nodes[0])
+    ranks = range(sum(tasks_on_nodes))
+    told = [user_program.rank_variables(rank, geometry) for rank in ranks]
+    assert [each["RANK"] for each in told] == [*map(str, ranks)]
+    assert {each["WORLD_SIZE"] for each in told} == {str(len(ranks))}
+    assert all(each["NODE_RANK"] == each["GROUP_RANK"] for each in told)
+    groups = [(each["GROUP_RANK"], each["LOCAL_RANK"]) for each in told]
+    if gpus == 1:
+        assert groups == [(str(rank), "0") for rank in ranks]
+        assert {each["LOCAL_WORLD_SIZE"] for each in told} == {"1"}
+        assert {each["GROUP_WORLD_SIZE"] for each in told} == {str(len(ranks))}
+    else:
+        places = [(n, own) for n, count in enumerate(tasks_on_nodes) for own in range(count)]
+        assert groups == [(str(node), str(own)) for node, own in places]
+        sizes = [str(tasks_on_nodes[node]) for node, _ in places]
+        assert [each["LOCAL_WORLD_SIZE"] for each in told] == sizes
+        assert {each["GROUP_WORLD_SIZE"] for each in told} == {str(len(tasks_on_nodes))}
 
 
 def test_a_program_is_told_its_place_and_leaves_a_record(tmp_path: Path) -> None:
@@ -59,6 +86,8 @@ def test_a_program_is_told_its_place_and_leaves_a_record(tmp_path: Path) -> None
         assert said == {
             "RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1",
             "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": addresses[0].partition(":")[2],
+            "JAX_COORDINATOR_ADDRESS": addresses[0], "GROUP_RANK": str(rank),
+            "TORCHELASTIC_RUN_ID": record.parameters_hash,
             "CUDA_VISIBLE_DEVICES": "", "TF_CONFIG": said["TF_CONFIG"],
             "words": [str(own), "2"], "tensorflow": False, "secret": None,
         }  # fmt: skip

@@ -137,6 +137,25 @@ def test_replicas_and_batch_sizes_of_a_run(
     )
 
 
+@pytest.mark.parametrize(
+    ("gpus", "tasks", "expected"),
+    [
+        ([1, 2, 4], "gpus", [(1, 1), (2, 2), (4, 4)]),
+        (4, ["gpus", 1], [(4, 4), (4, 1)]),
+        ([0, 4], ["gpus", 2], [(0, 1), (0, 2), (4, 4), (4, 2)]),
+        ([0, 1], [1, "gpus"], [(0, 1), (1, 1)]),
+    ],
+)
+def test_a_block_may_have_a_task_for_each_gpu(
+    gpus: Any, tasks: Any, expected: list[tuple[int, int]]
+) -> None:
+    made = blocks(block(nodes=[1, 2], gpus_per_node=gpus, tasks_per_node=tasks, repeats=1))
+    points = [run.spec.point for run in expand(made).runs]
+    assert [(each.nodes, each.gpus_per_node, each.tasks_per_node) for each in points] == [
+        (nodes, *both) for nodes in (1, 2) for both in expected
+    ]
+
+
 STRONG = {"global_batch_size": 64, "learning_rate": 0.1, "epochs": 1}
 EXCLUDED: dict[str, tuple[list[Change], dict[str, Any], str]] = {
     "nodes_max": ([blocks(block(nodes=[8, 9]))], {"nodes": 9}, "9 nodes exceed nodes_max 8"),

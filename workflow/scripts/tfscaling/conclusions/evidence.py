@@ -89,8 +89,8 @@ def find_exclusion(
     Args:
         row: The configuration.
         statuses: Number of its planned runs with each status.
-        examples: Number of examples that the configurations of its question train; 0 does not
-            check it. A configuration that trained fewer is excluded.
+        examples: Number of examples that most configurations with the same model and recipe train.
+            A configuration that trained fewer is excluded; 0 disables this check.
     """
     trained = row.examples_trained
     if trained is not None and examples - trained > SAME_WORK_TOLERANCE * examples:
@@ -167,18 +167,18 @@ def task_name(row: PointRow, axes: Sequence[str] = TASK_AXES) -> str:
 
 @dataclass(frozen=True)
 class ConfigurationFacts:
-    """What the tables show about one configuration, whichever goal a question has.
+    """What the tables show about one configuration, for any goal of a question.
 
     Attributes:
         name: The axes that distinguish the configuration from the others.
-        remark: Runs that failed, diverged or missed the target: a recommendation must name them.
+        remark: Runs that failed, diverged or missed the target, by `failure_remark`.
         excluded: Why the configuration is in no comparison; None if it may be compared.
         is_begun: Whether one of its runs was begun.
         values: Goal → median as text, with interval and unit, for goals with a known value.
         limited: Metric with a limit → its value and the limit as text, by `_limit_text`; empty for
             an excluded configuration.
-        lacking_energy: Parts, such as GPUs, whose energy was measured for other configurations
-            only.
+        lacking_energy: Parts, such as GPUs, that the energy of other configurations includes and
+            its energy does not.
         is_at_target: Whether all runs reached the target.
         efficiencies: Efficiency with a limit → whether the runs keep the limit; empty for an
             excluded configuration.
@@ -455,9 +455,10 @@ class Study(Sweep):
     def _is_smaller_batch_too_large(self, folder: str) -> bool:
         """Return whether runs show that a smaller batch of a configuration does not fit in memory.
 
+        A grid can try rising batch sizes until one does not fit: larger ones are then not run.
+
         Args:
-            folder: Folder of the configuration. A grid that doubles the batch size until it does
-                not fit has the same configuration with smaller batches.
+            folder: Path of the configuration below the folder of the runs.
         """
         smaller = {run.spec.point.path: run.smaller for run in self.manifest.runs if run.smaller}
         statuses = {run.spec.point.path: run.spec.point for run in self.manifest.runs}
@@ -469,7 +470,7 @@ class Study(Sweep):
 
     @cached_property
     def excluded(self) -> dict[Point, ComparisonExclusion]:
-        """Configuration → why it is not compared."""
+        """Excluded configuration → why it is not compared."""
         groups = [task.rows for task in self._tasks_without_facts]
         of_tasks = {point_of(row) for rows in groups for row in rows}
         groups.append([row for row in self.points if point_of(row) not in of_tasks])

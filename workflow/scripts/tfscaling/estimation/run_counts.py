@@ -17,9 +17,9 @@ CLOSED_RUNS = 2
 
 
 def miss_rate_bound(runs: int, configurations: int = 1) -> float:
-    """Return the largest share of all runs that may miss a limit, if no measured run missed it.
+    """Return an upper bound of the share of runs that miss a limit, if no measured run missed it.
 
-    The result is a fraction, the upper bound with 95 % confidence.
+    The result is a fraction with 95 % confidence.
 
     Args:
         runs: Number of measured runs of the configuration. All of them kept the limit.
@@ -31,6 +31,8 @@ def miss_rate_bound(runs: int, configurations: int = 1) -> float:
 
 def is_closed(shown: int, planned: int) -> bool:
     """Return whether enough runs show that a configuration cannot be recommended.
+
+    These are CLOSED_RUNS or more, and at least half of the planned runs.
 
     Args:
         shown: Number of runs that show it, such as runs that miss a limit.

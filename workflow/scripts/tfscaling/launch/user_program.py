@@ -36,6 +36,7 @@ from tfscaling.record.observers import (
 )
 from tfscaling.record.rank_report import PROGRAM_PACKAGES, HostFacts, Observed, ProgramReport, Rank
 from tfscaling.study import recipes, run_spec, user_code
+from tfscaling.study.geometry import Geometry
 from tfscaling.study.run_spec import RunSpec
 
 #: Environment variable with the file to which the program writes its events, if the recipe observes
@@ -334,18 +335,16 @@ def program_environment(context: RankContext, spec: RunSpec) -> dict[str, str]:
     """
     rank, cluster = context.cluster.rank, context.cluster
     host, _, port = cluster.jobs["worker"][0].rpartition(":")
-    # only the last node may have fewer tasks
-    node, local_rank = divmod(rank, spec.geometry.tasks_per_node_max)
     paths = [str(OBSERVE_FIT)] if spec.recipe.observe == "fit" else []
     paths.append(str(OBSERVE))
     variables = {
-        "RANK": str(rank),
-        "WORLD_SIZE": str(cluster.num_tasks),
-        "LOCAL_RANK": str(local_rank),
-        "LOCAL_WORLD_SIZE": str(spec.geometry.tasks_on_nodes[node]),
+        **rank_variables(rank, spec.geometry),
         "MASTER_ADDR": host,
         # reserved for rank 0 as its port in TF_CONFIG: free where TensorFlow starts no server
         "MASTER_PORT": port,
+        # PyTorch takes this variable as a sign that all others are set
+        "TORCHELASTIC_RUN_ID": spec.parameters_hash,
+        "JAX_COORDINATOR_ADDRESS": f"{host}:{port}",
         "PYTHONPATH": os.pathsep.join(filter(None, (*paths, os.environ.get("PYTHONPATH")))),
         # a log without the lines before the end explains no failure
         "PYTHONUNBUFFERED": os.environ.get("PYTHONUNBUFFERED", "1"),
@@ -370,6 +369,34 @@ def program_environment(context: RankContext, spec: RunSpec) -> dict[str, str]:
         defer_failure(spec)
         raise WorkFailedError(failures.DEVICE_ERROR, text, 1)
     return variables
+
+
+def rank_variables(rank: int, geometry: Geometry) -> dict[str, str]:
+    """Return the variables of `torchrun` for a rank's place among the tasks.
+
+    Frameworks select the device `LOCAL_RANK`. A task with one GPU sees it as device 0, so it is
+    described as the only one of its node.
+
+    Args:
+        rank: Number of the rank.
+        geometry: Nodes, tasks and GPUs of the run.
+    """
+    tasks = geometry.tasks
+    if geometry.gpus_per_task == 1:
+        node, nodes, local_rank, on_node = rank, tasks, 0, 1
+    else:  # only the last node may have fewer tasks
+        node, local_rank = divmod(rank, geometry.tasks_per_node_max)
+        nodes, on_node = geometry.nodes, geometry.tasks_on_nodes[node]
+    values = {
+        "RANK": rank,
+        "WORLD_SIZE": tasks,
+        "LOCAL_RANK": local_rank,
+        "LOCAL_WORLD_SIZE": on_node,
+        "GROUP_RANK": node,
+        "GROUP_WORLD_SIZE": nodes,
+        "NODE_RANK": node,
+    }
+    return {name: str(value) for name, value in values.items()}
 
 
 def _add_versions(facts: HostFacts, environment: str) -> HostFacts:

@@ -22,9 +22,9 @@ def find_excess(
     sources: Sources = (),
     forced: frozenset[str] = frozenset(),
 ) -> str | None:
-    """Return why the runs to do exceed the budget or a limit of time; None if they do not.
+    """Return the first reason why the runs to do exceed the budget or a time limit; None without.
 
-    Without budget and such a limit no record is read.
+    Records are only read if the configuration has a budget or a time limit.
 
     Args:
         config: The configuration.
@@ -42,7 +42,7 @@ def find_excess(
 
 
 def deadline_problems(config: Config, plan: Plan, sources: Sources = ()) -> list[str]:
-    """Return a message for each limit of time that the measured start-up alone exceeds.
+    """Return a message for each time limit that is shorter than the measured start-up of runs.
 
     Args:
         config: The configuration.
@@ -60,7 +60,7 @@ def deadline_problems(config: Config, plan: Plan, sources: Sources = ()) -> list
 def budget_problems(config: Config, plan: Plan, sources: Sources = ()) -> list[str]:
     """Return a message for each key of the budget that the plan exceeds or that has no estimate.
 
-    Searches count with their expected number of runs, which may be exceeded.
+    A search is included with its expected number of runs; it may need more.
 
     Args:
         config: The configuration.

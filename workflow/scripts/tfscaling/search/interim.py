@@ -43,9 +43,9 @@ FREEDOM_RANGE = (4.0, 30.0)
 
 
 def least_chance(problem: SearchProblem) -> float:
-    """Return the largest chance to beat the best at which a candidate is judged worse.
+    """Return the chance to beat the best up to which a candidate is judged worse.
 
-    `chances_to_beat_best` computes these chances.
+    `chances_to_beat_best` computes the chances that are compared with it.
     """
     return RISK_MAX / (4 * problem.count)
 
@@ -106,13 +106,13 @@ def _goal_value(problem: SearchProblem, run: Run) -> float:
 
 
 def _gets_no_more_runs(missed: int, runs: int) -> bool:
-    """Return whether a candidate gets no more runs after one missed a limit or the target.
+    """Return whether a candidate gets no more runs because runs missed a limit or the target.
 
-    This is the case if its misses are already shown to be reliable, or if fewer than half of its
-    runs missed: it can then not be recommended, and a few further runs would not show more.
+    It gets none if enough runs missed by the rule of `is_closed`. It gets none either if fewer than
+    half of its runs missed: it cannot be recommended, and a few more runs would not change this.
 
     Args:
-        missed: Number of its runs that missed.
+        missed: Number of its runs that missed a limit or the target.
         runs: Number of all its runs.
     """
     return missed > 0 and (is_closed(missed, runs) or 2 * missed < runs)
@@ -122,8 +122,8 @@ def judge_limits(problem: SearchProblem, state: SearchState) -> SearchState:
     """Return the state with a verdict on each candidate: keeps all limits, misses one, or open.
 
     A candidate misses a limit by the rule of `is_closed`, and keeps the limits by the rule of
-    `intervals.keeps_limit` from KEPT_RUNS runs on. It is eliminated without a verdict if fewer than
-    half of its runs miss a limit, if a run reports no value for a limit, or after its last run.
+    `intervals.keeps_limit` from KEPT_RUNS runs on. It is eliminated without a verdict by
+    the rule of `_gets_no_more_runs`, if a run reports no value for a limit, or after its last run.
     """
     limits = problem.limits
     allowed, eliminated = [*state.limit_verdicts], {**state.eliminated}
@@ -207,9 +207,10 @@ def analyse(problem: SearchProblem, state: SearchState) -> SearchState:
 
 
 def _compare_projections(state: SearchState, runs: Runs) -> SearchState:
-    """Return the state with a comparison of projected and measured values for each candidate.
+    """Return the state with a comparison of each candidate's projected and measured values.
 
-    The comparison also updates the variance of projection errors.
+    Candidates without runs of both kinds have none. The comparisons update the variance of
+    projection errors.
 
     Args:
         state: The state.

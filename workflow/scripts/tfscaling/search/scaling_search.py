@@ -20,7 +20,7 @@ from tfscaling.study.config_types import Limit, Question, Search
 
 
 class ScalingSearch:
-    """The search by scaling curves. Its methods change nothing: a state is a value.
+    """The search by scaling curves. Its methods return new states and change none.
 
     Args:
         problem: The question, with its candidates.
@@ -30,7 +30,7 @@ class ScalingSearch:
         self.problem = problem
 
     def propose(self, state: SearchState) -> dict[str, int]:
-        """Return name of a candidate or its short runs → number of its runs for the next analysis.
+        """Return name of a candidate or its short runs → number of its further runs in this round.
 
         Args:
             state: The state after the last analysis.
@@ -116,7 +116,7 @@ def _make_decision(
     Args:
         problem: The question.
         state: The state after the last analysis.
-        wanted: Name → number of runs to start next; {} if the search has ended.
+        wanted: Name → number of further runs in this round; {} if the search has ended.
     """
     names, best = problem.names, state.analysis.best
     is_named = (

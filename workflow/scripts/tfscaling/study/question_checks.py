@@ -24,17 +24,17 @@ NOT_PROJECTED = "quality is not projected"
 
 
 def check_baseline(config: Config, planned: Manifest) -> None:
-    """Check that the grid has a run of the baseline that the comparison names.
+    """Check that the grid has a run with the axes of `comparison.baseline`.
 
-    The name of a recipe with variants means the variant of each configuration; all configurations
-    must then have this recipe.
+    If its recipe has variants, the baseline of a configuration has the configuration's variant.
+    This requires that all configurations of the grid have the recipe.
 
     Args:
         config: The configuration.
         planned: Its manifest.
 
     Raises:
-        NotAllowed: If not.
+        NotAllowed: If it has none, or if configurations with other recipes need a single variant.
     """
     place = ["comparison", "baseline"]
     baseline = config.comparison.baseline.axes
@@ -54,7 +54,7 @@ def check_question(config: Config, planned: Manifest) -> None:
     """Check that the runs of the grid can answer the question.
 
     Raises:
-        NotAllowed: If not.
+        NotAllowed: If they cannot; the error names the key of the question or of a recipe.
     """
     run_of_recipe = {run.spec.point.recipe: run for run in planned.runs}
     _check_whole_training(config, planned, run_of_recipe)
@@ -66,7 +66,7 @@ def check_question(config: Config, planned: Manifest) -> None:
 def _check_whole_training(
     config: Config, planned: Manifest, run_of_recipe: Mapping[str, PlannedRun]
 ) -> None:
-    """Raise NotAllowed if runs of a recipe are not enough to project the complete training.
+    """Raise NotAllowed if the complete training cannot be projected from the runs of a recipe.
 
     Args:
         config: The configuration.
@@ -107,7 +107,7 @@ def _check_whole_training(
 
 
 def _check_goal(config: Config, planned: Manifest, run_of_recipe: Mapping[str, PlannedRun]) -> None:
-    """Raise NotAllowed if runs cannot have the metric of the question's goal.
+    """Raise NotAllowed if runs of the grid cannot have the metric that the goal compares.
 
     Args:
         config: The configuration.
@@ -185,7 +185,9 @@ def _check_limits(
 def _limit_problems(
     name: str, limit: Limit, planned: Manifest, run_of_recipe: Mapping[str, PlannedRun]
 ) -> Iterator[str]:
-    """Yield why the limit of a metric is not allowed, each rule only if all before it hold.
+    """Yield why the limit of a metric is not allowed, as sentences for the user.
+
+    Only the first one is certain: each rule assumes that the limit keeps all rules before it.
 
     Args:
         name: The metric.

@@ -35,7 +35,7 @@ def make_graph_function(function: Callable[..., Any], reduce_retracing: bool = F
 
     Args:
         function: The function of tensors.
-        reduce_retracing: Whether arguments of other shapes use the same graph where possible.
+        reduce_retracing: Whether arguments of different shapes share a graph where possible.
     """
     import tensorflow as tf
 
@@ -137,7 +137,10 @@ class TrainingResult:
 
     @property
     def input_wait_s(self) -> float | None:
-        """Mean seconds per step that the rank waited for input; None if it never waited."""
+        """Mean seconds per step, without the first call, that the rank waited for input.
+
+        It is None if the rank never waited.
+        """
         later = self.steps[1:]
         waited_s = sum(execution.input_wait_s for execution in later)
         return waited_s / sum(execution.steps for execution in later) if waited_s else None
@@ -182,9 +185,9 @@ class EpochProgress:
         step_in_epoch: Steps of this epoch that earlier attempts trained.
         steps_before_epoch: Steps in all epochs before it.
         examples_in_epoch: Examples of this epoch that earlier attempts trained.
-        before_s: Seconds that these steps took.
+        before_s: Seconds that earlier attempts spent in this epoch.
         steps_per_epoch: Steps in the first epoch; 0 while unknown.
-        written_s: Seconds that checkpoints took until this attempt began the epoch.
+        written_s: Seconds that this attempt had spent writing checkpoints when it began the epoch.
     """
 
     step_in_epoch: int = 0
@@ -242,7 +245,7 @@ class TrainingLoop(ABC):
 
         Args:
             function: The function of tensors.
-            reduce_retracing: Whether arguments of other shapes use the same graph where possible.
+            reduce_retracing: Whether arguments of different shapes share a graph where possible.
         """
         return make_graph_function(
             lambda *args: self.strategy.run(function, args=args), reduce_retracing=reduce_retracing
@@ -298,7 +301,7 @@ class TrainingLoop(ABC):
         return list(values)
 
     def _skip_to(self, state: CheckpointState, events: EventLog) -> None:
-        """Read the input pipeline up to the position of a checkpoint; arrays need nothing.
+        """Read the input pipeline up to the position of a checkpoint; do nothing for arrays.
 
         Args:
             state: The state of the checkpoint.
@@ -400,10 +403,11 @@ class TrainingLoop(ABC):
         return complete if is_auto else int(min(complete, self._steps_left))
 
     def _may_stop(self, result: TrainingResult) -> bool:
-        """Return whether a short run may end after the steps so far; all ranks get the same answer.
+        """Return whether a short run ends after the steps so far, equally on all ranks.
 
-        If not, as many steps again are trained before the next call. A tenth of the training is
-        always enough.
+        With a fixed `stop_after_steps` it ends. With `auto` it ends if all ranks can project the
+        complete training from their steps, or if a tenth of the training is done. Otherwise it
+        trains as many steps again, at most up to this tenth, before the next call.
         """
         if self.recipe.stop_after_steps != AUTO:
             return True
@@ -428,7 +432,7 @@ class TrainingLoop(ABC):
         return time.perf_counter() - start_s
 
     def _before_first_step(self) -> None:
-        """Prepare the first step of an epoch."""
+        """Do what precedes the first step of an epoch, for `measure_epoch_turn_s` to time it."""
         self._reset_sums()
 
     def _first_epoch(self, result: TrainingResult, events: EventLog) -> int:

@@ -326,7 +326,7 @@ def _training_warnings(
     data: Arrays | Datasets,
     result: TrainingResult,
 ) -> Iterator[str]:
-    """Yield warnings about settings of a custom model, or data, that are not used as given.
+    """Yield warnings about ignored settings, scaled bytes, and a loss that depends on the replicas.
 
     Args:
         trainer: The training loop.
@@ -418,9 +418,9 @@ def _weights_sha256(model: Any) -> str:
 def check_model(model: ModelToCheck, dataset_file: Path) -> CheckedModel:
     """Check whether runs with a model can start, by building it on this machine's CPU.
 
-    The model is built as in a rank, with one replica and one batch. If the runs have several
-    workers, the first batches of the first worker are read. The process uses the CPU only from then
-    on.
+    The model is built as in a rank, with one replica and one batch. For an input pipeline, the
+    first batches of the first worker are also checked as in the run with the most workers, if it
+    has more workers than the run that is built. The caller must have hidden the GPUs.
 
     Args:
         model: The model and the runs that train it.

@@ -94,7 +94,10 @@ def find_problem(model: Any) -> str | None:
 
 
 def trains_itself(model: Any, recipe: Recipe) -> bool:
-    """Return whether the model is trained by its own loss; otherwise it is a classifier."""
+    """Return whether the model is trained with its own loss, by the recipe and the model.
+
+    Otherwise it is trained as a classifier, with cross-entropy.
+    """
     return recipe.loss == "model" and bool(model.compiled or has_own_method(model, "compute_loss"))
 
 
@@ -150,7 +153,7 @@ def _shape_problem(model: Any) -> str | None:
 
 
 def label_problem(*elements: tuple[Any, ...]) -> str | None:
-    """Return why labels are not one whole number from 0 on for each example; None if they are.
+    """Return why labels are not one non-negative integer for each example; None if they are.
 
     Args:
         *elements: Pairs (inputs, labels) of all examples, as arrays or TensorSpecs.
@@ -421,7 +424,10 @@ def scale_bytes(model: Any, x: Any) -> Any:
 
 
 def byte_warnings(model: Any, recipe: Recipe, x: Nest) -> list[str]:
-    """Return [warning] if a classifier scales inputs that are already in [0, 1]; else [].
+    """Return [warning] if a classifier gets scaled bytes but may expect unscaled ones; else [].
+
+    The training scales bytes to [0, 1]. The model may expect them unscaled if it has a layer in
+    _FOR_BYTES.
 
     Args:
         model: The model.
@@ -449,7 +455,7 @@ def byte_warnings(model: Any, recipe: Recipe, x: Nest) -> list[str]:
 
 
 def _is_scaled(data: Any, symbol: Any) -> bool:
-    """Return whether inputs are scaled: bytes that the model takes as floating-point numbers.
+    """Return whether `scale_bytes` scales inputs: bytes that the model takes as floating-point.
 
     Args:
         data: The inputs.

@@ -99,7 +99,8 @@ def _judge_limits(
 ) -> Candidate:
     """Return the candidate with its state according to the limits.
 
-    It is COMPARED if its runs show that it keeps all limits.
+    COMPARED: its runs show that it keeps all limits. INFEASIBLE: they show that it misses one.
+    UNDECIDED: they show neither. OPEN: a value with a limit is unknown.
 
     Args:
         candidate: The configuration.
@@ -155,13 +156,13 @@ def _explain_unknown_limits(
     limits: Mapping[str, Limit],
     values: Mapping[str, Sequence[float]],
 ) -> str:
-    """Return which limit a configuration, or a run of it, has no value for, and why; "" if none.
+    """Return which limit cannot be checked because a value is missing, and why; "" if none.
 
     Args:
         candidate: The configuration.
         facts: Facts about it from the tables.
         limits: Limits of the question by column.
-        values: Column with a limit → the values of its runs; without the efficiencies.
+        values: Column with a limit → the values of its runs; efficiencies are not among them.
     """
     for name, verdict in facts.efficiencies.items():
         if verdict.unknown:
@@ -183,7 +184,7 @@ def _explain_unknown_limits(
 
 
 def _most_common_energy_parts(rows: Sequence[PointRow]) -> str | None:
-    """Return the parts, such as GPUs, that most configurations' energies include; None without."""
+    """Return the most frequent `energy_of` of rows with an energy; None without such rows."""
     counted = Counter(row.energy_of for row in rows if is_known(row.energy_kwh))
     return next((name for name, _ in counted.most_common(1)), None)
 
@@ -203,10 +204,13 @@ def _require_goal_value(
     quality = metric_of(QUALITY, row).title
     if is_known(row[goal]):
         reason = ""
+        # only the quality of a run that resumed from a checkpoint counts
+        runs = row.runs if goal == QUALITY else row.runs_timed
         if goal == ENERGY and row.energy_of != parts:
             reason = f"its energy includes {row.energy_of}"
-        elif goal == QUALITY and candidate.runs < row.runs:
-            reason = f"reports {quality} in {candidate.runs} of {row.runs} runs"
+        elif goal in (QUALITY, ENERGY) and candidate.runs < runs:
+            title = quality if goal == QUALITY else METRICS[goal].title
+            reason = f"reports {title} in {candidate.runs} of {runs} runs"
         return replace(candidate, state=State.OPEN, reason=reason) if reason else candidate
     needed = row.runs if goal in ALL_RUNS_METRICS else 1
     reached, ended = row.runs_at_target, row.runs + (row.runs_diverged or 0)

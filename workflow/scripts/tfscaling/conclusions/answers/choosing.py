@@ -35,7 +35,10 @@ def choose_configuration(study: Study, answer: Answer, candidates: Sequence[Cand
     order = [*map(point_of, known), *(p for p, each in by_point.items() if not each.has_value)]
     answer = replace(answer, candidates=tuple(by_point[point] for point in order))
     if not known:
-        has_any = any(is_known(each.row[goal]) for each in candidates)
+        has_any = any(
+            is_known(each.row[goal]) or each.state in (State.INFEASIBLE, State.UNDECIDED)
+            for each in candidates
+        )
         support = INCONCLUSIVE if answer.is_open else NOT_COMPARED
         answer = replace(answer, support=support if has_any else NOT_MEASURED)
         return replace(answer, repeats=settling.repeats_to_settle(study, answer))
@@ -110,7 +113,8 @@ def _add_comparison(answer: Answer, comparison: GoalComparison) -> Answer:
 def _add_rival(answer: Answer, samples: Samples) -> Answer:
     """Return the answer with its `rival`, with which a headline compares the leader.
 
-    The rival has the smallest or largest number of nodes on the leader's line, or is the next best.
+    It is on the leader's line, with the fewest nodes, or with the most if the leader has the
+    fewest. If the leader is alone on its line, the rival is the best of the other configurations.
     """
     taken, compared = answer.leader, answer.compared
     if taken is None or answer.support == NOT_COMPARED:

@@ -45,7 +45,7 @@ class Verdict:
         is_missed: Whether the runs show that the configuration misses the limit.
         is_kept: Whether they show that it keeps the limit.
         runs: Number of its runs that were compared; None for the baseline itself.
-        note: Words that follow the value in a sentence about a limit that is not kept; may be "".
+        note: Remark on the value, such as `2 runs of its baseline, 1 node`; may be "".
     """
 
     unknown: str = ""
@@ -59,13 +59,14 @@ class Verdict:
 class RatioToBaseline:
     """How many times as long the runs of a configuration take as the runs of its baseline.
 
-    Fewer than RUNS_FOR_INTERVAL runs of either show nothing.
+    With fewer than RUNS_FOR_INTERVAL runs of either, nothing is shown: neither kept nor missed.
 
     Attributes:
-        values: Seconds of the configuration's runs.
+        values: Seconds of the configuration's runs, by `_seconds_of_runs`.
         baseline_values: Seconds of the baseline's runs.
         error: Error rate of each end of the interval of the mean ratio.
-        shared_error: Standard error of all values together, as a fraction.
+        shared_error: Standard error of projections from short runs, as a fraction of the ratio.
+            More runs do not reduce it.
     """
 
     values: Sequence[float]
@@ -85,7 +86,7 @@ class RatioToBaseline:
 
         Args:
             ratio_max: The highest ratio that keeps the limit.
-            planned: How many runs of the configuration are planned.
+            planned: Number of planned runs of the configuration, for the rule of `is_closed`.
         """
         if (interval := self._log_interval()) is None:
             return False
@@ -174,7 +175,9 @@ def _ratio_to_baseline(
 
 
 def _seconds_of_runs(samples: Samples, row: PointRow, name: str) -> list[float]:
-    """Return the seconds that an efficiency compares: per run, or per example of each run.
+    """Return the seconds that an efficiency compares, one value for each run.
+
+    It is the run's time for RUN_EFFICIENCY, and the time per example for TRAINING_EFFICIENCY.
 
     Args:
         samples: The values of the runs.
