@@ -71,8 +71,8 @@ class FoundRecord(NamedTuple):
 def find_record(spec: RunSpec, folder: Path, replaces: int = 0) -> FoundRecord | None:
     """Return the record that counts for a planned run, or None.
 
-    It is the record in the run's folder, else the newest one that an attempt has kept. A record by
-    the present user code is preferred.
+    It is the record in the run's folder, else the newest record in an attempt's folder. Records
+    that the present user code made take precedence over others.
 
     Args:
         spec: The planned run.
@@ -186,11 +186,11 @@ def describe_code_change(spec: RunSpec, record: RunRecord | DoesNotFit) -> str:
 
 @functools.cache
 def current_checksums(code: CustomCode, folder: Path) -> Checksums:
-    """Return file or package → checksum of user code as it is, computed once in a process.
+    """Return file or package → checksum of the present user code, cached for this process.
 
     Args:
         code: The user code of a run.
-        folder: The working folder, which is only part of the cache's key.
+        folder: The working folder. It is used only as a part of the key in the cache.
     """
     return code.checksums()
 
@@ -218,9 +218,9 @@ def find_stale_runs(
 
 
 def describe_data_changes(used: Sequence[PreparedData | None], datasets_dir: Path) -> list[str]:
-    """Return for each run in what its data differs from the planned data; "" if it does not.
+    """Return for each run how its data differs from the planned data; "" if it does not.
 
-    The planned data of a dataset is in `datasets_dir`; if it is missing there, it is the data that
+    The planned data of a dataset is the file in `datasets_dir`. Without a file, it is the data that
     most runs read.
 
     Args:
