@@ -376,7 +376,7 @@ class Executor(sweep.Executor):
         if running and self.workflow.executor_settings.one_at_a_time:
             return False
         busy = {node for each in running for node in each.nodes}
-        unfit = set(self._sweep.hosts_without_gpus(output_of(step.job)))
+        unfit = set(self._sweep.nodes_to_avoid(output_of(step.job)))
         free = [node for node in allocation.nodes if node not in busy | unfit]
         remaining_s = allocation.end_s - time.time() - _MARGIN_S
         if step.size > len(free) or step.runtime_s > remaining_s:

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from snakemake_executor_plugin_slurm_sweep import options_of_environment
+from snakemake_executor_plugin_slurm_sweep import describe_environment_options
 from snakemake_executor_plugin_slurm_sweep.queue import has_ended
 from snakemake_executor_plugin_slurm_sweep.slurm_client import (
     PAUSES_S,
@@ -129,7 +129,7 @@ class Grants:
             request.is_submitted = answer.number is None
             return answer.number
         if answer.kind is RefusalKind.FINAL:
-            words = answer.words + options_of_environment()
+            words = answer.words + describe_environment_options()
             raise WorkflowError(f"sbatch refused the allocation: {words}")
         if not request.answers:
             self._log(f"Slurm grants no allocation now, and is asked again: {answer.words}")

@@ -99,7 +99,7 @@ class Sweep:
         """Return whether another attempt at the job of `output` would fail for the same cause."""
         return False
 
-    def hosts_without_gpus(self, output: Path) -> Collection[str]:
+    def nodes_to_avoid(self, output: Path) -> Collection[str]:
         """Return the nodes that lacked GPUs; another attempt at `output` must avoid them."""
         return ()
 
@@ -313,7 +313,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         failed = {node.strip() for node in (settings.exclude_failed_nodes or "").split(",")} - {""}
         call = get_submit_command(job, params, settings=settings, failed_nodes=failed)
         call += gres_option(job.resources.get("gres"))
-        if hosts := self._sweep.hosts_without_gpus(output_of(job)):
+        if hosts := self._sweep.nodes_to_avoid(output_of(job)):
             # sbatch uses the last one of several such options
             call += f" --exclude={shlex.quote(','.join([*_excluded_nodes(call), *hosts]))}"
         if number := self._after.get(params["comment_str"]):
@@ -356,7 +356,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
             if isinstance(answer, Submitted):
                 return answer.number or self._number_by_comment(comment, answer.printed, call)
             if answer.kind is RefusalKind.FINAL:
-                raise SubmissionError(answer.words + options_of_environment(), call)
+                raise SubmissionError(answer.words + describe_environment_options(), call)
             if answer.kind is RefusalKind.QUEUE_LIMIT:
                 self._log_limit(answer.words)
                 if not self._is_stopped.is_set():
@@ -719,7 +719,7 @@ def gres_option(gres: str | None) -> str:
     return f" --gres={shlex.quote(str(gres))}" if gres else ""
 
 
-def options_of_environment() -> str:
+def describe_environment_options() -> str:
     """Return a clause for error messages: environment variables that set options of sbatch.
 
     It begins with "; ". Without such variables it is "".

@@ -95,7 +95,7 @@ class Sweep(Protocol):
         """Return the lines of a dry-run; each job has the fields of Snakemake's log record."""
 
 
-def explained_error(text: str, arguments: Sequence[str]) -> str:
+def simplify_error(text: str, arguments: Sequence[str]) -> str:
     """Return an error of the configuration without the lines that Snakemake adds to it.
 
     If a configuration file cannot be read, the error is the message of the workflow's check
@@ -233,7 +233,7 @@ class LogHandler(LogHandlerBase):
         if record.levelno < logging.ERROR:
             if _EXTENDED not in text:
                 self._print_plain(record)
-        elif (explained := explained_error(text, sys.argv[1:])) != text:
+        elif (explained := simplify_error(text, sys.argv[1:])) != text:
             self._print(wrap_text(explained, self._width), "red")
         else:
             self._print_plain(record)

@@ -153,7 +153,7 @@ def _resolve_slurm_step(
             f"SLURM_PROCID is {rank}; expected 0 to {len(places) - 1} for {len(places)} tasks"
         )
     node_index, own_host, local_index = places[rank]
-    slurm.check_place(environ, node_index, local_index)
+    slurm.check_task_placement(environ, node_index, local_index)
     tasks = _assign_ranks_to_jobs(jobs or {"worker": len(places)}, len(places))
     fullest = max(tasks_on_host.values())
     ports = slurm.task_ports(environ, fullest)

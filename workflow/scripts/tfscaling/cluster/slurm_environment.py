@@ -38,7 +38,7 @@ def job_id(environ: Mapping[str, str]) -> str | None:
     return environ.get("SLURM_JOB_ID") or None
 
 
-def part_of_allocation(environ: Mapping[str, str]) -> str | None:
+def run_node_list(environ: Mapping[str, str]) -> str | None:
     """Return the node list of a run that uses only a part of its job's nodes; None if it uses all.
 
     The executor `slurm-allocation` sets it as TFSCALING_NODES.
@@ -145,7 +145,7 @@ def task_ports(environ: Mapping[str, str], tasks_on_a_node: int) -> list[int]:
     return found
 
 
-def check_place(environ: Mapping[str, str], node_index: int, local_index: int) -> None:
+def check_task_placement(environ: Mapping[str, str], node_index: int, local_index: int) -> None:
     """Check that this task runs at its computed place: node and number on the node.
 
     Otherwise the address of its rank would name a different node, and ranks would wait for each

@@ -1,8 +1,8 @@
 """Evidence for conclusions: tables, plan, and which configurations may be compared.
 
 A configuration is excluded from decisions, findings, forecasts and clouds if its own runs show
-that it cannot be recommended (`run_counts.is_closed`): they diverged or ran out of memory. One that
-trained another number of examples than the others is excluded, too, and leaves an answer open. A
+that it cannot be recommended (`run_counts.is_ruled_out`): they diverged or ran out of memory. One
+that trained another number of examples than the others is excluded, too, and leaves an answer open. A
 configuration with fewer such runs, or with failed runs, is included, and every sentence that
 recommends it says so.
 """
@@ -23,12 +23,12 @@ from tfscaling.conclusions.answers import efficiency
 from tfscaling.conclusions.answers.efficiency import Verdict
 from tfscaling.conclusions.answers.goals import ENERGY, GOALS, answered_goals
 from tfscaling.estimation.intervals import CONFIDENCE
-from tfscaling.estimation.run_counts import is_closed
+from tfscaling.estimation.run_counts import is_ruled_out
 from tfscaling.estimation.samples import Samples
 from tfscaling.record.metrics import QUALITY
 from tfscaling.record.run_states import RESULTS, RunState, status_words
 from tfscaling.search import study_searches
-from tfscaling.search.study_searches import StudySearch, usual_work
+from tfscaling.search.study_searches import StudySearch, most_common_examples
 from tfscaling.study import platforms
 from tfscaling.study.config_types import (
     EFFICIENCIES,
@@ -101,7 +101,7 @@ def find_exclusion(
         return ComparisonExclusion(varying_work_reason(least, most), True)
     planned = statuses.total()
     unfit, diverged = statuses[RunState.DOES_NOT_FIT], statuses[RunState.DIVERGED]
-    if is_closed(unfit + diverged, planned):
+    if is_ruled_out(unfit + diverged, planned):
         if unfit:
             return ComparisonExclusion(f"{OUT_OF_MEMORY} ({unfit} of {planned} runs)", False)
         return ComparisonExclusion(f"{diverged} of {planned} runs diverged", False)
@@ -117,7 +117,7 @@ def examples_by_task(rows: Sequence[PointRow]) -> dict[tuple[str, str], float]:
     """Return (model, recipe) → number of examples that most of its configurations train."""
     known = [row for row in rows if row.examples_trained is not None]
     return {
-        task: usual_work([row.examples_trained or 0 for row in own])
+        task: most_common_examples([row.examples_trained or 0 for row in own])
         for task, own in group_by(known, _model_and_recipe).items()
     }
 
@@ -403,7 +403,7 @@ class Study(Sweep):
         """
         base = next((r for r in self.points if point_of(r).path == row.baseline_point), None)
         why = self.excluded.get(point_of(base)) if base else None
-        error = (1 - CONFIDENCE) / 2 / (compared * len(self.question.set_limits))
+        error = (1 - CONFIDENCE) / 2 / (compared * len(self.question.limits_in_force))
         return efficiency.judge_efficiency(
             self.samples, row, base, why.reason if why else "", name, limit, error
         )
@@ -465,7 +465,9 @@ class Study(Sweep):
         while folder := smaller.get(folder) or "":
             counts = self.samples.status_counts(statuses[folder])
             if counts.keys() != {RunState.MISSING}:
-                return counts.keys() == {RunState.DOES_NOT_FIT} and is_closed(*[counts.total()] * 2)
+                return counts.keys() == {RunState.DOES_NOT_FIT} and is_ruled_out(
+                    *[counts.total()] * 2
+                )
         return False
 
     @cached_property

@@ -65,14 +65,14 @@ class SweepOutcome:
     def __init__(self, study: Path) -> None:
         self.study, self._files = study, NewFiles(study, "report.html", PROBLEMS, PLAN)
 
-    def has_page(self) -> bool:
+    def has_output(self) -> bool:
         """Return whether this start of Snakemake wrote the page or reported its problems again.
 
         Problems are that no run is valid, or that a record is broken; see PROBLEMS.
         """
         return self._files.has("report.html") or self._files.has(PROBLEMS)
 
-    def remove_note(self) -> None:
+    def remove_problems_file(self) -> None:
         """Remove the file PROBLEMS, so that the next start reports the problems again."""
         (self.study / PROBLEMS).unlink(missing_ok=True)
 

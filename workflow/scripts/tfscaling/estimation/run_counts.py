@@ -12,7 +12,7 @@ LEADER_RUNS, CLOSE_LEADER_RUNS = 4, 10
 SWEEP_RUNS = COMPARED_RUNS_MIN
 #: If all runs kept a limit or target, it counts as kept from this many runs on.
 KEPT_RUNS = LIMITED_RUNS_MIN
-#: Minimum runs that show that a configuration cannot be recommended, see `is_closed`.
+#: Minimum runs that show that a configuration cannot be recommended, see `is_ruled_out`.
 CLOSED_RUNS = 2
 
 
@@ -29,7 +29,7 @@ def miss_rate_bound(runs: int, configurations: int = 1) -> float:
     return float(1 - (0.05 / max(1, configurations)) ** (1 / runs)) if runs else 1.0
 
 
-def is_closed(shown: int, planned: int) -> bool:
+def is_ruled_out(shown: int, planned: int) -> bool:
     """Return whether enough runs show that a configuration cannot be recommended.
 
     These are CLOSED_RUNS or more, and at least half of the planned runs.

@@ -141,7 +141,7 @@ class Attempt:
             ).run()
             messages.update()
             if cause is not None:
-                cause = failures.as_missing_gpus(cause, self.scratch)
+                cause = failures.mark_missing_gpus(cause, self.scratch)
                 return crashes.mask_secrets_of_cause(cause, {**os.environ, **env})
             messages.wait_for_files(range(geometry.tasks), latency_wait_s)
             return None
@@ -393,6 +393,6 @@ def _rank_variables(spec: RunSpec, stall_timeout_s: float) -> dict[str, str]:
         return {} if _TUNABLES in os.environ else {_TUNABLES: _MALLOC_SETTINGS}
     interval_s = min(user_program.ACTIVITY_INTERVAL_S, stall_timeout_s / 3)
     variables = {user_program.ACTIVITY_INTERVAL_VARIABLE: f"{interval_s:g}"}
-    if spec.measured.launcher != "local" and slurm_job.signals_children_alone():
+    if spec.measured.launcher != "local" and slurm_job.signals_started_processes_only():
         variables[user_program.FORWARDS_VARIABLE] = "1"
     return variables

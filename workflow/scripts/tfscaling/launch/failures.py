@@ -279,7 +279,7 @@ def _name_ranks(ranks: Sequence[int]) -> str:
     return f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"
 
 
-def add_places(cause: Cause, folder: Path) -> Cause:
+def add_hang_lines(cause: Cause, folder: Path) -> Cause:
     """Return the cause with the lines of code at which the user's programs hung.
 
     Args:
@@ -470,7 +470,7 @@ def memory_use(
     return {**peaks, "memory_limit_gb": limit_gb}
 
 
-def as_missing_gpus(cause: Cause, folder: Path) -> Cause:
+def mark_missing_gpus(cause: Cause, folder: Path) -> Cause:
     """Return the cause with kind `missing_gpus` if only some hosts of the run lack their GPUs.
 
     A retry on other nodes may then succeed. The cause is returned unchanged if its error is not a

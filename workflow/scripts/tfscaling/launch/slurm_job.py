@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from tfscaling.cluster.nodelist import NodeListError, expand_node_list
 from tfscaling.cluster.slurm_client import NoAnswer, SlurmClient
-from tfscaling.cluster.slurm_environment import job_id, part_of_allocation, restarts
+from tfscaling.cluster.slurm_environment import job_id, restarts, run_node_list
 from tfscaling.launch.rank_files import last_lines
 from tfscaling.record.attempts import Cause, Kind
 from tfscaling.record.run_record import SlurmJob
@@ -84,7 +84,7 @@ def describe_job(environ: Mapping[str, str]) -> SlurmJob | None:
         # this Slurm powers no nodes up: its scheduler was slow
         waited_s = (job.queue_time_s or 0.0) + job.boot_time_s
         job = replace(job, queue_time_s=waited_s, boot_time_s=0.0)
-    if part := part_of_allocation(environ):
+    if part := run_node_list(environ):
         why = "the run is a part of an allocation, which waited once for all its runs"
         job = replace(job, nodes=part, queue_time_s=None, boot_time_s=None, queue_time_reason=why)
     return replace(job, restarts=restarts(environ))
@@ -130,7 +130,7 @@ def consumed_energy_j(environ: Mapping[str, str]) -> float | None:
     number, plugin = job_id(environ), (_query_settings() or {}).get(ENERGY_PLUGIN, "")
     if (
         number is None
-        or part_of_allocation(environ)
+        or run_node_list(environ)
         or not plugin.startswith("acct_gather_energy/")
         or plugin.endswith("/none")
     ):
@@ -180,7 +180,7 @@ def requeue_own_job(environ: Mapping[str, str]) -> None:
     within `_REQUEUED_S` seconds. It also requeues a job that the partition would cancel when it is
     preempted.
     """
-    fields = {} if part_of_allocation(environ) else _query_own_fields(environ)
+    fields = {} if run_node_list(environ) else _query_own_fields(environ)
     if fields.get("JobState") != "RUNNING" or fields.get("Requeue") != "1":
         return
     if _SLURM.requeue(fields["JobId"]) is None:
@@ -194,7 +194,7 @@ def _query_own_fields(environ: Mapping[str, str]) -> dict[str, str]:
     return _parse_fields(shown) if isinstance(shown, str) else {}
 
 
-def signals_children_alone() -> bool:
+def signals_started_processes_only() -> bool:
     """Return whether Slurm's signals reach only the processes that it started, not their children.
 
     This is the default of proctrack/cgroup, unless cgroup.conf has `SignalChildrenProcesses=yes`

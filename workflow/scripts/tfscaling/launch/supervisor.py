@@ -186,7 +186,7 @@ class Supervisor:
         ):
             time.sleep(_POLL_S)
             self.messages.update()
-        return failures.add_places(cause, self.folder)
+        return failures.add_hang_lines(cause, self.folder)
 
     def _activities(self, *, before_failing: bool = False) -> dict[int, RankActivity]:
         """Return rank → its present activity, for ranks that have reported an event.

@@ -33,7 +33,7 @@ def find_excess(
         sources: The files of the configuration, for messages.
         forced: Folders of runs that are repeated although they have a record.
     """
-    if config.budget == Budget() and not TIME_LIMITS & config.question.set_limits.keys():
+    if config.budget == Budget() and not TIME_LIMITS & config.question.limits_in_force.keys():
         return None
     plan = costed_plan.make_plan(config, planned, runs_dir, forced)
     problems = budget_problems(config, plan, sources)
@@ -52,7 +52,7 @@ def deadline_problems(config: Config, plan: Plan, sources: Sources = ()) -> list
     rule = f"runs took at least {plan.startup_s:.3g} s before they began to train; allowed: more"
     return [
         format_problem(["question", "limits", name, "at_most"], limit.at_most, rule, sources)
-        for name, limit in config.question.set_limits.items()
+        for name, limit in config.question.limits_in_force.items()
         if name in TIME_LIMITS and limit.value < plan.startup_s
     ]
 

@@ -94,7 +94,7 @@ class PlanRow(Point, frozen=True, kw_only=True):
         return (self.submission or "").startswith("sbatch ")
 
 
-def recipes_with_different_work(
+def recipes_with_different_examples(
     rows: Iterable[PlanRow], recipes: Mapping[str, Recipe]
 ) -> list[str]:
     """Return names of recipes whose configurations would train different numbers of examples.

@@ -384,12 +384,12 @@ def _list_has_account(listed: str, account: str) -> bool | None:
     """
     if not listed or _list_has_name(listed, account):
         return bool(listed)
-    above = parent_accounts(account)
+    above = account_with_parents(account)
     return None if above is None else any(_list_has_name(listed, name) for name in above)
 
 
 @functools.cache
-def parent_accounts(account: str) -> tuple[str, ...] | None:
+def account_with_parents(account: str) -> tuple[str, ...] | None:
     """Return the account and its parents: access of a parent to a partition holds for the account.
 
     The result is empty before Slurm 23.11 and without accounting. It is None if Slurm is

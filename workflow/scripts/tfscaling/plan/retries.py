@@ -178,7 +178,7 @@ class SlurmSweep:
         has_checkpoint = any((output.parent / attempts.CHECKPOINTS).glob("steps=*"))
         return (cause.kind == "time_limit" and not has_checkpoint) or is_permanent(cause)
 
-    def hosts_without_gpus(self, output: Path) -> list[str]:
+    def nodes_to_avoid(self, output: Path) -> list[str]:
         """Return the hosts that lacked GPUs in attempts at a run, which its retry must avoid."""
         folder = output.parent
         numbers = attempts.attempt_numbers(folder) if output.name == run_record.RECORD else ()

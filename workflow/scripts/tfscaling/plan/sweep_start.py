@@ -77,7 +77,7 @@ class SweepStart:
         return submission.read_submission(self.jobs.workflow, self.rule)
 
     @property
-    def follows_jobs(self) -> bool:
+    def has_job_callbacks(self) -> bool:
         """Whether the executor plugin is one of this project's, which report each job's end."""
         return self.submission.executor in FOLLOWING
 
@@ -93,7 +93,7 @@ class SweepStart:
         refusals = [self.budget_problem(), *self._local_problems(), *self._slurm_problems()]
         if any(refusals):
             raise SystemExit("\n".join([*filter(None, refusals), "Nothing is submitted."]))
-        if self.follows_jobs:
+        if self.has_job_callbacks:
             from snakemake_interface_common.exceptions import WorkflowError
 
             from tfscaling.plan.retries import SlurmSweep
@@ -109,7 +109,7 @@ class SweepStart:
 
     def stop_submissions(self) -> None:
         """Submit no further jobs: the next start submits them."""
-        if self.follows_jobs:
+        if self.has_job_callbacks:
             self.jobs.stop_submissions()
 
     def budget_problem(self) -> str:

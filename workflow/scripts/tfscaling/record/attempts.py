@@ -452,7 +452,7 @@ def add_resumption(record: RunRecord, run: Path, reports: Sequence[RankReport]) 
         for number in range(beginning.first_attempt, beginning.attempt)
         if (folder := attempt_folder(run, number)).is_dir()
     )
-    since = next((r.went_on for r in reports if isinstance(r, TrainingReport)), None)
+    since = next((r.resumed_from for r in reports if isinstance(r, TrainingReport)), None)
     known = [each.steps for each in earlier if each.steps is not None]
     is_known = since is not None and len(known) == len(earlier)
     resumed = Resumed(

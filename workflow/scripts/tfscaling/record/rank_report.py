@@ -269,7 +269,7 @@ class TrainingReport(TrainedRank, frozen=True, kw_only=True, tag="training", tag
     """Checksum of the trained weights; empty if the training diverged."""
     trained_by: str = ""
     warnings: tuple[str, ...] = ()
-    went_on: ResumePoint | None = None
+    resumed_from: ResumePoint | None = None
     """Position from which the training resumed; null if it began with its first step."""
     stopped: Stopped | None = None
     """Where `stop_after_steps` ended the training; null if the training ended otherwise."""

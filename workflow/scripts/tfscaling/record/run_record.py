@@ -319,8 +319,8 @@ class Resumed(Part, frozen=True, kw_only=True):
         place = f" of epoch {self.epoch}, step {self.step}" if self.epoch is not None else ""
         known = self.steps_repeated is not None
         repeated = f" and repeated {self.steps_repeated} steps" if known else ""
-        went_on = f"resumed from a checkpoint{place}{repeated}"
-        return f"it was interrupted (attempt {numbers}) and {went_on}"
+        resumed_from = f"resumed from a checkpoint{place}{repeated}"
+        return f"it was interrupted (attempt {numbers}) and {resumed_from}"
 
 
 class ShortRun(Part, frozen=True, kw_only=True):

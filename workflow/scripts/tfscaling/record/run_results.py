@@ -132,7 +132,7 @@ def compute_metrics(reports: Sequence[RankReport], train_time_s: float | None = 
     # an epoch's last step may be padded: no more examples than the epoch has
     of_epoch = chief.examples_trained / len(chief.epochs)
     first = min(chief.steps[0].steps * chief.examples_per_step, of_epoch)
-    before = chief.went_on.examples if chief.went_on else 0
+    before = chief.resumed_from.examples if chief.resumed_from else 0
     examples = chief.examples_trained - before - first if per_step else 0
     final = chief.epochs[-1]
     return Metrics(
@@ -353,8 +353,8 @@ def steps_per_epoch(reports: Sequence[RankReport]) -> int | None:
     if chief.stopped is not None:
         return chief.stopped.steps_per_epoch
     # an earlier attempt may have made some of them, or all
-    if chief.went_on is not None and chief.went_on.steps_per_epoch:
-        return chief.went_on.steps_per_epoch
+    if chief.resumed_from is not None and chief.resumed_from.steps_per_epoch:
+        return chief.resumed_from.steps_per_epoch
     return max(e.first_step + e.steps for e in chief.steps if e.epoch == 1)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tfscaling.estimation.run_counts import CLOSE_LEADER_RUNS, KEPT_RUNS, LEADER_RUNS
-from tfscaling.search.interim import RISK_MAX, least_chance
+from tfscaling.search.interim import RISK_MAX, worse_chance_max
 from tfscaling.search.scaling_model import Array, Fit
 from tfscaling.search.search_state import SearchProblem, SearchState
 from tfscaling.search.search_types import LimitVerdict
@@ -220,7 +220,7 @@ def _rank_rivals(problem: SearchProblem, state: SearchState, fit: Fit, best: int
     score = np.where(state.analysis.has_few_runs, np.maximum(chances, 0.02), chances)
     score[best] = 0
     rank = score / np.sqrt(takes / takes.mean())
-    least = least_chance(problem)
+    least = worse_chance_max(problem)
     return [int(n) for n in np.argsort(-rank, kind="stable") if score[n] > least]
 
 

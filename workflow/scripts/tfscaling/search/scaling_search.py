@@ -11,7 +11,7 @@ from tfscaling.search.interim import (
     analyse,
     chances_to_beat_best,
     judge_limits,
-    least_chance,
+    worse_chance_max,
 )
 from tfscaling.search.proposals import is_settled, may_run_later, next_runs
 from tfscaling.search.search_state import NewRuns, SearchProblem, SearchState
@@ -158,7 +158,7 @@ def _describe_standing(problem: SearchProblem, state: SearchState, n: int) -> St
         n: Number of the candidate.
     """
     analysis, reason = state.analysis, state.eliminated.get(n)
-    if reason is None and n != analysis.best and analysis.chances[n] <= least_chance(problem):
+    if reason is None and n != analysis.best and analysis.chances[n] <= worse_chance_max(problem):
         reason = Reason.NOT_THE_BEST if state.known_runs[n] else Reason.BY_ITS_LINE
     is_analysed = not math.isnan(analysis.gaps[n])
     return Standing(

@@ -131,7 +131,7 @@ def _make_search(planned: PlannedSearch, by_point: Mapping[Point, Sequence[RunRo
     other = [
         point
         for point, own in trained.items()
-        for work in [usual_work(works[point.model, point.recipe])]
+        for work in [most_common_examples(works[point.model, point.recipe])]
         if own < work and not are_equal_work(own, work)
     ]
     points = {each.point.path: each.point for each in planned.points if each.point not in other}
@@ -142,7 +142,7 @@ def _make_search(planned: PlannedSearch, by_point: Mapping[Point, Sequence[RunRo
     return StudySearch(planned, points, points | shorts, tuple(other), candidates, decision)
 
 
-def usual_work(examples: Iterable[float]) -> float:
+def most_common_examples(examples: Iterable[float]) -> float:
     """Return the most frequent number of trained examples among configurations; 0 without any.
 
     Numbers that differ by less than SAME_WORK_TOLERANCE count as equal. Among equally frequent

@@ -95,7 +95,7 @@ class SweepJobs:
         If the jobs to do decide about conditional runs, those without a record are included.
         """
         found = {path: self.specs[path] for path in self.outputs_to_do() if path in self.specs}
-        if self.may_repeat():
+        if self.decides_conditional_runs():
             for path, run in self.runs.items():
                 if run.is_conditional and not Path(self.record_file(path)).exists():
                     found[self.record_file(path)] = run.spec
@@ -110,7 +110,7 @@ class SweepJobs:
         missed = f"; {runs} no record: a start without --touch makes what is missing"
         return f"touched {number} files" + (missed if missing else "")
 
-    def may_repeat(self) -> bool:
+    def decides_conditional_runs(self) -> bool:
         """Return whether the jobs to do decide about conditional runs, such as extra repeats."""
         return any(job.is_checkpoint for job in self.jobs_to_do())
 

@@ -325,12 +325,12 @@ def plan_notes(
         excluded=len(plan.rows) - len(plan.runs),
         refused=sum(row.runs or 0 for row in points if row.is_refused),
         if_needed=sum(r.runs or 0 for r in plan.runs if r.feasibility == costed_plan.IF_NEEDED),
-        other_work=costed_plan.recipes_with_different_work(plan.runs, config.recipes),
+        other_work=costed_plan.recipes_with_different_examples(plan.runs, config.recipes),
         deadlines=budget.deadline_problems(config, plan),
         beyond_budget=budget.budget_problems(config, plan),
         has_budget=config.budget != Budget(),
         has_starts=any(row.starts for row in points),
-        waits=judge_waits(points, config),
+        waits=describe_queue_limits(points, config),
         ends_itself=ends_itself,
         enough=(AUTO_STEPS, step_estimates.ENOUGH_S, step_estimates.ENOUGH_ERROR),
         is_assumed=any(not row.is_sbatch for row in assumed),
@@ -355,7 +355,7 @@ def count_changed_parameters(rows: Sequence[PlanRow]) -> dict[str, float]:
     return found
 
 
-def judge_waits(points: Sequence[PlanRow], config: Config) -> list[str]:
+def describe_queue_limits(points: Sequence[PlanRow], config: Config) -> list[str]:
     """Return lines on which configurations are expected to meet the limit of `time_with_queue_s`.
 
     Only configurations without a measured duration are judged. The upper bound of the time in the
@@ -369,7 +369,7 @@ def judge_waits(points: Sequence[PlanRow], config: Config) -> list[str]:
         The lines; [] without such a limit.
     """
     name = "time_with_queue_s"
-    if (limit := config.question.set_limits.get(name)) is None:
+    if (limit := config.question.limits_in_force.get(name)) is None:
         return []
 
     def expected(row: PlanRow) -> str:

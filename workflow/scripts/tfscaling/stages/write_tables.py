@@ -141,11 +141,11 @@ def regressions(study: StudyFolder) -> None:
     """
     found = study.read_table("regressions")
     print(display.to_markdown(conclusion.as_text(found)))
-    if reason := why_reject(found):
+    if reason := describe_regressions(found):
         sys.exit(reason)
 
 
-def why_reject(found: pd.DataFrame) -> str:
+def describe_regressions(found: pd.DataFrame) -> str:
     """Return why the check for regressions fails, as a clause; "" if it passes.
 
     It fails if a configuration is slower, lost or failing, or if no comparison is conclusive.

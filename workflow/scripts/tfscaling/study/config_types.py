@@ -829,17 +829,17 @@ class Question(ConfigMapping, frozen=True, kw_only=True):
     @property
     def ignored_qualities(self) -> set[str]:
         """Metrics of quality whose limit is null: results are not compared by them."""
-        return self.limits.keys() - self.set_limits.keys()
+        return self.limits.keys() - self.limits_in_force.keys()
 
     @property
-    def set_limits(self) -> dict[str, Limit]:
+    def limits_in_force(self) -> dict[str, Limit]:
         """Metric → its limit, without metrics whose limit is null."""
         return {name: each for name, each in self.limits.items() if each is not None}
 
     @property
     def targets(self) -> dict[str, float]:
         """Quality metric → target value, for time and cost to the target: its limit."""
-        limits = self.set_limits.items()
+        limits = self.limits_in_force.items()
         # a limit without a value is refused later, with its place
         return {
             n: each.value for n, each in limits if n not in LIMITABLE_METRICS and each != Limit()
@@ -856,9 +856,11 @@ class Question(ConfigMapping, frozen=True, kw_only=True):
             quality: The recipes' quality metric, whose limit gets the column `quality`; None
                 without one.
         """
-        own = {name: each for name, each in self.set_limits.items() if name in LIMITABLE_METRICS}
-        if quality in self.set_limits and "_to_target" not in goal:
-            own["quality"] = self.set_limits[quality]
+        own = {
+            name: each for name, each in self.limits_in_force.items() if name in LIMITABLE_METRICS
+        }
+        if quality in self.limits_in_force and "_to_target" not in goal:
+            own["quality"] = self.limits_in_force[quality]
         return own
 
 

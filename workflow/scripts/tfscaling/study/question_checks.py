@@ -144,7 +144,7 @@ def _check_goal(config: Config, planned: Manifest, run_of_recipe: Mapping[str, P
             rule = f"the program of recipe {name} reports no times of epochs"
             ways = "execution_time_s, cost_usd, or `observe: fit`, events"
             raise wrong(f"{rule} (observe: {recipe.observe}); allowed: {ways}")
-        if (metric := recipe.quality.metric) not in config.question.set_limits:
+        if (metric := recipe.quality.metric) not in config.question.limits_in_force:
             raise wrong(f"needs a target of recipe {name}, a limit of {metric} in question.limits")
 
 
@@ -175,7 +175,7 @@ def _check_limits(
     for name in config.question.ignored_qualities - qualities:
         rule = "null is for the quality of recipes; allowed: a limit"
         raise NotAllowed(["question", "limits", name], None, rule)
-    for name, limit in config.question.set_limits.items():
+    for name, limit in config.question.limits_in_force.items():
         for rule in _limit_problems(name, limit, planned, run_of_recipe):
             given = {"at_most": limit.at_most, "at_least": limit.at_least}
             shown = {key: value for key, value in given.items() if value is not None}
@@ -288,5 +288,5 @@ def _check_choice(
         ways = f"a limit of {metric} in question.limits, or null if they are equally good"
         raise wrong(f"{rule}; allowed: {ways}")
     for name, run in run_of_recipe.items():
-        if run.is_short and metric in question.set_limits:
+        if run.is_short and metric in question.limits_in_force:
             raise wrong(f"recipe {name} makes short runs, and {NOT_PROJECTED}")

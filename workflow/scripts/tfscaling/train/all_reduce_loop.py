@@ -79,7 +79,7 @@ class AllReduceLoop(TrainingLoop):
         with self.strategy.scope():
             self.model = build_model()
             self.custom_step: CustomTrainStep | None = None
-            if user_model.trains_itself(self.model, self.recipe):
+            if user_model.uses_own_loss(self.model, self.recipe):
                 user_model.apply_recipe_settings(
                     self.model, self.recipe, self.replicas, self.updates_per_epoch
                 )

@@ -118,7 +118,7 @@ class TrainingResult:
         steps: Durations of this attempt's steps.
         test_loss: Loss of the last evaluation on held-out examples.
         test_accuracy: Accuracy of the last evaluation on held-out examples.
-        went_on: Position from which this attempt resumed; None without a checkpoint.
+        resumed_from: Position from which this attempt resumed; None without a checkpoint.
         examples_trained: Examples of all epochs and replicas, without padding.
         diverged: Which value is not finite, and from which epoch on; "" if all are finite.
         evaluations: Number of evaluations.
@@ -129,7 +129,7 @@ class TrainingResult:
     steps: list[Execution] = field(default_factory=list)
     test_loss: float | None = None
     test_accuracy: float | None = None
-    went_on: ResumePoint | None = None
+    resumed_from: ResumePoint | None = None
     examples_trained: int = 0
     diverged: str = ""
     evaluations: int = 0
@@ -420,7 +420,7 @@ class TrainingLoop(ABC):
         self._steps_left += min(steps, tenth - steps)
         return False
 
-    def measure_epoch_turn_s(self) -> float:
+    def measure_time_between_epochs_s(self) -> float:
         """Measure the time between the last step of an epoch and the first of the next, in seconds.
 
         No evaluation is included. Call it after the training, when everything is compiled; it
@@ -432,7 +432,7 @@ class TrainingLoop(ABC):
         return time.perf_counter() - start_s
 
     def _before_first_step(self) -> None:
-        """Do what precedes the first step of an epoch, for `measure_epoch_turn_s` to time it."""
+        """Do what precedes the first step of an epoch; `measure_time_between_epochs_s` times it."""
         self._reset_sums()
 
     def _first_epoch(self, result: TrainingResult, events: EventLog) -> int:
@@ -450,7 +450,7 @@ class TrainingLoop(ABC):
             self._skip_to(state, events)
         result.epochs += state.epochs
         result.examples_trained = state.examples_trained
-        result.went_on = copy_fields(state, ResumePoint)
+        result.resumed_from = copy_fields(state, ResumePoint)
         self._begun = EpochProgress(
             step_in_epoch=state.step,
             steps_before_epoch=state.steps - state.step,
@@ -468,7 +468,7 @@ class TrainingLoop(ABC):
             epoch: Number of the epoch.
             result: The measurements so far.
         """
-        begun, since = self._begun, result.went_on
+        begun, since = self._begun, result.resumed_from
         if self._checkpoints is not None:
             begun.written_s = self._checkpoints.written_s
         if since is None or epoch > since.epoch:
@@ -623,7 +623,7 @@ class TrainingLoop(ABC):
 
         types = types or tf.nest.map_structure(lambda part: part.dtype, data)
         x, *rest = tf.nest.map_structure(taken, data, types)
-        if not user_model.trains_itself(self.model, self.recipe):
+        if not user_model.uses_own_loss(self.model, self.recipe):
             x = user_model.scale_bytes(self.model, x)
         return (x, *rest)
 

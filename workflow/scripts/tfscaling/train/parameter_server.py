@@ -84,7 +84,7 @@ def check_model(model: Any, arrays: Arrays, recipe: Recipe) -> None:
     Raises:
         ModelError: They cannot.
     """
-    if user_model.trains_itself(model, recipe):
+    if user_model.uses_own_loss(model, recipe):
         # workers share one model: metrics of a custom step would overwrite each other
         raise user_model.ModelError(
             "the model is compiled or has a custom step, which strategies with parameter servers "

@@ -19,7 +19,7 @@ import numpy as np
 import scipy
 
 from tfscaling.estimation.intervals import RUNS_FOR_INTERVAL, median_interval
-from tfscaling.estimation.run_counts import is_closed
+from tfscaling.estimation.run_counts import is_ruled_out
 from tfscaling.estimation.samples import Samples
 from tfscaling.record.run_states import RunState
 from tfscaling.study.config_types import Limit
@@ -86,13 +86,13 @@ class RatioToBaseline:
 
         Args:
             ratio_max: The highest ratio that keeps the limit.
-            planned: Number of planned runs of the configuration, for the rule of `is_closed`.
+            planned: Number of planned runs of the configuration, for the rule of `is_ruled_out`.
         """
         if (interval := self._log_interval()) is None:
             return False
         _, highest = median_interval(self.baseline_values) or (0.0, math.inf)
         beyond = sum(value > ratio_max * highest for value in self.values)
-        return is_closed(beyond, planned) and interval[0] > math.log(ratio_max)
+        return is_ruled_out(beyond, planned) and interval[0] > math.log(ratio_max)
 
     def _log_interval(self) -> tuple[float, float] | None:
         """Return the interval of the logarithm of the mean ratio; None for too few runs."""
