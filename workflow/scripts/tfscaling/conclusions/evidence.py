@@ -2,9 +2,9 @@
 
 A configuration is excluded from decisions, findings, forecasts and clouds if its own runs show
 that it cannot be recommended (`run_counts.is_ruled_out`): they diverged or ran out of memory. One
-that trained another number of examples than the others is excluded, too, and leaves an answer open. A
-configuration with fewer such runs, or with failed runs, is included, and every sentence that
-recommends it says so.
+that trained another number of examples than the others is excluded, too, and leaves an answer
+open. A configuration with fewer such runs, or with failed runs, is included, and every sentence
+that recommends it says so.
 """
 
 from __future__ import annotations

@@ -109,7 +109,8 @@ def _gets_no_more_runs(missed: int, runs: int) -> bool:
     """Return whether a candidate gets no more runs because runs missed a limit or the target.
 
     It gets none if enough runs missed by the rule of `is_ruled_out`. It gets none either if fewer
-    than half of its runs missed: it cannot be recommended, and a few more runs would not change this.
+    than half of its runs missed: it cannot be recommended, and a few more runs would not change
+    this.
 
     Args:
         missed: Number of its runs that missed a limit or the target.
