@@ -83,9 +83,10 @@ def table(study: Study) -> pd.DataFrame:
 
 
 def _measured_parts(run: RunRow) -> dict[str, float]:
-    """Return part → its seconds in a step of the run.
+    """Return part of a step, one of STEP_PARTS → its seconds in a step of the run.
 
-    A single replica neither waits for stragglers nor communicates.
+    A single replica has only input and computation: it neither waits for stragglers nor
+    communicates.
     """
     computation_s, rest_s = run.compute_time_s, run.synchronisation_time_s
     if run.replicas == 1:

@@ -128,9 +128,9 @@ def _clock_shift_s(events: Sequence[Event]) -> float:
 def _first_clock_shift_s(
     rank_events: Sequence[Sequence[Event]], reports: Sequence[RankReport]
 ) -> float:
-    """Return the clock shift, in seconds, of the first rank whose program reported training.
+    """Return by how many seconds a host's clock is ahead of the launcher's.
 
-    0.0 without such a rank.
+    The host is that of the first rank whose program reported that it trained; 0.0 without one.
 
     Args:
         rank_events: Events of each rank.
