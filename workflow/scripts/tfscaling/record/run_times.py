@@ -130,7 +130,7 @@ def _first_clock_shift_s(
 ) -> float:
     """Return by how many seconds a host's clock is ahead of the launcher's.
 
-    The host is that of the first rank whose program reported that it trained; 0.0 without one.
+    It is the host of the first rank whose program reported that it trained; 0.0 without one.
 
     Args:
         rank_events: Events of each rank.
