@@ -27,7 +27,8 @@ def check_baseline(config: Config, planned: Manifest) -> None:
     """Check that the grid has a run with the axes of `comparison.baseline`.
 
     If the baseline's recipe has variants, each configuration is compared with the baseline that
-    has the same variant. So all configurations must have that recipe, or the baseline names one variant.
+    has the same variant. So all configurations must have that recipe, or the baseline names one
+    variant.
 
     Args:
         config: The configuration.
