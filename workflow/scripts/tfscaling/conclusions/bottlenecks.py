@@ -158,9 +158,10 @@ def _explaining_runs(study: Study) -> dict[Point, RunRow]:
 
 
 def _measured_parts(run: RunRow) -> dict[str, float]:
-    """Return part → its seconds in a step of the run.
+    """Return part of a step, one of STEP_PARTS → its seconds in a step of the run.
 
-    A single replica neither waits for stragglers nor communicates.
+    A single replica has only input and computation: it neither waits for stragglers nor
+    communicates.
     """
     computation_s, rest_s = run.compute_time_s, run.synchronisation_time_s
     if run.replicas == 1:
@@ -178,10 +179,11 @@ def _input_wait_s(run: RunRow) -> float:
 def _pairs_with_one_replica(
     runs: Sequence[RunRow], explaining: Mapping[Point, RunRow]
 ) -> Iterator[list[tuple[RunRow, RunRow]]]:
-    """Yield, for each configuration of several replicas, (run, run on one replica) of its repeats.
+    """Yield for each configuration of several replicas its runs, paired with runs on one replica.
 
-    Both are of the same repeat, and each replica has the same work and devices. A run that
-    `explain` adds is the partner of all repeats. Repeats without a partner are left out.
+    A pair is (run, run on one replica) of the same repeat. All replicas of both runs do the same
+    work on equal devices. All repeats are paired with a run that `explain` adds. Runs without a
+    counterpart are left out.
 
     Args:
         runs: Valid runs of programs.
@@ -209,9 +211,10 @@ def _work_of_a_replica(run: RunRow) -> tuple[object, ...]:
 
 
 def _is_same_work(run: RunRow, one: RunRow) -> bool:
-    """Return whether both runs have as many examples per replica in a step, as far as reported.
+    """Return whether the replicas of both runs train equally many examples in a step.
 
-    A program may divide a batch among its ranks although its recipe does not say so.
+    A program may divide a batch among its ranks although its recipe does not state it. True if a
+    run reports no throughput.
     """
     examples = [
         each.throughput_examples_per_s * each.step_time_s / (each.replicas or 1)
@@ -224,9 +227,11 @@ def _is_same_work(run: RunRow, one: RunRow) -> bool:
 def _estimated_parts(run: RunRow, one: RunRow) -> dict[str, float]:
     """Return part → its estimated seconds in a step of a program's run.
 
+    The computation takes as long as on one replica; the rest of the step is communication.
+
     Args:
         run: The run, on several replicas.
-        one: The run of one replica with the same work for this replica.
+        one: A run on one replica that does the same work as each replica of `run`.
     """
     input_s, alone_s = _input_wait_s(run), one.step_time_s - _input_wait_s(one)
     computation_s = min(alone_s, run.step_time_s - input_s)
@@ -247,7 +252,7 @@ def _attribution_row(
 
     Args:
         runs: Its runs.
-        of_runs: Part → its seconds in a step, for each of the runs.
+        of_runs: For each of these runs: part → its seconds in a step.
         method: MEASURED or ESTIMATED.
         references: Number of runs on one replica in an estimate; None if the parts are measured.
     """
@@ -288,7 +293,7 @@ def _likely_bottlenecks(leads: Counter[str], has_enough: bool) -> list[str]:
 
 
 def as_text(table: pd.DataFrame) -> TextTable:
-    """Return the table for the page: shares in percent with their ranges."""
+    """Return the table for the page: shares in percent with their intervals."""
     none = (
         "Not known: the workflow's own trainer without parameter servers measures this; for a "
         "program that reports steps it is estimated if one replica was measured, too (`explain`)."

@@ -75,15 +75,15 @@ _LONG = {"reason", "remark", "meaning", "what it means"}
 
 
 class Column:
-    """A column of a table on the page: whether rows are chosen by it, its sort keys and colours.
+    """A column of a table on the page: how the page formats, filters and sorts it.
 
     Args:
         name: Name of the column.
-        shown: The table.
+        shown: The table that has the column.
 
     Attributes:
         is_long: Whether its cells have long texts.
-        is_choice: Whether readers can choose rows by its values.
+        is_choice: Whether readers can filter rows by its values.
         is_number: Whether it has numbers.
         is_ordered: Whether its cells need a sort key, because they have more text than a number.
     """
@@ -245,9 +245,9 @@ def summary_sentence(
 
 
 def warning_lines(warnings: Sequence[DataWarning]) -> list[tuple[str, str]]:
-    """Return (severity, line) for the top of the page: all warnings of a severity in short.
+    """Return (severity, line) for the top of the page, with short texts of the warnings.
 
-    Too few runs are left to the badges next to these lines.
+    The warning about too few runs is left out: badges on the page show it.
     """
     leads = {SERIOUS: "Warning", LIMITED: "Note"}
     shown = [warning for warning in warnings if warning.kind != FEW_RUNS]
@@ -584,7 +584,7 @@ def _page_tables(results: Results, metrics: Sequence[str], folder: Path) -> Iter
 
 
 def inline_svg(svg: str, name: str, label: str) -> str:
-    """Return an SVG by matplotlib as an element for the page, at a third of its size.
+    """Return an SVG by matplotlib as an element for the page, with a third of the characters.
 
     Coordinates have two decimals, fonts are named once, and unused ids are removed. Width and
     height are left to the page.

@@ -45,7 +45,7 @@ class PlanRow(Point, frozen=True, kw_only=True):
     """Runs of one configuration that are to do for the same reason, or an excluded configuration.
 
     Attributes:
-        devices: Kind of devices on which they train.
+        devices: Kind of devices on which the runs train.
         feasibility: RUNS, IF_NEEDED, EXPLAINS or EXCLUDED.
         reason: Why the runs are to do, or why the configuration is excluded.
         tasks: Number of tasks of a run; None for an excluded configuration, like all further
@@ -59,8 +59,9 @@ class PlanRow(Point, frozen=True, kw_only=True):
         runs: Number of runs.
         submission: How a run is submitted.
         starts: When Slurm would start a run.
-        slurm: Why Slurm would start none.
-        wait_bound_s: Time in the queue that 95 % of similar jobs did not exceed; None if unknown.
+        slurm: Why Slurm would not start the runs.
+        wait_bound_s: Upper bound of a run's time in the queue, in seconds, from similar past jobs;
+            None if unknown.
     """
 
     devices: str
@@ -95,7 +96,7 @@ class PlanRow(Point, frozen=True, kw_only=True):
         return (self.submission or "").startswith("sbatch ")
 
 
-def recipes_with_different_work(
+def recipes_with_different_examples(
     rows: Iterable[PlanRow], recipes: Mapping[str, Recipe]
 ) -> list[str]:
     """Return names of recipes whose configurations would train different numbers of examples.
@@ -141,10 +142,10 @@ class SearchCost:
     """Costs of a complete search, finished runs included, and of the full grid.
 
     Attributes:
-        work: Name of the search.
-        costs: Sums over all clusters: "made" for finished runs, "least" if the search ends after
-            its next round, "expected", "most" if all further rounds run the most expensive
-            configurations, and "full grid".
+        work: Name of the training task that is searched, as in `PlannedSearch`.
+        costs: Kind of sum → sum over all clusters. Kinds: "made" (finished runs), "least" (the
+            search ends after its next round), "expected", "most" (all further rounds run the most
+            expensive configurations), "full grid".
         points: The configurations that the search may run.
         to_do: Expected further runs on the chosen clusters, reruns included.
     """
@@ -159,13 +160,15 @@ class SearchCost:
 class Plan:
     """The runs that a sweep still has to do, with their cost, and the cost so far.
 
-    Runs that a search no longer needs, or that a smaller batch rules out, are not in the plan.
+    The plan leaves out runs that a search no longer needs, and runs whose configuration ran out of
+    memory with a smaller batch.
 
     Attributes:
         rows: The runs to do, extra repeats included, then the excluded configurations.
-        finished: Number of runs with a valid record.
+        finished: Number of runs with a current record, diverged runs included.
         elsewhere: Number of runs on clusters that were not chosen.
-        stale: Number of runs of other code or data, which only `rerun: stale` repeats.
+        stale: Number of runs whose record is from other code or data; only `rerun: stale` repeats
+            them.
         unreadable: Why records cannot be read; these runs are rerun when the record is deleted.
         spent: Cost so far, failed attempts included.
         searches: Costs of the searches.
@@ -251,8 +254,8 @@ class _SortedRuns(NamedTuple):
 
     Attributes:
         due: (configuration, feasibility, reason) → runs to do.
-        finished: Number of runs with a valid record.
-        stale: Number of runs of other code or data.
+        finished: Number of runs with a current record, diverged runs included.
+        stale: Number of runs whose record is from other code or data.
         unreadable: Why records cannot be read.
     """
 
@@ -270,8 +273,8 @@ def _sort_runs(
 ) -> _SortedRuns:
     """Sort the runs of the chosen clusters by whether they are to do.
 
-    Runs that nobody needs any more are left out: runs of a batch whose smaller one did not fit in
-    memory, and runs that their search does not need.
+    Runs that are no longer needed are left out: runs whose configuration did not fit in memory with
+    a smaller batch, and runs that their search does not need.
 
     Args:
         selected: The runs.
@@ -309,11 +312,16 @@ def _decide_searches(planned: Manifest, all_runs: pd.DataFrame) -> list[StudySea
 
 
 def _shortest_startup_s(table: pd.DataFrame, due: Sequence[PlanRow]) -> float:
-    """Return the shortest time from start to training, in seconds; 0 if one kind of run has none.
+    """Return the shortest measured time from a run's start to its training, in seconds.
+
+    Only runs with the platform, strategy and recipe of a run to do are considered.
 
     Args:
         table: The table of runs.
-        due: Rows of the runs to do: runs with their platforms, strategies and recipes count.
+        due: Rows of the runs to do.
+
+    Returns:
+        0 if such a combination of platform, strategy and recipe has no measurement.
     """
     startups_s = table["execution_time_s"] - table["train_time_s"]
     kinds = [table["platform"], table["strategy"], table["recipe"]]
@@ -337,7 +345,7 @@ def _excluded_rows(config: Config, planned: Manifest) -> list[PlanRow]:
 def cost_runs(
     config: Config, planned: Manifest, runs: Sequence[PlannedRun], runs_dir: Path
 ) -> list[PlanRow]:
-    """Return a plan's row for the given runs of each configuration, with their estimated cost.
+    """Return one row of a plan for each configuration of some runs, with their estimated cost.
 
     Args:
         config: The configuration.

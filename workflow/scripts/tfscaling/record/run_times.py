@@ -128,9 +128,9 @@ def _clock_shift_s(events: Sequence[Event]) -> float:
 def _first_clock_shift_s(
     rank_events: Sequence[Sequence[Event]], reports: Sequence[RankReport]
 ) -> float:
-    """Return the clock shift, in seconds, of the first rank whose program reported training.
+    """Return by how many seconds a host's clock is ahead of the launcher's.
 
-    0.0 without such a rank.
+    It is the host of the first rank whose program reported that it trained; 0.0 without one.
 
     Args:
         rank_events: Events of each rank.
@@ -149,7 +149,7 @@ def _program_phases(
     """Return the phases of a program: preparation, training, evaluations, and `program_time_s`.
 
     Args:
-        durations: Phase → seconds so far.
+        durations: Phase → seconds, from the events of the ranks.
         rank_events: Events of each rank.
         reports: Reports of the same ranks.
         last: Event → when the last rank passed it.
@@ -221,9 +221,9 @@ def select_synchronised_ranks(
 ) -> tuple[list[Sequence[Event]], list[RankReport]]:
     """Return events and reports of only those ranks whose clock offset is known.
 
-    They determine the times of the run. A rank without an offset to the launcher's clock has the
-    times of its host, which may be seconds off and give impossible durations. If this is the first
-    rank, which runs next to the launcher and reports the training, all ranks are returned.
+    They determine the times of the run. Without an offset to the launcher's clock, a rank's times
+    may be seconds off and give impossible durations. If the first rank has no offset, all ranks are
+    returned, because this rank reports the training.
 
     Args:
         rank_events: Events of each rank.
@@ -271,7 +271,7 @@ def find_impossible_durations(
     rank_events: Sequence[Sequence[Event]],
     reports: Sequence[RankReport],
 ) -> list[str]:
-    """Return messages about impossible durations, from a wrong clock or files of other runs.
+    """Return messages about impossible durations, as wrong clocks or files of other runs cause.
 
     Args:
         durations: The phases of the run.

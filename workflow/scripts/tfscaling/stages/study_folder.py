@@ -25,8 +25,8 @@ class StudyFolder:
     Attributes:
         folder: The folder of the study, results/<study>.
         results: The folder with the runs that studies share; None: the folder above the study's.
-        round: Number of the round of extra repeats to assess.
-        place: Where the folder will be moved when it is complete; None: it stays.
+        round: Number of the round of conditional runs to decide; 0 in other stages.
+        place: Path to which the complete folder is moved at the end; None if it is not moved.
     """
 
     folder: Path

@@ -136,19 +136,21 @@ def load_evidence(study: StudyFolder) -> Study:
 
 
 def regressions(study: StudyFolder) -> None:
-    """Print which configurations are slower than in their reference.
+    """Print the comparison of each configuration with its reference.
 
     Raises:
-        SystemExit: A configuration is slower, or may be; with the reasons.
+        SystemExit: A configuration is slower, lost or failing, or no comparison is conclusive.
     """
     found = study.read_table("regressions")
     print(display.to_markdown(conclusion.as_text(found)))
-    if reason := why_reject(found):
+    if reason := describe_regressions(found):
         sys.exit(reason)
 
 
-def why_reject(found: pd.DataFrame) -> str:
-    """Return why a change should be rejected, as a sentence; "" if no configuration is slower.
+def describe_regressions(found: pd.DataFrame) -> str:
+    """Return why the check for regressions fails, as a clause; "" if it passes.
+
+    It fails if a configuration is slower, lost or failing, or if no comparison is conclusive.
 
     Args:
         found: The table of the conclusion on regressions.

@@ -59,9 +59,10 @@ def path_wildcards(runs: Sequence[PlannedRun]) -> dict[str, str]:
 def randomise_order(
     runs: Sequence[PlannedRun], seed: int, revisions: Sequence[str] = ()
 ) -> list[PlannedRun]:
-    """Return the runs in their order of starts: all first repeats shuffled, then all second ones.
+    """Return the runs in the order in which they start.
 
-    The order depends on the runs and the seed, not on the order of the argument.
+    All first repeats come first, shuffled; then all second repeats, and so on. The order depends on
+    the runs and the seed, not on the order of the argument.
 
     Args:
         runs: The runs.
@@ -91,7 +92,7 @@ class Candidate(NamedTuple):
     Attributes:
         number: Number of its block in the configuration's `grid`, from 0.
         point: The values of its axes.
-        recipe: Its recipe, with the values that the model leaves open.
+        recipe: Its recipe, with defaults filled in.
         spec: The specification of its first complete run; None if it is excluded.
         short: The specification of its first short run; None unless a search begins with short
             runs.
@@ -112,7 +113,7 @@ class Candidate(NamedTuple):
 
 
 class _ImpossibleError(Exception):
-    """The configuration cannot be run, and is excluded with this reason."""
+    """The configuration cannot be run; the message is the reason for its exclusion."""
 
 
 def make_candidates(
@@ -120,8 +121,8 @@ def make_candidates(
 ) -> tuple[Candidate, ...]:
     """Return all configurations of the grid, block by block, excluded ones included.
 
-    A configuration is excluded, with the reason, beyond a platform's limits or if its global batch
-    is larger than the dataset.
+    A configuration is excluded, with the reason, if it matches an entry of `exclude`, exceeds a
+    limit of its platform, or if tasks, strategy or batch size do not fit.
 
     Args:
         config: The configuration, whose recipes and blocks are checked already.
@@ -142,7 +143,7 @@ def _make_candidate(
     config: Config,
     registries: Registries,
 ) -> Candidate:
-    """Return a configuration of the grid with its first runs, or with why it has none.
+    """Return a configuration of the grid with its first runs, or with the reason to exclude it.
 
     Args:
         number: Number of its block in the grid, from 0.
@@ -183,7 +184,7 @@ def expand_block(block: Block, recipe_variants: variants.RecipeVariants) -> Iter
     chosen = {axis: block.axis_values(axis) for axis in POINT_AXES}
     named = (recipe_variants.get(name, (name,)) for name in chosen["recipe"])
     chosen["recipe"] = tuple(dict.fromkeys(itertools.chain.from_iterable(named)))
-    points = {}
+    points: dict[Point, None] = {}
     for values in itertools.product(*chosen.values()):
         axes = dict(zip(POINT_AXES, values, strict=True))
         if axes["tasks_per_node"] == PER_GPU:
@@ -193,7 +194,7 @@ def expand_block(block: Block, recipe_variants: variants.RecipeVariants) -> Iter
 
 
 def matches_exclusion(point: Point, entry: Exclusion) -> bool:
-    """Return whether a configuration has the axes of an entry of `exclude`."""
+    """Return whether a configuration matches all axes that an entry of `exclude` has."""
     return all(
         getattr(point, axis) in values
         or (axis == "recipe" and variants.base_recipe(point.recipe) in values)
@@ -202,7 +203,9 @@ def matches_exclusion(point: Point, entry: Exclusion) -> bool:
 
 
 def exclusion_reason(point: Point, entries: Sequence[Exclusion]) -> str:
-    """Return why the block excludes a configuration; "" if it does not.
+    """Return why a configuration is excluded before its run is planned; "" if it is not.
+
+    It matches an entry of `exclude`, or Slurm cannot place its uneven tasks.
 
     Args:
         point: The configuration.
@@ -227,8 +230,8 @@ def _make_first_run(
         registries: The names that exist.
 
     Raises:
-        _ImpossibleError: Beyond the limits of the platform, or if strategy or batch size do not fit
-            the geometry.
+        _ImpossibleError: The configuration exceeds a limit of the platform, or strategy or batch
+            size do not fit the geometry.
     """
     geometry = point.geometry
     if point.nodes > platform.nodes_max:
@@ -335,7 +338,7 @@ def make_manifest(
 def _runs_of_candidate(config: Config, candidate: Candidate) -> Iterator[PlannedRun]:
     """Yield all runs of a configuration, short ones first; nothing if it is excluded.
 
-    In a search, runs after the first ones are made only if they are needed.
+    In a search, only the first of all runs is made in any case: others are extra repeats.
     """
     spec, short, block = candidate.spec, candidate.short, config.grid[candidate.number]
     search = config.search_of(block)
@@ -453,6 +456,7 @@ def candidates_by_search(
     """Return name of a search → its candidates.
 
     There is one search for each question, with the configurations of all blocks that have a search.
+    Its name has the values of the axes that separate questions.
     """
     members: dict[str, list[Candidate]] = {}
     for each in candidates:
@@ -496,7 +500,7 @@ def _postponed_points(searches: Iterable[PlannedSearch]) -> set[Point]:
     """Return the configurations that searches do not run in their first round.
 
     If a search assumes that times change smoothly with the number of nodes, its first round runs
-    only the fewest and the most nodes. The configurations of short runs are included.
+    only the fewest and the most nodes. The result has the configurations of short runs, too.
     """
     later: set[Point] = set()
     for planned in searches:

@@ -50,7 +50,8 @@ def check_blocks(
         registries: The names that exist.
 
     Raises:
-        NotAllowed: For unknown names, too large blocks, and geometries that no platform has.
+        NotAllowed: For unknown names, impossible recipes and short runs, too many configurations,
+            an entry of `exclude` without a match, and nodes that have too few CPUs or GPUs.
     """
     count = 0
     for number, block in enumerate(config.grid):
@@ -101,8 +102,9 @@ def check_revisions(config: Config) -> None:
     """Check that the revisions of `compare_revisions` can be compared with each other.
 
     Raises:
-        NotAllowed: For an unknown recipe, a block without one of the revisions, with a search or
-            with too few repeats, and a reference in another study as well.
+        NotAllowed: If a revision is no recipe, no block has the revisions, or a block has only
+            some of them; if a block with revisions has a search or too few repeats; if
+            `compare_with` is set as well.
     """
     revisions = config.compare_revisions
     if revisions is None:
@@ -139,7 +141,8 @@ def check_configurations(config: Config, candidates: Sequence[Candidate]) -> Non
     """Check the configurations of the expanded grid.
 
     Raises:
-        NotAllowed: For duplicates, too long names, empty blocks, and impossible searches.
+        NotAllowed: For too many runs, duplicates, too long names, too large seeds, blocks without
+            runs, and impossible searches.
     """
     _check_number_of_runs(config, candidates)
     block_of: dict[Point, int] = {}
@@ -190,12 +193,12 @@ def _check_number_of_runs(config: Config, candidates: Sequence[Candidate]) -> No
 
 
 def _check_size(number: int, count: int, counted: str) -> None:
-    """Raise NotAllowed for a grid of more than RUNS_MAX runs, before it fills the memory.
+    """Raise NotAllowed if the grid has more than RUNS_MAX runs or configurations up to a block.
 
     Args:
         number: Number of the block at which the count was reached, from 0.
         count: Number of runs or configurations up to and including this block.
-        counted: What is counted, in words.
+        counted: What is counted, in words: runs or configurations.
     """
     if count > RUNS_MAX:
         rule = f"the grid has {count:,} {counted} up to this block; allowed: {RUNS_MAX:,}"
@@ -205,7 +208,7 @@ def _check_size(number: int, count: int, counted: str) -> None:
 def _empty_block_error(
     number: int, block: Block, config: Config, reasons: Sequence[str]
 ) -> NotAllowed:
-    """Return the error about a block without runs: the exceeded limit, or the last reason.
+    """Return the error about a block without runs, with the exceeded limit or the last reason.
 
     Args:
         number: Number of the block, from 0.
@@ -234,7 +237,7 @@ def _check_devices(number: int, point: Point, platform: Platform, recipe: Recipe
         recipe: Its recipe.
 
     Raises:
-        NotAllowed: With the key and its limit, if not.
+        NotAllowed: If it has too few; the error names the key and its limit.
     """
     geometry, key, rule = point.geometry, "gpus_per_node", ""
     named = f"platform {point.platform} has"
