@@ -90,6 +90,7 @@ class PlannedSearch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         goal: The metric that is to be best.
         limits: Column of the tables → its limit.
         indifference: Fraction below which a difference from the best does not matter.
+        trainings: Number of trainings that are planned with the answer; None if unknown.
         search: The search's keys of the configuration.
         points: The configurations to choose from.
     """
@@ -98,6 +99,7 @@ class PlannedSearch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     goal: str
     limits: dict[str, Limit] = {}
     indifference: float
+    trainings: int | None = None
     search: Search
     points: tuple[SearchedPoint, ...]
 
