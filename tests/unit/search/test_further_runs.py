@@ -11,10 +11,12 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import scipy
+from all_trainings import TRAININGS, simulate_cell
 from tfscaling.estimation.run_counts import KEPT_RUNS
 from tfscaling.record.metrics import QUALITY
 from tfscaling.search.further_runs import assess_further_runs
 from tfscaling.search.interim import chances_to_beat_best
+from tfscaling.search.scaling_model import Fit
 from tfscaling.search.scaling_search import ScalingSearch, decide
 from tfscaling.search.search_state import NewRuns, SearchProblem, SearchState
 from tfscaling.search.search_types import (
@@ -127,7 +129,7 @@ def test_the_saving_is_the_expected_loss_of_the_named_one(dice: np.random.Genera
     assert chances.max() <= found.chance <= chances.sum()
 
 
-def _fit_of(state: SearchState) -> tuple[object, int]:
+def _fit_of(state: SearchState) -> tuple[Fit, int]:
     assert state.analysis.fit is not None and state.analysis.best is not None
     return state.analysis.fit, state.analysis.best
 
@@ -185,7 +187,7 @@ def test_a_decision_is_a_function_of_the_runs(dice: np.random.Generator) -> None
     decisions = run_until_it_ends(planned, trainings)
     for before, after in pairwise(decisions):
         made = [replace(each, runs=each.runs[: before.runs[each.name]]) for each in planned]
-        dice.shuffle(made)  # type: ignore[arg-type]
+        dice.shuffle(made)
         assert decide(made, Search(), TIME, trainings=trainings) == before
         # half of the round is made
         name, runs = next(iter(before.runs_to_start.items()))
@@ -202,6 +204,18 @@ def test_runs_that_exist_cost_nothing(dice: np.random.Generator) -> None:
     assert known == usual and known.not_worth_it is None
     simulated = decide(planned, Search(), TIME, trainings=1, is_simulated=True)
     assert simulated == run_until_it_ends(planned, 1)[-1] != usual
+
+
+@pytest.mark.parametrize("cell", ["random 20, 5 %", "each platform, 5 %, by cost"])
+def test_a_known_number_of_trainings_costs_no_more_in_all(cell: str) -> None:
+    """Measuring and lost node-hours together; all cells: `make simulate`."""
+    seed = random.randrange(10**6)
+    print(f"seed {seed}")
+    found = simulate_cell(cell, 10, seed)
+    for trainings, each in zip(TRAININGS, found, strict=True):
+        assert not each.is_surely_above, (trainings, each)
+        assert each.total < 1.2 or trainings > 100
+    assert found[0].ended == 1 and found[0].total < found[0].unknown < found[0].grid
 
 
 @pytest.mark.parametrize("way", ["limit", "target"])
