@@ -144,6 +144,7 @@ simulate: setup #- how often a search, answers, limits, sweep against sweep, slo
 	python benchmarks/efficiency.py
 	python benchmarks/left_out.py
 	python benchmarks/race.py
+	python benchmarks/all_trainings.py
 	python benchmarks/regressions.py
 
 # RUNS and SEED: how many, and what happens when

@@ -82,7 +82,7 @@ def check(study: StudyFolder) -> set[str]:
     check_proposal(study, asked)
     for own in measured:
         check_request(own, asked, runs)
-        check_trainings(own, config.question.trainings, asked)
+        check_trainings(own, config.question.trainings or 1, asked)
     if any(own.support != SUPPORTED and len(own.candidates) > 1 for own in found):
         assert steps, "what is not supported has a next step"
     wanted = {own.repeats for own in found if own.repeats and own.search is None}

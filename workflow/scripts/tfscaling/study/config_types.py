@@ -198,8 +198,8 @@ class Search(ConfigMapping, frozen=True, kw_only=True):
     """Keys of a search, which runs only the configurations that may still answer the question.
 
     Runs start in rounds. The search ends when one configuration is shown to be within the
-    indifference of the best. These keys and the `question`, except its `indifference`, must not
-    change during a search.
+    indifference of the best. These keys and the `question`, except its `indifference` and
+    `trainings`, must not change during a search.
     """
 
     basis: Literal["every configuration once", "lines are smooth"] = "every configuration once"
@@ -809,9 +809,11 @@ class Question(ConfigMapping, frozen=True, kw_only=True):
     equally good, and cost decides. For accuracies it is a fraction of the error. A change reruns
     nothing."""
 
-    trainings: Annotated[int, Meta(ge=1, le=1_000_000)] = 1
+    trainings: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
     """Number of trainings that the answer is for: headline, recommendation and proposal have the
-    total time and cost of this many trainings. A change reruns nothing."""
+    total time and cost of this many trainings, and a search ends when further runs cost more than
+    the trainings can save (docs/search.md). null is one training, and ends no search. A change
+    reruns nothing."""
     whole_training: WholeTraining | None = None
     """The complete training that short runs represent; null takes each recipe's own `epochs`."""
 
