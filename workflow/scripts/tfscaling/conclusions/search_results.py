@@ -157,12 +157,15 @@ class RunCosts(NamedTuple):
 
 
 def search_costs(study: Study, search: StudySearch) -> dict[Point, tuple[RunCosts, RunCosts]]:
-    """Return configuration → (cost of its runs, cost of its runs in the full grid).
+    """Return configuration → (what its runs cost, what its runs in a full grid would cost).
 
-    A run of the full grid takes the mean time of the complete runs, or else the time that short
-    runs project. Resumed runs are left out of this mean: their wall time is of the last attempt.
-    If the search assumes smooth lines, a configuration without runs is assumed to have a linear
-    speed-up, the lowest cost; otherwise its cost is unknown.
+    A run of the full grid is assumed to take
+
+    - the mean time of the complete runs, without resumed ones: their wall time is of the last
+      attempt only;
+    - without complete runs, the time that short runs project;
+    - without any run, the time by a linear speed-up, which is the lowest cost, if the search
+      assumes smooth lines; otherwise the cost is unknown.
     """
     made = group_by_point(run for run in study.run_rows if is_known(run.wall_time_s))
     seconds = {point: [run.wall_time_s for run in runs] for point, runs in made.items()}

@@ -109,7 +109,7 @@ class NewRuns(NamedTuple):
 
     Attributes:
         proposed: Number of runs that the search proposed.
-        runs: The runs that exist: fewer if one of them failed.
+        runs: The runs that succeeded; fewer than `proposed` if some failed.
         failure: Why the candidate can have no further runs; None if it can.
     """
 

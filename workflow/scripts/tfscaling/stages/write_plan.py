@@ -84,7 +84,7 @@ def run(study: StudyFolder) -> None:
     problem = ""
     if not how.deploys_software:
         due = {row.point for row in points if row.runs}
-        specs = [run.spec for run in planned.runs if run.spec.point in due]
+        specs = [run.spec for run in planned.all_runs if run.spec.point in due]
         problem = local_checks.cuda_problem(specs, config)
         without = {spec.point for spec in local_checks.runs_without_cuda(specs, config)}
         marks = dict.fromkeys(("feasibility", "starts"), costed_plan.REFUSED)
@@ -325,6 +325,7 @@ def plan_notes(
         excluded=len(plan.rows) - len(plan.runs),
         refused=sum(row.runs or 0 for row in points if row.is_refused),
         if_needed=sum(r.runs or 0 for r in plan.runs if r.feasibility == costed_plan.IF_NEEDED),
+        explaining=sum(r.runs or 0 for r in plan.runs if r.feasibility == costed_plan.EXPLAINS),
         other_work=costed_plan.recipes_with_different_examples(plan.runs, config.recipes),
         deadlines=budget.deadline_problems(config, plan),
         beyond_budget=budget.budget_problems(config, plan),

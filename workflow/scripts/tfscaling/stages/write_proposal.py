@@ -153,7 +153,7 @@ def run(study: StudyFolder) -> None:
         baseline=study.config.comparison.baseline.axes,
         has_projected=any(map(is_projected, measured)),
         requests=list(make_requests(evidence, study.config)),
-        facts=dict(_environment_facts(study.read_table("runs"))),
+        facts=dict(_environment_facts(study.read_grid_runs())),
         plots={name: PLOTS[name].title for name in plots},
         warnings=[warning.text for warning in warnings if warning.severity == SERIOUS],
     )

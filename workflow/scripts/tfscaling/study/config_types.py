@@ -283,6 +283,10 @@ class Block(ConfigMapping, frozen=True, kw_only=True):
     "2+1" means two ranks on the first node and one on the second."""
     repeats: Annotated[int, Meta(ge=1, le=10_000)] = 6
     """Runs of each configuration; with fewer than 6, a median has no 95 % interval."""
+    explain: bool = False
+    """With a program: adds the runs on one replica that estimate the parts of a step
+    (docs/configuration/recipes.md), where the grid has none with the same work. They are in no
+    comparison."""
     search: Search | UnsetType | None = UNSET
     """Search among these configurations, instead of the top-level `search`; null makes `repeats`
     runs of each. The savings of a search are relative to `repeats` runs of each configuration."""

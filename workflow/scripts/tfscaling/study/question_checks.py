@@ -32,15 +32,17 @@ NOT_PROJECTED = "quality is not projected"
 def check_baseline(config: Config, planned: Manifest) -> None:
     """Check that the grid has a run with the axes of `comparison.baseline`.
 
-    If its recipe has variants, the baseline of a configuration has the configuration's variant.
-    This requires that all configurations of the grid have the recipe.
+    If the baseline's recipe has variants, each configuration is compared with the baseline that
+    has the same variant. So all configurations must have that recipe, or the baseline names one
+    variant.
 
     Args:
         config: The configuration.
         planned: Its manifest.
 
     Raises:
-        NotAllowed: If it has none, or if configurations with other recipes need a single variant.
+        NotAllowed: The grid has no such run, or configurations of other recipes need a baseline
+            with one variant.
     """
     place = ["comparison", "baseline"]
     baseline = config.comparison.baseline.axes
