@@ -139,7 +139,8 @@ def test_table_page_and_headline_agree() -> None:
     found = rows_by_nodes(made)
     (shown,) = headline.table(made).itertuples()
     done = datetime.datetime.fromisoformat(found[2].done or "")
-    assert f"7 trainings on 2 nodes, 2 at once: done on {done:%A %Y-%m-%d %H:%M}" in shown.sure
+    said = f"7 trainings on 2 nodes, 2 at once: done on {done:%A %Y-%m-%d %H:%M}"
+    assert said in str(shown.sure)
     page = base.CONCLUSIONS["campaign"].page(campaign.table(made), made)
     for row in found.values():
         for moment in (row.done, row.done_low, row.done_high):

@@ -867,7 +867,7 @@ class Question(ConfigMapping, frozen=True, kw_only=True):
     @property
     def campaign_trainings(self) -> int:
         """Number of trainings of the campaign."""
-        return (self.campaign and self.campaign.trainings) or self.trainings
+        return (self.campaign and self.campaign.trainings) or self.trainings or 1
 
     def epochs_to_project(self, recipe: Recipe) -> int | None:
         """Return `whole_training`'s epochs if a recipe's runs are projected to them, else None.

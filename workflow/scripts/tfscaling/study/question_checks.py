@@ -313,7 +313,7 @@ def _check_campaign(question: Question) -> None:
     if campaign.trainings is None and number > CAMPAIGN_TRAININGS_MAX:
         most = f"a campaign has at most {CAMPAIGN_TRAININGS_MAX:,}"
         raise NotAllowed(["question", "trainings"], number, f"{most}; allowed: fewer")
-    if question.trainings not in (1, number):
+    if question.trainings not in (None, number):
         rule = f"question.trainings is {question.trainings}"
         raise wrong("trainings", f"{rule}; allowed: the same number in one of the two keys")
     if campaign.at_once > number:
