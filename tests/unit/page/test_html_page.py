@@ -66,26 +66,6 @@ def test_a_headline_without_an_explanation_is_shown(tmp_path: Path) -> None:
     assert page.count('<p class="headline') == 2 * len(row)
 
 
-@pytest.mark.parametrize(
-    ("names", "shown"),
-    [
-        (["node1", "node2", "node3", "login"], ("node[1-3]", "login")),
-        (["node[1"], ("node[1",)),
-        (["node]", "node1", "node2"], ("node]", "node[1-2]")),
-        (["a,b"], ("a,b",)),
-        (["n[1-99999999]"], ("n[1-99999999]",)),
-        (["node1", "<b>", "\\x1b[31m"], ("node1", "<b>", "\\x1b[31m")),
-        (["fe80::1%eth0"], ("fe80::1%eth0",)),
-    ],
-)
-def test_hosts_are_folded_and_other_names_shown_as_they_are(
-    names: list[str], shown: tuple[str, ...]
-) -> None:
-    folded = html_page.fold_host_names(random.sample(names, len(names)))
-    assert all(part in folded for part in shown)
-    assert len(folded) <= sum(map(len, shown)) + len(shown) - 1
-
-
 def test_a_record_with_an_odd_host_has_a_page(tmp_path: Path) -> None:
     runs = study(tmp_path / "runs").runs
     runs["hosts"] = ["node[1 a,b node] n1 n2", *runs["hosts"][1:]]

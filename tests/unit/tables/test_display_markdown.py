@@ -47,7 +47,8 @@ HOSTILE = [
     "[x](javascript:alert(1))", "![x](javascript:1)", "\\[x](javascript:1)", "[x]: javascript:1",
     "<javascript:alert(1)>", "` <b> ``", "``` <b> `", "\\` <b> `", "`` ` <b> `", "a `<b>` c",
     "a|b", "a\\|b", "`a|b`", "*a* **b** _c_ ~~d~~", "__init__.py", "execution_time_s", "C:\\new\\|",
-    "&lt;b&gt; &#60;", "$\\frac{1}{2}$", "=1+1", "1.000", "-1.5", "> a", "===", "# a", "- a", "1. a", "a\\", "tail\\\\",
+    "&lt;b&gt; &#60;", "$\\frac{1}{2}$", "=1+1", "1.000", "-1.5", "> a", "===",
+    "# a", "- a", "1. a", "a\\", "tail\\\\",
 ]  # fmt: skip
 
 

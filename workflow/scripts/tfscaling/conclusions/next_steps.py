@@ -93,11 +93,11 @@ def _has_choice(answer: Answer) -> bool:
 
 
 def _next_steps_for_missing_runs(study: Study) -> Iterator[StepWithValues]:
-    """Yield next steps about runs that are unfinished, given up, or have other parameters."""
+    """Yield next steps about missing, failed and stale runs, and runs that a search gave up."""
     failed_often = (run for run in study.run_rows if run.failed_too_often)
     given_up = [run for run in failed_often if point_of(run) in study.searched_points]
     ruled_out = [run for run in study.run_rows if run.reason.startswith(f"{NOT_RUN}:")]
-    counts = Counter(run.status for run in study.run_rows)
+    counts = Counter(run.status for run in (*study.run_rows, *study.explaining_rows))
     counts.subtract(run.status for run in (*given_up, *ruled_out))
     to_make = {status: counts[status] for status in _STATES_TO_RUN if counts[status]}
     if to_make:
@@ -112,7 +112,7 @@ def _next_steps_for_missing_runs(study: Study) -> Iterator[StepWithValues]:
 
 
 def _next_steps_for_searches(study: Study) -> Iterator[StepWithValues]:
-    """Yield next steps about searches that need more runs, and about undecided ones."""
+    """Yield next steps about searches that need more runs, or ended without a decision."""
     extra = {(run.spec.point, run.spec.repeat) for run in study.manifest.runs if run.extra_repeat}
     for asked in answer_questions(study):
         if (search := asked.search) is None:
@@ -120,12 +120,14 @@ def _next_steps_for_searches(study: Study) -> Iterator[StepWithValues]:
         wanted = list(search.needed_runs())
         if not extra.isdisjoint(wanted):
             yield NextStep("search", runs=len(wanted)), {"due": len(search.decision.runs_to_start)}
-        if search.decision.has_ended and not search.decision.is_decided:
+        named = {"work": asked.work, "is_named": len(study.searches) > 1}
+        if search.decision.not_worth_it:
+            yield NextStep("ended search"), {**named, "trainings": asked.trainings}
+        elif search.decision.has_ended and not search.decision.is_decided:
             bound = search.decision.bound
             enough = math.ceil(100 * bound) / 100 if math.isfinite(bound) and bound < 1 else None
-            named = {"work": asked.work, "is_named": len(study.searches) > 1, "enough": enough}
             if enough is not None:
-                yield NextStep("undecided search"), named
+                yield NextStep("undecided search"), {**named, "enough": enough}
 
 
 def _next_steps_for_open_candidates(study: Study) -> Iterator[StepWithValues]:
@@ -159,7 +161,8 @@ def _next_steps_for_open_candidates(study: Study) -> Iterator[StepWithValues]:
 def _next_steps_for_excluded(study: Study) -> Iterator[StepWithValues]:
     """Yield next steps about configurations and runs that are not compared.
 
-    They trained other numbers of examples, or their times do not count.
+    The configurations trained different numbers of examples. The times of the runs do not count,
+    because the runs overlapped or resumed from a checkpoint.
     """
     others = [
         row
@@ -177,7 +180,10 @@ def _next_steps_for_excluded(study: Study) -> Iterator[StepWithValues]:
 
 
 def _next_steps_for_shared_nodes(study: Study) -> Iterator[StepWithValues]:
-    """Yield a next step if runs on Slurm shared nodes, unless all answers are supported."""
+    """Yield a next step if Slurm runs shared their nodes with other runs.
+
+    Yield none if all answers are supported.
+    """
     if all(each.support == SUPPORTED for each in answer_questions(study)):
         return
     shared = [run for run in study.run_rows if run.shared_with and is_known(run.execution_time_s)]
@@ -221,7 +227,7 @@ def _next_steps_for_repeats(study: Study) -> Iterator[StepWithValues]:
 def _durations_s(study: Study) -> dict[Point, float]:
     """Return configuration → median wall time of its valid runs, in seconds.
 
-    Runs that resumed from a checkpoint are left out: their wall time is of the last attempt.
+    Runs whose times do not count are left out. Imported runs have their execution time only.
     """
     valid = (run for run in study.run_rows if run.status == RunState.OK)
     wall = "execution_time_s" if _is_imported(study) else "wall_time_s"

@@ -15,6 +15,8 @@ from tfscaling.study.config_types import Search
 Run = Mapping[str, float]
 #: Metric of a short run: the standard error of its value as a fraction, by its steps.
 PROJECTION_ERROR = "projection_error"
+#: Metric of a run: the time that it occupied its nodes, divided by the time of a training.
+PRICE_RATIO = "price_ratio"
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,8 @@ class Candidate:
         name: The name.
         runs: Run of each block, metric → value; None if it is missing.
         failed_blocks: Blocks, from 0, whose run failed too often or ran out of memory.
-        skipped_blocks: Blocks that later blocks replace.
+        skipped_blocks: Blocks whose run failed for reasons outside of the configuration; runs in
+            later blocks replace them.
         blocks_max: Number of blocks.
         line: Name of the line; on a line only the number of nodes differs.
         nodes: Number of nodes.
@@ -69,7 +72,7 @@ class Candidate:
         return [n for n in self.blocks_of_runs(runs) if n >= had or self.runs[n] is None]
 
     def existing_runs(self, runs: int) -> list[Run]:
-        """Return the candidate's first runs, as far as they exist; each maps metric to value.
+        """Return the candidate's first runs without missing ones; each maps metric to value.
 
         Args:
             runs: How many runs the candidate should have.
@@ -99,7 +102,7 @@ FAILURE_REASONS = (
 
 
 class LimitVerdict(StrEnum):
-    """Whether a candidate is shown to keep all limits (`IN`) or to miss one (`OUT`)."""
+    """Whether a candidate is shown to keep all limits (`IN`), to miss one (`OUT`), or neither."""
 
     IN = "in"
     OUT = "out"
@@ -119,7 +122,7 @@ class Standing:
         reason: Why it is not the answer; None for the best and for candidates that may be better.
         limit_verdict: Whether it keeps all limits.
         short_runs: Number of short runs in the analyses.
-        trial: Comparison of projected and measured value; None without short and complete runs.
+        trial: Comparison of projected and measured value; None unless it has runs of both kinds.
     """
 
     runs: int
@@ -154,6 +157,30 @@ class Trial:
 
 
 @dataclass(frozen=True)
+class FurtherRuns:
+    """What further runs of a search cost, and what they could save.
+
+    Attributes:
+        trainings: Number of trainings that are planned with the answer.
+        price: Expected price of the next round: node-hours, or US dollars if the goal is a cost.
+        saving: What all trainings are expected to save, in the same unit, if the best configuration
+            were known instead of the named one. No further run can save more.
+        chance: Probability that another configuration is better than the named one by more than the
+            indifference.
+    """
+
+    trainings: int
+    price: float
+    saving: float
+    chance: float
+
+    @property
+    def is_worth_its_price(self) -> bool:
+        """Whether the next round may save more than it costs."""
+        return self.saving > self.price
+
+
+@dataclass(frozen=True)
 class Decision:
     """The result of a search after its last analysis, and the runs that it needs next.
 
@@ -167,11 +194,13 @@ class Decision:
         standings: Name → standing of the candidate.
         unresolved: Candidates without further runs (they fail, diverge or miss a limit sometimes)
             that may be better than `best`.
-        beat_by: Fraction by which a candidate without runs would have to be better than its line
-            predicts, to be the answer; None if every candidate has a run.
-        runs_to_start: Name of a candidate or its short runs → number of its runs for the next
-            analysis; {} if the search has ended.
+        beat_by: Lowest fraction by which a candidate without runs must be better than its line
+            predicts, to beat `best` by more than the indifference; None without such candidates.
+        runs_to_start: Name of a candidate or its short runs → total number of its runs that the
+            next analysis needs, earlier ones included; {} if the search has ended.
         may_run_later: Names of candidates and short runs that may run later.
+        not_worth_it: The further runs, if the search ended because they cost more than they can
+            save; else None.
     """
 
     best: str | None
@@ -185,6 +214,7 @@ class Decision:
     beat_by: float | None
     runs_to_start: Mapping[str, int]
     may_run_later: tuple[str, ...]
+    not_worth_it: FurtherRuns | None = None
 
     @property
     def survivors(self) -> tuple[str, ...]:

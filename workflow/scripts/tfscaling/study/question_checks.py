@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Iterator, Mapping
 
 from tfscaling.study import recipes, variants
 from tfscaling.study.config_types import (
+    CAMPAIGN_TRAININGS_MAX,
     EFFICIENCIES,
     LIMITABLE_METRICS,
     PROJECTABLE_EPOCHS_MIN,
@@ -14,27 +16,33 @@ from tfscaling.study.config_types import (
     Config,
     Limit,
     Quality,
+    Question,
     Recipe,
+    parse_duration,
 )
 from tfscaling.study.config_validation import NotAllowed
 from tfscaling.study.manifest import Manifest, PlannedRun
 
+#: Longest duration in a campaign, 10,000 days.
+DURATION_MAX_S = 8.64e8
 #: Part of messages: why short runs have no quality, and no time to a target.
 NOT_PROJECTED = "quality is not projected"
 
 
 def check_baseline(config: Config, planned: Manifest) -> None:
-    """Check that the grid has a run of the baseline that the comparison names.
+    """Check that the grid has a run with the axes of `comparison.baseline`.
 
-    The name of a recipe with variants means the variant of each configuration; all configurations
-    must then have this recipe.
+    If the baseline's recipe has variants, each configuration is compared with the baseline that
+    has the same variant. So all configurations must have that recipe, or the baseline names one
+    variant.
 
     Args:
         config: The configuration.
         planned: Its manifest.
 
     Raises:
-        NotAllowed: If not.
+        NotAllowed: The grid has no such run, or configurations of other recipes need a baseline
+            with one variant.
     """
     place = ["comparison", "baseline"]
     baseline = config.comparison.baseline.axes
@@ -54,19 +62,20 @@ def check_question(config: Config, planned: Manifest) -> None:
     """Check that the runs of the grid can answer the question.
 
     Raises:
-        NotAllowed: If not.
+        NotAllowed: If they cannot; the error names the key of the question or of a recipe.
     """
     run_of_recipe = {run.spec.point.recipe: run for run in planned.runs}
     _check_whole_training(config, planned, run_of_recipe)
     _check_goal(config, planned, run_of_recipe)
     _check_limits(config, planned, run_of_recipe)
     _check_choice(config, planned, run_of_recipe)
+    _check_campaign(config.question)
 
 
 def _check_whole_training(
     config: Config, planned: Manifest, run_of_recipe: Mapping[str, PlannedRun]
 ) -> None:
-    """Raise NotAllowed if runs of a recipe are not enough to project the complete training.
+    """Raise NotAllowed if the complete training cannot be projected from the runs of a recipe.
 
     Args:
         config: The configuration.
@@ -107,7 +116,7 @@ def _check_whole_training(
 
 
 def _check_goal(config: Config, planned: Manifest, run_of_recipe: Mapping[str, PlannedRun]) -> None:
-    """Raise NotAllowed if runs cannot have the metric of the question's goal.
+    """Raise NotAllowed if runs of the grid cannot have the metric that the goal compares.
 
     Args:
         config: The configuration.
@@ -144,7 +153,7 @@ def _check_goal(config: Config, planned: Manifest, run_of_recipe: Mapping[str, P
             rule = f"the program of recipe {name} reports no times of epochs"
             ways = "execution_time_s, cost_usd, or `observe: fit`, events"
             raise wrong(f"{rule} (observe: {recipe.observe}); allowed: {ways}")
-        if (metric := recipe.quality.metric) not in config.question.set_limits:
+        if (metric := recipe.quality.metric) not in config.question.limits_in_force:
             raise wrong(f"needs a target of recipe {name}, a limit of {metric} in question.limits")
 
 
@@ -175,7 +184,7 @@ def _check_limits(
     for name in config.question.ignored_qualities - qualities:
         rule = "null is for the quality of recipes; allowed: a limit"
         raise NotAllowed(["question", "limits", name], None, rule)
-    for name, limit in config.question.set_limits.items():
+    for name, limit in config.question.limits_in_force.items():
         for rule in _limit_problems(name, limit, planned, run_of_recipe):
             given = {"at_most": limit.at_most, "at_least": limit.at_least}
             shown = {key: value for key, value in given.items() if value is not None}
@@ -185,7 +194,9 @@ def _check_limits(
 def _limit_problems(
     name: str, limit: Limit, planned: Manifest, run_of_recipe: Mapping[str, PlannedRun]
 ) -> Iterator[str]:
-    """Yield why the limit of a metric is not allowed, each rule only if all before it hold.
+    """Yield why the limit of a metric is not allowed, as sentences for the user.
+
+    Only the first one is certain: each rule assumes that the limit keeps all rules before it.
 
     Args:
         name: The metric.
@@ -286,5 +297,37 @@ def _check_choice(
         ways = f"a limit of {metric} in question.limits, or null if they are equally good"
         raise wrong(f"{rule}; allowed: {ways}")
     for name, run in run_of_recipe.items():
-        if run.is_short and metric in question.set_limits:
+        if run.is_short and metric in question.limits_in_force:
             raise wrong(f"recipe {name} makes short runs, and {NOT_PROJECTED}")
+
+
+def _check_campaign(question: Question) -> None:
+    """Raise NotAllowed if the keys of the question's campaign contradict each other."""
+    if (campaign := question.campaign) is None:
+        return
+    number = question.campaign_trainings
+
+    def wrong(key: str, rule: str) -> NotAllowed:
+        return NotAllowed(["question", "campaign", key], getattr(campaign, key), rule)
+
+    if campaign.trainings is None and number > CAMPAIGN_TRAININGS_MAX:
+        most = f"a campaign has at most {CAMPAIGN_TRAININGS_MAX:,}"
+        raise NotAllowed(["question", "trainings"], number, f"{most}; allowed: fewer")
+    if question.trainings not in (None, number):
+        rule = f"question.trainings is {question.trainings}"
+        raise wrong("trainings", f"{rule}; allowed: the same number in one of the two keys")
+    if campaign.at_once > number:
+        raise wrong("at_once", f"there are {number} trainings; allowed: 1 to {number}")
+    for key in ("time_limit", "checkpoint_every"):
+        value = getattr(campaign, key)
+        if value is not None and not 0 < parse_duration(value) <= DURATION_MAX_S:
+            raise wrong(key, "allowed: more than 0, at most 10000 d")
+    every, limit = campaign.checkpoint_every, campaign.time_limit
+    if every and limit and parse_duration(every) >= parse_duration(limit):
+        rule = f"a job ends after {limit}, before its first checkpoint"
+        raise wrong("checkpoint_every", f"{rule}; allowed: less than time_limit")
+    if campaign.start is not None:
+        try:
+            datetime.datetime.fromisoformat(campaign.start)
+        except ValueError:
+            raise wrong("start", "no date of the calendar; allowed: an existing day") from None
