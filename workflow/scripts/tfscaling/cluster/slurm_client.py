@@ -402,9 +402,17 @@ class SlurmClient:
         """Return for each partition its settings by name, such as MaxTime → 00:30:00."""
         return self._query_parsed(parse_partitions, "scontrol", "show", "partition", "--oneliner")
 
-    def nodes(self, partition: str | None = None) -> dict[str, str] | NoAnswer:
-        """Return node → state, such as `idle`, for a partition or, with None, the whole cluster."""
+    def nodes(
+        self, partition: str | None = None, names: Sequence[str] = ()
+    ) -> dict[str, str] | NoAnswer:
+        """Return node → state, such as `idle`, for the whole cluster or a part of it.
+
+        Args:
+            partition: Return only the nodes of this partition.
+            names: Return only these nodes, also those of hidden partitions.
+        """
         which = [f"--partition={partition}"] if partition else []
+        which += ["--all", f"--nodes={','.join(names)}"] if names else []
         return self._query_parsed(
             _parse_node_states, "sinfo", "--noheader", "--Node", "--format=%N|%T", *which
         )
@@ -484,6 +492,14 @@ class SlurmClient:
                     raise
                 return NoAnswer(f"{program} did not answer for {limit_s:g} s")
         return subprocess.CompletedProcess(command, process.returncode, printed, said)
+
+
+def is_node_down(state: str) -> bool:
+    """Return whether a state of sinfo means that a node is lost, with all that it ran.
+
+    `*` marks nodes that do not answer. Alone it proves nothing: the daemon may be restarted.
+    """
+    return state == "drained*" or state.rstrip("*~#!%$@^-+") in ("down", "error")
 
 
 def classify_refusal(words: str) -> Refusal:
