@@ -27,11 +27,11 @@ def running(rank: int, **times: float) -> list[Event]:
     return rank_events(rank, {**RAN, **times}, host=f"node{rank}")
 
 
-def failed(rank: int, time_s: float, **details: str) -> Event:
+def failed(rank: int, time_s: float, **details: Any) -> Event:
     return Event(name=EventName.FAILED, time_s=time_s, rank=rank, details=details)
 
 
-def complaining(rank: int, time_s: float, **error: str) -> list[Event]:
+def complaining(rank: int, time_s: float, **error: Any) -> list[Event]:
     return [*running(rank), failed(rank, time_s, **{**LOST_PEER, **error})]
 
 

@@ -127,10 +127,13 @@ def sbatch_line(resources: Mapping[str, Resource], run: str, submission: Submiss
     accounts = str(asked.get("slurm_account", "")).replace(",", " ").split()
     partition = asked.get("slurm_partition")
     rule = f"rule_{submission.rule}"
+    comment = f"{rule}_wildcards_{name}"
+    if submission.executor in FOLLOWING:  # which find their text also if a site adds to comments
+        comment = "{{" + comment + "}}"
     params = {
         "run_uuid": "_".join(filter(None, [settings.jobname_prefix, _UUID])),
         "slurm_logfile": logs / rule / name / "%j.log",
-        "comment_str": f"{rule}_wildcards_{name}",
+        "comment_str": comment,
         "account": f" -A {shlex.quote(accounts[0])}" if accounts else "",
         "partition": f" -p {shlex.quote(str(partition))}" if partition else "",
         "workdir": submission.workdir,
