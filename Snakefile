@@ -46,10 +46,10 @@ rule all:
 onsuccess:
     CONSOLE.is_over = True
     if INVOCATION.is_main_process and not INVOCATION.touches:
-        say(OUTCOME.lines() if OUTCOME.has_page() else [])
-        has_problems = OUTCOME.has_page() and not OUTCOME.has_result()
-        broken = runs_to_do().unreadable if OUTCOME.has_page() else {}
-        OUTCOME.remove_note()
+        say(OUTCOME.lines() if OUTCOME.has_output() else [])
+        has_problems = OUTCOME.has_output() and not OUTCOME.has_result()
+        broken = runs_to_do().unreadable if OUTCOME.has_output() else {}
+        OUTCOME.remove_problems_file()
         if broken:
             say(
                 [
@@ -71,5 +71,5 @@ onerror:
         try:
             OUTCOME.make_partial(SCRIPTS / "tfscaling", CONFIG_TEXT, MANIFEST)
             say(OUTCOME.lines(is_partial=True))
-        except OSError as error:  # as when the disk is full
-            say([f"no tables of the finished runs: {error}"])
+        except (OSError, subprocess.CalledProcessError) as error:  # as when the disk is full
+            say([f"no tables of the finished runs: {OUTCOME.study / 'partial'}: {error}"])

@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "workflow/scripts")
 from tfscaling.conclusions.answers.answer import answer_questions
 from tfscaling.conclusions.answers.answer_types import Answer
 from tfscaling.conclusions.evidence import Study
-from tfscaling.estimation.run_counts import is_closed, miss_rate_bound
+from tfscaling.estimation.run_counts import is_ruled_out, miss_rate_bound
 from tfscaling.estimation.samples import SUPPORTED
 from tfscaling.record.run_states import RunState
 from tfscaling.study.config_types import Limit, Platform, Question
@@ -109,11 +109,11 @@ class Cell:
             return False
         shown = sum(e in (RunState.DIVERGED, RunState.DOES_NOT_FIT) for e in self.endings)
         if self.free:
-            return taken.point.platform != self.free and not is_closed(shown, self.runs)
+            return taken.point.platform != self.free and not is_ruled_out(shown, self.runs)
         if self.all_miss or (taken.point.nodes == BEST and taken.point.platform == "near"):
             return self.missed > miss_rate_bound(taken.kept_runs or 0, found.candidate_count) + 1e-9
         # what misses in more runs than eleven runs show is no rival, nor what is shown not to run
-        is_rival = self.missed <= miss_rate_bound(11) and not is_closed(shown, self.runs)
+        is_rival = self.missed <= miss_rate_bound(11) and not is_ruled_out(shown, self.runs)
         return is_rival or taken.point.nodes != 2 or taken.point.platform != "near"
 
 

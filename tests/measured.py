@@ -76,7 +76,7 @@ def measured(
     return comparison_table(runs, planned), runs, planned
 
 
-def went_on(
+def resumed_from(
     made: tuple[pd.DataFrame, pd.DataFrame, Manifest], *nodes: int, runs: int = 99
 ) -> tuple[pd.DataFrame, pd.DataFrame, Manifest]:
     """The same, where the first `runs` on so many nodes went on from a checkpoint: without times.

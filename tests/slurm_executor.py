@@ -166,7 +166,7 @@ class Sweep(PluginSweep):
     def has_permanent_failure(self, output: Path) -> bool:
         return output in self.lasting
 
-    def hosts_without_gpus(self, output: Path) -> list[str]:
+    def nodes_to_avoid(self, output: Path) -> list[str]:
         return self.unfit
 
     def report_refusal(self, output: Path, words: str) -> None:

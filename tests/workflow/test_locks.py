@@ -6,6 +6,7 @@ import json
 import sys
 from pathlib import Path
 
+import pytest
 from project import REPOSITORY, Project
 
 #: Runs in a sweep: gives further commands in its folder, and reports their status and the locks.
@@ -25,6 +26,7 @@ pathlib.Path("found.json").write_text(json.dumps(found))
 """
 
 
+@pytest.mark.full
 def test_plan_and_partial_leave_the_lock_and_other_commands_are_refused(tmp_path: Path) -> None:
     project = Project(tmp_path)
     (project.folder / "user.py").write_text(PROGRAM)

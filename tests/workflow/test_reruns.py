@@ -180,6 +180,7 @@ def test_runs_with_other_parameters_are_missing_and_their_reason_says_what_chang
     assert [(row["recipe"], row["execution_time_s"]) for row in shown] == [("other", "")]
 
 
+@pytest.mark.full
 def test_runs_of_another_cluster_are_tabulated_but_not_run(copied: Project) -> None:
     """And when the configuration has them no more, their tables and its old plots are removed."""
     content = changed()
@@ -214,6 +215,7 @@ def test_runs_of_another_cluster_are_tabulated_but_not_run(copied: Project) -> N
     assert not list(results.glob("details/plots/*.svg"))
 
 
+@pytest.mark.full
 def test_studies_leave_each_other_alone(copied: Project) -> None:
     """Another study of the same runs: nothing is trained, and no file of the first one changes."""
     study = copied.folder / "results/main"

@@ -106,6 +106,7 @@ def contents(project: Project) -> dict[str, float]:
     return {str(p): p.stat().st_mtime for p in (project.folder / "results").rglob("*")}
 
 
+@pytest.mark.full
 def test_studies_with_equal_names_of_recipes_repeat_no_run_there_and_back(
     project: Project,
 ) -> None:
@@ -139,6 +140,7 @@ def test_a_plan_names_the_changed_parameter_and_what_it_costs(swept: Project) ->
     assert float(rows[0]["node_hours"]) > 0
 
 
+@pytest.mark.full
 def test_an_edit_whose_runs_failed_is_undone_without_a_new_run(swept: Project) -> None:
     before = checksums(swept)
     study(swept, 3)
@@ -158,7 +160,13 @@ def test_an_edit_whose_runs_failed_is_undone_without_a_new_run(swept: Project) -
 
 
 @pytest.mark.parametrize(
-    "options", [("--forcerun",), ("--no-hooks", "--forcerun"), ("--nolock", "--force")], ids=str
+    "options",
+    [
+        ("--forcerun",),
+        pytest.param(("--no-hooks", "--forcerun"), marks=pytest.mark.full),
+        pytest.param(("--nolock", "--force"), marks=pytest.mark.full),
+    ],
+    ids=str,
 )
 @pytest.mark.parametrize("deleted", ["nothing", "attempt=1"])
 def test_a_forced_run_that_fails_loses_no_record(

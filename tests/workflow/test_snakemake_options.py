@@ -143,6 +143,7 @@ def test_a_foreign_profile_measures_what_ours_measures(project: Project) -> None
         assert ("gres" in line) is (row["gpus_per_node"] == "2")
 
 
+@pytest.mark.full
 def test_records_without_our_profile_have_what_those_with_it_have(
     project: Project, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -314,6 +315,7 @@ def test_a_module_that_replaces_the_resources_of_runs_is_refused(
     assert replaced in done.stdout and "--set-resources scaling_train:" in done.stdout
 
 
+@pytest.mark.full
 def test_a_module_may_change_what_is_no_request_and_resources_by_the_option(
     project: Project,
 ) -> None:
@@ -339,7 +341,11 @@ def test_replace_workflow_config_leaves_only_the_given_files(project: Project) -
     assert '"cpu"' not in config.read_text()
 
 
-@pytest.mark.parametrize("options", [["--cores", "2"], ["--resources", "mem_mb=4000"]], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [["--cores", "2"], pytest.param(["--resources", "mem_mb=4000"], marks=pytest.mark.full)],
+    ids=str,
+)
 def test_runs_on_this_machine_are_made_one_at_a_time_in_the_order_of_the_seed(
     options: list[str], project: Project
 ) -> None:

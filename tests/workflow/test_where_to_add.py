@@ -17,6 +17,7 @@ import yaml
 from project import REPOSITORY
 
 LIBRARY = "workflow/scripts/tfscaling"
+pytestmark = pytest.mark.full
 
 
 class Addition(NamedTuple):

@@ -260,9 +260,9 @@ def clean_runs_without_study(log):
 def begin_console():
     """Print what is to do, and which options are missing to follow it."""
     CONSOLE.is_remote = not INVOCATION.is_local
-    CONSOLE.gives_up = START.follows_jobs
+    CONSOLE.gives_up = START.has_job_callbacks
     CONSOLE.retries = INVOCATION.retries
-    said = CONSOLE.begin(JOBS.specs, JOBS.records_to_do(), JOBS.may_repeat())
+    said = CONSOLE.begin(JOBS.specs, JOBS.records_to_do(), JOBS.decides_conditional_runs())
     if said and not INVOCATION.has_logger("sweep"):
         said += "; to follow its runs, add --logger sweep, which make setup installs"
     say([said] if said else [])

@@ -103,15 +103,15 @@ class Step:
     """A job of Snakemake that runs, or will run, as a step of an allocation.
 
     Attributes:
-        name: Name of the step, from the job's output.
+        name: Name of the step in Slurm, a hash of the job's first output file.
         job: Snakemake's job.
-        log: The step's log.
-        command: The shell command of the job.
-        nodes: Its nodes; () while it waits, or while they are unknown because an earlier driver has
-            started it and left no complete record of them.
-        process: Its srun; None while it waits, or if an earlier driver has started it.
-        state: Its state in Slurm's words.
-        allocation: Number of the Slurm job in which it runs; "" while it waits.
+        log: The step's log file.
+        command: The shell command that the step runs.
+        nodes: Nodes on which the step runs; () while it waits, or while they are unknown because an
+            earlier driver started it and left no complete record of them.
+        process: The process of srun; None while the step waits, or if an earlier driver started it.
+        state: State of the step in Slurm's words.
+        allocation: Number of the Slurm job in which the step runs; "" while it waits.
     """
 
     name: str
@@ -125,12 +125,12 @@ class Step:
 
     @property
     def info(self) -> SubmittedJobInfo:
-        """The step in the form of Snakemake's record of a submitted job."""
+        """The step as Snakemake's record of a submitted job."""
         return SubmittedJobInfo(self.job, external_jobid=self.name, aux={"slurm_logfile": self.log})
 
     @property
     def record(self) -> Path:
-        """The file that lists the nodes of the step, for a later start of Snakemake."""
+        """File with the names of the step's nodes, which a later start of Snakemake reads."""
         return self.log.with_suffix(_NODES_OF_STEP)
 
     def write_record(self) -> None:
@@ -177,7 +177,11 @@ class Allocation:
     absences: Absences = field(default_factory=Absences)
 
     def update_from_queue(self, slurm: SlurmClient) -> None:
-        """Update state, reason, nodes and end from squeue; nothing changes without an answer."""
+        """Update state, reason, nodes and end from squeue.
+
+        Nothing changes if Slurm does not answer. The state becomes FAILED after several answers
+        that do not list the allocation.
+        """
         answer = slurm.jobs(numbers=[self.number])
         if isinstance(answer, NoAnswer):
             return
@@ -194,9 +198,10 @@ class Allocation:
             self.end_s = math.inf if job.end_s is None else job.end_s
 
     def is_idle(self, slurm: SlurmClient) -> bool:
-        """Return whether the allocation has had no job for `_IDLE_S` seconds.
+        """Return whether the allocation has had no step for `_IDLE_S` seconds.
 
-        Always False for the user's own job.
+        The first call after a step has ended starts the clock. The result is always False for the
+        user's own job, and while another driver has steps in the allocation.
         """
         self.idle_since_s = self.idle_since_s or time.monotonic()
         if self.is_given or time.monotonic() - self.idle_since_s <= _IDLE_S:
@@ -213,7 +218,7 @@ class Allocation:
 
 
 class Executor(sweep.Executor):
-    """The executor `slurm-sweep`, with steps of an allocation in place of Slurm's jobs."""
+    """Executor that runs jobs as steps of allocations; otherwise it works like `slurm-sweep`."""
 
     #: Options of sbatch, from `_request_options` → allocation; and name of a step → step.
     #: Snakemake's thread reads both before `__post_init__`.
@@ -239,7 +244,7 @@ class Executor(sweep.Executor):
     # Jobs become steps
 
     def _submit(self, job: Any) -> SubmittedJobInfo | None:
-        """Queue a job; its step starts when its allocation has enough nodes and time.
+        """Add a waiting step for a job; `_advance` starts it once an allocation has room for it.
 
         Returns:
             Snakemake's record of the job; None if submissions are stopped.
@@ -278,9 +283,9 @@ class Executor(sweep.Executor):
     async def check_active_jobs(
         self, active_jobs: Sequence[SubmittedJobInfo]
     ) -> AsyncIterator[SubmittedJobInfo]:
-        """Start and follow steps, as `slurm-sweep` follows jobs; release idle allocations.
+        """Start waiting steps, report ended ones, yield the others, and release idle allocations.
 
-        A job of another allocation may wait for the release, as with `--dependency=singleton`.
+        Another allocation may wait for the release, for example with `--dependency=singleton`.
         """
         if self._is_stopped.is_set():
             active_jobs = [info for info in active_jobs if not self._drop_waiting(info)]
@@ -292,7 +297,7 @@ class Executor(sweep.Executor):
             yield info
 
     def _drop_waiting(self, info: SubmittedJobInfo) -> bool:
-        """Remove a job whose step has not started, and leave it for the next start of Snakemake.
+        """Remove a job whose step has not started; the next start of Snakemake runs the job.
 
         Returns:
             Whether it was removed; False if its step runs.
@@ -306,13 +311,15 @@ class Executor(sweep.Executor):
         return True
 
     async def _states(self, numbers: Sequence[str]) -> dict[str, tuple[str, str]] | None:
-        """Start all steps that can start, and return the states of the steps.
+        """Start all steps that can start, and return the states of all steps.
+
+        A step that has ended is returned once, and then forgotten.
 
         Args:
-            numbers: Names of the steps that Snakemake follows.
+            numbers: Not used, because the states of all steps are returned.
 
         Returns:
-            Name of a step → (state, reason why it waits); None if Slurm does not answer.
+            Name of a step → (state, Slurm's reason why its allocation waits, or "None").
         """
         due: dict[str, list[Step]] = {}
         for step in sorted(self._steps.values(), key=lambda step: -step.job.priority):
@@ -346,11 +353,14 @@ class Executor(sweep.Executor):
         return judged
 
     def _advance(self, request: str, steps: Sequence[Step]) -> None:
-        """Update the steps of a request, get an allocation for them, and start steps that fit.
+        """Update the states of steps, get an allocation for them, and start those that fit.
+
+        A step fits if enough nodes are free and the allocation lasts for its time limit. If no step
+        runs and none fits, the allocation is released.
 
         Args:
-            request: Options of sbatch that the steps share, from `_request_options`.
-            steps: The steps, by priority.
+            request: The options of sbatch, from `_request_options`, that all these steps have.
+            steps: All steps with these options, by descending priority.
         """
         for step in steps:
             if step.process is not None and (code := step.process.poll()) is not None:
@@ -441,7 +451,7 @@ class Executor(sweep.Executor):
         Args:
             allocation: The allocation.
             step: The step.
-            running: The running steps, to which a started step is added.
+            running: The running steps of the allocation; the started step is added to them.
 
         Returns:
             Whether the step was started.
@@ -451,7 +461,7 @@ class Executor(sweep.Executor):
         if not all(each.nodes for each in running):  # it may use any node
             return False
         busy = {node for each in running for node in each.nodes}
-        unfit = set(self._sweep.hosts_without_gpus(output_of(step.job)))
+        unfit = set(self._sweep.nodes_to_avoid(output_of(step.job)))
         free = [node for node in allocation.nodes if node not in busy | unfit]
         remaining_s = allocation.end_s - time.time() - _MARGIN_S
         if step.size > len(free) or step.runtime_s > remaining_s:
@@ -488,11 +498,11 @@ class Executor(sweep.Executor):
     # Allocations
 
     def _allocation_comment(self, request: str) -> str:
-        """Return the text in a comment by which a later start finds a request's allocation."""
+        """Return the text in the comment of a request's allocation, which a later start finds."""
         return f"{self.workflow.workdir_init} {request}"
 
     def _find_left_allocations(self) -> dict[str, Allocation]:
-        """Return request → allocation that an earlier driver in this working directory has left."""
+        """Return request → allocation, for allocations from an earlier driver in this directory."""
         jobs = self.slurm.jobs(names=[NAME], states="PENDING,CONFIGURING,RUNNING,SUSPENDED")
         if isinstance(jobs, NoAnswer):
             return {}
@@ -548,7 +558,7 @@ class Executor(sweep.Executor):
     # Ends
 
     def cancel_jobs(self, active_jobs: list[SubmittedJobInfo]) -> None:
-        """End the steps of these jobs, as far as this process has started them."""
+        """Terminate the steps of these jobs that this process has started."""
         for info in active_jobs:
             step = self._steps.get(str(info.external_jobid))
             if step is not None and step.process is not None:
@@ -608,7 +618,9 @@ def _read_end(log: Path) -> str:
 
 
 def _is_in_partition(slurm: SlurmClient, number: int, request: str) -> bool:
-    """Return whether a job is in the partition that a request names; True if Slurm does not answer.
+    """Return whether a job is in the partition that a request names; True if it names none.
+
+    If Slurm does not answer, the result is False for a request that names a partition.
 
     Args:
         slurm: Calls Slurm's programs.
@@ -621,9 +633,9 @@ def _is_in_partition(slurm: SlurmClient, number: int, request: str) -> bool:
 
 
 def _request_options(job: Any) -> str:
-    """Return the options of sbatch that a job needs, without numbers of nodes, CPUs and GPUs.
+    """Return the options of sbatch, in one string, that an allocation for a job must have.
 
-    Jobs with equal options share an allocation.
+    Jobs with equal options share an allocation. Numbers of nodes, CPUs and GPUs are left out.
     """
     names = {
         "slurm_partition": "partition",

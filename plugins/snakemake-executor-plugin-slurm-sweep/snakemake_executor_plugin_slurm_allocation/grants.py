@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from snakemake_executor_plugin_slurm_sweep import options_of_environment
+from snakemake_executor_plugin_slurm_sweep import describe_environment_options
 from snakemake_executor_plugin_slurm_sweep.queue import has_ended, own_text
 from snakemake_executor_plugin_slurm_sweep.slurm_client import (
     PAUSES_S,
@@ -22,13 +22,13 @@ NAME = "tfscaling-allocation"
 
 @dataclass
 class _Request:
-    """A request for an allocation that Slurm has not granted yet.
+    """The state of a request for an allocation, until Slurm has granted it.
 
     Attributes:
-        answers: Number of answers without an allocation.
-        next_s: Time of the next try, by `time.monotonic()`.
-        may_exist: Whether Slurm may have the allocation, because its answer was lost.
-        is_submitted: Whether Slurm has the allocation, but its number is unknown.
+        answers: Number of attempts so far that brought no allocation.
+        next_s: Earliest time of the next attempt, by `time.monotonic()`.
+        may_exist: Whether Slurm may have accepted the allocation although its answer was lost.
+        is_submitted: Whether Slurm has accepted the allocation, but printed no number.
     """
 
     answers: int = 0
@@ -39,13 +39,13 @@ class _Request:
     is_submitted: bool = False
 
     def wait(self) -> None:
-        """Postpone the next try; the pause grows with each answer without an allocation."""
+        """Count an attempt without an allocation, and postpone the next by a growing pause."""
         pause_s = PAUSES_S[min(self.answers, len(PAUSES_S) - 1)]
         self.answers, self.next_s = self.answers + 1, time.monotonic() + pause_s
 
 
 class Grants:
-    """Submits allocations; each call makes one try, so that the executor never blocks.
+    """Submits allocations; each call makes one attempt, so that the executor never blocks.
 
     Args:
         slurm: Calls Slurm's programs.
@@ -59,13 +59,15 @@ class Grants:
     def request_allocation(
         self, comment: str, call: Sequence[str], known: Collection[str]
     ) -> str | None:
-        """Request an allocation, if a try is due; return its job number, or None without one.
+        """Submit an allocation if an attempt is due; return its job number, or None.
+
+        None means that no attempt is due yet, or that Slurm has granted nothing yet.
 
         Args:
             comment: Text in the allocation's comment, by which it is found if Slurm's answer was
                 lost.
             call: Command line of sbatch.
-            known: Job numbers of other allocations.
+            known: Job numbers of the allocations for other requests.
 
         Raises:
             WorkflowError: Slurm refuses the allocation for good, or has submitted it, but does not
@@ -82,12 +84,15 @@ class Grants:
         return number
 
     def _find_granted(self, request: _Request, comment: str, known: Collection[str]) -> str | None:
-        """Return the number of an allocation whose submission had no clear answer; None if unknown.
+        """Look up an allocation whose submission had no clear answer; return its number or None.
 
         Args:
             request: The request.
             comment: Text in the allocation's comment.
-            known: Job numbers of other allocations.
+            known: Job numbers of the allocations for other requests.
+
+        Raises:
+            WorkflowError: Slurm has accepted the allocation, but does not list it.
         """
         if not request.may_exist and not request.is_submitted:
             return None
@@ -108,8 +113,11 @@ class Grants:
     def _submit_once(self, request: _Request, call: Sequence[str]) -> str | None:
         """Submit the allocation once; return its number, or None if Slurm refuses it for now.
 
+        Nothing is submitted if Slurm may already have the allocation. The result is also None if
+        sbatch prints no number.
+
         Args:
-            request: The request, which counts the answer.
+            request: The request; it stores whether Slurm may have the allocation.
             call: Command line of sbatch.
 
         Raises:
@@ -122,7 +130,7 @@ class Grants:
             request.is_submitted = answer.number is None
             return answer.number
         if answer.kind is RefusalKind.FINAL:
-            words = answer.words + options_of_environment()
+            words = answer.words + describe_environment_options()
             raise WorkflowError(f"sbatch refused the allocation: {words}")
         if not request.answers:
             self._log(f"Slurm grants no allocation now, and is asked again: {answer.words}")

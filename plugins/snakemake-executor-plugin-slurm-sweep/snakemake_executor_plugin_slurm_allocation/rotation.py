@@ -16,17 +16,17 @@ class Rotation:
     """Chooses the nodes of each job, so that jobs of each size use all nodes equally often.
 
     Attributes:
-        of_size: (number of nodes of a job, node) → how often such jobs used the node.
-        in_all: Node → how often jobs of any size used it.
+        of_size: (number of nodes of a job, node) → number of jobs of this size that used the node.
+        in_all: Node → number of jobs of any size that used it.
     """
 
     of_size: Counter[tuple[int, str]] = field(default_factory=Counter)
     in_all: Counter[str] = field(default_factory=Counter)
 
     def choose(self, nodes: Sequence[str], free: Collection[str], size: int) -> tuple[str, ...]:
-        """Return the free nodes that jobs of this size used least, adjacent ones where possible.
+        """Choose the free nodes that jobs of this size used least, adjacent ones where possible.
 
-        The choice is counted.
+        The chosen nodes are counted as used.
 
         Args:
             nodes: All nodes in Slurm's order, which follows the topology. The last one counts as
@@ -35,7 +35,7 @@ class Rotation:
             size: Number of nodes of the job.
 
         Raises:
-            ValueError: Fewer nodes are free.
+            ValueError: Fewer than `size` nodes are free.
         """
         if len(free) < size:
             raise ValueError(f"{size} nodes requested, {len(free)} are free")
@@ -54,6 +54,6 @@ class Rotation:
         return chosen
 
     def add(self, nodes: Collection[str]) -> None:
-        """Count that a job used these nodes, for a job that an earlier driver has started."""
+        """Count one more use of these nodes, by this or an earlier start of Snakemake."""
         self.of_size.update((len(nodes), node) for node in nodes)
         self.in_all.update(nodes)

@@ -73,13 +73,13 @@ _TEMPORARY_REASONS = ("Resources", "Priority", "Dependency", "BeginTime", "Prolo
 
 
 class Sweep:
-    """Callbacks of the executor to the workflow; the defaults do nothing.
+    """Methods of the workflow that the executor calls; the defaults do nothing.
 
     In all methods `output` is the first output file of a job and `number` its number in Slurm.
     """
 
     def is_finished(self, output: Path, number: str) -> bool:
-        """Return whether a job has written its results, although Slurm reports a failure.
+        """Return whether a job that Slurm reports as failed has written its results nevertheless.
 
         Args:
             output: The job's first output file.
@@ -101,8 +101,8 @@ class Sweep:
         """Return whether another attempt at the job of `output` would fail for the same cause."""
         return False
 
-    def hosts_without_gpus(self, output: Path) -> Collection[str]:
-        """Return the nodes that another attempt at the job of `output` must avoid."""
+    def nodes_to_avoid(self, output: Path) -> Collection[str]:
+        """Return the nodes that lacked GPUs; another attempt at `output` must avoid them."""
         return ()
 
     def report_refusal(self, output: Path, words: str) -> None:
@@ -129,7 +129,7 @@ class LostJobError(SubmissionError):
 
 
 class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no types
-    """Slurm's executor for the jobs of a `Sweep`, which `follow` sets before jobs are submitted."""
+    """Slurm's executor for a sweep; it calls the methods of the `Sweep` that `follow` has set."""
 
     _sweep = Sweep()
     #: Text in a comment → job of an earlier start; and the names by which Slurm lists such jobs.
@@ -142,9 +142,9 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
 
     @classmethod
     def follow(cls, sweep: Sweep, workdir: str, log: Callable[[str], None]) -> None:
-        """Use `sweep` for all following jobs, and find its jobs of earlier starts in Slurm's queue.
+        """Use the methods of `sweep`, and find jobs of earlier starts in Slurm's queue.
 
-        To be called before jobs are submitted.
+        Call it before jobs are submitted.
 
         Args:
             sweep: The workflow's callbacks.
@@ -152,7 +152,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
             log: Logs a line.
 
         Raises:
-            WorkflowError: Slurm does not show its queue, or jobs with changed comments are in it.
+            WorkflowError: Slurm does not show its queue, or it has jobs with changed comments.
         """
         found = queue.wait_for_completing(lambda: queue.query_jobs(workdir, cls.slurm), log)
         queue.refuse_unknown_jobs(found)
@@ -221,10 +221,10 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
     # Submission
 
     def additional_general_args(self) -> str:
-        """Return options for the Snakemake of a job, so that it runs the rule's command itself.
+        """Return the option with which the Snakemake inside a job runs the rule's command itself.
 
-        Upstream's job steps start a second Snakemake in each job, which takes two seconds of CPU
-        time.
+        With upstream's option it would start a job step with a second Snakemake, which takes two
+        seconds of CPU time.
         """
         return "--executor local"
 
@@ -242,7 +242,8 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
     def _end_if_failed(self, submission: Future[None]) -> None:
         """End the sweep after an unexpected error in the thread of submissions.
 
-        Snakemake would wait for this job for ever. The next start adopts jobs in the queue.
+        Otherwise Snakemake would wait for this job for ever. The next start adopts jobs in the
+        queue.
 
         Args:
             submission: The finished call of `run_job`.
@@ -323,11 +324,11 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         failed = {node.strip() for node in (settings.exclude_failed_nodes or "").split(",")} - {""}
         call = get_submit_command(job, params, settings=settings, failed_nodes=failed)
         call += gres_option(job.resources.get("gres"))
-        if hosts := self._sweep.hosts_without_gpus(output_of(job)):
+        if hosts := self._sweep.nodes_to_avoid(output_of(job)):
             # sbatch uses the last one of several such options
             call += f" --exclude={shlex.quote(','.join([*_excluded_nodes(call), *hosts]))}"
         if number := self._after.get(comment):
-            others = _option_values(call, "--dependency", "-d")
+            others = _last_option_value(call, "--dependency", "-d")
             call += f" --dependency={shlex.quote(','.join([*others, f'afterany:{number}']))}"
         command, script = self.format_job_exec(job), None
         if settings.pass_command_as_script:
@@ -366,7 +367,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
             if isinstance(answer, Submitted):
                 return answer.number or self._number_by_comment(comment, answer.printed, call)
             if answer.kind is RefusalKind.FINAL:
-                raise SubmissionError(answer.words + options_of_environment(), call)
+                raise SubmissionError(answer.words + describe_environment_options(), call)
             if answer.kind is RefusalKind.QUEUE_LIMIT:
                 self._log_limit(answer.words)
                 if not self._is_stopped.is_set():
@@ -391,12 +392,10 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         return None
 
     def _find_by_comment(self, comment: str) -> str | NoAnswer | None:
-        """Return the number of a job whose submission had no clear answer.
+        """Look up a submitted job whose number is not known yet; return its number.
 
-        Its comment has this text.
-
-        Jobs are submitted one after the other: an unknown job whose comment the site has changed is
-        the last one.
+        The job has this comment, unless the site replaces comments. Then it is the last job with a
+        replaced comment, because jobs are submitted one after the other.
 
         Returns:
             None if Slurm lists no such job; NoAnswer without an answer.
@@ -411,7 +410,9 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         return next((n for n in reversed(numbers) if n not in self._numbers), None)
 
     def _number_by_comment(self, comment: str, printed: str, call: str) -> str | None:
-        """Return the number of a job for which sbatch printed no number; None after a cancellation.
+        """Return the number of a job for which sbatch printed none; None after a cancellation.
+
+        squeue is queried for `LOST_NUMBER_S` seconds.
 
         Args:
             comment: The text in the job's comment.
@@ -437,7 +438,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         raise LostJobError(words, call)
 
     def _log_limit(self, words: str) -> None:
-        """Log once that the site accepts no more jobs, with the number of submitted jobs.
+        """Log once that the site's limit of jobs is reached, with the number of submitted jobs.
 
         Args:
             words: Slurm's message.
@@ -478,7 +479,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
     # Ends of jobs
 
     def report_job_success(self, job_info: SubmittedJobInfo) -> None:
-        """Report a successful job to Snakemake; an adopted job without output counts as failed."""
+        """Report a successful job to Snakemake; an adopted job without output has failed."""
         number = self._remove_submitted(job_info)
         output = output_of(job_info.job)
         if number in self._adopted and not output.exists():
@@ -492,7 +493,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
     def report_job_error(
         self, job_info: SubmittedJobInfo, msg: str | None = None, **details: Any
     ) -> None:
-        """Report a failed job to Snakemake; it is no longer a submitted job.
+        """Report a failed job to Snakemake, and remove it from the submitted jobs.
 
         Args:
             job_info: Snakemake's record of the job.
@@ -503,9 +504,10 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         super().report_job_error(job_info, msg, **details)
 
     def handle_job_error(self, job: Any) -> None:
-        """Handle a failed job as Snakemake does, without retries that would fail again.
+        """Handle a failed job as Snakemake does, but without useless retries.
 
-        They would fail if the cause is permanent, or the job may still run.
+        A job is not retried if it would fail for the same cause, if Slurm may still run it, or if
+        it is left to the next start.
         """
         super().handle_job_error(job)
         if output_of(job) in self._lost or self._sweep.has_permanent_failure(output_of(job)):
@@ -523,7 +525,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
 
         Args:
             info: Snakemake's record of the job.
-            state: The final state in Slurm's words; the callbacks may know better.
+            state: The final state in Slurm's words; `Sweep.is_finished` may overrule a failure.
         """
         number, output, log = info.external_jobid, output_of(info.job), info.aux["slurm_logfile"]
         has_failed = state in queue.FAILED or state == queue.PREEMPTED
@@ -611,10 +613,10 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
     def _judge_state(
         self, info: SubmittedJobInfo, answer: dict[str, tuple[str, str]] | None
     ) -> tuple[str, str]:
-        """Return the state of a job to act on, and Slurm's reason why it waits.
+        """Return the state of a job on which to act, and Slurm's reason why the job waits.
 
-        The state is "" if the job may still change: while Slurm does not answer, after a preemption
-        that may end in a restart, or if only one answer does not list the job.
+        The state is "" as long as nothing is to be done: Slurm does not answer, the job may restart
+        after a preemption or a node failure, or too few answers in succession do not list it.
 
         Args:
             info: Snakemake's record of the job.
@@ -638,7 +640,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         return _GONE if has_gone or self._absences.count_absence(number, now_s) else "", ""
 
     def _log_waiting(self, waiting: Sequence[tuple[str, SubmittedJobInfo]]) -> None:
-        """Log each of Slurm's reasons for waiting jobs once, with the number of jobs.
+        """Log why jobs wait: each of Slurm's reasons once, with the number of such jobs.
 
         Args:
             waiting: (reason, Snakemake's record) of each waiting job.
@@ -721,7 +723,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
 
 
 def output_of(job: Any) -> Path:
-    """Return the first output file of a job; the path is empty without one."""
+    """Return the path of a job's first output file; an empty path without output."""
     return Path(str(next(iter(job.output), "")))
 
 
@@ -733,40 +735,40 @@ def comment_of(job: Any) -> str:
 
 
 def _join_wildcards(job: Any) -> str:
-    """Return the wildcards of a job as one word; "" for a group of jobs."""
+    """Return the wildcards of a job, joined by `_`; "" for a group of jobs."""
     return "" if job.is_group() else re.sub("[/{}]", "_", "_".join(job.wildcards or ()))
 
 
 def gres_option(gres: str | None) -> str:
-    """Return the option --gres for a line of sbatch; "" without a gres.
+    """Return the option --gres to append to an sbatch line; "" without a gres.
 
-    Upstream's function rejects lists, and types with a hyphen.
+    Upstream's function rejects lists of resources, and GPU types with a hyphen.
     """
     return f" --gres={shlex.quote(str(gres))}" if gres else ""
 
 
-def options_of_environment() -> str:
-    """Return the end of a message, about the user's variables that set options of sbatch.
+def describe_environment_options() -> str:
+    """Return a clause for error messages: environment variables that set options of sbatch.
 
-    Without such variables it is "".
+    It begins with "; ". Without such variables it is "".
     """
     options = submission_options(os.environ)
     return f"; the environment has {', '.join(options)}" if options else ""
 
 
 def _excluded_nodes(call: str) -> list[str]:
-    """Return the node lists that an sbatch line excludes, also from a file that it names."""
+    """Return the node lists that an sbatch line excludes; a file of nodes is read."""
     texts = (
         Path(text).read_text() if "/" in text else text
-        for text in _option_values(call, "--exclude", "-x")
+        for text in _last_option_value(call, "--exclude", "-x")
     )
     return [nodes for text in texts for nodes in text.split()]
 
 
-def _option_values(call: str, *names: str) -> list[str]:
-    """Return [value of an option in an sbatch line]; [] without the option.
+def _last_option_value(call: str, *names: str) -> list[str]:
+    """Return [last value of an option in an sbatch line]; [] without the option.
 
-    If the option occurs several times, it is the last value, which is the effective one.
+    If an option occurs several times, sbatch uses the last value.
 
     Args:
         call: The shell line with sbatch.

@@ -86,18 +86,24 @@ def own_text(comment: str) -> str:
 
 
 def has_other_comment(job: QueuedJob) -> bool:
-    """Return whether a job of an executor lacks its text, as if the site replaced the comment."""
+    """Return whether the site has replaced the comment with which an executor submitted the job.
+
+    A job of an executor is recognised by its name.
+    """
     return bool(_NAME.search(job.name)) and not own_text(job.comment)
 
 
 def refuse_unknown_jobs(jobs: Iterable[QueuedJob]) -> None:
-    """Raise an error if unfinished jobs of an earlier start cannot be assigned to their runs.
+    """Raise an error if the site has replaced the comments of unfinished jobs.
+
+    Without their comments, jobs of an earlier start cannot be assigned to their runs. The runs
+    would be submitted twice.
 
     Args:
         jobs: The jobs that were submitted from the folder of this start.
 
     Raises:
-        WorkflowError: The comments of jobs were changed; runs could be submitted twice.
+        WorkflowError: There is such a job.
     """
     if unknown := [job for job in jobs if not has_ended(job) and has_other_comment(job)]:
         numbers = " ".join(job.number for job in unknown)
@@ -138,7 +144,7 @@ def query_jobs(
 def confirm_empty_answer(
     query: Callable[[], list[QueuedJob] | NoAnswer], sleep: Callable[[float], object]
 ) -> list[QueuedJob] | NoAnswer:
-    """Return the answer of a query, which is repeated once if it lists no job.
+    """Call `query`, and once more if its answer lists no job; return the last answer.
 
     Args:
         query: Returns the jobs in the queue, or NoAnswer.
@@ -157,10 +163,10 @@ def wait_for_completing(
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> list[QueuedJob]:
-    """Wait until no job in the queue is completing, and return the jobs.
+    """Wait until no job in the queue has the state COMPLETING, and return the jobs.
 
-    A job that Slurm is about to restart is completing before it is pending. After `COMPLETING_S`
-    seconds, jobs that are still completing count as completed, as do jobs that have left the queue.
+    A job that Slurm is about to restart has this state before it is pending. Jobs that still have
+    it after `COMPLETING_S` seconds count as completed. So do jobs that have left the queue.
 
     Args:
         query: Returns the jobs in the queue.
@@ -185,7 +191,7 @@ def wait_for_completing(
 
 
 def _as_completed(job: QueuedJob) -> QueuedJob:
-    """Return the job with the state COMPLETED, unless it has ended in another state."""
+    """Return an ended job unchanged; any other job with the state COMPLETED."""
     return job if has_ended(job) else job._replace(state=COMPLETED)
 
 

@@ -65,10 +65,10 @@ HIDDEN = (
 
 
 class Sweep(Protocol):
-    """What a workflow gives this plugin: it turns Snakemake's events into lines to print.
+    """Object of the workflow that turns Snakemake's events into lines for this plugin to print.
 
     Attributes:
-        is_over: Whether no job is running, so that other programs may print.
+        is_over: Whether the sweep has ended; the plugin then prints no status of running jobs.
     """
 
     is_over: bool
@@ -95,8 +95,11 @@ class Sweep(Protocol):
         """Return the lines of a dry-run; each job has the fields of Snakemake's log record."""
 
 
-def explained_error(text: str, arguments: Sequence[str]) -> str:
-    """Return the text of an error before the sweep, without the lines that Snakemake adds.
+def simplify_error(text: str, arguments: Sequence[str]) -> str:
+    """Return an error of the configuration without the lines that Snakemake adds to it.
+
+    If a configuration file cannot be read, the error is the message of the workflow's check
+    program. Other errors are returned unchanged.
 
     Args:
         text: The error as Snakemake prints it.
@@ -121,7 +124,7 @@ def explained_error(text: str, arguments: Sequence[str]) -> str:
 def wrap_text(text: str, width: int | None = WIDTH) -> list[str]:
     """Return a text as lines of at most `width` columns; None: unlimited.
 
-    Table rows and indented lines stay whole.
+    Table rows and indented lines are not wrapped.
     """
     if width is None:
         return text.splitlines()
@@ -173,7 +176,7 @@ class LogHandler(LogHandlerBase):
     writes_to_file = has_filter = has_formatter = needs_rulegraph = False
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Print a record; after an error in this plugin, print as Snakemake does."""
+        """Print a log record; after an error in this plugin, print later records as Snakemake."""
         try:
             self._handle_record(record)
         except Exception as error:
@@ -222,12 +225,15 @@ class LogHandler(LogHandlerBase):
                 self._print(wrap_text("\n".join(self._sweep.result_lines()), self._width))
 
     def _print_early(self, record: logging.LogRecord) -> None:
-        """Print a record from before the sweep; an error of the configuration is printed alone."""
+        """Print a record that came before the sweep was known to this plugin.
+
+        An error of the configuration is printed without the lines that Snakemake adds to it.
+        """
         text = str(record.msg or "")
         if record.levelno < logging.ERROR:
             if _EXTENDED not in text:
                 self._print_plain(record)
-        elif (explained := explained_error(text, sys.argv[1:])) != text:
+        elif (explained := simplify_error(text, sys.argv[1:])) != text:
             self._print(wrap_text(explained, self._width), "red")
         else:
             self._print_plain(record)
@@ -243,7 +249,7 @@ class LogHandler(LogHandlerBase):
         self._print(cut)
 
     def _is_to_print(self, text: str, level: int) -> bool:
-        """Return whether to print a message that is no event of a job; each is printed once.
+        """Return whether to print a message that is not about a job; False if it came before.
 
         Args:
             text: The message.
@@ -257,7 +263,7 @@ class LogHandler(LogHandlerBase):
         return is_new
 
     def _update_status(self, sweep: Sweep) -> None:
-        """Print news and status of running jobs now and then, until Snakemake ends.
+        """Print ended runs and the status of running jobs periodically, until Snakemake ends.
 
         This is a thread's function.
         """
@@ -271,7 +277,7 @@ class LogHandler(LogHandlerBase):
                     return
 
     def _print_status(self, status: str) -> None:
-        """Print the status: as the terminal's last line, else as a new line now and then."""
+        """Print the status: as the terminal's last line, else as lines at growing intervals."""
         line = f"{time.strftime('%H:%M:%S')} {status}"
         width = self._width
         if width is not None and len(line) >= width:

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from builders import study_folder, valid_config
-from measured import NOTHING_PLANNED, around, measured, nothing_measured, went_on
+from measured import NOTHING_PLANNED, around, measured, nothing_measured, resumed_from
 from msgspec.structs import replace
 from tfscaling.conclusions import decision, next_steps
 from tfscaling.conclusions.answers.answer import answers_by_goal
@@ -240,13 +240,13 @@ def test_without_hours_of_cores_or_gpus_these_are_named(goal: QuestionGoal, titl
 
 def test_points_without_times_have_a_price_all_the_same() -> None:
     """Runs that went on from a checkpoint have no times; their quality is compared."""
-    tables = went_on(measured({("east", 1): around(30.0), ("east", 2): around(20.0)}), 1)[:2]
+    tables = resumed_from(measured({("east", 1): around(30.0), ("east", 2): around(20.0)}), 1)[:2]
     for goal in ("execution_time_s", "cost_usd"):
         found = choice(tables, goal)
         assert taken(found) == ("east", 2)
         assert uncovered(found) == [(1, "no time that counts", True)]
     assert not choice(tables, "quality").not_covered
-    found = choice(went_on(measured({("east", 1): around(30.0)}), 1)[:2], "cost_usd")
+    found = choice(resumed_from(measured({("east", 1): around(30.0)}), 1)[:2], "cost_usd")
     assert found.support == NOT_MEASURED and uncovered(found)
 
 

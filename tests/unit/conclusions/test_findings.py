@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from measured import NOTHING_PLANNED, around, measured, went_on
+from measured import NOTHING_PLANNED, around, measured, resumed_from
 from tfscaling.conclusions import findings
 from tfscaling.conclusions.evidence import Study
 from tfscaling.conclusions.findings import Finding
@@ -95,11 +95,11 @@ def test_with_too_few_runs_the_medians_alone_are_told() -> None:
 
 def test_a_point_without_times_is_not_the_fastest() -> None:
     times = {("east", 1): [90.0] * 3, ("east", 2): [100.0] * 3, ("east", 4): [60.0] * 3}
-    assert one(find_in(went_on(measured(times), 1)), "medians").nodes == "4"
+    assert one(find_in(resumed_from(measured(times), 1)), "medians").nodes == "4"
     # 4 nodes were measured, but nobody knows how fast
-    assert one(find_in(went_on(measured(times), 4)), "medians").nodes == "1"
-    assert find_in(went_on(measured(times), 1, 2, 4)).empty
-    one_known = find_in(went_on(measured(times), 1, 2))
+    assert one(find_in(resumed_from(measured(times), 4)), "medians").nodes == "1"
+    assert find_in(resumed_from(measured(times), 1, 2, 4)).empty
+    one_known = find_in(resumed_from(measured(times), 1, 2))
     assert "scaling" not in set(one_known["topic"])
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from builders import REPOSITORY
-from measured import around, measured, went_on
+from measured import around, measured, resumed_from
 from tfscaling.conclusions import forecast
 from tfscaling.conclusions.evidence import Study
 from tfscaling.conclusions.forecast import MODELS, RING, ReplicaLine
@@ -80,7 +80,7 @@ SIX = {nodes: 10 + 90 / nodes + 0.5 * (nodes - 1) / nodes for nodes in (1, 2, 3,
 def test_a_point_that_tells_no_examples_takes_no_part_beside_others_that_do() -> None:
     """One run of a program that went on tells them of its last attempt only."""
     whole = forecast.table(Study(*made_of(SIX), forecast_nodes=(32,)))
-    found = forecast.table(Study(*went_on(made_of(SIX), 16, runs=1), forecast_nodes=(32,)))
+    found = forecast.table(Study(*resumed_from(made_of(SIX), 16, runs=1), forecast_nodes=(32,)))
     assert set(found["nodes_measured_max"]) == {8}
     times_s = whole["forecast_time_s"].tolist()
     assert found["forecast_time_s"].tolist() == pytest.approx(times_s, rel=0.1)

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from measured import NOTHING_PLANNED, around, measured, nothing_measured, went_on
+from measured import NOTHING_PLANNED, around, measured, nothing_measured, resumed_from
 from tfscaling.conclusions import headline
 from tfscaling.conclusions.answers.answer import answer_questions as answers
 from tfscaling.conclusions.answers.answer import answers_by_goal
@@ -72,10 +72,10 @@ def test_the_fastest_with_runs_enough_is_compared_with_the_fewest_nodes() -> Non
 
 def test_runs_without_times_are_not_counted_as_runs() -> None:
     times = {("east", 1): around(30.0), ("east", 2): around(10.0)}
-    badge, found = answer(Study(*went_on(measured(times), 1, 2, runs=4)))
+    badge, found = answer(Study(*resumed_from(measured(times), 1, 2, runs=4)))
     assert badge == TOO_FEW and found.point is None
     times["east", 4] = around(20.0)
-    badge, found = answer(Study(*went_on(measured(times), 1, runs=4)))
+    badge, found = answer(Study(*resumed_from(measured(times), 1, runs=4)))
     assert badge == TOO_FEW and nodes(*found.with_few_runs) == [1]
 
 
@@ -252,7 +252,7 @@ def test_a_question_of_recipes_without_a_run_at_the_target_names_none() -> None:
         table["time_to_target_s"] = math.nan
     made.comparison["runs_at_target"] = 0
     badge, found = answer(made)
-    assert (badge, found.leader) == (NOT_MEASURED, None)
+    assert (badge, found.leader) == (NOT_COMPARED, None)
 
 
 def test_axes_that_are_not_chosen_are_questions_of_their_own() -> None:

@@ -96,10 +96,10 @@ def test_a_configuration_without_a_result_keeps_the_answer_open(
 
 @pytest.mark.parametrize("ending", [DIVERGED, UNFIT])
 def test_half_of_the_planned_runs_and_two_close_a_configuration(ending: RunState) -> None:
-    for count, is_closed in ((1, False), (2, False), (3, True), (6, True)):
+    for count, is_ruled_out in ((1, False), (2, False), (3, True), (6, True)):
         found = choice(study({4: [ending] * count}))
-        assert (found["support"] == SURE) == is_closed, count
-        assert found["nodes"] == (2 if is_closed else 4)
+        assert (found["support"] == SURE) == is_ruled_out, count
+        assert found["nodes"] == (2 if is_ruled_out else 4)
     lone = study({4: [ending]}, runs=1)
     assert choice(lone)["support"] != SURE
 

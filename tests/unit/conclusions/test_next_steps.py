@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from measured import around, measured, went_on
+from measured import around, measured, resumed_from
 from tfscaling.conclusions import next_steps
 from tfscaling.conclusions.evidence import Study
 from tfscaling.study.config_types import Limit, Question
@@ -81,10 +81,10 @@ def test_runs_without_times_do_not_say_that_there_is_no_price_nor_how_long_a_run
     made = measured({("east", 1): [60.0, 60.0], ("east", 2): [30.0, 30.0]})
     made[1]["wall_time_s"] = 2 * made[1]["execution_time_s"]
     made[1].loc[made[1]["repeat"] == 1, "wall_time_s"] = 1.0
-    priced = steps_in(went_on(made, 1, 2, runs=1))
+    priced = steps_in(resumed_from(made, 1, 2, runs=1))
     assert priced.loc[priced["runs"] > 0, "duration_s"].tolist() == [4 * (120 + 60)]
     assert priced["kind"].tolist().count("resumed") == 1
-    assert "price" not in set(steps_in(went_on(made, 1, 2))["kind"])
+    assert "price" not in set(steps_in(resumed_from(made, 1, 2))["kind"])
 
 
 @pytest.mark.parametrize("known", [0, 6])
@@ -130,7 +130,7 @@ def test_repeats_are_no_advice_where_configurations_do_different_work() -> None:
 
 def test_resumed_runs_are_named_though_enough_runs_were_made() -> None:
     made = measured({("east", 1): around(60.0), ("east", 2): around(30.0)})
-    found = steps_in(went_on(made, 1, runs=4))
+    found = steps_in(resumed_from(made, 1, runs=4))
     assert found["kind"].tolist().count("resumed") == 1
 
 

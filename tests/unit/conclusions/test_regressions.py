@@ -111,7 +111,7 @@ def test_a_point_of_which_runs_fail(
     rows = against(study_of(now, day=2), study_of(before), tmp_path)
     assert verdicts(rows) == [verdict, "same", "same"]
     assert all(reason in rows[0]["reason"] for reason in reasons)
-    assert bool(stages.why_reject(pd.DataFrame(rows))) == (verdict in ("lost", "failing"))
+    assert bool(stages.describe_regressions(pd.DataFrame(rows))) == (verdict in ("lost", "failing"))
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_a_reference_without_its_files_is_one_error(name: str, tmp_path: Path) -
     ],
 )  # fmt: skip
 def test_the_exit_status(found: list[str], is_refused: bool) -> None:
-    assert bool(stages.why_reject(pd.DataFrame({"verdict": found}))) is is_refused
+    assert bool(stages.describe_regressions(pd.DataFrame({"verdict": found}))) is is_refused
 
 
 def test_pairs_drawn_from_two_real_sweeps_of_the_same_have_no_regression() -> None:

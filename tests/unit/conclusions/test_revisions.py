@@ -150,7 +150,7 @@ def test_each_configuration_is_compared_with_the_first_revision() -> None:
     assert [row["time_ratio"] for row in rows] == pytest.approx([1.5, 1.0, 0.5])
     assert [row["reference_execution_time_s"] for row in rows] == [40.0, 20.0, 10.0]
     assert [(row["pairs"], row["comparisons"]) for row in rows] == [(6, 3)] * 3
-    assert write_tables.why_reject(pd.DataFrame(rows))
+    assert write_tables.describe_regressions(pd.DataFrame(rows))
 
 
 def test_a_load_that_both_runs_of_a_pair_have_is_no_change(dice: random.Random) -> None:

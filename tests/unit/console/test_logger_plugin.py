@@ -16,7 +16,7 @@ from snakemake.logging import DefaultFilter, DefaultFormatter
 from snakemake_interface_logger_plugins.common import LogEvent
 from snakemake_interface_logger_plugins.registry import LoggerPluginRegistry
 from snakemake_interface_logger_plugins.tests import MockOutputSettings
-from snakemake_logger_plugin_sweep import LogHandler, explained_error, wrap_text
+from snakemake_logger_plugin_sweep import LogHandler, simplify_error, wrap_text
 
 LOG = "results/logs/" + "x" * 90 + ".log"
 
@@ -169,14 +169,14 @@ def test_a_file_that_snakemake_cannot_read_is_explained_with_its_line(
     words = ["plan", "--profile", "profiles/slurm", option, "good.yaml", name, "-n"]
     text = 'Traceback\n  File "configfile.py", line 25, in _load_configfile\nUnicodeDecodeError'
     line = "" if name == "missing.yaml" else "line 2: "
-    explained = explained_error(text, words)
+    explained = simplify_error(text, words)
     assert explained.startswith(f"{name}: {line}") and "\n" not in explained
 
 
 @pytest.mark.parametrize("words", [["--profile", "x"], ["--configfi", "x.yaml"], []])
 def test_an_error_of_files_that_no_option_names_stays_as_it_is(words: list[str]) -> None:
     text = "Config file is not valid JSON or YAML. In case of YAML, make sure to not mix tabs"
-    assert explained_error(text, words) == text
+    assert simplify_error(text, words) == text
 
 
 def test_a_status_is_complete_in_a_log_and_cut_on_a_terminal(

@@ -90,7 +90,7 @@ def test_runs_that_do_not_count_have_their_reason_in_the_line(tmp_path: Path) ->
 
 def test_only_files_of_this_start_are_new(tmp_path: Path) -> None:
     found = outcome(tmp_path, ("ok", ""))
-    assert not found.has_page() and not found.is_plan_refused()
+    assert not found.has_output() and not found.is_plan_refused()
     os.utime(tmp_path / "report.html", (1, 1))
     (tmp_path / "details/plan.csv").write_text("starts\nrefused\n")
-    assert found.has_page() and found.is_plan_refused()
+    assert found.has_output() and found.is_plan_refused()

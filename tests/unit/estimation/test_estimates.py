@@ -10,7 +10,7 @@ import pytest
 import special_cases
 from tfscaling.estimation import estimates, intervals
 from tfscaling.estimation.estimates import estimate_locations
-from tfscaling.estimation.run_counts import is_closed
+from tfscaling.estimation.run_counts import is_ruled_out
 from tfscaling.study.config_types import Limit
 
 
@@ -135,9 +135,9 @@ def test_a_limit_is_kept_missed_or_open(
     limit = Limit(at_most=at_most, at_least=at_least)
     beyond = intervals.count_beyond_limit(values, limit)
     assert intervals.keeps_limit(values, limit, 0.01) is (keeps is True)
-    assert is_closed(beyond, len(values)) is (keeps is False)
+    assert is_ruled_out(beyond, len(values)) is (keeps is False)
     # planned runs that were not made may keep it
-    assert not is_closed(beyond, 2 * len(values) + 1)
+    assert not is_ruled_out(beyond, 2 * len(values) + 1)
 
 
 def test_values_with_a_common_error_are_beyond_a_limit_only_by_more_than_it() -> None:

@@ -420,7 +420,7 @@ def cause_of(folder: Path, *ranks: list[Event]) -> Cause:
         write_events(folder, events[0].rank, events)
     exits = {events[0].rank: 1 for events in ranks if events[-1].name is EventName.FAILED}
     found = failures.find_cause(folder, exits, {})
-    return failures.as_missing_gpus(found, folder)
+    return failures.mark_missing_gpus(found, folder)
 
 
 @pytest.fixture

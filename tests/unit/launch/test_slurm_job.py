@@ -246,7 +246,7 @@ def test_whom_slurm_signals_is_read_from_its_configuration(
 ) -> None:
     (tmp_path / "shown").write_text(f"Configuration data\n{tracked}\n")
     scontrol(tmp_path, f'while read -r line; do echo "$line"; done <{tmp_path}/shown', monkeypatch)
-    assert slurm_job.signals_children_alone() is alone
+    assert slurm_job.signals_started_processes_only() is alone
 
 
 SRUN_LINES: dict[str, tuple[str, dict[int, str]]] = {

@@ -418,5 +418,5 @@ def test_recipes_that_train_more_on_more_nodes_are_named(
         costed_plan.PlanRow(**point, devices="CPU", feasibility="runs", reason="")
         for point in points
     ]
-    assert costed_plan.recipes_with_different_work(rows, recipes) == named
-    assert costed_plan.recipes_with_different_work(rows[:1], recipes) == []
+    assert costed_plan.recipes_with_different_examples(rows, recipes) == named
+    assert costed_plan.recipes_with_different_examples(rows[:1], recipes) == []

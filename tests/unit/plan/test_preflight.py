@@ -238,10 +238,10 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         program(tmp_path, name, f"echo {name} >>{tmp_path}/asked\n{script} <{tmp_path}/said")
     (tmp_path / "which").symlink_to(shutil.which("which") or "")  # which the plugin calls
     monkeypatch.setenv("PATH", str(tmp_path))
-    for answer in (preflight.controller_problem, preflight.parent_accounts):
+    for answer in (preflight.controller_problem, preflight.account_with_parents):
         answer.cache_clear()
     yield tmp_path
-    for answer in (preflight.controller_problem, preflight.parent_accounts):
+    for answer in (preflight.controller_problem, preflight.account_with_parents):
         answer.cache_clear()
 
 

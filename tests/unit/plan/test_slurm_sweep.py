@@ -106,13 +106,13 @@ def test_hosts_that_lacked_gpus_are_unfit(sweep: SlurmSweep, output: Path) -> No
     failures: list[tuple[Kind, str | None]] = [
         ("missing_gpus", "n7"), ("rank_died", "n8"), ("missing_gpus", None), ("missing_gpus", "n6"),
     ]  # fmt: skip
-    assert sweep.hosts_without_gpus(output) == []
+    assert sweep.nodes_to_avoid(output) == []
     for number, (kind, host) in enumerate(failures, start=1):
         cause = Cause(kind=kind, message="no GPUs", host=host)
         report = FailureReport(axes={}, attempt=number, cause=cause)
         attempts.write_failure(attempt(output, number), report)
-    assert sweep.hosts_without_gpus(output) == ["n6", "n7"]
-    assert sweep.hosts_without_gpus(output.with_name("table.csv")) == []
+    assert sweep.nodes_to_avoid(output) == ["n6", "n7"]
+    assert sweep.nodes_to_avoid(output.with_name("table.csv")) == []
 
 
 def test_what_sbatch_refused_has_failed_with_its_words(sweep: SlurmSweep, output: Path) -> None:

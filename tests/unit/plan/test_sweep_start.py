@@ -53,7 +53,7 @@ def begin(slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
     """Begins a sweep with this executor, as Snakemake describes it; Slurm takes all jobs."""
     monkeypatch.chdir(tmp_path)
     slurm.answer("sbatch", "exit 0")
-    for asked in (preflight.controller_problem, preflight.parent_accounts):
+    for asked in (preflight.controller_problem, preflight.account_with_parents):
         asked.cache_clear()
 
     def make(
@@ -85,7 +85,7 @@ def begin(slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
         return Outcome(SweepStart(config, manifest, (), swept, "train"), followed)
 
     yield make
-    for asked in (preflight.controller_problem, preflight.parent_accounts):
+    for asked in (preflight.controller_problem, preflight.account_with_parents):
         asked.cache_clear()
 
 

@@ -87,7 +87,7 @@ def test_steps_that_were_trained_twice_are_counted_over_all_attempts(tmp_path: P
     attempt(tmp_path, 2, 10, 13)
     attempt(tmp_path, 3, 10, None)
     since = ResumePoint(epoch=2, step=4, examples=80, trained_s=7.5, steps_per_epoch=6)
-    ranks = [generator.training_report(went_on=since)]
+    ranks = [generator.training_report(resumed_from=since)]
     record = replace(msgspec.convert(a_record(), RunRecord), attempt=3)
     found = attempts.add_resumption(record, tmp_path, ranks).resumed
     assert found is not None

@@ -102,7 +102,7 @@ def test_the_first_execution_is_not_part_of_step_time_and_throughput(
 
 def test_examples_before_a_resumption_are_not_part_of_the_throughput() -> None:
     since = {"epoch": 2, "step": 0, "examples": 384, "trained_s": 9.0, "steps_per_epoch": 3}
-    found = run_results.compute_metrics([report(went_on=since)], train_time_s=2.0)
+    found = run_results.compute_metrics([report(resumed_from=since)], train_time_s=2.0)
     assert found.throughput_examples_per_s == pytest.approx((768 - 384 - 128) / 2.0)
     assert found.examples_trained == 768
 

@@ -10,7 +10,7 @@ from race import CELLS, simulate
     ("cell", "trials"),
     [
         ("7 points 20 % apart, best: 30 % of runs 49 % slower", 20),
-        ("aws-c4-2xlarge, 5 %, deadline", 60),
+        pytest.param("aws-c4-2xlarge, 5 %, deadline", 60, marks=pytest.mark.full),
         ("8 points, 40 % miss the target", 20),
         ("random 20, short", 30),
     ],

@@ -182,7 +182,7 @@ def test_a_run_that_diverged_is_no_missed_target(planned: Manifest, runs: pd.Dat
 def test_the_work_is_the_most_frequent_number_of_examples(
     examples: list[float], work: float
 ) -> None:
-    assert study_searches.usual_work(examples) == work
+    assert study_searches.most_common_examples(examples) == work
 
 
 def test_a_point_that_did_more_work_is_compared(planned: Manifest, runs: pd.DataFrame) -> None:

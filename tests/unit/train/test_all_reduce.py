@@ -131,7 +131,7 @@ def test_a_short_run_makes_the_first_steps_of_the_whole(tmp_path: Path) -> None:
     assert short.evaluations == 1
     trainer.evaluate(short, EventLog(tmp_path / "events", 0), EventName.EVALUATED)
     assert short.evaluations == 2
-    assert trainer.measure_epoch_turn_s() > 0
+    assert trainer.measure_time_between_epochs_s() > 0
     _, complete = train(tmp_path / "complete", stop_after_steps=30, **five)
     assert not complete.is_short and curve(complete) == curve(whole)
 
@@ -182,7 +182,7 @@ def test_a_short_run_of_a_pipeline_knows_its_epochs_by_their_steps(
     assert result.is_short and len(result.steps) == stop and len(result.epochs) == epochs
     assert result.examples_trained == stop * GLOBAL_BATCH
     assert trainer.train_examples == examples  # of the first epoch, if it was whole
-    assert trainer.measure_epoch_turn_s() > 0
+    assert trainer.measure_time_between_epochs_s() > 0
 
 
 def test_data_as_they_lie_on_a_gpu_give_the_same_training(

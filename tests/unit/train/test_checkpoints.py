@@ -81,7 +81,7 @@ def test_a_training_interrupted_at_random_moments_equals_the_uninterrupted_one(
     again = interrupted.train(make, tmp_path / "checkpoints", recipe, times)
     assert len(again.begun) == times + 1 and again.begun == sorted(again.begun)
     assert again.begun[-1] > 0
-    since = again.result.went_on
+    since = again.result.resumed_from
     assert since is not None
     # known once the first epoch was done
     assert since.steps_per_epoch == (interrupted.STEPS if since.epoch > 1 else 0)

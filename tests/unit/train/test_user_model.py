@@ -156,8 +156,8 @@ TRAINS_ITSELF: dict[str, tuple[Callable[[], Any], bool]] = {
 def test_models_with_a_loss_of_their_own_train_themselves_unless_the_recipe_says_otherwise(
     function: Callable[[], Any], expected: bool
 ) -> None:
-    assert user_model.trains_itself(function(), recipe()) == expected
-    assert not user_model.trains_itself(function(), recipe(loss=CROSS_ENTROPY))
+    assert user_model.uses_own_loss(function(), recipe()) == expected
+    assert not user_model.uses_own_loss(function(), recipe(loss=CROSS_ENTROPY))
 
 
 #: In an epoch.

@@ -68,7 +68,7 @@ RECIPE = training_spec(4).recipe
 
 
 def warned(model: Any, x: Any) -> list[str]:
-    return user_model.byte_warnings(model, RECIPE, x)
+    return user_model.warn_of_scaled_bytes(model, RECIPE, x)
 
 
 @pytest.mark.parametrize("dtype", [None, "float16", "uint8", "int32"])
@@ -159,5 +159,5 @@ def test_a_compiled_model_gets_bytes_as_fit_gives_them(is_compiled: bool) -> Non
     trainer = ArrayTrainer(strategy, model, Arrays(BYTES, labels, BYTES, labels), spec)
     x, _ = trainer.some_examples()
     np.testing.assert_allclose(x, BYTES if is_compiled else BYTES / 255, rtol=1e-6)
-    warnings = user_model.byte_warnings(trainer.model, spec.recipe, BYTES)
+    warnings = user_model.warn_of_scaled_bytes(trainer.model, spec.recipe, BYTES)
     assert bool(warnings) == (not is_compiled)

@@ -77,8 +77,9 @@ def listed_gpus(environ: Mapping[str, str]) -> tuple[Gpu, ...] | None:
 def gpu_variable(environ: Mapping[str, str]) -> str:
     """Return the name of the environment variable that selects the GPUs of this process.
 
-    It is CUDA_VISIBLE_DEVICES if nvidia-smi is installed or `environ` has no such variable;
-    otherwise the first one that is set of HIP's, CUDA's, ROCr's and Level Zero's variable.
+    If nvidia-smi is installed, it is CUDA_VISIBLE_DEVICES. Otherwise it is the first of these
+    variables that is set: HIP's, CUDA's, ROCr's, Level Zero's. If none is set, it is
+    CUDA_VISIBLE_DEVICES.
     """
     others = [name for name in (_HIP, VISIBLE_GPUS, _ROCR, _LEVEL_ZERO) if name in environ]
     is_nvidia = shutil.which("nvidia-smi", path=environ.get("PATH")) is not None
@@ -103,14 +104,14 @@ def visible_gpus(environ: Mapping[str, str]) -> tuple[str, ...] | None:
 
 
 def gpus_here(environ: Mapping[str, str]) -> tuple[str, ...] | None:
-    """Return the GPUs that this process may use: those in `gpu_variable`, or all of the node.
+    """Return the GPUs that this process may use: those in its `gpu_variable`, or all of the node.
 
     Args:
         environ: the environment of the process.
 
     Returns:
-        Numbers or UUIDs as in CUDA_VISIBLE_DEVICES; None if the variable is not set and nvidia-smi
-        is not installed.
+        Numbers or UUIDs, as entries of CUDA_VISIBLE_DEVICES; None if the variable is not set and
+        nvidia-smi is not installed.
 
     Raises:
         ClusterError: the variable lists a GPU twice, or nvidia-smi fails.
@@ -131,7 +132,8 @@ def allocate(
     """Return the GPUs of one task, as values for its `gpu_variable`; None if no GPU is known.
 
     If Slurm shows the task only its own GPUs, these are returned. Otherwise the GPUs of the node
-    are divided in order: each task gets (GPUs per node) // (tasks on the fullest node).
+    are divided in order: each task gets (GPUs of the node) // (tasks on the fullest node). A node
+    with fewer GPUs than the fullest node has tasks divides them by its own number of tasks.
 
     Args:
         environ: the environment of the task.
@@ -140,8 +142,8 @@ def allocate(
         tasks_on_fullest_node: highest number of tasks on any node of the step.
 
     Raises:
-        ClusterError: the node has fewer GPUs than tasks, or shows this task a part that other
-            tasks see as well.
+        ClusterError: the node has fewer GPUs than tasks, or this task sees only a part of the
+            node's GPUs, and other tasks see the same part.
     """
     on_node = gpus_here(environ)
     is_chosen = visible_gpus(environ) is not None
@@ -159,10 +161,11 @@ def allocate(
 
 
 def _are_exclusive(environ: Mapping[str, str], visible: Sequence[str], tasks_on_node: int) -> bool:
-    """Return whether this task alone sees the visible GPUs, and shares none with other tasks.
+    """Return whether this task shares none of its visible GPUs with other tasks.
 
-    Slurm's number of GPUs of the step on this node decides: the GPUs are exclusive if fewer are
-    visible. Without this number, they are exclusive if they are fewer than the tasks.
+    SLURM_GPUS_ON_NODE is the number of GPUs of the step on this node. A task that sees fewer GPUs
+    shares none. If the variable is not set, a task shares none if it sees fewer GPUs than tasks run
+    on the node.
 
     Args:
         environ: the environment of the task.
@@ -170,8 +173,8 @@ def _are_exclusive(environ: Mapping[str, str], visible: Sequence[str], tasks_on_
         tasks_on_node: number of tasks on its node.
 
     Raises:
-        ClusterError: SLURM_GPU_BIND is ``closest``, by which neighbouring tasks see the same part
-            of the GPUs.
+        ClusterError: SLURM_GPU_BIND is ``closest``, with which neighbouring tasks see the same
+            part of the GPUs.
     """
     on_node, binding = environ.get(_GPUS_ON_NODE, ""), environ.get("SLURM_GPU_BIND", "")
     is_part = not on_node.isdecimal() or len(visible) < int(on_node)
@@ -190,13 +193,13 @@ def gpus_given(environ: Mapping[str, str]) -> int | None:
     Several tasks may see the same GPUs; `allocate` divides them.
 
     Returns:
-        None if the step has no GPUs, or `gpu_variable` does not list them.
+        The number; None if the step has no GPUs, or the task's `gpu_variable` is not set.
     """
     visible = visible_gpus(environ)
     return None if visible is None or not environ.get(_GPUS_ON_NODE) else len(visible)
 
 
 def gpu_variables(environ: Mapping[str, str]) -> dict[str, str | None]:
-    """Return the variables that select this task's GPUs: name → value, or None if it is not set."""
+    """Return the variables about this task's GPUs: name → value, or None if it is not set."""
     names = (gpu_variable(environ), "SLURM_STEP_GPUS", "SLURM_JOB_GPUS", _GPUS_ON_NODE)
     return {name: environ.get(name) for name in names}

@@ -125,7 +125,7 @@ def _accept(listener: socket.socket, job: _Job) -> None:
 def _user_of_peer(connection: socket.socket) -> int | None:
     """Return the user id of the process at the other end of a connection on this machine.
 
-    It is from the kernel's table of connections. None if the process has closed the connection.
+    The kernel's table of connections has it. None if the process has closed the connection.
     """
     ends = [_table_address(*connection.getpeername()), _table_address(*connection.getsockname())]
     for line in _CONNECTIONS.read_text().splitlines()[1:]:

@@ -73,9 +73,9 @@ class Cluster:
     def environment(self, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
         """Return the environment variables to set before TensorFlow uses its devices.
 
-        They are TF_CONFIG, the variable that selects GPUs, and the variables that list hosts
-        without a proxy, to which the nodes are added: gRPC would otherwise send connections to
-        ``http_proxy``.
+        They are TF_CONFIG, ``no_grpc_proxy`` and, unless `gpus` is None, the variable that selects
+        GPUs. ``no_grpc_proxy`` lists the nodes and the hosts that it had before, or else the hosts
+        of ``no_proxy``: gRPC would otherwise send connections to ``http_proxy``.
 
         Args:
             environ: the present environment.
@@ -102,10 +102,11 @@ def resolve(
 
     Args:
         environ: the environment to read.
-        jobs: number of tasks of each job, ranks going to the jobs in the order of their names;
-            default: all tasks are ``worker``. TF_CONFIG must agree with it.
-        gpus: in a Slurm step, whether tasks share out the GPUs of their node or get none; None
-            leaves CUDA_VISIBLE_DEVICES as it is, as TF_CONFIG does.
+        jobs: number of tasks of each job; the ranks fill the jobs in alphabetical order. None: all
+            tasks are ``worker``. TF_CONFIG must agree with it.
+        gpus: in a Slurm step, True divides the GPUs of each node among its tasks, and False gives
+            tasks no GPUs; None leaves CUDA_VISIBLE_DEVICES as it is. Outside a Slurm step and with
+            TF_CONFIG it is always left as it is.
         host_suffix: in a Slurm step, text that is added to a node's name, before its domain, to
             address another network of the node, such as ``-ib``.
 
@@ -133,8 +134,8 @@ def _resolve_slurm_step(
     Args:
         environ: the environment of the task.
         jobs: number of tasks of each job; None: all tasks are ``worker``.
-        gpus: whether tasks share out the GPUs of their node or get none; None leaves the variable
-            that selects GPUs unchanged.
+        gpus: True divides the GPUs of each node among its tasks, and False gives tasks no GPUs;
+            None leaves the variable that selects GPUs unchanged.
         host_suffix: text that is added to a node's name, before its domain.
 
     Raises:
@@ -152,7 +153,7 @@ def _resolve_slurm_step(
             f"SLURM_PROCID is {rank}; expected 0 to {len(places) - 1} for {len(places)} tasks"
         )
     node_index, own_host, local_index = places[rank]
-    slurm.check_place(environ, node_index, local_index)
+    slurm.check_task_placement(environ, node_index, local_index)
     tasks = _assign_ranks_to_jobs(jobs or {"worker": len(places)}, len(places))
     fullest = max(tasks_on_host.values())
     ports = slurm.task_ports(environ, fullest)

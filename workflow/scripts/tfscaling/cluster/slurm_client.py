@@ -41,8 +41,8 @@ CONNECTION_VARIABLES = (
 class RefusalKind(Enum):
     """What a refusal of sbatch means for the request.
 
-    FOR_NOW: repeat it later. QUEUE_LIMIT: repeat it when jobs have left the queue. FINAL: give it
-    up.
+    FOR_NOW: submit it again later. QUEUE_LIMIT: submit it again when jobs have left the queue.
+    FINAL: do not submit it again.
     """
 
     FOR_NOW = "for now"
@@ -354,7 +354,7 @@ class SlurmClient:
         return rows if isinstance(rows, NoAnswer) else dict(rows)
 
     def accounted_waits(self, partition: str, days: int) -> list[list[str]] | NoAnswer:
-        """Return times and size of each past job in a partition, of all users, from sacct.
+        """Return times and size of all users' past jobs in a partition, from sacct.
 
         Args:
             partition: The partition.
@@ -375,9 +375,9 @@ class SlurmClient:
         return self._query_sacct(fields, f"--jobs={number}", allocations=False)
 
     def account_lineages(self, account: str) -> list[str] | NoAnswer:
-        """Return where an account is in the tree of accounts, as paths such as `/…/group/name/`.
+        """Return the paths of an account in the tree of accounts, such as `/…/group/name/`.
 
-        The result has a path for each association of the account. It needs Slurm 23.11.
+        Each association of the account has a path. Slurm 23.11 or later is required.
         """
         layout = ("--noheader", "--parsable2", "show", "associations", "format=Lineage")
         return self._query_parsed(str.split, "sacctmgr", *layout, "where", f"accounts={account}")
@@ -385,7 +385,7 @@ class SlurmClient:
     def _query_sacct(
         self, fields: Sequence[str], *options: str, allocations: bool = True
     ) -> list[list[str]] | NoAnswer:
-        """Return rows of sacct.
+        """Return rows of sacct, or NoAnswer.
 
         Args:
             fields: Fields of sacct, the columns of the result.
@@ -524,10 +524,11 @@ def is_node_down(state: str) -> bool:
 
 
 def classify_refusal(words: str) -> Refusal:
-    """Return the refusal that a message of sbatch means, with its kind.
+    """Return a Refusal with this message of sbatch and the kind that it shows.
 
-    Except for limits of the queue, only the text after `_REASON` decides: lines before it may be a
-    banner of the site.
+    Messages about a limit of the queue are searched in the whole text. All others are searched only
+    after `Batch job submission failed:` or `allocation failure:`, if the text has these words:
+    lines before them may be a banner of the site.
     """
     if _QUEUE_LIMIT.search(words):
         return Refusal(RefusalKind.QUEUE_LIMIT, words)
@@ -558,7 +559,7 @@ def parse_job_number(printed: str) -> str | None:
     """Return the job number in the output of sbatch, which may also have a banner of the site.
 
     Returns:
-        None if no line, or several different ones, could be the number.
+        The number; None if no line has a number, or if several lines have different ones.
     """
     found = [line for each in printed.splitlines() if (line := _NUMBER.fullmatch(each.strip()))]
     in_words = [line for line in found if line[0].startswith("Submitted")]
@@ -589,8 +590,8 @@ def process_tree(pid: int) -> list[int]:
 def _remove_filter_variables(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the environment without variables that change the output of Slurm's programs.
 
-    SLURM_CLUSTERS is set from SBATCH_CLUSTERS outside a job, so that queries go to the cluster to
-    which sbatch submits.
+    Outside a job, SBATCH_CLUSTERS becomes the default of SLURM_CLUSTERS, so that queries go to the
+    cluster to which sbatch submits.
     """
     kept = {name: value for name, value in environ.items() if not name.startswith(_FILTERS)}
     if "SBATCH_CLUSTERS" in environ and "SLURM_JOB_ID" not in environ:

@@ -38,7 +38,7 @@ def job_id(environ: Mapping[str, str]) -> str | None:
     return environ.get("SLURM_JOB_ID") or None
 
 
-def part_of_allocation(environ: Mapping[str, str]) -> str | None:
+def run_node_list(environ: Mapping[str, str]) -> str | None:
     """Return the node list of a run that uses only a part of its job's nodes; None if it uses all.
 
     The executor `slurm-allocation` sets it as TFSCALING_NODES.
@@ -55,8 +55,8 @@ def step_id(environ: Mapping[str, str]) -> str | None:
 def restarts(environ: Mapping[str, str]) -> int:
     """Return how often Slurm has restarted this job; 0 outside a job.
 
-    It is the value of TFSCALING_RESTARTS, a copy that Snakemake does not remove, or else of
-    SLURM_RESTART_COUNT.
+    It is read from TFSCALING_RESTARTS or, if that is not set, from SLURM_RESTART_COUNT. The first
+    is a copy of the second, which Snakemake removes from the environment.
     """
     names = ("TFSCALING_RESTARTS", "SLURM_RESTART_COUNT")
     return next((_whole_number(environ, name) for name in names if environ.get(name)), 0)
@@ -145,15 +145,16 @@ def task_ports(environ: Mapping[str, str], tasks_on_a_node: int) -> list[int]:
     return found
 
 
-def check_place(environ: Mapping[str, str], node_index: int, local_index: int) -> None:
-    """Check the computed place of this task against Slurm's variables.
+def check_task_placement(environ: Mapping[str, str], node_index: int, local_index: int) -> None:
+    """Check that this task runs at its computed place: node and number on the node.
 
-    A rank on a node that is not in its address would wait for its peers forever.
+    Otherwise the address of its rank would name a different node, and ranks would wait for each
+    other forever.
 
     Args:
         environ: the environment of the task.
-        node_index: number of the node in the step, from 0.
-        local_index: number of the task on its node, from 0.
+        node_index: computed number of the node in the step, from 0.
+        local_index: computed number of the task on its node, from 0.
 
     Raises:
         ClusterError: SLURM_NODEID or SLURM_LOCALID is set and differs.
@@ -196,12 +197,12 @@ def _whole_number(environ: Mapping[str, str], name: str) -> int:
 def _expand_value(
     environ: Mapping[str, str], name: str, read: Callable[[str], list[_T]]
 ) -> list[_T]:
-    """Return the value of a variable that has a compact notation, as a list.
+    """Return the list that a variable contains in a compact notation.
 
     Args:
         environ: the environment of the task.
         name: the variable.
-        read: expands the notation; it may raise NodeListError.
+        read: function that expands the notation; it may raise NodeListError.
 
     Raises:
         ClusterError: the variable is missing, or its value is broken.

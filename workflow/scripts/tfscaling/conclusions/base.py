@@ -240,7 +240,8 @@ CONCLUSIONS: dict[str, Conclusion] = {
     ),
     "attribution": Conclusion(
         "Bottleneck analysis",
-        "Input, computation, waiting for slower ranks and communication in a step.",
+        "Input, computation, waiting for slower ranks and communication in a step; start, steps "
+        "and evaluations in the wall time.",
         _load_attribution,
     ),
     "nodes": Conclusion(

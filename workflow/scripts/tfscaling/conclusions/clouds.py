@@ -83,8 +83,7 @@ def table(study: Study) -> pd.DataFrame:
 def compare_clouds(study: Study) -> Sequence[CloudRow]:
     """Return a row for each metric of every configuration that was measured on two clouds.
 
-    Configurations are excluded if they trained other numbers of examples, or if half of their runs
-    diverged.
+    Configurations that `Study.excluded` names are left out.
     """
     pairs, samples = _pair_rows(study.compared_rows), study.samples
     #: Estimated together: a metric of points of the same two platforms and of one quality, which

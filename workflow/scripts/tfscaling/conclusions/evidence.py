@@ -1,10 +1,10 @@
 """Evidence for conclusions: tables, plan, and which configurations may be compared.
 
 A configuration is excluded from decisions, findings, forecasts and clouds if its own runs show
-that it cannot be recommended (`run_counts.is_closed`): they diverged or ran out of memory. One that
-trained another number of examples than the others is excluded, too, and leaves an answer open. A
-configuration with fewer such runs, or with failed runs, is included, and every sentence that
-recommends it says so.
+that it cannot be recommended (`run_counts.is_ruled_out`): they diverged or ran out of memory. One
+that trained another number of examples than the others is excluded, too, and leaves an answer
+open. A configuration with fewer such runs, or with failed runs, is included, and every sentence
+that recommends it says so.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from tfscaling.conclusions.answers import efficiency
 from tfscaling.conclusions.answers.efficiency import Verdict
 from tfscaling.conclusions.answers.goals import ENERGY, GOALS, answered_goals
 from tfscaling.estimation.intervals import CONFIDENCE
-from tfscaling.estimation.run_counts import is_closed
+from tfscaling.estimation.run_counts import is_ruled_out
 from tfscaling.estimation.samples import Samples
 from tfscaling.record.metrics import QUALITY
 from tfscaling.record.run_states import RESULTS, RunState, status_words
 from tfscaling.search import study_searches
-from tfscaling.search.study_searches import StudySearch, usual_work
+from tfscaling.search.study_searches import StudySearch, most_common_examples
 from tfscaling.study import platforms
 from tfscaling.study.config_types import (
     EFFICIENCIES,
@@ -89,8 +89,8 @@ def find_exclusion(
     Args:
         row: The configuration.
         statuses: Number of its planned runs with each status.
-        examples: Number of examples that the configurations of its question train; 0 does not
-            check it. A configuration that trained fewer is excluded.
+        examples: Number of examples that most configurations with the same model and recipe train.
+            A configuration that trained fewer is excluded; 0 disables this check.
     """
     trained = row.examples_trained
     if trained is not None and examples - trained > SAME_WORK_TOLERANCE * examples:
@@ -101,7 +101,7 @@ def find_exclusion(
         return ComparisonExclusion(varying_work_reason(least, most), True)
     planned = statuses.total()
     unfit, diverged = statuses[RunState.DOES_NOT_FIT], statuses[RunState.DIVERGED]
-    if is_closed(unfit + diverged, planned):
+    if is_ruled_out(unfit + diverged, planned):
         if unfit:
             return ComparisonExclusion(f"{OUT_OF_MEMORY} ({unfit} of {planned} runs)", False)
         return ComparisonExclusion(f"{diverged} of {planned} runs diverged", False)
@@ -117,7 +117,7 @@ def examples_by_task(rows: Sequence[PointRow]) -> dict[tuple[str, str], float]:
     """Return (model, recipe) → number of examples that most of its configurations train."""
     known = [row for row in rows if row.examples_trained is not None]
     return {
-        task: usual_work([row.examples_trained or 0 for row in own])
+        task: most_common_examples([row.examples_trained or 0 for row in own])
         for task, own in group_by(known, _model_and_recipe).items()
     }
 
@@ -167,18 +167,18 @@ def task_name(row: PointRow, axes: Sequence[str] = TASK_AXES) -> str:
 
 @dataclass(frozen=True)
 class ConfigurationFacts:
-    """What the tables show about one configuration, whichever goal a question has.
+    """What the tables show about one configuration, for any goal of a question.
 
     Attributes:
         name: The axes that distinguish the configuration from the others.
-        remark: Runs that failed, diverged or missed the target: a recommendation must name them.
+        remark: Runs that failed, diverged or missed the target, by `failure_remark`.
         excluded: Why the configuration is in no comparison; None if it may be compared.
         is_begun: Whether one of its runs was begun.
         values: Goal → median as text, with interval and unit, for goals with a known value.
         limited: Metric with a limit → its value and the limit as text, by `_limit_text`; empty for
             an excluded configuration.
-        lacking_energy: Parts, such as GPUs, whose energy was measured for other configurations
-            only.
+        lacking_energy: Parts, such as GPUs, that the energy of other configurations includes and
+            its energy does not.
         is_at_target: Whether all runs reached the target.
         efficiencies: Efficiency with a limit → whether the runs keep the limit; empty for an
             excluded configuration.
@@ -336,6 +336,20 @@ class Study(Sweep):
     question: Question = field(default_factory=Question)
 
     @cached_property
+    def run_rows(self) -> Sequence[RunRow]:
+        """The rows of the grid's runs."""
+        grid = row_values.without_points(self.runs, self.manifest.explaining_points)
+        return table_files.to_rows(RunRow, grid)
+
+    @cached_property
+    def explaining_rows(self) -> Sequence[RunRow]:
+        """The rows of the runs that `explain` adds."""
+        if not (added := self.manifest.explaining_points):
+            return []
+        rows = table_files.to_rows(RunRow, self.runs)
+        return [row for row in rows if point_of(row) in added]
+
+    @cached_property
     def samples(self) -> Samples:
         """The values of each configuration's runs."""
         return read_samples(self.runs)
@@ -403,7 +417,7 @@ class Study(Sweep):
         """
         base = next((r for r in self.points if point_of(r).path == row.baseline_point), None)
         why = self.excluded.get(point_of(base)) if base else None
-        error = (1 - CONFIDENCE) / 2 / (compared * len(self.question.set_limits))
+        error = (1 - CONFIDENCE) / 2 / (compared * len(self.question.limits_in_force))
         return efficiency.judge_efficiency(
             self.samples, row, base, why.reason if why else "", name, limit, error
         )
@@ -455,21 +469,24 @@ class Study(Sweep):
     def _is_smaller_batch_too_large(self, folder: str) -> bool:
         """Return whether runs show that a smaller batch of a configuration does not fit in memory.
 
+        A grid can try rising batch sizes until one does not fit: larger ones are then not run.
+
         Args:
-            folder: Folder of the configuration. A grid that doubles the batch size until it does
-                not fit has the same configuration with smaller batches.
+            folder: Path of the configuration below the folder of the runs.
         """
         smaller = {run.spec.point.path: run.smaller for run in self.manifest.runs if run.smaller}
         statuses = {run.spec.point.path: run.spec.point for run in self.manifest.runs}
         while folder := smaller.get(folder) or "":
             counts = self.samples.status_counts(statuses[folder])
             if counts.keys() != {RunState.MISSING}:
-                return counts.keys() == {RunState.DOES_NOT_FIT} and is_closed(*[counts.total()] * 2)
+                return counts.keys() == {RunState.DOES_NOT_FIT} and is_ruled_out(
+                    *[counts.total()] * 2
+                )
         return False
 
     @cached_property
     def excluded(self) -> dict[Point, ComparisonExclusion]:
-        """Configuration → why it is not compared."""
+        """Excluded configuration → why it is not compared."""
         groups = [task.rows for task in self._tasks_without_facts]
         of_tasks = {point_of(row) for rows in groups for row in rows}
         groups.append([row for row in self.points if point_of(row) not in of_tasks])

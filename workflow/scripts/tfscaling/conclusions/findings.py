@@ -271,7 +271,7 @@ def _useful_nodes_finding(
     Args:
         line: The line.
         against: The comparisons with its fewest nodes.
-        rows: Its configurations with enough runs; below two of them only medians are compared.
+        rows: Its configurations with enough runs. With fewer than two, only medians are compared.
         comparisons: Number of comparisons that hold together.
     """
     kind, support, bound = "medians", TOO_FEW, None
@@ -342,7 +342,7 @@ def _is_slower_than_more_nodes(estimates: Estimates, index: int, tail_probabilit
 
 
 def _weak_scaling_findings(lines: Sequence[NodeLine], study: Study) -> Iterator[Finding]:
-    """Yield findings about the throughput per replica on the most nodes of each line.
+    """Yield findings about throughput per replica, for the most nodes of each line.
 
     Lines have such a finding if their work grows with the number of nodes. If the question limits
     the training efficiency, all lines have one.
@@ -378,7 +378,9 @@ def _weak_scaling_findings(lines: Sequence[NodeLine], study: Study) -> Iterator[
 
 
 def _as_throughput_per_replica(difference: Difference, share: float) -> Difference:
-    """Convert a difference of throughputs to the throughput per replica relative to the baseline.
+    """Convert a difference of throughputs to a ratio of throughputs per replica.
+
+    The ratio is the configuration's value divided by the baseline's value.
 
     Args:
         difference: Throughput of the baseline divided by throughput of the configuration.
@@ -423,7 +425,10 @@ def _quality_findings(lines: Sequence[NodeLine], samples: Samples) -> Iterator[F
 
 
 def _cloud_findings(between: Sequence[CloudRow], study: Study) -> Iterator[Finding]:
-    """Yield a finding for each pair of clouds: how many configurations are better on each one."""
+    """Yield a finding for each metric and pair of platforms of different clouds.
+
+    It counts the configurations for which each of the clouds is better.
+    """
     comparisons = sum(row.verdict != TOO_FEW for row in between)
     pairs = row_values.group_by(between, lambda row: (row.platform_a, row.platform_b, row.metric))
     for (first, second, metric), group in pairs.items():

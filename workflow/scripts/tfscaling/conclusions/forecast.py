@@ -65,7 +65,7 @@ class ReplicaLine:
         replicas: Number of replicas, rising.
         steps: Training steps of a run.
         seconds: Execution time of a run.
-        is_weak: Whether more replicas make fewer steps.
+        is_weak: Whether the batch per replica is constant, so that more replicas take fewer steps.
     """
 
     replicas: Array
@@ -75,7 +75,10 @@ class ReplicaLine:
 
     @classmethod
     def from_rows(cls, points: Sequence[PointRow]) -> ReplicaLine:
-        """Return the line of these rows; all have a number of trained examples, or none has."""
+        """Return the line of these rows, which are sorted by their number of replicas.
+
+        Without `examples_trained`, which all rows or none must have, equal work is assumed.
+        """
         n, batch, whole, seconds = (
             np.array([row[name] for row in points], float)
             for name in ("replicas", "per_replica_batch_size", "global_batch_size", TIME)
@@ -89,7 +92,7 @@ class ReplicaLine:
         return ReplicaLine(self.replicas[keep], self.steps[keep], self.seconds[keep], self.is_weak)
 
     def predict(self, model: str, n: float) -> float:
-        """Fit a model to the line and return its time on `n` replicas, in seconds.
+        """Fit a model to the line; return its predicted time on `n` replicas, in seconds.
 
         The fit minimizes relative errors.
 
@@ -115,7 +118,10 @@ class ReplicaLine:
         return np.stack([np.ones_like(n), 1 / n, steps / self.steps.max() * exchange], axis=1)
 
     def log_predict(self, model: str, n: float) -> float:
-        """Return the logarithm of `predict`; a very small number if `predict` is 0."""
+        """Return the logarithm of `predict(model, n)`.
+
+        If `predict` is 0, it is a large negative number in place of minus infinity.
+        """
         return float(np.log(max(self.predict(model, n), np.finfo(float).tiny)))
 
 
@@ -220,7 +226,10 @@ COLUMNS = tuple(columns(ForecastRow))
 
 
 def table(study: Study) -> pd.DataFrame:
-    """Return one `ForecastRow` for each line of configurations and number of nodes to forecast."""
+    """Return one `ForecastRow` for each line and each number of nodes to forecast.
+
+    Numbers of nodes that the line has measured are left out.
+    """
     timed = [row for row in study.compared_rows if row.runs_timed > 0]
     rows: list[ForecastRow] = []
     for points in group_by(timed, axes_without_nodes).values() if study.forecast_nodes else ():

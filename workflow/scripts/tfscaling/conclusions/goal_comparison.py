@@ -36,11 +36,11 @@ class GoalComparison:
         chosen: The chosen configuration.
         choice_reason: Why it is chosen among the configurations near the best.
         near_best_others: The others that are shown to be within the indifference of the best.
-        bound: Fraction by which `chosen` may be worse than the best; None if it is unknown, as if
-            the best may be zero.
+        bound: Fraction by which `chosen` may be worse than the best; None if it is unknown, for
+            example because the best value may be zero.
         is_best: Whether every other one is shown to be worse; a bound of 0 does not imply it.
         comparisons: Number of comparisons for which all intervals hold together with CONFIDENCE.
-        differences: Configuration → how much worse it is than `chosen`; None for a single one.
+        differences: Configuration → how much worse it is than `chosen`; None if `chosen` is alone.
         others_by_estimate: The others by their estimates, the best first.
         shown_worse_rivals: Rivals with undecided limits that are shown to be worse than `chosen`.
     """

@@ -35,7 +35,7 @@ WORDS = tomllib.loads((TEMPLATES / "headline_words.toml").read_text(encoding="ut
 
 
 def _headline_words(answer: Answer) -> dict[str, str]:
-    """Return the words of a headline for an answer's goal, target, quality and limits, by key."""
+    """Return key → words of an answer's headline, which depend on its goal, target and limits."""
     goal = "cost_usd" if answer.goal.startswith("cost_") else answer.goal
     words = WORDS[TIME] | WORDS.get(goal, {})
     best = answer.title if answer.goal == QUALITY else words["best"]
@@ -198,9 +198,10 @@ def missed_limits(answer: Answer) -> list[MissedLimit]:
 def _name_relative_to(
     leader: Candidate | None, other: Candidate | None, vary: Sequence[str]
 ) -> str:
-    """Return the name of `other` without what it shares with the leader.
+    """Return the name of `other`, without the axes that it shares with the leader.
 
-    Nodes are in every name. GPUs are, too, if they vary among all configurations.
+    The number of nodes is always named, and GPUs are if they vary among all configurations. On a
+    different platform the name is complete.
 
     Args:
         leader: The configuration that the sentence has named already.

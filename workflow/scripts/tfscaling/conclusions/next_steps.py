@@ -93,11 +93,11 @@ def _has_choice(answer: Answer) -> bool:
 
 
 def _next_steps_for_missing_runs(study: Study) -> Iterator[StepWithValues]:
-    """Yield next steps about runs that are unfinished, given up, or have other parameters."""
+    """Yield next steps about missing, failed and stale runs, and runs that a search gave up."""
     failed_often = (run for run in study.run_rows if run.failed_too_often)
     given_up = [run for run in failed_often if point_of(run) in study.searched_points]
     ruled_out = [run for run in study.run_rows if run.reason.startswith(f"{NOT_RUN}:")]
-    counts = Counter(run.status for run in study.run_rows)
+    counts = Counter(run.status for run in (*study.run_rows, *study.explaining_rows))
     counts.subtract(run.status for run in (*given_up, *ruled_out))
     to_make = {status: counts[status] for status in _STATES_TO_RUN if counts[status]}
     if to_make:
@@ -159,7 +159,8 @@ def _next_steps_for_open_candidates(study: Study) -> Iterator[StepWithValues]:
 def _next_steps_for_excluded(study: Study) -> Iterator[StepWithValues]:
     """Yield next steps about configurations and runs that are not compared.
 
-    They trained other numbers of examples, or their times do not count.
+    The configurations trained different numbers of examples. The times of the runs do not count,
+    because the runs overlapped or resumed from a checkpoint.
     """
     others = [
         row
@@ -177,7 +178,10 @@ def _next_steps_for_excluded(study: Study) -> Iterator[StepWithValues]:
 
 
 def _next_steps_for_shared_nodes(study: Study) -> Iterator[StepWithValues]:
-    """Yield a next step if runs on Slurm shared nodes, unless all answers are supported."""
+    """Yield a next step if Slurm runs shared their nodes with other runs.
+
+    Yield none if all answers are supported.
+    """
     if all(each.support == SUPPORTED for each in answer_questions(study)):
         return
     shared = [run for run in study.run_rows if run.shared_with and is_known(run.execution_time_s)]
@@ -221,7 +225,7 @@ def _next_steps_for_repeats(study: Study) -> Iterator[StepWithValues]:
 def _durations_s(study: Study) -> dict[Point, float]:
     """Return configuration → median wall time of its valid runs, in seconds.
 
-    Runs that resumed from a checkpoint are left out: their wall time is of the last attempt.
+    Runs whose times do not count are left out. Imported runs have their execution time only.
     """
     valid = (run for run in study.run_rows if run.status == RunState.OK)
     wall = "execution_time_s" if _is_imported(study) else "wall_time_s"

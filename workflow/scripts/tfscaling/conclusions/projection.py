@@ -150,13 +150,13 @@ def _interval_of_runs(runs: Sequence[RunRow]) -> Interval | None:
 
 
 def _valid_runs(study: Study) -> dict[Point, list[RunRow]]:
-    """Return configuration → the rows of its valid runs."""
+    """Return configuration → the rows of its valid runs that have an execution time."""
     valid = (run for run in study.run_rows if run.status == RunState.OK)
     return group_by_point(run for run in valid if is_known(run.execution_time_s))
 
 
 def table(study: Study) -> pd.DataFrame:
-    """Return one `ProjectionRow` for each configuration that has short runs."""
+    """Return one `ProjectionRow` for each configuration with valid short runs."""
     valid = _valid_runs(study)
     wholes = variants.complete_runs_by_point(study.manifest.runs)
     rows = []

@@ -43,13 +43,15 @@ class PublishedRow(TableRow):
     """A published result with the measured values of the same configuration and training.
 
     The time is from the same configuration; `status` gives the reason if there is none. Loss and
-    accuracy are from all valid runs of the same training on any configuration.
+    accuracy are from all valid runs of the same training on any configuration. Both verdicts are
+    "outside" if all these runs diverged.
 
     Attributes:
         training_runs: Number of valid runs of the same training.
-        training_runs_diverged: Number of its runs that diverged and have no values.
+        training_runs_diverged: Number of runs of the same training that diverged.
         loss_verdict: Whether the published loss is in the measured range, widened by the tolerance.
-        accuracy_verdict: The same for the error 1 - accuracy; "outside" if all runs diverged.
+        accuracy_verdict: Whether the published error, 1 - accuracy, is in the measured range,
+            widened by the tolerance.
     """
 
     platform: str
@@ -140,8 +142,9 @@ def _published_row(
 
     Args:
         result: The published result.
-        measured: The same configuration with the same training; without runs if there is none.
-        runs: The finished runs of the same training, anywhere.
+        measured: The row of the same configuration with the same training; an empty row without
+            one.
+        runs: The finished runs of the same training, on any configuration.
         tolerance: Fraction by which the published values may be outside the measured range.
     """
     valid = [run for run in runs if run.status == RunState.OK]

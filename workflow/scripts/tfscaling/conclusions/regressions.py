@@ -74,11 +74,11 @@ class RegressionRow(ConfigurationRow):
         reference: The folder of the reference study, or the recipe of the reference revision.
         verdict: What changed, such as slower.
         runs: Valid runs with a time in this study; `reference_runs` in the reference.
-        runs_failed: How many of `runs_ended` failed or diverged.
+        runs_failed: How many of `runs_ended` failed, diverged or ran out of memory.
         time_ratio: Time here divided by the time in the reference, above 1 if it is slower here.
         comparisons: Number of comparisons for which all intervals hold together.
         pairs: Repeats in which both revisions have a time; null for another study.
-        differs: Parameters and facts that differ between the runs of both.
+        differs: Parameters, versions, machines and data that differ from the reference.
     """
 
     inherited_after: ClassVar[str] = "reference"
@@ -115,8 +115,8 @@ class ConfigurationRuns:
         valid: Its valid runs.
         timed: The valid runs that have a time; resumed runs have none.
         timed_repeats: The numbers of the repeats of these runs.
-        failed: Number of runs that failed or diverged.
-        ended: Number of runs that are valid, failed or diverged.
+        failed: Number of runs that failed, diverged or ran out of memory.
+        ended: Number of these runs and of the valid ones.
     """
 
     def __init__(self, row: PointRow, runs: Sequence[RunRow]) -> None:
@@ -126,14 +126,14 @@ class ConfigurationRuns:
         #: Without runs that resumed from a checkpoint, which have no time.
         self.timed = [run for run in self.valid if is_known(run.execution_time_s)]
         self.timed_repeats = {run.repeat for run in self.timed}
-        #: Runs that failed or diverged, and all that ended.
+        #: Runs that failed, diverged or ran out of memory, and all that ended.
         self.failed = sum(self.statuses[each] for each in (RunState.FAILED, *RESULTS[1:]))
         self.ended = self.failed + len(self.valid)
 
 
 @dataclass(frozen=True)
 class Counterparts:
-    """A configuration, and the same one in the reference.
+    """The runs of a configuration in this study, and its runs in the reference.
 
     Attributes:
         point: The configuration.
@@ -199,7 +199,7 @@ def _judge_times(
 
     Args:
         compared: Each row with its runs here and in the reference.
-        study: The study, which has one reference for all of them.
+        study: The study. If it has revisions, times are compared repeat by repeat.
     """
     rows, here, there = zip(*compared, strict=True)
     judge = judge_paired_changes if study.manifest.revisions else judge_changes
@@ -366,9 +366,9 @@ def is_failing(failed: int, ended: int, reference_failed: int, reference_ended: 
     """Return whether most runs fail here, but at most a quarter failed in the reference.
 
     Args:
-        failed: Number of runs that failed or diverged here.
+        failed: Number of runs that failed, diverged or ran out of memory here.
         ended: Number of runs that ended here.
-        reference_failed: Number of runs that failed or diverged in the reference.
+        reference_failed: Number of such runs in the reference.
         reference_ended: Number of runs that ended in the reference.
     """
     return 2 * failed > ended and 4 * reference_failed <= reference_ended
@@ -404,7 +404,7 @@ def _differing_facts(here: ConfigurationRuns, there: ConfigurationRuns) -> Itera
 
 
 def _to_short_text(value: object) -> str:
-    """Return a value as text of at most _FACT_LENGTH_MAX characters."""
+    """Return a value as one line of text, cut off after _FACT_LENGTH_MAX characters."""
     text = join_lines(str(value))
     return text if len(text) <= _FACT_LENGTH_MAX else f"{text[:_FACT_LENGTH_MAX]}…"
 

@@ -59,8 +59,8 @@ def render_sentence(
 ) -> str:
     """Render a template about configurations and return it as one line.
 
-    The template may call `names(few)`, which names some of the rows by what differs between all,
-    and `remark(row)`, which returns `evidence.failure_remark` in brackets.
+    The template may call `names(few)`, which names the rows in `few` by the axes that vary in
+    `rows`, and `remark(row)`, which returns `evidence.failure_remark` in brackets.
 
     Args:
         template: Name of the template.

@@ -68,8 +68,8 @@ class SearchRow(ConfigurationRow):
     Attributes:
         work: Name of the question.
         place: Its state in the search, such as eliminated.
-        limits: The search's limits in words.
-        why: Why it was eliminated.
+        limits: Whether it is shown to keep the limits (in, out or open); None without limits.
+        why: Why it is not the answer; None for the answer and for configurations that may be it.
         behind: Estimated fraction by which it is worse than the answer.
         chance: Probability that it is better than the answer by more than the indifference.
         short_runs: Number of its short runs.
@@ -80,7 +80,7 @@ class SearchRow(ConfigurationRow):
         rounds: Rounds of the search.
         bound: Fraction by which a configuration may be better than the answer.
         verdict: The result of the search in words.
-        kept: The limits, and how many runs show that they are kept.
+        kept: The limits, and how many runs must keep them, by `limits_text`; None without limits.
     """
 
     inherited_after: ClassVar[str] = "goal"
@@ -157,11 +157,15 @@ class RunCosts(NamedTuple):
 
 
 def search_costs(study: Study, search: StudySearch) -> dict[Point, tuple[RunCosts, RunCosts]]:
-    """Return configuration → (cost of its runs, cost of its runs in the full grid).
+    """Return configuration → (what its runs cost, what its runs in a full grid would cost).
 
-    A configuration without runs is assumed to have a linear speed-up, the lowest cost. Resumed runs
-    are left out: they have the wall time of their last attempt only. Without complete runs, the
-    projection from short ones is used.
+    A run of the full grid is assumed to take
+
+    - the mean time of the complete runs, without resumed ones: their wall time is of the last
+      attempt only;
+    - without complete runs, the time that short runs project;
+    - without any run, the time by a linear speed-up, which is the lowest cost, if the search
+      assumes smooth lines; otherwise the cost is unknown.
     """
     made = group_by_point(run for run in study.run_rows if is_known(run.wall_time_s))
     seconds = {point: [run.wall_time_s for run in runs] for point, runs in made.items()}
@@ -265,9 +269,9 @@ def _sort_key(name: str, decision: Decision) -> tuple[bool, bool, float, str]:
 
 
 def limits_text(search: StudySearch) -> str | None:
-    """Return a search's limits and the runs that they need; None without limits.
+    """Return a search's limits, and how many runs must keep them; None without limits.
 
-    Example: `quality of at least 0.98, cost_usd of at most 40: 11 runs or more`.
+    Example: `quality of at least 0.98; cost of at most 40: 11 runs or more, …`.
     """
     words = [
         f"{METRICS[name].title} of at {'least' if each.at_most is None else 'most'} {each.value:g}"
@@ -293,7 +297,7 @@ def saving_text(pairs: Iterable[tuple[RunCosts, RunCosts]], goal: str) -> str:
 
 
 def verdict_text(search: StudySearch) -> str:
-    """Return `decided: within 5% of the best`, or `undecided: within 7.2% of the best`."""
+    """Return the result of a search, such as `undecided: within 7.2% of the best`."""
     return render_line(
         "search",
         part="verdict",

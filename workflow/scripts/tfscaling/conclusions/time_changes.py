@@ -91,8 +91,8 @@ def _judge(
 ) -> list[TimeChange]:
     """Return the verdicts on log ratios of times.
 
-    Slower or faster: the interval of the ratio excludes 1, and the ratio is beyond the
-    indifference. Same: the complete interval is within the indifference. All others are open. All
+    SLOWER or FASTER: the difference is significant by Holm's correction, and the ratio is beyond
+    the indifference. SAME: the complete interval is within the indifference. OPEN: all others. All
     verdicts of a kind hold together with CONFIDENCE.
 
     Args:

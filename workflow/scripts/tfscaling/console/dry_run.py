@@ -19,6 +19,8 @@ ROWS_MAX, ALL = 60, "--printshellcmds"
 _WHY_MAX = 72
 #: Reasons for runs that differ from no record.
 _NEW, _DATA = "new", "its data is prepared again"
+#: Follows the reason of a run that `explain` adds.
+_EXPLAINS = "to explain steps"
 
 
 @dataclass(frozen=True)
@@ -30,9 +32,9 @@ class DryRun:
         manifest: All planned runs.
         runs: File of a run's record → the planned run.
         runs_dir: The folder of all runs.
-        why_repeated: Returns why the run with this folder is repeated although it has a record;
-            else "".
-        change_of: Returns how a run differs from an earlier record; "" without one.
+        why_repeated: Returns why a run, given by its folder, is repeated although it has a record;
+            "" if it is not.
+        change_of: Returns how a run differs from the most similar record; "" without one.
     """
 
     config: Config
@@ -54,14 +56,15 @@ class DryRun:
         for job in jobs:
             outputs = [str(file) for file in job["output"]]
             if outputs and (run := self.runs.get(outputs[0])):
-                due.append((run, self._reason_to_run(run.spec, str(job["reason"]))))
+                why = self._reason_to_run(run.spec, str(job["reason"]))
+                due.append((run, f"{why}, {_EXPLAINS}" if run.explains else why))
             else:
                 others[job["rule_name"]] = others.get(job["rule_name"], 0) + 1
                 may_follow |= bool(job["is_checkpoint"])
         number = text_lines.count_text(len(due), "run")
         lines = [f"study {self.config.study}: {number} to do"]
         if due:
-            lines += [*self._make_table(due), *self._sum_lines([run for run, _ in due])]
+            lines += [*self._make_table(due), *self._estimate_lines([run for run, _ in due])]
         if may_follow:
             lines.append("Further runs may follow: rounds decide about them.")
         if others:
@@ -133,7 +136,7 @@ class DryRun:
             "reason": why,
         }
 
-    def _sum_lines(self, due: Sequence[PlannedRun]) -> list[str]:
+    def _estimate_lines(self, due: Sequence[PlannedRun]) -> list[str]:
         """Return [line with node-hours and cost of these runs, as in the plan]."""
         from tfscaling.plan import costed_plan, run_durations  # loads pandas
 

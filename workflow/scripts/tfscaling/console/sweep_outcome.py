@@ -65,25 +65,28 @@ class SweepOutcome:
     def __init__(self, study: Path) -> None:
         self.study, self._files = study, NewFiles(study, "report.html", PROBLEMS, PLAN)
 
-    def has_page(self) -> bool:
-        """Return whether this start of Snakemake wrote the page, or reports its problems again."""
+    def has_output(self) -> bool:
+        """Return whether this start of Snakemake wrote the page or reported its problems again.
+
+        Problems are that no run is valid, or that a record is broken; see PROBLEMS.
+        """
         return self._files.has("report.html") or self._files.has(PROBLEMS)
 
-    def remove_note(self) -> None:
-        """Remove the note of reported problems, so that the next start reports them again."""
+    def remove_problems_file(self) -> None:
+        """Remove the file PROBLEMS, so that the next start reports the problems again."""
         (self.study / PROBLEMS).unlink(missing_ok=True)
 
     def lines(self, is_partial: bool = False, columns: int | None = None) -> list[str]:
-        """Return the lines to print at the end: table, what the runs took, answer, page.
+        """Return the lines to print at the end: table, spent node-hours, answer, path of the page.
 
-        If no run counts, the reasons replace the answer.
+        If the sweep was stopped or no run is valid, the reasons replace the answer.
 
         Args:
             is_partial: Whether the sweep failed: its files are in the folder `partial`.
             columns: The width of the table, by default the terminal's.
 
         Returns:
-            The lines; [] without a page.
+            The lines; [] if the page does not exist.
         """
         folder = self.study / "partial" if is_partial else self.study
         page = folder / "report.html"
@@ -133,7 +136,7 @@ class SweepOutcome:
             subprocess.run(["bash", "-euo", "pipefail", "-c", command], check=True)
 
     def has_result(self) -> bool:
-        """Return whether at least one run in the table of runs counts; True without a table."""
+        """Return whether the table of runs has a valid run; True if it is empty or missing."""
         table = self.study / "runs.csv"  # of large studies only the first rows are read
         return any(row["status"] == RunState.OK for row in _read_rows(table)) or not any(
             _read_rows(table)
@@ -197,7 +200,7 @@ def _fit_table(lines: Sequence[str], columns: int) -> list[str]:
 
 
 def _spent_lines(rows: Sequence[dict[str, str]]) -> list[str]:
-    """Return lines with the number of valid runs, why others do not count, and all node-hours.
+    """Return [line with valid runs, why others are not valid, and node-hours]; [] without runs.
 
     Args:
         rows: Rows of the table of runs.

@@ -15,6 +15,7 @@ from typing import Any
 
 from tfscaling.console import text_lines
 from tfscaling.console.sweep_outcome import NewFiles
+from tfscaling.files import atomic
 from tfscaling.plan import retries
 from tfscaling.record import attempts, events, metrics, run_record, step_estimates
 from tfscaling.record.attempts import Cause
@@ -88,11 +89,11 @@ class Job:
         logs: Its logs.
         since_s: When it was started or submitted, in seconds since the epoch.
         spec: The run; None for other jobs.
-        earlier: Number of the last attempt before this job.
-        attempt: Number of the attempt that is followed.
+        earlier: Number of the newest attempt when the job was submitted; 0 without one.
+        attempt: Number of the attempt whose events are read.
         progress: Progress of this attempt; None before it begins.
-        is_end_printed: Whether the end was already printed, because the record exists.
-        shown_s: When the status last showed this job, in seconds since the epoch.
+        is_end_printed: Whether the line about the job's end was already printed.
+        shown_s: When the status line last showed this job, in seconds since the epoch.
     """
 
     text: str
@@ -100,11 +101,10 @@ class Job:
     logs: tuple[str, ...]
     since_s: float
     spec: RunSpec | None = None
-    #: The last attempt before this job; the attempt that is followed, and its progress.
     earlier: int = 0
     attempt: int = 0
     progress: RunProgress | None = None
-    #: Its end was printed when its record appeared, before Snakemake noticed.
+    #: True if the record appeared before Snakemake noticed the end of the job.
     is_end_printed: bool = False
     shown_s: float = 0.0
 
@@ -115,9 +115,7 @@ class Job:
             self.begin(self.earlier)
 
     def begin(self, attempt: int) -> None:
-        """Follow an attempt from now on.
-
-        Existing records and failure reports belong to earlier attempts.
+        """Follow an attempt: only records and failure reports from now on belong to it.
 
         Args:
             attempt: Number of the newest attempt; 0 without one.
@@ -173,13 +171,13 @@ class SweepProgress:
         is_remote: Whether jobs are submitted to Slurm.
         retries: How often Snakemake retries a failed job.
         gives_up: Whether the executor does not retry runs that would fail again.
-        due: Record file → run, for the runs to do; some only if they are needed.
-        is_open: Whether some due runs may prove unnecessary.
+        due: Record file → run, for the runs to do, conditional runs included.
+        is_open: Whether some of the `due` runs may prove unnecessary.
         is_over: Whether the sweep has ended.
         finished: Record files of finished runs.
-        failures: File → how often its job has failed.
-        failed: Files whose job is not tried again.
-        other_failures: Lines about failed jobs that are no runs.
+        failures: Output file → how often its job has failed.
+        failed: Output files whose job is not tried again.
+        other_failures: Lines about failed jobs other than runs.
         jobs: Snakemake's id → running job.
     """
 
@@ -336,6 +334,10 @@ class SweepProgress:
         if self.gives_up and cause and retries.is_permanent(cause):
             left = 0
         why = cause.sentence if cause else message or _find_error(job.logs)
+        if cause is None and job.spec is not None:
+            report = job.record.with_name(run_record.FAILURE)
+            if problem := atomic.find_write_problem(report):
+                why = f"its failure report cannot be written: {problem}"
         name = self._run_name(job) if job.spec else job.text
         if left:
             return [f"attempt {number} of {number + left} failed, retrying: {name}: {why}"]

@@ -40,12 +40,12 @@ class PipelineContext:
         workers: Number of workers.
         worker: Index of this worker, from 0.
         replicas: Number of replicas of all workers.
-        per_replica_batch_size: Examples of a replica in a step.
+        per_replica_batch_size: Examples of each replica in a step.
         per_worker_batch_size: Examples of this worker in a step, which are split over its replicas.
         global_batch_size: Examples of all replicas in a step.
         seed: Seed of the run.
-        folder: The files that `prepare(folder)` of the same module has made; without such a
-            function the folder does not exist.
+        folder: Folder with the files that `prepare(folder)` of the same module has made; it does
+            not exist if the module has no such function.
     """
 
     workers: int
@@ -223,7 +223,7 @@ def _arrays_from_function(name: str, parameters: ArgumentValues) -> dict[str, np
 
 
 def _normalise_labels(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the arrays with one-dimensional integer labels as int32, unless values would be lost.
+    """Return the arrays with one-dimensional integer labels as int32, if it can hold all values.
 
     So the checksum does not depend on the integer type of the labels.
     """
@@ -272,9 +272,9 @@ def fetch(
 ) -> str:
     """Write a dataset's arrays to `output` and facts about their origin to `provenance`.
 
-    Sources are tried in order until one matches the published checksum, if there is one. A copy
-    that the user chose is the only source: it is never replaced silently. The files of a pipeline
-    go to a folder next to `output`, and `output` has only their checksum.
+    Sources are tried in order until one matches the published checksum, if the dataset has one. If
+    the user chose a copy, it is the only source. For a custom input pipeline, the files are written
+    to a folder next to `output`, and `output` has only their checksum.
 
     Args:
         name: Name of the dataset, or its function.

@@ -25,7 +25,7 @@ _SIDE, _CROP = 256, 224
 def prepare(
     folder: Path, train_examples: int = TRAIN_EXAMPLES, test_examples: int = TEST_EXAMPLES
 ) -> None:
-    """Write TFRecord files of JPEG images and labels, about 45 MB; they are equal on every machine.
+    """Write TFRecord files of JPEG images and labels: about 45 MB, equal on every machine.
 
     Args:
         folder: The folder to write to.

@@ -69,17 +69,17 @@ class Estimates:
     """Joint estimates of configurations: arrays with one element for each configuration.
 
     Attributes:
-        location: Mean of the runs' costs, smaller is better: logarithms if `is_log`, else divided
-            by `unit`.
+        location: Mean of the runs' costs (smaller is better): of their logarithms if `is_log`, else
+            of the costs divided by `unit`.
         variance: Squared standard error of the location; zero only for costs that are exactly zero.
         freedom: Degrees of freedom of the variance.
-        freedom_max: Degrees of freedom of the pooled variance: the most that a comparison has.
+        freedom_max: Degrees of freedom of the pooled variance, the maximum for any comparison.
         is_log: Whether locations are logarithms.
-        unit: Cost of a location of 1 if locations are no logarithms.
-        low: Lower bound of the location: the location itself, or the lowest run if few runs have
-            two modes.
-        high: Upper bound of the location: the location itself, or the highest run if few runs have
-            two modes; infinite if a run did not reach its end.
+        unit: Cost that a location of 1 represents, if locations are not logarithms.
+        low: Lowest value that the location may have without scatter. It is the location; or, with
+            few runs in two modes, the lowest run.
+        high: Highest value that the location may have without scatter. It is the location; or, with
+            few runs in two modes, the highest run. Infinite if a run did not reach its end.
     """
 
     location: Array
@@ -237,7 +237,7 @@ def estimate_locations(values: Array, zeros_are_exact: bool = False) -> Estimate
     Args:
         values: Costs, (configurations, blocks): NaN without a run, infinite for a run that did not
             reach its end. Each configuration needs one finite value.
-        zeros_are_exact: Whether a configuration whose costs are all zero has exactly this cost.
+        zeros_are_exact: Whether costs that are all zero are free of error, as with a price of zero.
     """
     is_exact = np.full(len(values), False)
     if zeros_are_exact:
@@ -261,7 +261,7 @@ def estimate_locations(values: Array, zeros_are_exact: bool = False) -> Estimate
 
 
 def _estimate_scattering(values: Array, is_log: bool) -> Estimates:
-    """Estimate locations of configurations whose values vary.
+    """Estimate locations of configurations whose values scatter.
 
     Args:
         values: Costs, (configurations, blocks), as in `estimate_locations`.

@@ -58,8 +58,8 @@ def count_beyond_limit(
     Args:
         values: The limited metric of the runs.
         limit: The limit.
-        error: Probability, one-sided, that a counted run would keep the limit without its
-            `shared_error`.
+        error: One-sided error rate of the margin for `shared_error`: a run is counted only if it is
+            beyond the limit by this margin. With 0.5 there is no margin.
         shared_error: Standard error that all values share, as a fraction.
     """
     found, most = as_costs_with_limit(np.asarray(values, float), limit)

@@ -12,14 +12,14 @@ LEADER_RUNS, CLOSE_LEADER_RUNS = 4, 10
 SWEEP_RUNS = COMPARED_RUNS_MIN
 #: If all runs kept a limit or target, it counts as kept from this many runs on.
 KEPT_RUNS = LIMITED_RUNS_MIN
-#: Minimum runs that show that a configuration cannot be recommended, see `is_closed`.
+#: Minimum runs that show that a configuration cannot be recommended, see `is_ruled_out`.
 CLOSED_RUNS = 2
 
 
 def miss_rate_bound(runs: int, configurations: int = 1) -> float:
-    """Return the largest share of all runs that may miss a limit, if no measured run missed it.
+    """Return an upper bound of the share of runs that miss a limit, if no measured run missed it.
 
-    The result is a fraction, the upper bound with 95 % confidence.
+    The result is a fraction with 95 % confidence.
 
     Args:
         runs: Number of measured runs of the configuration. All of them kept the limit.
@@ -29,8 +29,10 @@ def miss_rate_bound(runs: int, configurations: int = 1) -> float:
     return float(1 - (0.05 / max(1, configurations)) ** (1 / runs)) if runs else 1.0
 
 
-def is_closed(shown: int, planned: int) -> bool:
+def is_ruled_out(shown: int, planned: int) -> bool:
     """Return whether enough runs show that a configuration cannot be recommended.
+
+    These are CLOSED_RUNS or more, and at least half of the planned runs.
 
     Args:
         shown: Number of runs that show it, such as runs that miss a limit.

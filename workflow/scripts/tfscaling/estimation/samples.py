@@ -70,7 +70,10 @@ class Difference:
 
     @property
     def disadvantage_bound(self) -> float:
-        """Upper bound of the fraction by which `better` may in truth be worse than `other`."""
+        """Upper bound of the fraction by which `better` may be worse than `other`.
+
+        0 without a ratio or its interval.
+        """
         if self.interval is None or self.ratio is None:
             return 0.0
         low = self.interval[0]
@@ -127,10 +130,10 @@ class Samples:
         return [(blocks[p], costs[p]) for p in places if costs[p] == costs[p]]
 
     def projection_error(self, point: Point, metric: str) -> float:
-        """Return the standard error that all projected runs of a configuration share.
+        """Return the standard error of a metric that all projected runs of a configuration share.
 
-        It is a fraction: the root mean square of the errors that each run's steps show. All runs
-        have the same warm-up and train the same few epochs. It is 0 if the metric was measured.
+        It is a fraction of the value: the root mean square of the runs' projection errors. More
+        runs do not reduce it, as all train the same few epochs. 0 if the metric was measured.
         """
         errors = self.projection_errors[list(self.positions.get(point, ()))]
         is_projected = metric in PROJECTED_METRICS and len(errors) > 0
@@ -145,7 +148,7 @@ class Samples:
         return len(known) >= RUNS_FOR_INTERVAL and any(math.isfinite(v) for _, v in known)
 
     def estimate_configurations(self, metric: str, points: Sequence[Point]) -> Estimates:
-        """Return joint estimates of a metric's mean for configurations, with their certainty.
+        """Return joint estimates of a metric's mean for several configurations.
 
         Args:
             metric: Name of the metric.
@@ -201,9 +204,9 @@ class Samples:
     ) -> list[Difference]:
         """Compare configurations in pairs by their joint estimates, with intervals.
 
-        An interval includes the ratio (or gap) of the medians and the intervals of the tables. So
-        no supported difference is next to a table's interval that includes 1. The interval is None
-        if a run of one of the two did not reach its end.
+        An interval is widened to include the ratio (or gap) of the medians, and the bootstrap
+        interval of this ratio that tables show. So no supported difference contradicts a table. The
+        interval is None if a run of one of the two did not reach its end.
 
         Args:
             metric: The metric to compare.

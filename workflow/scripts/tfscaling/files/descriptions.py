@@ -18,7 +18,8 @@ from pathlib import Path
 def descriptions(*kinds: type) -> Mapping[str, str]:
     """Return field → its description, for the fields of these classes and of their base classes.
 
-    The description is the text below the field. If a field has several, the first one is taken.
+    The description is the string literal below the field. If several classes describe a field, the
+    first class in `kinds`, then in its method resolution order, is used.
     """
     found: dict[str, str] = {}
     for each in (each for kind in kinds for each in kind.__mro__):

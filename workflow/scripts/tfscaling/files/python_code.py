@@ -15,7 +15,8 @@ import hashlib
 def code_sha256(content: bytes) -> str:
     """Return the SHA-256 of Python source, in hexadecimal digits, without comments and docstrings.
 
-    The syntax tree is hashed, without its empty fields: new versions of Python add such fields.
+    The hash is of the syntax tree. Empty fields are left out, because new versions of Python add
+    such fields.
 
     Args:
         content: The source; if it is not valid Python, its bytes are hashed.

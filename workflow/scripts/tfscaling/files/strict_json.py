@@ -28,7 +28,7 @@ def dumps(content: Any, **options: Any) -> str:
 
 
 def encode(content: object) -> bytes:
-    """Return an object of types that msgspec supports as JSON.
+    """Return the JSON, in UTF-8, of an object whose types msgspec supports.
 
     Raises:
         NotFiniteError: If a number is NaN or infinite.

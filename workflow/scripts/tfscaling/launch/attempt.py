@@ -141,7 +141,7 @@ class Attempt:
             ).run()
             messages.update()
             if cause is not None:
-                cause = failures.as_missing_gpus(cause, self.scratch)
+                cause = failures.mark_missing_gpus(cause, self.scratch)
                 return crashes.mask_secrets_of_cause(cause, {**os.environ, **env})
             messages.wait_for_files(range(geometry.tasks), latency_wait_s)
             return None
@@ -183,7 +183,7 @@ class Attempt:
     def fail(self, spec: RunSpec, cause: Cause) -> NoReturn:
         """Print the cause, write it to failure.json, and end this process with exit status 1.
 
-        After a preemption, the job is requeued instead, if Slurm allows it.
+        After a preemption, the job is requeued before the exit, if Slurm allows it.
         """
         print(f"FAILED: {cause.sentence}", file=sys.stderr)
         print("\n".join(f"    {line}" for line in cause.last_lines), file=sys.stderr)
@@ -266,7 +266,7 @@ def publish_record(
 ) -> None:
     """Move the results of a finished attempt from its folder to the job's folder, the record last.
 
-    Files that are no longer needed are removed from the attempt's folder.
+    Files that are no longer needed are removed from the attempt's folder, unless `names` is empty.
 
     Args:
         attempt: The attempt's folder.
@@ -285,7 +285,7 @@ def publish_record(
 
 
 def restore_finished_run(record_file: Path, request: RunRequest, dataset_file: Path | None) -> bool:
-    """Restore the run's record if an earlier attempt has finished the run; return whether it has.
+    """Restore the run's record if an earlier attempt has finished the run; return whether it did.
 
     Slurm restarts a job that is requeued, preempted or loses its node, and Snakemake retries a job
     that Slurm reports as failed, although the run may have finished just before.
@@ -297,7 +297,7 @@ def restore_finished_run(record_file: Path, request: RunRequest, dataset_file: P
         dataset_file: The prepared data, if any.
 
     Returns:
-        False without a record, or if the record was made from other user code or other data.
+        False if there is no record, or only a record from other user code or other data.
     """
     spec = request.spec
     try:
@@ -319,9 +319,9 @@ def restore_finished_run(record_file: Path, request: RunRequest, dataset_file: P
 
 
 def _record_restart(attempt: Attempt, spec: RunSpec) -> None:
-    """Write a failure report for the previous attempt if its launcher was killed before it could.
+    """Write the failure report of the previous attempt if its launcher was killed without one.
 
-    To be called in a job that Slurm has restarted. Slurm gives no reason for the restart.
+    Call it in a job that Slurm has restarted. Slurm gives no reason for the restart.
 
     Args:
         attempt: The present attempt.
@@ -347,7 +347,7 @@ def _record_restart(attempt: Attempt, spec: RunSpec) -> None:
 
 
 def _find_cause_of_work(attempt: Attempt, work: Callable[[Attempt], Cause | None]) -> Cause | None:
-    """Call `work` with the attempt and return why it failed, or None; exceptions become causes."""
+    """Call `work` with the attempt; return the cause of a failure or exception, else None."""
     try:
         return work(attempt)
     except PreparedDataError as error:
@@ -384,15 +384,16 @@ def _ignore_signals() -> None:
 
 
 def _rank_variables(spec: RunSpec, stall_timeout_s: float) -> dict[str, str]:
-    """Return the environment variables, name → value, that the launcher adds for a run's ranks.
+    """Return name → value of the environment variables that the launcher adds for a run's ranks.
 
-    For the trainer these are settings of memory allocation; for a program, how often it reports
-    signs of life and whether the rank forwards signals to it.
+    Ranks of the trainer get settings of memory allocation, unless the environment has its own.
+    Ranks of a program get the interval in seconds at which they report its activity. Where Slurm
+    signals only the ranks, they also get a request to forward signals to the program.
     """
     if not spec.recipe.program:
         return {} if _TUNABLES in os.environ else {_TUNABLES: _MALLOC_SETTINGS}
     interval_s = min(user_program.ACTIVITY_INTERVAL_S, stall_timeout_s / 3)
     variables = {user_program.ACTIVITY_INTERVAL_VARIABLE: f"{interval_s:g}"}
-    if spec.measured.launcher != "local" and slurm_job.signals_children_alone():
+    if spec.measured.launcher != "local" and slurm_job.signals_started_processes_only():
         variables[user_program.FORWARDS_VARIABLE] = "1"
     return variables

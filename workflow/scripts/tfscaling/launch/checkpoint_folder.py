@@ -38,7 +38,7 @@ KEPT = 2
 
 
 class InterruptedTrainingError(RuntimeError):
-    """A signal ended the training, after a checkpoint if possible.
+    """A signal ended the training; before its end, a checkpoint was written if possible.
 
     Attributes:
         checkpoint: The folder of the checkpoint that was written before the end; None if that
@@ -89,11 +89,11 @@ def arrays_path(checkpoint: Path, rank: int) -> Path:
 
 
 def temporary_folder(folder: Path, steps: int, attempt: int) -> Path:
-    """Return the folder that an attempt fills before it renames it to a complete checkpoint.
+    """Return the folder in which an attempt writes a checkpoint until the checkpoint is complete.
 
     Args:
         folder: The folder of the run's checkpoints.
-        steps: Steps of the complete training that are done.
+        steps: Number of steps of the training that are done.
         attempt: Number of the attempt.
     """
     return folder / f".{checkpoint_name(steps)}.{attempt}"
@@ -107,10 +107,10 @@ def program_folder(beginning: Beginning) -> Path:
 def begin_training(
     run: Path, attempt: int, spec: RunSpec, checksums: Mapping[str, str]
 ) -> Beginning:
-    """Find the checkpoint from which an attempt resumes, and write it to the attempt's folder.
+    """Find the checkpoint from which an attempt resumes, and write `beginning.json` about it.
 
-    Checkpoints from other parameters, user code or data are deleted. If a recipe runs a program,
-    the program itself finds the files that it has written.
+    Checkpoints from other parameters, user code or data are deleted. A user's program gets the
+    folder with its files, and finds its checkpoint there itself.
 
     Args:
         run: The run's folder.
@@ -175,7 +175,7 @@ def read_state(checkpoint: Path) -> CheckpointState | None:
 
 
 def read_complete(checkpoint: Path, ranks: int) -> CheckpointState | None:
-    """Read the state of a checkpoint if a training on `ranks` ranks can resume from it.
+    """Return the state of a checkpoint if a training on `ranks` ranks can resume from it.
 
     Returns:
         None if a file is missing or damaged, or if another number of ranks wrote the checkpoint.
@@ -194,13 +194,13 @@ def read_complete(checkpoint: Path, ranks: int) -> CheckpointState | None:
 
 
 def finish_checkpoint(temporary: Path, state: CheckpointState) -> Path:
-    """Make a folder that has all arrays a complete checkpoint, and return its final path.
+    """Complete a checkpoint whose arrays are all written, and return its final path.
 
-    state.json is written and the folder renamed. Older checkpoints are deleted, except the latest
-    `KEPT`.
+    state.json is written and the folder renamed. Then all checkpoints but the latest `KEPT` are
+    deleted.
 
     Args:
-        temporary: The folder, from `temporary_folder`.
+        temporary: The folder with the arrays, from `temporary_folder`.
         state: Position and measurements of the training.
     """
     path = temporary.with_name(checkpoint_name(state.steps))

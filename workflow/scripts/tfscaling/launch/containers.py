@@ -45,9 +45,10 @@ def wrap_command(container: Container | None, command: Sequence[str], on_gpus: b
 
 
 def environment(container: Container | None, env: Mapping[str, str]) -> dict[str, str]:
-    """Return `env`, with copies of its variables for Apptainer and Singularity.
+    """Return `env`, for Apptainer and Singularity with a copy of each variable under their prefix.
 
     Example: APPTAINERENV_NAME for NAME. Without the copy, the image's own value takes precedence.
+    Search paths and the launcher's internal variables are not copied.
     For other engines, or without a container, `env` is returned unchanged.
     """
     prefixes = {"apptainer": "APPTAINERENV_", "singularity": "SINGULARITYENV_"}

@@ -203,7 +203,7 @@ def _find_unhealthy_ranks(seen: Mapping[int, list[Event]], message: str) -> set[
     """Return the ranks that an error message of TensorFlow names as unhealthy tasks.
 
     Args:
-        seen: Rank → its events. Ranks without events are not in the result.
+        seen: Rank → its events; ranks without events are never returned.
         message: The error message.
     """
     said = _UNHEALTHY.search(message)
@@ -225,17 +225,18 @@ def _error_text(failure: Mapping[str, Any]) -> str:
 def cause_of_stall(
     folder: Path, message: str, silent_rank: int | None = None, ranks: int | None = None
 ) -> Cause:
-    """Return the cause for ranks that hang; it names a single rank where possible.
+    """Return the cause for ranks that hang, with the rank that most likely causes the hang.
 
-    Without `silent_rank`, this is a rank that the others wait for, else the rank with the oldest
-    last event. Parameter servers, and workers that a coordinator drives, report no progress.
+    This is `silent_rank` if it is given; else a rank that the others miss in the rendezvous; else
+    the unfinished rank whose last event is oldest. It may be a parameter server, or a worker that a
+    coordinator drives, because they report no progress. Without any event, no rank is named.
 
     Args:
         folder: The attempt's folder.
         message: Which limit was exceeded.
         silent_rank: The rank whose heartbeats are missing, if known.
-        ranks: Number of ranks. If given, the cause names ranks that did not start or did not pass
-            the rendezvous.
+        ranks: Number of ranks. If given, the message lists the ranks that did not start or did not
+            pass the rendezvous.
     """
     seen = events.read_events_by_rank(folder)
     if silent_rank is not None:
@@ -259,14 +260,14 @@ def _has_event(lines: Iterable[Event], name: EventName) -> bool:
 
 
 def _find_missing_ranks(seen: Mapping[int, list[Event]], ranks: int) -> tuple[int, str] | None:
-    """Return the first rank that is missing in the rendezvous, and all missing ranks in words.
+    """Return the first rank that is missing in the rendezvous, and a clause on all missing ranks.
 
     Args:
         seen: Rank → its events.
         ranks: Number of ranks of the run.
 
     Returns:
-        (rank, sentence); None if no rank waits in the rendezvous.
+        (rank, clause); None if all ranks have started and none waits in the rendezvous.
     """
     passed = {rank: {event.name for event in lines} for rank, lines in seen.items()}
     waiting = [
@@ -290,12 +291,12 @@ def _name_ranks(ranks: Sequence[int]) -> str:
     return f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"
 
 
-def add_places(cause: Cause, folder: Path) -> Cause:
-    """Return the cause with the lines of code at which programs hung when they were ended.
+def add_hang_lines(cause: Cause, folder: Path) -> Cause:
+    """Return the cause with the lines of code at which the user's programs hung.
 
     Args:
         cause: Why the launch failed.
-        folder: The attempt's folder, with the events in which the ranks report these lines.
+        folder: The attempt's folder, with events in which the ranks have reported these lines.
     """
     places: dict[str, list[int]] = {}
     for rank, lines in events.read_events_by_rank(folder).items():
@@ -324,10 +325,10 @@ def is_program_running(folder: Path, ignored_rank: int | None = None) -> bool:
 
 
 def find_lost_node(cause: Cause, log: Path | None) -> Cause:
-    """Return a lost node as the cause if Slurm reports one that explains `cause`; else `cause`.
+    """Return the loss of a node as the cause, if Slurm reports one that explains `cause`.
 
-    srun reports it in its log, or Slurm lists a node of the run as down. In an allocation that
-    keeps its other nodes, srun may even end without an error.
+    Otherwise `cause` is returned. srun reports the loss in its log, or Slurm lists a node of the
+    run as down. In an allocation that keeps its other nodes, srun may even end without an error.
 
     Args:
         cause: The cause according to the ranks' events, exit codes and files.
@@ -345,7 +346,7 @@ def find_lost_node(cause: Cause, log: Path | None) -> Cause:
 
 
 def add_rank_of_host(cause: Cause, folder: Path) -> Cause:
-    """Return the cause with the first rank that ran on `cause.host`, and the end of its log.
+    """Return the cause with rank and log of the first rank that ran on `cause.host`.
 
     The cause is unchanged if it names no host, or if no rank has reported this host.
 
@@ -399,7 +400,10 @@ def cause_of_rank(
 
 
 def describe_exit(code: int | None) -> str:
-    """Return an exit code in words: `exit code 3`, `killed by SIGKILL` for -9; None is unknown."""
+    """Return how a rank ended, in words, such as `exit code 3`, or `killed by SIGKILL` for -9.
+
+    None means that the exit code is unknown.
+    """
     if code is None:
         return "the rank ended without a report"
     if code < 0:
@@ -411,10 +415,10 @@ def describe_exit(code: int | None) -> str:
 
 
 def add_last_line(cause: Cause) -> Cause:
-    """Return the cause with the log's last line added, if the rank ended before its first event.
+    """Return the cause with the last line of the log in its message, if it has an exit code only.
 
-    Only an exit code is known then: a line of the platform's `setup` failed, or Python could not
-    import the library. Otherwise the cause is unchanged.
+    This happens before a rank's first event: a line of the platform's `setup` failed, or Python
+    could not import the library. Otherwise the cause is returned unchanged.
     """
     lines = [line.strip() for line in cause.last_lines if line.strip()]
     if cause.reached is not None or not lines or not _EXIT_CODE_ALONE.fullmatch(cause.message):
@@ -485,11 +489,11 @@ def memory_use(
     return {**peaks, "memory_limit_gb": limit_gb}
 
 
-def as_missing_gpus(cause: Cause, folder: Path) -> Cause:
+def mark_missing_gpus(cause: Cause, folder: Path) -> Cause:
     """Return the cause with kind `missing_gpus` if only some hosts of the run lack their GPUs.
 
-    A retry on other nodes may then succeed. The cause is unchanged unless the rank lacked GPUs and
-    another host of the run has reported its GPUs.
+    A retry on other nodes may then succeed. The cause is returned unchanged if its error is not a
+    lack of GPUs, or if no other host of the run had its GPUs.
 
     Args:
         cause: The cause so far.

@@ -67,13 +67,15 @@ def read_exit_codes(folder: Path) -> dict[int, int]:
 def fork_all(
     ranks_file: Path, load: Callable[[], object] | None, main: Callable[[], object]
 ) -> NoReturn:
-    """Load once, fork every rank, write their exit codes, and exit: main of the forking process.
+    """Run the forking process: load, fork each rank, and write the exit codes of the ranks.
+
+    The process exits after the last rank has ended.
 
     Args:
         ranks_file: The file, written by `start_forking_process`, that lists rank, variables and log
             of each rank.
-        load: Loads what all ranks need; None: nothing. If it fails, each rank loads by itself and
-            reports the error.
+        load: Called once before the forks to load what all ranks need; None: nothing is loaded. If
+            it fails, each rank loads by itself and reports the error.
         main: The program of a rank.
     """
     # a warning that comes before a rank can take it ends nothing
@@ -103,9 +105,9 @@ def fork_all(
 def _run_forked_child(
     main: Callable[[], object], environment: Mapping[str, str], log: str
 ) -> NoReturn:
-    """Run `main` in the forked child, as a separate process would, and exit.
+    """Run `main` in a forked child, and exit with the status that a separate process would have.
 
-    Signal handlers are reset before.
+    Before that, signals get their default handlers again.
 
     Args:
         main: The program of a rank.

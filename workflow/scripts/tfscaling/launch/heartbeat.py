@@ -66,7 +66,7 @@ class Heartbeat(NamedTuple):
         cpu_s: CPU time in seconds.
         io_bytes: Number of bytes read and written.
         blocked: Whether a thread waits for a disk or a file server.
-        interval_s: Longest time to the next heartbeat of a healthy rank, in seconds.
+        interval_s: Seconds within which a healthy rank sends its next heartbeat.
     """
 
     number: int
@@ -210,9 +210,9 @@ _ACTIVITIES_WITHOUT_HEARTBEATS = (RankActivity.MEETING, RankActivity.ENDED)
 class StallDetector:
     """Detects from events and heartbeats that ranks hang.
 
-    Ranks hang if one of them no longer sends heartbeats, if no rank has an event or uses CPU time
-    or I/O, or if no rank has an event for `BUSY_FACTOR` times the limit. The launcher calls
-    `update` about once a second and then `find_stall`.
+    Ranks hang in each of three cases. One of them no longer sends heartbeats. Or no rank has an
+    event, CPU time or I/O. Or no rank has an event for `BUSY_FACTOR` times the limit, even if ranks
+    use CPU time. The launcher calls `update` about once a second and then `find_stall`.
 
     Args:
         timeout_s: The platform's `stall_timeout_s`, in seconds.
@@ -274,10 +274,11 @@ class StallDetector:
         return Stall(f"ranks used CPU time but made no progress for {limit_s:g} s", None)
 
     def recently_silent_ranks(self, activities: Mapping[int, RankActivity]) -> set[int]:
-        """Return the ranks that were silent when another rank reported an event in the last minute.
+        """Return the ranks that recently missed heartbeats while another rank reported an event.
 
-        These ranks, not the ranks that report errors, are then the likely cause, even if their
-        heartbeats have resumed: Slurm continues stopped ranks to end them.
+        Recently means in the last `_RECENT_S` seconds. After a failure, such a rank is the likely
+        cause, rather than the ranks that report errors. Its heartbeats may have resumed, because
+        Slurm lets stopped ranks continue in order to end them.
 
         Args:
             activities: Rank → its activity before any failure. Ranks in a rendezvous are left out,

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tfscaling.cluster import process_management
 from tfscaling.cluster.gpu_allocation import ClusterError, gpu_variable, gpus_here
-from tfscaling.cluster.slurm_environment import part_of_allocation
+from tfscaling.cluster.slurm_environment import run_node_list
 from tfscaling.files import atomic
 from tfscaling.launch import containers
 from tfscaling.launch.rank_files import rank_log
@@ -55,11 +55,11 @@ class LaunchRequest:
         gpus: Whether the ranks use GPUs.
         setup: File of shell lines that each rank runs first, outside of the container.
         container: The image in which the ranks run, if any.
-        env: Variables that are added to the environment.
+        env: Variables that are added to the environment of the ranks.
         mpi: Value of srun's `--mpi` if the ranks are an MPI job, else None.
         binding: Options of srun that bind tasks to CPUs and GPUs.
-        resources: What must stay open until the ranks have ended, such as ports; the caller closes
-            it.
+        resources: Resources that must stay open until the ranks have ended, such as ports. The
+            caller closes them.
     """
 
     command: Sequence[str]
@@ -77,7 +77,7 @@ class LaunchRequest:
 
     @property
     def words(self) -> list[str]:
-        """The complete command line of a rank: `setup`, then the command in its container."""
+        """Complete command line of a rank; it runs `setup`, then the command in its container."""
         words = containers.wrap_command(self.container, self.command, self.gpus)
         return ["bash", "-e", str(self.setup), *words] if self.setup else words
 
@@ -132,7 +132,7 @@ class Command:
 
 
 def srun(request: LaunchRequest) -> list[Command]:
-    """Return the command of srun that starts all ranks, as a list of one; a launcher."""
+    """Return the commands of the launcher `srun`: [one srun that starts all ranks]."""
     shape = request.geometry
     argv = (
         "srun",
@@ -140,7 +140,7 @@ def srun(request: LaunchRequest) -> list[Command]:
         f"--ntasks={shape.tasks}",
         f"--ntasks-per-node={shape.tasks_per_node_max}",
         "--distribution=block",
-        *([f"--nodelist={part}"] if (part := part_of_allocation(os.environ)) else []),
+        *([f"--nodelist={part}"] if (part := run_node_list(os.environ)) else []),
         f"--cpus-per-task={request.cpus_per_task}",
         *([f"--mpi={request.mpi}"] if request.mpi else []),
         *request.binding,
@@ -157,10 +157,10 @@ def srun(request: LaunchRequest) -> list[Command]:
 
 
 def local(request: LaunchRequest) -> list[Command]:
-    """Return one command for each rank on this machine, with its place in TF_CONFIG; a launcher.
+    """Return the commands of the launcher `local`: one for each rank, all on this machine.
 
-    Workers get disjoint GPUs in the order of their ranks; a coordinator and parameter servers get
-    none.
+    The variable TF_CONFIG of a command has the rank's place in the cluster. Workers get disjoint
+    GPUs in the order of their ranks. A coordinator and parameter servers get no GPUs.
 
     Raises:
         ClusterError: The machine has too few GPUs, or they cannot be listed.
@@ -252,7 +252,7 @@ class ReservedPorts(contextlib.ExitStack):
 def start_process(command: Command) -> subprocess.Popen[bytes]:
     """Start the process of a command in a new session, with its output appended to the log.
 
-    The kernel ends the process when the calling thread ends.
+    When the calling thread ends, the kernel ends the process: a rank by SIGKILL, srun by SIGTERM.
     """
     # srun ends its step on request; a rank may be stopped, so it gets no request
     number = signal.SIGTERM if command.rank is None else signal.SIGKILL

@@ -138,7 +138,8 @@ class LauncherConnection:
         """Wait at most `limit_s` seconds for the message that the launcher ends hanging ranks.
 
         Returns:
-            True as soon as the message has come; False after `limit_s`.
+            True as soon as the message has come; False after `limit_s`, or if the connection is
+            lost.
         """
         waiting = select.poll()
         waiting.register(self._socket, select.POLLIN)

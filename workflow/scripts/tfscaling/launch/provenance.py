@@ -41,7 +41,7 @@ def describe_environment(
     unchecked: tuple[str, ...] = (),
     container: Container | None = None,
 ) -> Environment:
-    """Return the part of a record about host, time, code and data of the run.
+    """Return the `Environment` of a record: host, time, code and data of the run.
 
     Args:
         source: The checkout of this workflow.
@@ -71,8 +71,8 @@ def describe_environment(
 def git_commit(source: Path) -> str | None:
     """Return the commit of the checkout at `source`, with `-dirty` if it has local changes.
 
-    A copy of a module from git has the commit in the file `git_commit`, two folders above its
-    scripts.
+    If Snakemake fetched the workflow as a module, there is no checkout: then the commit is in a
+    file of this name, two folders above `source`.
 
     Returns:
         None outside a checkout or without git.
@@ -228,7 +228,7 @@ def memory_limit_gb(proc: Path = _PROC, sys: Path = _SYS) -> float | None:
 
 
 def oom_counter(proc: Path = _PROC, sys: Path = _SYS) -> Path:
-    """Return the path of the file with the kernel's count of processes killed for lack of memory.
+    """Return the file in which the kernel counts the processes that it killed for lack of memory.
 
     The count is for this process's control group, or for the machine if the group has no counter.
     """
@@ -238,7 +238,7 @@ def oom_counter(proc: Path = _PROC, sys: Path = _SYS) -> Path:
 
 
 def oom_kills(counter: Path) -> int:
-    """Return the number of killed processes in a file from `oom_counter`; 0 if it is unreadable."""
+    """Read the count of killed processes from a file of `oom_counter`; 0 if it is unreadable."""
     return int(_search_file(counter, r"^oom_kill (\d+)$") or 0)
 
 

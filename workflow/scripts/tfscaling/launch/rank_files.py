@@ -69,14 +69,14 @@ def remove_temporary_folders(folder: Path, temporary: str) -> None:
 
     Args:
         folder: The attempt's folder.
-        temporary: The folder for temporary files of the ranks.
+        temporary: The folder in which they are, such as /tmp.
     """
     for each in Path(temporary).glob(f"{_temporary_prefix(folder)}*"):
         shutil.rmtree(each, ignore_errors=True)
 
 
 def _temporary_prefix(folder: Path) -> str:
-    """Return how the names of the temporary folders of an attempt's ranks begin."""
+    """Return the prefix of the names of the temporary folders that an attempt's ranks make."""
     return f"tfscaling-{hashlib.sha256(bytes(folder.resolve())).hexdigest()[:12]}-"
 
 

@@ -119,7 +119,7 @@ class RankMessageServer:
         """Write received events and reports to files; read files of ranks without a connection.
 
         Args:
-            files: Read these files now; otherwise they are read every `FILES_INTERVAL_S`.
+            files: Whether to read files now; otherwise they are read every `FILES_INTERVAL_S`.
 
         Raises:
             OSError: The file system does not answer. Nothing is lost: a later call writes
@@ -209,7 +209,7 @@ class RankMessageServer:
         Args:
             rank: The rank.
             event: The event or heartbeat.
-            interval_s: Longest time to the next heartbeat, in seconds.
+            interval_s: Seconds within which the next heartbeat is expected.
         """
         if event.name is EventName.BEAT:
             self.beats[rank] = Heartbeat(**event.details, interval_s=interval_s)
@@ -316,7 +316,7 @@ class RankMessageServer:
             rank: The rank.
             kind: Letter of the message, such as `link.EVENT`.
             content: Content of the message.
-            writer: The connection, to which later answers are written.
+            writer: The rank's connection, through which `request_give_up` later reaches the rank.
         """
         if kind == link.EVENT:
             if (event := events.parse_event(content)) is None or event.rank != rank:
@@ -354,7 +354,7 @@ class RankMessageServer:
             self._unsaved[name] += content.rstrip() + b"\n"
 
     def _refuse(self, writer: asyncio.StreamWriter, why: str) -> None:
-        """Count a refused connection and close it; warn at refusals number 1, 2, 4, 8 and so on."""
+        """Count a refused connection, and warn about the 1st, 2nd, 4th, 8th and so on."""
         self._strangers.pop(writer, None)
         self.refused += 1
         if self.refused & (self.refused - 1) == 0:
@@ -364,9 +364,9 @@ class RankMessageServer:
 
 
 def _bind_socket(host: str) -> socket.socket:
-    """Return a TCP socket bound to a free port: of the loopback interface if `host` is loopback.
+    """Return a TCP socket that is bound to a free port.
 
-    Otherwise it is bound to all interfaces.
+    It is bound to the loopback interface if `host` is the loopback address, else to all interfaces.
     """
     if host in ("localhost", "127.0.0.1"):
         return socket.create_server(("127.0.0.1", 0))

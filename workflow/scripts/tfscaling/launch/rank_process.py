@@ -50,7 +50,7 @@ _SHARED_MEMORY, _SHARED_BYTES = Path("/dev/shm"), 2 << 20
 
 @dataclass(frozen=True)
 class RankContext:
-    """What the work of a rank gets: its place in the cluster, folder and event log.
+    """The argument of a rank's work: the rank's place in the cluster, folder and event log.
 
     Attributes:
         cluster: The cluster, and which task of it this process is.
@@ -161,7 +161,7 @@ def _find_unknown_hosts(cluster: Cluster) -> str:
 def _resolution_error(host: str) -> str:
     """Return why the name of a host cannot be resolved; "" if it can.
 
-    If the name server is busy, it is asked again after each of `_RESOLUTION_PAUSES_S`.
+    If the name server is busy, it is queried again after pauses (`_RESOLUTION_PAUSES_S`).
     """
     why = ""
     for pause_s in _RESOLUTION_PAUSES_S:
@@ -200,7 +200,7 @@ class WorkFailedError(Exception):
 
     Attributes:
         name: Class of the program's exception, or how the program ended.
-        status: Exit status for this process.
+        status: Exit status with which this process ends.
     """
 
     def __init__(self, name: str, message: str, status: int) -> None:
@@ -231,7 +231,7 @@ def run_as_rank(
 ) -> None:
     """Run `work` as this process's rank, write events and the report, and exit.
 
-    The exit status is 0 after success. If `work` fails, an event `failed` has the error.
+    After success the exit status is 0. If `work` fails, its error is written in an event `failed`.
 
     Args:
         spec: The run.
@@ -251,7 +251,7 @@ def run_as_rank(
     off = {} if offset is None else offset._asdict()
     # a warning before a time limit: whoever writes checkpoints takes it in another way
     signal.signal(signal.SIGUSR1, lambda *_: None)
-    events.add(EventName.START, context.start_s, **_own_process(context).details, **off)
+    events.add(EventName.START, context.start_s, **_process_facts(context).details, **off)
     temporary = contextlib.ExitStack()
     atexit.register(temporary.close)  # after a failure, whose traceback reads temporary files
 
@@ -318,7 +318,7 @@ def _join_cluster(
 
 
 def _check_host(spec: RunSpec, cluster: Cluster) -> None:
-    """Check what a rank can know about its host before the training.
+    """Check CPUs, host names and shared memory of this rank's host before the training.
 
     Args:
         spec: The run.
@@ -339,7 +339,7 @@ def _check_host(spec: RunSpec, cluster: Cluster) -> None:
 
 
 class ProcessFacts(NamedTuple):
-    """Facts about the process of a rank, which the rank's event `start` has as its details.
+    """Facts about the process of a rank: the details of the rank's event `start`.
 
     Attributes:
         host: Name of this host.
@@ -361,12 +361,12 @@ class ProcessFacts(NamedTuple):
 
     @property
     def details(self) -> dict[str, str | int]:
-        """The known facts by name."""
+        """Name → value of the known facts."""
         return {name: value for name, value in self._asdict().items() if value is not None}
 
 
-def _own_process(context: RankContext) -> ProcessFacts:
-    """Return the facts about this process, the process of a rank."""
+def _process_facts(context: RankContext) -> ProcessFacts:
+    """Return the facts about this process, which is a rank."""
     counter = provenance.oom_counter()
     return ProcessFacts(
         host=context.host,

@@ -33,10 +33,11 @@ _POWERCAP = Path("/sys/class/powercap")
 
 
 class ProcessorMeter:
-    """Energy of this node's processors and their memory since construction, by RAPL's counters.
+    """Measures the energy of this node's processors and their memory, by RAPL's counters.
 
-    `update` must be called more often than the counters wrap around, which takes some minutes. The
-    energy is unknown on a node that the job shares with other jobs.
+    The measurement begins with the construction. `update` must be called more often than the
+    counters wrap around, which takes some minutes. The energy is unknown on a node that the job
+    shares with other jobs.
 
     Args:
         environ: The environment, with Slurm's number of CPUs of the job on this node.

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from tfscaling.cluster.nodelist import NodeListError, expand_node_list
 from tfscaling.cluster.slurm_client import NoAnswer, SlurmClient, is_node_down
-from tfscaling.cluster.slurm_environment import job_id, part_of_allocation, restarts
+from tfscaling.cluster.slurm_environment import job_id, restarts, run_node_list
 from tfscaling.launch.rank_files import last_lines
 from tfscaling.record.attempts import Cause, Kind
 from tfscaling.record.run_record import SlurmJob
@@ -84,16 +84,17 @@ def describe_job(environ: Mapping[str, str]) -> SlurmJob | None:
         # this Slurm powers no nodes up: its scheduler was slow
         waited_s = (job.queue_time_s or 0.0) + job.boot_time_s
         job = replace(job, queue_time_s=waited_s, boot_time_s=0.0)
-    if part := part_of_allocation(environ):
+    if part := run_node_list(environ):
         why = "the run is a part of an allocation, which waited once for all its runs"
         job = replace(job, nodes=part, queue_time_s=None, boot_time_s=None, queue_time_reason=why)
     return replace(job, restarts=restarts(environ))
 
 
 def allocation_problem(job: SlurmJob | None, nodes: int) -> str:
-    """Return a message if the job, or the run's part of it, has another number of nodes; else "".
+    """Return a message if Slurm allocated another number of nodes than requested; else "".
 
-    The run's node-hours do not include additional nodes.
+    If the run is a part of an allocation, the nodes of this part count. Additional nodes would be
+    missing in the run's node-hours.
 
     Args:
         job: Slurm's facts about the job; None without Slurm.
@@ -129,7 +130,7 @@ def consumed_energy_j(environ: Mapping[str, str]) -> float | None:
     number, plugin = job_id(environ), (_query_settings() or {}).get(ENERGY_PLUGIN, "")
     if (
         number is None
-        or part_of_allocation(environ)
+        or run_node_list(environ)
         or not plugin.startswith("acct_gather_energy/")
         or plugin.endswith("/none")
     ):
@@ -169,8 +170,8 @@ def _list_own_nodes(environ: Mapping[str, str]) -> list[str]:
 def is_preempted(environ: Mapping[str, str]) -> bool:
     """Return whether Slurm is preempting this job to give its nodes to another job.
 
-    In a partition with GraceTime, Slurm signals the ranks at its beginning and ends the launcher at
-    its end.
+    In a partition with GraceTime, Slurm signals the ranks when the grace time begins, and ends the
+    launcher when the grace time is over.
     """
     fields = _query_own_fields(environ)
     since, started = (_parse_time(fields.get(name)) for name in ("PreemptTime", "StartTime"))
@@ -180,10 +181,11 @@ def is_preempted(environ: Mapping[str, str]) -> bool:
 def requeue_own_job(environ: Mapping[str, str]) -> None:
     """Requeue the job that this process runs in, if it runs and Slurm allows it (`Requeue`).
 
-    It returns only if the job was not requeued, or has not ended after `_REQUEUED_S` seconds. It
-    also applies where the partition itself would cancel a preempted job.
+    Slurm then ends this process. The call returns only if the job was not requeued, or did not end
+    within `_REQUEUED_S` seconds. It also requeues a job that the partition would cancel when it is
+    preempted.
     """
-    fields = {} if part_of_allocation(environ) else _query_own_fields(environ)
+    fields = {} if run_node_list(environ) else _query_own_fields(environ)
     if fields.get("JobState") != "RUNNING" or fields.get("Requeue") != "1":
         return
     if _SLURM.requeue(fields["JobId"]) is None:
@@ -197,8 +199,8 @@ def _query_own_fields(environ: Mapping[str, str]) -> dict[str, str]:
     return _parse_fields(shown) if isinstance(shown, str) else {}
 
 
-def signals_children_alone() -> bool:
-    """Return whether Slurm signals only the processes that it started, not their children.
+def signals_started_processes_only() -> bool:
+    """Return whether Slurm's signals reach only the processes that it started, not their children.
 
     This is the default of proctrack/cgroup, unless cgroup.conf has `SignalChildrenProcesses=yes`
     (Slurm 26.11).
@@ -236,7 +238,7 @@ def parse_job(text: str) -> SlurmJob:
 
 
 def _parse_fields(text: str) -> dict[str, str]:
-    """Return field → value from `scontrol show job`; fields that follow free text are left out."""
+    """Return field → value from `scontrol show job`, without fields after free text in a line."""
     fields: dict[str, str] = {}
     for line in text.strip().partition("\n\n")[0].splitlines():
         words = [word.split("=", 1) for word in line.split() if "=" in word]
@@ -258,7 +260,7 @@ def _seconds_between(begin: str | None, end: str | None) -> float | None:
 
 
 def _parse_time(text: str | None) -> datetime | None:
-    """Return a time as Slurm prints it; None if it is unknown, as `N/A`."""
+    """Parse a time as Slurm prints it; None if it is unknown, such as `N/A`."""
     with contextlib.suppress(ValueError):
         return datetime.fromisoformat(text or "")
     return None
@@ -318,7 +320,7 @@ def cause_by_node_states(environ: Mapping[str, str]) -> Cause | None:
 def read_srun_errors(log: Path) -> dict[int, str]:
     """Return rank → srun's message, from lines such as `srun: error: node2: task 1: Killed`.
 
-    Ranks that srun terminated itself after the first failure are left out.
+    Ranks that srun itself terminated after the first failure are left out.
     """
     found: dict[int, str] = {}
     for match in filter(None, map(_SRUN_ERROR.search, last_lines(log, 500))):

@@ -110,7 +110,7 @@ class Supervisor:
         return failures.find_lost_node(cause, self._srun_log)
 
     def _exits(self) -> dict[int, int | None]:
-        """Return rank → exit code of the ranks that this process started; None while one runs."""
+        """Return rank → exit code, for ranks that srun did not start; None while a rank runs."""
         if self.commands[0].is_fork:
             return {**forked_ranks.read_exit_codes(self.folder)}
         pairs = zip(self.commands, self._processes, strict=True)
@@ -167,7 +167,9 @@ class Supervisor:
         return None
 
     def _end_stalled(self, stall: heartbeat.Stall) -> Cause:
-        """End programs that hang; return the cause with the lines of code at which they hang.
+        """Return the cause of a hang, with the lines of code at which the user's programs hang.
+
+        To find these lines, the programs are ended.
 
         Args:
             stall: The detected hang.
@@ -184,13 +186,13 @@ class Supervisor:
         ):
             time.sleep(_POLL_S)
             self.messages.update()
-        return failures.add_places(cause, self.folder)
+        return failures.add_hang_lines(cause, self.folder)
 
     def _activities(self, *, before_failing: bool = False) -> dict[int, RankActivity]:
         """Return rank → its present activity, for ranks that have reported an event.
 
         Args:
-            before_failing: Return a failed rank's activity before its failure.
+            before_failing: Whether a failed rank has its activity before the failure.
         """
         self.messages.update(files=True)
         found = {}
@@ -223,12 +225,12 @@ class Supervisor:
             time.sleep(_POLL_S)
 
     def _terminate_ranks_by_slurm(self) -> bool:
-        """Have Slurm send SIGTERM to the ranks after a signal to the launcher.
+        """After a signal to the launcher, let Slurm send SIGTERM to the ranks.
 
         The ranks can then write a checkpoint. A signal to srun itself would kill them at once.
 
         Returns:
-            Whether Slurm signals the ranks; False without srun.
+            Whether Slurm has signalled the ranks; False without srun.
         """
         if self._signal is None or self._srun_log is None:
             return False
@@ -247,7 +249,7 @@ class Supervisor:
         """Return the cause after a rank has failed.
 
         Args:
-            silent_ranks: Ranks that missed heartbeats before.
+            silent_ranks: Ranks that missed heartbeats before the failure.
         """
         if ended := slurm_job.cause_by_slurm(self._srun_log):
             return failures.add_rank_of_host(ended, self.folder)

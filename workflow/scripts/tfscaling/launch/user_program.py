@@ -198,7 +198,7 @@ class UserProgram:
                 os.killpg(self._child.pid, number)
 
     def _describe_rank(self, context: RankContext) -> Rank:
-        """Return the rank's host, CPUs and GPUs, with the versions of the program's packages."""
+        """Return the rank's host, CPUs and GPUs, and the package versions of its program."""
         place = context.describe_rank()
         names: tuple[str, ...] = ()
         # the driver's names of the GPUs that this process may use, where they are numbers
@@ -211,7 +211,7 @@ class UserProgram:
         return replace(place, gpu_names=names, host_facts=facts)
 
     def _copy_output(self, output: IO[bytes]) -> None:
-        """Copy the program's output to the rank's log, and to a file if metrics are read there.
+        """Copy the program's output to the rank's log; also to a file if metrics are read from it.
 
         This is a thread's function, which returns at the end of the output.
         """
@@ -228,10 +228,11 @@ class UserProgram:
                     file.flush()
 
     def _report_activity(self, events: EventLog, done: threading.Event) -> None:
-        """Add an event whenever the program has written something, or has used CPU time.
+        """Add an event `working` at intervals in which the program was active.
 
-        CPU time counts only if the recipe has `observe: nothing`. Otherwise the program reports its
-        progress, and an endless loop must not look like progress. This is a thread's function.
+        Active means that it printed or reported something. CPU time counts only if the recipe has
+        `observe: nothing`: a program that reports its progress may be in an endless loop. This is a
+        thread's function.
 
         Args:
             events: The rank's event log.
@@ -253,7 +254,7 @@ class UserProgram:
                 )
 
     def give_up(self) -> None:
-        """End a hanging program by SIGABRT, at which Python prints the line that it executes."""
+        """End a hanging program by SIGABRT; Python then prints the line that it was executing."""
         if self._child is not None:
             self._hung = True
             self._signal(signal.SIGABRT)
@@ -341,7 +342,7 @@ def program_environment(context: RankContext, spec: RunSpec) -> dict[str, str]:
         "MASTER_ADDR": host,
         # reserved for rank 0 as its port in TF_CONFIG: free where TensorFlow starts no server
         "MASTER_PORT": port,
-        # by this variable PyTorch tells that the ranks were started for it
+        # PyTorch takes this variable as a sign that all others are set
         "TORCHELASTIC_RUN_ID": spec.parameters_hash,
         "JAX_COORDINATOR_ADDRESS": f"{host}:{port}",
         "PYTHONPATH": os.pathsep.join(filter(None, (*paths, os.environ.get("PYTHONPATH")))),
@@ -443,10 +444,9 @@ def _start_program(command: list[str], host: str, own_group: bool) -> subprocess
 
 
 def _report_source(spec: RunSpec) -> str:
-    """Return from what the program's measurements are read.
+    """Return the source of the program's measurements: `events`, `output`, or "" without any.
 
-    This is `events` (the events that it writes), `output` (its printed lines), or "" if nothing is
-    observed.
+    `events` is the file of events that the program writes, `output` is a copy of what it prints.
     """
     observer = OBSERVERS.get(spec.recipe.observe)
     return observer.source if observer else ""

@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
-import hostlist  # type: ignore[import-untyped, unused-ignore]
 import pandas as pd
 from markupsafe import Markup, escape
 
@@ -34,13 +33,14 @@ from tfscaling.conclusions.headline import HeadlineRow
 from tfscaling.estimation.intervals import CONFIDENCE, RESAMPLES, RUNS_FOR_INTERVAL
 from tfscaling.estimation.run_counts import RULE
 from tfscaling.estimation.samples import NOT_MEASURED, TOO_FEW
+from tfscaling.page.host_names import fold_host_names
 from tfscaling.record import attempts, checks
 from tfscaling.record.metrics import METRICS, QUALITY, describe_metrics, quality_metric
 from tfscaling.record.run_states import RESULTS, status_words
 from tfscaling.study.config_types import AXES, Platform, Quality, Question
 from tfscaling.study.manifest import Manifest
 from tfscaling.study.platforms import SHOWN_KEYS
-from tfscaling.tables import comparison, display
+from tfscaling.tables import comparison, display, row_values
 from tfscaling.tables.data_warnings import FEW_RUNS, LIMITED, SERIOUS, DataWarning
 from tfscaling.tables.display import (
     MISSING,
@@ -75,15 +75,15 @@ _LONG = {"reason", "remark", "meaning", "what it means"}
 
 
 class Column:
-    """A column of a table on the page: whether rows are chosen by it, its sort keys and colours.
+    """A column of a table on the page: how the page formats, filters and sorts it.
 
     Args:
         name: Name of the column.
-        shown: The table.
+        shown: The table that has the column.
 
     Attributes:
         is_long: Whether its cells have long texts.
-        is_choice: Whether readers can choose rows by its values.
+        is_choice: Whether readers can filter rows by its values.
         is_number: Whether it has numbers.
         is_ordered: Whether its cells need a sort key, because they have more text than a number.
     """
@@ -142,7 +142,7 @@ def make_runs_table(frame: pd.DataFrame, metrics: Sequence[str], folder: Path) -
     axes, fixed = split_naming_columns(frame)
     rows = to_rows(RunRow, frame)
     for row in rows:  # as Slurm writes them
-        row.hosts = row.hosts and hostlist.collect_hostlist(row.hosts.split())
+        row.hosts = row.hosts and fold_host_names(row.hosts.split())
     names = [*axes, "repeat", *(m for m in metrics if m in frame and frame[m].notna().any())]
     names += ["status", "replicas", "global_batch_size"]
     names += ["reason"] * any(row.reason for row in rows)
@@ -245,9 +245,9 @@ def summary_sentence(
 
 
 def warning_lines(warnings: Sequence[DataWarning]) -> list[tuple[str, str]]:
-    """Return (severity, line) for the top of the page: all warnings of a severity in short.
+    """Return (severity, line) for the top of the page, with short texts of the warnings.
 
-    Too few runs are left to the badges next to these lines.
+    The warning about too few runs is left out: badges on the page show it.
     """
     leads = {SERIOUS: "Warning", LIMITED: "Note"}
     shown = [warning for warning in warnings if warning.kind != FEW_RUNS]
@@ -524,7 +524,9 @@ def render(
         "study": folder.name,
         # tables and page of the runs so far are in the folder `partial` of the study
         "name": folder.parent.name if folder.name == "partial" else folder.name,
-        "trains": _describe_trainings(results.runs),
+        "trains": _describe_trainings(
+            row_values.without_points(runs, results.manifest.explaining_points)
+        ),
         "headlines": headlines,
         "next_steps": next_steps["text"].tolist(),
         "first_plot": plots.pop(FIRST_PLOT if has_sizes else ONE_SIZE_PLOT, None),
@@ -582,7 +584,7 @@ def _page_tables(results: Results, metrics: Sequence[str], folder: Path) -> Iter
 
 
 def inline_svg(svg: str, name: str, label: str) -> str:
-    """Return an SVG by matplotlib as an element for the page, at a third of its size.
+    """Return an SVG by matplotlib as an element for the page, with a third of the characters.
 
     Coordinates have two decimals, fonts are named once, and unused ids are removed. Width and
     height are left to the page.

@@ -99,7 +99,7 @@ def rows_with_runs(table: pd.DataFrame) -> pd.DataFrame:
 def rows_with_times(table: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of configurations that have a time.
 
-    Without a time are configurations whose valid runs all resumed from a checkpoint.
+    A configuration has none if no valid run has times that count: see `runs_timed`.
     """
     return table[np.isfinite(column_values(table, "execution_time_s"))]
 
@@ -110,7 +110,7 @@ def rows_without_runs(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def colour_numbers(table: pd.DataFrame) -> dict[str, int]:
-    """Return platform → index of its colour, which is its position in the table."""
+    """Return platform → index of its colour: its place in the order of the platforms."""
     return {str(name): number for number, name in enumerate(table["platform"].unique())}
 
 
@@ -214,7 +214,9 @@ def line_notes(tables: Tables, by: Sequence[str] = LINE_AXES) -> list[str]:
 
 @contextmanager
 def mark_as_line(axes: Any, line: Series) -> Iterator[None]:
-    """Mark the artists that are drawn in the `with` block as parts of a line, hidden if it is.
+    """Mark the artists that are drawn in the `with` block as parts of a line.
+
+    They are hidden if the line is not shown at first.
 
     On the page, readers show and hide a line by its label in the legend.
 
@@ -338,7 +340,7 @@ def make_panels(title: str, x: str, ys: Sequence[str]) -> tuple[Figure, list[Any
 
 
 def set_tip(artist: Any, text: str) -> None:
-    """Give an artist a tooltip, which needs no script."""
+    """Give an artist a tooltip, which browsers show without a script."""
     artist.set_gid(_TIP + text)
 
 

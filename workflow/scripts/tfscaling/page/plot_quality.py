@@ -103,7 +103,7 @@ def _plot_against_time(tables: Tables, title: str, panels: Sequence[_Panel]) -> 
 def _draw_panel(
     axes: Any, tables: Tables, panel: _Panel, legend_names_metric: bool, labels_have_gpus: bool
 ) -> pd.DataFrame:
-    """Draw a panel and return the configurations that have both values.
+    """Draw a panel; return the configurations that have a time and a value for the y axis.
 
     Args:
         axes: The panel's axes.
@@ -172,7 +172,7 @@ def _draw_pareto_lines(
     Args:
         axes: The panel's axes.
         panel: What is drawn.
-        shown: The configurations with both values.
+        shown: The configurations that have a time and a value for the y axis.
         legend_names_metric: Whether the legend names the metric.
         labels_have_gpus: Whether labels have the number of GPUs per node.
     """

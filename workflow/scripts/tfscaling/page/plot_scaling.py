@@ -45,6 +45,7 @@ PHASE_STYLES = {
     "rendezvous_time_s": ("#D55E00", "xxxx"),
     "data_time_s": ("#F0E442", ""),
     "build_time_s": ("#CC79A7", "...."),
+    "preparation_time_s": ("#44AA99", "----"),
     "first_step_time_s": ("#009E73", "\\\\\\\\"),
     "train_time_s": ("#56B4E9", ""),
     "program_time_s": ("#999933", "...."),
@@ -206,7 +207,7 @@ def ratio(tables: Tables, title: str, name: str) -> Figure:
 
 
 def _why_no_times(table: pd.DataFrame) -> str:
-    """Return why no configuration has a time: no valid run, or only resumed ones.
+    """Return why no configuration has a time: no valid run, or none whose times count.
 
     Empty axes show this text.
     """
@@ -287,7 +288,7 @@ def time_split(tables: Tables, title: str) -> Figure:
 
 
 def _points_with_bars(tables: Tables) -> pd.DataFrame:
-    """Return the configurations that get a bar: at most _BARS_MAX, the best ones by rank."""
+    """Return the configurations that get a bar: at most _BARS_MAX, `tables.first` preferred."""
     planned = tables.comparison[tables.comparison["status"] != "excluded"]
     ranks = plot_figure.rank_lines(points_of(planned), tables.first)
     return planned[[ranks[point] < _BARS_MAX for point in points_of(planned)]]

@@ -22,9 +22,9 @@ def find_excess(
     sources: Sources = (),
     forced: frozenset[str] = frozenset(),
 ) -> str | None:
-    """Return why the runs to do exceed the budget or a limit of time; None if they do not.
+    """Return the first reason why the runs to do exceed the budget or a time limit; None without.
 
-    Without budget and such a limit no record is read.
+    Records are only read if the configuration has a budget or a time limit.
 
     Args:
         config: The configuration.
@@ -33,7 +33,7 @@ def find_excess(
         sources: The files of the configuration, for messages.
         forced: Folders of runs that are repeated although they have a record.
     """
-    if config.budget == Budget() and not TIME_LIMITS & config.question.set_limits.keys():
+    if config.budget == Budget() and not TIME_LIMITS & config.question.limits_in_force.keys():
         return None
     plan = costed_plan.make_plan(config, planned, runs_dir, forced)
     problems = budget_problems(config, plan, sources)
@@ -42,7 +42,7 @@ def find_excess(
 
 
 def deadline_problems(config: Config, plan: Plan, sources: Sources = ()) -> list[str]:
-    """Return a message for each limit of time that the measured start-up alone exceeds.
+    """Return a message for each time limit that is shorter than the measured start-up of runs.
 
     Args:
         config: The configuration.
@@ -52,7 +52,7 @@ def deadline_problems(config: Config, plan: Plan, sources: Sources = ()) -> list
     rule = f"runs took at least {plan.startup_s:.3g} s before they began to train; allowed: more"
     return [
         format_problem(["question", "limits", name, "at_most"], limit.at_most, rule, sources)
-        for name, limit in config.question.set_limits.items()
+        for name, limit in config.question.limits_in_force.items()
         if name in TIME_LIMITS and limit.value < plan.startup_s
     ]
 
@@ -60,7 +60,7 @@ def deadline_problems(config: Config, plan: Plan, sources: Sources = ()) -> list
 def budget_problems(config: Config, plan: Plan, sources: Sources = ()) -> list[str]:
     """Return a message for each key of the budget that the plan exceeds or that has no estimate.
 
-    Searches count with their expected number of runs, which may be exceeded.
+    A search is included with its expected number of runs; it may need more.
 
     Args:
         config: The configuration.

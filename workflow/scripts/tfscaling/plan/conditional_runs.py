@@ -24,10 +24,10 @@ from tfscaling.tables.row_values import point_of
 
 
 class Round(msgspec.Struct, frozen=True, kw_only=True):
-    """The file round=<n>.json: the conditional runs to make up to a round.
+    """The file round=<n>.json: the conditional runs that rounds 1 to n request.
 
     Attributes:
-        round: Number of the round, from 1.
+        round: Number n of the round, from 1.
     """
 
     round: int
@@ -49,12 +49,12 @@ def read_round(path: Path) -> Round | None:
 def next_round(
     planned: Manifest, runs_dir: Path, before: Collection[str], number: int
 ) -> tuple[Round, list[StudySearch]]:
-    """Return the next round of conditional runs, and the searches that it was decided from.
+    """Return the next round of conditional runs, and the searches whose decisions it follows.
 
     Args:
         planned: The manifest.
         runs_dir: The folder of all runs.
-        before: Folders of the runs of earlier rounds.
+        before: Folders of the runs that earlier rounds request.
         number: Number of the round, from 1.
     """
     table, _ = runs_table.run_tables(planned.runs, runs_dir, planned.targets)

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 #: Feasibility of a row: runs that are to do, extra repeats that may have to be done, a
 #: configuration that is not run.
 RUNS, IF_NEEDED, EXCLUDED = "runs", "runs if needed", "excluded"
+#: Feasibility of a row with runs to do that `explain` adds.
+EXPLAINS = "runs to explain steps"
 #: Value of `starts` for runs that Slurm can never start, or whose libraries are missing.
 REFUSED = "refused"
 
@@ -43,8 +45,8 @@ class PlanRow(Point, frozen=True, kw_only=True):
     """Runs of one configuration that are to do for the same reason, or an excluded configuration.
 
     Attributes:
-        devices: Kind of devices on which they train.
-        feasibility: RUNS, IF_NEEDED or EXCLUDED.
+        devices: Kind of devices on which the runs train.
+        feasibility: RUNS, IF_NEEDED, EXPLAINS or EXCLUDED.
         reason: Why the runs are to do, or why the configuration is excluded.
         tasks: Number of tasks of a run; None for an excluded configuration, like all further
             fields.
@@ -57,8 +59,9 @@ class PlanRow(Point, frozen=True, kw_only=True):
         runs: Number of runs.
         submission: How a run is submitted.
         starts: When Slurm would start a run.
-        slurm: Why Slurm would start none.
-        wait_bound_s: Time in the queue that 95 % of similar jobs did not exceed; None if unknown.
+        slurm: Why Slurm would not start the runs.
+        wait_bound_s: Upper bound of a run's time in the queue, in seconds, from similar past jobs;
+            None if unknown.
     """
 
     devices: str
@@ -93,7 +96,7 @@ class PlanRow(Point, frozen=True, kw_only=True):
         return (self.submission or "").startswith("sbatch ")
 
 
-def recipes_with_different_work(
+def recipes_with_different_examples(
     rows: Iterable[PlanRow], recipes: Mapping[str, Recipe]
 ) -> list[str]:
     """Return names of recipes whose configurations would train different numbers of examples.
@@ -139,10 +142,10 @@ class SearchCost:
     """Costs of a complete search, finished runs included, and of the full grid.
 
     Attributes:
-        work: Name of the search.
-        costs: Sums over all clusters: "made" for finished runs, "least" if the search ends after
-            its next round, "expected", "most" if all further rounds run the most expensive
-            configurations, and "full grid".
+        work: Name of the training task that is searched, as in `PlannedSearch`.
+        costs: Kind of sum → sum over all clusters. Kinds: "made" (finished runs), "least" (the
+            search ends after its next round), "expected", "most" (all further rounds run the most
+            expensive configurations), "full grid".
         points: The configurations that the search may run.
         to_do: Expected further runs on the chosen clusters, reruns included.
     """
@@ -157,13 +160,15 @@ class SearchCost:
 class Plan:
     """The runs that a sweep still has to do, with their cost, and the cost so far.
 
-    Runs that a search no longer needs, or that a smaller batch rules out, are not in the plan.
+    The plan leaves out runs that a search no longer needs, and runs whose configuration ran out of
+    memory with a smaller batch.
 
     Attributes:
         rows: The runs to do, extra repeats included, then the excluded configurations.
-        finished: Number of runs with a valid record.
+        finished: Number of runs with a current record, diverged runs included.
         elsewhere: Number of runs on clusters that were not chosen.
-        stale: Number of runs of other code or data, which only `rerun: stale` repeats.
+        stale: Number of runs whose record is from other code or data; only `rerun: stale` repeats
+            them.
         unreadable: Why records cannot be read; these runs are rerun when the record is deleted.
         spent: Cost so far, failed attempts included.
         searches: Costs of the searches.
@@ -213,13 +218,13 @@ def make_plan(
     """
     platforms.check_cluster(config)
     # an extra repeat, too, has a row although it was not run
-    runs = tuple(replace(run, extra_repeat=False) for run in planned.runs)
+    runs = tuple(replace(run, extra_repeat=False) for run in planned.all_runs)
     all_runs, _ = runs_table.run_tables(runs, runs_dir, planned.targets)
-    is_selected = [config.is_selected(run.spec.point.platform) for run in planned.runs]
-    selected, table = [*compress(planned.runs, is_selected)], all_runs[is_selected]
-    to_do = RunsToDo(config, planned.runs, runs_dir, forced)
+    is_selected = [config.is_selected(run.spec.point.platform) for run in planned.all_runs]
+    selected, table = [*compress(planned.all_runs, is_selected)], all_runs[is_selected]
+    to_do = RunsToDo(config, planned.all_runs, runs_dir, forced)
     searches = _decide_searches(planned, all_runs)  # by the runs of all clusters
-    durations = RunDurations(config, planned.runs, runs_dir)
+    durations = RunDurations(config, planned.all_runs, runs_dir)
     sorted_runs = _sort_runs(selected, table, to_do, searches)
     rows = [
         _plan_row(own[0], len(own), feasibility, reason, durations.estimate(point))
@@ -231,11 +236,11 @@ def make_plan(
         run.spec.point for run in selected if run.spec.path in to_do.repeated_folders
     )
     chosen = {run.spec.point for run in selected}
-    first = {run.spec.point: run for run in planned.runs}
+    first = {run.spec.point: run for run in planned.all_runs}
     return Plan(
         rows=rows,
         finished=sorted_runs.finished,
-        elsewhere=len(planned.runs) - len(selected),
+        elsewhere=len(planned.all_runs) - len(selected),
         stale=sorted_runs.stale,
         unreadable=sorted_runs.unreadable,
         spent=attempts.sum_spent(table.to_dict("records")),
@@ -249,8 +254,8 @@ class _SortedRuns(NamedTuple):
 
     Attributes:
         due: (configuration, feasibility, reason) → runs to do.
-        finished: Number of runs with a valid record.
-        stale: Number of runs of other code or data.
+        finished: Number of runs with a current record, diverged runs included.
+        stale: Number of runs whose record is from other code or data.
         unreadable: Why records cannot be read.
     """
 
@@ -268,8 +273,8 @@ def _sort_runs(
 ) -> _SortedRuns:
     """Sort the runs of the chosen clusters by whether they are to do.
 
-    Runs that nobody needs any more are left out: runs of a batch whose smaller one did not fit in
-    memory, and runs that their search does not need.
+    Runs that are no longer needed are left out: runs whose configuration did not fit in memory with
+    a smaller batch, and runs that their search does not need.
 
     Args:
         selected: The runs.
@@ -290,7 +295,8 @@ def _sort_runs(
         elif status == RunState.MISSING and reason.startswith(f"{runs_table.NOT_RUN}:"):
             continue  # a smaller batch did not fit
         elif point not in searched or searched[point].may_need_runs(point):
-            feasibility = IF_NEEDED if run.is_conditional else RUNS
+            usual = EXPLAINS if run.explains else RUNS
+            feasibility = IF_NEEDED if run.is_conditional else usual
             key = point, feasibility, f"{status}: {join_lines(reason)}"
             due.setdefault(key, []).append(run)
     return _SortedRuns(due, finished, stale, tuple(unreadable))
@@ -306,11 +312,16 @@ def _decide_searches(planned: Manifest, all_runs: pd.DataFrame) -> list[StudySea
 
 
 def _shortest_startup_s(table: pd.DataFrame, due: Sequence[PlanRow]) -> float:
-    """Return the shortest time from start to training, in seconds; 0 if one kind of run has none.
+    """Return the shortest measured time from a run's start to its training, in seconds.
+
+    Only runs with the platform, strategy and recipe of a run to do are considered.
 
     Args:
         table: The table of runs.
-        due: Rows of the runs to do: runs with their platforms, strategies and recipes count.
+        due: Rows of the runs to do.
+
+    Returns:
+        0 if such a combination of platform, strategy and recipe has no measurement.
     """
     startups_s = table["execution_time_s"] - table["train_time_s"]
     kinds = [table["platform"], table["strategy"], table["recipe"]]
@@ -334,7 +345,7 @@ def _excluded_rows(config: Config, planned: Manifest) -> list[PlanRow]:
 def cost_runs(
     config: Config, planned: Manifest, runs: Sequence[PlannedRun], runs_dir: Path
 ) -> list[PlanRow]:
-    """Return a plan's row for the given runs of each configuration, with their estimated cost.
+    """Return one row of a plan for each configuration of some runs, with their estimated cost.
 
     Args:
         config: The configuration.
@@ -342,7 +353,7 @@ def cost_runs(
         runs: The runs to cost.
         runs_dir: The folder of all runs, whose records give the durations.
     """
-    durations = RunDurations(config, planned.runs, runs_dir)
+    durations = RunDurations(config, planned.all_runs, runs_dir)
     return [
         _plan_row(own[0], len(own), RUNS, "", durations.estimate(point))
         for point, own in row_values.group_by(runs, lambda run: run.spec.point).items()
@@ -357,7 +368,7 @@ def _plan_row(
     Args:
         run: One of the runs.
         number: How many runs; it may be an expected value.
-        feasibility: RUNS or IF_NEEDED.
+        feasibility: RUNS, IF_NEEDED or EXPLAINS.
         reason: Why they are to do.
         estimated: The expected time of a run.
     """

@@ -154,10 +154,10 @@ def _model_names(models: list[ModelToCheck]) -> str:
 
 
 def select_models_to_check(specs: Iterable[RunSpec]) -> list[ModelToCheck]:
-    """Return one entry for each combination of custom model or dataset with a recipe.
+    """Return one entry for each combination of model, dataset and recipe with custom code.
 
-    An entry has the run with the fewest tasks and the run with the most workers. Programs and runs
-    with a platform's `setup` are left out.
+    The custom code is the model, the dataset or both. An entry has the run with the fewest tasks
+    and the run with the most workers. Programs and runs with a platform's `setup` are left out.
     """
     found: dict[tuple[str, str | None, bytes], ModelToCheck] = {}
     for spec in specs:

@@ -151,7 +151,7 @@ def test_only_line(line: str) -> str:
 
 
 def test_requests(requests: Iterable[SlurmRequest]) -> dict[SlurmRequest, TestResult]:
-    """Test each distinct request with Slurm and return request → result.
+    """Let Slurm test each distinct request, without starting a job; return request → result.
 
     Raises:
         NoSlurmError: If Slurm does not answer.
@@ -174,7 +174,15 @@ def test_requests(requests: Iterable[SlurmRequest]) -> dict[SlurmRequest, TestRe
 
 
 def _test_request(request: SlurmRequest, sleep: Callable[[float], None] = time.sleep) -> TestResult:
-    """Test one request; repeat it after a pause while Slurm refuses to answer for now."""
+    """Let Slurm test one request; retry after a pause if Slurm is temporarily not available.
+
+    Args:
+        request: The request.
+        sleep: Waits for this many seconds.
+
+    Raises:
+        NoSlurmError: Slurm does not answer, also after the last pause.
+    """
     if not request.sbatch_line.startswith("sbatch "):  # the plugin refuses it
         return TestResult(refusal=request.sbatch_line)
     answer = SLURM.test(shlex.split(request.sbatch_line))
@@ -195,9 +203,9 @@ def _test_request(request: SlurmRequest, sleep: Callable[[float], None] = time.s
 
 
 def variables_problem(environ: Mapping[str, str]) -> str:
-    """Return which variables of sbatch would change what is measured; "" without any.
+    """Return which environment variables of sbatch would change what is measured; "" without any.
 
-    Other variables are the user's choice, such as a QOS, and a platform's keys override them.
+    Other variables of sbatch are allowed, such as a QOS; keys of the platform override them.
     """
     found = [
         f"{name}={environ[name]}: {why}"
@@ -307,14 +315,18 @@ def start_text(start: datetime.datetime, now: datetime.datetime) -> str:
 def controller_problem() -> str:
     """Return a message if Slurm's controller does not answer a ping; "" if it does.
 
-    The result of the first call is kept.
+    The controller is only queried once: later calls return the first result.
     """
     answer = SLURM.ping()
     return "" if answer is None else f"Slurm does not answer: {answer.why}"
 
 
 def nodes_out_of_service(request: SlurmRequest) -> str:
-    """Return which nodes are out of service that a request may wait for; "" if none is."""
+    """Return how many nodes of a request's partition are out of service, and some of their names.
+
+    Example: `2 of 8 nodes are out of service: n1, n2`. The text is empty if all are in service or
+    Slurm does not answer.
+    """
     states = SLURM.nodes(request.partition)
     if isinstance(states, NoAnswer):
         return ""
@@ -365,20 +377,23 @@ def _list_has_name(listed: str, name: str) -> bool:
 def _list_has_account(listed: str, account: str) -> bool | None:
     """Return whether a comma-separated list, such as AllowAccounts, has an account.
 
-    Since Slurm 23.11 a parent of the account in the list counts, too. None if Slurm does not report
-    the account's parents now.
+    Since Slurm 23.11 it is enough that the list has a parent of the account.
+
+    Returns:
+        None if the list lacks the account and Slurm is temporarily not available.
     """
     if not listed or _list_has_name(listed, account):
         return bool(listed)
-    above = parent_accounts(account)
+    above = account_with_parents(account)
     return None if above is None else any(_list_has_name(listed, name) for name in above)
 
 
 @functools.cache
-def parent_accounts(account: str) -> tuple[str, ...] | None:
-    """Return the parents of an account, whose rights in a partition it has.
+def account_with_parents(account: str) -> tuple[str, ...] | None:
+    """Return the account and its parents: access of a parent to a partition holds for the account.
 
-    Empty before Slurm 23.11 and without accounting; None if Slurm does not answer now.
+    The result is empty before Slurm 23.11 and without accounting. It is None if Slurm is
+    temporarily not available.
     """
     lineages = SLURM.account_lineages(account.lower())
     if isinstance(lineages, NoAnswer):
@@ -394,7 +409,7 @@ def parse_minutes(text: str) -> float:
 
 
 def has_accounting() -> bool:
-    """Return whether Slurm stores finished jobs, as far as sacct shows it."""
+    """Return whether Slurm's settings name a storage of finished jobs; True if they are unknown."""
     settings = SLURM.configuration()
     kind = "" if isinstance(settings, NoAnswer) else settings.get("AccountingStorageType", "")
     return kind != "(null)" and not kind.endswith("/none")
@@ -412,7 +427,7 @@ def find_limit_problem(request: SlurmRequest, partitions: Iterable[Mapping[str, 
 
 
 def stopped_partitions(request: SlurmRequest, partitions: Iterable[Mapping[str, str]]) -> str:
-    """Return a message if all partitions of a request are down, so that it waits; else ""."""
+    """Return a message if all partitions of a request are down, so that the job waits; else ""."""
     own = select_partitions(request, partitions)
     if not own or any(each.get("State") != "DOWN" for each in own):
         return ""

@@ -46,9 +46,13 @@ def read_past_jobs(partition: str | None) -> Array:
         partition: The partition; None for the default one.
 
     Returns:
-        An array (jobs, 5): the time from which Slurm could start the job and its start in seconds,
-        nodes, time limit in minutes, and the time of cancellation before a start. A start that did
-        not happen, and no cancellation, are infinite. Empty without accounting or if sacct fails.
+        An array (jobs, 5), empty without accounting or if sacct fails. Its columns:
+
+        0. eligible time, from which Slurm could start the job, in seconds since 1970
+        1. start, in seconds since 1970; infinite if the job has not started
+        2. number of nodes
+        3. time limit in minutes; infinite without a limit
+        4. end of a job that never started, in seconds since 1970; infinite for all others
     """
     if partition is None:
         defaults = (p for p in preflight.read_partitions() if p.get("Default") == "YES")
@@ -58,7 +62,12 @@ def read_past_jobs(partition: str | None) -> Array:
 
 
 def parse_jobs(rows: Iterable[Sequence[str]]) -> Array:
-    """Return the array of `read_past_jobs` from the rows of sacct, without held jobs."""
+    """Return the array of `read_past_jobs`, without jobs that have no eligible time.
+
+    Args:
+        rows: [eligible time, start, nodes, time limit in minutes, state, end] of each job, as sacct
+            prints them.
+    """
     jobs = []
     for eligible, start, nodes, limit_min, state, end in rows:
         has_started = state != "PENDING" and start not in ("None", "Unknown")
@@ -78,7 +87,9 @@ def _parse_seconds(time_utc: str) -> float:
 
 
 def select_similar_jobs(jobs: Array, nodes: int, limit_min: float) -> Array:
-    """Return the latest jobs of similar size and time limit; if too few, only of similar size.
+    """Return the latest jobs with similar nodes and time limit, at most JOBS_MAX.
+
+    If fewer than JOBS_MIN jobs are similar in both, the time limit is ignored.
 
     Args:
         jobs: The array of `read_past_jobs`.
@@ -95,13 +106,17 @@ def select_similar_jobs(jobs: Array, nodes: int, limit_min: float) -> Array:
 
 
 def wait_bound_s(jobs: Array, now_s: float) -> float | None:
-    """Return the upper bound of the wait of a job like `jobs`, in seconds from now.
+    """Return an upper bound of the time in the queue for a job that is submitted now, in seconds.
 
-    None if too few of them could start by now: jobs that may only begin later show no wait.
+    The bound is chosen so that it would have held for 95 % of `jobs`. Jobs that become eligible
+    after `now_s` are ignored.
 
     Args:
         jobs: Similar jobs, from `select_similar_jobs`.
         now_s: The present time in seconds since 1970.
+
+    Returns:
+        None if fewer than JOBS_MIN jobs are eligible by now.
     """
     jobs = jobs[jobs[:, 0] <= now_s]
     if len(jobs) < JOBS_MIN:
@@ -134,15 +149,15 @@ def wait_bound_s(jobs: Array, now_s: float) -> float | None:
 
 
 def _censored_quantile(values: Array, is_complete: Array, level: float) -> float:
-    """Return a bound that one more value exceeds with probability 1 - `level`.
+    """Return an upper prediction bound: a further value exceeds it with probability 1 - `level`.
 
-    It is an order statistic of values, some of them censored. If none is large enough, the largest
-    value is returned.
+    The bound is one of the values, by the Kaplan-Meier estimate. If the values are too few for the
+    level, the largest value is returned.
 
     Args:
         values: The values.
-        is_complete: Whether each value is exact; others are lower bounds.
-        level: The level, such as 0.95.
+        is_complete: Whether each value is exact; otherwise it is a lower bound (censored).
+        level: Probability that the bound holds, such as 0.95.
     """
     order = np.lexsort((~is_complete, values))
     at_risk = np.arange(len(values), 0, -1) + 1  # with the one more
@@ -154,7 +169,7 @@ def _censored_quantile(values: Array, is_complete: Array, level: float) -> float
 def add_wait_bounds(
     rows: Iterable[PlanRow], config: Config, job_submission: Submission
 ) -> list[PlanRow]:
-    """Return the rows with the bound of a run's wait, as far as accounting has similar jobs.
+    """Return the rows with the upper bound of a run's time in the queue, where it is known.
 
     Args:
         rows: The rows.

@@ -56,7 +56,7 @@ def is_permanent(cause: Cause) -> bool:
 
 
 def _is_permanent_crash(cause: Cause) -> bool:
-    """Return whether a program crashed by itself, for a cause that a retry would meet again."""
+    """Return whether a program crashed by itself, and a retry would crash for the same cause."""
     error = cause.error or ""
     if crashes.is_abort(error):
         return not crashes.has_lost_connection((cause.message, *cause.last_lines))
@@ -101,7 +101,7 @@ _END_OF_STEP = re.compile(r"srun: (?:error: \S+: tasks? \S+: |.*Terminat|Job ste
 
 @dataclass(frozen=True)
 class SlurmSweep:
-    """Interface of a study for the executor plugin slurm-sweep: records, failures, retries.
+    """Callbacks of a study for the executors slurm-sweep and slurm-allocation.
 
     Attributes:
         specs: File of a run's record → the run.
@@ -114,7 +114,8 @@ class SlurmSweep:
     def is_finished(self, output: Path, number: str) -> bool:
         """Return whether a Slurm job has written the record of its run.
 
-        Slurm may report a failure later, such as a lost node or a time limit while the job ended.
+        The run counts as finished even if Slurm then reports the job as failed, for example because
+        its time limit ended before the job did.
 
         Args:
             output: The file of the run's record.
@@ -179,7 +180,7 @@ class SlurmSweep:
         has_checkpoint = any((output.parent / attempts.CHECKPOINTS).glob("steps=*"))
         return (cause.kind == "time_limit" and not has_checkpoint) or is_permanent(cause)
 
-    def hosts_without_gpus(self, output: Path) -> list[str]:
+    def nodes_to_avoid(self, output: Path) -> list[str]:
         """Return the hosts that lacked GPUs in attempts at a run, which its retry must avoid."""
         folder = output.parent
         numbers = attempts.attempt_numbers(folder) if output.name == run_record.RECORD else ()
@@ -189,13 +190,13 @@ class SlurmSweep:
     def _write_failure(
         self, cause: Cause, spec: RunSpec, wall_time_s: float | None, *folders: Path
     ) -> None:
-        """Write a failure report to the run's folder, the last one, and to others.
+        """Write a failure report to each of some folders.
 
         Args:
             cause: The cause.
             spec: The run.
             wall_time_s: Wall time of the job in seconds; None if unknown.
-            *folders: The folders.
+            *folders: The folders; the last one is the run's folder.
         """
         failure = FailureReport(
             axes=spec.axes,
@@ -227,7 +228,9 @@ def _last_lines(log: Path) -> list[str]:
 
 
 def _add_log_error(cause: Cause, log: Path, launch_log: Path) -> Cause:
-    """Return the cause, with the error that ended a job as its message if a log shows one.
+    """Return the cause with the last lines of a job's log, and with the error that they show.
+
+    The error is added to the cause's message.
 
     Args:
         cause: The cause.
@@ -248,7 +251,10 @@ def _add_log_error(cause: Cause, log: Path, launch_log: Path) -> Cause:
 
 
 def _attempt_time_s(attempt: Path | None) -> float | None:
-    """Return for how long an attempt that has just ended ran; None if it started no rank."""
+    """Return the seconds since an attempt started its ranks; None if it started none.
+
+    The attempt has just ended, so that this is its duration.
+    """
     try:
         began_s = (attempt / attempts.SPEC).stat().st_mtime if attempt else None
     except OSError:
@@ -257,7 +263,9 @@ def _attempt_time_s(attempt: Path | None) -> float | None:
 
 
 def _out_of_memory_record(spec: RunSpec, last: Path | None, number: str, text: str) -> DoesNotFit:
-    """Return the record of a run that Slurm ended for its memory; the launcher's if it wrote one.
+    """Return a does_not_fit record of a run that Slurm killed because it used too much memory.
+
+    If the launcher has already written such a record, it is returned.
 
     Args:
         spec: The run.

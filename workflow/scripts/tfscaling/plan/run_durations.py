@@ -55,17 +55,19 @@ class RunDurations:
     def estimate(self, point: Point) -> DurationEstimate:
         """Estimate how long a run of a configuration takes.
 
-        The median of the configuration's own valid runs, else a projection from its short runs,
-        else the time limit: an upper bound. Nothing is scaled from other configurations: the start
-        and the compilation do not shrink with the epochs, and the time of a step depends on nodes
-        and batch, as this workflow measures.
+        The estimate is the median of the configuration's valid runs. Without them it is projected
+        from the configuration's short runs. Without these, either, it is the time limit, an upper
+        bound.
+
+        Other configurations are not used: start and compilation take equally long with fewer
+        epochs, and the time of a step depends on nodes and batch, as this workflow measures.
         """
         if point not in self._estimates:
             self._estimates[point] = self._estimate(point)
         return self._estimates[point]
 
     def _estimate(self, point: Point) -> DurationEstimate:
-        """Return the estimate, which `estimate` keeps for further calls."""
+        """Return the estimate as in `estimate`, without the cache of earlier estimates."""
         spec, short = self._specs[point], self._shorts.get(point)
         if made := list(find_valid_records(spec, self._runs_dir)):
             source = f"measured, {count_text(len(made), 'run')}"

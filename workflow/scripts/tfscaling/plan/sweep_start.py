@@ -36,10 +36,10 @@ _END_S = 3.0
 
 
 def handle_sigterm_in_thread(then: Callable[[], object] = lambda: None) -> None:
-    """Make the present handler of SIGTERM run in a separate thread, followed by `then`.
+    """Make the installed handler of SIGTERM run in a separate thread, followed by `then`.
 
-    Snakemake's handler takes a lock. If the interrupted thread holds it, a handler in the same
-    thread would wait for ever.
+    Snakemake's handler takes a lock. If the interrupted thread held the lock, the handler would
+    wait for ever in that thread.
     """
     handler = signal.getsignal(signal.SIGTERM)
     if not callable(handler):
@@ -119,8 +119,8 @@ class SweepStart:
         return submission.read_submission(self.jobs.workflow, self.rule)
 
     @property
-    def follows_jobs(self) -> bool:
-        """Whether the executor plugin reports its jobs to the sweep, as `slurm-sweep` does."""
+    def has_job_callbacks(self) -> bool:
+        """Whether the executor plugin is one of this project's, which report each job's end."""
         return self.submission.executor in FOLLOWING
 
     def begin(self, logger: logging.Logger) -> None:
@@ -135,7 +135,7 @@ class SweepStart:
         refusals = [self.budget_problem(), *self._local_problems(), *self._slurm_problems()]
         if any(refusals):
             raise SystemExit("\n".join([*filter(None, refusals), "Nothing is submitted."]))
-        if self.follows_jobs:
+        if self.has_job_callbacks:
             from snakemake_interface_common.exceptions import WorkflowError
 
             from tfscaling.plan.retries import SlurmSweep
@@ -151,7 +151,7 @@ class SweepStart:
 
     def stop_submissions(self) -> None:
         """Submit no further jobs: the next start submits them."""
-        if self.follows_jobs:
+        if self.has_job_callbacks:
             self.jobs.stop_submissions()
 
     def abandon_jobs(self) -> str:
@@ -159,7 +159,7 @@ class SweepStart:
 
         Jobs in Slurm's queue continue.
         """
-        if self.follows_jobs:
+        if self.has_job_callbacks:
             return self.jobs.describe_remaining() or "no job of this sweep is left in Slurm's queue"
         if self.submission.executor != "local":
             return f"jobs of the executor {self.submission.executor} may still run"
@@ -184,7 +184,10 @@ class SweepStart:
         return budget.find_excess(self.config, planned, runs_dir, self.sources, forced) or ""
 
     def _local_problems(self) -> Iterator[str]:
-        """Yield why GPUs would not be used, ranks could not use MPI, or models cannot be built."""
+        """Yield why GPUs would not be used, ranks could not use MPI, or models cannot be built.
+
+        The text is empty for a check without a problem.
+        """
         from tfscaling.plan import local_checks
 
         if self.submission.deploys_software:
@@ -196,7 +199,10 @@ class SweepStart:
             yield local_checks.model_problem(runs, Path(self.jobs.results))
 
     def _slurm_problems(self) -> Iterator[str]:
-        """Yield why Slurm can never start a job, or nothing would notice its end."""
+        """Yield why Slurm can never start a job, or why Snakemake would not notice a job's end.
+
+        The text is empty for a check without a problem.
+        """
         if self.submission.executor not in SLURM:
             return
         from tfscaling.plan import preflight

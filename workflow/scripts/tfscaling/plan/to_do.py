@@ -21,7 +21,7 @@ from tfscaling.study.run_spec import RunRequest
 
 
 class KeptRecord(NamedTuple):
-    """A record that an attempt's folder keeps.
+    """A copy of a run's record in the folder of the attempt that made it.
 
     Attributes:
         file: The file in the attempt's folder.
@@ -36,7 +36,7 @@ class KeptRecord(NamedTuple):
 class RunsToDo:
     """The runs of a study, and which of them are to do.
 
-    Records are read once, when they are first needed; later ones change nothing.
+    Records are read once, when they are first needed. Records that are written later are ignored.
 
     Args:
         config: The configuration.
@@ -58,7 +58,7 @@ class RunsToDo:
 
     @functools.cached_property
     def _records_and_errors(self) -> tuple[dict[str, FoundRecord], dict[str, str]]:
-        """The records by folder, and the reasons why others cannot be read."""
+        """(folder of a run → its record, folder of a run → why its record cannot be read)."""
         records, unreadable = {}, {}
         for path, run in self._run_by_folder.items():
             try:
@@ -70,7 +70,7 @@ class RunsToDo:
 
     @property
     def records(self) -> dict[str, FoundRecord]:
-        """Folder of a run → its record that counts."""
+        """Folder of a run → its record, from the run's folder or else from an attempt."""
         return self._records_and_errors[0]
 
     @property
@@ -114,7 +114,7 @@ class RunsToDo:
         return "forced" if path in self.forced else "stale"
 
     def make_request(self, path: str) -> RunRequest:
-        """Return what the next job of a run must do; later calls in a sweep return the same object.
+        """Return what the next job of a run must do; later calls return the same object.
 
         Args:
             path: The run's folder, below the folder of all runs.
@@ -127,7 +127,7 @@ class RunsToDo:
         return self._requests[path]
 
     def restore_records(self) -> None:
-        """Copy records of finished runs that only attempts have to the runs' folders.
+        """Restore missing records of finished runs in the runs' folders, from attempts' folders.
 
         Raises:
             OSError: If a file cannot be written.
@@ -149,9 +149,9 @@ class RunsToDo:
         ]
 
     def back_up_record(self, path: str) -> list[KeptRecord]:
-        """Save a run's record in the folder of its attempt and return it; [] without a record.
+        """Save a run's record in the folder of its attempt; return [the copy], or [] without one.
 
-        Call this before Snakemake deletes the record, as it does before a job that makes it.
+        Call this before the run's job: Snakemake then deletes the record.
 
         Raises:
             OSError: If the file cannot be written.
@@ -170,7 +170,7 @@ class RunsToDo:
         return KeptRecord(file, run_record.node_hours(record))
 
     def outdated_data(self) -> list[Path]:
-        """Return files of prepared data that runs to do would read, made by older custom code."""
+        """Return the prepared datasets of runs to do that an older version of custom code made."""
         found = []
         for data, dataset in dict.fromkeys(self._data_to_read()):
             code = user_code.code_of_functions(dataset)
@@ -181,7 +181,10 @@ class RunsToDo:
         return found
 
     def _data_to_read(self) -> Iterable[tuple[str, str]]:
-        """Yield (name of prepared data, dataset) of each run that is certain to be done."""
+        """Yield (name of prepared data, dataset) of each run to do on the chosen clusters.
+
+        Conditional runs are left out, because they may prove unnecessary.
+        """
         for path in self.folders_to_do:
             run = self._run_by_folder[path]
             data, dataset = variants.data_name_of_run(run.spec), run.spec.dataset
@@ -191,9 +194,10 @@ class RunsToDo:
 
 
 class RunRequests:
-    """Writes the files from which jobs read their runs, once the start of the sweep is accepted.
+    """Writes the request files from which jobs read their runs, once `accept` is called.
 
-    So a refused start, as by its budget, leaves no folder of a run behind.
+    It is called when all checks of the sweep have passed. If one fails, such as the budget's, no
+    folder of a run has been made.
     """
 
     def __init__(self) -> None:
@@ -201,7 +205,7 @@ class RunRequests:
         self._waiting: list[tuple[RunsToDo, str]] = []
 
     def add(self, runs: RunsToDo, path: str) -> None:
-        """Write the request of a run to its folder, now or when the start is accepted.
+        """Write the request of a run to its folder; before `accept` is called, only note it.
 
         Args:
             runs: The runs of the study.
@@ -215,7 +219,9 @@ class RunRequests:
             self.accept()
 
     def accept(self) -> None:
-        """Write all requests so far; write further ones at once.
+        """Write all noted requests, and from now on each further request at once.
+
+        A record that the run's job will replace is saved in its attempt's folder before.
 
         Raises:
             OSError: If a file cannot be written.

@@ -56,7 +56,7 @@ class SupersededError(FileNotFoundError):
 
 
 def create_attempt(folder: Path, number: int) -> None:
-    """Create the folder of an attempt, and prevent earlier attempts from publishing results.
+    """Create an attempt's folder, and prevent earlier attempts from publishing results.
 
     Args:
         folder: The job's folder.
@@ -77,7 +77,7 @@ def _block_attempts(folder: Path, attempts: Iterable[int], newest: int) -> None:
     Args:
         folder: The job's folder.
         attempts: Numbers of these attempts.
-        newest: Number of the attempt whose results count.
+        newest: Number of the attempt that supersedes them.
     """
     for each in attempts:
         old = attempt_folder(folder, each)
@@ -90,8 +90,8 @@ def _block_attempts(folder: Path, attempts: Iterable[int], newest: int) -> None:
 def restore_record(kept: Path, record: Path) -> None:
     """Copy the record in an attempt's folder to the run's folder, and block all other attempts.
 
-    If the run's folder has a valid record, it is first saved in its attempt's folder. A damaged
-    record, or the record of a different run, is renamed.
+    If the run's folder has a valid record of the same run, this record is first saved in its
+    attempt's folder. A damaged record, or the record of a different run, is renamed.
 
     Args:
         kept: The record in the attempt's folder.
@@ -110,22 +110,22 @@ def restore_record(kept: Path, record: Path) -> None:
     if present and counts and present.parameters_hash == counts.parameters_hash:
         keep_record(record, present.attempt)
     elif record.exists():
-        _set_aside(record)
+        _rename_broken(record)
     files = [name for name in FILES_OF_RUN if (attempt / name).exists()]
     for name in files:  # its launcher ended before it published them
         atomic.link(attempt / name, record.with_name(name))
     atomic.link(kept, record)
     for failure in (attempt / run_record.FAILURE, folder / run_record.FAILURE):
         if failure.is_dir():
-            _set_aside(failure)
+            _rename_broken(failure)
         else:
             failure.unlink(missing_ok=True)
     if files:
         remove_temporary_files(attempt)
 
 
-def _set_aside(damaged: Path) -> None:
-    """Rename a damaged file, or a folder in its place."""
+def _rename_broken(damaged: Path) -> None:
+    """Rename a damaged file, or a folder in its place, to `broken.NAME`."""
     os.rename(damaged, damaged.with_name(f"broken.{damaged.name}"))
 
 
@@ -146,7 +146,7 @@ def keep_record(record: Path, number: int) -> None:
 
 
 def publish(source: Path, place: Path) -> None:
-    """Give a file of an attempt a second name in the job's folder, so that it counts as a result.
+    """Publish a file of an attempt as a result: link it to a path in the job's folder.
 
     Args:
         source: The file in the attempt's folder.
@@ -315,7 +315,7 @@ class FailedAttempts(NamedTuple):
     Attributes:
         number: Number of failed attempts.
         wall_time_s: Their total time as far as it is known, in seconds.
-        uncancelled_time_s: The part of this time from attempts that nobody cancelled, in seconds.
+        uncancelled_time_s: The part of this time in attempts that were not cancelled, in seconds.
     """
 
     number: int
@@ -357,7 +357,7 @@ def failed_too_often(folder: Path) -> bool:
 
 
 class Spent(NamedTuple):
-    """Compute time and cost that all attempts at some runs took.
+    """Node-hours and cost of all attempts at some runs.
 
     Attributes:
         attempts: Number of failed attempts.
@@ -373,7 +373,7 @@ class Spent(NamedTuple):
 
 
 def sum_spent(runs: Iterable[Mapping[Any, Any]]) -> Spent:
-    """Return what all attempts at some runs took; unknown times count as 0.
+    """Return node-hours and cost of all attempts at some runs; unknown times count as 0.
 
     Args:
         runs: Rows of runs.csv: column → number, or its text.
@@ -417,7 +417,7 @@ class Beginning(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_beginning(attempt: Path) -> Beginning | None:
-    """Return from which checkpoint, if any, an attempt's training began; None if it did not begin.
+    """Return where an attempt's training began; None if the attempt did not come so far.
 
     Args:
         attempt: The attempt's folder.
@@ -429,7 +429,7 @@ def read_beginning(attempt: Path) -> Beginning | None:
 
 
 def add_resumption(record: RunRecord, run: Path, reports: Sequence[RankReport]) -> RunRecord:
-    """Return a run's record with facts on earlier attempts, if its training was resumed.
+    """Add facts on earlier attempts to a run's record, if the run resumed their training.
 
     Args:
         record: The record.
@@ -437,7 +437,7 @@ def add_resumption(record: RunRecord, run: Path, reports: Sequence[RankReport]) 
         reports: Reports of all ranks.
 
     Returns:
-        The record with `resumed` and a warning; the same record if the training was not resumed.
+        The record with `resumed` and a warning; the unchanged record if nothing was resumed.
     """
     beginning = read_beginning(attempt_folder(run, record.attempt))
     if beginning is None or beginning.checkpoint is None:
@@ -452,7 +452,7 @@ def add_resumption(record: RunRecord, run: Path, reports: Sequence[RankReport]) 
         for number in range(beginning.first_attempt, beginning.attempt)
         if (folder := attempt_folder(run, number)).is_dir()
     )
-    since = next((r.went_on for r in reports if isinstance(r, TrainingReport)), None)
+    since = next((r.resumed_from for r in reports if isinstance(r, TrainingReport)), None)
     known = [each.steps for each in earlier if each.steps is not None]
     is_known = since is not None and len(known) == len(earlier)
     resumed = Resumed(

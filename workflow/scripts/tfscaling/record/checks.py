@@ -37,7 +37,8 @@ class Check(NamedTuple):
         description: What is guaranteed if `problem` returns None.
         problem: Returns what is wrong, or None if nothing is. Its arguments are the specification
             and the ranks' reports; for a check of the training also the data.
-        of_programs: Whether the check applies to programs, whose devices the ranks do not know.
+        of_programs: Whether the check applies to runs of programs, too. It is False for checks of
+            values that only the built-in trainer reports, such as TensorFlow's devices.
     """
 
     description: str
@@ -115,7 +116,7 @@ def _check_tasks(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
 
 
 def _check_placement(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
-    """Return what is wrong if the number of nodes, or of tasks per node, differs; else None.
+    """Return what is wrong with the numbers of nodes and of tasks per node; None if nothing is.
 
     The launcher `local` is not checked: all of its "nodes" are this machine.
     """
@@ -130,9 +131,9 @@ def _check_placement(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
 
 
 def _check_jobs(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
-    """Return what is wrong if the jobs have other numbers of tasks than requested; else None.
+    """Return what is wrong with the number of tasks of each job; None if nothing is.
 
-    Jobs are workers, parameter servers and coordinators.
+    A job is one of TF_CONFIG: workers, parameter servers or coordinators.
     """
     jobs = Counter(r.job for r in reports)
     return None if jobs == spec.jobs else f"requested jobs {spec.jobs}, got {dict(jobs)}"
@@ -177,7 +178,11 @@ def _check_gpu_type(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
 
 
 def _gpu_models(reports: Sequence[Rank]) -> dict[int, list[str]]:
-    """Return rank → models of its GPUs, or of all GPUs of its host if those are of one model."""
+    """Return rank of a worker → models of its GPUs; [] if they are unknown.
+
+    If the driver does not name the rank's GPUs, they are known if all GPUs of its host are of one
+    model.
+    """
     models = {}
     for report in reports:
         if report.job == "worker":
@@ -214,9 +219,9 @@ def _gpu_uuids(report: Rank) -> list[str]:
 
 
 def _check_gpus(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
-    """Return which ranks have another number of GPUs than requested; None if none have.
+    """Return what is wrong with the numbers of GPUs that Slurm gave the ranks, or None.
 
-    It applies to logical devices, too, where a missing GPU would not be noticed.
+    Logical devices are checked, too: the training would not fail for lack of a GPU.
     """
     if spec.measured.launcher == "local":
         return None  # inside a Slurm job its processes share all the job's GPUs
@@ -275,7 +280,7 @@ def _check_packages(_: RunSpec, reports: Sequence[Rank]) -> str | None:
 def _check_examples(
     spec: RunSpec, reports: Sequence[TrainingReport], data: PreparedData
 ) -> str | None:
-    """Return what is wrong unless every epoch trained each example once; else None.
+    """Return what is wrong if an epoch did not train each example exactly once; else None.
 
     A run may end within an epoch as planned. For a pipeline, only its ranks know how many examples
     an epoch has: they must agree.
@@ -348,9 +353,9 @@ def _check_reported(spec: RunSpec, reports: Sequence[ProgramReport]) -> str | No
 
 
 def _check_reported_epochs(spec: RunSpec, reports: Sequence[ProgramReport]) -> str | None:
-    """Return what is wrong if ranks disagree on the epochs or report too many; else None.
+    """Return what is wrong if ranks disagree on the number of epochs; else None.
 
-    Too many are more than the recipe requests.
+    More epochs than the recipe requests are wrong as well.
     """
     epochs = {rank: len(found) for rank, found in _reported_values(reports, "epochs").items()}
     if wrong := _differing_values("their epochs", epochs):
@@ -366,8 +371,8 @@ def _check_reported_epochs(spec: RunSpec, reports: Sequence[ProgramReport]) -> s
 def _check_reported_examples(spec: RunSpec, reports: Sequence[ProgramReport]) -> str | None:
     """Return what is wrong if a program reports more examples than its epochs can have; else None.
 
-    An epoch may end with a batch that is filled up: its examples count as complete batches. Nothing
-    is wrong if the recipe does not give the number of examples.
+    A program may fill up the last batch of an epoch, so this batch counts as complete. Nothing is
+    wrong if the recipe does not give the number of examples.
     """
     of_epoch, reported = spec.recipe.train_examples, run_results.count_program_examples(reports)
     if of_epoch is None or reported is None:
@@ -547,7 +552,7 @@ def required_check_names(spec: RunSpec) -> tuple[str, ...]:
 
 
 def _select_place_checks(spec: RunSpec) -> dict[str, Check]:
-    """Return name → check of placement and devices, for the checks that this run must pass."""
+    """Return name → check, for the checks in PLACE_CHECKS that this run must pass."""
     of_program = bool(spec.recipe.program)
     return {n: check for n, check in PLACE_CHECKS.items() if check.of_programs or not of_program}
 
@@ -557,7 +562,7 @@ def find_problems(
 ) -> dict[str, str]:
     """Return name of a check → what is wrong, for each check that a run fails.
 
-    A diverged run fails only the check FINITE.
+    A run has diverged if it fails the check FINITE and no other one.
 
     Args:
         spec: The specification of the run.
@@ -614,9 +619,9 @@ _LETTER = re.compile(r"(?<=\d)[a-fh-rt-z]$")
 def is_gpu_model(requested: str, name: str) -> bool | None:
     """Return whether a GPU is of the requested model; None if the names cannot be compared.
 
-    It is if every word of `requested` is a word of the driver's name, or several successive words
-    ("2080ti"). It is not if the number of the model, a variant's word or the size of the memory
-    differs.
+    The result is False if the number of the model, a variant's word or the memory size differs. It
+    is True if the driver's name contains every word of `requested`, perhaps as several successive
+    words ("2080ti"). In all other cases it is None.
 
     Args:
         requested: The requested model, such as `a100`.
@@ -655,7 +660,7 @@ def _has_other_variant(words: list[str], others: list[str]) -> bool:
 
 
 def _memory_gb(words: list[str]) -> set[int]:
-    """Return the memory sizes, in GB, that the words of a GPU's name give."""
+    """Return the memory sizes in GB that are among the words of a GPU's name."""
     return {int(match[1]) for match in map(_MEMORY.fullmatch, words) if match}
 
 

@@ -24,7 +24,7 @@ _READINGS = 8
 
 
 def _origin_s() -> float:
-    """Return the present difference of wall clock and monotonic clock in seconds.
+    """Return the present time of the wall clock minus the monotonic clock, in seconds.
 
     The quickest of several pairs of readings is used: during a slower pair the process may have
     lost its processor.
@@ -65,10 +65,10 @@ class Offset(NamedTuple):
     uncertainty_s: float
 
     def extend_until(self, later: Offset | None) -> Offset:
-        """Return this offset with an uncertainty that is valid until a later measurement.
+        """Return this offset with an uncertainty that holds until a later measurement.
 
-        Monotonic clocks of two hosts drift, and a clock that is slewed drifts by as much as it was
-        wrong.
+        The offset changes meanwhile, because the clocks of two hosts drift. So the uncertainty is
+        at least the change of the offset plus the uncertainty of the later measurement.
 
         Args:
             later: The offset measured later; None if it could not be measured.
@@ -80,7 +80,7 @@ class Offset(NamedTuple):
 
 
 def measure_offset(launcher_s: Callable[[], float]) -> Offset | None:
-    """Return this process's offset from the launcher's clock; None if it is above a day.
+    """Measure this process's offset from the launcher's clock; None if it is above a day.
 
     Args:
         launcher_s: Function that requests the launcher's time, in seconds since the epoch.

@@ -86,7 +86,7 @@ class ProgramException(NamedTuple):
     Attributes:
         name: Class of the exception.
         error: Class and message in one line.
-        place: The line of code, if possible of user code.
+        place: The line of code that raised it; of user code if possible.
     """
 
     name: str
@@ -97,9 +97,9 @@ class ProgramException(NamedTuple):
 def find_last_traceback(lines: Sequence[str], folder: Path) -> ProgramException | None:
     """Return the exception of the last traceback in lines of output; None without a traceback.
 
-    Its place is the innermost frame in the user's files: files below `folder`, or else files that
-    no package installed, except `observe.py`, which passes on what a data set raises. Paths are
-    relative to the folder.
+    Its place is the innermost frame in a file below `folder`; else the innermost frame in another
+    file that belongs to no installed package. `observe.py` is skipped, because it only passes on
+    exceptions from user data sets. Paths are relative to the folder.
 
     Args:
         lines: The lines.
@@ -130,8 +130,8 @@ def find_last_traceback(lines: Sequence[str], folder: Path) -> ProgramException 
 def find_ending_traceback(lines: Sequence[str], folder: Path) -> ProgramException | None:
     """Return the exception that ended the output; None if the program continued after it.
 
-    Exceptions in destructors, in threads, and in functions called at the program's exit do not end
-    it with an error.
+    Exceptions in destructors, threads and exit functions do not count: Python prints their
+    tracebacks, but the program does not fail.
 
     Args:
         lines: Lines of the output, to its end.
@@ -158,8 +158,8 @@ def find_ending_traceback(lines: Sequence[str], folder: Path) -> ProgramExceptio
 def locate_exception(error: BaseException, folder: Path) -> ProgramException | None:
     """Return an exception with the line of user code that raised it; None without such a line.
 
-    TensorFlow and Keras put the way through a traced function into the exception's message: these
-    frames are the innermost.
+    TensorFlow and Keras list the frames of a traced function in the exception's message. These
+    frames are the innermost ones.
 
     Args:
         error: The exception.
@@ -253,9 +253,9 @@ def has_lost_connection(lines: Iterable[str]) -> bool:
 
 
 def find_abort_reason(how_ended: str, lines: Sequence[str]) -> str:
-    """Return why a program or its child process aborted, from its output; "" if it did not.
+    """Return from a program's output why it or its child process aborted.
 
-    "" also means that the output has no reason.
+    The result is "" if neither aborted, or if the output has no reason.
 
     Args:
         how_ended: How the program itself ended, such as `killed by SIGABRT`.
@@ -274,7 +274,7 @@ def find_abort_reason(how_ended: str, lines: Sequence[str]) -> str:
 def mask_secrets(text: str, environ: Mapping[str, str]) -> str:
     """Return a text with `***` in place of passwords, keys and tokens of the environment.
 
-    Exceptions quote them, and the cause of a failure is on the page.
+    Messages of exceptions may contain them, and the page shows why a run failed.
 
     Args:
         text: The text.

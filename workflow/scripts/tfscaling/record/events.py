@@ -45,8 +45,8 @@ class EventName(enum.StrEnum):
     """The events of a rank, in the order of the built-in trainer.
 
     Attributes:
-        activity: What a rank of the trainer does after the event.
-        next_step: This activity in words for the console; "" if the event begins no new activity.
+        activity: What a rank of the built-in trainer does after the event.
+        next_step: This activity in words for the console; "" if the event does not begin it.
     """
 
     activity: RankActivity
@@ -107,8 +107,8 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 
     name: EventName
     time_s: float
-    """Time by the rank's clock, or by the launcher's after `on_launcher_clock`; seconds since the
-    epoch."""
+    """Seconds since the epoch by the rank's clock; after `on_launcher_clock` by the launcher's
+    clock."""
     rank: int = 0
     host_time_s: float | None = None
     """Time by the wall clock of the host; None if it equals `time_s`."""
@@ -128,7 +128,8 @@ class EventLog:
     Several threads may use it.
 
     Args:
-        path: The file, which is written only without a connection. It then has all events.
+        path: The file, which is written only without a connection. It then has all events, also
+            events that were sent before.
         rank: The rank.
         post: Sends a line to the launcher and returns False once the connection is lost; None
             without a connection.
@@ -142,7 +143,7 @@ class EventLog:
     def add(self, name: EventName, time_s: float | None = None, **details: Any) -> float:
         """Add an event, now or at `time_s`, and return its time.
 
-        The time is this process's, which no step of the wall clock changes (`clock.now`).
+        By default, the time is from `clock.now`, so that steps of the wall clock do not change it.
 
         Args:
             name: Name of the event.

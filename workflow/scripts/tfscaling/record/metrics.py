@@ -30,13 +30,14 @@ class Metric:
     Attributes:
         title: Name for readers, such as `execution time`.
         unit: Unit, such as `s`; "" without one.
-        direction: Whether "lower" or "higher" values are better.
+        direction: "lower" or "higher", whichever is better; another text if a recipe defines it.
         digits: Decimals in tables.
-        value: Reads it from a run record. Without it the metric needs other configurations, prices,
-            the recipe's quality or a target, and is computed with the tables.
-        best: Best possible value; values are then compared by their distance from it, such as 1 -
-            accuracy.
-        ends: Endings of the columns for its spread over a configuration's runs, such as `min`.
+        value: Function that reads the metric from a run record. It is None for metrics that are
+            computed for the tables: from other configurations, prices, the recipe's quality or a
+            target.
+        best: Best possible value, such as 1 for accuracy; values are then compared by their
+            distance from it.
+        ends: Endings, such as `min`, of the columns for its spread over a configuration's runs.
     """
 
     title: str
@@ -52,7 +53,7 @@ class Metric:
         """Whether higher values are better.
 
         Raises:
-            ValueError: If only a recipe can define that.
+            ValueError: The metric has no direction, because each recipe defines it.
         """
         if self.direction not in ("lower", "higher"):
             raise ValueError(f"{self.title}: which value is better is known of a recipe's alone")
@@ -68,7 +69,7 @@ _INTERVAL = ("low", "high")
 
 
 def _time_with_queue_s(record: RunRecord) -> float | None:
-    """Return queue time, boot time and execution time in sum; None if the first is unknown."""
+    """Return queue time plus boot time plus execution time; None if the first is unknown."""
     phases = record.phases
     if phases.queue_time_s is None:
         return None
@@ -96,7 +97,7 @@ def number_or_nan(value: float | None) -> float:
 class RunMetrics(msgspec.Struct):
     """The metrics that are measured in a single run, in the order of the tables; NaN if missing.
 
-    Fields that have no description here have it in `Phases` or in `run_record.Metrics`.
+    Fields without a description here have it in `Phases`, `run_record.Metrics` or `run_record.Use`.
     """
 
     execution_time_s: Above0 = NAN
@@ -107,6 +108,7 @@ class RunMetrics(msgspec.Struct):
     rendezvous_time_s: Amount = NAN
     data_time_s: Amount = NAN
     build_time_s: Amount = NAN
+    preparation_time_s: Amount = NAN
     first_step_time_s: Amount = NAN
     train_time_s: Amount = NAN
     program_time_s: Amount = NAN
@@ -131,16 +133,17 @@ class RunMetrics(msgspec.Struct):
     slurm_energy_kwh: Annotated[
         Amount, Metric("energy by Slurm", "kWh", "lower", 5, _slurm_energy_kwh)
     ] = NAN
-    """Slurm's ConsumedEnergy of the run's steps: of complete nodes or of their processors, as
-    AcctGatherEnergyType in slurm_settings says; null without such a plugin. On shared nodes it
-    includes other jobs."""
+    """Energy of the run's Slurm steps (ConsumedEnergy). The plugin AcctGatherEnergyType in
+    slurm_settings determines whether it is the energy of complete nodes or of their processors;
+    null without such a plugin. On shared nodes it includes other jobs."""
     gpu_busy_share: Annotated[Share, Metric("GPU busy", "", "higher", 3)] = NAN
     gpu_memory_gb: Annotated[Amount, Metric("GPU memory", "GB", "lower", 2)] = NAN
     rank_memory_gb: Annotated[Amount, Metric("rank memory", "GB", "lower", 2)] = NAN
     cpu_busy_share: Annotated[Share, Metric("CPU busy", "", "higher", 3)] = NAN
     loss: Annotated[float, Metric("loss", "", "lower", 4, ends=_RANGE)] = NAN
     accuracy: Annotated[Share, Metric("accuracy", "", "higher", 4, best=1.0, ends=_RANGE)] = NAN
-    """Mean over the last epoch's batches while they are trained."""
+    """Training accuracy: mean over the examples of the last epoch, each measured while its batch is
+    trained."""
     test_loss: Annotated[float, Metric("test loss", "", "lower", 4)] = NAN
     test_accuracy: Annotated[
         Share, Metric("test accuracy", "", "higher", 4, best=1.0, ends=_RANGE)
@@ -148,43 +151,45 @@ class RunMetrics(msgspec.Struct):
 
 
 class PointMetrics(RunMetrics):
-    """The metrics of a configuration over its runs, with ones that need other configurations."""
+    """The metrics of a configuration, from its runs and from comparisons with others."""
 
     quality: Annotated[float, Metric("quality", "", "as the recipe says", 4, ends=_RANGE)] = NAN
-    """The metric by which runs of a recipe are compared (quality_metric, with its unit and
-    direction): test_accuracy unless the recipe's key quality names another."""
+    """The metric by which runs of a recipe are compared: test_accuracy, unless the recipe's key
+    quality names a different one. Column quality_metric has its name, unit and direction."""
     speedup: Annotated[Amount, Metric("speed-up", "", "higher", 2, ends=_INTERVAL)] = NAN
     """Median execution_time_s of the baseline divided by the configuration's median; null without
-    either, or if they do not do the same work."""
+    one of them, or if they did not do the same training."""
     scaling_efficiency: Annotated[
         Amount, Metric("scaling efficiency", "", "higher", 2, ends=_INTERVAL)
     ] = NAN
-    """Speed-up over the number of replicas relative to the baseline's; null without a speed-up."""
+    """Speed-up divided by (replicas / replicas of the baseline); null without a speed-up."""
     weak_scaling_efficiency: Annotated[
         Amount, Metric("weak scaling efficiency", "", "higher", 2, ends=_INTERVAL)
     ] = NAN
-    """Median throughput per replica divided by the baseline's, without start-up: for recipes whose
-    batch grows with the replicas, also where the configurations train different numbers of
-    examples. Null for other recipes."""
+    """Median throughput per replica divided by the baseline's, without start-up. Only for recipes
+    whose batch grows with the replicas; null for other recipes. The configurations may train
+    different numbers of examples."""
     steady_state_speedup: Annotated[
         Amount, Metric("speed-up of the steady state", "", "higher", 2, ends=_INTERVAL)
     ] = NAN
-    """Median throughput divided by the baseline's: the gain from more nodes once training runs,
-    without start, compilation and data."""
+    """Median throughput divided by the baseline's: the speed-up of the training steps alone,
+    without start, compilation and reading of data."""
     share_of_peak: Annotated[Amount, Metric("share of peak", "", "higher", 3)] = NAN
-    """FLOPs of training per second of a replica (flops_per_example of the record × throughput) over
-    the platform's peak_tflops at the precision; null without either."""
+    """FLOPs of training per second and replica (flops_per_example of the record × throughput /
+    replicas), divided by the platform's peak_tflops at the precision; null if one is unknown."""
     cost_usd: Annotated[Amount, Metric("cost", "US dollars", "lower", 4, ends=_RANGE)] = NAN
-    """nodes × price of a node and hour × (execution_time_s + failed attempts at the run) / 3600:
-    prorated by the second, without minimum charges, queue or boot."""
+    """nodes × price of a node and hour × (execution_time_s + seconds of the run's failed attempts)
+    / 3600: billed by the second, without minimum charges, queue and boot. Cancelled attempts are
+    not included."""
     node_hours: Annotated[Amount, Metric("node-hours", "h", "lower", 4, ends=_RANGE)] = NAN
-    """nodes × (execution_time_s + failed attempts at the run) / 3600."""
+    """nodes × (execution_time_s + seconds of the run's failed attempts) / 3600. Cancelled attempts
+    are not included."""
     core_hours: Annotated[Amount, Metric("core-hours", "h", "lower", 4, ends=_RANGE)] = NAN
-    """CPUs of the job on all nodes × (execution_time_s + failed attempts at the run) / 3600: the
-    CPUs that Slurm allocated, else cpus_per_node of the platform."""
+    """CPUs of the job on all nodes × (execution_time_s + seconds of the run's failed attempts) /
+    3600. The number of CPUs is from Slurm, else cpus_per_node of the platform."""
     gpu_hours: Annotated[Amount, Metric("GPU-hours", "h", "lower", 4, ends=_RANGE)] = NAN
-    """GPUs of the job on all nodes × (execution_time_s + failed attempts at the run) / 3600; 0
-    without GPUs, also on logical devices."""
+    """GPUs of the job on all nodes × (execution_time_s + seconds of the run's failed attempts) /
+    3600; 0 without GPUs, also on logical devices."""
     energy_usd: Annotated[Amount, Metric("cost of energy", "US dollars", "lower", 5)] = NAN
     """energy_kwh × usd_per_kwh of the platform."""
     energy_kg_co2: Annotated[Amount, Metric("CO2", "kg", "lower", 5)] = NAN
@@ -192,29 +197,29 @@ class PointMetrics(RunMetrics):
     time_to_target_s: Annotated[Amount, Metric("time to target", "s", "lower", 1, ends=_RANGE)] = (
         NAN
     )
-    """Time from the trainer's start to the end of the first evaluation that reaches the target in
-    `question.limits`, earlier evaluations included; null where a program reports no times of
-    epochs."""
+    """Time from the trainer's start to the end of the first epoch or evaluation that reaches the
+    target in `question.limits`, earlier evaluations included; null where a program reports no times
+    of epochs."""
     cost_to_target_usd: Annotated[
         Amount, Metric("cost to target", "US dollars", "lower", 4, ends=_RANGE)
     ] = NAN
-    """nodes × price of a node and hour × (time_to_target_s + failed attempts at the run) / 3600:
-    initialisation and evaluations are paid for; a configuration has a value only if all its valid
-    runs reached the target."""
+    """nodes × price of a node and hour × (time_to_target_s + seconds of the run's failed attempts)
+    / 3600. Initialisation and evaluations are included. A configuration has a value only if all its
+    valid runs reached the target."""
     published_execution_time_s: Annotated[
         Amount, Metric("published execution time", "s", "lower", 3)
     ] = NAN
-    """Published execution time of the same configuration."""
+    """Published execution time of this configuration."""
     execution_time_ratio: Annotated[
         Amount, Metric("execution time, measured over published", "", "lower", 2)
     ] = NAN
     """Measured execution time divided by the published one, if both did the same training."""
     published_loss: Annotated[Amount, Metric("published loss", "", "lower", 4)] = NAN
-    """Published loss of the same configuration."""
+    """Published loss of this configuration."""
     loss_ratio: Annotated[float, Metric("loss, measured over published", "", "lower", 2)] = NAN
     """Measured loss divided by the published one, if both did the same training."""
     published_accuracy: Annotated[Share, Metric("published accuracy", "", "higher", 4)] = NAN
-    """Published accuracy of the same configuration."""
+    """Published accuracy of this configuration."""
     accuracy_ratio: Annotated[
         Amount, Metric("accuracy, measured over published", "", "higher", 4)
     ] = NAN
@@ -368,7 +373,7 @@ class TargetTime(NamedTuple):
 
 
 def find_target_time(record: RunRecord, quality: Quality, target: float) -> TargetTime:
-    """Return whether a run reached a target, and when the first epoch or evaluation did.
+    """Return whether a run reached a target, and the time until it did.
 
     The time begins as execution_time_s does, with the trainer's first line, and ends with the first
     epoch or evaluation that reaches the target, as in MLPerf. The time of earlier attempts at a
@@ -398,9 +403,9 @@ def find_target_time(record: RunRecord, quality: Quality, target: float) -> Targ
 def _target_at_epoch(record: RunRecord, number: int) -> TargetTime:
     """Return the time at which a target was reached in an epoch.
 
-    If the record has no end of this epoch (epochs before a resumption), later epochs are subtracted
-    from execution_time_s and evaluations so far are added. The time is unknown if checkpoints were
-    written after the epoch.
+    If the record has no end time of this epoch, as before a resumption, the time is computed: it is
+    execution_time_s without the later epochs, plus the evaluations so far. It is unknown if
+    checkpoints were written after the epoch.
 
     Args:
         record: The record of the run.

@@ -125,8 +125,8 @@ class _Evaluation(_Event, frozen=True, kw_only=True, tag="evaluation"):
     Attributes:
         epoch: The epoch after which it took place; 0 before the first.
         metrics: Name → value; None for a value that is not finite.
-        begin_s: Start of the evaluation, in seconds since the epoch; if missing, the time of the
-            event before.
+        begin_s: Start of the evaluation, in seconds since the epoch. If it is missing, the
+            evaluation began at the time of the previous event.
     """
 
     epoch: FromZero
@@ -165,7 +165,7 @@ def _read_events(path: Path, _: Mapping[str, str]) -> Observed:
 
 
 class _EventReader:
-    """The events of one file so far; `add_line` checks each against earlier ones."""
+    """Reads the events of one file line by line, and checks each against earlier ones."""
 
     def __init__(self) -> None:
         self._time_s = 0.0
@@ -221,7 +221,7 @@ class _EventReader:
         self._time_s = line.time_s
 
     def to_observed(self, warnings: tuple[str, ...]) -> Observed:
-        """Return what the events read so far report.
+        """Return the report that results from the events read so far.
 
         Args:
             warnings: Warnings to include.
@@ -435,6 +435,9 @@ def _pop_last_total(
 
     Returns:
         None if no pattern gives this total.
+
+    Raises:
+        ValueError: The number is no whole number from 0.
     """
     if name not in found:
         return None
@@ -445,15 +448,16 @@ def _pop_last_total(
 
 
 def _values_by_epoch(found: Mapping[str, list[_NumberFound]]) -> list[_ValuesOfEpoch]:
-    """Return the values of each epoch: the n-th numbers of all metrics.
+    """Return the values of each epoch: the n-th numbers of all metrics belong to epoch n.
 
-    A metric that occurs once belongs to the last epoch.
+    If a metric has only one number, and none of the others comes later, it belongs to the last
+    epoch.
 
     Args:
         found: Name of a metric → the numbers that its pattern found.
 
     Raises:
-        ValueError: If the metrics otherwise have different numbers of matches.
+        ValueError: Other metrics have different numbers of matches.
     """
     longest = max(found.values(), key=len, default=[])
     count = len(longest)
@@ -480,7 +484,7 @@ def explain_extra_epochs(
     """Return why a program reported more epochs than requested, and what to do, as a sentence.
 
     Args:
-        way: The way to observe, a name in OBSERVERS.
+        way: The recipe's `observe`, a name in OBSERVERS.
         patterns: The recipe's patterns.
         requested: Number of requested epochs.
         counts: Name of a pattern, or another source → number of epochs that it reported.
@@ -500,7 +504,7 @@ def count_epochs(way: str, path: Path, patterns: Mapping[str, str]) -> dict[str,
     """Return how many epochs a running program has reported so far; {} before its first report.
 
     Args:
-        way: The way to observe, a name in OBSERVERS.
+        way: The recipe's `observe`, a name in OBSERVERS.
         path: The file with the events, or the copy of the output.
         patterns: The recipe's patterns.
 

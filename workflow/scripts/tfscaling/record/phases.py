@@ -17,7 +17,7 @@ from tfscaling.record.rank_report import Amount, Part
 
 @dataclass(frozen=True)
 class Phase:
-    """A phase of a run, which is a duration in seconds.
+    """Properties of a phase of a run. Its duration, in seconds, is a field of `Phases`.
 
     Attributes:
         label: The phase's name in legends.
@@ -54,11 +54,11 @@ class Phases(Part, frozen=True, kw_only=True):
     """
 
     queue_time_s: Annotated[Amount | None, Phase("queue", digits=1, of_wall_time=False)]
-    """From the submission of the Slurm job to the allocation of its nodes, and to the start of the
-    job where boot_time_s is null; null without Slurm."""
+    """From the submission of the Slurm job to the allocation of its nodes; to the start of the job
+    if boot_time_s is null. Null without Slurm."""
     boot_time_s: Annotated[Amount | None, Phase("boot", digits=1, of_wall_time=False)]
-    """From the allocation of the nodes to the start of the job if Slurm has to boot some of them,
-    else 0; null without Slurm or if it does not report this."""
+    """From the allocation of the nodes to the start of the job; 0 if Slurm does not have to boot
+    nodes. Null without Slurm, or if Slurm does not report these times."""
     launch_time_s: Annotated[Amount, Phase("launch", EventName.START)]
     """From the start of the launcher until the last rank runs its first line."""
     import_time_s: Annotated[Amount | None, _execution_phase("import", EventName.IMPORTED)]
@@ -70,7 +70,13 @@ class Phases(Part, frozen=True, kw_only=True):
     data_time_s: Annotated[Amount | None, _execution_phase("data", EventName.DATA)]
     """From the strategy's creation until the dataset is read."""
     build_time_s: Annotated[Amount | None, _execution_phase("build", EventName.BUILT)]
-    """From the read dataset until the model is built and the data is on the devices."""
+    """From the end of reading the dataset until the model is built and the data is on the
+    devices."""
+    preparation_time_s: Annotated[
+        Amount | None, _execution_phase("preparation", of_all_runs=False)
+    ] = None
+    """From the imports of a user's program, or its start, until its first step has ended on all
+    ranks; null for the workflow's own trainer and if no step was observed."""
     first_step_time_s: Annotated[
         Amount | None, _execution_phase("first step", EventName.FIRST_STEP)
     ]
@@ -80,8 +86,8 @@ class Phases(Part, frozen=True, kw_only=True):
     program_time_s: Annotated[
         Amount | None, _execution_phase("program", digits=3, of_all_runs=False)
     ] = None
-    """From the start of a user's program on all ranks until its end on all ranks, less the other
-    phases and the evaluations that the program reports; null for the workflow's own trainer."""
+    """From the start of a user's program on the last rank to its end on the last rank, without the
+    phases and evaluations that the program reports; null for the built-in trainer."""
     checkpoint_time_s: Annotated[
         Amount | None, _execution_phase("checkpoints", digits=3, of_all_runs=False)
     ] = None

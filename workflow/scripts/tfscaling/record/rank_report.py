@@ -30,7 +30,7 @@ PROGRAM_PACKAGES = (*PACKAGES, "tf_keras", "torch", "jax", "jaxlib")
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base class of a record's parts; unknown keys in a file are an error."""
+    """Base class for parts of records and reports; unknown keys in a file are an error."""
 
 
 class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,7 +82,7 @@ class GpuUse(Part, frozen=True, kw_only=True):
     busy_share: Share | None = None
     """Share of the time in which a kernel ran, from NVML's utilisation once a second."""
     memory_gb: Amount | None = None
-    """Highest memory in use, by all processes, of samples once a second."""
+    """Peak of the GPU memory in GB that all processes use, sampled once a second."""
 
 
 class ResourceUse(Part, frozen=True, kw_only=True):
@@ -95,9 +95,9 @@ class ResourceUse(Part, frozen=True, kw_only=True):
     """Energy of all processors of the node and their memory, by RAPL; null if it cannot be read, or
     if the job shares the node."""
     cpu_s: Amount = 0.0
-    """CPU time of the rank and of the program that it runs."""
+    """CPU time in seconds of the rank and of the program that it runs."""
     memory_gb: Amount | None = None
-    """Highest resident memory of the rank's largest process so far; null if unknown."""
+    """Peak resident memory in GB of the rank's largest process; null if unknown."""
     sampling_cpu_s: Amount = 0.0
     """Part of `cpu_s` that these measurements themselves took."""
     unknown: tuple[str, ...] = ()
@@ -105,9 +105,9 @@ class ResourceUse(Part, frozen=True, kw_only=True):
 
 
 class Rank(msgspec.Struct, frozen=True, kw_only=True):
-    """Base of the reports of ranks: the resources that a rank got, such as host and devices.
+    """Base class of rank reports: the resources that a rank got, such as host and devices.
 
-    Parameter servers, and workers of a coordinator, report nothing else.
+    Parameter servers, and workers that a coordinator drives, report nothing else.
     """
 
     rank: FromZero
@@ -127,7 +127,7 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
     topology: str | None = None
     """Slurm's `SLURM_TOPOLOGY_ADDR`: the switches above the node, and the node."""
     cluster_hash: str
-    """Checksum of the addresses of all tasks."""
+    """Checksum of the cluster: the addresses of all tasks, by job."""
     tensorflow_version: str | None
     """Version of TensorFlow; null for a rank of a program, which may not use it."""
     clock: RankClock
@@ -145,13 +145,13 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
     gpu_names: tuple[str | None, ...] = ()
     """The driver's names of the GPUs that the task uses."""
     cpu_quota: float | None = None
-    """Number of CPUs whose time control groups allow; null without a limit."""
+    """CPU time that control groups allow, as a number of CPUs; null without a limit."""
     intra_op_threads: int | None = None
     """Number of TensorFlow's threads for one operation."""
     mpi_library: str | None = None
     """Name and version of the MPI library, if the strategy sums gradients by MPI."""
     use: ResourceUse | None = None
-    """Energy, memory and time that the rank used; null if not measured."""
+    """Energy, memory and CPU time that the rank used; null if not measured."""
 
 
 class TrainedRank(Rank, frozen=True, kw_only=True):
@@ -184,28 +184,31 @@ class TrainedRank(Rank, frozen=True, kw_only=True):
 
 
 class Epoch(Part, frozen=True, kw_only=True, omit_defaults=True):
-    """One epoch of a training; held-out values only if the model was evaluated after it."""
+    """One epoch of a training. Held-out values exist only if an evaluation followed it."""
 
     epoch: Positive
     loss: float | None
-    """Training loss; null if it was NaN or infinite: the run diverged, this is its last epoch."""
+    """Training loss; null if a program reports none, or if it was NaN or infinite (the run diverged
+    in this epoch)."""
     accuracy: float | None
     """Training accuracy; null if a custom model or a program measures none."""
     duration_s: float | None
-    """Seconds of the epoch's training. For a program, from the previous epoch or evaluation to the
-    next evaluation; null if the program reports no times."""
+    """Seconds of the epoch's training. For a program, they begin after its first step, or after the
+    previous epoch and its evaluation. They end with the epoch, or when its evaluation begins. Null
+    if the program reports no times."""
     metrics: dict[str, float | None] = msgspec.field(default_factory=dict)
-    """Metrics of a model that trains itself; null where not finite."""
+    """Training metrics of a custom model with its own compile() settings, or all that a program
+    reports: name → value, null where not finite."""
     test_loss: float | UnsetType | None = UNSET
     """Loss on held-out examples after this epoch; absent if the model was not evaluated then, null
     if the loss was NaN or infinite."""
     test_accuracy: Share | None = None
     """Accuracy on held-out examples after this epoch; null if it was not measured."""
     test_metrics: dict[str, float | None] = msgspec.field(default_factory=dict)
-    """Other metrics on held-out examples of a model that trains itself."""
+    """Metrics on held-out examples after this epoch, from the same sources as `metrics`."""
     ended_s: float | None = None
     """Seconds from the first line of the first rank to the end of the epoch and of its evaluation,
-    without probes; null where it was not observed."""
+    without probes; null if the end was not observed."""
     evaluation_time_s: float | None = None
     """Seconds of the evaluation after this epoch."""
 
@@ -218,7 +221,8 @@ class Epoch(Part, frozen=True, kw_only=True, omit_defaults=True):
 class Execution(msgspec.Struct, frozen=True, array_like=True):
     """Consecutive steps of an epoch in one call of a compiled function.
 
-    `duration_s` includes `input_wait_s`, how long this rank waited for a pipeline's batch.
+    `duration_s` is the time of all these steps in seconds. It includes `input_wait_s`, the seconds
+    for which this rank waited for batches of a pipeline.
     """
 
     epoch: int
@@ -233,13 +237,13 @@ class ResumePoint(msgspec.Struct, frozen=True, kw_only=True):
 
     epoch: Positive
     step: FromZero
-    """Number of steps of the epoch that were done."""
+    """Number of steps of this epoch that were done."""
     examples: int
     """Number of examples of all replicas that were trained."""
     trained_s: float
     """Seconds of training up to this position."""
     steps_per_epoch: int
-    """Number of steps of an epoch; 0 if the first epoch was not done."""
+    """Number of steps of an epoch; 0 if no epoch was complete, so that it was unknown."""
 
 
 class Stopped(msgspec.Struct, frozen=True, kw_only=True):
@@ -248,10 +252,10 @@ class Stopped(msgspec.Struct, frozen=True, kw_only=True):
     steps_per_epoch: Positive
     """Number of steps in an epoch of the complete training."""
     evaluations: Positive
-    """Number of evaluations that the rank made."""
+    """Number of evaluations that were made, with the evaluation after the training."""
     epoch_turn_s: float
-    """From the last step of an epoch to the first of the next without an evaluation, measured once
-    more at the end."""
+    """Seconds from the last step of an epoch to the first step of the next one, without an
+    evaluation. It is measured separately, after the training."""
 
 
 class TrainingReport(TrainedRank, frozen=True, kw_only=True, tag="training", tag_field="kind"):
@@ -260,15 +264,15 @@ class TrainingReport(TrainedRank, frozen=True, kw_only=True, tag="training", tag
     epochs: tuple[Epoch, ...]
     steps: tuple[Execution, ...]
     compute_steps: tuple[float, ...] = ()
-    """Seconds of each step of computation alone."""
+    """Seconds of each probe step: forward and backward pass without communication."""
     weights_sha256: str = ""
     """Checksum of the trained weights; empty if the training diverged."""
     trained_by: str = ""
     warnings: tuple[str, ...] = ()
-    went_on: ResumePoint | None = None
+    resumed_from: ResumePoint | None = None
     """Position from which the training resumed; null if it began with its first step."""
     stopped: Stopped | None = None
-    """How a short run ended; null if the rank trained all epochs, or diverged."""
+    """Where `stop_after_steps` ended the training; null if the training ended otherwise."""
 
 
 class ServerReport(Rank, frozen=True, kw_only=True, tag="server", tag_field="kind"):
@@ -276,7 +280,7 @@ class ServerReport(Rank, frozen=True, kw_only=True, tag="server", tag_field="kin
 
 
 class Totals(msgspec.Struct, frozen=True, kw_only=True):
-    """Steps, examples and waiting of a rank from its program's start until `time_s`."""
+    """Totals of a rank's program from its start until `time_s`: steps, examples, wait for input."""
 
     #: When the totals were taken, in seconds since the epoch.
     time_s: float
@@ -288,7 +292,11 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ObservedEpoch(msgspec.Struct, frozen=True, kw_only=True):
-    """One epoch of a program's training, whose values were fetched from the device by `time_s`."""
+    """One epoch of a program's training.
+
+    At `time_s` the program had copied the epoch's metrics from the device, so all its steps were
+    done.
+    """
 
     epoch: int
     #: When its last step had ended, in seconds since the epoch; None if the way to observe has no
@@ -321,7 +329,7 @@ class ObservedEvaluation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Observed(msgspec.Struct, frozen=True, kw_only=True):
-    """What a rank's program reported about its training: moments, totals, epochs, evaluations.
+    """What a rank's program reported about its training: times, totals, epochs, evaluations.
 
     A value that was not reported is None or empty. Times are seconds since the epoch by the clock
     of the rank's host; counts are totals since the program's start.
@@ -389,7 +397,7 @@ class ProgramReport(ProgramRank, frozen=True, kw_only=True, tag="program", tag_f
 
     @property
     def seen(self) -> Observed:
-        """The `observed` report, or an empty one in place of None."""
+        """The report in `observed`; an empty report if it is None."""
         return self.observed or Observed()
 
 
@@ -398,7 +406,7 @@ RankReport = TrainingReport | ServerReport | ProgramReport
 
 
 def copy_fields(source: msgspec.Struct, kind: type[_S]) -> _S:
-    """Return an object of the type `kind` whose fields have the values of `source`'s fields.
+    """Make an object of type `kind` from the fields of `source` with the same names.
 
     Args:
         source: An object that has all fields of `kind`, and maybe more.
@@ -421,6 +429,6 @@ def program_reports(reports: Sequence[RankReport]) -> list[ProgramReport]:
 
 
 def first_observed(reports: Sequence[RankReport]) -> Observed:
-    """Return what the first rank with reported training observed; without one an empty report."""
+    """Return the first report of a program about its training; an empty one if none reported."""
     seen = (report.seen for report in program_reports(reports) if report.seen.has_training)
     return next(seen, Observed())

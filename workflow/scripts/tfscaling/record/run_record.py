@@ -67,7 +67,7 @@ class RunAxes(Point, frozen=True, kw_only=True):
 
 
 class Derived(Part, frozen=True, kw_only=True):
-    """Numbers that follow from axes and parameters of a run."""
+    """Numbers that are computed from the axes and parameters of a run."""
 
     tasks: Positive
     gpus_per_task: FromZero
@@ -83,8 +83,8 @@ class Use(Part, frozen=True, kw_only=True):
     """Energy and utilisation of a run, from the start of its ranks to their end."""
 
     energy_kwh: Amount | None = None
-    """Energy of the parts that `energy_of` names, from their counters; null if the counters of the
-    GPUs, or without GPUs of the processors, could not be read."""
+    """Energy of the parts that `energy_of` names, from their counters. Null if the counters of the
+    GPUs could not be read; for a run without GPUs, the counters of the processors."""
     energy_of: str = ""
     """The parts that energy_kwh includes: GPUs, processors (with memory), or both. Only energies of
     the same parts can be compared."""
@@ -97,20 +97,21 @@ class Use(Part, frozen=True, kw_only=True):
     rank_memory_gb: Amount | None = None
     """Highest resident memory of any rank's largest process; null if it was not measured."""
     cpu_busy_share: Share | None = None
-    """CPU time of the ranks over the time of their CPUs; null if it was not measured."""
+    """CPU time of the ranks / (duration × number of their CPUs); null if it was not measured."""
 
 
 class Computation(Part, frozen=True, kw_only=True):
-    """Time of a step's computation and of the rest of a step, and the slowest rank."""
+    """How the time of a step splits into computation and the rest, and the slowest rank."""
 
     compute_time_s: float | None
-    """Median time of forward and backward pass alone, of the median rank (of an even number, the
-    faster one in the middle), without all-reduce and update; null with parameter servers."""
+    """Seconds of a forward and backward pass, without all-reduce and update: median of the steps on
+    the median rank. With an even number of ranks, the faster one of the two in the middle counts.
+    Null with parameter servers."""
     synchronisation_time_s: float | None
-    """step_time_s less input_wait_s and compute_time_s, each step by itself - communication,
-    waiting for slower ranks, and the update."""
+    """step_time_s without input_wait_s and compute_time_s: communication, waiting for slower ranks,
+    and the update. The wait for input is subtracted from each step separately."""
     straggler_ratio: float | None
-    """compute_time_s of the slowest rank divided by the median rank's."""
+    """Compute time of the slowest rank divided by compute_time_s of the median rank."""
     slowest_rank: int | None
     """The rank with the longest computation."""
     slowest_host: str | None
@@ -128,34 +129,39 @@ class HeldOut(Part, frozen=True, kw_only=True):
 
 
 class Metrics(Computation, frozen=True, kw_only=True):
-    """Measurements of the run besides its phases."""
+    """Measurements of the run other than the durations of its phases."""
 
     loss: float | None
-    """Mean over the last epoch's examples while they are trained - the total loss with the model's
-    own losses, as in Keras; null if the run diverged, or if a program does not report it."""
+    """Training loss: mean over the examples of the last epoch, each measured while its batch is
+    trained. It includes the model's own losses, as in Keras. Null if the run diverged, or if a
+    program does not report it."""
     accuracy: Share | None
-    """Mean accuracy over the last epoch's examples; null if a custom model measures no accuracy."""
+    """Training accuracy: mean over the examples of the last epoch; null if a custom model or a
+    program measures none."""
     test_loss: float | None
-    """Total loss on held-out examples after training; null where loss may be null."""
+    """Total loss on held-out examples after training; null if the run diverged, or if a program
+    does not report it."""
     test_accuracy: Share | None
     """Accuracy on held-out examples after training; null if the run diverged, or if a custom model
-    measures no accuracy."""
+    or a program measures none."""
     step_time_s: float | None
-    """Median time of a step after the first execution on rank 0; null if there was no other."""
+    """Median time of a step on rank 0, without the first call of the training function; null if
+    there was only one call. For a program, it is computed from the reported totals of steps."""
     input_wait_s: float | None = None
-    """Part of a step in which the rank that waits longest waits for its pipeline - mean over the
-    steps after the first; null for arrays, which are in memory."""
+    """Time of a step during which the rank waits for its pipeline, on the rank that waits longest:
+    mean over the steps after the first call of the training function. Null for arrays, which are in
+    memory."""
     throughput_examples_per_s: float | None
-    """Examples of all steps after the first call of the training function, divided by train_time_s;
-    without padding. null if there was no other call."""
+    """Examples of all steps after the first call of the training function, without padding, divided
+    by train_time_s; null if there was only one call."""
     flops_per_example: Amount | None = None
-    """FLOPs of a training step per example - three times the forward pass, as TensorFlow's profiler
-    counts it, or what a program reports by this name; null if they are not known."""
+    """FLOPs of a training step per example: three times the forward pass, as TensorFlow's profiler
+    counts it, or the metric of this name that a program reports; null if they are not known."""
     examples_trained: Examples | None
-    """Examples really trained, over all epochs and replicas; null if a user's program does not
-    report them."""
+    """Number of trained examples over all epochs and replicas; null if a user's program does not
+    report it."""
     evaluations: tuple[HeldOut, ...] = ()
-    """Evaluations of a program within an epoch, before the last evaluation of the epoch."""
+    """Evaluations of a program within epochs. `epochs` has the last evaluation of each epoch."""
     epochs: tuple[Epoch, ...]
     """The epochs of the training; empty if a user's program reports none."""
 
@@ -179,7 +185,7 @@ class PreparedData(Part, frozen=True, kw_only=True):
     unknown."""
     test_examples: Examples | None
     """Number of held-out examples; for a pipeline, the number that was evaluated. null if unknown,
-    such as after a run that diverged before."""
+    for example if the run diverged before its first evaluation."""
     user_code: UserCode = {}
     """File of user code, relative to the project folder → SHA-256 of its code without comments;
     installed package → its version. Empty for the workflow's own models and datasets."""
@@ -211,8 +217,8 @@ class SlurmJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     boot_time_s: float | None = None
     """Seconds from allocation to start, if Slurm boots nodes."""
     consumed_energy_j: float | None = None
-    """Energy in joules of the steps that had ended, by the plugin in slurm_settings; null without
-    one."""
+    """Energy in joules of the job's ended steps, by the plugin AcctGatherEnergyType in
+    slurm_settings; null without such a plugin."""
     restarts: int = 0
     """How often Slurm had restarted the job when these facts were read."""
 
@@ -224,7 +230,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     git_commit: str | None
     slurm_job: SlurmJob | None
     slurm_settings: dict[str, str] | None
-    """Slurm's settings that place, bind and trace tasks."""
+    """Name → value of the Slurm settings for placing, binding and tracking tasks."""
     started: str | None = None
     user_code: UserCode = {}
     """File of user code, relative to the project folder → SHA-256 of its code without comments;
@@ -232,17 +238,18 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     dataset: PreparedData | None
     """The prepared data that the ranks read; null for a user's program that has its own data."""
     unchecked: tuple[str, ...]
-    """What could not be compared with the request; it does not affect `validity`."""
+    """Sentences on what the checks could not compare with the request. `validity` is unaffected."""
     container_sha256: Sha256 | None = None
-    """Checksum of the platform's container file; for a folder, of its files' names, sizes and
-    times. Null without a container, or if no path on the launcher's host is the image."""
+    """Checksum of the container's image file; if the image is a folder, of the names, sizes and
+    times of its files. Null without a container, or if the image is not a path on the launcher's
+    host."""
 
 
 class Validity(Part, frozen=True, kw_only=True):
     """Whether the run counts.
 
-    Records are written only for runs that passed every check, and for diverged runs that passed all
-    others.
+    Records are written only for runs that passed every check, and for diverged runs, which failed
+    only the check of finite values.
     """
 
     valid: bool
@@ -281,7 +288,7 @@ class EarlierAttempt(Part, frozen=True, kw_only=True):
 
     attempt: Positive
     duration_s: float | None
-    """Seconds from the first event of its ranks to the last; null if there is none."""
+    """Seconds from the first event of its ranks to the last; null without events."""
     steps: FromZero | None
     """Number of steps that it trained; null if that is not known."""
     cause: str
@@ -312,8 +319,8 @@ class Resumed(Part, frozen=True, kw_only=True):
         place = f" of epoch {self.epoch}, step {self.step}" if self.epoch is not None else ""
         known = self.steps_repeated is not None
         repeated = f" and repeated {self.steps_repeated} steps" if known else ""
-        went_on = f"resumed from a checkpoint{place}{repeated}"
-        return f"it was interrupted (attempt {numbers}) and {went_on}"
+        resumed_from = f"resumed from a checkpoint{place}{repeated}"
+        return f"it was interrupted (attempt {numbers}) and {resumed_from}"
 
 
 class ShortRun(Part, frozen=True, kw_only=True):
@@ -336,10 +343,10 @@ class ShortRun(Part, frozen=True, kw_only=True):
     """Number of evaluations that were made."""
     evaluations_of_whole: Positive
     evaluation_time_s: Amount
-    """Seconds of the last evaluation, which compiled nothing any more."""
+    """Seconds of the last evaluation. Earlier evaluations may include compilation."""
     epoch_turn_s: Amount
-    """Seconds from the last step of an epoch to the first of the next without an evaluation, on the
-    slowest rank."""
+    """Seconds from the last step of an epoch to the first step of the next one, without an
+    evaluation, on the slowest rank."""
     steady: Annotated[tuple[StepBlock, ...], Meta(min_length=2)]
     """Blocks of the steps after the first execution, in their order, on the chief."""
 
@@ -362,21 +369,21 @@ class RunRecord(Part, frozen=True, kw_only=True):
     phases: Phases
     metrics: Metrics
     ranks: Annotated[tuple[Rank, ...], Meta(min_length=1)]
-    """Resources that each rank got and used. In the file, a key is missing where the previous rank
-    has the same value, also in `host_facts` and `use`; a rank with `cluster_hash` is complete."""
+    """Resources that each rank got and used. In the file, a rank omits keys whose values equal the
+    previous rank's, also in `host_facts` and `use`; a rank with `cluster_hash` is complete."""
     environment: Environment
     warnings: tuple[Annotated[str, Meta(min_length=1)], ...]
     """Warnings for readers of the numbers, one sentence each - such as settings of a custom
     model that the training does not use. Empty for most runs."""
     validity: Validity
     trained_by: str = ""
-    """What trained the user's model if not the recipe and the cross-entropy: its own optimizer,
-    loss, metrics and methods, in words. Else empty."""
+    """How a custom model with its own compile() settings was trained: its optimizer, loss, metrics
+    and methods, in words. Empty if the recipe's optimizer and the cross-entropy trained it."""
     resumed: Resumed | None = None
     """How the run resumed from a checkpoint; null if it did not."""
     short_run: ShortRun | None = None
-    """How much of the complete training was trained; null unless `stop_after_steps` ended the
-    run."""
+    """How much of the complete training the run trained, if `stop_after_steps` ended it; else
+    null."""
     use: Use = Use()
 
     def __post_init__(self) -> None:
@@ -412,7 +419,7 @@ class RunRecord(Part, frozen=True, kw_only=True):
 
     @property
     def is_valid(self) -> bool:
-        """Whether the run counts; a run with a record that does not count has diverged."""
+        """Whether the run counts; False for a diverged run."""
         return self.validity.valid
 
 
@@ -434,9 +441,11 @@ class DoesNotFit(Part, frozen=True, kw_only=True):
     rank_memory_gb: Amount | None = None
     """Highest resident memory in GB of a rank that reported it before it ended; else null."""
     gpu_memory_gb: Amount | None = None
-    """Highest memory in use on a GPU of such a rank, in GB; else null."""
+    """Highest memory in use on a rank's GPU, in GB, of the ranks that reported it before they
+    ended; null if none did."""
     memory_limit_gb: Amount | None = None
-    """Memory of the GPU, if a GPU ran out of memory, else of the job on a node; null if unknown."""
+    """Memory in GB of the GPU if a GPU ran out of memory, else of the job on a node; null if
+    unknown."""
 
     @classmethod
     def from_spec(
@@ -473,7 +482,7 @@ def write_json(path: Path, content: object) -> None:
 
 
 def write_record(path: Path, record: RunRecord) -> None:
-    """Write the record of a run; its ranks are abbreviated, see `RunRecord.ranks`.
+    """Write the record of a run; of each rank only changed keys, see `RunRecord.ranks`.
 
     Raises:
         strict_json.NotFiniteError: If a number is NaN or infinite.
@@ -485,7 +494,7 @@ def write_record(path: Path, record: RunRecord) -> None:
 
 
 def _omit_repeated_values(before: dict[str, Any], rank: dict[str, Any]) -> dict[str, Any]:
-    """Return only the values of a rank that differ from the previous rank.
+    """Return a rank without the values that equal the previous rank's values.
 
     Args:
         before: All values of the previous rank.
@@ -513,7 +522,7 @@ def restore_omitted_keys(ranks: Iterable[dict[str, Any]]) -> Iterator[dict[str, 
 
 
 def read_record(path: Path) -> RunRecord | None:
-    """Read the record of a run that trained to its end; None without such a record.
+    """Read the record of a run that trained; None without a file, or if it ran out of memory.
 
     Raises:
         RecordError: If the file cannot be read.
@@ -543,7 +552,7 @@ def node_hours(record: RunRecord | DoesNotFit) -> float:
 
 
 def read_as(path: Path, kind: type[_T], version: int = 0) -> _T | None:
-    """Read a file as an object of the type `kind`; None if the file does not exist.
+    """Read a JSON file as an object of type `kind`; None if the file does not exist.
 
     Args:
         path: The file.
@@ -563,7 +572,9 @@ def read_as(path: Path, kind: type[_T], version: int = 0) -> _T | None:
 
 
 def _read_file(path: Path) -> bytes:
-    """Return the content of a regular file: of a pipe or device it would never end.
+    """Return the content of a regular file.
+
+    Pipes and devices are rejected, because reading them might never end.
 
     Raises:
         OSError: If the file cannot be read.
@@ -650,7 +661,7 @@ def check_readable(record: _R, where: str) -> _R:
         where: Name of the file for messages.
 
     Raises:
-        RecordError: If it could not, with the key.
+        RecordError: If its file could not be read again; the message has the key.
     """
     try:
         msgspec.json.decode(msgspec.json.encode(record), type=type(record))

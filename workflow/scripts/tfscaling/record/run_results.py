@@ -68,12 +68,10 @@ ACCURACIES = (
 
 
 def input_waits_s(reports: Sequence[RankReport]) -> list[float]:
-    """Return the longest wait of a rank for its input, for each call of the training function.
+    """Return the longest wait for input on any rank, for each call of the training function.
 
-    The waits are in seconds per step.
-
-    Ranks begin a step together, when the all-reduce of the step before has ended: so this is what
-    input adds to the step.
+    The waits are in seconds per step. Ranks begin a step together, after the all-reduce of the
+    previous step. So the longest wait is the time that input adds to the step.
     """
     of_ranks = [
         [e.input_wait_s / e.steps for e in report.steps] for report in training_reports(reports)
@@ -86,7 +84,7 @@ def split_step_time(reports: Sequence[RankReport], fed_step_time_s: float | None
 
     Args:
         reports: Reports of all ranks, with separately measured steps of computation alone.
-        fed_step_time_s: Seconds of a step without the wait for input; None if unknown.
+        fed_step_time_s: Median seconds of a step without the wait for input; None if unknown.
 
     Returns:
         The split; all values are None if no rank measured steps of computation.
@@ -113,10 +111,11 @@ def split_step_time(reports: Sequence[RankReport], fed_step_time_s: float | None
 
 
 def compute_metrics(reports: Sequence[RankReport], train_time_s: float | None = None) -> Metrics:
-    """Compute the metrics of a run: from the chief, and for computation and rates from all ranks.
+    """Compute the metrics of a run from the reports of its ranks.
 
-    The chief is rank 0, or the first rank whose program was observed. Rates are totals divided by
-    total time.
+    Waits for input, computation and the totals of programs are from all ranks, the other values
+    from the chief: rank 0, or the first rank whose program was observed. Rates are totals divided
+    by total time.
 
     Args:
         reports: Reports of all ranks.
@@ -133,7 +132,7 @@ def compute_metrics(reports: Sequence[RankReport], train_time_s: float | None = 
     # an epoch's last step may be padded: no more examples than the epoch has
     of_epoch = chief.examples_trained / len(chief.epochs)
     first = min(chief.steps[0].steps * chief.examples_per_step, of_epoch)
-    before = chief.went_on.examples if chief.went_on else 0
+    before = chief.resumed_from.examples if chief.resumed_from else 0
     examples = chief.examples_trained - before - first if per_step else 0
     final = chief.epochs[-1]
     return Metrics(
@@ -154,7 +153,7 @@ def compute_metrics(reports: Sequence[RankReport], train_time_s: float | None = 
 
 
 def _program_metrics(reports: Sequence[RankReport]) -> Metrics:
-    """Return the metrics of a run, from the reports of its program on all ranks."""
+    """Return the metrics of a run from the reports of its programs."""
     seen = first_observed(reports)
     epochs = tuple(_program_epochs(seen))
     final = epochs[-1] if epochs else Epoch(epoch=1, loss=None, accuracy=None, duration_s=None)
@@ -188,9 +187,9 @@ def count_program_examples(reports: Sequence[RankReport]) -> int | None:
 
 
 def _program_epochs(seen: Observed) -> Iterator[Epoch]:
-    """Yield the epochs that a program observed, each with the evaluation after it.
+    """Yield the epochs that a program reported, each with the last evaluation after it.
 
-    A program that reports evaluations only has an epoch for each.
+    An evaluation after an epoch that was not reported also yields this epoch.
     """
     evaluated = {each.epoch: each for each in seen.evaluations if each.epoch > 0}
     # an epoch that did not end, because its evaluation ended the training, is known by that
@@ -274,7 +273,7 @@ def _examples_per_s(reports: Sequence[RankReport]) -> float | None:
 def fill_example_counts(data: PreparedData, reports: Sequence[RankReport]) -> PreparedData:
     """Return the data with missing numbers of examples filled in from the ranks' reports.
 
-    They are from the first rank that trained; without one, the data is returned unchanged.
+    They are from the first rank that trained. At least one rank must have trained.
     """
     chief = training_reports(reports)[0]
     return replace(
@@ -354,8 +353,8 @@ def steps_per_epoch(reports: Sequence[RankReport]) -> int | None:
     if chief.stopped is not None:
         return chief.stopped.steps_per_epoch
     # an earlier attempt may have made some of them, or all
-    if chief.went_on is not None and chief.went_on.steps_per_epoch:
-        return chief.went_on.steps_per_epoch
+    if chief.resumed_from is not None and chief.resumed_from.steps_per_epoch:
+        return chief.resumed_from.steps_per_epoch
     return max(e.first_step + e.steps for e in chief.steps if e.epoch == 1)
 
 
@@ -376,7 +375,7 @@ def collect_warnings(spec: RunSpec, reports: Sequence[RankReport]) -> tuple[str,
 
 
 def socket_warning(reports: Sequence[RankReport]) -> str | None:
-    """Return a warning if ranks run on several sockets but would fit into one; else None."""
+    """Return a warning if ranks run on several sockets although one has enough CPUs; else None."""
     found = [
         f"rank {report.rank} (CPUs {report.cpu_list})"
         for report in reports
@@ -392,7 +391,7 @@ def socket_warning(reports: Sequence[RankReport]) -> str | None:
 
 
 def _program_warnings(spec: RunSpec, reports: Sequence[RankReport]) -> list[str]:
-    """Return warnings for readers about what the programs of the ranks reported."""
+    """Return warnings, for readers of the record, about what the programs reported."""
     seen = first_observed(reports)
     found = [text for report in program_reports(reports) for text in report.seen.warnings]
     if 0 < len(seen.epochs) < spec.recipe.epochs:

@@ -71,8 +71,8 @@ class FoundRecord(NamedTuple):
 def find_record(spec: RunSpec, folder: Path, replaces: int = 0) -> FoundRecord | None:
     """Return the record that counts for a planned run, or None.
 
-    It is the record in the run's folder, else the newest one that an attempt has kept. A record by
-    the present user code is preferred.
+    It is the record in the run's folder, else the newest record in an attempt's folder. Records
+    that the present user code made take precedence over others.
 
     Args:
         spec: The planned run.
@@ -114,19 +114,19 @@ def _read_record_of(spec: RunSpec, file: Path) -> RunRecord | DoesNotFit | None:
     return record
 
 
-def _read_kept_records(spec: RunSpec, folder: Path, replaces: int) -> list[FoundRecord]:
+def _read_kept_records(spec: RunSpec, folder: Path, after_attempt: int) -> list[FoundRecord]:
     """Return the records of a planned run that its attempts have kept, the newest first.
 
     Args:
         spec: The planned run.
         folder: The run's folder.
-        replaces: Records of attempts up to this number are left out.
+        after_attempt: Only records of attempts with a higher number are returned.
     """
     found = []
     for number in reversed(attempts.attempt_numbers(folder)):
         file = attempts.attempt_folder(folder, number) / attempts.RECORD
         try:
-            record = _read_record_of(spec, file) if number > replaces else None
+            record = _read_record_of(spec, file) if number > after_attempt else None
         except RecordError:
             continue
         if record is not None:
@@ -186,11 +186,11 @@ def describe_code_change(spec: RunSpec, record: RunRecord | DoesNotFit) -> str:
 
 @functools.cache
 def current_checksums(code: CustomCode, folder: Path) -> Checksums:
-    """Return file or package → checksum of user code as it is, computed once in a process.
+    """Return file or package → checksum of the present user code, cached for this process.
 
     Args:
         code: The user code of a run.
-        folder: The working folder, which is only part of the cache's key.
+        folder: The working folder. It is used only as a part of the key in the cache.
     """
     return code.checksums()
 
@@ -218,9 +218,9 @@ def find_stale_runs(
 
 
 def describe_data_changes(used: Sequence[PreparedData | None], datasets_dir: Path) -> list[str]:
-    """Return for each run in what its data differs from the planned data; "" if it does not.
+    """Return for each run how its data differs from the planned data; "" if it does not.
 
-    The planned data of a dataset is in `datasets_dir`; if it is missing there, it is the data that
+    The planned data of a dataset is the file in `datasets_dir`. Without a file, it is the data that
     most runs read.
 
     Args:

@@ -43,9 +43,9 @@ class Trend(NamedTuple):
     """How the time of a step changed along the steady steps of a short run.
 
     Attributes:
-        change: Fraction by which steps before block `place` are slower than later ones; 0 if
-            scatter explains it.
-        place: Index of the first block after the change.
+        change: Fraction by which steps before block `place` are slower than later ones; negative if
+            they are faster, 0 if the difference may be scatter.
+        place: Index of the first block after the change; 0 without a change.
         is_over: Whether the times of the blocks from `place` on are stable.
     """
 
@@ -67,7 +67,8 @@ class ProjectedTraining(NamedTuple):
 
     Attributes:
         phases: The projected durations of its phases.
-        error_s: Standard error of its time in seconds, from the scatter and the trend of the steps.
+        error_s: Standard error of the projected time in seconds, from scatter and trend of the
+            steps.
         trend: How the time of a step changed along the short run.
     """
 
@@ -125,8 +126,9 @@ def join_steps_to_blocks(executions: Sequence[Execution]) -> tuple[StepBlock, ..
 def as_short_run(record: RunRecord, epochs: int) -> RunRecord:
     """Return a complete run's record as if it were the beginning of a longer training.
 
-    The steps after the first epoch count as steady. The record is returned unchanged if the end of
-    an epoch, or the number of steps or examples, is unknown.
+    The steps after the first epoch count as steady. The record is returned unchanged if it has too
+    few epochs, if ends of epochs or numbers of steps or examples are unknown, or if the run was
+    short or resumed.
 
     Args:
         record: The record of a complete run.
@@ -165,8 +167,8 @@ def project_training(record: RunRecord, steady_from: int = 0) -> ProjectedTraini
 
     Args:
         record: Record of a short run.
-        steady_from: Index of the first block that is projected, because other runs of the
-            configuration show that earlier blocks differ.
+        steady_from: Index of the first block to use. Other runs of the configuration show that
+            earlier blocks differ.
     """
     short = record.short_run
     if short is None:
@@ -197,7 +199,7 @@ def are_steps_enough(executions: Sequence[Execution]) -> bool:
 def estimate_step_after_change(
     steady: Sequence[StepBlock], steady_from: int = 0
 ) -> tuple[float, float, Trend]:
-    """Estimate the time of a step from the blocks after a change, or from all without a change.
+    """Estimate the time of a step from the blocks after a change, or from all blocks.
 
     Args:
         steady: Blocks of steady steps.
@@ -226,7 +228,7 @@ def _mean_step_time_s(blocks: Sequence[StepBlock]) -> float:
 
 
 def _find_level_shift(values: Sequence[float]) -> tuple[float, int]:
-    """Find the most certain change of the values' level.
+    """Find the block at which the level of the values changes most certainly.
 
     Args:
         values: Seconds per step, block by block.

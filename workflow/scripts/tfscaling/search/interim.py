@@ -14,7 +14,7 @@ import scipy
 
 from tfscaling.estimation import intervals
 from tfscaling.estimation.intervals import CONFIDENCE
-from tfscaling.estimation.run_counts import KEPT_RUNS, is_closed
+from tfscaling.estimation.run_counts import KEPT_RUNS, is_ruled_out
 from tfscaling.search.scaling_model import POOLED_FREEDOM, Array, Fit, Runs
 from tfscaling.search.search_state import (
     PROJECTION,
@@ -42,10 +42,10 @@ OUTLIERS_MAX, OUTLIER_SD, ERROR_FACTOR_MAX = 2, 3.0, 1.3
 FREEDOM_RANGE = (4.0, 30.0)
 
 
-def least_chance(problem: SearchProblem) -> float:
-    """Return the largest chance to beat the best at which a candidate is judged worse.
+def worse_chance_max(problem: SearchProblem) -> float:
+    """Return the chance to beat the best up to which a candidate is judged worse.
 
-    `chances_to_beat_best` computes these chances.
+    `chances_to_beat_best` computes the chances that are compared with it.
     """
     return RISK_MAX / (4 * problem.count)
 
@@ -106,24 +106,25 @@ def _goal_value(problem: SearchProblem, run: Run) -> float:
 
 
 def _gets_no_more_runs(missed: int, runs: int) -> bool:
-    """Return whether a candidate gets no more runs after one missed a limit or the target.
+    """Return whether a candidate gets no more runs because runs missed a limit or the target.
 
-    This is the case if its misses are already shown to be reliable, or if fewer than half of its
-    runs missed: it can then not be recommended, and a few further runs would not show more.
+    It gets none if enough runs missed by the rule of `is_ruled_out`. It gets none either if fewer
+    than half of its runs missed: it cannot be recommended, and a few more runs would not change
+    this.
 
     Args:
-        missed: Number of its runs that missed.
+        missed: Number of its runs that missed a limit or the target.
         runs: Number of all its runs.
     """
-    return missed > 0 and (is_closed(missed, runs) or 2 * missed < runs)
+    return missed > 0 and (is_ruled_out(missed, runs) or 2 * missed < runs)
 
 
 def judge_limits(problem: SearchProblem, state: SearchState) -> SearchState:
     """Return the state with a verdict on each candidate: keeps all limits, misses one, or open.
 
-    A candidate misses a limit by the rule of `is_closed`, and keeps the limits by the rule of
-    `intervals.keeps_limit` from KEPT_RUNS runs on. It is eliminated without a verdict if fewer than
-    half of its runs miss a limit, if a run reports no value for a limit, or after its last run.
+    A candidate misses a limit by the rule of `is_ruled_out`, and keeps the limits by the rule of
+    `intervals.keeps_limit` from KEPT_RUNS runs on. It is eliminated without a verdict by
+    the rule of `_gets_no_more_runs`, if a run reports no value for a limit, or after its last run.
     """
     limits = problem.limits
     allowed, eliminated = [*state.limit_verdicts], {**state.eliminated}
@@ -137,7 +138,7 @@ def judge_limits(problem: SearchProblem, state: SearchState) -> SearchState:
         beyond = max(
             intervals.count_beyond_limit(known[name], limit) for name, limit in limits.items()
         )
-        if is_closed(beyond, len(runs)):
+        if is_ruled_out(beyond, len(runs)):
             allowed[n] = LimitVerdict.OUT
             eliminated.setdefault(n, Reason.NOT_ALLOWED)
         elif any(len(values) < ended for values in known.values()):
@@ -191,7 +192,7 @@ def analyse(problem: SearchProblem, state: SearchState) -> SearchState:
         if why in FAILURE_REASONS
         and not _is_shown_unsuitable(state, n)
         # no runs show that it is worse
-        and (not state.known_runs[n] or gates[n] or chances[n] > least_chance(problem))
+        and (not state.known_runs[n] or gates[n] or chances[n] > worse_chance_max(problem))
     )
     others = [n for n in range(problem.count) if n not in state.eliminated]
     has_gates = bool(gates[others].any())
@@ -207,9 +208,10 @@ def analyse(problem: SearchProblem, state: SearchState) -> SearchState:
 
 
 def _compare_projections(state: SearchState, runs: Runs) -> SearchState:
-    """Return the state with a comparison of projected and measured values for each candidate.
+    """Return the state with a comparison of each candidate's projected and measured values.
 
-    The comparison also updates the variance of projection errors.
+    Candidates without runs of both kinds have none. The comparisons update the variance of
+    projection errors.
 
     Args:
         state: The state.
@@ -292,5 +294,7 @@ def _find_candidates_with_few_runs(
 def _is_shown_unsuitable(state: SearchState, n: int) -> bool:
     """Return whether runs show that the eliminated candidate `n` cannot be recommended."""
     if state.eliminated[n] in (Reason.DIVERGED, Reason.NOT_REACHED):
-        return is_closed(int(state.missed_runs[n]), int(state.missed_runs[n] + state.known_runs[n]))
+        return is_ruled_out(
+            int(state.missed_runs[n]), int(state.missed_runs[n] + state.known_runs[n])
+        )
     return state.eliminated[n] is Reason.NO_MEMORY

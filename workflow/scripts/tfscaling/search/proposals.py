@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tfscaling.estimation.run_counts import CLOSE_LEADER_RUNS, KEPT_RUNS, LEADER_RUNS
-from tfscaling.search.interim import RISK_MAX, least_chance
+from tfscaling.search.interim import RISK_MAX, worse_chance_max
 from tfscaling.search.scaling_model import Array, Fit
 from tfscaling.search.search_state import SearchProblem, SearchState
 from tfscaling.search.search_types import LimitVerdict
@@ -33,7 +33,7 @@ def batch_size(candidates: int) -> int:
 
 
 def next_runs(problem: SearchProblem, state: SearchState) -> dict[str, int]:
-    """Return name of a candidate or its short runs → number of its runs for the next analysis.
+    """Return name of a candidate or its short runs → number of its further runs in this round.
 
     Args:
         problem: The question.
@@ -75,8 +75,8 @@ def is_settled(problem: SearchProblem, state: SearchState) -> bool:
 def _initial_candidates(problem: SearchProblem, state: SearchState) -> Sequence[int]:
     """Return the numbers of the candidates that the first round runs.
 
-    These are all; or, if the time is assumed to change smoothly with the nodes, the smallest and
-    the largest of the candidates that differ in nodes alone.
+    If lines are assumed to be smooth, these are the smallest and the largest candidate of each
+    line. Otherwise these are all candidates.
     """
     if not state.is_smooth:
         return range(problem.count)
@@ -117,8 +117,8 @@ def _choose_short_or_complete(
 
     Args:
         state: The state.
-        chosen: Numbers of candidates, once for each run.
-        is_trial: Whether all runs of the best candidate are complete.
+        chosen: Numbers of candidates, repeated for each run.
+        is_trial: Whether the best candidate gets complete runs only, to confirm its projection.
 
     Returns:
         Index in `SearchProblem.names` for each run: the candidate's number for a complete run, that
@@ -205,7 +205,9 @@ def _choose_candidates(
 
 
 def _rank_rivals(problem: SearchProblem, state: SearchState, fit: Fit, best: int) -> list[int]:
-    """Return the numbers of candidates that may beat the best, by chance for their cost.
+    """Return the numbers of candidates that may beat the best, the most promising first.
+
+    They are sorted by their chance, divided by the square root of the cost of a run.
 
     Args:
         problem: The question.
@@ -218,7 +220,7 @@ def _rank_rivals(problem: SearchProblem, state: SearchState, fit: Fit, best: int
     score = np.where(state.analysis.has_few_runs, np.maximum(chances, 0.02), chances)
     score[best] = 0
     rank = score / np.sqrt(takes / takes.mean())
-    least = least_chance(problem)
+    least = worse_chance_max(problem)
     return [int(n) for n in np.argsort(-rank, kind="stable") if score[n] > least]
 
 

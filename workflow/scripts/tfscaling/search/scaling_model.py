@@ -82,11 +82,11 @@ class Fit:
     Attributes:
         mean: Estimated logarithm of the value.
         variance: Variance of the estimate.
-        error_factor: Factor, at least 1, by which the model's errors exceed its intervals.
-        left_out: Prediction of a configuration by the runs of the others.
+        error_factor: Factor, at least 1, by which prediction errors exceed the expected ones.
+        left_out: Prediction of a configuration by the runs of the others; NaN without runs.
         left_out_sd: Standard deviation of this prediction.
-        left_out_errors: Distance of its runs from the prediction, in standard deviations; NaN
-            without runs.
+        left_out_errors: Distance of its runs from the prediction, in these standard deviations;
+            NaN without runs.
         scatter: Pooled variance of runs.
         freedom: Degrees of freedom of the pooled variance.
         effects: Effects of the rounds, (rounds,).
@@ -126,7 +126,7 @@ class ScalingModel:
     Args:
         nodes: Number of nodes of each configuration.
         lines: Name of each configuration's line.
-        is_cost: Whether values are costs, which are times on all nodes; else times.
+        is_cost: Whether values are costs, in proportion to time × nodes; otherwise they are times.
     """
 
     def __init__(self, nodes: Array, lines: Sequence[str], is_cost: bool) -> None:
@@ -153,8 +153,7 @@ class ScalingModel:
 
         Args:
             runs: The runs.
-            effects: How much higher the logarithms of each round are, by the previous fit,
-                (rounds,).
+            effects: Effect of each round on the logarithms, from the previous fit, (rounds,).
             projection: Standard deviation of the error that a configuration's short runs share, as
                 a logarithm, (configurations,).
         """
@@ -218,10 +217,10 @@ class ScalingModel:
 
 
 def _likely_part_sds(root: Array, white: Array) -> tuple[Array, Array]:
-    """Return the indices of those standard deviations in PART_SDS that fit the runs, and weights.
+    """Return the indices of the rows of PART_SDS that explain the runs well, and their weights.
 
-    PART_SDS has the standard deviations that the parts of a scaling curve may have. The weights are
-    their likelihoods, divided by the sum; entries with less than WEIGHT_MIN are left out.
+    A row has one standard deviation for each part of a scaling curve. The weights are likelihoods,
+    divided by their sum. Rows whose weight is at most WEIGHT_MIN are left out.
 
     Args:
         root: Cholesky factors of the runs' covariances, (PART_SDS, runs, runs).

@@ -11,7 +11,7 @@ from tfscaling.search.interim import (
     analyse,
     chances_to_beat_best,
     judge_limits,
-    least_chance,
+    worse_chance_max,
 )
 from tfscaling.search.proposals import is_settled, may_run_later, next_runs
 from tfscaling.search.search_state import NewRuns, SearchProblem, SearchState
@@ -20,7 +20,7 @@ from tfscaling.study.config_types import Limit, Question, Search
 
 
 class ScalingSearch:
-    """The search by scaling curves. Its methods change nothing: a state is a value.
+    """The search by scaling curves. Its methods return new states and change none.
 
     Args:
         problem: The question, with its candidates.
@@ -30,7 +30,7 @@ class ScalingSearch:
         self.problem = problem
 
     def propose(self, state: SearchState) -> dict[str, int]:
-        """Return name of a candidate or its short runs → number of its runs for the next analysis.
+        """Return name of a candidate or its short runs → number of its further runs in this round.
 
         Args:
             state: The state after the last analysis.
@@ -116,7 +116,7 @@ def _make_decision(
     Args:
         problem: The question.
         state: The state after the last analysis.
-        wanted: Name → number of runs to start next; {} if the search has ended.
+        wanted: Name → number of further runs in this round; {} if the search has ended.
     """
     names, best = problem.names, state.analysis.best
     is_named = (
@@ -158,7 +158,7 @@ def _describe_standing(problem: SearchProblem, state: SearchState, n: int) -> St
         n: Number of the candidate.
     """
     analysis, reason = state.analysis, state.eliminated.get(n)
-    if reason is None and n != analysis.best and analysis.chances[n] <= least_chance(problem):
+    if reason is None and n != analysis.best and analysis.chances[n] <= worse_chance_max(problem):
         reason = Reason.NOT_THE_BEST if state.known_runs[n] else Reason.BY_ITS_LINE
     is_analysed = not math.isnan(analysis.gaps[n])
     return Standing(

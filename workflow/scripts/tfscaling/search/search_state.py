@@ -108,8 +108,8 @@ class NewRuns(NamedTuple):
     """Runs of a candidate, or its short runs, that ended in a round.
 
     Attributes:
-        proposed: How many runs were proposed.
-        runs: The runs that were made.
+        proposed: Number of runs that the search proposed.
+        runs: The runs that succeeded; fewer than `proposed` if some failed.
         failure: Why the candidate can have no further runs; None if it can.
     """
 
@@ -150,7 +150,7 @@ class Analysis:
         chances: Probability that a candidate is better than the best by more than the indifference.
         has_few_runs: Whether each candidate has too few runs to be judged worse than the best.
         any_has_few_runs: Whether a candidate that is not eliminated has too few runs.
-        is_sure: Whether the best is better than all that are not eliminated.
+        is_sure: Whether the best is shown to be better than all others that are not eliminated.
         best: Number of the candidate with the best estimate; None without a candidate to choose.
         unresolved: Candidates that were eliminated by failures and that may be better.
         fit: The model's estimates; None before the first analysis.
@@ -218,17 +218,17 @@ class SearchState:
 
     @cached_property
     def known_runs(self) -> Array:
-        """Number of runs with a known value of each candidate, short ones included."""
+        """For each candidate, the number of runs with a known value, short ones included."""
         return self._count(lambda each: each.is_known)
 
     @cached_property
     def complete_runs(self) -> Array:
-        """For each candidate, the number of its complete runs whose goal's value is known."""
+        """For each candidate, the number of complete runs with a known value."""
         return self._count(lambda each: each.is_known and not each.is_short)
 
     @cached_property
     def missed_runs(self) -> Array:
-        """Number of runs of each candidate that diverged or missed the target."""
+        """For each candidate, the number of runs that diverged or missed the target."""
         return self._count(lambda each: math.isinf(each.value))
 
     def _count(self, counts: Callable[[Observation], bool]) -> Array:

@@ -25,7 +25,8 @@ class Candidate:
         name: The name.
         runs: Run of each block, metric → value; None if it is missing.
         failed_blocks: Blocks, from 0, whose run failed too often or ran out of memory.
-        skipped_blocks: Blocks that later blocks replace.
+        skipped_blocks: Blocks whose run failed for reasons outside of the configuration; runs in
+            later blocks replace them.
         blocks_max: Number of blocks.
         line: Name of the line; on a line only the number of nodes differs.
         nodes: Number of nodes.
@@ -69,7 +70,7 @@ class Candidate:
         return [n for n in self.blocks_of_runs(runs) if n >= had or self.runs[n] is None]
 
     def existing_runs(self, runs: int) -> list[Run]:
-        """Return the candidate's first runs, as far as they exist; each maps metric to value.
+        """Return the candidate's first runs without missing ones; each maps metric to value.
 
         Args:
             runs: How many runs the candidate should have.
@@ -99,7 +100,7 @@ FAILURE_REASONS = (
 
 
 class LimitVerdict(StrEnum):
-    """Whether a candidate is shown to keep all limits (`IN`) or to miss one (`OUT`)."""
+    """Whether a candidate is shown to keep all limits (`IN`), to miss one (`OUT`), or neither."""
 
     IN = "in"
     OUT = "out"
@@ -119,7 +120,7 @@ class Standing:
         reason: Why it is not the answer; None for the best and for candidates that may be better.
         limit_verdict: Whether it keeps all limits.
         short_runs: Number of short runs in the analyses.
-        trial: Comparison of projected and measured value; None without short and complete runs.
+        trial: Comparison of projected and measured value; None unless it has runs of both kinds.
     """
 
     runs: int
@@ -167,10 +168,10 @@ class Decision:
         standings: Name → standing of the candidate.
         unresolved: Candidates without further runs (they fail, diverge or miss a limit sometimes)
             that may be better than `best`.
-        beat_by: Fraction by which a candidate without runs would have to be better than its line
-            predicts, to be the answer; None if every candidate has a run.
-        runs_to_start: Name of a candidate or its short runs → number of its runs for the next
-            analysis; {} if the search has ended.
+        beat_by: Lowest fraction by which a candidate without runs must be better than its line
+            predicts, to beat `best` by more than the indifference; None without such candidates.
+        runs_to_start: Name of a candidate or its short runs → total number of its runs that the
+            next analysis needs, earlier ones included; {} if the search has ended.
         may_run_later: Names of candidates and short runs that may run later.
     """
 

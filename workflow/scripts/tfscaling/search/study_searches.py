@@ -81,9 +81,9 @@ class StudySearch:
         return any(self.all_points[name] == point for name in self.decision.may_run_later)
 
     def most_runs(self, costs: Mapping[Point, float]) -> dict[Point, int]:
-        """Return configuration → number of runs in the most expensive course of the search.
+        """Return configuration → number of its runs if the search becomes as expensive as possible.
 
-        All further rounds then run the most expensive configurations.
+        All further rounds then run the most expensive configurations. Finished runs are included.
 
         Args:
             costs: Configuration → cost of a run.
@@ -131,7 +131,7 @@ def _make_search(planned: PlannedSearch, by_point: Mapping[Point, Sequence[RunRo
     other = [
         point
         for point, own in trained.items()
-        for work in [usual_work(works[point.model, point.recipe])]
+        for work in [most_common_examples(works[point.model, point.recipe])]
         if own < work and not are_equal_work(own, work)
     ]
     points = {each.point.path: each.point for each in planned.points if each.point not in other}
@@ -142,7 +142,7 @@ def _make_search(planned: PlannedSearch, by_point: Mapping[Point, Sequence[RunRo
     return StudySearch(planned, points, points | shorts, tuple(other), candidates, decision)
 
 
-def usual_work(examples: Iterable[float]) -> float:
+def most_common_examples(examples: Iterable[float]) -> float:
     """Return the most frequent number of trained examples among configurations; 0 without any.
 
     Numbers that differ by less than SAME_WORK_TOLERANCE count as equal. Among equally frequent
@@ -222,7 +222,8 @@ def _run_from_row(row: RunRow, planned: PlannedSearch) -> Run:
 def _goal_value(row: RunRow, goal: str) -> float:
     """Return the goal of a run: infinite if it diverged or missed the target, NaN if unknown.
 
-    It is unknown for a run that resumed from a checkpoint, or reports no quality.
+    It is unknown for a run whose times do not count, or that reports no quality for the target. A
+    timed run without a value of another goal, such as a cost without a price, is infinite.
     """
     if row.status != RunState.OK:
         return math.inf
@@ -321,8 +322,8 @@ def _fill_missing_runs(
     Args:
         candidate: The candidate.
         goal: The goal's metric.
-        usual: Value of the goal for a candidate without any run.
-        kept: Metric → value within its limit, for a candidate without any run.
+        usual: Value of the goal from which runs are simulated if the candidate has none.
+        kept: Metric → value within its limit that simulated runs have if the candidate has none.
         generator: Random generator.
     """
     if candidate.short:

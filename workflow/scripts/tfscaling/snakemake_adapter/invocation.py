@@ -19,12 +19,12 @@ LOCKS = ".snakemake/locks"
 class Invocation:
     """One start of Snakemake, as the rules see it.
 
-    Properties that are only known when Snakemake builds its graph of jobs mention this.
+    Some properties have no value before Snakemake builds its graph of jobs; their texts mention it.
 
     Attributes:
         workflow: Snakemake's object, which files of rules have as the global name `workflow`.
-        is_module: Whether another workflow uses this one as a module, whose handlers Snakemake does
-            not run.
+        is_module: Whether another workflow uses this one as a module. Snakemake does not run the
+            handlers of a module, such as `onstart`.
         is_configured: Whether the other workflow gives the configuration; no file is then read.
         train: The name of rule train, which a module may change.
     """
@@ -46,7 +46,7 @@ class Invocation:
 
     @property
     def has_base_files(self) -> bool:
-        """Whether the files that the Snakefile names are read as well, next to --configfile."""
+        """Whether the Snakefile's `configfile`s are read as well, before those by --configfile."""
         return not self.workflow.config_settings.replace_workflow_config
 
     @property
@@ -57,7 +57,7 @@ class Invocation:
 
     @property
     def command_line(self) -> dict[str, Any]:
-        """Key → value of the configuration, by --config."""
+        """The keys and values of the configuration that --config sets."""
         return dict(self.workflow.config_settings.config)
 
     def apply_resource_options(
@@ -107,9 +107,9 @@ class Invocation:
         return [*unsupported_options.find_low_limits(limits, requests)]
 
     def changed_resources(self, planned: Mapping[str, object]) -> str:
-        """Return why resources of rule train must not be replaced; "" if they were not.
+        """Return an error message if a module has replaced resources of rule train; else "".
 
-        A module may change rules after their files were read.
+        Call it when all rules are read: a module may change a rule after it was read.
 
         Args:
             planned: Resource → value or function, as this workflow gives it to the rule.
@@ -119,7 +119,7 @@ class Invocation:
 
     @property
     def builds_jobs(self) -> bool:
-        """Whether jobs are executed or listed; False with --summary and the like."""
+        """Whether Snakemake executes jobs or lists them; False with options such as --summary."""
         return self.workflow.execution_settings is not None
 
     @property
@@ -135,7 +135,7 @@ class Invocation:
 
     @property
     def executes(self) -> bool:
-        """Whether the user's process executes jobs; known when Snakemake builds its graph."""
+        """Whether this is the main process and runs jobs; known when Snakemake builds its graph."""
         is_start = self.is_main_process and self.builds_jobs
         return is_start and not self.is_dry_run and not self.touches
 
@@ -157,7 +157,7 @@ class Invocation:
 
     @property
     def runs_handlers(self) -> bool:
-        """Whether Snakemake runs `onstart`; known when it builds its graph of jobs."""
+        """Whether Snakemake runs handlers such as `onstart`; known when it builds its graph."""
         return not self.is_module and not self.workflow.execution_settings.no_hooks
 
     @property
@@ -167,7 +167,7 @@ class Invocation:
 
     @property
     def latency_wait_s(self) -> float:
-        """Seconds by which a file may be late; known when Snakemake builds its graph of jobs."""
+        """Seconds to wait for a job's outputs; known when Snakemake builds its graph of jobs."""
         return float(self.workflow.execution_settings.latency_wait)
 
     def has_logger(self, name: str) -> bool:
@@ -175,7 +175,12 @@ class Invocation:
         return name in self.workflow.output_settings.log_handler_settings
 
     def limit_resource(self, name: str, value: int) -> None:
-        """Limit the sum of a resource over all running jobs, unless --resources does."""
+        """Limit the sum of a resource over all running jobs, unless --resources limits it.
+
+        Args:
+            name: Name of the resource.
+            value: The highest sum.
+        """
         if name not in self.workflow.global_resources:
             self.workflow.global_resources[name] = value
 

@@ -58,7 +58,7 @@ REFUSED_RESOURCES = {
 
 
 def translate_overrides(overrides: Mapping[str, Any]) -> dict[str, object]:
-    """Return key of a platform → value, for the overrides that are allowed.
+    """Return key of a platform → value, from overrides of resources that platforms can set.
 
     Args:
         overrides: Resource → its value as Snakemake gives it, a number, a text, or an object whose
@@ -82,7 +82,11 @@ def _is_int(value: object) -> bool:
 
 
 def _parse_plain_value(given: Any) -> Any:
-    """Return the number or the quoted text in a resource's value; other expressions as text."""
+    """Return a resource's value: a number or quoted text is parsed, any other text is unchanged.
+
+    Args:
+        given: The value, or an object whose attribute `raw` is the value.
+    """
     value = getattr(given, "raw", given)
     if isinstance(value, str):
         with contextlib.suppress(ValueError, SyntaxError):
@@ -101,7 +105,8 @@ def find_platform_changes(
         defaults: Resources of all rules by `--default-resources`.
 
     Returns:
-        Two parts of a configuration: one from the overrides, one from the defaults.
+        Two parts of a configuration: one from the overrides, and one from the defaults for keys
+        that a platform does not set.
     """
     platforms = config.get("platforms")
     if not isinstance(platforms, dict):

@@ -39,7 +39,8 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
         default_resources: Resources of all rules by `--default-resources`.
         workdir: The folder in which jobs run.
         rule: The name of rule train, which a module may change.
-        deploys_software: Whether Snakemake gives the jobs a separate environment.
+        deploys_software: Whether jobs run in an environment that Snakemake deploys, by Conda,
+            Apptainer or environment modules.
     """
 
     executor: str
@@ -47,7 +48,6 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     default_resources: dict[str, bool | int | float | str | None]
     workdir: str
     rule: str
-    #: Whether Snakemake gives the jobs a separate environment.
     deploys_software: bool
 
 
@@ -103,15 +103,18 @@ class _AttributeResources(dict[str, Resource | float | None]):
 
 
 def sbatch_line(resources: Mapping[str, Resource], run: str, submission: Submission) -> str:
-    """Return the sbatch line of a job of rule train, made by the Slurm executor plugin.
+    """Return the sbatch line that the Slurm executor plugin makes for a job of rule train.
 
-    UUID and COMMAND replace values that are known at submission. Account and partition are written
-    here as in the plugin, which leaves them to Slurm if the platform names none.
+    The placeholders UUID and COMMAND are in place of values that are only known at submission.
+    Account and partition are written only if the platform names them; else Slurm chooses.
 
     Args:
         resources: The job's resources.
         run: Folder of the run.
         submission: How Snakemake is set to submit jobs.
+
+    Returns:
+        The line; else the reason why the plugin refuses the job, or NO_PLUGIN.
     """
     try:
         from snakemake_executor_plugin_slurm import submit_string, utils

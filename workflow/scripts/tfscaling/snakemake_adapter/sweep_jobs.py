@@ -73,9 +73,11 @@ class SweepJobs:
         self.workflow.dag.forcefiles.update(files)
 
     def forced_runs(self, rule: str) -> frozenset[str]:
-        """Return the folders of the runs that the user forces: after --forcerun, or with --force.
+        """Return the folders of the runs that the user forces to be repeated.
 
-        Call this when Snakemake builds its graph of jobs.
+        These are all runs with --forceall, or if --forcerun names rule train. Otherwise they are
+        the runs whose record is named by --forcerun, or is a target with --force. Call this when
+        Snakemake builds its graph of jobs.
 
         Args:
             rule: Name of rule train, which a module may change.
@@ -92,9 +94,12 @@ class SweepJobs:
         return [str(path) for job in self.jobs_to_do() for path in job.output]
 
     def records_to_do(self) -> dict[str, RunSpec]:
-        """Return file of a record → specification, for runs to do and possible extra repeats."""
+        """Return file of a record → specification, for the runs to do.
+
+        If the jobs to do decide about conditional runs, those without a record are included.
+        """
         found = {path: self.specs[path] for path in self.outputs_to_do() if path in self.specs}
-        if self.may_repeat():
+        if self.decides_conditional_runs():
             for path, run in self.runs.items():
                 if run.is_conditional and not Path(self.record_file(path)).exists():
                     found[self.record_file(path)] = run.spec
@@ -109,8 +114,8 @@ class SweepJobs:
         missed = f"; {runs} no record: a start without --touch makes what is missing"
         return f"touched {number} files" + (missed if missing else "")
 
-    def may_repeat(self) -> bool:
-        """Return whether the jobs to do may request extra repeats."""
+    def decides_conditional_runs(self) -> bool:
+        """Return whether the jobs to do decide about conditional runs, such as extra repeats."""
         return any(job.is_checkpoint for job in self.jobs_to_do())
 
     def starts_runs(self) -> bool:

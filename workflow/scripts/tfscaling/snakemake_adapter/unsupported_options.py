@@ -61,8 +61,8 @@ def find_low_limits(
 ) -> Iterator[str]:
     """Yield a line for each limit of `--resources` that is lower than a run's request.
 
-    Snakemake reduces the request of a job to the limit, so that Slurm would get another request
-    than plan and records have.
+    Snakemake reduces the request of a job to the limit. So Slurm would get a different request than
+    the request in the plan and the records.
 
     Args:
         limits: Resource → its limit by `--resources`, an object with the attribute `value`.

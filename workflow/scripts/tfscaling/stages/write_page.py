@@ -104,7 +104,8 @@ STAGES = (write_tables.collect, write_tables.compare, write_tables.analyse, page
 def partial(study: StudyFolder) -> None:
     """Write tables, plots and page from the records that exist.
 
-    The study's folder is new, below the folder of the complete study, and becomes its `partial`.
+    They are written to the folder of `study`, which the caller has made inside the folder of the
+    complete study and then renames to `partial`.
     """
     place = study.folder.with_name("partial")
     made = replace(study, results=study.results or place.parents[1], place=place)

@@ -84,7 +84,7 @@ def run(study: StudyFolder) -> None:
     problem = ""
     if not how.deploys_software:
         due = {row.point for row in points if row.runs}
-        specs = [run.spec for run in planned.runs if run.spec.point in due]
+        specs = [run.spec for run in planned.all_runs if run.spec.point in due]
         problem = local_checks.cuda_problem(specs, config)
         without = {spec.point for spec in local_checks.runs_without_cuda(specs, config)}
         marks = dict.fromkeys(("feasibility", "starts"), costed_plan.REFUSED)
@@ -132,7 +132,10 @@ def add_slurm_answers(
 
 
 def allocation_lines(rows: Iterable[PlanRow], config: Config) -> Iterator[str]:
-    """Yield a line about each allocation of `slurm-allocation`: nodes, minutes and node-hours.
+    """Yield a line about each allocation that the executor `slurm-allocation` needs.
+
+    The line has the number of nodes, minutes and node-hours. Runs with equal partition, account,
+    QOS and constraint share an allocation.
 
     Args:
         rows: The rows of the plan.
@@ -274,7 +277,7 @@ def totals_table(
 
 
 def searches_table(searches: Sequence[costed_plan.SearchCost]) -> TextTable:
-    """Return a table with the costs of each search and its full grid: lowest, expected, highest."""
+    """Return a table with the costs of each search (see `SearchCost.costs`) and its full grid."""
     rows = [
         [search.work, kind, *total_cells(cost)[:3]]
         for search in searches
@@ -302,7 +305,7 @@ def total_cells(total: costed_plan.RunTotals) -> list[str]:
 def plan_notes(
     plan: costed_plan.Plan, points: Sequence[PlanRow], config: Config
 ) -> tuple[str, ...]:
-    """Return notes on the plan's numbers, on costs that they exclude, and on the budget.
+    """Return the notes below the plan: about its estimates, excluded costs, and the budget.
 
     Args:
         plan: The plan.
@@ -322,12 +325,13 @@ def plan_notes(
         excluded=len(plan.rows) - len(plan.runs),
         refused=sum(row.runs or 0 for row in points if row.is_refused),
         if_needed=sum(r.runs or 0 for r in plan.runs if r.feasibility == costed_plan.IF_NEEDED),
-        other_work=costed_plan.recipes_with_different_work(plan.runs, config.recipes),
+        explaining=sum(r.runs or 0 for r in plan.runs if r.feasibility == costed_plan.EXPLAINS),
+        other_work=costed_plan.recipes_with_different_examples(plan.runs, config.recipes),
         deadlines=budget.deadline_problems(config, plan),
         beyond_budget=budget.budget_problems(config, plan),
         has_budget=config.budget != Budget(),
         has_starts=any(row.starts for row in points),
-        waits=judge_waits(points, config),
+        waits=describe_queue_limits(points, config),
         ends_itself=ends_itself,
         enough=(AUTO_STEPS, step_estimates.ENOUGH_S, step_estimates.ENOUGH_ERROR),
         is_assumed=any(not row.is_sbatch for row in assumed),
@@ -339,10 +343,10 @@ def plan_notes(
 
 
 def count_changed_parameters(rows: Sequence[PlanRow]) -> dict[str, float]:
-    """Count the planned runs by their difference from the most similar record.
+    """Count the planned runs by how their parameters differ from the most similar record.
 
     Returns:
-        Difference, such as `epochs: 7, now 2` → number of runs with it.
+        Difference, such as `epochs: 7, now 2` → number of runs that differ in this way.
     """
     found: dict[str, float] = {}
     for row in rows:
@@ -352,18 +356,21 @@ def count_changed_parameters(rows: Sequence[PlanRow]) -> dict[str, float]:
     return found
 
 
-def judge_waits(points: Sequence[PlanRow], config: Config) -> list[str]:
-    """Return lines on whether new configurations would keep the limit of `time_with_queue_s`.
+def describe_queue_limits(points: Sequence[PlanRow], config: Config) -> list[str]:
+    """Return lines on which configurations are expected to meet the limit of `time_with_queue_s`.
+
+    Only configurations without a measured duration are judged. The upper bound of the time in the
+    queue plus the expected duration is compared with the limit.
 
     Args:
         points: Rows of the plan with Slurm's answers.
         config: The configuration, with the limit.
 
     Returns:
-        [] without such a limit.
+        The lines; [] without such a limit.
     """
     name = "time_with_queue_s"
-    if (limit := config.question.set_limits.get(name)) is None:
+    if (limit := config.question.limits_in_force.get(name)) is None:
         return []
 
     def expected(row: PlanRow) -> str:
@@ -381,7 +388,10 @@ def judge_waits(points: Sequence[PlanRow], config: Config) -> list[str]:
 
 
 def assess_repeats(study: StudyFolder) -> None:
-    """Write and print which runs the next round of searches or extra repeats has."""
+    """Decide the runs of a round of searches or extra repeats; write its file, and print a summary.
+
+    The round is `study.round`.
+    """
     number = study.round
     previous = conditional_runs.read_round(round_file(study, number - 1)) if number > 1 else None
     before = previous.runs if previous else ()

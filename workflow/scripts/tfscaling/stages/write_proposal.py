@@ -79,13 +79,13 @@ class ComputeTimeRequest:
 
     Attributes:
         name: Model, recipe and configuration.
-        so_far: What the configuration is best for so far; "" if the runs decide it.
+        so_far: Text such as `fastest so far` if the answer is inconclusive; "" if it is supported.
         time_s: Wall time of a training in seconds, with evaluations and checkpoints.
         is_projected: Whether the time is projected from short runs.
         nodes: Number of nodes.
         trainings: Number of trainings.
-        margin: Fraction that is added.
-        record: Markdown link to the records.
+        margin: Fraction that is added to the node-hours.
+        record: Markdown link to the records, or the file from which they were imported.
         cores: Cores of a node; NaN if unknown.
         gpus: GPUs of a node.
     """
@@ -153,7 +153,7 @@ def run(study: StudyFolder) -> None:
         baseline=study.config.comparison.baseline.axes,
         has_projected=any(map(is_projected, measured)),
         requests=list(make_requests(evidence, study.config)),
-        facts=dict(_environment_facts(study.read_table("runs"))),
+        facts=dict(_environment_facts(study.read_grid_runs())),
         plots={name: PLOTS[name].title for name in plots},
         warnings=[warning.text for warning in warnings if warning.severity == SERIOUS],
     )
@@ -267,7 +267,10 @@ def make_requests(study: Study, config: Config) -> Iterator[ComputeTimeRequest]:
 
 
 def _wall_time_s(study: Study, row: PointRow) -> float:
-    """Return the seconds that a training occupies its nodes, with evaluations and checkpoints.
+    """Return for how many seconds a training occupies its nodes, without the end of its processes.
+
+    It is the median over the valid runs. Without wall times, or if the time is projected from short
+    runs, it is the execution time plus the evaluation time.
 
     Args:
         study: The evidence of the study.

@@ -31,6 +31,7 @@ from tfscaling.tables import (
     data_warnings,
     display,
     published_results,
+    row_values,
     runs_table,
     table_files,
     timings,
@@ -46,7 +47,8 @@ def collect(study: StudyFolder) -> None:
             manifest.runs, study.config.timings, manifest.targets
         )
     else:
-        runs, epochs = runs_table.run_tables(manifest.runs, study.runs_dir, manifest.targets)
+        runs, epochs = runs_table.run_tables(manifest.all_runs, study.runs_dir, manifest.targets)
+        epochs = row_values.without_points(epochs, manifest.explaining_points)
     table_files.write_csv(runs, study.table_path("runs"))
     parquet = study.details / "runs.parquet"
     parquet.unlink(missing_ok=True)
@@ -82,7 +84,7 @@ def summary_lines(runs: pd.DataFrame) -> list[str]:
 
 def compare(study: StudyFolder) -> None:
     """Write comparison.csv, comparison.md and warnings.json."""
-    shown, runs = study.config.comparison, study.read_table("runs")
+    shown, runs = study.config.comparison, study.read_grid_runs()
     published = published_results.read_published(study.config.published.path)
     table = comparison.comparison_table(runs, study.manifest, shown.baseline.axes, published)
     # projected values have one interval everywhere
@@ -134,19 +136,21 @@ def load_evidence(study: StudyFolder) -> Study:
 
 
 def regressions(study: StudyFolder) -> None:
-    """Print which configurations are slower than in their reference.
+    """Print the comparison of each configuration with its reference.
 
     Raises:
-        SystemExit: A configuration is slower, or may be; with the reasons.
+        SystemExit: A configuration is slower, lost or failing, or no comparison is conclusive.
     """
     found = study.read_table("regressions")
     print(display.to_markdown(conclusion.as_text(found)))
-    if reason := why_reject(found):
+    if reason := describe_regressions(found):
         sys.exit(reason)
 
 
-def why_reject(found: pd.DataFrame) -> str:
-    """Return why a change should be rejected, as a sentence; "" if no configuration is slower.
+def describe_regressions(found: pd.DataFrame) -> str:
+    """Return why the check for regressions fails, as a clause; "" if it passes.
+
+    It fails if a configuration is slower, lost or failing, or if no comparison is conclusive.
 
     Args:
         found: The table of the conclusion on regressions.

@@ -19,8 +19,8 @@ from yaml.constructor import ConstructorError
 from tfscaling.study.config_validation import ConfigError, RawConfig, Sources, quote_for_message
 
 _TAG = "tag:yaml.org,2002:"
-#: Largest size of a file in bytes, and most lists and mappings in each other: with more, libyaml's
-#: composer would take all memory, or overflow its stack and end Python.
+#: Largest size of a file in bytes, and largest depth of nested lists and mappings: beyond them,
+#: libyaml's composer would take all memory, or overflow its stack and end Python.
 BYTES_MAX, DEPTH_MAX = 4_000_000, 100
 _TOO_DEEP = f"more than {DEPTH_MAX} lists or mappings in each other"
 #: Kind of a plain value → regular expression of its form, and the characters with which it begins.
@@ -34,7 +34,7 @@ _FORMS = {
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """PyYAML's loader, with libyaml where it exists, and the values of YAML 1.2."""
+    """PyYAML's loader, with libyaml if it is installed; it reads plain values as in YAML 1.2."""
 
     yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
 
@@ -42,19 +42,20 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
         """Return the document as YAML nodes, None if it is empty.
 
         Raises:
-            ConstructorError: For a key that is no text or is duplicate, and for a recursive alias.
+            ConstructorError: For a key that is no text or is duplicate, a recursive alias, and
+                aliases that nest values too deep.
         """
         node: yaml.Node | None = super().get_single_node()
         if node is not None:
-            _check_keys(node, {})
+            _check_node(node, {})
         return node
 
     def construct_integer(self, node: yaml.ScalarNode) -> int:
-        """Return the integer that a node has, read as decimal digits: 064 is 64."""
+        """Return the integer of a node, read as decimal digits: 064 is 64."""
         return int(node.value)
 
     def construct_number(self, node: yaml.ScalarNode) -> float:
-        """Return the number that a node has.
+        """Return the floating-point number of a node.
 
         Raises:
             ConstructorError: If it is too large for a float.
@@ -70,19 +71,20 @@ _Loader.add_constructor(_TAG + "int", _Loader.construct_integer)
 _Loader.add_constructor(_TAG + "float", _Loader.construct_number)
 
 
-def _check_keys(node: yaml.Node, depths: dict[int, int], above: tuple[int, ...] = ()) -> int:
-    """Raise ConstructorError for a wrong key, a recursive alias, or lists too deep in each other.
+def _check_node(node: yaml.Node, depths: dict[int, int], above: tuple[int, ...] = ()) -> int:
+    """Check keys, aliases and depth of a YAML node; return its depth.
 
-    A key is wrong if it is no text or is duplicate. An alias counts with the depth of its value: a
-    chain of aliases is as deep as the lists that it means.
+    The depth is the number of lists and mappings that are nested in each other, this node included;
+    0 for a plain value. An alias is as deep as the value that it repeats.
 
     Args:
         node: The node to check, with all nodes inside.
-        depths: Nodes that were checked already → their depths.
-        above: The nodes around this node.
+        depths: Identity of each node that was checked already → its depth.
+        above: Identities of the nodes that contain this node.
 
-    Returns:
-        How many lists and mappings are in each other, with this node; 0 for a plain value.
+    Raises:
+        ConstructorError: For a key that is no text or is duplicate, an alias inside the value that
+            it repeats, and a depth of more than DEPTH_MAX.
     """
     if id(node) in above:
         raise ConstructorError(None, None, "an alias in the value that it repeats", node.start_mark)
@@ -91,7 +93,7 @@ def _check_keys(node: yaml.Node, depths: dict[int, int], above: tuple[int, ...] 
     inside, depth, lines = (*above, id(node)), 0, dict[str, int]()
     for item in node.value:
         if isinstance(node, yaml.SequenceNode):
-            depth = max(depth, _check_keys(item, depths, inside))
+            depth = max(depth, _check_node(item, depths, inside))
             continue
         key, value = item
         if key.tag not in (_TAG + "str", _TAG + "merge"):
@@ -105,7 +107,7 @@ def _check_keys(node: yaml.Node, depths: dict[int, int], above: tuple[int, ...] 
             rule = f"a duplicate key, {name}: line {lines[key.value]} has it already"
             raise ConstructorError(None, None, rule, key.start_mark)
         lines[key.value] = key.start_mark.line + 1
-        depth = max(depth, _check_keys(value, depths, inside))
+        depth = max(depth, _check_node(value, depths, inside))
     depths[id(node)] = depth + 1
     if depth >= DEPTH_MAX:
         raise ConstructorError(None, None, _TOO_DEEP, node.start_mark)
@@ -113,7 +115,7 @@ def _check_keys(node: yaml.Node, depths: dict[int, int], above: tuple[int, ...] 
 
 
 def _check_depth(text: str) -> None:
-    """Raise ConstructorError for YAML with more than DEPTH_MAX lists or mappings in each other."""
+    """Raise ConstructorError if lists and mappings are nested more than DEPTH_MAX deep."""
     depth = 0
     event: Any  # libyaml's marks have another type than PyYAML's
     for event in yaml.parse(text, Loader=_Loader):
@@ -126,9 +128,9 @@ def _check_depth(text: str) -> None:
 
 
 def merge_configurations(sources: Sources) -> dict[str, Any]:
-    """Merge configurations key by key, also in nested mappings; the last source's value is taken.
+    """Return configurations merged key by key, also in nested mappings; later values override.
 
-    A platform with a `launcher` is a complete entry: earlier entries with its name are ignored.
+    A platform that has the key `launcher` is complete: it replaces earlier entries with its name.
     """
     merged: dict[str, Any] = {}
     for _, content in sources:
@@ -200,7 +202,7 @@ def _syntax_hint(reason: str, lines: list[str], column: int) -> str:
 
     Args:
         reason: The parser's description of the error.
-        lines: The line with the error, as a list; empty if there is none.
+        lines: A list with the line of the error; empty if the text has no such line.
         column: Position of the error in the line, from 0.
     """
     line = lines[0] if lines else ""

@@ -71,7 +71,7 @@ def text_meta(pattern: str, form: str, max_length: int | None = None) -> Meta:
     Args:
         pattern: Regular expression that the text matches, in which `$` is the end.
         form: The pattern in words, for messages.
-        max_length: Most characters; None for any number.
+        max_length: Highest number of characters; None for no limit.
     """
     end = pattern.removesuffix("$") + r"\Z"  # Python's own `$` is also before a last newline
     return Meta(pattern=end, max_length=max_length, extra_json_schema={"form": form})
@@ -128,12 +128,14 @@ TaskCount = (
 TaskCounts = TaskCount | Annotated[tuple[TaskCount, ...], _ONCE]
 #: Value of a block's `tasks_per_node`: as many tasks as GPUs.
 PER_GPU = "gpus"
+_GRID_COUNTS, _GRID_COUNTS_FORM = (
+    rf"^({PER_GPU}|{_COUNT}(\+{_COUNT})+)$",
+    f"{_COUNTS_FORM}, or gpus",
+)
 #: A `TaskCount`, or PER_GPU.
 GridTaskCount = (
     Annotated[int, Meta(ge=1, le=1000)]
-    | Annotated[
-        str, text_meta(rf"^({PER_GPU}|{_COUNT}(\+{_COUNT})+)$", f"{_COUNTS_FORM}, or {PER_GPU}", 150)
-    ]
+    | Annotated[str, text_meta(_GRID_COUNTS, _GRID_COUNTS_FORM, 150)]
 )
 GridTaskCounts = GridTaskCount | Annotated[tuple[GridTaskCount, ...], _ONCE]
 Line = Annotated[str, text_meta(_LINE, _LINE_FORM, 1000)]
@@ -201,16 +203,17 @@ class Search(ConfigMapping, frozen=True, kw_only=True):
     """
 
     basis: Literal["every configuration once", "lines are smooth"] = "every configuration once"
-    """With `every configuration once`, each one has a run before a decision. With `lines are
-    smooth`, a configuration gets no run if other numbers of nodes show that it is behind: times are
-    assumed to change smoothly with the nodes."""
+    """`every configuration once` runs each configuration before a decision. `lines are smooth`
+    assumes that times change smoothly with the number of nodes: a configuration that is behind by
+    this assumption gets no run."""
     repeats_max: Annotated[int, Meta(ge=2, le=20)] = 20
     """A configuration gets at most this many complete runs."""
     stop_after_steps: StopAfterSteps = None
     """The search begins with short runs, which end after this many steps and are projected to the
     whole training (docs/projection.md)."""
     stop_after_epochs: Annotated[int, number_meta("epochs", ge=3, le=1_000_000)] | None = None
-    """Short runs have this many `epochs` instead: for programs and parameter servers."""
+    """The search begins with short runs of this many `epochs`. Programs and parameter servers need
+    it in place of `stop_after_steps`."""
 
     @property
     def short_run_keys(self) -> dict[str, int | str]:
@@ -228,7 +231,7 @@ class Exclusion(ConfigMapping, frozen=True, kw_only=True):
     """An entry of `exclude` leaves out the configurations whose axes all match."""
 
     reason: Line | UnsetType = UNSET
-    """Every table shows this reason."""
+    """Reason for the exclusion; every table shows it."""
     platform: Names | UnsetType = UNSET
     """The entry matches these platforms."""
     model: ModelNames | UnsetType = UNSET
@@ -246,7 +249,7 @@ class Exclusion(ConfigMapping, frozen=True, kw_only=True):
 
     @property
     def axes(self) -> dict[str, tuple[str | int, ...]]:
-        """Axis → the values that the entry matches, for the axes that it has."""
+        """Axis → the values that the entry matches, for each axis in the entry."""
         given = {axis: getattr(self, axis) for axis in POINT_AXES}
         return {axis: as_values(value) for axis, value in given.items() if value is not UNSET}
 
@@ -268,13 +271,17 @@ class Block(ConfigMapping, frozen=True, kw_only=True):
     gpus_per_node: GpuCounts = 0
     """GPUs (or logical devices) per node, divided evenly among its tasks; 0 trains on the CPU."""
     tasks_per_node: GridTaskCounts = 1
-    """Numbers of ranks on a node. `gpus` starts one for each GPU of the configuration. "2+1" puts
-    two on the first and one on the second of two nodes."""
+    """Numbers of ranks on each node. `gpus` starts one rank for each GPU of the configuration.
+    "2+1" means two ranks on the first node and one on the second."""
     repeats: Annotated[int, Meta(ge=1, le=10_000)] = 6
-    """Runs of each configuration; fewer than 6 allow no 95 % interval of a median."""
+    """Runs of each configuration; with fewer than 6, a median has no 95 % interval."""
+    explain: bool = False
+    """With a program: adds the runs on one replica that estimate the parts of a step
+    (docs/configuration/recipes.md), where the grid has none with the same work. They are in no
+    comparison."""
     search: Search | UnsetType | None = UNSET
-    """Search of these configurations, instead of the top-level `search`; null makes `repeats` runs
-    of each. With a search, `repeats` is the full grid that savings refer to."""
+    """Search among these configurations, instead of the top-level `search`; null makes `repeats`
+    runs of each. The savings of a search are relative to `repeats` runs of each configuration."""
     exclude: tuple[Annotated[Exclusion, Meta(extra_json_schema={"minProperties": 1})], ...] = ()
     """Configurations that match an entry are excluded; an entry has values of some axes and may
     have a reason."""
@@ -302,8 +309,8 @@ class Quality(ConfigMapping, frozen=True, kw_only=True):
     unit: Line | None = None
     """Tables and plots show the values with this unit."""
     best: float | None = None
-    """Best possible value: values are compared by their distance from it. null is 1 for
-    accuracies, and none for others."""
+    """Best possible value: values are compared by their distance from it. null means
+    1 for accuracies, and no such value for other metrics."""
 
     @property
     def best_value(self) -> float | None:
@@ -380,15 +387,15 @@ class Recipe(ConfigMapping, frozen=True, kw_only=True):
     """Keras's optimizer of this name; `model` takes the optimizer of a compiled custom model, else
     `sgd`."""
     learning_rate: Annotated[float, Meta(gt=0, le=1e38)] | None = None
-    """Rate for one replica; null takes the compiled model's rate, and is an error for other
-    models."""
+    """Learning rate before `learning_rate_scaling`; null takes the rate of a compiled custom model,
+    and is an error for other models."""
     learning_rate_scaling: Literal["none", "linear", "sqrt"] = "none"
     """The learning rate stays, or is multiplied by the number of replicas (`linear`) or its square
     root (`sqrt`)."""
     momentum: Annotated[float, Meta(ge=0, lt=1)] | None = None
     """Momentum of `sgd`; null takes the compiled model's, else 0."""
     nesterov: bool | None = None
-    """If true, the momentum of `sgd` is Nesterov's; null takes the compiled model's setting, else
+    """If true, `sgd` uses Nesterov momentum; null takes the compiled model's setting, else
     false."""
     weight_decay: Annotated[float, Meta(ge=0, lt=1)] | None = None
     """Keras's `weight_decay` of the optimizer (no L2 loss); null takes the compiled model's, else
@@ -405,7 +412,7 @@ class Recipe(ConfigMapping, frozen=True, kw_only=True):
     """Passes over the training examples."""
     stop_after_steps: StopAfterSteps = None
     """A short run ends after this many steps; time and cost of all `epochs` are projected from it
-    (docs/projection.md). `auto` ends it when this is sure, null trains all epochs."""
+    (docs/projection.md). `auto` ends it when the steps suffice; null trains all epochs."""
     steps_per_epoch: Annotated[int, number_meta("steps", ge=1, le=1_000_000_000)] | None = None
     """Steps in an epoch of a pipeline, whose data are repeated as often as needed; null ends an
     epoch with the data."""
@@ -427,17 +434,17 @@ class Recipe(ConfigMapping, frozen=True, kw_only=True):
     precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
     """Keras's dtype policy; `mixed_float16` scales the loss."""
     communication: Literal["auto", "ring", "nccl"] = "auto"
-    """Implementation of collectives of `multi_worker_mirrored`."""
+    """Implementation of the collective operations of `multi_worker_mirrored`."""
     parameter_servers: Annotated[int, number_meta("tasks", ge=1, le=100_000)] = 1
-    """Number of parameter servers of strategies with them."""
+    """Number of parameter servers, for strategies that have them."""
     checkpoint_every_epochs: Annotated[int, number_meta("epochs", ge=1, le=1_000_000)] | None = None
     """The run writes a checkpoint after every n epochs, from which the next attempt resumes; null
-    writes none by epochs."""
+    sets no interval in epochs."""
     checkpoint_every_s: Annotated[int, number_meta("s", ge=1, le=31_536_000)] | None = None
-    """The run writes a checkpoint when the last one is this old; null writes none by time."""
+    """The run writes a checkpoint when the last one is this old; null sets no interval in time."""
     compare_resumed: bool = False
-    """If true, comparisons of time include resumed runs, without repeated training. A change reruns
-    nothing."""
+    """If true, comparisons of time include resumed runs. Training that was lost and repeated counts
+    once. A change reruns nothing."""
     quality: Quality = Quality()
     """The metric by which results are compared. A change reruns nothing."""
     program: tuple[NoZeroByte, ...] = ()
@@ -450,8 +457,8 @@ class Recipe(ConfigMapping, frozen=True, kw_only=True):
     """How steps, epochs and quality of a program are read: not at all, Keras's `fit`, events that
     it writes, or patterns on its output."""
     patterns: dict[Name, NotEmpty] = {}
-    """With `observe: output`: metric → regular expression whose one group is its value in a line of
-    the output."""
+    """With `observe: output`: metric → regular expression for a line of the output. Its only group
+    matches the metric's value."""
     train_examples: Examples | None = None
     """Number of training examples in an epoch of the program. A run that reports a higher number
     fails. With null there is no such check."""
@@ -472,7 +479,10 @@ class Recipe(ConfigMapping, frozen=True, kw_only=True):
 
     @property
     def single_parameters(self) -> dict[str, ParameterValue]:
-        """Name of a parameter → its value, for parameters without a list: in a variant all."""
+        """Name of a parameter → its value, for each parameter that is not a list.
+
+        In a variant, no parameter is a list.
+        """
         return {
             key: value for key, value in self.parameters.items() if not isinstance(value, tuple)
         }
@@ -497,15 +507,16 @@ class Container(ConfigMapping, frozen=True, kw_only=True):
     """The image in which the ranks of a platform run; launcher and workflow stay outside."""
 
     image: Line
-    """File or folder of the image, the same on all nodes; for pyxis what `--container-image`
-    takes."""
+    """File or folder of the image, at the same path on all nodes; for pyxis, a value of
+    `--container-image`."""
     engine: Literal["apptainer", "singularity", "charliecloud", "pyxis"] = "apptainer"
-    """Starts the image. `pyxis` is a plugin of Slurm and needs `launcher: srun`."""
+    """Program that starts the container. `pyxis`, a plugin of Slurm, needs `launcher: srun`."""
     python: Line | None = None
     """Python inside the image, with the workflow's packages. null takes the workflow's own
     environment, which is then bound into the image."""
     binds: tuple[Line, ...] = ()
-    """Further folders, as FOLDER or FOLDER:PLACE. The project's folder is always bound."""
+    """More folders to bind into the container, as FOLDER or FOLDER:PATH_INSIDE. The project's
+    folder is always bound."""
 
 
 class MeasuredKeys(ConfigMapping, frozen=True, kw_only=True):
@@ -520,10 +531,10 @@ class MeasuredKeys(ConfigMapping, frozen=True, kw_only=True):
     """With `physical`, `gpus_per_node` counts GPUs. With `logical`, a worker splits its CPU into
     logical devices, to test without GPUs."""
     gpu_type: Line | None = None
-    """Model of the GPUs, such as v100 or a100-80gb: a run on another model does not count. What
-    cannot be compared is listed in `unchecked`. null compares nothing."""
+    """Model of the GPUs, such as v100 or a100-80gb; a run on a different model is not valid. GPUs
+    that cannot be compared with it are listed in `unchecked`. null checks no model."""
     instance_type: Line | None = None
-    """The tables show this machine type."""
+    """Machine type of the nodes, which the tables show."""
     cpus_per_node: Annotated[int, number_meta("CPUs", ge=1, le=100_000)]
     """CPUs that a job requests on each node; its tasks share them evenly."""
     cpu_bind: OptionValue | None = None
@@ -532,16 +543,16 @@ class MeasuredKeys(ConfigMapping, frozen=True, kw_only=True):
     """`srun` binds ranks to GPUs by this `--gpu-bind`, such as `closest`. null leaves it to
     Slurm."""
     switches: Annotated[OptionValue | None, sbatch_option("switches")] = None
-    """Switches of the network that connect a job's nodes at most, and how long to wait for such
-    nodes: `--switches`, such as `1@02:00:00`. null sets no limit."""
+    """Highest number of network switches that connect a job's nodes, and how long to wait for such
+    nodes. The value is given to `--switches`, such as `1@02:00:00`. null sets no limit."""
     host_suffix: HostSuffix | None = None
-    """Follows the name of a node, before its domain, in the addresses by which ranks reach each
-    other (TF_CONFIG, MASTER_ADDR): of a network that is faster than the one of the bare names,
-    such as `-ib0` or `i`. null adds nothing."""
+    """Text added to a node's name, before its domain, in the addresses of ranks (TF_CONFIG,
+    MASTER_ADDR). It selects a faster network of the nodes, such as `-ib0` or `i`. null adds
+    nothing."""
     setup: tuple[NoZeroByte, ...] = ()
     """Shell lines that every rank runs before the trainer, such as `module load cuda`."""
     container: Container | None = None
-    """Ranks run in this container; `setup` runs before it is started. null runs them without."""
+    """Ranks run in this container; `setup` runs before it is started. null uses no container."""
     env: dict[VariableName, NoZeroByte] = {}
     """Environment variables of the trainer or program."""
 
@@ -560,18 +571,18 @@ class Platform(MeasuredKeys, frozen=True, kw_only=True):
     """
 
     title: Line | None = None
-    """Name in tables and plots; null takes the key."""
+    """Name in tables and plots; null takes the name in `platforms`."""
     cloud: Line | None = None
     """The cloud on which the platform runs; clouds are compared with each other."""
     published_as: Line | None = None
-    """Name in the published results; null takes the key."""
+    """Name in the published results; null takes the name in `platforms`."""
     cluster: Name | None = None
     """The Slurm cluster of the platform; `--config cluster=NAME` submits only that cluster's
     runs."""
     nodes_max: Annotated[NodeCount, number_meta("nodes")]
     """Configurations with more nodes are excluded."""
     gpus_per_node_max: Annotated[GpuCount, number_meta("GPUs")] = 0
-    """GPUs (or logical devices) of a node; a configuration with more is an error."""
+    """A configuration with more GPUs (or logical devices) per node is an error."""
     gpus_max: Annotated[int, number_meta("GPUs", ge=0, le=100_000_000)] | None = None
     """Quota of GPUs over all nodes of a run; configurations beyond it are excluded. null sets no
     quota."""
@@ -605,8 +616,8 @@ class Platform(MeasuredKeys, frozen=True, kw_only=True):
     """Name of GPUs in `--gres`: "gpu", or typed as "gpu:v100"; null requests no GPUs from Slurm.
     Other resources of a node may follow with their numbers: "gpu:v100,nvme:1"."""
     extra: Line | None = None
-    """Further options of sbatch, as one string; options with a key here, in the grid or in the
-    profile are refused."""
+    """Further options of sbatch, as one string; options that a key here, the grid or the
+    profile sets are rejected."""
     peak_tflops: dict[
         Literal["float32", "tf32", "bfloat16", "float16"], Annotated[float, Meta(gt=0, le=1e6)]
     ] = {}
@@ -618,9 +629,9 @@ class Platform(MeasuredKeys, frozen=True, kw_only=True):
     """Price of a GPU per hour, added to the node's price; null if the node's price includes its
     GPUs."""
     usd_per_kwh: Usd | None = None
-    """Price of energy, for the column `energy_usd`, apart from `cost_usd`."""
+    """Price of energy, for the column `energy_usd`; `cost_usd` does not include it."""
     kg_co2_per_kwh: Annotated[float, number_meta("kg", ge=0, le=10)] | None = None
-    """CO2 of energy, for the column `energy_kg_co2`."""
+    """CO2 emissions per kWh of energy, for the column `energy_kg_co2`."""
     price_date: (
         Annotated[str, text_meta(r"^[0-9]{4}(-[0-9]{2}){0,2}$", "YYYY, YYYY-MM or YYYY-MM-DD")]
         | None
@@ -654,8 +665,8 @@ class DatasetCopy(ConfigMapping, frozen=True, kw_only=True):
     """A local copy of a dataset."""
 
     path: NotEmpty | None = None
-    """The dataset is read from this folder with its files as published (IDX files may be gzipped),
-    or from this `.npz` with `x_train`, `y_train`, `x_test`, `y_test`; null fetches it."""
+    """Folder with the dataset's files as published (IDX files may be gzipped), or an `.npz` with
+    `x_train`, `y_train`, `x_test`, `y_test`; null downloads the dataset."""
 
 
 class Budget(ConfigMapping, frozen=True, kw_only=True):
@@ -672,7 +683,8 @@ class Budget(ConfigMapping, frozen=True, kw_only=True):
 class Baseline(ConfigMapping, frozen=True, kw_only=True):
     """The axes of the configuration that speed-up is relative to.
 
-    Omitted axes are as in each configuration, or with the fewest replicas.
+    An omitted platform, model, strategy or recipe is the same as in the compared configuration. If
+    nodes, tasks or GPUs are omitted, the baseline has the fewest replicas.
     """
 
     platform: Name | UnsetType = UNSET
@@ -693,7 +705,7 @@ class Baseline(ConfigMapping, frozen=True, kw_only=True):
 
     @property
     def axes(self) -> dict[str, str | int]:
-        """Axis → value of the baseline, for the axes that the configuration gives."""
+        """Axis → value of the baseline, for each axis that is set."""
         return {axis: v for axis in POINT_AXES if (v := getattr(self, axis)) is not UNSET}
 
 
@@ -717,9 +729,9 @@ class Comparison(ConfigMapping, frozen=True, kw_only=True):
     """`comparison.md` shows these metrics in this order; `comparison.csv` always has every
     metric."""
     baseline: Baseline = Baseline()
-    """Speed-up is relative to the configuration with these axes. If omitted, platform, model,
-    strategy and recipe equal the compared configuration's; nodes, tasks and GPUs are the fewest
-    replicas."""
+    """Speed-up is relative to the configuration with these axes. An omitted platform, model,
+    strategy or recipe is the same as in the compared configuration. If nodes, tasks or GPUs are
+    omitted, the baseline has the fewest replicas."""
 
 
 class Limit(ConfigMapping, frozen=True, kw_only=True):
@@ -729,9 +741,9 @@ class Limit(ConfigMapping, frozen=True, kw_only=True):
     """
 
     at_most: float | Duration | None = None
-    """Configurations with more are not recommended."""
+    """Configurations with a higher value are not recommended."""
     at_least: float | None = None
-    """Configurations with less are not recommended."""
+    """Configurations with a lower value are not recommended."""
 
     @property
     def value(self) -> float:
@@ -767,43 +779,47 @@ PROJECTABLE_EPOCHS_MIN = 3
 
 
 class WholeTraining(ConfigMapping, frozen=True, kw_only=True):
-    """The training that is asked about, where runs are shorter."""
+    """The complete training that the question is about, if runs train fewer epochs."""
 
     epochs: Annotated[int, number_meta("epochs", ge=1, le=1_000_000)]
-    """Runs with fewer epochs, or with `stop_after_steps`, are judged by the time and cost of this
-    many epochs, projected from them (docs/projection.md). A change reruns nothing."""
+    """Epochs of the complete training. Its time and cost are projected from runs with fewer epochs
+    or with `stop_after_steps` (docs/projection.md). A change reruns nothing."""
 
 
 class Question(ConfigMapping, frozen=True, kw_only=True):
-    """The question that the study answers: headline, recommendation and search go by it."""
+    """The question that the study answers by its headline, recommendation and search."""
 
     goal: QuestionGoal = "execution_time_s"
-    """Best is the lowest value of this metric, or the best quality. `…_to_target_…` needs a limit
-    of the quality: the target. `time_with_queue_s` includes waiting and boot (docs/method.md)."""
+    """The best configuration has the lowest value of this metric, or the best quality.
+    `…_to_target_…` needs a limit of the quality, which is the target. `time_with_queue_s` includes
+    waiting and boot (docs/method.md)."""
     limits: dict[MetricName, Limit | None] = {}
-    """Only configurations that are shown to keep these limits are recommended. Metrics: time, time
-    with queue, cost, node-, core- and GPU-hours, scaling efficiency (docs/efficiency.md), energy,
-    memory of ranks and GPUs, and the recipes' quality, by its name. `test_accuracy: null` ignores a
-    quality: all recipes count as equally good."""
+    """Metric → its limit. A configuration is recommended only if its runs show that it keeps all
+    limits. Metrics: time, time with queue, cost, node-, core- and GPU-hours, scaling efficiency
+    (docs/efficiency.md), energy, memory of ranks and GPUs, and the recipes' quality, by its name.
+    `test_accuracy: null` ignores this quality: all recipes count as equally good."""
     choose: Annotated[tuple[PointAxis, ...], _ONCE] = (
         *("platform", "strategy", "nodes", "gpus_per_node", "tasks_per_node"),
     )
-    """The recommendation is one of the configurations that differ in these axes; other axes
-    separate questions. With `recipe` or `model`, all recipes need the same quality, in
-    `limits`."""
+    """The recommendation is chosen among configurations that differ in these axes. Each combination
+    of values on the other axes is a separate question. With `recipe` or `model`, all recipes need
+    the same quality, with an entry in `limits`."""
     indifference: Annotated[float, Meta(ge=0, lt=1)] = 0.05
     """A configuration that is shown to be worse than the best by at most this fraction counts as
     equally good, and cost decides. For accuracies it is a fraction of the error. A change reruns
     nothing."""
 
     trainings: Annotated[int, Meta(ge=1, le=1_000_000)] = 1
-    """The training is run this many times in all: headline, decision and proposal have time and
-    cost of all trainings of a question. A change reruns nothing."""
+    """Number of trainings that the answer is for: headline, recommendation and proposal have the
+    total time and cost of this many trainings. A change reruns nothing."""
     whole_training: WholeTraining | None = None
-    """Short runs are judged by this whole training; null takes each recipe's own `epochs`."""
+    """The complete training that short runs represent; null takes each recipe's own `epochs`."""
 
     def epochs_to_project(self, recipe: Recipe) -> int | None:
-        """Return the epochs to which a recipe's runs are projected; None if not projected."""
+        """Return `whole_training`'s epochs if a recipe's runs are projected to them, else None.
+
+        It is also None for `stop_after_steps`, which projects to the recipe's own `epochs`.
+        """
         whole = self.whole_training
         if whole is None or recipe.stop_after_steps or recipe.epochs == whole.epochs:
             return None
@@ -817,35 +833,38 @@ class Question(ConfigMapping, frozen=True, kw_only=True):
     @property
     def ignored_qualities(self) -> set[str]:
         """Metrics of quality whose limit is null: results are not compared by them."""
-        return self.limits.keys() - self.set_limits.keys()
+        return self.limits.keys() - self.limits_in_force.keys()
 
     @property
-    def set_limits(self) -> dict[str, Limit]:
-        """Metric → its limit, for the limits that are not null."""
+    def limits_in_force(self) -> dict[str, Limit]:
+        """Metric → its limit, without metrics whose limit is null."""
         return {name: each for name, each in self.limits.items() if each is not None}
 
     @property
     def targets(self) -> dict[str, float]:
-        """Metric of quality → its limit, which is the target of time and cost to a target."""
-        limits = self.set_limits.items()
+        """Quality metric → target value, for time and cost to the target: its limit."""
+        limits = self.limits_in_force.items()
         # a limit without a value is refused later, with its place
         return {
             n: each.value for n, each in limits if n not in LIMITABLE_METRICS and each != Limit()
         }
 
     def limits_for(self, goal: str, quality: str | None) -> dict[str, Limit]:
-        """Return the limits of a question as column of the tables → limit.
+        """Return column of the tables → limit, for the limits that a configuration must keep.
 
-        For the goals time and cost to a target, the limit of the quality is their target and is
-        left out.
+        With a goal such as `time_to_target_s`, the limit of the quality is the target: it is left
+        out.
 
         Args:
             goal: The metric that is to be best.
-            quality: Metric of the recipes' quality, whose column is `quality`; None without one.
+            quality: The recipes' quality metric, whose limit gets the column `quality`; None
+                without one.
         """
-        own = {name: each for name, each in self.set_limits.items() if name in LIMITABLE_METRICS}
-        if quality in self.set_limits and "_to_target" not in goal:
-            own["quality"] = self.set_limits[quality]
+        own = {
+            name: each for name, each in self.limits_in_force.items() if name in LIMITABLE_METRICS
+        }
+        if quality in self.limits_in_force and "_to_target" not in goal:
+            own["quality"] = self.limits_in_force[quality]
         return own
 
 
@@ -864,15 +883,15 @@ class Forecast(ConfigMapping, frozen=True, kw_only=True):
     """Numbers of nodes without runs, for which times are forecast from the measured ones."""
 
     nodes: Annotated[tuple[NodeCount, ...], number_meta("nodes")] = ()
-    """Each line of configurations has a forecast for these numbers of nodes, as far as they were
-    not measured; beyond `nodes_max`, too."""
+    """Times on these numbers of nodes are forecast from configurations that differ only in nodes.
+    Numbers with measured runs are skipped; numbers above `nodes_max` are allowed."""
 
 
 class Proposal(ConfigMapping, frozen=True, kw_only=True):
-    """What `snakemake proposal` requests compute time for."""
+    """Options of `snakemake proposal`, which requests compute time for the trainings."""
 
     margin: Annotated[float, Meta(ge=0, le=1)] = 0.2
-    """This fraction is added for failed runs and tests."""
+    """Fraction of the node-hours that is added for failed runs and tests."""
 
 
 class PlotOptions(ConfigMapping, frozen=True, kw_only=True):
@@ -893,7 +912,7 @@ class Config(ConfigMapping, frozen=True, kw_only=True):
     grid: Annotated[tuple[Block, ...], Meta(min_length=1)]
     """What to run: a list of blocks, each the product of its axes."""
     search: Search | None = None
-    """The search of every block without its own; null makes `repeats` runs of each
+    """Search of every block without its own `search`; null makes `repeats` runs of each
     configuration."""
     recipes: Annotated[dict[Name, Recipe], Meta(min_length=1)]
     """How to train, by name."""
@@ -906,7 +925,7 @@ class Config(ConfigMapping, frozen=True, kw_only=True):
     cluster: NotEmpty | None = None
     """Only the platforms of this cluster are run; null runs all. Tables show all runs."""
     rerun: Literal["none", "stale"] = "none"
-    """`stale` repeats runs made by other code or from other data. Give it on the command line:
+    """`stale` reruns runs made by other code or from other data. Give it on the command line:
     `--config rerun=stale`."""
     clean: Literal["list", "remove"] = "list"
     """`remove` lets `snakemake clean_runs` remove the runs that it lists. Give it on the command
@@ -917,7 +936,7 @@ class Config(ConfigMapping, frozen=True, kw_only=True):
     readable_by: Literal["owner", "group", "all"] = "owner"
     """Who may read the files of runs and tables, within your umask."""
     budget: Budget = Budget()
-    """A sweep with a higher estimate of its remaining runs is refused."""
+    """Limits of the remaining runs' estimated cost; a sweep beyond a limit is rejected."""
     comparison: Comparison = Comparison()
     """What the comparison of configurations shows."""
     question: Question = Question()
@@ -928,12 +947,12 @@ class Config(ConfigMapping, frozen=True, kw_only=True):
     published: Published = Published()
     """Published results, which are shown next to the measured ones."""
     forecast: Forecast = Forecast()
-    """The time on numbers of nodes that were not run; no decision uses it."""
+    """Forecasts of times on numbers of nodes without runs; no decision uses them."""
     proposal: Proposal = Proposal()
-    """`snakemake proposal` requests node-hours for the trainings of the question."""
+    """Options of `snakemake proposal`, which requests node-hours for the question's trainings."""
     compare_with: NotEmpty | None = None
     """Folder with the results of another study, such as `before/results/main`: each configuration
-    is compared with the same one there. A relative path starts where snakemake runs."""
+    is compared with the equal one there. A relative path starts where snakemake runs."""
     compare_revisions: (
         Annotated[tuple[NotEmpty, ...], Meta(min_length=2, extra_json_schema={"uniqueItems": True})]
         | None
@@ -941,9 +960,9 @@ class Config(ConfigMapping, frozen=True, kw_only=True):
     """Recipes that are revisions of one training, such as the code of two commits: in each repeat
     they run one after the other, and each configuration is compared with the first revision."""
     plots: dict[str, PlotOptions | None] = {}
-    """Options of plots, by their names; null does not draw the plot. All others are drawn."""
+    """Plot → its options; null omits the plot. Plots without an entry are drawn."""
     export: tuple[Literal["markdown", "parquet", "svg"], ...] = ()
-    """More files in `details/`: tables as Markdown, `runs.parquet`, the plots."""
+    """Additional files in `details/`: tables (`markdown`), `runs.parquet`, plots (`svg`)."""
 
     def search_of(self, block: Block) -> Search | None:
         """Return the search of a block: its own, or the configuration's; None without one."""

@@ -43,7 +43,7 @@ STUDY_FILE, PLATFORMS_FILE = "config/config.yaml", "config/platforms.yaml"
 CONFIG_FILES = (STUDY_FILE, PLATFORMS_FILE)
 #: Folders below results that all studies share; a study cannot have these names.
 SHARED_FOLDERS = ("datasets", "logs", "runs")
-#: Files that are read of the study `compare_with`, below its folder.
+#: Files that are read from the folder of the study `compare_with`.
 REFERENCE_FILES = ("details/manifest.json", "comparison.csv", "runs.csv")
 #: In a NotAllowed, the value of a missing key, and of a problem that concerns several values.
 _MISSING, SEVERAL = object(), object()
@@ -102,7 +102,7 @@ def convert_to_types(raw: RawConfig, sources: Sources = ()) -> Config:
 
 
 def _check_numbers_and_lists(value: Any, schema: Schema, place: tuple[Any, ...]) -> None:
-    """Check what msgspec does not: NaN, infinity, and equal values in lists of distinct values.
+    """Check what msgspec does not check: numbers are finite, and values of lists distinct.
 
     Args:
         value: A part of the configuration.
@@ -110,7 +110,7 @@ def _check_numbers_and_lists(value: Any, schema: Schema, place: tuple[Any, ...])
         place: Keys and indices from the top of the configuration to this part.
 
     Raises:
-        NotAllowed: For the first such value.
+        NotAllowed: For the first NaN, infinity, or repeated value in a list of distinct values.
     """
     if isinstance(value, float) and not math.isfinite(value):
         raise NotAllowed(place, value, f"allowed: {value_hints.FINITE}")
@@ -154,7 +154,7 @@ def _locate_msgspec_error(raw: RawConfig, path: str, sources: Sources) -> NotAll
                 f"unknown key; {known}{list_allowed_names(fields, key, 0.8 if owners else 0.6)}",
             )
         for key in (key for key in option.get("required", ()) if key not in value):
-            looked = "" if place else _files_without_key(sources)
+            looked = "" if place else _hint_for_missing_key(sources)
             return NotAllowed([*place, key], _MISSING, f"it has no default{looked}")
         if path.startswith("`key`"):
             value, schema = _find_invalid_entry(raw, place, path), option.get("propertyNames", {})
@@ -167,7 +167,7 @@ def _locate_msgspec_error(raw: RawConfig, path: str, sources: Sources) -> NotAll
 
 
 def _places_of_key(key: str) -> list[str]:
-    """Return the places at which a key is allowed: `recipes.<name>`, `question`, at most three."""
+    """Return up to three places at which a key is allowed, such as `recipes.<name>`, `question`."""
     top = json_schema(Config, described=False)
     found = ["the top level"] if key in top["properties"] else []
     for name, schema in top["properties"].items():
@@ -180,8 +180,11 @@ def _places_of_key(key: str) -> list[str]:
     return list(dict.fromkeys(found))[:3]
 
 
-def _files_without_key(sources: Sources) -> str:
-    """Return where a missing top-level key was searched, as the end of a message; "" if unknown."""
+def _hint_for_missing_key(sources: Sources) -> str:
+    """Return why a top-level key may be missing, as the end of a message; "" if unknown.
+
+    Either --configfile names files in place of the default, or a default file does not exist.
+    """
     if any(name not in (*CONFIG_FILES, COMMAND_LINE) for name, _ in sources):
         return (
             f"; a study given by --configfile takes nothing from {STUDY_FILE}: to add to that "
@@ -245,7 +248,8 @@ def check_folders(config: Config) -> None:
     """Check that `study` can name a folder of results, and that `compare_with` names another study.
 
     Raises:
-        NotAllowed: If not.
+        NotAllowed: If `study` is the name of a shared folder, or `compare_with` is this study or a
+            folder without the files of a study.
     """
     # in any case of letters: file systems may take upper and lower case as the same
     if config.study.lower() in SHARED_FOLDERS:
@@ -263,7 +267,7 @@ def check_folders(config: Config) -> None:
 
 
 def reference_study_files(config: Config) -> list[str]:
-    """Return paths of the files that are read of the study `compare_with`; [] without the key."""
+    """Return the paths of the files to read from the study `compare_with`; [] without the key."""
     folder = config.compare_with
     return [f"{folder}/{name}" for name in REFERENCE_FILES] if folder else []
 
@@ -402,7 +406,7 @@ def json_schema(kind: type[msgspec.Struct], described: bool = True) -> Schema:
 
     Args:
         kind: The type.
-        described: Whether each key has the `description` that follows its field.
+        described: Whether each key gets a `description`: the text below its field.
     """
     _, found = msgspec.json.schema_components((kind,), ref_template=_REFERENCE + "{name}")
     for struct in nested_structs(kind):
@@ -438,7 +442,7 @@ def nested_structs(kind: Any) -> Iterator[type[msgspec.Struct]]:
 
 
 def _simplify_schema(schema: Any, definitions: dict[str, Schema]) -> Any:
-    """Return a schema in JSON Schema's short form, with the schemas in it changed alike.
+    """Return a schema in JSON Schema's short form; nested schemas are shortened, too.
 
     "A value or null" becomes one schema with a list of types; patterns end in `$`, not in `\\Z`.
 
@@ -469,7 +473,7 @@ def describe_schema(schema: Schema, value: object = None) -> str:
 
     Args:
         schema: The schema.
-        value: The rejected value; the words add the rule about length that it breaks.
+        value: The rejected value. If it is too long or an empty list, the words add that rule.
     """
     found = ["" if "enum" in schema else describe_type(schema), describe_rules(schema)]
     longest = max(each.get("maxLength", 0) for each in schema.get("anyOf", [schema]))
@@ -501,7 +505,7 @@ def _plain_json_types(schema: Schema) -> Collection[str]:
 
 
 def describe_rules(schema: Schema) -> str:
-    """Return bounds, choices or form of a schema in words; for a list the rules of its items."""
+    """Return bounds, choices or form of a schema in words; for a list also the items' rules."""
     if "anyOf" in schema:
         options = (option for option in schema["anyOf"] if option.get("type") != "array")
         return "; or ".join(filter(None, map(describe_rules, options)))

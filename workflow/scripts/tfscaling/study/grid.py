@@ -13,15 +13,18 @@ chapter 4; T. Hoefler and R. Belli, SC15.
 from __future__ import annotations
 
 import itertools
+import math
 import random
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
 from tfscaling.study import recipes, run_spec, variants
 from tfscaling.study.config_types import (
     AXES,
+    BATCH_SIZE_KEYS,
+    DOUBLED_KEY,
     LINE_AXES,
     PER_GPU,
     POINT_AXES,
@@ -56,9 +59,10 @@ def path_wildcards(runs: Sequence[PlannedRun]) -> dict[str, str]:
 def randomise_order(
     runs: Sequence[PlannedRun], seed: int, revisions: Sequence[str] = ()
 ) -> list[PlannedRun]:
-    """Return the runs in their order of starts: all first repeats shuffled, then all second ones.
+    """Return the runs in the order in which they start.
 
-    The order depends on the runs and the seed, not on the order of the argument.
+    All first repeats come first, shuffled; then all second repeats, and so on. The order depends on
+    the runs and the seed, not on the order of the argument.
 
     Args:
         runs: The runs.
@@ -88,7 +92,7 @@ class Candidate(NamedTuple):
     Attributes:
         number: Number of its block in the configuration's `grid`, from 0.
         point: The values of its axes.
-        recipe: Its recipe, with the values that the model leaves open.
+        recipe: Its recipe, with defaults filled in.
         spec: The specification of its first complete run; None if it is excluded.
         short: The specification of its first short run; None unless a search begins with short
             runs.
@@ -102,9 +106,14 @@ class Candidate(NamedTuple):
     short: RunSpec | None = None
     reason: str = ""
 
+    @property
+    def short_point(self) -> Point | None:
+        """The configuration of its short runs; None without short runs."""
+        return self.short.point if self.short else None
+
 
 class _ImpossibleError(Exception):
-    """The configuration cannot be run, and is excluded with this reason."""
+    """The configuration cannot be run; the message is the reason for its exclusion."""
 
 
 def make_candidates(
@@ -112,8 +121,8 @@ def make_candidates(
 ) -> tuple[Candidate, ...]:
     """Return all configurations of the grid, block by block, excluded ones included.
 
-    A configuration is excluded, with the reason, beyond a platform's limits or if its global batch
-    is larger than the dataset.
+    A configuration is excluded, with the reason, if it matches an entry of `exclude`, exceeds a
+    limit of its platform, or if tasks, strategy or batch size do not fit.
 
     Args:
         config: The configuration, whose recipes and blocks are checked already.
@@ -134,7 +143,7 @@ def _make_candidate(
     config: Config,
     registries: Registries,
 ) -> Candidate:
-    """Return a configuration of the grid with its first runs, or with why it has none.
+    """Return a configuration of the grid with its first runs, or with the reason to exclude it.
 
     Args:
         number: Number of its block in the grid, from 0.
@@ -175,7 +184,7 @@ def expand_block(block: Block, recipe_variants: variants.RecipeVariants) -> Iter
     chosen = {axis: block.axis_values(axis) for axis in POINT_AXES}
     named = (recipe_variants.get(name, (name,)) for name in chosen["recipe"])
     chosen["recipe"] = tuple(dict.fromkeys(itertools.chain.from_iterable(named)))
-    points = {}
+    points: dict[Point, None] = {}
     for values in itertools.product(*chosen.values()):
         axes = dict(zip(POINT_AXES, values, strict=True))
         if axes["tasks_per_node"] == PER_GPU:
@@ -185,7 +194,7 @@ def expand_block(block: Block, recipe_variants: variants.RecipeVariants) -> Iter
 
 
 def matches_exclusion(point: Point, entry: Exclusion) -> bool:
-    """Return whether a configuration has the axes of an entry of `exclude`."""
+    """Return whether a configuration matches all axes that an entry of `exclude` has."""
     return all(
         getattr(point, axis) in values
         or (axis == "recipe" and variants.base_recipe(point.recipe) in values)
@@ -194,7 +203,9 @@ def matches_exclusion(point: Point, entry: Exclusion) -> bool:
 
 
 def exclusion_reason(point: Point, entries: Sequence[Exclusion]) -> str:
-    """Return why the block excludes a configuration; "" if it does not.
+    """Return why a configuration is excluded before its run is planned; "" if it is not.
+
+    It matches an entry of `exclude`, or Slurm cannot place its uneven tasks.
 
     Args:
         point: The configuration.
@@ -219,8 +230,8 @@ def _make_first_run(
         registries: The names that exist.
 
     Raises:
-        _ImpossibleError: Beyond the limits of the platform, or if strategy or batch size do not fit
-            the geometry.
+        _ImpossibleError: The configuration exceeds a limit of the platform, or strategy or batch
+            size do not fit the geometry.
     """
     geometry = point.geometry
     if point.nodes > platform.nodes_max:
@@ -317,6 +328,7 @@ def make_manifest(
             )
             for run in runs
         ),
+        explaining=tuple(_explaining_runs(config, candidates, registries)),
         excluded=tuple(excluded),
         searches=searches,
         revisions=config.compare_revisions or (),
@@ -326,10 +338,10 @@ def make_manifest(
 def _runs_of_candidate(config: Config, candidate: Candidate) -> Iterator[PlannedRun]:
     """Yield all runs of a configuration, short ones first; nothing if it is excluded.
 
-    In a search, runs after the first ones are made only if they are needed.
+    In a search, only the first of all runs is made in any case: others are extra repeats.
     """
     spec, short, block = candidate.spec, candidate.short, config.grid[candidate.number]
-    platform, search = config.platforms[candidate.point.platform], config.search_of(block)
+    search = config.search_of(block)
     if spec is None:
         return
     series = [(spec, block.repeats, block.repeats)]  # the first run, all runs, those made at once
@@ -342,15 +354,100 @@ def _runs_of_candidate(config: Config, candidate: Candidate) -> Iterator[Planned
         if first is short and search and search.stop_after_epochs:
             whole_epochs = spec.recipe.epochs
         for repeat in range(1, repeats + 1):
-            yield PlannedRun(
-                spec=replace(first, repeat=repeat, seed=first.seed + repeat - 1),
+            yield _plan_run(
+                config,
+                replace(first, repeat=repeat, seed=first.seed + repeat - 1),
                 extra_repeat=repeat > at_once,
                 whole_epochs=whole_epochs,
-                usd_per_node_hour=platform.node_price_usd_per_hour(first.point.gpus_per_node),
-                peak_tflops=platform.peak_tflops_for(first.recipe),
-                usd_per_kwh=platform.usd_per_kwh,
-                kg_co2_per_kwh=platform.kg_co2_per_kwh,
             )
+
+
+def _plan_run(config: Config, spec: RunSpec, **facts: Any) -> PlannedRun:
+    """Return a planned run with the prices and peak rates of its platform.
+
+    Args:
+        config: The configuration.
+        spec: The specification of the run.
+        **facts: Further fields of `PlannedRun`.
+    """
+    platform = config.platforms[spec.point.platform]
+    return PlannedRun(
+        spec=spec,
+        usd_per_node_hour=platform.node_price_usd_per_hour(spec.point.gpus_per_node),
+        peak_tflops=platform.peak_tflops_for(spec.recipe),
+        usd_per_kwh=platform.usd_per_kwh,
+        kg_co2_per_kwh=platform.kg_co2_per_kwh,
+        **facts,
+    )
+
+
+class ReplicaWork(NamedTuple):
+    """The work of one replica in a step; configurations with equal work share an explaining run.
+
+    Attributes:
+        point: The configuration with a single replica, on the same kind of device.
+        batch_size: Examples of a replica in a step.
+    """
+
+    point: Point
+    batch_size: int
+
+
+def _replica_work(spec: RunSpec) -> ReplicaWork:
+    """Return the work of one replica in a step of a run."""
+    gpus = min(1, spec.point.gpus_per_node)
+    alone = replace(spec.point, nodes=1, tasks_per_node=1, gpus_per_node=gpus)
+    return ReplicaWork(alone, spec.per_replica_batch_size)
+
+
+def _explaining_runs(
+    config: Config, candidates: Sequence[Candidate], registries: Registries
+) -> Iterator[PlannedRun]:
+    """Yield the runs that blocks with `explain` add, one for each work of a replica.
+
+    Work that a configuration of the grid does on a single replica needs no further run.
+
+    Args:
+        config: The configuration.
+        candidates: The configurations of its grid.
+        registries: The names that exist.
+    """
+    planned = [(each, each.spec) for each in candidates if each.spec]
+    alone = {_replica_work(spec) for _, spec in planned if spec.replicas == 1}
+    explained: dict[ReplicaWork, list[tuple[Candidate, RunSpec]]] = {}
+    for each, spec in planned:
+        if config.grid[each.number].explain and _replica_work(spec) not in alone:
+            explained.setdefault(_replica_work(spec), []).append((each, spec))
+    for work, members in explained.items():
+        replicas = max(spec.replicas for _, spec in members)
+        keys = _explaining_keys(members[0][1].recipe, work.batch_size, replicas)
+        point = replace(work.point, recipe=variants.variant_name(work.point.recipe, keys))
+        recipe = replace(members[0][1].recipe, **dict.fromkeys(BATCH_SIZE_KEYS))
+        recipe = replace(recipe, **{DOUBLED_KEY: work.batch_size, **keys})
+        platform = config.platforms[point.platform]
+        spec = _make_first_run(point, recipe, platform, config.seed, registries)
+        points = (point for each, _ in members for point in (each.point, each.short_point))
+        yield _plan_run(config, spec, explains=tuple(filter(None, points)))
+
+
+def _explaining_keys(recipe: Recipe, batch_size: int, replicas: int) -> dict[str, int]:
+    """Return the keys of a recipe that an explaining run changes → their values.
+
+    With as many epochs, one replica would train as long as all replicas together. The run has at
+    least as many steps as the configuration with the most replicas.
+
+    Args:
+        recipe: The recipe of the explained configurations.
+        batch_size: Examples of a replica in a step.
+        replicas: The most replicas of an explained configuration.
+    """
+    keys = {}
+    epochs = math.ceil(recipe.epochs / replicas)
+    if epochs < recipe.epochs and "epochs" in recipes.placeholders_of(recipe):
+        keys["epochs"] = epochs
+    if recipe.per_replica_batch_size is None:
+        keys[DOUBLED_KEY] = batch_size
+    return keys
 
 
 def candidates_by_search(
@@ -359,6 +456,7 @@ def candidates_by_search(
     """Return name of a search → its candidates.
 
     There is one search for each question, with the configurations of all blocks that have a search.
+    Its name has the values of the axes that separate questions.
     """
     members: dict[str, list[Candidate]] = {}
     for each in candidates:
@@ -381,7 +479,7 @@ def _plan_searches(config: Config, candidates: Iterable[Candidate]) -> tuple[Pla
             SearchedPoint(
                 point=each.point,
                 repeats=config.grid[each.number].repeats,
-                short=each.short.point if each.short else None,
+                short=each.short_point,
             )
             for each in members
         )
@@ -402,7 +500,7 @@ def _postponed_points(searches: Iterable[PlannedSearch]) -> set[Point]:
     """Return the configurations that searches do not run in their first round.
 
     If a search assumes that times change smoothly with the number of nodes, its first round runs
-    only the fewest and the most nodes. The configurations of short runs are included.
+    only the fewest and the most nodes. The result has the configurations of short runs, too.
     """
     later: set[Point] = set()
     for planned in searches:

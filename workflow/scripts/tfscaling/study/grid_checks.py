@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from tfscaling.study import grid, recipes, variants
 from tfscaling.study.config_types import (
     COMPARED_RUNS_MIN,
+    DOUBLED_KEY,
     LIMITED_RUNS_MIN,
     POINT_AXES,
     SHORT_RUNS_MAX,
@@ -49,7 +50,8 @@ def check_blocks(
         registries: The names that exist.
 
     Raises:
-        NotAllowed: For unknown names, too large blocks, and geometries that no platform has.
+        NotAllowed: For unknown names, impossible recipes and short runs, too many configurations,
+            an entry of `exclude` without a match, and nodes that have too few CPUs or GPUs.
     """
     count = 0
     for number, block in enumerate(config.grid):
@@ -70,14 +72,39 @@ def check_blocks(
         for point in left:
             recipe = recipe_variants[variants.base_recipe(point.recipe)][point.recipe]
             _check_devices(number, point, config.platforms[point.platform], recipe)
+            if block.explain and (rule := _why_not_explained(point, recipe)):
+                rule = f"recipe {point.recipe}: {rule}"
+                raise NotAllowed(["grid", number, "explain"], block.explain, rule)
+
+
+def _why_not_explained(point: Point, recipe: Recipe) -> str:
+    """Return why no run on one replica can explain the steps of a configuration; "" if one can.
+
+    Args:
+        point: The configuration.
+        recipe: Its recipe.
+    """
+    if not recipe.program:
+        return "the built-in trainer measures the parts of its steps; allowed: false"
+    if recipe.observe in recipes.WITHOUT_TIMES:
+        return f"observe {recipe.observe} has no times of steps; allowed: fit, events"
+    if not point.gpus_per_node and point.geometry.tasks_per_node_max > 1:
+        rule = "tasks without GPUs share the CPUs of a node, one alone has them all"
+        return f"{rule}; allowed: tasks_per_node 1"
+    batch = {"per_replica_batch_size", "global_batch_size"}
+    if recipe.per_replica_batch_size is None and not batch & recipes.placeholders_of(recipe):
+        rule = "its program does not get the batch, so one replica has other work"
+        return f"{rule}; allowed: a word with {{per_replica_batch_size}}"
+    return ""
 
 
 def check_revisions(config: Config) -> None:
     """Check that the revisions of `compare_revisions` can be compared with each other.
 
     Raises:
-        NotAllowed: For an unknown recipe, a block without one of the revisions, with a search or
-            with too few repeats, and a reference in another study as well.
+        NotAllowed: If a revision is no recipe, no block has the revisions, or a block has only
+            some of them; if a block with revisions has a search or too few repeats; if
+            `compare_with` is set as well.
     """
     revisions = config.compare_revisions
     if revisions is None:
@@ -114,19 +141,24 @@ def check_configurations(config: Config, candidates: Sequence[Candidate]) -> Non
     """Check the configurations of the expanded grid.
 
     Raises:
-        NotAllowed: For duplicates, too long names, empty blocks, and impossible searches.
+        NotAllowed: For too many runs, duplicates, too long names, too large seeds, blocks without
+            runs, and impossible searches.
     """
     _check_number_of_runs(config, candidates)
     block_of: dict[Point, int] = {}
     for candidate in candidates:
         number, point, short = candidate.number, candidate.point, candidate.short
-        if candidate.spec is None:
+        if (spec := candidate.spec) is None:
             continue
         block = config.grid[number]
         search = config.search_of(block)
         _check_lengths(number, point, config.seed, search.repeats_max if search else block.repeats)
         if short:
             _check_lengths(number, short.point, config.seed, SHORT_RUNS_MAX)
+        if block.explain:  # the longest name that an explaining run may have
+            keys = {"epochs": candidate.recipe.epochs, DOUBLED_KEY: spec.per_replica_batch_size}
+            longest = replace(point, recipe=variants.variant_name(point.recipe, keys))
+            _check_lengths(number, longest, config.seed, 1)
         if (other := block_of.setdefault(point, number)) != number:
             rule = f"grid[{other}] has the configuration already"
             raise NotAllowed(["grid", number], point.axes, rule)
@@ -161,12 +193,12 @@ def _check_number_of_runs(config: Config, candidates: Sequence[Candidate]) -> No
 
 
 def _check_size(number: int, count: int, counted: str) -> None:
-    """Raise NotAllowed for a grid of more than RUNS_MAX runs, before it fills the memory.
+    """Raise NotAllowed if the grid has more than RUNS_MAX runs or configurations up to a block.
 
     Args:
         number: Number of the block at which the count was reached, from 0.
         count: Number of runs or configurations up to and including this block.
-        counted: What is counted, in words.
+        counted: What is counted, in words: runs or configurations.
     """
     if count > RUNS_MAX:
         rule = f"the grid has {count:,} {counted} up to this block; allowed: {RUNS_MAX:,}"
@@ -176,7 +208,7 @@ def _check_size(number: int, count: int, counted: str) -> None:
 def _empty_block_error(
     number: int, block: Block, config: Config, reasons: Sequence[str]
 ) -> NotAllowed:
-    """Return the error about a block without runs: the exceeded limit, or the last reason.
+    """Return the error about a block without runs, with the exceeded limit or the last reason.
 
     Args:
         number: Number of the block, from 0.
@@ -205,7 +237,7 @@ def _check_devices(number: int, point: Point, platform: Platform, recipe: Recipe
         recipe: Its recipe.
 
     Raises:
-        NotAllowed: With the key and its limit, if not.
+        NotAllowed: If it has too few; the error names the key and its limit.
     """
     geometry, key, rule = point.geometry, "gpus_per_node", ""
     named = f"platform {point.platform} has"

@@ -30,12 +30,15 @@ class PlannedRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """The specification of the run."""
     extra_repeat: bool = False
     """Whether the run is made only if a search needs it."""
+    explains: tuple[Point, ...] = ()
+    """For a run on one replica that `explain` adds: the configurations whose steps it explains.
+    Empty for runs of the grid."""
     smaller: str | None = None
-    """Folder of the configuration with half of the batch: the run is made only if all runs of that
-    configuration fit in memory. null: made in any case."""
+    """Folder of the configuration with the next smaller batch size of an axis of doublings: the run
+    is made only if all runs of that configuration fit in memory. null: no such condition."""
     whole_epochs: int | None = None
-    """For a short run, the epochs of the complete training that it represents in projections; null
-    for a run of the complete training."""
+    """Epochs of the complete training, if the run has fewer `epochs` and is projected to them. null
+    for other runs, also with `stop_after_steps`: those are projected to the recipe's `epochs`."""
     usd_per_node_hour: float | None = None
     """Price of one node with its GPUs for one hour, in US dollars; null if unknown."""
     peak_tflops: float | None = None
@@ -86,11 +89,11 @@ class PlannedSearch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """A search for the best configuration of one question.
 
     Attributes:
-        work: Name of the question.
+        work: Name of the question: the values of the axes that separate questions.
         goal: The metric that is to be best.
-        limits: Column of the tables → its limit.
+        limits: Column of the tables → its limit in the question.
         indifference: Fraction below which a difference from the best does not matter.
-        search: The search's keys of the configuration.
+        search: The keys of the search in the configuration file.
         points: The configurations to choose from.
     """
 
@@ -117,13 +120,16 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     order_seed: int
     """Seed of the order in which runs start."""
     targets: dict[str, float]
-    """Metric of a quality → its target, for time and cost to the target."""
+    """Quality metric → target value, for time and cost to the target."""
     platforms: dict[str, Platform]
-    """Name → platform, for the platforms of the grid; each has a title."""
+    """Name → platform, for the platforms of the grid; missing titles are filled in."""
     synchronous_strategies: tuple[str, ...]
-    """Strategies that train the same model on any number of nodes."""
+    """Strategies with one update per step from all workers' gradients: with the same global batch,
+    all of them train the same model."""
     runs: tuple[PlannedRun, ...]
-    """All runs; `grid.randomise_order` gives the order in which they start."""
+    """All runs of the grid; `grid.randomise_order` gives the order in which they start."""
+    explaining: tuple[PlannedRun, ...] = ()
+    """The runs that `explain` adds: they are made and counted, but not compared."""
     excluded: tuple[ExcludedConfiguration, ...]
     """The configurations that are not run."""
     searches: tuple[PlannedSearch, ...] = ()
@@ -131,6 +137,16 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     revisions: tuple[str, ...] = ()
     """Recipes that are revisions of one training; the first is the reference. Empty without
     `compare_revisions`."""
+
+    @property
+    def all_runs(self) -> tuple[PlannedRun, ...]:
+        """The runs of the grid, then the runs that `explain` adds."""
+        return (*self.runs, *self.explaining)
+
+    @property
+    def explaining_points(self) -> frozenset[Point]:
+        """The configurations of the runs that `explain` adds; the grid has no runs of them."""
+        return frozenset(run.spec.point for run in self.explaining)
 
     @property
     def qualities(self) -> dict[str, Quality]:

@@ -104,7 +104,7 @@ def check_cluster(config: Config) -> None:
 
 
 def _sbatch_options() -> dict[str, str]:
-    """Return key of a platform → name of the sbatch option that has its value, without hyphens."""
+    """Return key of a platform → sbatch option that gets its value; options without hyphens."""
     hints = sorted(typing.get_type_hints(Platform, include_extras=True).items())
     marks = [(key, mark) for key, hint in hints for mark in getattr(hint, "__metadata__", ())]
     extras = [(key, mark.extra or {}) for key, mark in marks]
@@ -154,7 +154,7 @@ def extra_options_problem(extra: str) -> str | None:
 
 
 def _is_managed_option(word: str) -> bool:
-    """Return whether this word of a command line is one of the options in MANAGED."""
+    """Return whether this word of a command line sets one of MANAGED_OPTIONS."""
     if word.startswith("--"):
         name = word[2:].partition("=")[0]
         return bool(name) and any(option.startswith(name) for option in MANAGED_OPTIONS)
@@ -212,12 +212,15 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 def slurm_resources(platform: Platform, geometry: Geometry) -> dict[str, Resource]:
     """Return the Snakemake resources with which the Slurm executor plugin requests a geometry.
 
-    A run with the local launcher is one task on one node: its ranks are processes there. `tasks` is
-    the job's total, `gres` is per node; `tasks_per_gpu` 0 keeps the plugin from deriving tasks from
-    GPUs; an empty `mpi` lets the shell run in the batch step, so that srun in train.py can use the
-    complete allocation. Memory and GPUs that the platform does not request are 0 or "", which the
-    plugin omits: no default of Snakemake may limit a measurement. Other settings that the platform
-    leaves open are omitted.
+    With the local launcher, the request is one task on one node: its ranks are processes there.
+    `tasks` is the job's total, `gres` is per node.
+
+    The plugin omits requests that are 0 or "". Memory and GPUs that the platform does not request
+    have these values, so that no default of Snakemake limits a measurement. `tasks_per_gpu` is 0,
+    so that the plugin does not derive tasks from GPUs. With an empty `mpi`, the shell runs in the
+    batch step, and srun in train.py can use the complete allocation.
+
+    The result has no entry for other keys that the platform does not set.
     """
     on_slurm = platform.launcher != "local"
     requested = geometry if on_slurm else Geometry(1, 1, geometry.gpus_per_node)
@@ -266,7 +269,10 @@ def _gres_value(gpu_gres: str | None, gpus: int) -> str | None:
 
 
 def store_signature(function: _F) -> _F:
-    """Return the function with its signature stored, which Snakemake reads for every job."""
+    """Return the function, with its signature as attribute: Snakemake reads it for every job.
+
+    Without the attribute, `inspect` would compute the signature each time.
+    """
     function.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
     return function
 

@@ -24,17 +24,19 @@ NOT_PROJECTED = "quality is not projected"
 
 
 def check_baseline(config: Config, planned: Manifest) -> None:
-    """Check that the grid has a run of the baseline that the comparison names.
+    """Check that the grid has a run with the axes of `comparison.baseline`.
 
-    The name of a recipe with variants means the variant of each configuration; all configurations
-    must then have this recipe.
+    If the baseline's recipe has variants, each configuration is compared with the baseline that
+    has the same variant. So all configurations must have that recipe, or the baseline names one
+    variant.
 
     Args:
         config: The configuration.
         planned: Its manifest.
 
     Raises:
-        NotAllowed: If not.
+        NotAllowed: The grid has no such run, or configurations of other recipes need a baseline
+            with one variant.
     """
     place = ["comparison", "baseline"]
     baseline = config.comparison.baseline.axes
@@ -54,7 +56,7 @@ def check_question(config: Config, planned: Manifest) -> None:
     """Check that the runs of the grid can answer the question.
 
     Raises:
-        NotAllowed: If not.
+        NotAllowed: If they cannot; the error names the key of the question or of a recipe.
     """
     run_of_recipe = {run.spec.point.recipe: run for run in planned.runs}
     _check_whole_training(config, planned, run_of_recipe)
@@ -66,7 +68,7 @@ def check_question(config: Config, planned: Manifest) -> None:
 def _check_whole_training(
     config: Config, planned: Manifest, run_of_recipe: Mapping[str, PlannedRun]
 ) -> None:
-    """Raise NotAllowed if runs of a recipe are not enough to project the complete training.
+    """Raise NotAllowed if the complete training cannot be projected from the runs of a recipe.
 
     Args:
         config: The configuration.
@@ -107,7 +109,7 @@ def _check_whole_training(
 
 
 def _check_goal(config: Config, planned: Manifest, run_of_recipe: Mapping[str, PlannedRun]) -> None:
-    """Raise NotAllowed if runs cannot have the metric of the question's goal.
+    """Raise NotAllowed if runs of the grid cannot have the metric that the goal compares.
 
     Args:
         config: The configuration.
@@ -144,7 +146,7 @@ def _check_goal(config: Config, planned: Manifest, run_of_recipe: Mapping[str, P
             rule = f"the program of recipe {name} reports no times of epochs"
             ways = "execution_time_s, cost_usd, or `observe: fit`, events"
             raise wrong(f"{rule} (observe: {recipe.observe}); allowed: {ways}")
-        if (metric := recipe.quality.metric) not in config.question.set_limits:
+        if (metric := recipe.quality.metric) not in config.question.limits_in_force:
             raise wrong(f"needs a target of recipe {name}, a limit of {metric} in question.limits")
 
 
@@ -175,7 +177,7 @@ def _check_limits(
     for name in config.question.ignored_qualities - qualities:
         rule = "null is for the quality of recipes; allowed: a limit"
         raise NotAllowed(["question", "limits", name], None, rule)
-    for name, limit in config.question.set_limits.items():
+    for name, limit in config.question.limits_in_force.items():
         for rule in _limit_problems(name, limit, planned, run_of_recipe):
             given = {"at_most": limit.at_most, "at_least": limit.at_least}
             shown = {key: value for key, value in given.items() if value is not None}
@@ -185,7 +187,9 @@ def _check_limits(
 def _limit_problems(
     name: str, limit: Limit, planned: Manifest, run_of_recipe: Mapping[str, PlannedRun]
 ) -> Iterator[str]:
-    """Yield why the limit of a metric is not allowed, each rule only if all before it hold.
+    """Yield why the limit of a metric is not allowed, as sentences for the user.
+
+    Only the first one is certain: each rule assumes that the limit keeps all rules before it.
 
     Args:
         name: The metric.
@@ -286,5 +290,5 @@ def _check_choice(
         ways = f"a limit of {metric} in question.limits, or null if they are equally good"
         raise wrong(f"{rule}; allowed: {ways}")
     for name, run in run_of_recipe.items():
-        if run.is_short and metric in question.set_limits:
+        if run.is_short and metric in question.limits_in_force:
             raise wrong(f"recipe {name} makes short runs, and {NOT_PROJECTED}")

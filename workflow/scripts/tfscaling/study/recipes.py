@@ -69,7 +69,7 @@ _SCRIPT = re.compile(r"[^{}=]+\.(py|sh)")
 
 
 def check_recipes(config: Config) -> None:
-    """Check that no keys of a recipe contradict each other, and no two recipes.
+    """Check that neither keys of a recipe nor two recipes contradict each other.
 
     Raises:
         NotAllowed: For the first contradiction.
@@ -155,8 +155,8 @@ def _check_qualities(config: Config) -> None:
 def fill_in_defaults(model: str, recipe: Recipe) -> Recipe:
     """Return the recipe with loss, optimizer and its settings filled in where they are open.
 
-    A custom model may set its own loss and optimizer, which only a rank can determine: they stay
-    open.
+    A custom model may set its own loss and optimizer, which only a rank can determine: they are not
+    filled in. A recipe with a program is returned unchanged.
 
     Args:
         model: Name of the model that the recipe trains.
@@ -194,7 +194,7 @@ def check_block(
         registries: The names that are allowed.
 
     Raises:
-        NotAllowed: If not.
+        NotAllowed: For the first unknown name, or key that is not possible in the block.
     """
     block = config.grid[number]
     recipes = {
@@ -225,7 +225,7 @@ def check_block(
         recipe = config.recipes[name]
         for model in block.axis_values("model"):
             rules = _model_problems(model, number, recipe, servers, registries)
-            for found in _missing_files(config, block, recipe) if with_program else rules:
+            for found in _missing_inputs(config, block, recipe) if with_program else rules:
                 raise found.with_prefix("recipes", name)
     for index, rule in enumerate(block.exclude):
         if not rule.axes:
@@ -381,7 +381,7 @@ def _missing_arguments(function: str, recipe: Recipe) -> Iterator[NotAllowed]:
 
 
 def _misplaced_keys(recipe: Recipe) -> Iterator[NotAllowed]:
-    """Yield an error for each key that only programs have, or only the built-in trainer."""
+    """Yield an error for each key that a recipe with a program, or without one, cannot have."""
     rule = "only a recipe with `program` has this key; allowed: leave it out"
     if recipe.program:
         rule = "the program does not get it; allowed: leave it out, and give it in `program`"
@@ -440,10 +440,10 @@ def may_report_quality(recipe: Recipe) -> bool:
     return not recipe.program or recipe.observe != "nothing"
 
 
-def _missing_files(config: Config, block: Block, recipe: Recipe) -> Iterator[NotAllowed]:
-    """Yield an error if a program or its script does not exist.
+def _missing_inputs(config: Config, block: Block, recipe: Recipe) -> Iterator[NotAllowed]:
+    """Yield an error if a program, its script or an argument of its dataset's function is missing.
 
-    A command without a slash may come from a platform that sets up another environment.
+    A command without a slash is not checked if the platform's `setup` or PATH may provide it.
 
     Args:
         config: The configuration.
@@ -466,23 +466,32 @@ def _missing_files(config: Config, block: Block, recipe: Recipe) -> Iterator[Not
 
 
 def why_not_projectable(recipe: Recipe, short_epochs: int | None) -> str:
-    """Return why runs of `short_epochs` cannot project the complete training.
+    """Return why the complete training of a recipe cannot be projected from short runs.
+
+    Args:
+        recipe: The recipe, whose `epochs` are the complete training.
+        short_epochs: Epochs of the short runs; None for short runs that end after steps.
 
     Returns:
-        "" if they can, or if `short_epochs` is None.
+        The reason; "" if it can be projected, or if `short_epochs` is None.
     """
     if short_epochs is None:
         return ""
-    named = {name for word in recipe.program for _, name, *_ in string.Formatter().parse(word)}
     if short_epochs >= recipe.epochs:
         return f"all {recipe.epochs} epochs; allowed: fewer"
-    if recipe.program and "epochs" not in named:
+    if recipe.program and "epochs" not in placeholders_of(recipe):
         return "its program does not get {epochs}; allowed: a word with it"
     if recipe.program and recipe.observe in WITHOUT_TIMES:
         return f"observe {recipe.observe} has no times of epochs; allowed: fit, events"
     if recipe.writes_checkpoints:
         return "the time of checkpoints is not projected; allowed: none"
     return ""
+
+
+def placeholders_of(recipe: Recipe) -> set[str]:
+    """Return the names of the placeholders in the words of a recipe's `program`."""
+    parsed = (string.Formatter().parse(word) for word in recipe.program)
+    return {name for parts in parsed for _, name, *_ in parts if name is not None}
 
 
 def placeholder_problem(word: str, names: Sequence[str]) -> str:

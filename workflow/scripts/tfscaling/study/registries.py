@@ -34,8 +34,8 @@ class Model:
 
     Attributes:
         description: What it is, for the lists of models.
-        dataset: Name of its usual dataset, or of a function that makes it; None leaves it to the
-            recipe.
+        dataset: Name of its default dataset, or of a function that makes it; None if each recipe
+            must name a dataset.
         build: Returns a Keras model from images to logits.
         image_shape: (height, width) or (height, width, channels); None if it is not known.
     """
@@ -54,12 +54,12 @@ class Strategy:
         description: What it does, for the lists of strategies.
         build: Takes this rank's devices ("CPU:0", "GPU:1", ...) and the recipe's `communication`;
             returns a `tf.distribute.Strategy` over them. `TF_CONFIG` is set before.
-        one_task_only: Whether it runs in a single task.
-        one_device_only: Whether each of its tasks uses a single device.
+        one_task_only: Whether it can run only in a single task.
+        one_device_only: Whether each of its tasks can use only a single device.
         coordinated: Whether a coordinator drives parameter servers and workers; only workers train.
-        synchronous: Whether each step has one update from the gradients of all workers, as far as
-            is known.
-        end: A rank calls it after its training, when all other ranks do.
+        synchronous: Whether each step has one update from the gradients of all workers; False if
+            unknown.
+        end: Function that every rank calls after its training, such as MPI's finalization.
     """
 
     description: str
@@ -83,7 +83,7 @@ class Strategy:
         return {"chief": 1, "ps": parameter_servers, "worker": workers}
 
     def count_replicas(self, geometry: Geometry, parameter_servers: int) -> int:
-        """Return the number of replicas: one for each GPU of a worker, or one on its CPU."""
+        """Return the number of replicas: each worker has one for each GPU, or one on its CPU."""
         return self.tasks_by_job(geometry, parameter_servers)["worker"] * max(
             1, geometry.gpus_per_task
         )
@@ -128,7 +128,9 @@ class Registries(NamedTuple):
         return dataset
 
     def image_shape_problem(self, model: str, dataset: str) -> str | None:
-        """Return why a dataset's images do not fit a model, and which do; None if they may fit.
+        """Return why a dataset's images do not fit a model; None if they may fit.
+
+        The text also has the names of datasets that fit.
 
         Args:
             model: Name of the model.
@@ -149,8 +151,8 @@ class Registries(NamedTuple):
         """Check the configured names of plots, columns, datasets and launchers.
 
         Raises:
-            NotAllowed: For the first unknown name. A dataset may also be a custom function, which
-                must exist.
+            NotAllowed: For the first unknown name, and for a local copy of a dataset that does not
+                exist. A recipe's dataset may also be a custom function, which must exist.
         """
         for number, column in enumerate(config.comparison.columns):
             check_name(["comparison", "columns", number], column, self.metrics)

@@ -141,7 +141,8 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     def threads_per_operation(self, cpus: int) -> int:
         """Return the number of threads that one TensorFlow operation of a rank uses.
 
-        Ranks on one machine share its CPUs: a rank that waits for a CPU keeps all ranks waiting.
+        With the local launcher, ranks share the CPUs of a machine, and get no more threads than
+        CPUs: a rank that waits for a CPU keeps all ranks waiting.
 
         Args:
             cpus: Number of CPUs on which the rank may run.
@@ -182,7 +183,7 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         Args:
             text: The word, such as "--epochs={epochs}".
             folder: The rank's folder, for `{folder}`.
-            dataset: Path of the prepared data, for `{dataset}`; None for a program without.
+            dataset: Path of the prepared data, for `{dataset}`; None without a dataset.
         """
         values: dict[str, Value] = {
             **{f"parameters.{key}": value for key, value in self.recipe.single_parameters.items()},
@@ -260,11 +261,12 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     spec: RunSpec
     """The specification of the run."""
     replaces: Annotated[int, Meta(ge=0)] = 0
-    """Attempts up to this number do not count, because the user has requested a rerun."""
+    """Number of the last attempt whose record is ignored, because the user has requested a rerun; 0
+    if none is ignored."""
 
 
 def write_request(folder: Path, request: RunRequest) -> None:
-    """Write a request to the run's folder, unless it has the same one already.
+    """Write a request to the run's folder, unless the folder has an equal request.
 
     Raises:
         OSError: If it cannot be written.
@@ -306,7 +308,7 @@ def read_spec(path: Path) -> RunSpec:
 
 
 def _decode_file(path: Path, kind: type[_T]) -> _T:
-    """Return the value of this type that a JSON file has.
+    """Return the content of a JSON file as a value of the type `kind`.
 
     Raises:
         SpecError: If the file cannot be read, or has no such value.
@@ -363,7 +365,7 @@ def _field_defaults(kind: type[Recipe | MeasuredKeys]) -> dict[str, object]:
 def defaults_of_omitted_keys() -> dict[str, Value]:
     """Return key → default, for keys that parameters omit while they have their default.
 
-    Records from before a key was added lack it, so it had its default.
+    Records that were written before such a key existed lack it: their runs had its default.
     """
     found = {**_field_defaults(Recipe), **_field_defaults(MeasuredKeys)}
     left_out = _ALWAYS_WRITTEN | KEYS_WITHOUT_EFFECT
@@ -377,7 +379,8 @@ def defaults_of_omitted_keys() -> dict[str, Value]:
 def parameters_hash(axes: Mapping[str, str | int], parameters: Parameters) -> str:
     """Return the hash of a run: 16 hex digits over the canonical JSON of axes and parameters.
 
-    Records hold it: another way to write a number would make all earlier records stale.
+    Records contain the hash: a change of the format of numbers would make all earlier records
+    stale.
     """
     content = [dict(axes), dict(parameters)]
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
@@ -385,9 +388,9 @@ def parameters_hash(axes: Mapping[str, str | int], parameters: Parameters) -> st
 
 
 def describe_changes(expected: Parameters, found: Parameters) -> list[str]:
-    """Return a text `key: found, now expected` for each parameter that differs; [] if none does.
+    """Return the text of `describe_change` for each parameter that differs; [] if none does.
 
-    Mappings are compared key by key. A parameter that one side lacks is None there.
+    Mappings are compared key by key. A missing parameter is compared as None.
 
     Args:
         expected: The parameters of the configuration.
@@ -399,7 +402,7 @@ def describe_changes(expected: Parameters, found: Parameters) -> list[str]:
 
 
 def describe_change(key: str, before: object, now: object) -> str:
-    """Return `key: before, now value`; without the values if they may be secret.
+    """Return a text such as `epochs: 3, now 5`; `env: changed` if the values may be secret.
 
     Args:
         key: Name of the parameter; `env.NAME` for an entry of a mapping.
@@ -412,7 +415,7 @@ def describe_change(key: str, before: object, now: object) -> str:
 
 
 def _flatten_mappings(parameters: Parameters) -> dict[str, Value]:
-    """Return the parameters with an entry `key.inner` for each key of a mapping."""
+    """Return the parameters, each mapping replaced by an entry `key.inner` for each of its keys."""
     single: dict[str, Value] = {}
     for key, value in parameters.items():
         if isinstance(value, dict):

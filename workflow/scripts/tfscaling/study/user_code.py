@@ -47,12 +47,12 @@ class UserCodeError(ValueError):
 
 
 class Arguments(NamedTuple):
-    """The arguments of a function that can be passed by name.
+    """The arguments of a custom function.
 
     Attributes:
-        names: Their names.
-        required: Arguments without a default, and positional-only arguments.
-        takes_all: Whether it has `**keywords`, which take any name.
+        names: Arguments that can be passed by name.
+        required: Arguments without a default, positional-only ones included.
+        takes_all: Whether the function has `**keywords`, which take any name.
     """
 
     names: tuple[str, ...]
@@ -66,7 +66,9 @@ def is_reference(name: str) -> bool:
 
 
 def is_pipeline(dataset: str) -> bool:
-    """Return whether a dataset is a custom input pipeline: each rank calls it for its own part.
+    """Return whether a dataset is a custom input pipeline: a function with an argument `context`.
+
+    Each rank calls it for its own part of the data.
 
     Raises:
         UserCodeError: If the function does not exist.
@@ -98,7 +100,7 @@ def check_function(name: str) -> None:
 
 
 def declared_arguments(name: str) -> Arguments | None:
-    """Return the arguments of a custom function by its source; None if it does not show them.
+    """Return the arguments of a custom function from its source; None if it does not show them.
 
     The source shows them if the function is defined by `def`, or is a class with an `__init__`, in
     its module or in a module from which it is imported by name.
@@ -117,7 +119,8 @@ def declared_arguments(name: str) -> Arguments | None:
 def select_arguments(name: str, available: Mapping[str, _T]) -> dict[str, _T]:
     """Return the values that a custom function takes as arguments, by its source.
 
-    If the source does not show its arguments, all values are returned.
+    All values are returned for a function with `**keywords`, or if the source does not show the
+    arguments.
 
     Args:
         name: The function, as `package.module:function`.
@@ -161,7 +164,7 @@ def load_function(name: str) -> Callable[..., Any]:
 
 @functools.cache
 def _find_definition(name: str, folder: Path) -> ast.stmt | None:
-    """Return the syntax tree of a custom function's definition; None if the source has none.
+    """Return the syntax tree of a custom function's definition; None if no source shows it.
 
     Args:
         name: The function, as `package.module:function`.
@@ -281,7 +284,7 @@ def _bound_names(node: ast.AST) -> Iterator[tuple[str, ast.stmt | None]]:
 
 
 def _named_arguments(args: ast.arguments, is_method: bool = False) -> Arguments:
-    """Return the arguments of a function's syntax tree, for a method without `self`."""
+    """Return the arguments in a function's syntax tree; `self` is omitted for a method."""
     positional = [each.arg for each in (*args.posonlyargs, *args.args)]
     with_default = len(args.defaults)
     required = positional[: len(positional) - with_default][is_method:]
@@ -317,7 +320,10 @@ class CustomCode(NamedTuple):
     program: tuple[str, ...] = ()
 
     def files(self) -> list[Path]:
-        """Return the existing source files, sorted, relative to the project folder."""
+        """Return the source files of the code, sorted, as paths relative to the project folder.
+
+        They include the project's files that they import.
+        """
         found: set[Path] = set()
         for module in self._modules():
             source = _source_or_none(module)
@@ -340,7 +346,7 @@ class CustomCode(NamedTuple):
         return found
 
     def _modules(self) -> list[str]:
-        """Return the full names of the modules with the functions."""
+        """Return the full name of each function's module."""
         return [name.partition(":")[0] for name in self.functions]
 
 
@@ -352,15 +358,16 @@ def code_of_run(spec: RunSpec) -> CustomCode:
 
 
 def code_of_functions(*names: str | None) -> CustomCode:
-    """Return the custom code of the names that mean custom functions, without built-in names."""
+    """Return the code of the names that mean custom functions; built-in names are ignored."""
     given = (name for name in names if name and is_reference(name))
     return CustomCode(tuple(name for name in given if not name.startswith(_LIBRARY)))
 
 
 def describe_differences(before: Checksums, now: Checksums) -> dict[str, str]:
-    """Return file or package → `own/model.py (3f2a…, now 7c1b…)`, for each checksum that differs.
+    """Return file or package → a text, for each checksum or version that differs.
 
-    A checksum of the complete file, comments included, is also accepted as equal.
+    The text is `own/model.py (3f2a…, now 7c1b…)`, with 12 digits of each checksum. A file counts as
+    equal as well if `before` has the checksum of its bytes, comments included.
     """
     names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
     names = [name for name in names if name not in now or before.get(name) != _file_sha256(name)]
@@ -408,7 +415,7 @@ def _program_files(words: Sequence[str]) -> Iterator[tuple[Path, Path]]:
 
 
 def _follow_imports(source: Path, root: Path) -> set[Path]:
-    """Return a file, its packages, and all files of the project that they import.
+    """Return a file, its packages, and all project files that they import, directly or not.
 
     Args:
         source: The file.
@@ -428,7 +435,10 @@ def _follow_imports(source: Path, root: Path) -> set[Path]:
 
 
 def _imported_names(path: Path, root: Path) -> set[str]:
-    """Return the full names of modules that a file imports, and of what may be modules.
+    """Return the full names of the modules that a file imports; some may be no modules.
+
+    For `from a import b` they are `a` and `a.b`: `b` may be a module or a name in `a`. A file that
+    is not valid Python gives none.
 
     Args:
         path: The file.
@@ -463,7 +473,7 @@ def _module_files(module: str, root: Path) -> set[Path]:
 
 
 def _relative_to_project(path: Path) -> Path:
-    """Return a path relative to the project folder if it is inside."""
+    """Return a path relative to the project folder; unchanged if it is outside."""
     for folder in (Path.cwd(), Path.cwd().resolve()):
         if folder in path.parents:
             return path.relative_to(folder)

@@ -61,7 +61,10 @@ def hint_for_value(
 def _hint_by_type(
     value: Any, kinds: Collection[str], place: Sequence[str | int], is_option: bool
 ) -> str:
-    """Return the hint of `hint_for_value`, without the keys of a mapping."""
+    """Return how to write a value that has a wrong type; for a mapping, without its keys.
+
+    The arguments are as in `hint_for_value`, which appends the keys.
+    """
     if isinstance(value, str) and is_option and set(kinds) & {"array", "object"}:
         return "write it in a file and not with --config"
     if isinstance(value, str):
@@ -94,7 +97,7 @@ def _hint_for_nesting(
 
 
 def _hint_for_string(text: str, kinds: Collection[str], key: str) -> str:
-    """Return how to correct a string at a key that allows other types, or strings in a format.
+    """Return how to correct a string at a key of other types, or a string in a wrong format.
 
     Args:
         text: The string in the configuration.
@@ -137,8 +140,8 @@ def _hint_for_string(text: str, kinds: Collection[str], key: str) -> str:
 def _hint_for_clock(match: re.Match[str], unit: str, kinds: Collection[str]) -> str:
     """Return how to correct a time with colons, `[days-]hours:minutes[:seconds]`.
 
-    Without days, two parts are minutes and seconds for Slurm, and hours and minutes for people:
-    the hint has both.
+    Slurm reads `1:30` as minutes and seconds, but people may mean hours and minutes: the hint has
+    the number for both.
 
     Args:
         match: The parts of the time.

@@ -29,10 +29,11 @@ _NAME_MAX = 200
 
 
 def expand_recipe(name: str, recipe: Recipe) -> dict[str, Recipe]:
-    """Return name → recipe for all variants: one for each combination of its listed parameters.
+    """Return name → recipe for all variants: one for each combination of values on its axes.
 
-    A recipe without lists and doublings is its only variant. A name has the keys in alphabetical
-    order: another order in the file gives the same variant.
+    Axes are parameters with a list of values, and a batch size with doublings. A recipe without
+    axes is its only variant. A name has the keys in alphabetical order: another order in the file
+    gives the same variant.
     """
     given = {
         **recipe.parameter_axes,
@@ -85,7 +86,9 @@ def base_recipe(name: str) -> str:
 
 
 def reference_point(point: Point, revisions: Sequence[str]) -> Point | None:
-    """Return the configuration of the first revision that is otherwise equal.
+    """Return the configuration with which the configuration of a revision is compared.
+
+    It has the first revision as its recipe, and is otherwise equal.
 
     Args:
         point: A configuration.
@@ -112,15 +115,15 @@ def is_nameable(value: ParameterValue) -> bool:
 
 
 def data_name_of_run(spec: RunSpec) -> str | None:
-    """Return the name of a run's prepared data; None for a program, which has its own data."""
+    """Return the name of a run's prepared data; None for a program without `dataset`."""
     return spec.dataset and data_name(spec.dataset, spec.recipe)
 
 
 def data_name(dataset: str, recipe: Recipe) -> str:
     """Return the name of the data that is prepared from a dataset for a variant of a recipe.
 
-    The name of a custom function includes the parameters that it takes. Values that are not allowed
-    in file names are replaced by their checksum.
+    For a custom function, the name includes the parameters that it takes. If the name would be too
+    long or have characters that are not allowed, it has a checksum of all parameters instead.
 
     Raises:
         user_code.UserCodeError: The function does not exist.
@@ -145,7 +148,7 @@ def complete_runs_by_point(runs: Iterable[PlannedRun]) -> dict[Point, RunSpec]:
     """Return configuration of short runs → the first planned complete run of the same training.
 
     Both have the same training and the same configuration except for the recipe's name.
-    Configurations without a complete run are left out.
+    Configurations without a complete run are omitted.
     """
     first = {run.spec.point: run for run in runs}.values()
     short = [(run.spec.point, _training_key(run)) for run in first if run.is_short]
@@ -159,7 +162,8 @@ def complete_runs_by_point(runs: Iterable[PlannedRun]) -> dict[Point, RunSpec]:
 def _training_key(run: PlannedRun) -> bytes:
     """Return a key that is equal for runs of the same training on the same configuration.
 
-    The key ignores the recipe's name, and whether the run is short.
+    The key ignores the recipe's name, repeat and seed, keys without an effect on the run, and
+    whether the run is short.
     """
     recipe = msgspec.structs.replace(
         run.spec.recipe,

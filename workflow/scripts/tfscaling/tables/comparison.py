@@ -66,7 +66,7 @@ def comparison_table(
 
     Rows of excluded configurations are at the end. Speed-up is relative to the row's baseline, see
     `find_baseline`. It is left out where a configuration and its baseline trained different numbers
-    of examples. A program that reports no examples has a speed-up within its recipe.
+    of examples. Programs that report no examples are assumed to train equally many.
 
     Args:
         runs: The table of runs.
@@ -154,7 +154,7 @@ def _set_medians(row: PointRow, valid: Sequence[RunRow], diverged: Sequence[RunR
     Args:
         row: The row of a configuration.
         valid: Its valid runs.
-        diverged: Its runs that diverged: with one of them it has no ALL_RUNS_METRICS.
+        diverged: Its runs that diverged. With any, ALL_RUNS_METRICS have no value.
     """
     reasons = []
     energy_of = {run.energy_of or "" for run in valid if is_known(run.energy_kwh)}
@@ -227,7 +227,9 @@ def find_baseline(row: PointRow, rows: Sequence[PointRow], baseline: AxisValues)
 def _set_speedups(
     rows: Sequence[PointRow], points: Mapping[Point, list[RunRow]], baseline: AxisValues
 ) -> None:
-    """Set speed-up, efficiency and baseline of each row that trained as much as its baseline.
+    """Set the baseline of each row, and its speed-up and efficiencies.
+
+    The speed-up needs as many trained examples as the baseline has.
 
     Args:
         rows: The rows to complete.
@@ -274,7 +276,7 @@ def _set_work_verdict(row: PointRow, base: PointRow | None, most: int) -> None:
     Args:
         row: The row to complete.
         base: Its baseline; None without one.
-        most: The most examples that a configuration of the row's series trained.
+        most: The highest number of examples that a configuration of the row's series trained.
     """
     own = row.examples_trained
     if own is None or row.same_work is False:
@@ -289,7 +291,7 @@ def _set_work_verdict(row: PointRow, base: PointRow | None, most: int) -> None:
 
 
 def varying_work_reason(least: int, most: int) -> str:
-    """Return why a configuration is not compared whose runs trained different numbers of examples.
+    """Return why a configuration is not compared: its runs trained different numbers of examples.
 
     Args:
         least: The fewest examples of a run.
@@ -405,7 +407,7 @@ def _set_published_values(
 def _excluded_rows(
     excluded: Iterable[ExcludedConfiguration], planned: Container[Point]
 ) -> list[PointRow]:
-    """Return a row for each configuration that no block of the grid runs."""
+    """Return a row for each excluded configuration that no other block of the grid plans."""
     reasons: dict[Point, str] = {}
     for out in excluded:
         reasons.setdefault(out.point, out.reason)

@@ -33,7 +33,9 @@ ColumnTexts = dict[str, list[str]]
 
 
 def console_table(table: pd.DataFrame, metrics: Sequence[str], asked: str) -> list[str]:
-    """Return the comparison as lines of at most WIDTH characters, and a legend for its brackets.
+    """Return the lines of the comparison for a terminal, and of a legend for its brackets.
+
+    Status, runs, the goal's metric and the axes come first; axes are shortened to fit into WIDTH.
 
     Args:
         table: The comparison.
@@ -54,9 +56,10 @@ def console_table(table: pd.DataFrame, metrics: Sequence[str], asked: str) -> li
 
 
 def _shorten_axes(columns: ColumnTexts, axes: Sequence[str]) -> ColumnTexts:
-    """Return the columns with shorter names of axis values, so that a line fits into WIDTH.
+    """Return the columns with shorter names of axis values, so that the axes fit into WIDTH.
 
     Parts that all names share are removed first. If that is not enough, all axes share one column.
+    Columns to the right of the axes do not count.
 
     Args:
         columns: All columns of the table.

@@ -153,7 +153,10 @@ class StudyData:
         return Finding(points, len(concerned), {"of": counted, "at": at, **named})
 
     def needs_more_cpus(self, run: RunRow) -> bool:
-        """Return whether the simulated nodes of a run needed more CPUs than their machine has."""
+        """Return whether the simulated nodes of a run needed more CPUs than their machine has.
+
+        True if one of these numbers is unknown.
+        """
         cpus = self._cpus_per_node.get(run.platform)
         return cpus is None or not is_known(run.cpus_online) or run.nodes * cpus > run.cpus_online
 
@@ -165,7 +168,7 @@ class StudyData:
     def _describe_points(
         self, points: Sequence[Point], among: Mapping[Point, PointRow], noun: str
     ) -> str:
-        """Return which configurations are concerned: `2 of 6 points (nodes 1; nodes 2)`.
+        """Return which configurations are concerned: `2 of 6 configurations (1 node; 2 nodes)`.
 
         Names are given for at most NAMES_IN_SENTENCE_MAX configurations, and not if all are
         concerned.
@@ -173,7 +176,7 @@ class StudyData:
         Args:
             points: The concerned configurations.
             among: All configurations that could have been concerned, with their rows.
-            noun: What they are, in the singular.
+            noun: What is counted, in the singular, such as `configuration`.
         """
         counted = _count_among(len(points), len(among), noun)
         if len(points) == len(among) or len(points) > NAMES_IN_SENTENCE_MAX:
@@ -225,7 +228,7 @@ def _find_diverged(tables: StudyData) -> Finding:
 
 
 def _find_out_of_memory(tables: StudyData) -> Finding:
-    """Find configurations with some runs that fitted into memory and some that did not."""
+    """Find runs that ran out of memory although other runs of their configuration are valid."""
     unfit = [run for run in tables.all_runs if run.status == RunState.DOES_NOT_FIT]
     runs = [run for run in unfit if point_of(run) in tables.measured]
     return tables.make_run_finding(
@@ -286,7 +289,7 @@ def _rule_for_texts(column: str) -> Callable[[StudyData], Iterator[Finding]]:
 
 
 def _find_invalid_runs(tables: StudyData) -> Finding:
-    """Find runs that are not valid, other than diverged ones, with a count for each status."""
+    """Find runs without a result: failed, unfinished, stale or missing; count each status."""
     # runs that diverged have a separate warning
     out = [run for run in tables.all_runs if run.status not in RESULTS]
     counts = Counter(str(run.status) for run in out)
@@ -340,7 +343,10 @@ def _find_wide_scatter(tables: StudyData) -> Finding:
 
 
 def _find_untrained_programs(tables: StudyData) -> Finding:
-    """Find runs of programs that report no training and took far less time than another run."""
+    """Find program runs that report no training and are far shorter than others.
+
+    They are compared with the longest such run of the same configuration.
+    """
     silent = (r for r in tables.valid if not is_known(r.train_time_s) and not is_known(r.loss))
     timed = group_by_point(run for run in silent if is_known(run.execution_time_s))
     short = []
@@ -388,7 +394,8 @@ def _find_slow_nodes(tables: StudyData) -> Iterator[Finding]:
 def _find_ordered_starts(tables: StudyData) -> Iterator[Finding]:
     """Yield a finding for each platform whose repeats all started in order of nodes.
 
-    The order must be too unlikely for a random one: a drift would look like an effect of nodes.
+    The order is rising or falling, and improbable by chance. A drift of the platform would then
+    look like an effect of the number of nodes.
     """
     started = (run for run in tables.valid if run.started is not None)
     platforms = group_by(started, lambda run: run.platform)
@@ -541,6 +548,6 @@ def read_warnings(path: Path) -> list[DataWarning]:
     """Read the warnings in a file warnings.json.
 
     Raises:
-        InputError: If the file is no warnings.json of this version.
+        InputError: If the file cannot be read, or has another form or version.
     """
     return program_errors.read_json(path, _WarningsFile).warnings

@@ -93,9 +93,10 @@ def format_value(
 
 
 def format_cell(name: str, row: Cells) -> str:
-    """Format the value of a row's column, with the decimals of its metric.
+    """Format the value of a row's column.
 
-    An interval, or else a range, follows in brackets. Other columns have three significant digits.
+    A metric has its interval, or else its range, in brackets; without both it has three significant
+    digits. Other numbers are written as integers, and texts as one line.
     """
     if name == "devices":
         return devices_text(row)
@@ -137,7 +138,9 @@ def _interval_or_range(name: str, row: Cells) -> tuple[float | None, float | Non
 
 
 def _distinguishing_decimals(value: float, low: float, high: float) -> int:
-    """Return the number of decimals with which a value's ends differ, at most three digits.
+    """Return the number of decimals that shows an interval's ends as different numbers.
+
+    The value has at most three significant digits.
 
     Args:
         value: The value.
@@ -206,10 +209,10 @@ def join_names(names: Sequence[str]) -> str:
 def format_bound(bound: float, of_what: str) -> str:
     """Return how far a value may be from the best: `within 2.1% of the best`.
 
-    Without a distance it is `no worse than the best`.
+    With a bound of 0 it is `no worse than the best`.
 
     Args:
-        bound: The distance as a fraction.
+        bound: Fraction by which the value may be worse.
         of_what: What the value is compared with, such as `the best`.
     """
     return (
@@ -288,10 +291,10 @@ def axis_text(axis: str, point: Cells) -> str:
 
 
 def varying_axes(rows: Sequence[Cells]) -> list[str]:
-    """Return the axes that configurations' names need because these rows differ in them.
+    """Return the axes that names of configurations need: those in which these rows differ.
 
-    They are an argument of `point_name`. Nodes and devices are in every name. If each platform has
-    one number of GPUs per node, platforms distinguish it: `1 node on CPU nodes`.
+    Pass them to `point_name`, which names nodes and GPUs in any case. If each platform has a single
+    number of GPUs per node, gpus_per_node is not among them: the platform implies it.
     """
     found = [axis for axis in _OPTIONAL_AXES if len({str(row[axis]) for row in rows}) > 1]
     if len({(row["platform"], row[GPUS]) for row in rows}) == len(
@@ -423,7 +426,7 @@ def shared_values_sentence(fixed: str, noun: str = "configurations") -> str:
 
     Args:
         fixed: The shared values, from `split_naming_columns`.
-        noun: What the rows are about, in the plural.
+        noun: What a row represents, in the plural.
     """
     return f"All {noun}: {fixed}." if fixed else ""
 

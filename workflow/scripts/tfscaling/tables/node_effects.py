@@ -66,8 +66,7 @@ def estimate_node_effects(
 
     Args:
         configurations: The configuration of each run.
-        repeats: The repeat of each run; an effect that all runs of a repeat share is no node's
-            effect.
+        repeats: The repeat of each run; effects that all runs of a repeat share are removed.
         nodes_of_runs: The nodes of each run.
         times_s: The time of each run in seconds.
     """
@@ -195,8 +194,7 @@ class _NodeRegression:
     def _mean_with_node(self, place: int) -> float:
         """Return the mean log time of the runs that used a node.
 
-        From each log time, the level of its configuration and the effects of known nodes have been
-        subtracted.
+        The parts that configurations and repeats explain have been subtracted.
 
         Args:
             place: Index of the node.
@@ -232,7 +230,8 @@ class _NodeRegression:
     def _find_next_slow(self) -> tuple[int, ...]:
         """Return the index of one more node that is significantly slow, as a tuple.
 
-        If there is none, return two nodes that are slow together and hide each other, else ().
+        Without such a node, return two nodes that are significantly slow only if both are assumed
+        to be slow; else ().
         """
         rest = [n for n in range(len(self.nodes)) if n not in self.slow_nodes]
         found: dict[tuple[int, ...], float] = {(n,): self._significant_t(n) for n in rest}

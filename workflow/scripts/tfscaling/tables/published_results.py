@@ -36,7 +36,7 @@ class PublishedPoint(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_point(cls, point: Point, platforms: Mapping[str, Platform]) -> PublishedPoint:
-        """Return the key of a configuration in published results.
+        """Return the identity that a configuration has in published results.
 
         Args:
             point: The configuration.

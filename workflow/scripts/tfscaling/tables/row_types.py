@@ -195,7 +195,7 @@ PointStatus = Literal[
 
 
 class RunRow(RunMetrics, TypedRow):
-    """A row of runs.csv: one planned run, also if it failed or is missing.
+    """A row of runs.csv: one planned run, whether it succeeded, failed or is missing.
 
     `quality` and costs depend on the configuration file; other metrics are from the run's record.
     """
@@ -258,7 +258,7 @@ class RunRow(RunMetrics, TypedRow):
     """The parts that energy_kwh includes: GPUs, processors, or both; null if it is unknown."""
     target_reached: bool | None = None
     """Whether an epoch or evaluation reached the target of its quality in `question.limits`; null
-    without a target, unless the run counts, and if it reports no quality."""
+    without a target, if the run does not count, and if it reports no quality."""
     time_to_target_s: Amount = NAN
     cost_to_target_usd: Amount = NAN
     usd_per_node_hour: Usd = NAN
@@ -270,26 +270,28 @@ class RunRow(RunMetrics, TypedRow):
     """From the start of the launcher until all ranks have ended and are checked; null without a
     record."""
     attempt: Positive | None = None
-    """Which attempt at the run succeeded; null without a record."""
+    """Number of the attempt that made the record; null without a record."""
     failed_attempts: FromZero = 0
     """Attempts at the run that failed or were cancelled, whatever their parameters were."""
     lost_time_s: Seconds = NAN
-    """Their total wall time; unknown for a launcher that was killed."""
+    """Total wall time of the failed attempts as far as it is known, without training that a resumed
+    run continues."""
     lost_cost_usd: Usd = NAN
     """Cost of the failed attempts; null without a price."""
     failed_too_often: bool = False
-    """Whether the run failed, in 3 attempts or more with its current parameters, without cancelled
-    ones: a search does not retry it."""
+    """Whether 3 or more attempts at the run with its current parameters failed, not counting
+    cancelled ones. A search does not retry such a run."""
     warnings: Text = ""
     """Warnings for readers of the numbers, separated by "; "; mostly empty."""
     projected_from_steps: Steps = None
     """Steps that a short run trained; execution_time_s, train_time_s, evaluation_time_s, cost_usd
-    and examples_trained are then projected to the whole training. Null where they are measured."""
+    and examples_trained are then projected to the complete training. Null where they are measured.
+    """
     projected_to_steps: Steps = None
-    """Steps of the whole training of short runs; null for other runs."""
+    """Steps of the complete training, for a short run; null for other runs."""
     projection_error_s: Annotated[Amount, Column("s")] = NAN
-    """Standard error of the projected time by how the steps within this run scatter and change; the
-    runs of a configuration share it. Null where the time is measured."""
+    """Standard error of the projected time, from the scatter and trend of the steps in this run.
+    More runs of the configuration do not reduce it. Null where the time is measured."""
     hosts: str | None = None
     """Hosts of the ranks, separated by spaces; null without a record."""
     machines: str | None = None
@@ -348,11 +350,12 @@ class RunRow(RunMetrics, TypedRow):
     dataset_sha256: str | None = None
     """Checksum of the dataset."""
     unchecked: str | None = None
-    """What could not be compared with the request, separated by "; "; mostly null."""
+    """Requested properties that could not be checked, separated by "; "; mostly null."""
     parameters_hash: str = ""
     """Hash of all parameters of the run."""
     record: str | None = None
-    """Path of run.json, from the project folder; null without one that is of these parameters."""
+    """Path of run.json, from the project folder; null without a record for these parameters. For
+    imported timings, their file and line."""
 
     def __getitem__(self, column: str, /) -> Any:
         """Return the cell of a column, also the version of a package."""
@@ -453,19 +456,21 @@ class PointRow(PointMetrics, TypedRow):
     """The cloud on which the platform runs; null if it is none."""
     status: PointStatus = "missing"
     """ok - all runs are valid; incomplete - some are; diverged, does_not_fit, failed, unfinished,
-    stale or missing - none is, mostly for this; excluded - the configuration is not run."""
+    stale or missing - none is valid, and this is the most frequent status; excluded - the
+    configuration is not run."""
     runs: Annotated[FromZero, Column("runs")] = 0
     """Number of valid runs, over which medians, ranges and intervals are computed."""
     runs_timed: Annotated[FromZero, Column("runs")] = 0
     """Number of valid runs whose times count, for medians, ranges and intervals of times, rates and
-    costs. Lower than runs if some resumed from a checkpoint (compare_resumed)."""
+    costs. Lower than runs if some resumed from a checkpoint (compare_resumed), or ran at the same
+    time as others with the local launcher."""
     energy_of: str | None = None
     """The parts that energy_kwh includes; only energies of the same parts can be compared."""
     runs_asked: Annotated[Positive | None, Column("runs", is_whole=True)] = None
     """Number of planned runs; null for an excluded configuration."""
     runs_diverged: Annotated[FromZero | None, Column("runs", is_whole=True)] = None
-    """Runs whose loss became NaN or infinite - results that are in no median; null for an excluded
-    configuration."""
+    """Number of runs whose loss became NaN or infinite, which no median includes; null for an
+    excluded configuration."""
     replicas: Annotated[Positive | None, Column("replicas", is_whole=True)] = None
     """Copies of the model that train at the same time; null for an excluded configuration."""
     per_replica_batch_size: Examples = None
@@ -476,22 +481,23 @@ class PointRow(PointMetrics, TypedRow):
     """weak - the global batch grows with the replicas; strong - it stays; null for an excluded
     configuration."""
     examples_trained: Examples = None
-    """Median of the examples trained over all epochs; null without a valid run."""
+    """Median of the examples trained over all epochs; null unless all valid runs report them."""
     examples_trained_min: Examples = None
-    """Fewest examples that a valid run trained; null without a valid run."""
+    """Fewest examples that a valid run trained; null where examples_trained is null."""
     examples_trained_max: Examples = None
-    """Most examples that a valid run trained; null without a valid run."""
+    """Most examples that a valid run trained; null where examples_trained is null."""
     same_work: bool | None = None
     """Whether examples_trained equals the baseline's to 0.2 %; otherwise there is no speed-up.
-    Without a measured baseline, it is compared with the highest value of the same model and recipe.
-    Null without a valid run."""
+    Without a measured baseline of the same model and recipe, it is compared with the highest value
+    of the same platform, model, strategy and recipe. false if the runs differ from each other. Null
+    where examples_trained is null."""
     projected_from_steps: Steps = None
-    """Steps that short runs trained, from which times and costs of the whole training are
+    """Steps that short runs trained, from which times and costs of the complete training are
     projected; null where they are measured."""
     projected_to_steps: Steps = None
     quality_metric: str | None = None
-    """The metric by which the recipe's runs are compared; values of different ones are not. Null
-    for an excluded configuration."""
+    """The metric by which the recipe's runs are compared; values of different metrics are never
+    compared. Null for an excluded configuration."""
     quality_direction: Direction = None
     quality_unit: str | None = None
     quality_best: float = NAN
@@ -504,11 +510,11 @@ class PointRow(PointMetrics, TypedRow):
     baseline_execution_time_s: Annotated[Above0, Column("s")] = NAN
     """Median execution time of the baseline; null if it has no valid run with times."""
     target: float = NAN
-    """The target of the point's quality in `question.limits`, in quality_unit; null without one,
-    and for an excluded point."""
+    """The target of the configuration's quality in `question.limits`, in quality_unit; null without
+    a target, and for an excluded configuration."""
     runs_at_target: Annotated[FromZero | None, Column("runs", is_whole=True)] = None
-    """Valid runs that reached target; null without a target, for an excluded configuration, and if
-    a valid run reports no quality."""
+    """Number of valid runs that reached the target; null without a target, for an excluded
+    configuration, and if a valid run reports no quality."""
     reason: Text = ""
     """Why runs do not count, or why the configuration is not run; empty if nothing is wrong."""
 

@@ -71,15 +71,14 @@ class _RunResult(NamedTuple):
         epochs: The epochs of the record.
         data: The prepared data that it read; None if unknown.
         before_s: Training time of earlier attempts that the record continues, in seconds.
-        steady: The epochs after the first, if a longer training is projected from them.
+        steady: The steps and durations of the epochs after the first, if a longer training is
+            projected from them; else ().
     """
 
     row: RunRow
     epochs: tuple[Epoch, ...] = ()
     data: PreparedData | None = None
-    #: Seconds of earlier attempts whose training the record continues.
     before_s: float = 0.0
-    #: The epochs after the first, if a longer training is projected from them.
     steady: tuple[StepBlock, ...] = ()
 
 
@@ -140,8 +139,8 @@ def _read_runs(
 ) -> list[_RunResult]:
     """Read the records of planned runs and make a row for each run, in their order.
 
-    Times of short runs of a configuration are projected from the epochs that all of them show to be
-    steady.
+    Times of short runs are projected from their steady epochs, which all short runs of a
+    configuration determine together, see `first_steady_block`.
 
     Args:
         planned: The runs of the manifest.
@@ -213,8 +212,8 @@ def _add_failed_attempts(run: PlannedRun, row: RunRow, runs_dir: Path, before_s:
         run: The planned run.
         row: Its row.
         runs_dir: The folder of the runs.
-        before_s: Seconds of these attempts that the run continues and that its times include
-            already.
+        before_s: Seconds of training in these attempts that the run continued, and that its times
+            already include.
     """
     failed = attempts.FailedAttempts(0, 0.0)
     if row.attempt != 1:
@@ -239,7 +238,7 @@ def _epoch_cells(epoch: Epoch, own_metrics: Iterable[str]) -> tuple[float | None
 
     Args:
         epoch: The epoch.
-        own_metrics: Names of further metrics, a column each.
+        own_metrics: Names of further metrics of quality, one for each column.
     """
     test_loss, *own = (metrics.quality_of_epoch(epoch, n) for n in ("test_loss", *own_metrics))
     of_training = epoch.epoch, epoch.loss, epoch.accuracy, epoch.duration_s
@@ -255,8 +254,8 @@ def _read_run(
         run: The planned run.
         runs_dir: The folder of the runs.
         targets: Quality metric → the value to reach.
-        steady_from: Index of the first epoch after the first from which a longer training is
-            projected.
+        steady_from: Number of epochs, not counting the first, that a projection to a longer
+            training ignores because they are not steady yet.
     """
     folder = runs_dir / run.spec.path
     try:
@@ -494,14 +493,17 @@ def _set_projections(
 
 
 def _is_timed(run: PlannedRun, record: RunRecord) -> bool:
-    """Return whether a run's times are compared: of a resumed run if its recipe says so."""
+    """Return whether a run's times are compared.
+
+    A resumed run needs `compare_resumed` in its recipe, and a known time of earlier training.
+    """
     resumed = record.resumed
     can_be = run.spec.recipe.compare_resumed
     return resumed is None or (can_be and resumed.trained_before_s is not None)
 
 
 def _add_earlier_training(record: RunRecord) -> RunRecord:
-    """Return the record with the training time of earlier attempts that it continues."""
+    """Return the record with times that include the earlier training that it continues."""
     before_s = record.resumed.trained_before_s if record.resumed else None
     if before_s is None:
         return record
@@ -598,7 +600,7 @@ def set_environment(row: RunRow, record: RunRecord) -> None:
 
 
 def _distinct_hosts(ranks: Sequence[Rank]) -> list[HostFacts]:
-    """Return one host's facts for each group of hosts that have the same comparable facts."""
+    """Return the facts of the first rank's host, and of each rank whose host differs from it."""
     first, *others = (rank.host_facts for rank in ranks)
     usual = _comparable_facts(first)
     return [first, *(facts for facts in others if _comparable_facts(facts) != usual)]
@@ -619,8 +621,8 @@ def _join_distinct(values: Sequence[object]) -> str | None:
 def count_overlapping_runs(rows: Sequence[RunRow]) -> list[int | None]:
     """Return for each run how many others ran at the same time on one of its machines.
 
-    On a virtual cluster all nodes are one machine. The result is None for a row without `machines`,
-    `started` or `wall_time_s`.
+    On a virtual cluster all nodes are one machine. The result is None for a row without `machines`
+    or `started`.
     """
     spans: dict[str, list[tuple[float, float, int]]] = {}
     found: list[int | None] = [None] * len(rows)

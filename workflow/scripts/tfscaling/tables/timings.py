@@ -57,8 +57,8 @@ _RESULT_COLUMNS = ("loss", "accuracy", "test_accuracy")
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
     """A row of the file: one run, with its axes and results.
 
-    A column that is missing, or an empty cell, is None. Only `nodes`, `execution_time_s` and
-    `global_batch_size` are needed.
+    A missing column or an empty cell becomes None. Only `nodes`, `execution_time_s` and
+    `global_batch_size` are required.
 
     Attributes:
         nodes: Number of nodes.
@@ -182,9 +182,10 @@ def timings_file(run: RunRow) -> str:
 def add_grid_of_timings(raw: RawConfig) -> RawConfig:
     """Return the configuration with the grid of its file of timings; unchanged without a file.
 
-    A `grid` in the configuration stays, and has as many repeats as the file has runs of any of its
-    configurations. Without one, grid, recipes and platforms follow from the file; keys of recipes
-    and platforms that the configuration has stay.
+    A `grid` in the configuration is kept; its `repeats` become the highest number of runs that the
+    file has of one configuration. Without a `grid`, grid, recipes and platforms follow from the
+    file. Keys of recipes and platforms in the configuration take precedence, except for the limits
+    of platforms.
 
     Raises:
         ConfigError: The file is wrong.
@@ -226,12 +227,13 @@ def _platforms_of_blocks(blocks: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _make_platform(name: str, given: object, blocks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return a platform as in the configuration, with limits that all of its blocks keep.
+    """Return a platform as in the configuration, with limits that are high enough for its blocks.
 
     Args:
         name: Name of the platform.
         given: The platform in the configuration, or None.
-        blocks: All blocks of the grid. Blocks on the platform set `nodes_max` and the like.
+        blocks: All blocks of the grid; the ones on the platform determine `nodes_max`,
+            `cpus_per_node` and `gpus_per_node_max`.
     """
     most = {
         axis: max(block[axis] for block in blocks if block["platform"] == name)
@@ -314,7 +316,7 @@ def run_tables_of_timings(
         targets: Quality metric → the value to reach.
 
     Raises:
-        ConfigError: A row belongs to no planned run, or to several configurations.
+        ConfigError: The file is wrong, or a row does not belong to exactly one planned run.
     """
     timing_of = dict(_match_to_planned_runs(planned, read_timings(path)))
     rows = [
@@ -341,7 +343,7 @@ def _match_to_planned_runs(
         rows: The rows of the file.
 
     Raises:
-        ConfigError: A row belongs to no planned run.
+        ConfigError: A row fits no planned run or several configurations, or has another batch size.
     """
     runs = {(run.spec.point, run.spec.repeat): run for run in planned}
     points = dict.fromkeys(point for point, _ in runs)

@@ -80,9 +80,9 @@ class ExampleOrder:
         return order_of_epoch(seed, epoch, self.train_examples, self.global_batch)
 
     def evaluation_indices(self) -> np.ndarray:
-        """Return the indices of all held-out examples, each once, padded with -1.
+        """Return the indices of all held-out examples, each once, padded with -1 at the end.
 
-        The shape is (calls, replicas * evaluation_batch).
+        The shape is (steps, replicas * evaluation_batch): a row is evaluated in one step.
         """
         width = self.evaluation_batch * self.replicas
         indices = np.full(-(-self.test_examples // width) * width, -1, np.int32)
@@ -224,7 +224,7 @@ class ArrayTrainer(AllReduceLoop):
         return tf.cast(replica * self.batch + tf.range(self.batch) < examples, tf.float32)
 
     def _replica_step(self, indices: Any, examples: Any, *data: Any) -> Any:
-        """Train one step in a replica; return a value that is available after the update.
+        """Train one step in a replica; return a value that is available once it is trained.
 
         Args:
             indices: Indices of the global batch.
@@ -288,12 +288,14 @@ class ArrayTrainer(AllReduceLoop):
         return self.compute_on(batch, self._weights(self.global_batch))
 
     def _before_first_step(self) -> None:
-        """Copy an order of examples to the device once, so that no epoch waits for it."""
+        """Reset the sums and copy an order of examples to the device, as before each epoch."""
         super()._before_first_step()
         self.tf.constant(self.order.epoch_indices(self.seed, self.recipe.epochs))
 
     def _train_epoch(self, epoch: int, result: TrainingResult, events: EventLog) -> None:
-        """Train one epoch, chunk by chunk, and append the durations of its steps to `result.steps`.
+        """Train one epoch and append the durations of its steps to `result.steps`.
+
+        A graph call trains `steps_per_execution` steps, which have one entry.
 
         Args:
             epoch: Number of the epoch.

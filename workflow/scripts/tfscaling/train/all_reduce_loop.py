@@ -64,8 +64,10 @@ class AllReduceLoop(TrainingLoop):
 
         Args:
             build_model: Returns the Keras model.
-            sample: Returns a batch as `fit` gets it, or its TensorSpecs.
-            problem_of_labels: Returns why a classifier cannot be trained on the labels, or None.
+            sample: Returns a batch as `fit` gets it, or its TensorSpecs; called only for a model
+                with its own loss.
+            problem_of_labels: Returns why a classifier cannot be trained on the labels, or None;
+                called only for a classifier.
 
         Raises:
             ModelError: The model cannot be trained in this way.
@@ -77,7 +79,7 @@ class AllReduceLoop(TrainingLoop):
         with self.strategy.scope():
             self.model = build_model()
             self.custom_step: CustomTrainStep | None = None
-            if user_model.trains_itself(self.model, self.recipe):
+            if user_model.uses_own_loss(self.model, self.recipe):
                 user_model.apply_recipe_settings(
                     self.model, self.recipe, self.replicas, self.updates_per_epoch
                 )
@@ -103,9 +105,10 @@ class AllReduceLoop(TrainingLoop):
         self._make_replica_function(self._seed_replica)()
 
     def _end(self, result: TrainingResult, events: EventLog) -> None:
-        """Do what `fit` does after its last epoch, and log the events after it.
+        """Log the events after the last epoch.
 
-        Moving averages of the weights become the weights.
+        For a model with its own loss, moving averages of the weights first become the weights, as
+        after the last epoch of `fit`.
         """
         if self.custom_step is not None and not result.diverged and not result.is_short:
             with self.strategy.scope():

@@ -46,7 +46,7 @@ class SavedVariables(NamedTuple):
     """The variables that a checkpoint stores, each as a list of its copies on this rank's replicas.
 
     Attributes:
-        shared: Variables that are equal on all replicas; the first rank writes them.
+        shared: Variables that are equal on all replicas; only the first rank writes them.
         own: Variables that differ between replicas; each rank writes its copies.
     """
 
@@ -69,7 +69,7 @@ class Checkpoints:
 
     Args:
         attempt: The attempt's folder.
-        beginning: The checkpoint from which the attempt resumes, and the folder of checkpoints.
+        beginning: The folder of the run's checkpoints, and the checkpoint to resume from, if any.
         rank: The rank.
         ranks: Number of ranks.
         recipe: The recipe, which sets how often checkpoints are written.
@@ -88,10 +88,10 @@ class Checkpoints:
         self._every_epochs = recipe.checkpoint_every_epochs
         self._every_s = recipe.checkpoint_every_s or math.inf
         self.read_s = self.written_s = 0.0
-        self._asked: set[int] = set()
+        self._requests: set[int] = set()
         now_s = time.perf_counter()
-        self._last_s = self._noted_s = now_s
-        self._look_s, self._looked_at, self._next_look = now_s, 0, 0
+        self._last_s = self._position_s = now_s
+        self._agreed_s, self._agreed_step, self._next_agreement = now_s, 0, 0
 
     @contextlib.contextmanager
     def handle_signals(self) -> Iterator[None]:
@@ -103,7 +103,7 @@ class Checkpoints:
             yield
             return
         before = {
-            number: signal.signal(number, lambda got, _: self._asked.add(got))
+            number: signal.signal(number, lambda got, _: self._requests.add(got))
             for number in (_END, _WARNING)
         }
         try:
@@ -142,8 +142,8 @@ class Checkpoints:
             saved = training.saved_variables()
             _assign(checkpoint_folder.arrays_path(path, 0), "shared", saved.shared)
             _assign(checkpoint_folder.arrays_path(path, self._rank), "own", saved.own)
-        self._looked_at = self._next_look = state.steps
-        self._last_s = self._look_s = time.perf_counter()
+        self._agreed_step = self._next_agreement = state.steps
+        self._last_s = self._agreed_s = time.perf_counter()
         return state
 
     def after_step(
@@ -160,10 +160,10 @@ class Checkpoints:
             InterruptedTrainingError: A signal requests the end of the training.
         """
         self._write_position(steps)
-        if steps < self._next_look:
+        if steps < self._next_agreement:
             return
         start_s = time.perf_counter()
-        step_s = (start_s - self._look_s) / max(1, steps - self._looked_at)
+        step_s = (start_s - self._agreed_s) / max(1, steps - self._agreed_step)
         self._agree(training, state(), False, step_s)
         self.written_s += time.perf_counter() - start_s
 
@@ -185,9 +185,9 @@ class Checkpoints:
         self.written_s += time.perf_counter() - start_s
 
     def _agree(self, training: Training, state: CheckpointState, due: bool, step_s: float) -> None:
-        """Agree with the other ranks whether to write a checkpoint and whether to end.
+        """Agree with the other ranks whether to write a checkpoint and whether to end; do so.
 
-        Also sets after how many steps the ranks agree again.
+        Also sets the step at which the ranks agree again, about AGREEMENT_INTERVAL_S later.
 
         Args:
             training: The training loop.
@@ -200,14 +200,14 @@ class Checkpoints:
         """
         now_s = time.perf_counter()
         is_late = self._rank == 0 and now_s - self._last_s >= self._every_s
-        ending, warned = _END in self._asked, _WARNING in self._asked
+        ending, warned = _END in self._requests, _WARNING in self._requests
         own = (is_late or warned, ending, 0.0 if math.isinf(step_s) else step_s)
         write, end, mean_s = training.average_over_replicas([float(value) for value in own])
-        self._asked -= {_WARNING} if warned else set()
-        self._look_s, self._looked_at = now_s, state.steps
-        self._next_look = state.steps + max(1, int(AGREEMENT_INTERVAL_S / max(mean_s, 1e-6)))
+        self._requests -= {_WARNING} if warned else set()
+        self._agreed_s, self._agreed_step = now_s, state.steps
+        self._next_agreement = state.steps + max(1, int(AGREEMENT_INTERVAL_S / max(mean_s, 1e-6)))
         if math.isinf(step_s):
-            self._next_look = state.steps + 1
+            self._next_agreement = state.steps + 1
         written = self._write(training, state) if write or end or due else None
         if end:
             where = f"after {state.step} steps of epoch {state.epoch}"
@@ -260,15 +260,17 @@ class Checkpoints:
     def _write_position(self, steps: int, force: bool = False) -> None:
         """Write the number of trained steps to the attempt's folder, at most every half second.
 
+        Only the first rank writes. An error, such as a full disk, is ignored.
+
         Args:
             steps: Steps of the complete training that are done.
-            force: Write it in any case.
+            force: Whether to write even if the last time was less than half a second ago.
         """
         now_s = time.perf_counter()
-        if self._rank == 0 and (force or now_s - self._noted_s >= _POSITION_INTERVAL_S):
+        if self._rank == 0 and (force or now_s - self._position_s >= _POSITION_INTERVAL_S):
             with contextlib.suppress(OSError):
                 atomic.write_text(self._position, f"{steps}\n")
-            self._noted_s = now_s
+            self._position_s = now_s
 
 
 def list_variables(strategy: Any, *roots: Any) -> list[tuple[Any, list[Any]]]:

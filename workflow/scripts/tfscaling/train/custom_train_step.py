@@ -62,12 +62,12 @@ class CustomTrainStep:
         Args:
             batch: This replica's part of the batch.
             examples: Number of examples at its beginning; the rest is padding.
-            global_examples: Number of examples of all replicas.
+            global_examples: Number of examples of all replicas in this step.
         """
         tf = self.tf
         before = [self.tf.identity(variable.value) for variable in self.metrics]
         gradients = self.gradients(self._real_examples(batch, examples))
-        self._undo_unless(examples > 0, before)
+        self._restore_metrics_unless(examples > 0, before)
         if self.replicas > 1:
             share = tf.cast(examples, tf.float32) / tf.cast(global_examples, tf.float32)
             gradients = optimizers.sum_over_replicas(
@@ -100,7 +100,7 @@ class CustomTrainStep:
         """
         before = [self.tf.identity(variable.value) for variable in self.metrics]
         self._measured(self._real_examples(batch, examples), False)
-        self._undo_unless(examples > 0, before)
+        self._restore_metrics_unless(examples > 0, before)
 
     def combine_metric_states(self) -> list[Any]:
         """Return the state of each variable in `metrics`, combined over the replicas."""
@@ -173,7 +173,7 @@ class CustomTrainStep:
         real: tuple[Any, ...] = self.tf.nest.map_structure(lambda array: array[:rows], batch)
         return real
 
-    def _undo_unless(self, has_examples: Any, before: Sequence[Any]) -> None:
+    def _restore_metrics_unless(self, has_examples: Any, before: Sequence[Any]) -> None:
         """Reset the metrics to the values `before`, unless this replica's batch has examples.
 
         Args:
@@ -189,7 +189,8 @@ def check_reductions(model: Any) -> None:
     """Check that several replicas would train a compiled model as one replica does.
 
     Raises:
-        ModelError: A loss is no mean over the batch, or the optimizer overwrites weights.
+        ModelError: The reduction of a loss is not the mean over the batch, or the optimizer
+            regularly replaces weights by their moving averages.
     """
     import keras
 

@@ -79,7 +79,10 @@ def one_device_extended() -> Any:
 
 
 def run_after(operation: Any, other: Any) -> None:
-    """Add a control dependency: `operation` of a graph runs after `other`, which was made later."""
+    """Add a control dependency to a graph: `operation` runs after `other`.
+
+    It is only needed if `other` was added to the graph after `operation`.
+    """
     operation._add_control_input(other)
 
 

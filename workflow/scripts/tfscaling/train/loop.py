@@ -35,7 +35,7 @@ def make_graph_function(function: Callable[..., Any], reduce_retracing: bool = F
 
     Args:
         function: The function of tensors.
-        reduce_retracing: Whether arguments of other shapes use the same graph where possible.
+        reduce_retracing: Whether arguments of different shapes share a graph where possible.
     """
     import tensorflow as tf
 
@@ -118,7 +118,7 @@ class TrainingResult:
         steps: Durations of this attempt's steps.
         test_loss: Loss of the last evaluation on held-out examples.
         test_accuracy: Accuracy of the last evaluation on held-out examples.
-        went_on: Position from which this attempt resumed; None without a checkpoint.
+        resumed_from: Position from which this attempt resumed; None without a checkpoint.
         examples_trained: Examples of all epochs and replicas, without padding.
         diverged: Which value is not finite, and from which epoch on; "" if all are finite.
         evaluations: Number of evaluations.
@@ -129,7 +129,7 @@ class TrainingResult:
     steps: list[Execution] = field(default_factory=list)
     test_loss: float | None = None
     test_accuracy: float | None = None
-    went_on: ResumePoint | None = None
+    resumed_from: ResumePoint | None = None
     examples_trained: int = 0
     diverged: str = ""
     evaluations: int = 0
@@ -137,7 +137,10 @@ class TrainingResult:
 
     @property
     def input_wait_s(self) -> float | None:
-        """Mean seconds per step that the rank waited for input; None if it never waited."""
+        """Mean seconds per step, without the first call, that the rank waited for input.
+
+        It is None if the rank never waited.
+        """
         later = self.steps[1:]
         waited_s = sum(execution.input_wait_s for execution in later)
         return waited_s / sum(execution.steps for execution in later) if waited_s else None
@@ -182,9 +185,9 @@ class EpochProgress:
         step_in_epoch: Steps of this epoch that earlier attempts trained.
         steps_before_epoch: Steps in all epochs before it.
         examples_in_epoch: Examples of this epoch that earlier attempts trained.
-        before_s: Seconds that these steps took.
+        before_s: Seconds that earlier attempts spent in this epoch.
         steps_per_epoch: Steps in the first epoch; 0 while unknown.
-        written_s: Seconds that checkpoints took until this attempt began the epoch.
+        written_s: Seconds that this attempt had spent writing checkpoints when it began the epoch.
     """
 
     step_in_epoch: int = 0
@@ -242,7 +245,7 @@ class TrainingLoop(ABC):
 
         Args:
             function: The function of tensors.
-            reduce_retracing: Whether arguments of other shapes use the same graph where possible.
+            reduce_retracing: Whether arguments of different shapes share a graph where possible.
         """
         return make_graph_function(
             lambda *args: self.strategy.run(function, args=args), reduce_retracing=reduce_retracing
@@ -298,7 +301,7 @@ class TrainingLoop(ABC):
         return list(values)
 
     def _skip_to(self, state: CheckpointState, events: EventLog) -> None:
-        """Read the input pipeline up to the position of a checkpoint; arrays need nothing.
+        """Read the input pipeline up to the position of a checkpoint; do nothing for arrays.
 
         Args:
             state: The state of the checkpoint.
@@ -400,10 +403,11 @@ class TrainingLoop(ABC):
         return complete if is_auto else int(min(complete, self._steps_left))
 
     def _may_stop(self, result: TrainingResult) -> bool:
-        """Return whether a short run may end after the steps so far; all ranks get the same answer.
+        """Return whether a short run ends after the steps so far, equally on all ranks.
 
-        If not, as many steps again are trained before the next call. A tenth of the training is
-        always enough.
+        With a fixed `stop_after_steps` it ends. With `auto` it ends if all ranks can project the
+        complete training from their steps, or if a tenth of the training is done. Otherwise it
+        trains as many steps again, at most up to this tenth, before the next call.
         """
         if self.recipe.stop_after_steps != AUTO:
             return True
@@ -416,7 +420,7 @@ class TrainingLoop(ABC):
         self._steps_left += min(steps, tenth - steps)
         return False
 
-    def measure_epoch_turn_s(self) -> float:
+    def measure_time_between_epochs_s(self) -> float:
         """Measure the time between the last step of an epoch and the first of the next, in seconds.
 
         No evaluation is included. Call it after the training, when everything is compiled; it
@@ -428,7 +432,7 @@ class TrainingLoop(ABC):
         return time.perf_counter() - start_s
 
     def _before_first_step(self) -> None:
-        """Prepare the first step of an epoch."""
+        """Do what precedes the first step of an epoch; `measure_time_between_epochs_s` times it."""
         self._reset_sums()
 
     def _first_epoch(self, result: TrainingResult, events: EventLog) -> int:
@@ -446,7 +450,7 @@ class TrainingLoop(ABC):
             self._skip_to(state, events)
         result.epochs += state.epochs
         result.examples_trained = state.examples_trained
-        result.went_on = copy_fields(state, ResumePoint)
+        result.resumed_from = copy_fields(state, ResumePoint)
         self._begun = EpochProgress(
             step_in_epoch=state.step,
             steps_before_epoch=state.steps - state.step,
@@ -464,7 +468,7 @@ class TrainingLoop(ABC):
             epoch: Number of the epoch.
             result: The measurements so far.
         """
-        begun, since = self._begun, result.went_on
+        begun, since = self._begun, result.resumed_from
         if self._checkpoints is not None:
             begun.written_s = self._checkpoints.written_s
         if since is None or epoch > since.epoch:
@@ -619,7 +623,7 @@ class TrainingLoop(ABC):
 
         types = types or tf.nest.map_structure(lambda part: part.dtype, data)
         x, *rest = tf.nest.map_structure(taken, data, types)
-        if not user_model.trains_itself(self.model, self.recipe):
+        if not user_model.uses_own_loss(self.model, self.recipe):
             x = user_model.scale_bytes(self.model, x)
         return (x, *rest)
 

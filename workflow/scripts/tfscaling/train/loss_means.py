@@ -54,7 +54,7 @@ class LossOfParts(NamedTuple):
     Attributes:
         first: Loss of the batch's first half.
         doubled: Loss of a batch that has the first half twice.
-        halves: Of all compared parts, the part whose loss differs most from its halves' mean.
+        halves: Losses of the compared part whose loss differs most from its halves' mean.
         tolerance: Relative difference that rounding errors explain.
     """
 
@@ -132,10 +132,10 @@ def compare_losses_of_parts(model: Any, batch: tuple[Any, ...]) -> LossOfParts |
 
 
 def _losses_of_halves(loss: Callable[[np.ndarray], float], rows: np.ndarray) -> Iterator[Halves]:
-    """Split a batch again and again; yield each part's loss with the losses of its two halves.
+    """Halve a batch repeatedly; yield each part's loss with the losses of its two halves.
 
-    They distinguish means from sums. By chance the halves of one batch may have nearly equal
-    losses; the halves of several parts do not.
+    A loss that is a mean over the examples equals the mean of its halves' losses. Several parts are
+    compared, because the halves of one batch may have nearly equal losses by chance.
 
     Args:
         loss: Returns the loss of some rows of the batch.

@@ -37,7 +37,7 @@ def make_optimizer(
         recipe: The recipe, with learning rate, schedule and precision.
         replicas: Number of replicas, by which the learning rate may be scaled.
         updates_per_epoch: Updates in an epoch; None if unknown.
-        casts: Whether gradients are casts of bfloat16, see `make_fused`.
+        casts: Whether gradients are casts of bfloat16 tensors; see `make_fused`.
 
     Raises:
         ValueError: The recipe has no learning rate, or has a schedule and `updates_per_epoch` is
@@ -114,7 +114,7 @@ def make_fused(kind: str, learning_rate: Any, casts: bool = False, **settings: A
         learning_rate: A number or a schedule.
         casts: Whether gradients are casts of bfloat16 tensors, as with the policy mixed_bfloat16.
             XLA then compiles cast and update of a large variable together, which saves a copy of
-            the gradient. Possible for variables on a CPU and a single replica.
+            the gradient. Allowed only for variables on a CPU and a single replica.
         **settings: Further arguments of the Keras class.
     """
     import keras
@@ -223,8 +223,8 @@ def _update_by_adam(adam: Any, gradient: Any, variable: Any, learning_rate: Any)
 def apply_without_sum() -> Iterator[None]:
     """Let Keras, in a replica, apply gradients in the `with` block without summing them again.
 
-    Replicas meet in `merge_call` as usual. Inside a condition of the graph, where TensorFlow does
-    not allow that, each replica updates its copy of a variable, by the same gradients.
+    `merge_call` joins the replicas as usual. TensorFlow does not allow it inside a condition of the
+    graph: there each replica updates its copy of a variable, by the same gradients.
     """
     import tensorflow as tf
 
@@ -237,7 +237,7 @@ def apply_without_sum() -> Iterator[None]:
 def _replica_view_class() -> Any:
     """Return a subclass of ReplicaContext whose all_reduce returns its value unchanged.
 
-    Cached, as the class can only be made after TensorFlow has been imported.
+    The class is defined in a cached function, because TensorFlow is imported late.
     """
     import tensorflow as tf
 
@@ -328,16 +328,17 @@ def sum_over_replicas(gradients: Sequence[Any]) -> list[Any]:
 
 
 def merge_equal_lookups(own: Any, total: Any, replicas: int) -> Any:
-    """Add the slices of an embedding's gradient if all replicas looked up the same indices.
+    """Return an embedding's gradient, with slices added if all replicas looked up equal indices.
 
-    Indices must not be equal by chance: they must be independent of the examples, such as positions
-    of words. They are if their number is known while the step is traced, as the batch size is then
-    unknown (`forget_batch_size`). Otherwise only strictly ascending indices count as independent.
+    Slices are added only if the lookup is independent of the examples, such as the positions of
+    words. A lookup is independent if its number of indices is known when the step is traced,
+    because `forget_batch_size` hides the batch size. Otherwise it counts as independent if its
+    indices are strictly ascending.
 
     Args:
         own: This replica's gradient.
-        total: The slices of all replicas, one after the other; other gradients are returned
-            unchanged.
+        total: The slices of all replicas, one after the other. If `own` is no `tf.IndexedSlices`,
+            `total` is returned unchanged.
         replicas: Number of replicas.
     """
     import tensorflow as tf
@@ -364,9 +365,10 @@ def merge_equal_lookups(own: Any, total: Any, replicas: int) -> Any:
 
 
 def forget_batch_size(batch: Any) -> Any:
-    """Return the batch, with integer tensors whose batch size is unknown in the graph.
+    """Return the batch, with the static batch size of its integer tensors set to unknown.
 
-    `merge_equal_lookups` needs this to find lookups that depend on the examples.
+    So `merge_equal_lookups` recognises lookups that depend on the examples: their number of indices
+    is unknown.
     """
     import tensorflow as tf
 
@@ -382,8 +384,8 @@ def forget_batch_size(batch: Any) -> Any:
 def wait_for_all(gradients: Sequence[Any]) -> list[Any]:
     """Return the gradients with control dependencies: each is available once all are computed.
 
-    While the backward pass still reads a variable, an update would have to copy the variable. Casts
-    from bfloat16 are done after the wait. None, for a variable without gradient, stays None.
+    Otherwise an update would copy a variable that the backward pass still reads. Casts from
+    bfloat16 are done after the wait. None, for a variable without gradient, stays None.
     """
     import tensorflow as tf
 
@@ -398,7 +400,7 @@ def wait_for_all(gradients: Sequence[Any]) -> list[Any]:
 
 
 def undo_cast(gradient: Any) -> Any:
-    """Return the bfloat16 tensor that a graph casts to this tensor; None if it is no such cast."""
+    """Return the bfloat16 tensor from which a graph casts this gradient; None for any other."""
     import tensorflow as tf
 
     if tf.executing_eagerly() or not isinstance(gradient, tf.Tensor) or gradient.op.type != "Cast":

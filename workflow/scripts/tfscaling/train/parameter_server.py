@@ -84,7 +84,7 @@ def check_model(model: Any, arrays: Arrays, recipe: Recipe) -> None:
     Raises:
         ModelError: They cannot.
     """
-    if user_model.trains_itself(model, recipe):
+    if user_model.uses_own_loss(model, recipe):
         # workers share one model: metrics of a custom step would overwrite each other
         raise user_model.ModelError(
             "the model is compiled or has a custom step, which strategies with parameter servers "
@@ -148,7 +148,7 @@ class ReplicaStates:
             self._rows.append(tf.Variable(np.stack(values), trainable=False))
 
     def forward(self, number: Any, call: Callable[[], Any]) -> Any:
-        """Call a function while the model has the states of one replica, and return its result.
+        """Call a function with the states of one replica in the model, and return its result.
 
         The states that the function changes are stored for the replica.
 
@@ -330,9 +330,9 @@ class ParameterServerTrainer(TrainingLoop):
 
         Args:
             indices: Indices of the examples, of shape (batch,).
-            own: Number of examples; the other indices are padding.
-            examples: Number of examples of the update.
-            replica: Number of the replica in the update.
+            own: Number of examples in this batch; the indices after them are padding.
+            examples: Number of examples of the update, over all its batches.
+            replica: Number of the replica in a synchronous update.
         """
         tf = self.tf
         batch = Batch(

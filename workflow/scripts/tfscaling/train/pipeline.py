@@ -54,9 +54,9 @@ class ReplicaBatch(NamedTuple):
 class StepIterator:
     """Endless iterator over a worker's steps; an item has a `ReplicaBatch` for each device.
 
-    Batches are fetched ahead in a thread. After the end of the dataset come copies of the last
-    batch with 0 examples: the worker joins the steps of workers that have more data. A worker
-    without any data gets zeros.
+    A thread prefetches batches. After the end of the dataset, the iterator yields copies of the
+    last batch with 0 examples, because the worker must join the steps of workers with more data. If
+    the dataset has no examples, the iterator yields zeros.
 
     Args:
         dataset: The worker's `tf.data.Dataset` of batches.
@@ -65,8 +65,8 @@ class StepIterator:
         like: A batch whose sizes are used for zeros in dimensions of unknown size.
 
     Raises:
-        PipelineError: A batch has more examples than the replicas take in a step, or the first of
-            several batches has fewer.
+        PipelineError: By `__next__`: a batch has more examples than the replicas take in a step,
+            or the first of several batches has fewer.
     """
 
     def __init__(self, dataset: Any, batch: int, devices: Sequence[str], like: Any = None) -> None:
@@ -362,9 +362,9 @@ class PipelineTrainer(AllReduceLoop):
 
     @contextmanager
     def _open_steps(self, dataset: Any) -> Iterator[Iterator[Any]]:
-        """Give the `with` block an iterator over the worker's steps as per-replica values.
+        """Give the `with` block an iterator over the worker's steps.
 
-        Each value is a `ReplicaBatch`.
+        A step is a per-replica value: each replica gets its `ReplicaBatch`.
 
         Args:
             dataset: The worker's dataset of batches.

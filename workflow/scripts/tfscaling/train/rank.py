@@ -256,7 +256,7 @@ def _train(
             stopped = Stopped(
                 steps_per_epoch=trainer.updates_per_epoch or 1,
                 evaluations=result.evaluations,
-                epoch_turn_s=trainer.measure_epoch_turn_s(),
+                epoch_turn_s=trainer.measure_time_between_epochs_s(),
             )
         measured = _Measurements(result, stopped, tuple(trainer.compute_steps()), weights)
     events.add(EventName.PROBED, steps=len(measured.compute_steps))
@@ -293,7 +293,7 @@ def _make_report(
         test_examples=trainer.test_examples,
         examples_trained=result.examples_trained,
         diverged=result.diverged,
-        went_on=result.went_on,
+        resumed_from=result.resumed_from,
         stopped=measured.stopped,
         epochs=tuple(result.epochs),
         steps=tuple(result.steps),
@@ -326,7 +326,7 @@ def _training_warnings(
     data: Arrays | Datasets,
     result: TrainingResult,
 ) -> Iterator[str]:
-    """Yield warnings about settings of a custom model, or data, that are not used as given.
+    """Yield warnings about ignored settings, scaled bytes, and a loss that depends on the replicas.
 
     Args:
         trainer: The training loop.
@@ -337,8 +337,8 @@ def _training_warnings(
     model = trainer.model
     yield from user_model.warnings_before_training(model, spec.recipe)
     if isinstance(data, Arrays):
-        yield from user_model.byte_warnings(model, spec.recipe, data.x_train)
-    if result.went_on is None and not result.is_short and not result.diverged:
+        yield from user_model.warn_of_scaled_bytes(model, spec.recipe, data.x_train)
+    if result.resumed_from is None and not result.is_short and not result.diverged:
         steps = sum(execution.steps for execution in result.steps)
         yield from user_model.warnings_after_training(model, spec.recipe, steps)
     if trainer.replicas > 1 and isinstance(trainer, AllReduceLoop):
@@ -418,9 +418,9 @@ def _weights_sha256(model: Any) -> str:
 def check_model(model: ModelToCheck, dataset_file: Path) -> CheckedModel:
     """Check whether runs with a model can start, by building it on this machine's CPU.
 
-    The model is built as in a rank, with one replica and one batch. If the runs have several
-    workers, the first batches of the first worker are read. The process uses the CPU only from then
-    on.
+    The model is built as in a rank, with one replica and one batch. For an input pipeline, the
+    first batches of the first worker are also checked as in the run with the most workers, if it
+    has more workers than the run that is built. The caller must have hidden the GPUs.
 
     Args:
         model: The model and the runs that train it.

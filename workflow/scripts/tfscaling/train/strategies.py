@@ -30,7 +30,7 @@ def configure_devices(gpus: int, devices: str, threads: int) -> list[str]:
 
     Args:
         gpus: Number of GPUs of this rank; 0 for a CPU.
-        devices: `physical`, or `logical` for parts of the CPU in place of GPUs.
+        devices: `physical`, or `logical` for logical CPU devices in place of GPUs.
         threads: Number of threads of one operation.
 
     Returns:
@@ -201,14 +201,14 @@ def _make_mpi_all_reduce(devices: Sequence[str], communication: str) -> Any:
 
 
 def _refuse_custom(devices: Sequence[str], communication: str) -> Any:
-    """Raise ValueError: only a program itself can make the strategy `own`."""
+    """Raise ValueError: the recipe's program makes the strategy `own`, and this trainer cannot."""
     raise ValueError("a program makes its own strategy")
 
 
 def _make_parameter_server(devices: Sequence[str], communication: str) -> Any:
-    """Return a ParameterServerStrategy from TF_CONFIG; both arguments are unused.
+    """Return a ParameterServerStrategy from TF_CONFIG.
 
-    All makers of strategies have the same arguments.
+    Both arguments are unused: all functions that make a strategy have the same arguments.
     """
     import tensorflow as tf
 

@@ -93,8 +93,11 @@ def find_problem(model: Any) -> str | None:
     return None
 
 
-def trains_itself(model: Any, recipe: Recipe) -> bool:
-    """Return whether the model is trained by its own loss; otherwise it is a classifier."""
+def uses_own_loss(model: Any, recipe: Recipe) -> bool:
+    """Return whether the model is trained with its own loss, by the recipe and the model.
+
+    Otherwise it is trained as a classifier, with cross-entropy.
+    """
     return recipe.loss == "model" and bool(model.compiled or has_own_method(model, "compute_loss"))
 
 
@@ -150,7 +153,7 @@ def _shape_problem(model: Any) -> str | None:
 
 
 def label_problem(*elements: tuple[Any, ...]) -> str | None:
-    """Return why labels are not one whole number from 0 on for each example; None if they are.
+    """Return why labels are not one non-negative integer for each example; None if they are.
 
     Args:
         *elements: Pairs (inputs, labels) of all examples, as arrays or TensorSpecs.
@@ -277,7 +280,7 @@ def _scale_schedule(schedule: Any, factor: float) -> Any:
 
 def describe_training(model: Any, recipe: Recipe) -> str:
     """Return optimizer, loss, metrics and own methods of a model in words; "" for a classifier."""
-    if not trains_itself(model, recipe):
+    if not uses_own_loss(model, recipe):
         return ""
     methods = [f"its own {name}" for name in OWN_TRAINING if has_own_method(model, name)]
     optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
@@ -288,7 +291,7 @@ def describe_training(model: Any, recipe: Recipe) -> str:
 
 def warnings_before_training(model: Any, recipe: Recipe) -> list[str]:
     """Return [warning] if the model is compiled, but is trained as a classifier; else []."""
-    if trains_itself(model, recipe) or not model.compiled:
+    if uses_own_loss(model, recipe) or not model.compiled:
         return []
     names = [f"optimizer {type(model.optimizer).__name__}", *_list_compiled_settings(model)]
     return [
@@ -305,7 +308,7 @@ def warnings_after_training(model: Any, recipe: Recipe, steps: int) -> Iterator[
         recipe: The recipe. A classifier has no such warnings.
         steps: Number of steps that it trained.
     """
-    if not trains_itself(model, recipe):
+    if not uses_own_loss(model, recipe):
         return
     if wide := [name for name, value in model.get_metrics_result().items() if np.size(value) != 1]:
         yield f"metrics with several values are not recorded: {_join_names(wide)}"
@@ -420,8 +423,11 @@ def scale_bytes(model: Any, x: Any) -> Any:
     return tf.nest.map_structure(scaled, x, _symbolic_inputs(model, x))
 
 
-def byte_warnings(model: Any, recipe: Recipe, x: Nest) -> list[str]:
-    """Return [warning] if a classifier scales inputs that are already in [0, 1]; else [].
+def warn_of_scaled_bytes(model: Any, recipe: Recipe, x: Nest) -> list[str]:
+    """Return [warning] if a classifier gets scaled bytes but may expect unscaled ones; else [].
+
+    The training scales bytes to [0, 1]. The model may expect them unscaled if it has a layer in
+    _FOR_BYTES.
 
     Args:
         model: The model.
@@ -431,7 +437,7 @@ def byte_warnings(model: Any, recipe: Recipe, x: Nest) -> list[str]:
     import keras
     import tensorflow as tf
 
-    if trains_itself(model, recipe):
+    if uses_own_loss(model, recipe):
         return []
     if not all(map(_is_scaled, tf.nest.flatten(x), tf.nest.flatten(_symbolic_inputs(model, x)))):
         return []
@@ -449,7 +455,7 @@ def byte_warnings(model: Any, recipe: Recipe, x: Nest) -> list[str]:
 
 
 def _is_scaled(data: Any, symbol: Any) -> bool:
-    """Return whether inputs are scaled: bytes that the model takes as floating-point numbers.
+    """Return whether `scale_bytes` scales inputs: bytes that the model takes as floating-point.
 
     Args:
         data: The inputs.

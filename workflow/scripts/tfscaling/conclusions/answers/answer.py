@@ -43,7 +43,10 @@ def answers_by_goal(study: Study) -> Iterator[Answer]:
 
 
 def _answer_without_runs(study: Study, task: QuestionEvidence) -> Answer:
-    """Return the answer to a question without a valid run, with the number of runs by status."""
+    """Return an answer without a recommendation, with the number of runs by status.
+
+    The question has no valid run, or its goal can have no answer, see `goals.goal_title`.
+    """
     own = {point_of(row) for row in task.all_rows}
     counts = Counter(status_words(run.status) for run in study.run_rows if point_of(run) in own)
     statuses = Counter[str]() if counts.keys() <= {RunState.MISSING} else counts

@@ -49,7 +49,8 @@ BY_LINE = str(Reason.BY_ITS_LINE)
 
 #: Phases before the steady state, which more nodes do not divide.
 STARTUP = (
-    *("import_time_s", "rendezvous_time_s", "data_time_s", "build_time_s", "first_step_time_s"),
+    *("import_time_s", "rendezvous_time_s", "data_time_s", "build_time_s"),
+    *("preparation_time_s", "first_step_time_s"),
 )
 #: A trade-off is reported from this saving on, and up to this ratio of times.
 _SAVING_MIN, _TIMES_MAX = 0.1, 3.0
@@ -69,13 +70,15 @@ class Candidate:
         reason: Why it is not compared; "" if it is compared.
         value: Value of the goal with interval and unit, as text.
         remark: Runs that failed, diverged or missed the target, in words; "" without any.
-        runs: Number of its runs that have the goal.
-        missed: Columns whose limit its runs miss, as they show.
-        undecided: Columns whose limit its runs show neither to be kept nor to be missed.
-        kept_runs: How many of its runs kept the limits or the target; None without either.
+        runs: Number of its runs with a value of the goal.
+        missed: Columns with a limit that it is shown to miss.
+        undecided: Columns with a limit that it is shown neither to keep nor to miss.
+        kept_runs: Number of its runs that kept the limits or the target; None without either, or if
+            it is not shown to keep them.
         difference: How much worse it is than the recommended configuration; None if not compared.
         is_near_best: Whether its difference from the best is shown to be within the indifference.
-        is_not_shown_worse: Whether it may be as good as the recommended configuration.
+        is_not_shown_worse: Whether it was compared with the recommended configuration, and is not
+            shown to be worse; False for the recommended configuration itself.
     """
 
     row: PointRow
@@ -115,7 +118,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class StartUp:
-    """Start-up that takes more than half of the time of an answer's leader.
+    """The start-up of an answer's leader, if it takes more than half of the execution time.
 
     Attributes:
         share: Start-up as a fraction of the leader's execution time.
@@ -147,14 +150,17 @@ class TradeOff:
 
 @dataclass(frozen=True)
 class AllTrainings:
-    """Time and cost of all trainings of a question with the leader: its medians times `number`.
+    """Time and cost of all planned trainings with an answer's leader.
+
+    Each value is the leader's median for one training, times `number`.
 
     Attributes:
         number: How many trainings, one after the other.
         time_s: Their execution time in seconds, without waits in the queue.
         node_hours: Their node-hours, failed attempts included.
         cost_usd: Their cost in US dollars; None without a price.
-        intervals: Intervals of these values by name; the interval of the median times `number`.
+        intervals: Column of the comparison → interval of its value here: the interval of the
+            median, times `number`.
     """
 
     number: int
@@ -193,18 +199,20 @@ class Answer:
         is_best: Whether all other compared configurations are shown to be worse.
         is_near_best: Whether the recommended one is shown to be within the indifference of the
             best, with enough runs of all configurations.
-        is_only_feasible: Whether the recommended configuration alone is shown to keep the limits or
-            to reach the target; each other one misses them, or is shown to be worse.
+        is_only_feasible: Whether the recommended configuration is the only one that may be chosen:
+            all others are shown to miss a limit or the target, or to be worse.
         choice_reason: Why the recommended one was chosen among equal ones, in words.
         next_best: The configuration with the best estimate besides the recommended one; None
             without one.
         comparisons: Number of comparisons whose error rate is controlled together.
         limits: Column → limit of the question.
-        whole_run: Interval of the goal's value for one complete training, if it is projected.
-        search: The search that decided; None without one.
-        trainings: Number of trainings that are planned with the answer.
-        repeats: Runs of each configuration that may settle what is open; None if more do not help.
-        runs_by_status: Status → number of runs, for a question without a valid run; else None.
+        whole_run: Interval of the leader's time for one complete training, if it is projected.
+        search: The search for the best configuration by this goal; None without one.
+        trainings: Number of trainings that are planned with the chosen configuration.
+        repeats: Total number of runs of each configuration that may decide an open answer; None if
+            nothing is open, or if more runs do not help.
+        runs_by_status: Status → number of runs, if the question has no valid run or the goal can
+            have no answer; else None.
         other_goals: Answers to the same question by the other goals.
     """
 
@@ -234,7 +242,7 @@ class Answer:
 
     @property
     def is_measured(self) -> bool:
-        """Whether a run of the question has a value of the goal."""
+        """Whether the question has a valid run, and the goal can have an answer."""
         return self.runs_by_status is None
 
     @property
@@ -264,7 +272,10 @@ class Answer:
 
     @property
     def not_covered(self) -> tuple[Candidate, ...]:
-        """The planned configurations that were not compared."""
+        """The planned configurations without a value of the goal.
+
+        With a search, configurations that it has not run are left out: its verdict covers them.
+        """
         others = (each for each in self.candidates if not each.has_value)
         planned = (each for each in others if each.row.status != "excluded")
         if self.search is None:
@@ -279,7 +290,10 @@ class Answer:
 
     @property
     def candidate_count(self) -> int:
-        """Number of configurations among which the question chooses: all that could be judged."""
+        """Number of configurations among which the question chooses.
+
+        Without a search, excluded, failed and unrun configurations do not count.
+        """
         if self.search is not None:
             return len(self.search.points)
         states = (State.COMPARED, State.TOO_FEW, State.UNDECIDED, State.INFEASIBLE)
@@ -287,7 +301,10 @@ class Answer:
 
     @property
     def leader_keeps_limits(self) -> bool:
-        """Whether enough runs of the recommended configuration kept the limits or the target."""
+        """Whether enough runs of the recommended configuration kept the limits or the target.
+
+        True without limits and target, or without a recommended configuration.
+        """
         kept = self.recommended.kept_runs if self.recommended else None
         return kept is None or kept >= KEPT_RUNS
 
@@ -298,7 +315,10 @@ class Answer:
 
     @cached_property
     def startup(self) -> StartUp | None:
-        """The start-up of the leader; None if it takes at most half of the leader's time."""
+        """The start-up of the leader; None if it takes at most half of the execution time.
+
+        None for goals other than the execution time.
+        """
         taken = self.leader
         if taken is None or self.goal != TIME or not is_known(taken.row.train_time_s):
             return None
@@ -358,7 +378,10 @@ class Answer:
 
     @property
     def kept_text(self) -> str:
-        """A sentence on how many runs kept the limits; "" without limits."""
+        """A sentence on how many runs of the recommended configuration kept limits or target.
+
+        Empty without limits and target.
+        """
         kept = self.recommended.kept_runs if self.recommended else None
         if not kept:
             return ""

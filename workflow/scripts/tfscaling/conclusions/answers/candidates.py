@@ -1,7 +1,7 @@
 """The state of each configuration before it is compared: excluded, infeasible, open or compared.
 
-A configuration is out only if its own runs show it (`run_counts.is_closed`). A configuration that
-was not run, failed, or has no value keeps the answer open.
+A configuration is out only if its own runs show it (`run_counts.is_ruled_out`). A configuration
+that was not run, failed, or has no value keeps the answer open.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tfscaling.conclusions.answers.answer_types import Answer, Candidate, State
 from tfscaling.conclusions.answers.goals import ENERGY, HOURS, WITH_QUEUE
 from tfscaling.conclusions.evidence import ConfigurationFacts, QuestionEvidence, Study
 from tfscaling.estimation.intervals import CONFIDENCE, count_beyond_limit, keeps_limit
-from tfscaling.estimation.run_counts import is_closed
+from tfscaling.estimation.run_counts import is_ruled_out
 from tfscaling.estimation.samples import Samples
 from tfscaling.record.metrics import METRICS, QUALITY
 from tfscaling.record.run_states import RunState
@@ -75,7 +75,7 @@ def judge_candidates(study: Study, task: QuestionEvidence, answer: Answer) -> It
     samples, goal, limits = study.samples, answer.goal, answer.limits or {}
     found = [create_candidate(study, task, goal, row) for row in task.rows]
     measured = [each.row for each in found if each.state == State.COMPARED]
-    error = (1 - CONFIDENCE) / 2 / max(1, len(measured) * len(study.question.set_limits))
+    error = (1 - CONFIDENCE) / 2 / max(1, len(measured) * len(study.question.limits_in_force))
     parts = _most_common_energy_parts(measured) if goal == ENERGY else None
     for each in found:
         if each.state == State.COMPARED and limits:
@@ -99,7 +99,8 @@ def _judge_limits(
 ) -> Candidate:
     """Return the candidate with its state according to the limits.
 
-    It is COMPARED if its runs show that it keeps all limits.
+    COMPARED: its runs show that it keeps all limits. INFEASIBLE: they show that it misses one.
+    UNDECIDED: they show neither. OPEN: a value with a limit is unknown.
 
     Args:
         candidate: The configuration.
@@ -121,7 +122,7 @@ def _judge_limits(
         for name, own in values.items()
     }
     planned = statuses.total()
-    is_missed = {n: is_closed(count_beyond_limit(*own), planned) for n, own in judged.items()}
+    is_missed = {n: is_ruled_out(count_beyond_limit(*own), planned) for n, own in judged.items()}
     is_missed |= {name: verdict.is_missed for name, verdict in ratios.items()}
     missed = tuple(name for name in limits if is_missed.get(name))
     # whatever is unknown, a limit that is missed excludes the configuration
@@ -155,13 +156,13 @@ def _explain_unknown_limits(
     limits: Mapping[str, Limit],
     values: Mapping[str, Sequence[float]],
 ) -> str:
-    """Return which limit a configuration, or a run of it, has no value for, and why; "" if none.
+    """Return which limit cannot be checked because a value is missing, and why; "" if none.
 
     Args:
         candidate: The configuration.
         facts: Facts about it from the tables.
         limits: Limits of the question by column.
-        values: Column with a limit → the values of its runs; without the efficiencies.
+        values: Column with a limit → the values of its runs; efficiencies are not among them.
     """
     for name, verdict in facts.efficiencies.items():
         if verdict.unknown:
@@ -183,7 +184,7 @@ def _explain_unknown_limits(
 
 
 def _most_common_energy_parts(rows: Sequence[PointRow]) -> str | None:
-    """Return the parts, such as GPUs, that most configurations' energies include; None without."""
+    """Return the most frequent `energy_of` of rows with an energy; None without such rows."""
     counted = Counter(row.energy_of for row in rows if is_known(row.energy_kwh))
     return next((name for name, _ in counted.most_common(1)), None)
 
@@ -215,7 +216,7 @@ def _require_goal_value(
     reached, ended = row.runs_at_target, row.runs + (row.runs_diverged or 0)
     if goal in ALL_RUNS_METRICS and reached is None:
         reason = f"reports no {quality}"
-    elif goal in ALL_RUNS_METRICS and is_closed(ended - (reached or 0), row.runs_asked or ended):
+    elif goal in ALL_RUNS_METRICS and is_ruled_out(ended - (reached or 0), row.runs_asked or ended):
         reason = f"reached the target in {reached} of {ended} runs"
         return replace(candidate, state=State.INFEASIBLE, reason=reason)
     elif goal != QUALITY and row.runs_timed < needed:

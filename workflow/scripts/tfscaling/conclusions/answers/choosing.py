@@ -113,7 +113,8 @@ def _add_comparison(answer: Answer, comparison: GoalComparison) -> Answer:
 def _add_rival(answer: Answer, samples: Samples) -> Answer:
     """Return the answer with its `rival`, with which a headline compares the leader.
 
-    The rival has the smallest or largest number of nodes on the leader's line, or is the next best.
+    It is on the leader's line, with the fewest nodes, or with the most if the leader has the
+    fewest. If the leader is alone on its line, the rival is the best of the other configurations.
     """
     taken, compared = answer.leader, answer.compared
     if taken is None or answer.support == NOT_COMPARED:

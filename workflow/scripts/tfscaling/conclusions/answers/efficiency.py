@@ -19,7 +19,7 @@ import numpy as np
 import scipy
 
 from tfscaling.estimation.intervals import RUNS_FOR_INTERVAL, median_interval
-from tfscaling.estimation.run_counts import is_closed
+from tfscaling.estimation.run_counts import is_ruled_out
 from tfscaling.estimation.samples import Samples
 from tfscaling.record.run_states import RunState
 from tfscaling.study.config_types import Limit
@@ -45,7 +45,7 @@ class Verdict:
         is_missed: Whether the runs show that the configuration misses the limit.
         is_kept: Whether they show that it keeps the limit.
         runs: Number of its runs that were compared; None for the baseline itself.
-        note: Words that follow the value in a sentence about a limit that is not kept; may be "".
+        note: Remark on the value, such as `2 runs of its baseline, 1 node`; may be "".
     """
 
     unknown: str = ""
@@ -59,13 +59,15 @@ class Verdict:
 class RatioToBaseline:
     """How many times as long the runs of a configuration take as the runs of its baseline.
 
-    Fewer than RUNS_FOR_INTERVAL runs of either show nothing.
+    With fewer than RUNS_FOR_INTERVAL runs of either, the runs show neither that a limit of the
+    ratio is kept nor that it is missed.
 
     Attributes:
-        values: Seconds of the configuration's runs.
+        values: Seconds of the configuration's runs, by `_seconds_of_runs`.
         baseline_values: Seconds of the baseline's runs.
-        error: Error rate of each end of the interval of the mean ratio.
-        shared_error: Standard error of all values together, as a fraction.
+        error: Probability that the true mean ratio is beyond one given end of its interval.
+        shared_error: Standard error of projections from short runs, as a fraction of the ratio.
+            More runs do not reduce it.
     """
 
     values: Sequence[float]
@@ -85,13 +87,13 @@ class RatioToBaseline:
 
         Args:
             ratio_max: The highest ratio that keeps the limit.
-            planned: How many runs of the configuration are planned.
+            planned: Number of planned runs of the configuration, for the rule of `is_ruled_out`.
         """
         if (interval := self._log_interval()) is None:
             return False
         _, highest = median_interval(self.baseline_values) or (0.0, math.inf)
         beyond = sum(value > ratio_max * highest for value in self.values)
-        return is_closed(beyond, planned) and interval[0] > math.log(ratio_max)
+        return is_ruled_out(beyond, planned) and interval[0] > math.log(ratio_max)
 
     def _log_interval(self) -> tuple[float, float] | None:
         """Return the interval of the logarithm of the mean ratio; None for too few runs."""
@@ -174,7 +176,9 @@ def _ratio_to_baseline(
 
 
 def _seconds_of_runs(samples: Samples, row: PointRow, name: str) -> list[float]:
-    """Return the seconds that an efficiency compares: per run, or per example of each run.
+    """Return the seconds that an efficiency compares, one value for each run.
+
+    It is the run's time for RUN_EFFICIENCY, and the time per example for TRAINING_EFFICIENCY.
 
     Args:
         samples: The values of the runs.

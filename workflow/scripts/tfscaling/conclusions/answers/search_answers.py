@@ -17,7 +17,7 @@ from tfscaling.tables.row_values import point_of
 
 
 def add_search_verdict(study: Study, task: QuestionEvidence, answer: Answer) -> Answer:
-    """Return the answer with the configuration that its search has found, or would name now.
+    """Return the answer with the configuration that its search recommends so far.
 
     Args:
         study: The evidence.

@@ -12,14 +12,14 @@ from tfscaling.estimation.samples import INCONCLUSIVE, TOO_FEW
 
 
 def repeats_to_settle(study: Study, answer: Answer) -> int | None:
-    """Return how many runs of each configuration may settle an open answer.
+    """Return the total number of runs of each configuration that may decide an open answer.
 
     Args:
         study: The evidence.
         answer: The answer.
 
     Returns:
-        None if nothing is open, or more runs do not help.
+        The number of runs; None if nothing is open, or if more runs do not help.
     """
     if answer.support == TOO_FEW:
         return RUNS_FOR_INTERVAL

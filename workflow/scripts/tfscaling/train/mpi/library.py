@@ -29,9 +29,10 @@ _VALUE_BYTES = 1024 - 256
 def limited_pmi_values() -> Iterator[None]:
     """Give the MPI library a lower limit for the length of PMI values within the `with` block.
 
-    Slurm allows longer values than it can read (see the module). A thread passes the library's
-    requests to Slurm, and lowers `vallen_max` in Slurm's answers; so the library must start in a
-    call that releases the GIL. Nothing is done if Slurm has not started the process (no PMI_FD).
+    Slurm allows values that are longer than Slurm can read; see the module's docstring. A thread
+    passes the library's requests to Slurm and lowers `vallen_max` in Slurm's answers. The thread
+    only runs if the library starts in a call that releases the GIL. Without PMI_FD, the process was
+    not started by Slurm, and the block runs unchanged.
     """
     if not (number := os.environ.get("PMI_FD")):
         yield
@@ -52,7 +53,9 @@ def limited_pmi_values() -> Iterator[None]:
 
 
 def _relay(library: socket.socket, slurm: int) -> None:
-    """Pass each request of the library to Slurm and Slurm's answer back: a thread's function.
+    """Pass each request of the library to Slurm and Slurm's answer back, until the library ends.
+
+    A thread of `limited_pmi_values` runs this.
 
     Args:
         library: The socket to the MPI library.

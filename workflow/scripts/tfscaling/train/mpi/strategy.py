@@ -68,12 +68,15 @@ def group_into_buckets(parts: Sequence[TensorSize]) -> list[list[int]]:
 
 @dataclass
 class _Calls:
-    """The MPI calls of a graph that follow one another without a call of another graph in between.
+    """Consecutive MPI calls of a graph: no call of another graph is between them.
+
+    A variable orders calls of different graphs: it is read before these calls and written after
+    them.
 
     Attributes:
-        own: Names of the graph's operations that use the variable by which calls are ordered.
-        last: The last MPI operation so far.
-        end: The operation that writes this variable after the calls; None before any call.
+        own: Names of the graph's operations that read or write this variable for these calls.
+        last: The operation that the next call must follow: the read, or the last call.
+        end: The operation that writes the variable after the calls; None before any call.
     """
 
     own: set[str]
@@ -84,7 +87,7 @@ class _Calls:
 class MpiAllReduce:
     """All-reduce, all-gather and broadcast of tensors by MPI, in the same order on all ranks.
 
-    Make it outside of a strategy's scope.
+    Construct it outside of a strategy's scope.
 
     Args:
         world: mpi4py's communicator of all ranks.

@@ -39,7 +39,7 @@ class NodeMemory:
         if self.rank > 0:
             first = socket.socket(socket.AF_UNIX)
             first.connect(ranks.bcast(None))
-            if (user := _user_of(first)) != os.geteuid():
+            if (user := _user_of_peer(first)) != os.geteuid():
                 raise ConnectionError(f"the shared memory of this node is of user {user}")
             first.send(self.rank.to_bytes(_RANK_BYTES, "big"))
             _, (descriptor, *_), _, _ = socket.recv_fds(first, 1, 1)
@@ -106,7 +106,7 @@ def _connect_ranks(ranks: Any, descriptor: int) -> list[socket.socket]:
         ranks.bcast(address)
         while len(found) < ranks.size - 1:
             connection, _ = listener.accept()
-            if _user_of(connection) != os.geteuid():
+            if _user_of_peer(connection) != os.geteuid():
                 connection.close()
                 continue
             found[int.from_bytes(_receive(connection, _RANK_BYTES), "big")] = connection
@@ -114,7 +114,7 @@ def _connect_ranks(ranks: Any, descriptor: int) -> list[socket.socket]:
     return [found[rank] for rank in sorted(found)]
 
 
-def _user_of(connection: socket.socket) -> int:
+def _user_of_peer(connection: socket.socket) -> int:
     """Return the user id of the process at the other end of a Unix socket, from the kernel."""
     size = struct.calcsize("3i")
     _, user, _ = struct.unpack(
@@ -256,7 +256,7 @@ class NodeSums:
                 total[chunk] = summed  # while it is in the caches
 
     def _write_others_parts(self, place: int, own: np.ndarray) -> None:
-        """Write the parts of this rank's array that other ranks add to the shared memory.
+        """Copy this rank's array to shared memory, without the part that this rank adds itself.
 
         Args:
             place: Index of the shared memory.
@@ -295,7 +295,7 @@ class NodeSums:
         return self._given[place, :, : like.nbytes].view(like.dtype)
 
     def _sum_small(self, own: np.ndarray) -> np.ndarray:
-        """Return the sum over the node's ranks of a small array; each rank adds all of it."""
+        """Return the sum of a small array over the node's ranks; each rank computes all of it."""
         # every second sum has the same place: others may still read what was added last
         self._turn = 1 - self._turn
         given = self._small[self._turn, :, : own.nbytes].view(own.dtype)
