@@ -430,7 +430,7 @@ class SlurmClient:
 
         Args:
             partition: Return only the nodes of this partition.
-            names: Return only these nodes, also those of hidden partitions.
+            names: Return only these nodes, also in hidden partitions.
         """
         which = [f"--partition={partition}"] if partition else []
         which += ["--all", f"--nodes={','.join(names)}"] if names else []

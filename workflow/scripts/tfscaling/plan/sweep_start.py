@@ -81,7 +81,7 @@ def end_at_second_signal(abandon_jobs: Callable[[], str]) -> None:
             handlers[signal.Signals(number)](number, frame)  # type: ignore[operator,misc]
             return
         is_ending.set()
-        # print could be interrupted in the middle of its own work
+        # print may have been interrupted itself
         os.write(2, f"Ended by {name} after Ctrl-C: {abandon_jobs()}\n".encode())
         end = threading.Timer(_END_S, os._exit, (code,))
         end.daemon = True
