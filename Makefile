@@ -138,12 +138,14 @@ projection: setup #- the time of three trainings from a tenth of their steps, an
 	@$(SNAKEMAKE) --configfile studies/projection/config.yaml
 	@cat results/projection/details/conclusions/projection.md
 
-simulate: setup #- how often a search, answers, limits, sweep against sweep, slow nodes and special cases are wrong
+simulate: setup #- how often a search, answers, limits, dates, two sweeps, slow nodes and special cases are wrong
 	python benchmarks/node_effects.py
 	python benchmarks/special_cases.py
 	python benchmarks/efficiency.py
+	python benchmarks/campaign.py
 	python benchmarks/left_out.py
 	python benchmarks/race.py
+	python benchmarks/all_trainings.py
 	python benchmarks/regressions.py
 
 # RUNS and SEED: how many, and what happens when
