@@ -20,7 +20,7 @@ WORKERS = $(shell expr $$(nproc) + 2)
 PYTEST = pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --junitxml=.pytest_cache/$@.xml
 # programs that tests run in separate environments
 TOOLS = aws-parallelcluster cfn-lint pandoc snakedeploy
-.PHONY: help help-dev setup wheelhouse tools clouds demo own run large-batch peers view partial test test-full check test-closed lint schemas docs screenshots aa bench all-reduce projection simulate fuzz fuzz-models scale soak outage mutants examples cluster-up cluster-down lock
+.PHONY: help help-dev setup wheelhouse tools clouds demo own run large-batch peers exchange view partial test test-full check test-closed lint schemas docs screenshots aa bench all-reduce projection simulate fuzz fuzz-models scale soak outage mutants examples cluster-up cluster-down lock
 
 help help-dev:
 	@sed -nE 's/^([a-z-]+):[^#]*$(if $(filter help,$@),##,#-) (.*)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -55,6 +55,9 @@ peers: setup .venv-tf_keras .venv-jax .venv-torch #- the same training on other 
 	@$(SNAKEMAKE) --configfile studies/peers/config.yaml -- results/datasets/mnist.npz
 	@$(SNAKEMAKE) --configfile studies/peers/config.yaml
 	@benchmarks/peers/ratios.py results/peers/runs.csv | tee results/peers/ratios.md
+
+exchange: setup .venv-torch #- estimated exchange of PyTorch over a slow link, as root; ten minutes
+	@benchmarks/exchange.py
 
 view: ## open the newest page, or the page of STUDY=demo
 	@page=$$(ls -t results/$(or $(STUDY),*)/report.html 2>/dev/null | head -1); \
@@ -135,12 +138,14 @@ projection: setup #- the time of three trainings from a tenth of their steps, an
 	@$(SNAKEMAKE) --configfile studies/projection/config.yaml
 	@cat results/projection/details/conclusions/projection.md
 
-simulate: setup #- how often a search, answers, limits, sweep against sweep, slow nodes and special cases are wrong
+simulate: setup #- how often a search, answers, limits, dates, two sweeps, slow nodes and special cases are wrong
 	python benchmarks/node_effects.py
 	python benchmarks/special_cases.py
 	python benchmarks/efficiency.py
+	python benchmarks/campaign.py
 	python benchmarks/left_out.py
 	python benchmarks/race.py
+	python benchmarks/all_trainings.py
 	python benchmarks/regressions.py
 
 # RUNS and SEED: how many, and what happens when

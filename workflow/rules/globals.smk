@@ -104,22 +104,22 @@ IS_DRAWN = not {"--dag", "--filegraph"}.isdisjoint(sys.argv)
 #: Whether Snakemake deletes outputs; an option may be shortened.
 IS_DELETING = any(word.startswith("--delete-a") for word in sys.argv)
 #: The folder of a run below results/runs.
-RUN = run_spec.run_path(grid.path_wildcards(MANIFEST.runs if IS_DRAWN else ()), "{parameters}")
+RUN = run_spec.run_path(grid.path_wildcards(MANIFEST.all_runs if IS_DRAWN else ()), "{parameters}")
 #: The runs that a sweep makes; none where a file has their times.
-TO_MAKE = () if CONFIG.timings else MANIFEST.runs
+TO_MAKE = () if CONFIG.timings else MANIFEST.all_runs
 #: These runs by their folder, in the order in which they start.
 RUNS = {
     run.spec.path: run for run in grid.randomise_order(TO_MAKE, CONFIG.seed, MANIFEST.revisions)
 }
 PRIORITY = {path: len(RUNS) - place for place, path in enumerate(RUNS)}
-POINTS = dict.fromkeys(run.spec.point for run in MANIFEST.runs)
+POINTS = dict.fromkeys(run.spec.point for run in MANIFEST.all_runs)
 #: Source files of custom functions and programs: a change regenerates the tables, and reruns none.
 USER_CODE = local(
-    sorted({str(f) for r in MANIFEST.runs for f in user_code.code_of_run(r.spec).files()})
+    sorted({str(f) for r in MANIFEST.all_runs for f in user_code.code_of_run(r.spec).files()})
 )
 #: Name of prepared data → the specification of a run that reads it.
 PREPARED = {
-    variants.data_name_of_run(run.spec): run.spec for run in MANIFEST.runs if run.spec.dataset
+    variants.data_name_of_run(run.spec): run.spec for run in MANIFEST.all_runs if run.spec.dataset
 }
 #: Files outside of `results`, to which a module's `prefix` does not apply: published results, the
 #: tables of the study of `compare_with`, and timings.

@@ -54,6 +54,6 @@ class Rotation:
         return chosen
 
     def add(self, nodes: Collection[str]) -> None:
-        """Count that a job used these nodes, such as a job that an earlier driver has started."""
+        """Count one more use of these nodes, by this or an earlier start of Snakemake."""
         self.of_size.update((len(nodes), node) for node in nodes)
         self.in_all.update(nodes)

@@ -77,7 +77,7 @@ class Sweep:
     """
 
     def is_finished(self, output: Path, number: str) -> bool:
-        """Return whether a job has written its results, although Slurm reports a failure.
+        """Return whether a job that Slurm reports as failed has written its results nevertheless.
 
         Args:
             output: The job's first output file.

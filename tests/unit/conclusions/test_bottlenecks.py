@@ -11,10 +11,13 @@ import pandas as pd
 import pytest
 from measured import around, measured
 from msgspec.structs import replace
-from tfscaling.conclusions import bottlenecks
+from tfscaling.conclusions import bottlenecks, next_steps
 from tfscaling.conclusions.evidence import Study
+from tfscaling.record.phases import WALL_PHASES
 from tfscaling.study.config_types import Recipe
 from tfscaling.study.manifest import Manifest, PlannedRun
+from tfscaling.tables import row_values
+from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.row_types import RunRow
 from tfscaling.tables.row_values import points_of
 from tfscaling.tables.table_files import to_rows
@@ -79,12 +82,16 @@ def make_program_manifest(planned: Manifest) -> Manifest:
     return replace(planned, runs=tuple(replace(run, spec=spec) for run, spec in runs))
 
 
-def estimated(dice: random.Random, is_program: bool = True, **changed: Any) -> pd.DataFrame:
-    """The table of a program on 1, 2 and 4 replicas, whose steps wait for input and for others.
+def program_study(
+    dice: random.Random, is_program: bool = True, repeats: int = 6, **changed: Any
+) -> Study:
+    """A program on 1, 2 and 4 replicas, whose steps wait for input and for others.
 
     The runs of a repeat share their load. `changed` gives columns of the runs on several replicas.
     """
-    comparison, runs, planned = measured({("east", n): around(10.0) for n in (1, 2, 4)})
+    comparison, runs, planned = measured(
+        {("east", n): around(10.0, runs=repeats) for n in (1, 2, 4)}
+    )
     planned = make_program_manifest(planned) if is_program else planned
     load = {repeat: dice.uniform(1, 1.5) for repeat in runs["repeat"]}
     runs["replicas"] = runs["nodes"]
@@ -95,7 +102,12 @@ def estimated(dice: random.Random, is_program: bool = True, **changed: Any) -> p
     several = runs["nodes"] > 1
     for name, value in changed.items():
         runs.loc[several, name] = value
-    return bottlenecks.table(Study(comparison, runs, planned)).set_index("nodes")
+    return Study(comparison, runs, planned)
+
+
+def estimated(dice: random.Random, is_program: bool = True, **changed: Any) -> pd.DataFrame:
+    """The table of `program_study`."""
+    return bottlenecks.table(program_study(dice, is_program, **changed)).set_index("nodes")
 
 
 def test_steps_of_a_program_are_split_by_its_steps_on_one_replica(dice: random.Random) -> None:
@@ -129,11 +141,126 @@ def test_without_a_run_of_the_same_work_on_one_replica_nothing_is_estimated(
     assert estimated(dice, **changed).empty
 
 
+def explained(study: Study, repeat: int) -> Study:
+    """The study without runs of the grid on one node; `explain` added the one of this repeat."""
+    several = [run for run in study.manifest.runs if run.spec.point.nodes > 1]
+    (one,) = (
+        run for run in study.manifest.runs if (run.spec.point.nodes, run.spec.repeat) == (1, repeat)
+    )
+    one = replace(one, explains=tuple({run.spec.point: run for run in several}))
+    planned = replace(study.manifest, runs=tuple(several), explaining=(one,))
+    runs = study.runs[(study.runs["nodes"] > 1) | (study.runs["repeat"] == repeat)]
+    grid = row_values.without_points(runs, planned.explaining_points)
+    return Study(comparison_table(grid, planned), runs, planned)
+
+
+def test_a_run_that_explain_adds_is_compared_with_all_repeats(dice: random.Random) -> None:
+    study = explained(program_study(dice), dice.randint(1, 6))
+    (one,) = study.explaining_rows
+    assert one.nodes == 1 and {run.nodes for run in study.run_rows} == {2, 4}
+    assert {row.nodes for row in study.points} == {2, 4}
+    table = bottlenecks.table(study).set_index("nodes")
+    assert table["runs"].tolist() == [6, 6] and {*table["method"]} == {"estimated"}
+    assert table["communication_share_low"].isna().all()
+    alone_s = one.step_time_s - one.input_wait_s
+    for nodes in (2, 4):
+        own = study.runs[study.runs["nodes"] == nodes]
+        rest_s = (own["step_time_s"] - own["input_wait_s"] - alone_s).clip(lower=0)
+        share = (rest_s / own["step_time_s"]).median()
+        assert table.loc[nodes, "communication_share"] == pytest.approx(share)
+
+
+@pytest.mark.parametrize("is_added", [True, False])
+def test_runs_that_share_one_reference_share_its_error(dice: random.Random, is_added: bool) -> None:
+    study = program_study(dice, repeats=24)
+    study = explained(study, dice.randint(1, 24)) if is_added else study
+    study.runs["input_wait_s"] = math.nan
+    disturbed = study.runs["repeat"] <= 4
+    for nodes, step_s, disturbed_s in ((1, 0.05, 0.05), (2, 0.07, 0.2)):
+        own = study.runs["nodes"] == nodes
+        study.runs.loc[own, "step_time_s"] = disturbed[own].map({True: disturbed_s, False: step_s})
+    study.runs["throughput_examples_per_s"] = math.nan
+    row = bottlenecks.table(study).set_index("nodes").loc[2]
+    assert (row["computation_largest"], row["communication_largest"]) == (20, 4)
+    assert row["held_back_by"] == "computation" + " or communication" * is_added
+    assert pd.isna(row["computation_share_low"]) == is_added
+
+
+@pytest.mark.parametrize("status", ["failed", "missing"])
+def test_an_added_run_that_does_not_count_explains_nothing(
+    dice: random.Random, status: str
+) -> None:
+    study = explained(program_study(dice), 1)
+    study.runs.loc[study.runs["nodes"] == 1, "status"] = status
+    assert bottlenecks.table(study).empty
+    (step,) = (
+        row for row in next_steps.table(study).to_dict("records") if row["kind"] == "unfinished"
+    )
+    assert step["runs"] == 1
+
+
 def test_a_step_that_is_faster_on_several_replicas_communicates_in_no_time(
     dice: random.Random,
 ) -> None:
     table = estimated(dice, step_time_s=0.03, throughput_examples_per_s=math.nan)
     assert table["communication_share"].tolist() == [0.0, 0.0]
+
+
+#: Phase → seconds of a run, and the part of the wall time to which it belongs.
+PHASES_S = {
+    "launch_time_s": "start", "import_time_s": "start", "preparation_time_s": "start",
+    "rendezvous_time_s": "start", "data_time_s": "start", "build_time_s": "start",
+    "first_step_time_s": "first_step", "train_time_s": "steps", "evaluation_time_s": "evaluation",
+    "program_time_s": "rest", "checkpoint_time_s": "rest", "probe_time_s": "rest",
+    "teardown_time_s": "rest",
+}  # fmt: skip
+OF_PROGRAMS = ("preparation_time_s", "program_time_s")
+PARTS = ("start", "first_step", "steps", "evaluation", "rest")
+
+
+def test_every_phase_of_the_wall_time_is_in_one_of_its_parts() -> None:
+    listed = [name for names in bottlenecks.WALL_PARTS.values() for name in names]
+    assert sorted(listed) == sorted(WALL_PHASES) == sorted(PHASES_S)
+
+
+@pytest.mark.parametrize("is_program", [True, False])
+def test_the_wall_time_of_the_middle_run_is_the_sum_of_its_parts(
+    dice: random.Random, is_program: bool
+) -> None:
+    comparison, runs, planned = measured({("east", 2): around(10.0, runs=5)})
+    unknown = ("evaluation_time_s", "first_step_time_s") if is_program else OF_PROGRAMS
+    known = [name for name in PHASES_S if name not in unknown]
+    for name in known:
+        runs[name] = [dice.uniform(1, 9) for _ in range(len(runs))]
+    (row,) = bottlenecks.table(Study(comparison, runs, planned)).to_dict("records")
+    sums = runs[known].sum(axis=1).sort_values()
+    assert row["wall_time_s"] == pytest.approx(sums.iloc[2])
+    middle = runs.loc[sums.index[2]]
+    for part in PARTS:
+        own = [middle[name] for name in known if PHASES_S[name] == part]
+        assert (row[f"{part}_s"] == pytest.approx(sum(own))) if own else pd.isna(row[f"{part}_s"])
+    assert pd.isna(row["first_step_s"]) == pd.isna(row["evaluation_s"]) == is_program
+    assert row["runs"] == 5 and pd.isna(row["step_time_s"])
+
+
+def test_runs_without_times_of_steps_and_projected_ones_have_no_parts(dice: random.Random) -> None:
+    comparison, runs, planned = measured({("east", 2): around(10.0)})
+    runs["launch_time_s"] = runs["program_time_s"] = 5.0  # nothing was observed
+    assert bottlenecks.table(Study(comparison, runs, planned)).empty
+    runs["train_time_s"], runs["projected_from_steps"] = 5.0, 100
+    assert bottlenecks.table(Study(comparison, runs, planned)).empty
+
+
+def test_start_up_is_named_where_it_is_the_largest_part() -> None:
+    comparison, runs, planned = measured({("east", n): around(10.0) for n in (1, 2, 4)})
+    # on 2 nodes more than the steps with the first step alone, on 4 nodes already without it
+    runs["train_time_s"], runs["first_step_time_s"] = 5.0, 3.0
+    runs["launch_time_s"] = runs["nodes"].map({1: 1.0, 2: 3.0, 4: 7.0})
+    table = bottlenecks.table(Study(comparison, runs, planned))
+    shares = {row.nodes: row.startup_share for row in to_rows(bottlenecks.AttributionRow, table)}
+    assert shares == {1: 0.0, 2: pytest.approx(6 / 11), 4: pytest.approx(10 / 15)}
+    (note,) = (text for text in bottlenecks.as_text(table).notes if "55%" in text)
+    assert "2 nodes 55%" in note and "4 nodes 67%" in note and "1 node" not in note
 
 
 def runs_of(*slow: tuple[int, float], **columns: Any) -> pd.DataFrame:

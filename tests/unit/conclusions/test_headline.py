@@ -252,7 +252,7 @@ def test_a_question_of_recipes_without_a_run_at_the_target_names_none() -> None:
         table["time_to_target_s"] = math.nan
     made.comparison["runs_at_target"] = 0
     badge, found = answer(made)
-    assert (badge, found.leader) == (NOT_MEASURED, None)
+    assert (badge, found.leader) == (NOT_COMPARED, None)
 
 
 def test_axes_that_are_not_chosen_are_questions_of_their_own() -> None:

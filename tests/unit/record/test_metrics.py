@@ -38,8 +38,9 @@ def test_every_number_of_a_record_is_a_metric() -> None:
 DIGITS = {
     0: "throughput_examples_per_s",
     1: "queue_time_s boot_time_s time_with_queue_s time_to_target_s",
-    2: "launch_time_s import_time_s rendezvous_time_s data_time_s build_time_s first_step_time_s "
-    "evaluation_time_s probe_time_s teardown_time_s straggler_ratio gpu_memory_gb rank_memory_gb "
+    2: "launch_time_s import_time_s rendezvous_time_s data_time_s build_time_s "
+    "preparation_time_s first_step_time_s evaluation_time_s probe_time_s teardown_time_s "
+    "straggler_ratio gpu_memory_gb rank_memory_gb "
     "speedup scaling_efficiency weak_scaling_efficiency steady_state_speedup execution_time_ratio "
     "loss_ratio",
     3: "execution_time_s train_time_s program_time_s checkpoint_time_s gpu_busy_share "

@@ -97,9 +97,10 @@ def test_what_was_observed_is_a_phase_of_its_own() -> None:
     assert phases(OBSERVED, OBSERVED) == {
         "launch_time_s": 3.0,
         "import_time_s": 1.0,
+        "preparation_time_s": 8.0,
         "train_time_s": 20.0,
         "evaluation_time_s": 8.0,
-        "program_time_s": 11.0,
+        "program_time_s": 3.0,
         "teardown_time_s": 2.0,
         "execution_time_s": 33.0,
     }

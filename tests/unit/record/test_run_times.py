@@ -52,6 +52,7 @@ def test_a_boundary_is_when_the_last_rank_passes_it() -> None:
         "rendezvous_time_s": 1.5,
         "data_time_s": 0.1,
         "build_time_s": 1.4,
+        "preparation_time_s": None,
         "first_step_time_s": 3.5,
         "train_time_s": 19.5,
         "program_time_s": None,

@@ -165,6 +165,13 @@ def _load_projection() -> ConclusionFunctions:
     return ConclusionFunctions(projection.COLUMNS, projection.table, as_text=projection.as_text)
 
 
+def _load_campaign() -> ConclusionFunctions:
+    """Import the module `campaign` late and return its functions."""
+    from tfscaling.conclusions import campaign
+
+    return ConclusionFunctions(campaign.COLUMNS, campaign.table, as_text=campaign.as_text)
+
+
 def _load_attribution() -> ConclusionFunctions:
     """Import the module `bottlenecks` late and return its functions."""
     from tfscaling.conclusions import bottlenecks
@@ -238,9 +245,16 @@ CONCLUSIONS: dict[str, Conclusion] = {
         "ended; and what a run of the whole took, where one was made.",
         _load_projection,
     ),
+    "campaign": Conclusion(
+        "When all trainings are done",
+        "Date, node-hours and cost of all trainings that `question.campaign` describes, for each "
+        "configuration with enough runs.",
+        _load_campaign,
+    ),
     "attribution": Conclusion(
         "Bottleneck analysis",
-        "Input, computation, waiting for slower ranks and communication in a step.",
+        "Input, computation, waiting for slower ranks and communication in a step; start, steps "
+        "and evaluations in the wall time.",
         _load_attribution,
     ),
     "nodes": Conclusion(

@@ -1,4 +1,4 @@
-"""Bottlenecks of a configuration: the parts of a training step, and slow ranks.
+"""Bottlenecks of a configuration: the parts of a step and of the wall time, and slow ranks.
 
 The built-in trainer measures the parts of its steps. For a program they are estimated: a step on
 one replica, with as many examples per replica, is its computation, and what a step takes longer on
@@ -8,7 +8,7 @@ several replicas is communication and waiting.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import Annotated, NamedTuple
 
@@ -26,9 +26,15 @@ from tfscaling.estimation.samples import INCONCLUSIVE, SUPPORTED, TOO_FEW
 from tfscaling.record.metrics import NAN
 from tfscaling.record.run_states import RunState
 from tfscaling.study.run_spec import Point
-from tfscaling.tables.display import TextTable
+from tfscaling.tables.display import TextTable, point_name, varying_axes
 from tfscaling.tables.row_types import Column, ConfigurationRow, RunRow, columns
-from tfscaling.tables.row_values import axes_and_devices, group_by_point, is_known, point_of
+from tfscaling.tables.row_values import (
+    axes_and_devices,
+    group_by_point,
+    is_known,
+    is_projected,
+    point_of,
+)
 from tfscaling.tables.table_files import to_frame, to_rows
 
 #: A rank is slow if it computes this many times as long as the median rank, in every run.
@@ -39,35 +45,71 @@ _ENDS = ("", "_low", "_high")
 _SHARES = {f"{part}_share{end}": Column() for part in STEP_PARTS for end in _ENDS}
 _LARGEST = {f"{part}_largest": Column() for part in STEP_PARTS}
 MEASURED, ESTIMATED = "measured", "estimated"
+#: Part of the wall time → the phases that it consists of, in the order of time. A program's first
+#: step belongs to its start, because nothing shows when it begins.
+WALL_PARTS = {
+    "start": (
+        *("launch_time_s", "import_time_s", "rendezvous_time_s", "data_time_s", "build_time_s"),
+        "preparation_time_s",
+    ),
+    "first_step": ("first_step_time_s",),
+    "steps": ("train_time_s",),
+    "evaluation": ("evaluation_time_s",),
+    "rest": ("program_time_s", "checkpoint_time_s", "probe_time_s", "teardown_time_s"),
+}
+#: Parts of the wall time that are start-up.
+_STARTUP = ("start", "first_step")
+_WALL = {f"{part}_s": Column() for part in WALL_PARTS}
+#: Part of the wall time → its heading in the table of the page.
+_WALL_HEADINGS = {
+    "start": "of it start",
+    "first_step": "first step",
+    "steps": "steps",
+    "evaluation": "evaluations",
+    "rest": "rest",
+}
 #: Examples per step and replica of two runs may differ by this factor if their work is the same.
 #: They follow from a mean and a median, so they vary.
 _WORK_RATIO_MAX = 1.25
 
 
 class AttributionRow(ConfigurationRow):
-    """The parts of a configuration's training step, over its valid runs.
+    """The parts of a configuration's training step, over its valid runs, and of its wall time.
 
     Attributes:
+        runs: Number of runs with parts of a step, or else of runs with a known split of wall time.
         step_time_s: Time of a step in seconds.
         shares: Median share of each part in the step, with its interval: `<part>_share<end>`.
         largest: In how many runs each part is the largest: `<part>_largest`.
         held_back_by: The parts that are the bottleneck.
-        method: MEASURED, or ESTIMATED from runs of one replica.
+        method: MEASURED, or ESTIMATED from runs of one replica; "" if no part of a step is known.
+        wall_time_s: Wall time of the run with the median wall time (of an even number the lower).
+        wall_parts: The parts of its wall time in seconds, which sum to it: `<part>_s`; NaN for an
+            unknown part.
     """
 
     runs: int
-    step_time_s: float
-    shares: Annotated[dict[str, float], _SHARES]
-    largest: Annotated[dict[str, int], _LARGEST]
-    held_back_by: str
-    method: str
+    step_time_s: float = NAN
+    shares: Annotated[dict[str, float], _SHARES] = {}
+    largest: Annotated[dict[str, int], _LARGEST] = {}
+    held_back_by: str = ""
+    method: str = ""
+    wall_time_s: float = NAN
+    wall_parts: Annotated[dict[str, float], _WALL] = {}
+
+    @property
+    def startup_share(self) -> float:
+        """Share of the start-up in the wall time if it is the largest part; else 0."""
+        known = {part: s for part in WALL_PARTS if is_known(s := self.wall_parts.get(f"{part}_s"))}
+        startup_s = sum(known.pop(part, 0.0) for part in _STARTUP)
+        return startup_s / self.wall_time_s if startup_s > max(known.values(), default=NAN) else 0.0
 
 
 COLUMNS = tuple(columns(AttributionRow))
 
 
 def table(study: Study) -> pd.DataFrame:
-    """Return one `AttributionRow` for each configuration with measured or estimated parts."""
+    """Return one `AttributionRow` for each configuration with a known part of step or wall time."""
     valid = [run for run in study.run_rows if run.status == RunState.OK]
     measured = group_by_point(run for run in valid if is_known(run.synchronisation_time_s))
     rows = [
@@ -76,16 +118,54 @@ def table(study: Study) -> pd.DataFrame:
     ]
     programs = {run.spec.point for run in study.manifest.runs if run.spec.recipe.program}
     of_programs = [run for run in valid if point_of(run) in programs]
-    for pairs in _pairs_with_one_replica(of_programs):
+    for pairs in _pairs_with_one_replica(of_programs, _explaining_runs(study)):
         runs, parts = [run for run, _ in pairs], [_estimated_parts(*pair) for pair in pairs]
-        rows.append(_attribution_row(runs, parts, ESTIMATED))
-    return to_frame(AttributionRow, rows)
+        references = len({(point_of(one), one.repeat) for _, one in pairs})
+        rows.append(_attribution_row(runs, parts, ESTIMATED, references))
+    found, ordered = {point_of(row): row for row in rows}, []
+    for point, runs in group_by_point(valid).items():
+        row = found.get(point)
+        if split := _split_wall_time(runs):
+            row = row or AttributionRow(**axes_and_devices(runs[0]), runs=len(split))
+            middle = split[(len(split) - 1) // 2]
+            row.wall_time_s = _sum_known(middle.values())
+            row.wall_parts = {f"{part}_s": seconds for part, seconds in middle.items()}
+        if row is not None:
+            ordered.append(row)
+    return to_frame(AttributionRow, ordered)
+
+
+def _sum_known(times_s: Iterable[float]) -> float:
+    """Return the sum of the known times in seconds; NaN if none is known."""
+    known = [seconds for seconds in times_s if is_known(seconds)]
+    return sum(known) if known else NAN
+
+
+def _split_wall_time(runs: Sequence[RunRow]) -> list[dict[str, float]]:
+    """Return part of the wall time → seconds, for each run with known steps, shortest run first.
+
+    Times of complete trainings that are projected from short runs are left out.
+    """
+    known = [run for run in runs if is_known(run.train_time_s) and not is_projected(run)]
+    split = [
+        {part: _sum_known(map(run.__getitem__, names)) for part, names in WALL_PARTS.items()}
+        for run in known
+    ]
+    return sorted(split, key=lambda parts: _sum_known(parts.values()))
+
+
+def _explaining_runs(study: Study) -> dict[Point, RunRow]:
+    """Return configuration → the valid run that `explain` adds for it."""
+    made = {point_of(run): run for run in study.explaining_rows if run.status == RunState.OK}
+    planned = ((run, made.get(run.spec.point)) for run in study.manifest.explaining)
+    return {point: one for run, one in planned if one is not None for point in run.explains}
 
 
 def _measured_parts(run: RunRow) -> dict[str, float]:
-    """Return part → its seconds in a step of the run.
+    """Return part of a step, one of STEP_PARTS → its seconds in a step of the run.
 
-    A single replica neither waits for stragglers nor communicates.
+    A single replica has only input and computation: it neither waits for stragglers nor
+    communicates.
     """
     computation_s, rest_s = run.compute_time_s, run.synchronisation_time_s
     if run.replicas == 1:
@@ -100,20 +180,27 @@ def _input_wait_s(run: RunRow) -> float:
     return run.input_wait_s if is_known(run.input_wait_s) else 0.0
 
 
-def _pairs_with_one_replica(runs: Sequence[RunRow]) -> Iterator[list[tuple[RunRow, RunRow]]]:
+def _pairs_with_one_replica(
+    runs: Sequence[RunRow], explaining: Mapping[Point, RunRow]
+) -> Iterator[list[tuple[RunRow, RunRow]]]:
     """Yield for each configuration of several replicas its runs, paired with runs on one replica.
 
     A pair is (run, run on one replica) of the same repeat. All replicas of both runs do the same
-    work on equal devices. Runs without a counterpart are left out.
+    work on equal devices. All repeats are paired with a run that `explain` adds. Runs without a
+    counterpart are left out.
 
     Args:
         runs: Valid runs of programs.
+        explaining: Configuration → the run that `explain` adds for it.
     """
     timed = [run for run in runs if is_known(run.step_time_s) and run.replicas]
     alone = {_work_of_a_replica(run): run for run in timed if run.replicas == 1}
     several = group_by_point(run for run in timed if run.replicas != 1)
-    for own in several.values():
-        found = [(run, alone.get(_work_of_a_replica(run))) for run in own]
+    for point, own in several.items():
+        added = explaining.get(point)
+        if added is not None and not is_known(added.step_time_s):
+            added = None
+        found = [(run, alone.get(_work_of_a_replica(run), added)) for run in own]
         pairs = [(run, one) for run, one in found if one is not None and _is_same_work(run, one)]
         if pairs:
             yield pairs
@@ -157,20 +244,29 @@ def _estimated_parts(run: RunRow, one: RunRow) -> dict[str, float]:
 
 
 def _attribution_row(
-    runs: Sequence[RunRow], of_runs: Sequence[dict[str, float]], method: str
+    runs: Sequence[RunRow],
+    of_runs: Sequence[dict[str, float]],
+    method: str,
+    references: int | None = None,
 ) -> AttributionRow:
     """Return the row of a configuration: each part's share of the step time.
+
+    Runs that share a run on one replica share its error: intervals, and claims by many runs, need
+    as many of these references.
 
     Args:
         runs: Its runs.
         of_runs: For each of these runs: part → its seconds in a step.
         method: MEASURED or ESTIMATED.
+        references: Number of runs on one replica in an estimate; None if the parts are measured.
     """
+    independent = len(runs) if references is None else references
+    has_enough = independent >= RUNS_FOR_INTERVAL
     leads = Counter(max(parts, key=parts.__getitem__) for parts in of_runs)
     shares: dict[str, float] = {}
     for part in of_runs[0]:
         own = [parts[part] / sum(parts.values()) for parts in of_runs]
-        share = (median(own), *(median_interval(own) or (NAN, NAN)))
+        share = (median(own), *((median_interval(own) if has_enough else None) or (NAN, NAN)))
         shares |= {f"{part}_share{end}": value for end, value in zip(_ENDS, share, strict=True)}
     return AttributionRow(
         **axes_and_devices(runs[0]),
@@ -178,12 +274,12 @@ def _attribution_row(
         step_time_s=median(sum(parts.values()) for parts in of_runs),
         shares=shares,
         largest={f"{part}_largest": leads[part] for part in STEP_PARTS},
-        held_back_by=" or ".join(_likely_bottlenecks(leads)),
+        held_back_by=" or ".join(_likely_bottlenecks(leads, has_enough)),
         method=method,
     )
 
 
-def _likely_bottlenecks(leads: Counter[str]) -> list[str]:
+def _likely_bottlenecks(leads: Counter[str], has_enough: bool) -> list[str]:
     """Return the parts of a step that may be its bottleneck, the likeliest first.
 
     The first part is the largest one in most runs. It is the only one unless its lead may be
@@ -191,10 +287,11 @@ def _likely_bottlenecks(leads: Counter[str]) -> list[str]:
 
     Args:
         leads: Part → number of runs in which it is the largest.
+        has_enough: Whether the runs are enough, and independent, for a claim.
     """
     (first, led), *others = leads.most_common()
     rank = median_rank(leads.total()) or 1
-    if leads.total() - led < rank and leads.total() >= RUNS_FOR_INTERVAL:
+    if leads.total() - led < rank and has_enough:
         return [first]
     return [first, *(part for n, (part, of) in enumerate(others) if n == 0 or of >= rank)]
 
@@ -203,10 +300,14 @@ def as_text(table: pd.DataFrame) -> TextTable:
     """Return the table for the page: shares in percent with their intervals."""
     none = (
         "Not known: the workflow's own trainer without parameter servers measures this; for a "
-        "program that reports steps it is estimated if one replica was measured, too."
+        "program that reports steps it is estimated if one replica was measured, too (`explain`)."
     )
-    methods = {row.method for row in to_rows(AttributionRow, table)}
-    notes = rendering.render_notes("attribution", is_estimated=ESTIMATED in methods)
+    rows = to_rows(AttributionRow, table)
+    vary = varying_axes(rows)
+    slow = [(point_name(row, vary), row.startup_share) for row in rows if row.startup_share]
+    notes = rendering.render_notes(
+        "attribution", is_estimated=ESTIMATED in {row.method for row in rows}, slow_to_start=slow
+    )
     return rendering.make_text_table(
         "Bottleneck analysis", table, AttributionRow, _cells, notes, none
     )
@@ -214,13 +315,21 @@ def as_text(table: pd.DataFrame) -> TextTable:
 
 def _cells(row: AttributionRow) -> dict[str, str]:
     """Return heading → text of each cell in a row of the page's table."""
-    cells = {"runs": str(row.runs), "step_time_s": f"{row.step_time_s:.5f}"}
+    step_time = f"{row.step_time_s:.5f}" if is_known(row.step_time_s) else ""
+    cells = {"runs": str(row.runs), "step_time_s": step_time}
     for part in STEP_PARTS:
         value, low, high = (row.shares.get(f"{part}_share{end}", NAN) for end in _ENDS)
         cells[part] = f"{value:.0%}" if is_known(value) else ""
         cells[part] += f" ({low:.0%}–{high:.0%})" if is_known(low) else ""
     held_back_by = row.held_back_by + f" ({ESTIMATED})" * (row.method == ESTIMATED)
-    return cells | {"what holds it back": held_back_by}
+    cells |= {"what holds it back": held_back_by}
+    cells["wall_time_s"] = f"{row.wall_time_s:.1f}" if is_known(row.wall_time_s) else ""
+    for part in WALL_PARTS:
+        seconds = row.wall_parts.get(f"{part}_s", NAN)
+        cells[_WALL_HEADINGS[part]] = (
+            f"{seconds / row.wall_time_s:.0%}" if is_known(seconds) else ""
+        )
+    return cells
 
 
 class SlowRank(NamedTuple):

@@ -336,6 +336,20 @@ class Study(Sweep):
     question: Question = field(default_factory=Question)
 
     @cached_property
+    def run_rows(self) -> Sequence[RunRow]:
+        """The rows of the grid's runs."""
+        grid = row_values.without_points(self.runs, self.manifest.explaining_points)
+        return table_files.to_rows(RunRow, grid)
+
+    @cached_property
+    def explaining_rows(self) -> Sequence[RunRow]:
+        """The rows of the runs that `explain` adds."""
+        if not (added := self.manifest.explaining_points):
+            return []
+        rows = table_files.to_rows(RunRow, self.runs)
+        return [row for row in rows if point_of(row) in added]
+
+    @cached_property
     def samples(self) -> Samples:
         """The values of each configuration's runs."""
         return read_samples(self.runs)

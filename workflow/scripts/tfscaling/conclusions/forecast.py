@@ -118,7 +118,10 @@ class ReplicaLine:
         return np.stack([np.ones_like(n), 1 / n, steps / self.steps.max() * exchange], axis=1)
 
     def log_predict(self, model: str, n: float) -> float:
-        """Return the logarithm of `predict`; a very small number if `predict` is 0."""
+        """Return the logarithm of `predict(model, n)`.
+
+        If `predict` is 0, it is a large negative number in place of minus infinity.
+        """
         return float(np.log(max(self.predict(model, n), np.finfo(float).tiny)))
 
 

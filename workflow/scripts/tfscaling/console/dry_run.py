@@ -19,6 +19,8 @@ ROWS_MAX, ALL = 60, "--printshellcmds"
 _WHY_MAX = 72
 #: Reasons for runs that differ from no record.
 _NEW, _DATA = "new", "its data is prepared again"
+#: Follows the reason of a run that `explain` adds.
+_EXPLAINS = "to explain steps"
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,8 @@ class DryRun:
         for job in jobs:
             outputs = [str(file) for file in job["output"]]
             if outputs and (run := self.runs.get(outputs[0])):
-                due.append((run, self._reason_to_run(run.spec, str(job["reason"]))))
+                why = self._reason_to_run(run.spec, str(job["reason"]))
+                due.append((run, f"{why}, {_EXPLAINS}" if run.explains else why))
             else:
                 others[job["rule_name"]] = others.get(job["rule_name"], 0) + 1
                 may_follow |= bool(job["is_checkpoint"])

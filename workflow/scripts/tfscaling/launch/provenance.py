@@ -71,8 +71,8 @@ def describe_environment(
 def git_commit(source: Path) -> str | None:
     """Return the commit of the checkout at `source`, with `-dirty` if it has local changes.
 
-    A copy of a module from git has the commit in the file `git_commit`, two folders above its
-    scripts.
+    If Snakemake fetched the workflow as a module, there is no checkout: then the commit is in a
+    file of this name, two folders above `source`.
 
     Returns:
         None outside a checkout or without git.

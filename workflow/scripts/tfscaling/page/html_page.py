@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
-import hostlist  # type: ignore[import-untyped, unused-ignore]
 import pandas as pd
 from markupsafe import Markup, escape
 
@@ -34,13 +33,14 @@ from tfscaling.conclusions.headline import HeadlineRow
 from tfscaling.estimation.intervals import CONFIDENCE, RESAMPLES, RUNS_FOR_INTERVAL
 from tfscaling.estimation.run_counts import RULE
 from tfscaling.estimation.samples import NOT_MEASURED, TOO_FEW
+from tfscaling.page.host_names import fold_host_names
 from tfscaling.record import attempts, checks
 from tfscaling.record.metrics import METRICS, QUALITY, describe_metrics, quality_metric
 from tfscaling.record.run_states import RESULTS, status_words
 from tfscaling.study.config_types import AXES, Platform, Quality, Question
 from tfscaling.study.manifest import Manifest
 from tfscaling.study.platforms import SHOWN_KEYS
-from tfscaling.tables import comparison, display
+from tfscaling.tables import comparison, display, row_values
 from tfscaling.tables.data_warnings import FEW_RUNS, LIMITED, SERIOUS, DataWarning
 from tfscaling.tables.display import (
     MISSING,
@@ -142,7 +142,7 @@ def make_runs_table(frame: pd.DataFrame, metrics: Sequence[str], folder: Path) -
     axes, fixed = split_naming_columns(frame)
     rows = to_rows(RunRow, frame)
     for row in rows:  # as Slurm writes them
-        row.hosts = row.hosts and hostlist.collect_hostlist(row.hosts.split())
+        row.hosts = row.hosts and fold_host_names(row.hosts.split())
     names = [*axes, "repeat", *(m for m in metrics if m in frame and frame[m].notna().any())]
     names += ["status", "replicas", "global_batch_size"]
     names += ["reason"] * any(row.reason for row in rows)
@@ -524,7 +524,9 @@ def render(
         "study": folder.name,
         # tables and page of the runs so far are in the folder `partial` of the study
         "name": folder.parent.name if folder.name == "partial" else folder.name,
-        "trains": _describe_trainings(results.runs),
+        "trains": _describe_trainings(
+            row_values.without_points(runs, results.manifest.explaining_points)
+        ),
         "headlines": headlines,
         "next_steps": next_steps["text"].tolist(),
         "first_plot": plots.pop(FIRST_PLOT if has_sizes else ONE_SIZE_PLOT, None),

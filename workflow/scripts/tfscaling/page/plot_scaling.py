@@ -45,6 +45,7 @@ PHASE_STYLES = {
     "rendezvous_time_s": ("#D55E00", "xxxx"),
     "data_time_s": ("#F0E442", ""),
     "build_time_s": ("#CC79A7", "...."),
+    "preparation_time_s": ("#44AA99", "----"),
     "first_step_time_s": ("#009E73", "\\\\\\\\"),
     "train_time_s": ("#56B4E9", ""),
     "program_time_s": ("#999933", "...."),

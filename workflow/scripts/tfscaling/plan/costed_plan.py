@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 #: Feasibility of a row: runs that are to do, extra repeats that may have to be done, a
 #: configuration that is not run.
 RUNS, IF_NEEDED, EXCLUDED = "runs", "runs if needed", "excluded"
+#: Feasibility of a row with runs to do that `explain` adds.
+EXPLAINS = "runs to explain steps"
 #: Value of `starts` for runs that Slurm can never start, or whose libraries are missing.
 REFUSED = "refused"
 
@@ -44,7 +46,7 @@ class PlanRow(Point, frozen=True, kw_only=True):
 
     Attributes:
         devices: Kind of devices on which the runs train.
-        feasibility: RUNS, IF_NEEDED or EXCLUDED.
+        feasibility: RUNS, IF_NEEDED, EXPLAINS or EXCLUDED.
         reason: Why the runs are to do, or why the configuration is excluded.
         tasks: Number of tasks of a run; None for an excluded configuration, like all further
             fields.
@@ -146,12 +148,14 @@ class SearchCost:
             expensive configurations), "full grid".
         points: The configurations that the search may run.
         to_do: Expected further runs on the chosen clusters, reruns included.
+        ended: The verdict if further runs are not worth their price; else "".
     """
 
     work: str
     costs: Mapping[str, RunTotals]
     points: frozenset[Point]
     to_do: RunTotals
+    ended: str
 
 
 @dataclass(frozen=True)
@@ -216,13 +220,13 @@ def make_plan(
     """
     platforms.check_cluster(config)
     # an extra repeat, too, has a row although it was not run
-    runs = tuple(replace(run, extra_repeat=False) for run in planned.runs)
+    runs = tuple(replace(run, extra_repeat=False) for run in planned.all_runs)
     all_runs, _ = runs_table.run_tables(runs, runs_dir, planned.targets)
-    is_selected = [config.is_selected(run.spec.point.platform) for run in planned.runs]
-    selected, table = [*compress(planned.runs, is_selected)], all_runs[is_selected]
-    to_do = RunsToDo(config, planned.runs, runs_dir, forced)
+    is_selected = [config.is_selected(run.spec.point.platform) for run in planned.all_runs]
+    selected, table = [*compress(planned.all_runs, is_selected)], all_runs[is_selected]
+    to_do = RunsToDo(config, planned.all_runs, runs_dir, forced)
     searches = _decide_searches(planned, all_runs)  # by the runs of all clusters
-    durations = RunDurations(config, planned.runs, runs_dir)
+    durations = RunDurations(config, planned.all_runs, runs_dir)
     sorted_runs = _sort_runs(selected, table, to_do, searches)
     rows = [
         _plan_row(own[0], len(own), feasibility, reason, durations.estimate(point))
@@ -234,11 +238,11 @@ def make_plan(
         run.spec.point for run in selected if run.spec.path in to_do.repeated_folders
     )
     chosen = {run.spec.point for run in selected}
-    first = {run.spec.point: run for run in planned.runs}
+    first = {run.spec.point: run for run in planned.all_runs}
     return Plan(
         rows=rows,
         finished=sorted_runs.finished,
-        elsewhere=len(planned.runs) - len(selected),
+        elsewhere=len(planned.all_runs) - len(selected),
         stale=sorted_runs.stale,
         unreadable=sorted_runs.unreadable,
         spent=attempts.sum_spent(table.to_dict("records")),
@@ -293,7 +297,8 @@ def _sort_runs(
         elif status == RunState.MISSING and reason.startswith(f"{runs_table.NOT_RUN}:"):
             continue  # a smaller batch did not fit
         elif point not in searched or searched[point].may_need_runs(point):
-            feasibility = IF_NEEDED if run.is_conditional else RUNS
+            usual = EXPLAINS if run.explains else RUNS
+            feasibility = IF_NEEDED if run.is_conditional else usual
             key = point, feasibility, f"{status}: {join_lines(reason)}"
             due.setdefault(key, []).append(run)
     return _SortedRuns(due, finished, stale, tuple(unreadable))
@@ -350,7 +355,7 @@ def cost_runs(
         runs: The runs to cost.
         runs_dir: The folder of all runs, whose records give the durations.
     """
-    durations = RunDurations(config, planned.runs, runs_dir)
+    durations = RunDurations(config, planned.all_runs, runs_dir)
     return [
         _plan_row(own[0], len(own), RUNS, "", durations.estimate(point))
         for point, own in row_values.group_by(runs, lambda run: run.spec.point).items()
@@ -365,7 +370,7 @@ def _plan_row(
     Args:
         run: One of the runs.
         number: How many runs; it may be an expected value.
-        feasibility: RUNS or IF_NEEDED.
+        feasibility: RUNS, IF_NEEDED or EXPLAINS.
         reason: Why they are to do.
         estimated: The expected time of a run.
     """
@@ -403,6 +408,7 @@ def _cost_search(
         repeated: Configuration → number of finished runs that are rerun.
         chosen: The configurations on the chosen clusters.
     """
+    from tfscaling.conclusions.search_results import verdict_text
     from tfscaling.search import study_searches
 
     prices = {point: run.usd_per_node_hour for point, run in first.items()}
@@ -431,7 +437,8 @@ def _cost_search(
         )
 
     costs = {kind: total_of(runs) for kind, runs in wanted.items()}
-    return SearchCost(search.planned.work, costs, frozenset(made), total_of(further))
+    ended = verdict_text(search) if search.decision.not_worth_it else ""
+    return SearchCost(search.planned.work, costs, frozenset(made), total_of(further), ended)
 
 
 def add_submission(

@@ -44,10 +44,10 @@ def find_unrequested(results: Path, study: str, planned: Manifest) -> list[Unreq
     Raises:
         ManifestError: If the manifest of another study cannot be read.
     """
-    requested = {run.spec.path for run in planned.runs}
+    requested = {run.spec.path for run in planned.all_runs}
     for file in sorted(results.glob("*/details/manifest.json")):
         if file.parts[-3] != study:
-            requested |= {run.spec.path for run in Manifest.read(file).runs}
+            requested |= {run.spec.path for run in Manifest.read(file).all_runs}
     return [*_list_other_runs(results / "runs", requested)]
 
 

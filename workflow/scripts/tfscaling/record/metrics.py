@@ -108,6 +108,7 @@ class RunMetrics(msgspec.Struct):
     rendezvous_time_s: Amount = NAN
     data_time_s: Amount = NAN
     build_time_s: Amount = NAN
+    preparation_time_s: Amount = NAN
     first_step_time_s: Amount = NAN
     train_time_s: Amount = NAN
     program_time_s: Amount = NAN

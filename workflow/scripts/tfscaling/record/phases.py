@@ -72,6 +72,11 @@ class Phases(Part, frozen=True, kw_only=True):
     build_time_s: Annotated[Amount | None, _execution_phase("build", EventName.BUILT)]
     """From the end of reading the dataset until the model is built and the data is on the
     devices."""
+    preparation_time_s: Annotated[
+        Amount | None, _execution_phase("preparation", of_all_runs=False)
+    ] = None
+    """From the imports of a user's program, or its start, until its first step has ended on all
+    ranks; null for the workflow's own trainer and if no step was observed."""
     first_step_time_s: Annotated[
         Amount | None, _execution_phase("first step", EventName.FIRST_STEP)
     ]

@@ -441,7 +441,8 @@ class DoesNotFit(Part, frozen=True, kw_only=True):
     rank_memory_gb: Amount | None = None
     """Highest resident memory in GB of a rank that reported it before it ended; else null."""
     gpu_memory_gb: Amount | None = None
-    """Highest memory in GB on a GPU of a rank that reported it before it ended; else null."""
+    """Highest memory in use on a rank's GPU, in GB, of the ranks that reported it before they
+    ended; null if none did."""
     memory_limit_gb: Amount | None = None
     """Memory in GB of the GPU if a GPU ran out of memory, else of the job on a node; null if
     unknown."""

@@ -114,19 +114,19 @@ def _read_record_of(spec: RunSpec, file: Path) -> RunRecord | DoesNotFit | None:
     return record
 
 
-def _read_kept_records(spec: RunSpec, folder: Path, replaces: int) -> list[FoundRecord]:
+def _read_kept_records(spec: RunSpec, folder: Path, after_attempt: int) -> list[FoundRecord]:
     """Return the records of a planned run that its attempts have kept, the newest first.
 
     Args:
         spec: The planned run.
         folder: The run's folder.
-        replaces: Records of attempts up to this number are left out.
+        after_attempt: Only records of attempts with a higher number are returned.
     """
     found = []
     for number in reversed(attempts.attempt_numbers(folder)):
         file = attempts.attempt_folder(folder, number) / attempts.RECORD
         try:
-            record = _read_record_of(spec, file) if number > replaces else None
+            record = _read_record_of(spec, file) if number > after_attempt else None
         except RecordError:
             continue
         if record is not None:

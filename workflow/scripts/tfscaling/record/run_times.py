@@ -128,9 +128,9 @@ def _clock_shift_s(events: Sequence[Event]) -> float:
 def _first_clock_shift_s(
     rank_events: Sequence[Sequence[Event]], reports: Sequence[RankReport]
 ) -> float:
-    """Return the clock shift, in seconds, of the first rank whose program reported training.
+    """Return by how many seconds a host's clock is ahead of the launcher's.
 
-    0.0 without such a rank.
+    It is the host of the first rank whose program reported that it trained; 0.0 without one.
 
     Args:
         rank_events: Events of each rank.
@@ -146,7 +146,7 @@ def _program_phases(
     reports: Sequence[RankReport],
     last: dict[str, float],
 ) -> dict[str, float | None]:
-    """Return the phases of a program: training, evaluations, and the remaining `program_time_s`.
+    """Return the phases of a program: preparation, training, evaluations, and `program_time_s`.
 
     Args:
         durations: Phase → seconds, from the events of the ranks.
@@ -158,19 +158,25 @@ def _program_phases(
         Phase → seconds; None if it was not observed.
     """
     shift_s = _first_clock_shift_s(rank_events, reports)
-    spans_s = first_observed(reports).evaluation_spans_s
-    train_time_s = durations["train_time_s"]
-    if train_time_s is not None:
-        train_time_s -= sum(
-            end - begin
-            for begin, end in spans_s
-            if last[EventName.FIRST_STEP] <= begin + shift_s
-            and end + shift_s <= last[EventName.TRAINED]
-        )
+    spans_s = [
+        (begin + shift_s, end + shift_s)
+        for begin, end in first_observed(reports).evaluation_spans_s
+    ]
+
+    def without_evaluations(begin: EventName, end: EventName) -> float | None:
+        if begin not in last or end not in last:
+            return None
+        inside = (span for span in spans_s if last[begin] <= span[0] and span[1] <= last[end])
+        return last[end] - last[begin] - sum(after - before for before, after in inside)
+
+    start = EventName.IMPORTED if EventName.IMPORTED in last else EventName.START
+    preparation_time_s = without_evaluations(start, EventName.FIRST_STEP)
+    train_time_s = without_evaluations(EventName.FIRST_STEP, EventName.TRAINED)
     evaluation_time_s = sum(end - begin for begin, end in spans_s) if spans_s else None
-    known = (durations["import_time_s"], train_time_s, evaluation_time_s)
+    known = (durations["import_time_s"], preparation_time_s, train_time_s, evaluation_time_s)
     started_to_ended_s = last[EventName.PROGRAM_ENDED] - last[EventName.START]
     return {
+        "preparation_time_s": preparation_time_s,
         "train_time_s": train_time_s,
         "evaluation_time_s": evaluation_time_s,
         "program_time_s": started_to_ended_s - sum(value or 0.0 for value in known),

@@ -13,7 +13,7 @@ from tfscaling.conclusions.base import CONCLUSIONS
 from tfscaling.files import atomic, program_errors
 from tfscaling.study.config_types import POINT_AXES, Config
 from tfscaling.study.manifest import Manifest
-from tfscaling.tables import table_files
+from tfscaling.tables import row_values, table_files
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,10 @@ class StudyFolder:
         if name in CONCLUSIONS:
             return self.details / "conclusions" / f"{name}.csv"
         return (self.details if name == "epochs" else self.folder) / f"{name}.csv"
+
+    def read_grid_runs(self) -> pd.DataFrame:
+        """Return the table of runs without the runs that `explain` adds."""
+        return row_values.without_points(self.read_table("runs"), self.manifest.explaining_points)
 
     def read_table(self, name: str) -> pd.DataFrame:
         """Return a table or conclusion as a data frame, by its name.

@@ -21,7 +21,7 @@ import msgspec
 import pandas as pd
 from msgspec.structs import replace
 
-from tfscaling.conclusions import rendering
+from tfscaling.conclusions import rendering, search_results
 from tfscaling.files import atomic
 from tfscaling.files.program_errors import InputError
 from tfscaling.plan import (
@@ -84,7 +84,7 @@ def run(study: StudyFolder) -> None:
     problem = ""
     if not how.deploys_software:
         due = {row.point for row in points if row.runs}
-        specs = [run.spec for run in planned.runs if run.spec.point in due]
+        specs = [run.spec for run in planned.all_runs if run.spec.point in due]
         problem = local_checks.cuda_problem(specs, config)
         without = {spec.point for spec in local_checks.runs_without_cuda(specs, config)}
         marks = dict.fromkeys(("feasibility", "starts"), costed_plan.REFUSED)
@@ -284,7 +284,8 @@ def searches_table(searches: Sequence[costed_plan.SearchCost]) -> TextTable:
         for kind, cost in search.costs.items()
     ]
     trials, scatter = study_searches.SIMULATIONS, study_searches.SIMULATED_SCATTER
-    notes = rendering.render_notes("plan_searches", trials=trials, scatter=scatter)
+    ended = {each.work: each.ended for each in searches if each.ended}
+    notes = rendering.render_notes("plan_searches", trials=trials, scatter=scatter, ended=ended)
     names = ["search", "", "runs", "node_hours", "cost_usd"]
     return TextTable.from_rows("The search and the full grid", names, rows, notes)
 
@@ -325,6 +326,7 @@ def plan_notes(
         excluded=len(plan.rows) - len(plan.runs),
         refused=sum(row.runs or 0 for row in points if row.is_refused),
         if_needed=sum(r.runs or 0 for r in plan.runs if r.feasibility == costed_plan.IF_NEEDED),
+        explaining=sum(r.runs or 0 for r in plan.runs if r.feasibility == costed_plan.EXPLAINS),
         other_work=costed_plan.recipes_with_different_examples(plan.runs, config.recipes),
         deadlines=budget.deadline_problems(config, plan),
         beyond_budget=budget.budget_problems(config, plan),
@@ -399,6 +401,7 @@ def assess_repeats(study: StudyFolder) -> None:
         decision = search.decision
         excluded = sum(each.reason is not None for each in decision.standings.values())
         ended = "decided" if decision.is_decided else "undecided"
+        ended = search_results.verdict_text(search) if decision.not_worth_it else ended
         print(
             f"search, {search.planned.work}: {excluded} of {len(search.points)} configurations are "
             "excluded" + (f", {n} run next" if (n := len(decision.runs_to_start)) else f"; {ended}")

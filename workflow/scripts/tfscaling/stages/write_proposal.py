@@ -153,7 +153,7 @@ def run(study: StudyFolder) -> None:
         baseline=study.config.comparison.baseline.axes,
         has_projected=any(map(is_projected, measured)),
         requests=list(make_requests(evidence, study.config)),
-        facts=dict(_environment_facts(study.read_table("runs"))),
+        facts=dict(_environment_facts(study.read_grid_runs())),
         plots={name: PLOTS[name].title for name in plots},
         warnings=[warning.text for warning in warnings if warning.severity == SERIOUS],
     )
@@ -258,7 +258,7 @@ def make_requests(study: Study, config: Config) -> Iterator[ComputeTimeRequest]:
             _wall_time_s(study, row),
             is_projected(row),
             row.nodes,
-            config.question.trainings,
+            config.question.trainings or 1,
             config.proposal.margin,
             _imported_from(study) or _records_link(point_of(row)),
             _hours_per_node_hour(row, "core_hours"),

@@ -32,6 +32,7 @@ from tfscaling.tables import (
     data_warnings,
     display,
     published_results,
+    row_values,
     runs_table,
     table_files,
     timings,
@@ -47,7 +48,8 @@ def collect(study: StudyFolder) -> None:
             manifest.runs, study.config.timings, manifest.targets
         )
     else:
-        runs, epochs = runs_table.run_tables(manifest.runs, study.runs_dir, manifest.targets)
+        runs, epochs = runs_table.run_tables(manifest.all_runs, study.runs_dir, manifest.targets)
+        epochs = row_values.without_points(epochs, manifest.explaining_points)
     table_files.write_csv(runs, study.table_path("runs"))
     parquet = study.details / "runs.parquet"
     parquet.unlink(missing_ok=True)
@@ -83,7 +85,7 @@ def summary_lines(runs: pd.DataFrame) -> list[str]:
 
 def compare(study: StudyFolder) -> None:
     """Write comparison.csv, comparison.md and warnings.json."""
-    shown, runs = study.config.comparison, study.read_table("runs")
+    shown, runs = study.config.comparison, study.read_grid_runs()
     published = published_results.read_published(study.config.published.path)
     table = comparison.comparison_table(runs, study.manifest, shown.baseline.axes, published)
     # projected values have one interval everywhere

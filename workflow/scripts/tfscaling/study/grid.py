@@ -13,15 +13,18 @@ chapter 4; T. Hoefler and R. Belli, SC15.
 from __future__ import annotations
 
 import itertools
+import math
 import random
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
 from tfscaling.study import recipes, run_spec, variants
 from tfscaling.study.config_types import (
     AXES,
+    BATCH_SIZE_KEYS,
+    DOUBLED_KEY,
     LINE_AXES,
     PER_GPU,
     POINT_AXES,
@@ -102,6 +105,11 @@ class Candidate(NamedTuple):
     spec: RunSpec | None = None
     short: RunSpec | None = None
     reason: str = ""
+
+    @property
+    def short_point(self) -> Point | None:
+        """The configuration of its short runs; None without short runs."""
+        return self.short.point if self.short else None
 
 
 class _ImpossibleError(Exception):
@@ -320,6 +328,7 @@ def make_manifest(
             )
             for run in runs
         ),
+        explaining=tuple(_explaining_runs(config, candidates, registries)),
         excluded=tuple(excluded),
         searches=searches,
         revisions=config.compare_revisions or (),
@@ -332,7 +341,7 @@ def _runs_of_candidate(config: Config, candidate: Candidate) -> Iterator[Planned
     In a search, only the first of all runs is made in any case: others are extra repeats.
     """
     spec, short, block = candidate.spec, candidate.short, config.grid[candidate.number]
-    platform, search = config.platforms[candidate.point.platform], config.search_of(block)
+    search = config.search_of(block)
     if spec is None:
         return
     series = [(spec, block.repeats, block.repeats)]  # the first run, all runs, those made at once
@@ -345,15 +354,100 @@ def _runs_of_candidate(config: Config, candidate: Candidate) -> Iterator[Planned
         if first is short and search and search.stop_after_epochs:
             whole_epochs = spec.recipe.epochs
         for repeat in range(1, repeats + 1):
-            yield PlannedRun(
-                spec=replace(first, repeat=repeat, seed=first.seed + repeat - 1),
+            yield _plan_run(
+                config,
+                replace(first, repeat=repeat, seed=first.seed + repeat - 1),
                 extra_repeat=repeat > at_once,
                 whole_epochs=whole_epochs,
-                usd_per_node_hour=platform.node_price_usd_per_hour(first.point.gpus_per_node),
-                peak_tflops=platform.peak_tflops_for(first.recipe),
-                usd_per_kwh=platform.usd_per_kwh,
-                kg_co2_per_kwh=platform.kg_co2_per_kwh,
             )
+
+
+def _plan_run(config: Config, spec: RunSpec, **facts: Any) -> PlannedRun:
+    """Return a planned run with the prices and peak rates of its platform.
+
+    Args:
+        config: The configuration.
+        spec: The specification of the run.
+        **facts: Further fields of `PlannedRun`.
+    """
+    platform = config.platforms[spec.point.platform]
+    return PlannedRun(
+        spec=spec,
+        usd_per_node_hour=platform.node_price_usd_per_hour(spec.point.gpus_per_node),
+        peak_tflops=platform.peak_tflops_for(spec.recipe),
+        usd_per_kwh=platform.usd_per_kwh,
+        kg_co2_per_kwh=platform.kg_co2_per_kwh,
+        **facts,
+    )
+
+
+class ReplicaWork(NamedTuple):
+    """The work of one replica in a step; configurations with equal work share an explaining run.
+
+    Attributes:
+        point: The configuration with a single replica, on the same kind of device.
+        batch_size: Examples of a replica in a step.
+    """
+
+    point: Point
+    batch_size: int
+
+
+def _replica_work(spec: RunSpec) -> ReplicaWork:
+    """Return the work of one replica in a step of a run."""
+    gpus = min(1, spec.point.gpus_per_node)
+    alone = replace(spec.point, nodes=1, tasks_per_node=1, gpus_per_node=gpus)
+    return ReplicaWork(alone, spec.per_replica_batch_size)
+
+
+def _explaining_runs(
+    config: Config, candidates: Sequence[Candidate], registries: Registries
+) -> Iterator[PlannedRun]:
+    """Yield the runs that blocks with `explain` add, one for each work of a replica.
+
+    Work that a configuration of the grid does on a single replica needs no further run.
+
+    Args:
+        config: The configuration.
+        candidates: The configurations of its grid.
+        registries: The names that exist.
+    """
+    planned = [(each, each.spec) for each in candidates if each.spec]
+    alone = {_replica_work(spec) for _, spec in planned if spec.replicas == 1}
+    explained: dict[ReplicaWork, list[tuple[Candidate, RunSpec]]] = {}
+    for each, spec in planned:
+        if config.grid[each.number].explain and _replica_work(spec) not in alone:
+            explained.setdefault(_replica_work(spec), []).append((each, spec))
+    for work, members in explained.items():
+        replicas = max(spec.replicas for _, spec in members)
+        keys = _explaining_keys(members[0][1].recipe, work.batch_size, replicas)
+        point = replace(work.point, recipe=variants.variant_name(work.point.recipe, keys))
+        recipe = replace(members[0][1].recipe, **dict.fromkeys(BATCH_SIZE_KEYS))
+        recipe = replace(recipe, **{DOUBLED_KEY: work.batch_size, **keys})
+        platform = config.platforms[point.platform]
+        spec = _make_first_run(point, recipe, platform, config.seed, registries)
+        points = (point for each, _ in members for point in (each.point, each.short_point))
+        yield _plan_run(config, spec, explains=tuple(filter(None, points)))
+
+
+def _explaining_keys(recipe: Recipe, batch_size: int, replicas: int) -> dict[str, int]:
+    """Return the keys of a recipe that an explaining run changes → their values.
+
+    With as many epochs, one replica would train as long as all replicas together. The run has at
+    least as many steps as the configuration with the most replicas.
+
+    Args:
+        recipe: The recipe of the explained configurations.
+        batch_size: Examples of a replica in a step.
+        replicas: The most replicas of an explained configuration.
+    """
+    keys = {}
+    epochs = math.ceil(recipe.epochs / replicas)
+    if epochs < recipe.epochs and "epochs" in recipes.placeholders_of(recipe):
+        keys["epochs"] = epochs
+    if recipe.per_replica_batch_size is None:
+        keys[DOUBLED_KEY] = batch_size
+    return keys
 
 
 def candidates_by_search(
@@ -385,7 +479,7 @@ def _plan_searches(config: Config, candidates: Iterable[Candidate]) -> tuple[Pla
             SearchedPoint(
                 point=each.point,
                 repeats=config.grid[each.number].repeats,
-                short=each.short.point if each.short else None,
+                short=each.short_point,
             )
             for each in members
         )
@@ -395,6 +489,7 @@ def _plan_searches(config: Config, candidates: Iterable[Candidate]) -> tuple[Pla
                 goal=question.goal,
                 limits=question.limits_for(question.goal, members[0].recipe.quality.metric),
                 indifference=question.indifference,
+                trainings=question.trainings,
                 search=search,
                 points=points,
             )

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from tfscaling.study import grid, recipes, variants
 from tfscaling.study.config_types import (
     COMPARED_RUNS_MIN,
+    DOUBLED_KEY,
     LIMITED_RUNS_MIN,
     POINT_AXES,
     SHORT_RUNS_MAX,
@@ -71,6 +72,30 @@ def check_blocks(
         for point in left:
             recipe = recipe_variants[variants.base_recipe(point.recipe)][point.recipe]
             _check_devices(number, point, config.platforms[point.platform], recipe)
+            if block.explain and (rule := _why_not_explained(point, recipe)):
+                rule = f"recipe {point.recipe}: {rule}"
+                raise NotAllowed(["grid", number, "explain"], block.explain, rule)
+
+
+def _why_not_explained(point: Point, recipe: Recipe) -> str:
+    """Return why no run on one replica can explain the steps of a configuration; "" if one can.
+
+    Args:
+        point: The configuration.
+        recipe: Its recipe.
+    """
+    if not recipe.program:
+        return "the built-in trainer measures the parts of its steps; allowed: false"
+    if recipe.observe in recipes.WITHOUT_TIMES:
+        return f"observe {recipe.observe} has no times of steps; allowed: fit, events"
+    if not point.gpus_per_node and point.geometry.tasks_per_node_max > 1:
+        rule = "tasks without GPUs share the CPUs of a node, one alone has them all"
+        return f"{rule}; allowed: tasks_per_node 1"
+    batch = {"per_replica_batch_size", "global_batch_size"}
+    if recipe.per_replica_batch_size is None and not batch & recipes.placeholders_of(recipe):
+        rule = "its program does not get the batch, so one replica has other work"
+        return f"{rule}; allowed: a word with {{per_replica_batch_size}}"
+    return ""
 
 
 def check_revisions(config: Config) -> None:
@@ -123,13 +148,17 @@ def check_configurations(config: Config, candidates: Sequence[Candidate]) -> Non
     block_of: dict[Point, int] = {}
     for candidate in candidates:
         number, point, short = candidate.number, candidate.point, candidate.short
-        if candidate.spec is None:
+        if (spec := candidate.spec) is None:
             continue
         block = config.grid[number]
         search = config.search_of(block)
         _check_lengths(number, point, config.seed, search.repeats_max if search else block.repeats)
         if short:
             _check_lengths(number, short.point, config.seed, SHORT_RUNS_MAX)
+        if block.explain:  # the longest name that an explaining run may have
+            keys = {"epochs": candidate.recipe.epochs, DOUBLED_KEY: spec.per_replica_batch_size}
+            longest = replace(point, recipe=variants.variant_name(point.recipe, keys))
+            _check_lengths(number, longest, config.seed, 1)
         if (other := block_of.setdefault(point, number)) != number:
             rule = f"grid[{other}] has the configuration already"
             raise NotAllowed(["grid", number], point.axes, rule)

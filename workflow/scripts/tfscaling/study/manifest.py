@@ -30,6 +30,9 @@ class PlannedRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """The specification of the run."""
     extra_repeat: bool = False
     """Whether the run is made only if a search needs it."""
+    explains: tuple[Point, ...] = ()
+    """For a run on one replica that `explain` adds: the configurations whose steps it explains.
+    Empty for runs of the grid."""
     smaller: str | None = None
     """Folder of the configuration with the next smaller batch size of an axis of doublings: the run
     is made only if all runs of that configuration fit in memory. null: no such condition."""
@@ -90,6 +93,7 @@ class PlannedSearch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         goal: The metric that is to be best.
         limits: Column of the tables → its limit in the question.
         indifference: Fraction below which a difference from the best does not matter.
+        trainings: Number of trainings that are planned with the answer; None if unknown.
         search: The keys of the search in the configuration file.
         points: The configurations to choose from.
     """
@@ -98,6 +102,7 @@ class PlannedSearch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     goal: str
     limits: dict[str, Limit] = {}
     indifference: float
+    trainings: int | None = None
     search: Search
     points: tuple[SearchedPoint, ...]
 
@@ -124,7 +129,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Strategies with one update per step from all workers' gradients: with the same global batch,
     all of them train the same model."""
     runs: tuple[PlannedRun, ...]
-    """All runs; `grid.randomise_order` gives the order in which they start."""
+    """All runs of the grid; `grid.randomise_order` gives the order in which they start."""
+    explaining: tuple[PlannedRun, ...] = ()
+    """The runs that `explain` adds: they are made and counted, but not compared."""
     excluded: tuple[ExcludedConfiguration, ...]
     """The configurations that are not run."""
     searches: tuple[PlannedSearch, ...] = ()
@@ -132,6 +139,16 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     revisions: tuple[str, ...] = ()
     """Recipes that are revisions of one training; the first is the reference. Empty without
     `compare_revisions`."""
+
+    @property
+    def all_runs(self) -> tuple[PlannedRun, ...]:
+        """The runs of the grid, then the runs that `explain` adds."""
+        return (*self.runs, *self.explaining)
+
+    @property
+    def explaining_points(self) -> frozenset[Point]:
+        """The configurations of the runs that `explain` adds; the grid has no runs of them."""
+        return frozenset(run.spec.point for run in self.explaining)
 
     @property
     def qualities(self) -> dict[str, Quality]:

@@ -477,16 +477,21 @@ def why_not_projectable(recipe: Recipe, short_epochs: int | None) -> str:
     """
     if short_epochs is None:
         return ""
-    named = {name for word in recipe.program for _, name, *_ in string.Formatter().parse(word)}
     if short_epochs >= recipe.epochs:
         return f"all {recipe.epochs} epochs; allowed: fewer"
-    if recipe.program and "epochs" not in named:
+    if recipe.program and "epochs" not in placeholders_of(recipe):
         return "its program does not get {epochs}; allowed: a word with it"
     if recipe.program and recipe.observe in WITHOUT_TIMES:
         return f"observe {recipe.observe} has no times of epochs; allowed: fit, events"
     if recipe.writes_checkpoints:
         return "the time of checkpoints is not projected; allowed: none"
     return ""
+
+
+def placeholders_of(recipe: Recipe) -> set[str]:
+    """Return the names of the placeholders in the words of a recipe's `program`."""
+    parsed = (string.Formatter().parse(word) for word in recipe.program)
+    return {name for parts in parsed for _, name, *_ in parts if name is not None}
 
 
 def placeholder_problem(word: str, names: Sequence[str]) -> str:

@@ -6,7 +6,7 @@ Tables, searches and conclusions read rows by these functions.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable
 from typing import Any, Literal, TypeGuard, TypeVar
 
 import pandas as pd
@@ -91,6 +91,16 @@ def points_of(table: pd.DataFrame) -> list[Point]:
     return [
         _cached_point(*axes) for axes in table[[*POINT_AXES]].itertuples(index=False, name=None)
     ]
+
+
+def without_points(table: pd.DataFrame, points: Collection[Point]) -> pd.DataFrame:
+    """Return a table without the rows of some configurations.
+
+    Args:
+        table: The table, with the columns of the axes.
+        points: The configurations to remove.
+    """
+    return table[[point not in points for point in points_of(table)]] if points else table
 
 
 def group_by_point(rows: Iterable[_Cells]) -> dict[Point, list[_Cells]]:

@@ -365,10 +365,10 @@ def merge_equal_lookups(own: Any, total: Any, replicas: int) -> Any:
 
 
 def forget_batch_size(batch: Any) -> Any:
-    """Return the batch with integer tensors whose static batch size is unknown.
+    """Return the batch, with the static batch size of its integer tensors set to unknown.
 
-    `merge_equal_lookups` then recognises lookups that depend on the examples: their number of
-    indices is unknown.
+    So `merge_equal_lookups` recognises lookups that depend on the examples: their number of indices
+    is unknown.
     """
     import tensorflow as tf
 

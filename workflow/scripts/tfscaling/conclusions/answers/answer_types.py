@@ -49,7 +49,8 @@ BY_LINE = str(Reason.BY_ITS_LINE)
 
 #: Phases before the steady state, which more nodes do not divide.
 STARTUP = (
-    *("import_time_s", "rendezvous_time_s", "data_time_s", "build_time_s", "first_step_time_s"),
+    *("import_time_s", "rendezvous_time_s", "data_time_s", "build_time_s"),
+    *("preparation_time_s", "first_step_time_s"),
 )
 #: A trade-off is reported from this saving on, and up to this ratio of times.
 _SAVING_MIN, _TIMES_MAX = 0.1, 3.0

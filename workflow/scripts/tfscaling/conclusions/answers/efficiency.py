@@ -59,12 +59,13 @@ class Verdict:
 class RatioToBaseline:
     """How many times as long the runs of a configuration take as the runs of its baseline.
 
-    With fewer than RUNS_FOR_INTERVAL runs of either, nothing is shown: neither kept nor missed.
+    With fewer than RUNS_FOR_INTERVAL runs of either, the runs show neither that a limit of the
+    ratio is kept nor that it is missed.
 
     Attributes:
         values: Seconds of the configuration's runs, by `_seconds_of_runs`.
         baseline_values: Seconds of the baseline's runs.
-        error: Error rate of each end of the interval of the mean ratio.
+        error: Probability that the true mean ratio is beyond one given end of its interval.
         shared_error: Standard error of projections from short runs, as a fraction of the ratio.
             More runs do not reduce it.
     """
