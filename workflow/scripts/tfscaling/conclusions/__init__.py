@@ -15,4 +15,5 @@ __all__ = [
     "projection",
     "regressions",
     "rendering",
+    "search_results",
 ]
