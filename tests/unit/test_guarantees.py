@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 import csv
+import math
 import re
 from collections.abc import Iterator
 from functools import cache
 
+import all_trainings
 import pytest
 import regressions
 from project import REPOSITORY
@@ -88,6 +90,29 @@ def test_the_cells_of_searches_that_are_claimed_have_requirements() -> None:
         interval = f"{row['wrong']} ({row['wrong_low']}–{row['wrong_high']})"
         shown = [row[key] for key in ("infeasible", "decided", "holds", "node_hours", "rounds")]
         assert [wrong, infeasible, *others, said] == [interval, *shown, row["claimed"]], name
+
+
+def test_the_totals_of_all_trainings_are_those_of_the_page() -> None:
+    """In every simulated cell the total is at most the lower one of the others."""
+    with (REPOSITORY / "studies/search/all_trainings.csv").open(newline="") as file:
+        found = {(row["cell"], row["trainings"]): row for row in csv.DictReader(file)}
+    names = [name for name, cell in CELLS.items() if cell.procedures[0] in all_trainings.PROCEDURES]
+    assert found.keys() == {(name, str(n)) for name in names for n in all_trainings.TRAININGS}
+    columns = ("total", "unknown", "six_of_each", "ended", "wrong", "stated")
+    for row in found.values():
+        assert float(row["total"]) <= min(float(row["unknown"]), float(row["six_of_each"]))
+    cell = ""
+    for name, trainings, *values in rows("docs/evidence.md", "simulated cell"):
+        cell = name or cell
+        row = found[cell, trainings.replace(",", "")]
+        assert values == [row[column] or "–" for column in columns]
+    for trainings, *values in rows("docs/evidence.md", "planned trainings"):
+        number = trainings.replace(",", "")
+        for column, value in zip(columns[:3], values, strict=True):
+            own = [float(found[name, number][column]) for name in names]
+            assert float(value) == pytest.approx(sum(own) / len(own), abs=0.01)
+        most = all_trainings.MEAN_MAX.get(int(number), math.inf)
+        assert float(values[0]) <= most
 
 
 def test_the_cells_of_pairs_of_sweeps_are_those_of_the_page() -> None:

@@ -144,3 +144,34 @@ def test_a_best_with_too_few_runs_kept_limits_only_if_there_are_any(
     text = search_results.verdict_text(replace(search, planned=planned, decision=open_yet))
     assert ("kept the target or limits" in text) == (goal == "time_to_target_s"), text
     assert ("too few of its runs" in text) == (goal == "execution_time_s"), text
+
+
+def test_a_search_that_is_not_worth_more_runs_says_so_everywhere(tmp_path: Path) -> None:
+    """One training does not pay for a second round: every view has the reason and the chance."""
+    planned = planned_of(trainings=1)
+    once = runs_of(planned, tmp_path, lambda run: run.spec.repeat == 1)
+    study = study_of(planned, once)
+    (_, search) = study.searches[0]
+    further = search.decision.not_worth_it
+    assert further and further.price > further.saving and not list(search.needed_runs())
+    text = search_results.verdict_text(search)
+    table = search_results.table(study)
+    for name, value in (
+        ("further_price", further.price),
+        ("further_saving", further.saving),
+        ("chance_of_better", further.chance),
+    ):
+        assert set(table[name]) == {value}
+    assert text in table["verdict"][0] and not table["is_decided"].any()
+    choice = choice_of(study)
+    assert (choice["support"], choice["is_decided"]) == (INCONCLUSIVE, False)
+    assert text in choice["text"] and not choice["text"].startswith("Use ")
+    (row,) = headline.table(study).to_dict("records")
+    assert text in row["text"] and row["badge"] == INCONCLUSIVE
+    steps = next_steps.table(study)
+    assert "search" not in {*steps["kind"]} >= {"ended search"} and not steps["runs"].any()
+    # without the number of trainings the search continues, and with enough of them, too
+    for trainings in (None, 10**6):
+        other = planned_of(trainings=trainings)
+        (_, open_yet) = study_of(other, once).searches[0]
+        assert open_yet.decision.not_worth_it is None and list(open_yet.needed_runs())

@@ -353,6 +353,19 @@ def test_a_search_costs_less_than_the_full_grid_and_needs_no_runs_of_points_that
     assert len(shown.cells) == 5
 
 
+def test_a_search_that_is_not_worth_more_runs_costs_no_more(tmp_path: Path) -> None:
+    config = searched.config_of({}, question={"trainings": 1})
+    planned = manifest_of(config)
+    before = costed_plan.make_plan(config, planned, tmp_path).searches[0]
+    assert (before.costs["expected"].runs, before.ended) == (6, "")
+    searched.runs_of(planned, tmp_path, lambda run: run.spec.repeat <= 1)
+    plan = costed_plan.make_plan(config, planned, tmp_path)
+    assert plan.runs == []
+    (cost,) = plan.searches
+    assert cost.costs["made"] == cost.costs["expected"] == cost.costs["most"]
+    assert any(cost.ended in note for note in script.searches_table([cost]).notes) and cost.ended
+
+
 def test_a_budget_holds_the_expected_runs_of_a_search(tmp_path: Path) -> None:
     config = searched.config_of({})
     planned = manifest_of(config)

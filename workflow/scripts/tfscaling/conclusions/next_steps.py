@@ -112,7 +112,7 @@ def _next_steps_for_missing_runs(study: Study) -> Iterator[StepWithValues]:
 
 
 def _next_steps_for_searches(study: Study) -> Iterator[StepWithValues]:
-    """Yield next steps about searches that need more runs, and about undecided ones."""
+    """Yield next steps about searches that need more runs, or ended without a decision."""
     extra = {(run.spec.point, run.spec.repeat) for run in study.manifest.runs if run.extra_repeat}
     for asked in answer_questions(study):
         if (search := asked.search) is None:
@@ -120,12 +120,14 @@ def _next_steps_for_searches(study: Study) -> Iterator[StepWithValues]:
         wanted = list(search.needed_runs())
         if not extra.isdisjoint(wanted):
             yield NextStep("search", runs=len(wanted)), {"due": len(search.decision.runs_to_start)}
-        if search.decision.has_ended and not search.decision.is_decided:
+        named = {"work": asked.work, "is_named": len(study.searches) > 1}
+        if search.decision.not_worth_it:
+            yield NextStep("ended search"), {**named, "trainings": asked.trainings}
+        elif search.decision.has_ended and not search.decision.is_decided:
             bound = search.decision.bound
             enough = math.ceil(100 * bound) / 100 if math.isfinite(bound) and bound < 1 else None
-            named = {"work": asked.work, "is_named": len(study.searches) > 1, "enough": enough}
             if enough is not None:
-                yield NextStep("undecided search"), named
+                yield NextStep("undecided search"), {**named, "enough": enough}
 
 
 def _next_steps_for_open_candidates(study: Study) -> Iterator[StepWithValues]:

@@ -81,6 +81,12 @@ class SearchRow(ConfigurationRow):
         bound: Fraction by which a configuration may be better than the answer.
         verdict: The result of the search in words.
         kept: The limits, and how many runs must keep them, by `limits_text`; None without limits.
+        further_price: Price of the next round, if the search ended because it is not worth its
+            price, in node-hours, or in US dollars if the goal is a cost; else NaN.
+        further_saving: What further runs could then save at most in all trainings, in the same
+            unit; else NaN.
+        chance_of_better: Estimated probability, then, that any other configuration is better than
+            the answer by more than the indifference; else NaN.
     """
 
     inherited_after: ClassVar[str] = "goal"
@@ -109,6 +115,9 @@ class SearchRow(ConfigurationRow):
     verdict: str = ""
     indifference: float = 0.0
     kept: str | None = None
+    further_price: float = NAN
+    further_saving: float = NAN
+    chance_of_better: float = NAN
 
     @property
     def run_costs(self) -> tuple[RunCosts, RunCosts]:
@@ -241,6 +250,9 @@ def _search_rows(study: Study, work: str, search: StudySearch) -> Iterator[Searc
             indifference=search.planned.indifference,
             kept=limits,
         )
+        if further := decision.not_worth_it:
+            row.further_price, row.further_saving = further.price, further.saving
+            row.chance_of_better = further.chance
         row.short_runs = made[shorts[points[name]]] if shorts else 0
         row.runs -= row.short_runs
         if name not in search.points:
@@ -297,7 +309,10 @@ def saving_text(pairs: Iterable[tuple[RunCosts, RunCosts]], goal: str) -> str:
 
 
 def verdict_text(search: StudySearch) -> str:
-    """Return the result of a search, such as `undecided: within 7.2% of the best`."""
+    """Return the result of a search, such as `undecided: within 7.2% of the best`.
+
+    A search that ended because further runs are not worth their price has `ended: …`.
+    """
     return render_line(
         "search",
         part="verdict",
@@ -307,6 +322,7 @@ def verdict_text(search: StudySearch) -> str:
         kept_runs=KEPT_RUNS,
         among=len(search.points) if search.points_with_less_work else 0,
         is_limited=bool(search.planned.limits),
+        is_cost=search.planned.goal.startswith("cost_"),
         may_miss=bool(search.planned.limits) or search.planned.goal in ALL_RUNS_METRICS,
         unit="cheaper" if search.planned.goal.startswith("cost_") else "faster",
     )
@@ -355,6 +371,7 @@ def _search_notes(rows: Sequence[SearchRow]) -> Iterator[str]:
         yield f"{named}{METRICS[own[0].goal].title}: {own[0].verdict}."
         yield named + saving_text((row.run_costs for row in own), own[0].goal)
     about = {"is_short": any(row.short_runs for row in rows), "projection": PROJECTION}
+    about["is_ended"] = any(is_known(row.further_price) for row in rows)
     for indifference, kept in dict.fromkeys((row.indifference, row.kept) for row in rows):
         yield render_line("search", part="promise", indifference=indifference, limit=kept, **about)
 

@@ -148,12 +148,14 @@ class SearchCost:
             expensive configurations), "full grid".
         points: The configurations that the search may run.
         to_do: Expected further runs on the chosen clusters, reruns included.
+        ended: The verdict if further runs are not worth their price; else "".
     """
 
     work: str
     costs: Mapping[str, RunTotals]
     points: frozenset[Point]
     to_do: RunTotals
+    ended: str
 
 
 @dataclass(frozen=True)
@@ -406,6 +408,7 @@ def _cost_search(
         repeated: Configuration → number of finished runs that are rerun.
         chosen: The configurations on the chosen clusters.
     """
+    from tfscaling.conclusions.search_results import verdict_text
     from tfscaling.search import study_searches
 
     prices = {point: run.usd_per_node_hour for point, run in first.items()}
@@ -434,7 +437,8 @@ def _cost_search(
         )
 
     costs = {kind: total_of(runs) for kind, runs in wanted.items()}
-    return SearchCost(search.planned.work, costs, frozenset(made), total_of(further))
+    ended = verdict_text(search) if search.decision.not_worth_it else ""
+    return SearchCost(search.planned.work, costs, frozenset(made), total_of(further), ended)
 
 
 def add_submission(

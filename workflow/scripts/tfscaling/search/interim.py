@@ -241,15 +241,15 @@ def _compare_projections(state: SearchState, runs: Runs) -> SearchState:
     return replace(state, analysis=replace(analysis, projection=projection, trials=trials))
 
 
-def chances_to_beat_best(state: SearchState, margin: float) -> Array:
+def chances_to_beat_best(state: SearchState, margin: float | Array) -> Array:
     """Return each candidate's chance to beat the present best by more than `margin`.
 
     Args:
         state: The state of the search.
-        margin: Difference of the goal's logarithms.
+        margin: Difference of the goal's logarithms; several differences have the shape (n, 1).
 
     Returns:
-        Probabilities, (candidates,): 0 for the best itself, NaN without a fit.
+        Probabilities, (candidates,) or (n, candidates): 0 for the best itself, NaN without a fit.
     """
     fit, best, gaps = state.analysis.fit, state.analysis.best, state.analysis.gaps
     if fit is None or best is None:
@@ -259,7 +259,7 @@ def chances_to_beat_best(state: SearchState, margin: float) -> Array:
     own = np.minimum(POOLED_FREEDOM - 1 + runs, fit.freedom)
     freedom = np.clip(np.where(state.known_runs > 0, own, fit.freedom), *FREEDOM_RANGE)
     chances = np.asarray(scipy.special.stdtr(freedom, -(gaps + margin) / sd))
-    chances[best] = 0
+    chances[..., best] = 0
     return chances
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
+from tfscaling.search.further_runs import assess_further_runs
 from tfscaling.search.interim import (
     RISK_MAX,
     add_runs,
@@ -15,7 +17,7 @@ from tfscaling.search.interim import (
 )
 from tfscaling.search.proposals import is_settled, may_run_later, next_runs
 from tfscaling.search.search_state import NewRuns, SearchProblem, SearchState
-from tfscaling.search.search_types import Candidate, Decision, LimitVerdict, Reason, Standing
+from tfscaling.search.search_types import Candidate, Decision, Reason, Standing
 from tfscaling.study.config_types import Limit, Question, Search
 
 
@@ -60,11 +62,15 @@ def decide(
     goal: str,
     limits: Mapping[str, Limit] | None = None,
     indifference: float = Question().indifference,
+    trainings: int | None = None,
+    *,
+    is_simulated: bool = False,
 ) -> Decision:
     """Return what the runs so far show, and which runs a search needs next.
 
     The interim analyses are repeated from the first one, each with the runs of its time. So the
-    decision depends on the runs only, and a search can be interrupted at any time.
+    decision depends on the runs only, and a search can be interrupted at any time. With a number of
+    trainings it ends, too, when the runs of the next round are missing and not worth their price.
 
     Args:
         candidates: The configurations with their runs so far.
@@ -72,9 +78,12 @@ def decide(
         goal: The metric to minimise; runs have its value.
         limits: Limits by metric; runs have their values.
         indifference: Fraction by which the result may be worse than the best.
+        trainings: Number of trainings that are planned with the answer; None if unknown.
+        is_simulated: Whether existing runs are simulated, so that they have a price, too.
     """
     ordered = tuple(sorted(candidates, key=lambda each: each.name))
-    problem = SearchProblem(ordered, search, goal, limits or {}, math.log1p(indifference))
+    log_indifference = math.log1p(indifference)
+    problem = SearchProblem(ordered, search, goal, limits or {}, log_indifference, trainings)
     method, state = ScalingSearch(problem), SearchState.start(problem)
     runs = {each.name: each for each in (*ordered, *(own.short for own in ordered if own.short))}
     while proposed := method.propose(state):
@@ -83,6 +92,10 @@ def decide(
             for name, number in proposed.items()
         }
         made = {name: each for name, each in new.items() if each is not None}
+        if len(made) < len(new) or is_simulated:
+            further = assess_further_runs(problem, state, proposed)
+            if further and not further.is_worth_its_price:
+                return replace(_make_decision(problem, state, {}), not_worth_it=further)
         if len(made) < len(new):
             break
         state = method.observe(state, made)
@@ -119,12 +132,7 @@ def _make_decision(
         wanted: Name → number of further runs in this round; {} if the search has ended.
     """
     names, best = problem.names, state.analysis.best
-    is_named = (
-        best is not None
-        and state.limit_verdicts[best] is LimitVerdict.IN
-        and state.complete_runs[best] > 0
-        and not state.missed_runs[best]
-    )
+    is_named = state.may_name_best
     is_compared = int((state.known_runs > 0).sum()) >= 2
     eliminated, unresolved = state.eliminated, state.analysis.unresolved
     unseen = [n for n in range(problem.count) if not state.known_runs[n] and n not in eliminated]

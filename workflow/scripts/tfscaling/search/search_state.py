@@ -42,6 +42,7 @@ class SearchProblem:
         goal: The metric to minimise.
         limits: Limits by metric.
         log_indifference: Largest difference of the goal's logarithm that does not matter.
+        trainings: Number of trainings that are planned with the answer; None if unknown.
     """
 
     candidates: tuple[Candidate, ...]
@@ -49,6 +50,7 @@ class SearchProblem:
     goal: str
     limits: Mapping[str, Limit]
     log_indifference: float
+    trainings: int | None = None
 
     def __post_init__(self) -> None:
         if len({each.name for each in self.candidates}) < self.count:
@@ -230,6 +232,17 @@ class SearchState:
     def missed_runs(self) -> Array:
         """For each candidate, the number of runs that diverged or missed the target."""
         return self._count(lambda each: math.isinf(each.value))
+
+    @property
+    def may_name_best(self) -> bool:
+        """Whether the best candidate has complete runs, and all of them kept limits and target."""
+        best = self.analysis.best
+        return (
+            best is not None
+            and self.limit_verdicts[best] is LimitVerdict.IN
+            and self.complete_runs[best] > 0
+            and not self.missed_runs[best]
+        )
 
     def _count(self, counts: Callable[[Observation], bool]) -> Array:
         """Return the number of observations of each candidate for which `counts` returns True."""

@@ -15,6 +15,8 @@ from tfscaling.study.config_types import Search
 Run = Mapping[str, float]
 #: Metric of a short run: the standard error of its value as a fraction, by its steps.
 PROJECTION_ERROR = "projection_error"
+#: Metric of a run: the time that it occupied its nodes, divided by the time of a training.
+PRICE_RATIO = "price_ratio"
 
 
 @dataclass(frozen=True)
@@ -155,6 +157,30 @@ class Trial:
 
 
 @dataclass(frozen=True)
+class FurtherRuns:
+    """What further runs of a search cost, and what they could save.
+
+    Attributes:
+        trainings: Number of trainings that are planned with the answer.
+        price: Expected price of the next round: node-hours, or US dollars if the goal is a cost.
+        saving: What all trainings are expected to save, in the same unit, if the best configuration
+            were known instead of the named one. No further run can save more.
+        chance: Probability that another configuration is better than the named one by more than the
+            indifference.
+    """
+
+    trainings: int
+    price: float
+    saving: float
+    chance: float
+
+    @property
+    def is_worth_its_price(self) -> bool:
+        """Whether the next round may save more than it costs."""
+        return self.saving > self.price
+
+
+@dataclass(frozen=True)
 class Decision:
     """The result of a search after its last analysis, and the runs that it needs next.
 
@@ -173,6 +199,8 @@ class Decision:
         runs_to_start: Name of a candidate or its short runs → total number of its runs that the
             next analysis needs, earlier ones included; {} if the search has ended.
         may_run_later: Names of candidates and short runs that may run later.
+        not_worth_it: The further runs, if the search ended because they cost more than they can
+            save; else None.
     """
 
     best: str | None
@@ -186,6 +214,7 @@ class Decision:
     beat_by: float | None
     runs_to_start: Mapping[str, int]
     may_run_later: tuple[str, ...]
+    not_worth_it: FurtherRuns | None = None
 
     @property
     def survivors(self) -> tuple[str, ...]:

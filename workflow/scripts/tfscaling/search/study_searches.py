@@ -22,6 +22,7 @@ from tfscaling.record.run_states import RunState
 from tfscaling.search.proposals import ROUNDS_MAX, batch_size
 from tfscaling.search.scaling_search import decide
 from tfscaling.search.search_types import (
+    PRICE_RATIO,
     PROJECTION_ERROR,
     Candidate,
     Decision,
@@ -138,7 +139,7 @@ def _make_search(planned: PlannedSearch, by_point: Mapping[Point, Sequence[RunRo
     shorts = {short.path: short for point, short in short_of.items() if point not in other}
     candidates = tuple(_make_candidate(point, rows, planned, short_of) for point in points.values())
     asked = planned.search, planned.goal, planned.limits, planned.indifference
-    decision = decide(candidates, *asked)
+    decision = decide(candidates, *asked, planned.trainings)
     return StudySearch(planned, points, points | shorts, tuple(other), candidates, decision)
 
 
@@ -216,6 +217,9 @@ def _run_from_row(row: RunRow, planned: PlannedSearch) -> Run:
     known = {name: float(value) for name, value in limited.items() if is_known(value)}
     if is_known(row.projection_error_s) and is_known(row.execution_time_s):
         known[PROJECTION_ERROR] = row.projection_error_s / row.execution_time_s
+    trained_s = row.time_to_target_s if planned.goal in ALL_RUNS_METRICS else row.execution_time_s
+    if is_known(row.wall_time_s) and is_known(trained_s):
+        known[PRICE_RATIO] = row.wall_time_s / trained_s
     return {**known, planned.goal: _goal_value(row, planned.goal)}
 
 
@@ -301,7 +305,15 @@ def expected_runs(
                 search.candidates, points, time_s.tolist(), rates, strict=True
             )
         ]
-        found = decide(filled, asked, goal, limits, search.planned.indifference)
+        found = decide(
+            filled,
+            asked,
+            goal,
+            limits,
+            search.planned.indifference,
+            search.planned.trainings,
+            is_simulated=True,
+        )
         for each in filled:
             sums[search.points[each.name]] += found.runs[each.name] / trials
             if each.short:

@@ -21,7 +21,7 @@ import msgspec
 import pandas as pd
 from msgspec.structs import replace
 
-from tfscaling.conclusions import rendering
+from tfscaling.conclusions import rendering, search_results
 from tfscaling.files import atomic
 from tfscaling.files.program_errors import InputError
 from tfscaling.plan import (
@@ -284,7 +284,8 @@ def searches_table(searches: Sequence[costed_plan.SearchCost]) -> TextTable:
         for kind, cost in search.costs.items()
     ]
     trials, scatter = study_searches.SIMULATIONS, study_searches.SIMULATED_SCATTER
-    notes = rendering.render_notes("plan_searches", trials=trials, scatter=scatter)
+    ended = {each.work: each.ended for each in searches if each.ended}
+    notes = rendering.render_notes("plan_searches", trials=trials, scatter=scatter, ended=ended)
     names = ["search", "", "runs", "node_hours", "cost_usd"]
     return TextTable.from_rows("The search and the full grid", names, rows, notes)
 
@@ -400,6 +401,7 @@ def assess_repeats(study: StudyFolder) -> None:
         decision = search.decision
         excluded = sum(each.reason is not None for each in decision.standings.values())
         ended = "decided" if decision.is_decided else "undecided"
+        ended = search_results.verdict_text(search) if decision.not_worth_it else ended
         print(
             f"search, {search.planned.work}: {excluded} of {len(search.points)} configurations are "
             "excluded" + (f", {n} run next" if (n := len(decision.runs_to_start)) else f"; {ended}")

@@ -489,6 +489,7 @@ def _plan_searches(config: Config, candidates: Iterable[Candidate]) -> tuple[Pla
                 goal=question.goal,
                 limits=question.limits_for(question.goal, members[0].recipe.quality.metric),
                 indifference=question.indifference,
+                trainings=question.trainings,
                 search=search,
                 points=points,
             )

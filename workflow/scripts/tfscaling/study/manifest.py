@@ -93,6 +93,7 @@ class PlannedSearch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         goal: The metric that is to be best.
         limits: Column of the tables → its limit in the question.
         indifference: Fraction below which a difference from the best does not matter.
+        trainings: Number of trainings that are planned with the answer; None if unknown.
         search: The keys of the search in the configuration file.
         points: The configurations to choose from.
     """
@@ -101,6 +102,7 @@ class PlannedSearch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     goal: str
     limits: dict[str, Limit] = {}
     indifference: float
+    trainings: int | None = None
     search: Search
     points: tuple[SearchedPoint, ...]
 

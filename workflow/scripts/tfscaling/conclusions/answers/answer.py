@@ -72,7 +72,7 @@ def _answer_by_goal(study: Study, task: QuestionEvidence, goal: str) -> Answer:
     limits = study.question.limits_for(goal, metric)
     asked = study.question
     found = Answer(task.name, goal, task.goals[goal], asked.indifference, limits=limits)
-    found = replace(found, trainings=asked.trainings)
+    found = replace(found, trainings=asked.trainings or 1)
     if task.search and goal == task.search.planned.goal:
         found = search_answers.add_search_verdict(study, task, replace(found, search=task.search))
     else:

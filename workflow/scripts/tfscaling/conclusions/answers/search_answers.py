@@ -87,7 +87,8 @@ def _set_state_from_search(
     if not candidate.runs and (verdict.is_decided or out is Reason.BY_ITS_LINE):
         return replace(candidate, state=State.EXCLUDED, reason=BY_LINE)
     if not candidate.runs:
-        return replace(candidate, state=State.NOT_RUN, reason=candidate.reason or "not run yet")
+        otherwise = "not run" if verdict.not_worth_it else "not run yet"
+        return replace(candidate, state=State.NOT_RUN, reason=candidate.reason or otherwise)
     may_miss = bool(search.planned.limits) or goal in ALL_RUNS_METRICS
     kept_runs = standing.runs if may_miss else None
     return replace(candidate, state=State.COMPARED, reason="", kept_runs=kept_runs)

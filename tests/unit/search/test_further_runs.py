@@ -1,0 +1,254 @@
+"""When further runs of a search are not worth their price, with known truth."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import scipy
+from all_trainings import TRAININGS, simulate_cell
+from tfscaling.estimation.run_counts import KEPT_RUNS
+from tfscaling.record.metrics import QUALITY
+from tfscaling.search.further_runs import assess_further_runs
+from tfscaling.search.interim import chances_to_beat_best
+from tfscaling.search.scaling_model import Fit
+from tfscaling.search.scaling_search import ScalingSearch, decide
+from tfscaling.search.search_state import NewRuns, SearchProblem, SearchState
+from tfscaling.search.search_types import (
+    PRICE_RATIO,
+    Candidate,
+    Decision,
+    FurtherRuns,
+    list_needed_runs,
+)
+from tfscaling.study.config_types import Limit, Search
+
+TIME, COST, TO_TARGET = "execution_time_s", "cost_usd", "time_to_target_s"
+RUNS = Search().repeats_max
+LIMIT = {QUALITY: Limit(at_least=0.98)}
+NODES = 4
+
+
+@pytest.fixture
+def dice() -> np.random.Generator:
+    """Random numbers whose seed a failed test prints."""
+    seed = random.randrange(10**6)
+    print(f"seed {seed}")
+    return np.random.default_rng(seed)
+
+
+def candidates(
+    dice: np.random.Generator, ratio: float = 1.0, ahead: float | None = None
+) -> list[Candidate]:
+    """Between 3 and 8 candidates with all runs that a search may need, by 2 to 8 % of scatter.
+
+    A run occupies its nodes for `ratio` times the training. The first candidate is faster than all
+    others by the fraction `ahead`, if given.
+    """
+    count, scatter = int(dice.integers(3, 9)), dice.uniform(0.02, 0.08)
+    times_s = 100 * np.exp(dice.uniform(0, 0.3, count))
+    if ahead is not None:
+        times_s[0] = times_s[1:].min() * (1 - ahead)
+    logs = np.log(times_s)[:, None] + scatter * dice.standard_normal((count, RUNS))
+    return [
+        Candidate(
+            f"c{n}",
+            tuple(
+                {TIME: t, COST: t, TO_TARGET: t, PRICE_RATIO: ratio, QUALITY: 0.99}
+                for t in np.exp(own).tolist()
+            ),
+            line=f"c{n}",
+            nodes=NODES,
+        )
+        for n, own in enumerate(logs)
+    ]
+
+
+def states(problem: SearchProblem) -> Iterator[tuple[SearchState, dict[str, int]]]:
+    """Each state of a search whose runs all exist, and what it proposes."""
+    method, state = ScalingSearch(problem), SearchState.start(problem)
+    while proposed := method.propose(state):
+        new = {}
+        for name, runs in proposed.items():
+            used = int(state.runs_used[problem.numbers[name]])
+            own = problem.candidates[problem.numbers[name]]
+            new[name] = NewRuns(runs, tuple(r for r in own.runs[used : used + runs] if r))
+        state = method.observe(state, new)
+        yield state, method.propose(state)
+
+
+def problem_of(planned: list[Candidate], trainings: int | None, goal: str = TIME) -> SearchProblem:
+    return SearchProblem(tuple(planned), Search(), goal, {}, math.log(1.05), trainings)
+
+
+def first(planned: list[Candidate], trainings: int, goal: str = TIME) -> FurtherRuns:
+    """What the second round of a search costs and may save."""
+    problem = problem_of(planned, trainings, goal)
+    found = assess_further_runs(problem, *next(states(problem)))
+    assert found is not None
+    return found
+
+
+def run_until_it_ends(planned: list[Candidate], trainings: int | None) -> list[Decision]:
+    """The decision before each round of a search, whose runs are made one round at a time."""
+    made = [replace(each, runs=()) for each in planned]
+    by_name = {each.name: each for each in planned}
+    found = [decide(made, Search(), TIME, trainings=trainings)]
+    while found[-1].runs_to_start:
+        due = list_needed_runs(found[-1], made)
+        number = {each.name: sum(each.name == name for _, name in due) for each in made}
+        made = [replace(e, runs=by_name[e.name].runs[: len(e.runs) + number[e.name]]) for e in made]
+        found.append(decide(made, Search(), TIME, trainings=trainings))
+    return found
+
+
+def test_the_saving_is_the_expected_loss_of_the_named_one(dice: np.random.Generator) -> None:
+    """Compared with draws of what the model knows about each pair; ties of several are bounded."""
+    problem = problem_of(candidates(dice), 1)
+    state, proposed = next(states(problem))
+    found, fit, best = assess_further_runs(problem, state, proposed), *_fit_of(state)
+    assert found is not None
+    value = math.exp(fit.mean[best]) * NODES / 3600
+    losses = []
+    for n in range(problem.count):
+        if n != best:
+            at = np.array([[0.0], [0.01]])
+            # chances follow Student's t: these two give its scale
+            freedom = min(max(min(4.0, fit.freedom), 4.0), 30.0)
+            z = scipy.stats.t.ppf(chances_to_beat_best(state, at)[:, n], freedom)
+            scale = 0.01 / (z[0] - z[1])
+            draws = -z[0] * scale + scale * dice.standard_t(freedom, 200_000)
+            losses.append(float(np.maximum(0, -np.expm1(draws)).mean()))
+    assert max(losses) * 0.97 <= found.saving / value <= sum(losses) * 1.03
+    chances = chances_to_beat_best(state, problem.log_indifference)
+    assert chances.max() <= found.chance <= chances.sum()
+
+
+def _fit_of(state: SearchState) -> tuple[Fit, int]:
+    assert state.analysis.fit is not None and state.analysis.best is not None
+    return state.analysis.fit, state.analysis.best
+
+
+def test_price_and_saving_have_one_unit(dice: np.random.Generator) -> None:
+    """Node-hours for a time, dollars for a cost; a run with start-up costs more."""
+    planned, trainings, ratio = candidates(dice), int(dice.integers(2, 99)), dice.uniform(1.1, 3)
+    one, all_of_them = first(planned, 1), first(planned, trainings)
+    assert all_of_them.saving == pytest.approx(trainings * one.saving)
+    assert all_of_them.price == one.price and all_of_them.chance == one.chance
+    in_usd = first(planned, 1, COST)
+    hours = NODES / 3600
+    # the same values as dollars of a run; a cost is expected to rise with the nodes, a time to fall
+    assert one.saving / hours == pytest.approx(in_usd.saving, rel=0.2)
+    assert 0 < one.price / hours / in_usd.price < 2
+    longer = [
+        replace(each, runs=tuple({**(run or {}), PRICE_RATIO: ratio} for run in each.runs))
+        for each in planned
+    ]
+    assert first(longer, 1).price == pytest.approx(ratio * one.price)
+    assert first(longer, 1).saving == one.saving
+
+
+def test_more_trainings_never_end_a_search_earlier(dice: np.random.Generator) -> None:
+    planned = candidates(dice, ratio=1.2)
+    usual = run_until_it_ends(planned, None)
+    runs = [sum(run_until_it_ends(planned, n)[-1].runs.values()) for n in (1, 30, 1000, 10**6)]
+    assert runs == sorted(runs) and runs[-1] <= sum(usual[-1].runs.values())
+    assert usual[-1].not_worth_it is None
+    # the rounds are the usual ones, up to the end
+    for trainings in (1, 30):
+        found = run_until_it_ends(planned, trainings)
+        assert found[:-1] == usual[: len(found) - 1]
+
+
+def test_one_training_is_worth_one_run_of_each(dice: np.random.Generator) -> None:
+    planned = candidates(dice)
+    last = run_until_it_ends(planned, 1)[-1]
+    assert last.not_worth_it is not None and not last.not_worth_it.is_worth_its_price
+    assert (last.has_ended, last.is_decided, last.runs_to_start) == (True, False, {})
+    assert last.may_run_later == () and last.best is not None
+    assert set(last.runs.values()) == {1}
+
+
+def test_a_clear_best_is_decided_as_usual(dice: np.random.Generator) -> None:
+    """Of a million trainings the decision ends the search, not the price."""
+    planned = candidates(dice, ahead=0.6)
+    usual, last = (run_until_it_ends(planned, n)[-1] for n in (None, 10**6))
+    assert usual.is_decided and usual.best == "c0" and usual == last
+
+
+def test_a_decision_is_a_function_of_the_runs(dice: np.random.Generator) -> None:
+    """A search that is resumed after any round, or with runs lost, decides the same."""
+    planned, trainings = candidates(dice), int(dice.integers(1, 3000))
+    decisions = run_until_it_ends(planned, trainings)
+    for before, after in pairwise(decisions):
+        made = [replace(each, runs=each.runs[: before.runs[each.name]]) for each in planned]
+        dice.shuffle(made)
+        assert decide(made, Search(), TIME, trainings=trainings) == before
+        # half of the round is made
+        name, runs = next(iter(before.runs_to_start.items()))
+        half = [replace(e, runs=planned[int(name[1:])].runs[:runs]) if e.name == name else e
+                for e in made]  # fmt: skip
+        found = decide(half, Search(), TIME, trainings=trainings)
+        assert found == (before if len(before.runs_to_start) > 1 else after)
+
+
+def test_runs_that_exist_cost_nothing(dice: np.random.Generator) -> None:
+    """A number of trainings that is set after a search leaves its decision as it is."""
+    planned = candidates(dice)
+    usual, known = (decide(planned, Search(), TIME, trainings=n) for n in (None, 1))
+    assert known == usual and known.not_worth_it is None
+    simulated = decide(planned, Search(), TIME, trainings=1, is_simulated=True)
+    assert simulated == run_until_it_ends(planned, 1)[-1] != usual
+
+
+@pytest.mark.parametrize("cell", ["random 20, 5 %", "each platform, 5 %, by cost"])
+def test_a_known_number_of_trainings_costs_no_more_in_all(cell: str) -> None:
+    """Measuring and lost node-hours together; all cells: `make simulate`."""
+    seed = random.randrange(10**6)
+    print(f"seed {seed}")
+    found = simulate_cell(cell, 10, seed)
+    for trainings, each in zip(TRAININGS, found, strict=True):
+        assert not each.is_surely_above, (trainings, each)
+        assert each.total < 1.2 or trainings > 100
+    assert found[0].ended == 1 and found[0].total < found[0].unknown < found[0].grid
+
+
+@pytest.mark.parametrize("way", ["limit", "target"])
+def test_limits_and_targets_are_shown_first(way: str, dice: np.random.Generator) -> None:
+    """Not before the named configuration has the runs that show it."""
+    goal, limits = (TIME, LIMIT) if way == "limit" else (TO_TARGET, {})
+    found = decide(candidates(dice), Search(), goal, limits, trainings=1, is_simulated=True)
+    assert found.best is not None and found.runs[found.best] >= KEPT_RUNS
+    assert found.has_ended
+
+
+def test_short_runs_end_a_search_only_with_a_complete_one(dice: np.random.Generator) -> None:
+    planned = [
+        replace(each, short=replace(each, name=f"short {each.name}", blocks_max=9))
+        for each in candidates(dice)
+    ]
+    found = decide(planned, Search(), TIME, trainings=1, is_simulated=True)
+    assert found.best is not None and found.runs[found.best] >= 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda each: replace(each, runs=({TIME: math.nan}, *each.runs[1:])),
+        lambda each: replace(each, runs=(), failed_blocks=frozenset({0})),
+    ],
+)
+def test_a_configuration_without_a_run_is_run(
+    change: Callable[[Candidate], Candidate], dice: np.random.Generator
+) -> None:
+    """Unless it fails: then the others are judged, and it is named as unresolved."""
+    one, *others = candidates(dice)
+    found = decide([change(one), *others], Search(), TIME, trainings=1, is_simulated=True)
+    assert found.has_ended and (found.runs["c0"] > 1 or "c0" in found.unresolved)
+    if found.not_worth_it and found.unresolved:
+        assert found.not_worth_it.chance > 0

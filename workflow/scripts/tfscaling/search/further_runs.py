@@ -1,0 +1,113 @@
+"""What the next round of a search costs, and what it could save in all trainings.
+
+With `question.trainings`, a search ends when the price is larger. Price and saving have the same
+unit: US dollars if the goal is a cost, else node-hours. With a goal of time, a training that takes
+longer than necessary occupies the nodes of the named configuration for longer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from tfscaling.estimation.run_counts import KEPT_RUNS
+from tfscaling.search.interim import chances_to_beat_best
+from tfscaling.search.scaling_model import Array
+from tfscaling.search.search_state import SearchProblem, SearchState
+from tfscaling.search.search_types import PRICE_RATIO, FurtherRuns
+
+#: Fractions by which the value of a training may fall, and their widths; small ones are denser.
+_EDGES = np.linspace(0, 1, 101) ** 2
+_FRACTIONS, _WIDTHS = (_EDGES[1:] + _EDGES[:-1]) / 2, np.diff(_EDGES)
+
+
+def assess_further_runs(
+    problem: SearchProblem, state: SearchState, proposed: Mapping[str, int]
+) -> FurtherRuns | None:
+    """Return price and largest expected saving of the next round.
+
+    Args:
+        problem: The question.
+        state: The state after the last analysis.
+        proposed: Name of a candidate or its short runs → number of its runs in the next round.
+
+    Returns:
+        None if the number of trainings is unknown, or if the search may not end yet: the best
+        candidate may not be named, or a candidate that needs a run has none.
+    """
+    fit, best = state.analysis.fit, state.analysis.best
+    if problem.trainings is None or fit is None or best is None or not state.may_name_best:
+        return None
+    numbers = [problem.numbers[name] % problem.count for name in proposed]
+    has_unseen = not state.is_smooth and not all(state.known_runs[n] for n in numbers)
+    is_kept = not problem.may_miss or state.complete_runs[best] >= KEPT_RUNS
+    if has_unseen or not is_kept or (state.known_runs > 0).sum() < 2:
+        return None
+    values = np.exp(fit.mean) * (1 if problem.is_cost else problem.nodes / 3600)
+    return FurtherRuns(
+        trainings=problem.trainings,
+        price=_price(problem, state, proposed, values),
+        saving=problem.trainings * float(values[best]) * _expected_gain(problem, state),
+        chance=_chance_of_better(problem, state),
+    )
+
+
+def _price(
+    problem: SearchProblem, state: SearchState, proposed: Mapping[str, int], values: Array
+) -> float:
+    """Return the expected price of the proposed runs.
+
+    A run costs its training times the mean PRICE_RATIO of such runs: of the candidate if they
+    report it, or else of all candidates.
+
+    Args:
+        problem: The question.
+        state: The state after the last analysis.
+        proposed: Name of a candidate or its short runs → number of its runs in the next round.
+        values: Expected price of a training of each candidate, (candidates,).
+    """
+    ratios: dict[int, list[float]] = {}
+    for each in state.observations:
+        if each.is_known and PRICE_RATIO in each.run:
+            own = each.candidate + problem.count * each.is_short
+            for key in (own, -1 - each.is_short):
+                ratios.setdefault(key, []).append(each.run[PRICE_RATIO])
+    price = 0.0
+    for name, runs in proposed.items():
+        is_short, n = divmod(problem.numbers[name], problem.count)
+        known = ratios.get(problem.numbers[name]) or ratios.get(-1 - is_short) or [1.0]
+        price += runs * float(values[n]) * sum(known) / len(known)
+    return price
+
+
+def _expected_gain(problem: SearchProblem, state: SearchState) -> float:
+    """Return the fraction of a training's value that is expected to be saved with the best known.
+
+    It is the integral of the chance that a candidate is better by more than a fraction, over all
+    fractions. Eliminated candidates get no further runs and are left out.
+    """
+    others = [n for n in range(problem.count) if n not in state.eliminated]
+    margins = -np.log1p(-_FRACTIONS)
+    chances = chances_to_beat_best(state, margins[:, None])[:, others]
+    return float(_WIDTHS @ _chance_of_any(chances))
+
+
+def _chance_of_any(chances: Array) -> Array:
+    """Return the probability of at least one event, from the probabilities along the last axis.
+
+    The events are taken to be independent. Candidates beat the best one together rather than alone,
+    as all are compared with it, so the result is an upper bound.
+    """
+    return np.asarray(1 - np.prod(1 - chances, axis=-1))
+
+
+def _chance_of_better(problem: SearchProblem, state: SearchState) -> float:
+    """Return the chance that any candidate is better than the best by more than the indifference.
+
+    Candidates that were eliminated by failures and may be better are included.
+    """
+    chances = chances_to_beat_best(state, problem.log_indifference)
+    unresolved = state.analysis.unresolved
+    counted = [n for n in range(problem.count) if n not in state.eliminated or n in unresolved]
+    return float(_chance_of_any(chances[counted]))
