@@ -20,7 +20,7 @@ WORKERS = $(shell expr $$(nproc) + 2)
 PYTEST = pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --junitxml=.pytest_cache/$@.xml
 # programs that tests run in separate environments
 TOOLS = aws-parallelcluster cfn-lint pandoc snakedeploy
-.PHONY: help help-dev setup wheelhouse tools clouds demo own run large-batch peers view partial test test-full check test-closed lint schemas docs screenshots aa bench all-reduce projection simulate fuzz fuzz-models scale soak outage mutants examples cluster-up cluster-down lock
+.PHONY: help help-dev setup wheelhouse tools clouds demo own run large-batch peers exchange view partial test test-full check test-closed lint schemas docs screenshots aa bench all-reduce projection simulate fuzz fuzz-models scale soak outage mutants examples cluster-up cluster-down lock
 
 help help-dev:
 	@sed -nE 's/^([a-z-]+):[^#]*$(if $(filter help,$@),##,#-) (.*)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -55,6 +55,9 @@ peers: setup .venv-tf_keras .venv-jax .venv-torch #- the same training on other 
 	@$(SNAKEMAKE) --configfile studies/peers/config.yaml -- results/datasets/mnist.npz
 	@$(SNAKEMAKE) --configfile studies/peers/config.yaml
 	@benchmarks/peers/ratios.py results/peers/runs.csv | tee results/peers/ratios.md
+
+exchange: setup .venv-torch #- estimated exchange of PyTorch over a slow link, as root; ten minutes
+	@benchmarks/exchange.py
 
 view: ## open the newest page, or the page of STUDY=demo
 	@page=$$(ls -t results/$(or $(STUDY),*)/report.html 2>/dev/null | head -1); \
@@ -135,10 +138,11 @@ projection: setup #- the time of three trainings from a tenth of their steps, an
 	@$(SNAKEMAKE) --configfile studies/projection/config.yaml
 	@cat results/projection/details/conclusions/projection.md
 
-simulate: setup #- how often a search, answers, limits, sweep against sweep, slow nodes and special cases are wrong
+simulate: setup #- how often a search, answers, limits, dates, two sweeps, slow nodes and special cases are wrong
 	python benchmarks/node_effects.py
 	python benchmarks/special_cases.py
 	python benchmarks/efficiency.py
+	python benchmarks/campaign.py
 	python benchmarks/left_out.py
 	python benchmarks/race.py
 	python benchmarks/all_trainings.py
@@ -173,11 +177,11 @@ scale: setup #- many ranks of a program that sleeps: calls to the file system, f
 	RANKS=$(or $(RANKS),1024) pytest -s tests/unit/launch/test_many_ranks.py
 
 # every example, on this machine and on a virtual Slurm cluster
-examples: setup .venv-tf_keras .venv-jax .venv-torch #- run all examples; half an hour
+examples: setup .venv-tf_keras .venv-jax .venv-torch .venv-notebook #- run all examples; half an hour
 	provision/virtual/install
 	pytest tests/examples
 
-# the environments of examples that need other packages, 3.5 GB in all
+# the environments of examples that need other packages, 3.8 GB in all
 .venv-%: examples/requirements-%.txt examples/make-environment | setup
 	examples/make-environment $*
 
@@ -236,6 +240,6 @@ cluster-down: #- remove it
 # pin everything again: hashes, and no index in the files
 lock: setup #- pin all packages again
 	for name in requirements requirements-cuda docs/requirements $(addprefix tests/tools/,$(TOOLS)) \
-	        examples/requirements-{tf_keras,jax,torch}; do \
+	        examples/requirements-{tf_keras,jax,torch,notebook}; do \
 	    uv pip compile --quiet --universal --upgrade --generate-hashes --python-version 3.11 \
 	        --custom-compile-command "make lock" $$name.in --output-file $$name.txt || exit; done

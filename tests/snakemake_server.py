@@ -141,7 +141,7 @@ class _Server(socketserver.ForkingMixIn, socketserver.UnixStreamServer):
 #: What snakemake and the workflow's rules import when they are called.
 LIBRARIES = (
     *("snakemake.cli", "snakemake.report", "yte", "smart_open", "jinja2", "jsonschema", "numpy"),
-    *("pandas", "docutils.core", "pygments.lexers", "PIL.Image", "msgspec.json", "hostlist"),
+    *("pandas", "docutils.core", "pygments.lexers", "PIL.Image", "msgspec.json"),
 )
 
 

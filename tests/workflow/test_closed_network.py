@@ -20,7 +20,7 @@ from project import BIN, QUICK, REPOSITORY, SMALL_MODEL, Project
 pytestmark = pytest.mark.full
 
 #: Of the project's lock: what set-up needs itself, a wheel, and a package that has no wheel.
-LOCKED = ("python-hostlist", "setuptools", "tabulate", "uv")
+LOCKED = ("connection-pool", "setuptools", "tabulate", "uv")
 GRID = {
     "grid": [{
         "platform": "laptop", "model": SMALL_MODEL, "recipe": "quick",
@@ -71,7 +71,11 @@ def test_the_set_up_and_a_run_on_two_nodes_ask_for_no_network(
         project.folder, "make", "setup", f"WHEELHOUSE={wheelhouse}", f"PYTHON={sys.executable}"
     )
     assert done.returncode == 0, done.stdout
-    shown: list[Any] = [project.folder / ".venv/bin/python", "-c", "import hostlist, tabulate"]
+    shown: list[Any] = [
+        project.folder / ".venv/bin/python",
+        "-c",
+        "import connection_pool, tabulate",
+    ]
     assert subprocess.run(shown).returncode == 0
     for name in ("mnist.npz", "mnist.json"):
         assert (project.folder / "results/datasets" / name).read_bytes() == (

@@ -57,6 +57,8 @@ def check(study: StudyFolder) -> set[str]:
     console = "".join("".join(line.split()) for line in SweepOutcome(study.folder).lines())
     page = html.unescape((study.folder / "report.html").read_text())
     assert len({each.work for each in found}) == len(found)
+    texts = [row.text for row in (*headlines.values(), *decisions.values(), *steps)]
+    assert not [text for text in texts if re.search(r" [.,;:]( |$)|[.;,]{2}|\( | \)", text)]
     for own in found:
         row = headlines.get(own.work) or headlines.get("")
         if row and len(own.candidates) > 1 and (own.work in headlines or len(found) == 1):

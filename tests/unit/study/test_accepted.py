@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Sequence
 from typing import Any
 
@@ -45,6 +46,11 @@ def whole(epochs: int, **question: Any) -> Change:
 def goal(name: str, **question: Any) -> Change:
     """A question with this goal."""
     return ("question",), {"goal": name, **question}
+
+
+def campaign(**keys: Any) -> Change:
+    """A question about a campaign with these keys."""
+    return ("question",), {"campaign": keys}
 
 
 LESS_THAN_A_WHOLE: Change = ((*RECIPE, "epochs"), 3)
@@ -136,6 +142,45 @@ REFUSED: dict[str, dict[str, list[Change]]] = {
     "recipes.strong.quality.direction": {
         "two_directions": [*two_recipes(), ((*RECIPE, "quality"), {"direction": "lower"})],
     },
+    "question.campaign.trainings": {
+        "no_trainings": [campaign(trainings=0)],
+        "more_trainings_than_are_simulated": [campaign(trainings=10_001)],
+        "two_numbers_of_trainings": [
+            (("question",), {"trainings": 20, "campaign": {"trainings": 30}})],
+    },
+    "question.trainings": {
+        "too_many_for_a_campaign": [(("question",), {"trainings": 20_000, "campaign": {}})],
+    },
+    "question.campaign.at_once": {
+        "more_at_once_than_all": [campaign(trainings=3, at_once=4)],
+        "two_at_once_of_one": [campaign(at_once=2)],
+        "none_at_once": [campaign(trainings=3, at_once=0)],
+    },
+    "question.campaign.time_limit": {
+        "limit_without_a_unit": [campaign(time_limit=24)],
+        "limit_of_no_time": [campaign(time_limit="0 h")],
+        "limit_beyond_a_life": [campaign(time_limit="99999999999 d")],
+        "limit_of_slurm": [campaign(time_limit="1-00:00:00")],
+    },
+    "question.campaign.checkpoint_every": {
+        "checkpoint_after_the_end": [campaign(time_limit="1 h", checkpoint_every="60 min")],
+        "checkpoint_at_no_interval": [campaign(checkpoint_every="0 s")],
+    },
+    "question.campaign.spot": {
+        "interruptions_without_a_key": [campaign(spot=0.1)],
+    },
+    "question.campaign.spot.interruptions_per_hour": {
+        **{f"interruptions_{value}": [campaign(spot={"interruptions_per_hour": value})]
+           for value in (0, -1, 101, "often", float("nan"))},
+    },
+    "question.campaign.start": {
+        "start_that_is_no_day": [campaign(start="2026-02-30T09:00")],
+        "start_in_words": [campaign(start="tomorrow")],
+        "start_without_a_time": [campaign(start="2026-12-01")],
+        "start_of_yaml": [campaign(start=datetime.datetime(2026, 12, 1, 9))],
+        "start_of_an_unknown_zone": [campaign(start="2026-12-01T09:00+99:00")],
+    },
+    "question.campaign.end": {"unknown_key": [campaign(end="2026-12-01T09:00")]},
     "question.choose[0]": {"unknown_axis": [(("question",), {"choose": ["batch"]})]},
     "recipes.weak.epochs": {
         "more_epochs_than_the_whole": [whole(1)],
@@ -187,6 +232,18 @@ ACCEPTED: dict[str, list[Change]] = {
     "deadline_in_a_search": [SEARCH, limited("execution_time_s", at_most="90 min")],
     "one_recipe": [CHOOSE],
     "whole_training": [LESS_THAN_A_WHOLE, whole(90)],
+    "campaign": [
+        campaign(
+            trainings=30,
+            at_once=30,
+            time_limit="24 h",
+            checkpoint_every="30 min",
+            spot={"interruptions_per_hour": 0.02},
+            start="2026-12-01T09:00+01:00",
+        )
+    ],
+    "campaign_by_default": [campaign()],
+    "campaign_of_all_trainings": [(("question",), {"trainings": 30, "campaign": {"at_once": 30}})],
     "as_many_epochs_as_the_whole": [LESS_THAN_A_WHOLE, whole(3)],
     "short_run_of_the_whole": [SHORT, LESS_THAN_A_WHOLE, whole(3)],
 }

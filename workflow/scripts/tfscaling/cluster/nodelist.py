@@ -10,15 +10,14 @@ Source of the notations: the Slurm manual pages of ``srun`` (output environment 
 
 from __future__ import annotations
 
+import itertools
+import math
 import re
 
-import hostlist  # type: ignore[import-untyped, unused-ignore]
-
 # Far beyond any real cluster; stops a list such as n[0-999999999] from filling the memory.
-MAX_NODES: int = hostlist.MAX_SIZE
+MAX_NODES = 100_000
 
-# The library alone would let n1,,n2 and (null) pass.  Longer numbers are no node numbers, and
-# Python refuses to convert very long ones.
+# Longer numbers are no node numbers, and Python refuses to convert very long ones.
 _RANGE = r"[0-9]{1,18}(?:-[0-9]{1,18})?"
 _NAME = rf"(?:[A-Za-z0-9._-]|\[{_RANGE}(?:,{_RANGE})*\])+"
 _NODE_LIST = re.compile(rf"{_NAME}(?:,{_NAME})*")
@@ -40,15 +39,47 @@ def expand_node_list(text: str) -> list[str]:
         name has several bracket groups, the last one varies fastest.
 
     Raises:
-        NodeListError: the list is empty, broken or too long.
+        NodeListError: the list is empty, broken or longer than MAX_NODES.
     """
     if not _NODE_LIST.fullmatch(text.strip()):
         raise NodeListError(f"{text!r} is no node list; expected one such as n[1-3,7],login")
-    try:
-        names: list[str] = hostlist.expand_hostlist(text.strip(), allow_duplicates=True)
-    except hostlist.BadHostlist as error:
-        raise NodeListError(f"{text!r} is no node list: {error}") from error
+    names: list[str] = []
+    for name in re.findall(_NAME, text.strip()):
+        # fixed parts alternate with the ranges in brackets
+        pieces = [
+            _expand_ranges(piece, text) if number % 2 else [piece]
+            for number, piece in enumerate(re.split(r"\[(.*?)\]", name))
+        ]
+        _check_size(len(names) + math.prod(map(len, pieces)), text)
+        names += map("".join, itertools.product(*pieces))
     return names
+
+
+def _expand_ranges(ranges: str, text: str) -> list[str]:
+    """Return the numbers in brackets as texts, with their leading zeros.
+
+    Args:
+        ranges: The part between brackets: ``001-003,010``.
+        text: The node list, for the error.
+
+    Raises:
+        NodeListError: a range ends before it begins, or is longer than MAX_NODES.
+    """
+    numbers: list[str] = []
+    for part in ranges.split(","):
+        first, _, last = part.partition("-")
+        own = range(int(first), int(last or first) + 1)
+        if not own:
+            raise NodeListError(f"{text!r} is no node list: {part} ends before it begins")
+        _check_size(len(numbers) + len(own), text)
+        numbers += (f"{number:0{len(first)}d}" for number in own)
+    return numbers
+
+
+def _check_size(names: int, text: str) -> None:
+    """Raise NodeListError for a list with more than MAX_NODES names."""
+    if names > MAX_NODES:
+        raise NodeListError(f"{text!r} is no node list: it has more than {MAX_NODES} names")
 
 
 def expand_task_counts(text: str) -> list[int]:

@@ -165,6 +165,13 @@ def _load_projection() -> ConclusionFunctions:
     return ConclusionFunctions(projection.COLUMNS, projection.table, as_text=projection.as_text)
 
 
+def _load_campaign() -> ConclusionFunctions:
+    """Import the module `campaign` late and return its functions."""
+    from tfscaling.conclusions import campaign
+
+    return ConclusionFunctions(campaign.COLUMNS, campaign.table, as_text=campaign.as_text)
+
+
 def _load_attribution() -> ConclusionFunctions:
     """Import the module `bottlenecks` late and return its functions."""
     from tfscaling.conclusions import bottlenecks
@@ -237,6 +244,12 @@ CONCLUSIONS: dict[str, Conclusion] = {
         "Time, node-hours and cost of whole trainings, projected from runs that `stop_after_steps` "
         "ended; and what a run of the whole took, where one was made.",
         _load_projection,
+    ),
+    "campaign": Conclusion(
+        "When all trainings are done",
+        "Date, node-hours and cost of all trainings that `question.campaign` describes, for each "
+        "configuration with enough runs.",
+        _load_campaign,
     ),
     "attribution": Conclusion(
         "Bottleneck analysis",

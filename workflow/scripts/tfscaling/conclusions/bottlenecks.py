@@ -8,7 +8,7 @@ several replicas is communication and waiting.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import Annotated, NamedTuple
 
@@ -122,16 +122,23 @@ def table(study: Study) -> pd.DataFrame:
         runs, parts = [run for run, _ in pairs], [_estimated_parts(*pair) for pair in pairs]
         references = len({(point_of(one), one.repeat) for _, one in pairs})
         rows.append(_attribution_row(runs, parts, ESTIMATED, references))
-    by_point = {point_of(row): row for row in rows}
+    found, ordered = {point_of(row): row for row in rows}, []
     for point, runs in group_by_point(valid).items():
+        row = found.get(point)
         if split := _split_wall_time(runs):
-            row = by_point.setdefault(
-                point, AttributionRow(**axes_and_devices(runs[0]), runs=len(split))
-            )
+            row = row or AttributionRow(**axes_and_devices(runs[0]), runs=len(split))
             middle = split[(len(split) - 1) // 2]
-            row.wall_time_s = sum(s for s in middle.values() if is_known(s))
+            row.wall_time_s = _sum_known(middle.values())
             row.wall_parts = {f"{part}_s": seconds for part, seconds in middle.items()}
-    return to_frame(AttributionRow, [*by_point.values()])
+        if row is not None:
+            ordered.append(row)
+    return to_frame(AttributionRow, ordered)
+
+
+def _sum_known(times_s: Iterable[float]) -> float:
+    """Return the sum of the known times in seconds; NaN if none is known."""
+    known = [seconds for seconds in times_s if is_known(seconds)]
+    return sum(known) if known else NAN
 
 
 def _split_wall_time(runs: Sequence[RunRow]) -> list[dict[str, float]]:
@@ -140,14 +147,11 @@ def _split_wall_time(runs: Sequence[RunRow]) -> list[dict[str, float]]:
     Times of complete trainings that are projected from short runs are left out.
     """
     known = [run for run in runs if is_known(run.train_time_s) and not is_projected(run)]
-    split = []
-    for run in known:
-        times_s = {
-            part: [s for name in names if is_known(s := run[name])]
-            for part, names in WALL_PARTS.items()
-        }
-        split.append({part: sum(seconds) if seconds else NAN for part, seconds in times_s.items()})
-    return sorted(split, key=lambda parts: sum(s for s in parts.values() if is_known(s)))
+    split = [
+        {part: _sum_known(map(run.__getitem__, names)) for part, names in WALL_PARTS.items()}
+        for run in known
+    ]
+    return sorted(split, key=lambda parts: _sum_known(parts.values()))
 
 
 def _explaining_runs(study: Study) -> dict[Point, RunRow]:

@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
-import hostlist  # type: ignore[import-untyped, unused-ignore]
 import pandas as pd
 from markupsafe import Markup, escape
 
@@ -34,6 +33,7 @@ from tfscaling.conclusions.headline import HeadlineRow
 from tfscaling.estimation.intervals import CONFIDENCE, RESAMPLES, RUNS_FOR_INTERVAL
 from tfscaling.estimation.run_counts import RULE
 from tfscaling.estimation.samples import NOT_MEASURED, TOO_FEW
+from tfscaling.page.host_names import fold_host_names
 from tfscaling.record import attempts, checks
 from tfscaling.record.metrics import METRICS, QUALITY, describe_metrics, quality_metric
 from tfscaling.record.run_states import RESULTS, status_words
@@ -142,7 +142,7 @@ def make_runs_table(frame: pd.DataFrame, metrics: Sequence[str], folder: Path) -
     axes, fixed = split_naming_columns(frame)
     rows = to_rows(RunRow, frame)
     for row in rows:  # as Slurm writes them
-        row.hosts = row.hosts and hostlist.collect_hostlist(row.hosts.split())
+        row.hosts = row.hosts and fold_host_names(row.hosts.split())
     names = [*axes, "repeat", *(m for m in metrics if m in frame and frame[m].notna().any())]
     names += ["status", "replicas", "global_batch_size"]
     names += ["reason"] * any(row.reason for row in rows)

@@ -170,6 +170,14 @@ Duration = Annotated[
     ),
 ]
 _SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86_400}
+_MOMENT_FORM = 'a time such as "2026-12-04T14:00", or with its zone "2026-12-04T14:00+01:00"'
+#: A moment by ISO 8601, in the local time zone or with its offset from UTC.
+Moment = Annotated[
+    str,
+    text_meta(
+        r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}([+-][0-9]{2}:[0-9]{2}|Z)?$", _MOMENT_FORM
+    ),
+]
 #: Metric name as Keras or the program reports it.
 MetricName = Annotated[str, text_meta("^[A-Za-z0-9_][A-Za-z0-9_.:/@ -]*$", _METRIC_FORM, 100)]
 
@@ -749,11 +757,8 @@ class Limit(ConfigMapping, frozen=True, kw_only=True):
     def value(self) -> float:
         """The limit's number in the metric's unit; a duration such as "15 min" in seconds."""
         given = self.at_least if self.at_most is None else self.at_most
-        if isinstance(given, str):
-            number, unit = given.split()
-            return float(number) * _SECONDS[unit]
         assert given is not None
-        return given
+        return parse_duration(given) if isinstance(given, str) else given
 
 
 #: Metrics that are ratios of a configuration to its baseline; their limits are at most 1.
@@ -774,8 +779,47 @@ LIMITABLE_METRICS: dict[str, Literal["lower", "higher"]] = {
 }
 
 
+#: Most trainings of a campaign.
+CAMPAIGN_TRAININGS_MAX = 10_000
 #: Fewest epochs of complete runs from which a longer training is projected.
 PROJECTABLE_EPOCHS_MIN = 3
+
+
+def parse_duration(text: str) -> float:
+    """Return a `Duration` in seconds."""
+    number, unit = text.split()
+    return float(number) * _SECONDS[unit]
+
+
+class Spot(ConfigMapping, frozen=True, kw_only=True):
+    """Nodes that their owner may take away at any time, such as spot or preemptible instances."""
+
+    interruptions_per_hour: Annotated[
+        float, number_meta("interruptions per node and hour", gt=0, le=100)
+    ]
+    """Expected interruptions of a node in an hour. An interruption of one node ends the job."""
+
+
+class Campaign(ConfigMapping, frozen=True, kw_only=True):
+    """How the trainings are run, for the date on which all are done (docs/campaign.md)."""
+
+    trainings: Annotated[int, number_meta("trainings", ge=1, le=CAMPAIGN_TRAININGS_MAX)] | None = (
+        None
+    )
+    """Number of trainings; null takes `question.trainings`."""
+    at_once: Annotated[int, number_meta("trainings", ge=1, le=CAMPAIGN_TRAININGS_MAX)] = 1
+    """At most this many trainings have a job in the queue or running at the same time."""
+    time_limit: Duration | None = None
+    """A job ends after this time, such as "24 h"; the next job continues the training from its last
+    checkpoint. null means that jobs may take any time."""
+    checkpoint_every: Duration | None = None
+    """A training writes a checkpoint at this interval, such as "30 min". null means that it writes
+    none: each further job of the training begins with its first step."""
+    spot: Spot | None = None
+    """The trainings run on nodes that can be taken away; null if they do not."""
+    start: Moment | None = None
+    """When the first trainings are submitted, such as "2026-12-01T09:00", in the local time zone
+    unless it has an offset from UTC. null gives the time until all are done instead of dates."""
 
 
 class WholeTraining(ConfigMapping, frozen=True, kw_only=True):
@@ -816,6 +860,14 @@ class Question(ConfigMapping, frozen=True, kw_only=True):
     reruns nothing."""
     whole_training: WholeTraining | None = None
     """The complete training that short runs represent; null takes each recipe's own `epochs`."""
+    campaign: Campaign | None = None
+    """How all trainings are run: the page then has the date on which they are done, and their cost.
+    A change reruns nothing."""
+
+    @property
+    def campaign_trainings(self) -> int:
+        """Number of trainings of the campaign."""
+        return (self.campaign and self.campaign.trainings) or self.trainings or 1
 
     def epochs_to_project(self, recipe: Recipe) -> int | None:
         """Return `whole_training`'s epochs if a recipe's runs are projected to them, else None.

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Iterator, Mapping
 
 from tfscaling.study import recipes, variants
 from tfscaling.study.config_types import (
+    CAMPAIGN_TRAININGS_MAX,
     EFFICIENCIES,
     LIMITABLE_METRICS,
     PROJECTABLE_EPOCHS_MIN,
@@ -14,11 +16,15 @@ from tfscaling.study.config_types import (
     Config,
     Limit,
     Quality,
+    Question,
     Recipe,
+    parse_duration,
 )
 from tfscaling.study.config_validation import NotAllowed
 from tfscaling.study.manifest import Manifest, PlannedRun
 
+#: Longest duration in a campaign, 10,000 days.
+DURATION_MAX_S = 8.64e8
 #: Part of messages: why short runs have no quality, and no time to a target.
 NOT_PROJECTED = "quality is not projected"
 
@@ -63,6 +69,7 @@ def check_question(config: Config, planned: Manifest) -> None:
     _check_goal(config, planned, run_of_recipe)
     _check_limits(config, planned, run_of_recipe)
     _check_choice(config, planned, run_of_recipe)
+    _check_campaign(config.question)
 
 
 def _check_whole_training(
@@ -292,3 +299,35 @@ def _check_choice(
     for name, run in run_of_recipe.items():
         if run.is_short and metric in question.limits_in_force:
             raise wrong(f"recipe {name} makes short runs, and {NOT_PROJECTED}")
+
+
+def _check_campaign(question: Question) -> None:
+    """Raise NotAllowed if the keys of the question's campaign contradict each other."""
+    if (campaign := question.campaign) is None:
+        return
+    number = question.campaign_trainings
+
+    def wrong(key: str, rule: str) -> NotAllowed:
+        return NotAllowed(["question", "campaign", key], getattr(campaign, key), rule)
+
+    if campaign.trainings is None and number > CAMPAIGN_TRAININGS_MAX:
+        most = f"a campaign has at most {CAMPAIGN_TRAININGS_MAX:,}"
+        raise NotAllowed(["question", "trainings"], number, f"{most}; allowed: fewer")
+    if question.trainings not in (None, number):
+        rule = f"question.trainings is {question.trainings}"
+        raise wrong("trainings", f"{rule}; allowed: the same number in one of the two keys")
+    if campaign.at_once > number:
+        raise wrong("at_once", f"there are {number} trainings; allowed: 1 to {number}")
+    for key in ("time_limit", "checkpoint_every"):
+        value = getattr(campaign, key)
+        if value is not None and not 0 < parse_duration(value) <= DURATION_MAX_S:
+            raise wrong(key, "allowed: more than 0, at most 10000 d")
+    every, limit = campaign.checkpoint_every, campaign.time_limit
+    if every and limit and parse_duration(every) >= parse_duration(limit):
+        rule = f"a job ends after {limit}, before its first checkpoint"
+        raise wrong("checkpoint_every", f"{rule}; allowed: less than time_limit")
+    if campaign.start is not None:
+        try:
+            datetime.datetime.fromisoformat(campaign.start)
+        except ValueError:
+            raise wrong("start", "no date of the calendar; allowed: an existing day") from None

@@ -1,0 +1,38 @@
+"""Names of hosts on the page: folded as Slurm writes them, and the same names when written out."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from tfscaling.cluster.nodelist import expand_node_list
+from tfscaling.page.host_names import fold_host_names
+
+
+@pytest.mark.parametrize(
+    ("names", "folded"),
+    [
+        ("", ""),
+        ("login", "login"),
+        ("n1", "n1"),
+        ("n1 n1", "n1"),
+        ("n9 n10 n11", "n[9-11]"),
+        ("n08 n09 n10 n12 login", "n[08-10,12],login"),
+        ("n1 n01", "n1,n01"),
+        ("n2-ib n1-ib m3", "n[1-2]-ib,m3"),
+        ("r0n1 r0n2 r1n1", "r0n[1-2],r1n1"),
+        ("n0 n1", "n[0-1]"),
+        ("n n1", "n,n1"),
+    ],
+)
+def test_consecutive_numbers_are_in_brackets(names: str, folded: str) -> None:
+    assert fold_host_names(names.split()) == folded
+
+
+def test_the_folded_names_are_the_names(dice: random.Random) -> None:
+    for _ in range(50):
+        width, before = dice.randint(1, 4), dice.choice(["n", "gpu-", "r0c"])
+        numbers = dice.sample(range(1200), dice.randint(1, 40))
+        names = [f"{before}{number:0{width}d}" for number in numbers] + ["login"]
+        dice.shuffle(names)
+        assert sorted(expand_node_list(fold_host_names(names))) == sorted(names)

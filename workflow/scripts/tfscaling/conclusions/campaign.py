@@ -1,0 +1,390 @@
+"""The date on which all trainings of `question.campaign` are done, and their cost.
+
+Each configuration with enough runs has an interval of the duration, node-hours and cost of all
+trainings, from simulated campaigns (`estimation.campaigns`).
+"""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import math
+from collections.abc import Sequence
+from statistics import fmean, median
+
+import numpy as np
+import pandas as pd
+
+from tfscaling.conclusions import rendering
+from tfscaling.conclusions.evidence import Study
+from tfscaling.estimation.campaigns import (
+    JOBS_MAX,
+    LEVEL,
+    CampaignPlan,
+    MeasuredRuns,
+    SimulatedCampaigns,
+    interval_ends,
+    simulate_campaigns,
+)
+from tfscaling.estimation.intervals import RUNS_FOR_INTERVAL
+from tfscaling.record.metrics import NAN
+from tfscaling.record.run_states import RunState
+from tfscaling.study import platforms
+from tfscaling.study.config_types import Campaign, parse_duration
+from tfscaling.study.run_spec import Point
+from tfscaling.tables.display import (
+    MISSING,
+    FormattedNumber,
+    TextTable,
+    axis_text,
+    count_text,
+    duration_text,
+    format_three_digits,
+    format_value,
+)
+from tfscaling.tables.row_types import ConfigurationRow, PointRow, RunRow, Text, columns
+from tfscaling.tables.row_values import axes_and_devices, is_known, is_projected, point_of
+from tfscaling.tables.table_files import to_frame, to_rows
+
+SIMULATED, TOO_FEW_RUNS, NOT_COMPARED, NEVER_ENDS = (
+    "simulated",
+    "too few runs",
+    "not compared",
+    "never ends",
+)
+#: Where the waits in the queue are from.
+OWN_WAITS, PLATFORM_WAITS, SHORT_WAITS, NO_WAITS = (
+    "measured",
+    "measured on the platform",
+    "of short jobs, a lower bound",
+    "not included",
+)
+_DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+
+
+class CampaignRow(ConfigurationRow):
+    """When all trainings are done with a configuration, and what they cost.
+
+    Columns that end in `_low` and `_high` are the ends of the 90 % interval. They are null where
+    trainings do not end in that share of the simulated campaigns.
+
+    Attributes:
+        runs: Number of valid runs with times.
+        status: Whether campaigns were simulated; else the reason for none.
+        reason: The reason in words.
+        trainings: Number of trainings.
+        at_once: Most trainings at the same time.
+        training_time_s: Median time of a job that makes a complete training.
+        startup_s: Time before a job trains; null, and then assumed to be 0, if it is not measured.
+        failed_attempts: Number of failed or cancelled attempts at the runs.
+        waits: Where the waits in the queue are from.
+        duration_s: Time until all trainings are done.
+        done: When all trainings are done, if the start of the campaign is known.
+        jobs: Mean number of jobs.
+        unfinished: Mean number of trainings that do not end.
+    """
+
+    runs: int
+    status: str
+    reason: Text
+    trainings: int
+    at_once: int
+    training_time_s: float = NAN
+    startup_s: float = NAN
+    failed_attempts: int = 0
+    waits: str = NO_WAITS
+    duration_s: float = NAN
+    duration_s_low: float = NAN
+    duration_s_high: float = NAN
+    done: str | None = None
+    done_low: str | None = None
+    done_high: str | None = None
+    node_hours: float = NAN
+    node_hours_low: float = NAN
+    node_hours_high: float = NAN
+    cost_usd: float = NAN
+    cost_usd_low: float = NAN
+    cost_usd_high: float = NAN
+    jobs: float = NAN
+    unfinished: float = NAN
+
+
+COLUMNS = tuple(columns(CampaignRow))
+
+
+def table(study: Study) -> pd.DataFrame:
+    """Return one `CampaignRow` for each configuration that the grid does not exclude.
+
+    Without `question.campaign` it has no rows.
+    """
+    return to_frame(CampaignRow, [*campaign_rows(study).values()])
+
+
+@functools.lru_cache(maxsize=1)  # the headline and the table show the same campaigns
+def campaign_rows(study: Study) -> dict[Point, CampaignRow]:
+    """Return configuration → its row of the conclusion; empty without a campaign."""
+    campaign = study.question.campaign
+    if campaign is None:
+        return {}
+    rows = [row for row in study.points if row.status != "excluded"]
+    return {point_of(row): _campaign_row(study, campaign, row) for row in rows}
+
+
+def _campaign_row(study: Study, campaign: Campaign, row: PointRow) -> CampaignRow:
+    """Return the row of a configuration.
+
+    Args:
+        study: The evidence.
+        campaign: How the trainings are run.
+        row: The configuration.
+    """
+    point = point_of(row)
+    timed = [run for run in study.runs_by_point.get(point, ()) if _is_timed(run)]
+    found = CampaignRow(
+        **axes_and_devices(row),
+        runs=len(timed),
+        status=SIMULATED,
+        reason="",
+        trainings=study.question.campaign_trainings,
+        at_once=campaign.at_once,
+    )
+    if point in study.excluded:
+        found.status, found.reason = NOT_COMPARED, study.excluded[point].reason
+    elif len(timed) < RUNS_FOR_INTERVAL:
+        found.status = TOO_FEW_RUNS
+        number = count_text(len(timed), "run")
+        found.reason = f"{number} with times, {RUNS_FOR_INTERVAL} are needed"
+    else:
+        runs = measured_runs(study, row, timed, found)
+        plan = _plan_of_configuration(campaign, found)
+        _add_simulation(found, plan, simulate_campaigns(plan, runs), study.prices.get(point))
+        _add_dates(found, campaign.start)
+    return found
+
+
+def _is_timed(run: RunRow) -> bool:
+    """Return whether a run counts and has a time."""
+    return run.status == RunState.OK and is_known(run.execution_time_s)
+
+
+def _plan_of_configuration(campaign: Campaign, row: CampaignRow) -> CampaignPlan:
+    """Return the plan of the campaign on the nodes of a configuration."""
+
+    def seconds(text: str | None) -> float:
+        return math.inf if text is None else parse_duration(text)
+
+    per_node = campaign.spot.interruptions_per_hour if campaign.spot else 0.0
+    return CampaignPlan(
+        row.trainings,
+        row.at_once,
+        seconds(campaign.time_limit),
+        seconds(campaign.checkpoint_every),
+        row.nodes * per_node,
+    )
+
+
+def measured_runs(
+    study: Study, row: PointRow, timed: Sequence[RunRow], found: CampaignRow
+) -> MeasuredRuns:
+    """Return what the runs of a configuration show, and set the columns of the row about them.
+
+    Args:
+        study: The evidence.
+        row: The configuration.
+        timed: Its valid runs with times.
+        found: Its row of the conclusion.
+    """
+    times_s = [job_time_s(run) for run in timed]
+    startups_s = [
+        max(0.0, time_s - run.train_time_s - _known(run.evaluation_time_s))
+        for time_s, run in zip(times_s, timed, strict=True)
+        if is_known(run.train_time_s)
+    ]
+    errors = [_known(run.projection_error_s) / run.execution_time_s for run in timed]
+    runs = study.runs_by_point[point_of(row)]
+    found.training_time_s = median(times_s)
+    found.startup_s = median(startups_s) if startups_s else NAN
+    found.failed_attempts = sum(run.failed_attempts for run in runs)
+    found.waits, waits_s = _select_waits(study, row)
+    hours = sum(_known(run.wall_time_s) + _known(run.lost_time_s) for run in runs) / 3600
+    return MeasuredRuns(
+        times_s,
+        _known(found.startup_s),
+        math.sqrt(fmean(error**2 for error in errors)),
+        waits_s,
+        found.failed_attempts,
+        hours,
+    )
+
+
+def job_time_s(run: RunRow) -> float:
+    """Return the time of a job that makes a run's complete training, in seconds.
+
+    A short run has only the projected time of the training and its evaluations.
+    """
+    trained_s = run.execution_time_s + _known(run.evaluation_time_s)
+    return trained_s if is_projected(run) else max(trained_s, _known(run.wall_time_s))
+
+
+def _known(value: float) -> float:
+    """Return a value, or 0 if it is not known."""
+    return value if is_known(value) else 0.0
+
+
+def _select_waits(study: Study, row: PointRow) -> tuple[str, list[float]]:
+    """Return where the waits before a configuration's jobs are from, and the waits in seconds.
+
+    They are the waits of its runs, or of all runs on its platform if these are too few.
+    """
+    of_platform = [run for run in study.run_rows if run.platform == row.platform]
+    for source, runs in (
+        (OWN_WAITS, study.runs_by_point[point_of(row)]),
+        (PLATFORM_WAITS, of_platform),
+    ):
+        waits_s = [r.queue_time_s + _known(r.boot_time_s) for r in runs if is_known(r.queue_time_s)]
+        if len(waits_s) >= RUNS_FOR_INTERVAL:
+            return (SHORT_WAITS if is_projected(row) else source), waits_s
+    return NO_WAITS, []
+
+
+def _add_simulation(
+    row: CampaignRow, plan: CampaignPlan, simulated: SimulatedCampaigns, price: float | None
+) -> None:
+    """Set the columns of a row that follow from simulated campaigns.
+
+    Args:
+        row: The row.
+        plan: How the trainings are run.
+        simulated: The simulated campaigns.
+        price: US dollars per node and hour; None without a price.
+    """
+    row.jobs, row.unfinished = float(simulated.jobs.mean()), float(simulated.unfinished.mean())
+    if not np.isfinite(simulated.durations_s).any():
+        row.status, row.reason = NEVER_ENDS, _never_ends_reason(row, plan)
+    durations = _finite_ends(simulated.durations_s)
+    row.duration_s_low, row.duration_s, row.duration_s_high = durations
+    hours = _finite_ends(row.nodes * simulated.job_hours)
+    row.node_hours_low, row.node_hours, row.node_hours_high = hours
+    costs = [platforms.run_cost_usd(price, 1, 3600 * each) for each in hours]
+    row.cost_usd_low, row.cost_usd, row.cost_usd_high = (
+        NAN if cost is None else cost for cost in costs
+    )
+
+
+def _finite_ends(values: np.ndarray) -> list[float]:
+    """Return lower end, median and upper end of simulated values, NaN in place of infinity."""
+    return [value if math.isfinite(value) else NAN for value in interval_ends(values)]
+
+
+def _never_ends_reason(row: CampaignRow, plan: CampaignPlan) -> str:
+    """Return why no simulated campaign ends."""
+    if row.training_time_s <= plan.time_limit_s or math.isfinite(plan.checkpoint_every_s):
+        return f"trainings are not done after {JOBS_MAX:,} jobs"
+    taken, limit = duration_text(row.training_time_s), duration_text(plan.time_limit_s)
+    return f"a training takes {taken}, a job ends after {limit}, and there are no checkpoints"
+
+
+def _add_dates(row: CampaignRow, start: str | None) -> None:
+    """Set the dates of a row, in the zone of the campaign's start; None without a start."""
+    if start is not None:
+        row.done_low, row.done, row.done_high = (
+            moment_after(start, seconds)
+            for seconds in (row.duration_s_low, row.duration_s, row.duration_s_high)
+        )
+
+
+def moment_after(start: str, seconds: float) -> str | None:
+    """Return the moment this long after a start, to the minute; None if it is not known.
+
+    Args:
+        start: A `Moment` of the configuration; local time without an offset from UTC.
+        seconds: The time since the start.
+    """
+    began = datetime.datetime.fromisoformat(start)
+    if not is_known(seconds):
+        return None
+    try:  # by seconds since 1970, as clocks may change in between
+        moment = datetime.datetime.fromtimestamp(began.timestamp() + seconds, began.tzinfo)
+    except (ValueError, OverflowError):  # beyond the year 9999
+        return None
+    return (moment if began.tzinfo else moment.astimezone()).isoformat(timespec="minutes")
+
+
+def _moment_text(moment: str | None) -> str:
+    """Return a moment as weekday, date and time, `Friday 2026-12-04 14:00`."""
+    if moment is None:
+        return MISSING
+    parsed = datetime.datetime.fromisoformat(moment)
+    return f"{_DAYS[parsed.weekday()]} {parsed:%Y-%m-%d %H:%M}"
+
+
+def campaign_text(study: Study, point: Point) -> str:
+    """Return the date and cost of all trainings with a configuration as a sentence.
+
+    It is empty without a campaign.
+    """
+    row = campaign_rows(study).get(point)
+    if row is None:
+        return ""
+    what = f"{count_text(row.trainings, 'training')} on {axis_text('nodes', row)}"
+    at_once = f", {row.at_once} at once" if row.at_once > 1 else ""
+    if not is_known(row.duration_s):
+        return f"{what}{at_once}: no date ({row.reason or 'trainings may not end'})."
+    cost = f", {format_three_digits(row.cost_usd)} US dollars" if is_known(row.cost_usd) else ""
+    waits = "" if row.waits == OWN_WAITS else f" (waits in the queue: {row.waits})"
+    return f"{what}{at_once}: done {_end_text(row)}{cost}{waits}."
+
+
+def _end_text(row: CampaignRow) -> str:
+    """Return when a campaign ends, with the interval: as dates, or as time since the start."""
+    level = f"{LEVEL:.0%}"
+    if row.done is None:
+        low, high = duration_text(row.duration_s_low), _duration_text(row.duration_s_high)
+        return f"after {duration_text(row.duration_s)} ({level}: {low} to {high})"
+    low, high = _moment_text(row.done_low), _moment_text(row.done_high)
+    return f"on {_moment_text(row.done)} ({level}: {low} to {high})"
+
+
+def _duration_text(seconds: float) -> str:
+    """Return a duration as text; MISSING if it is not known."""
+    return duration_text(seconds) if is_known(seconds) else MISSING
+
+
+def as_text(table: pd.DataFrame) -> TextTable:
+    """Return the table with texts as cells, for the page."""
+    rows = to_rows(CampaignRow, table)
+    has_costs = any(is_known(row.cost_usd) for row in rows)
+    has_dates = any(row.done is not None for row in rows)
+    has_reasons = any(row.reason for row in rows)
+    has_unfinished = any(is_known(row.unfinished) and row.unfinished > 0 for row in rows)
+
+    def cells(row: CampaignRow) -> dict[str, str]:
+        def with_ends(name: str, unit: float = 1.0) -> str:
+            values = [row[column] / unit for column in (name, f"{name}_low", f"{name}_high")]
+            return format_value(values[0], None, *values[1:]) if is_known(values[0]) else MISSING
+
+        days = f"{_moment_text(row.done_low)} to {_moment_text(row.done_high)}"
+        return {
+            "runs": FormattedNumber(str(row.runs), row.runs),
+            **({"done": _moment_text(row.done)} if has_dates else {}),
+            **({f"done, {LEVEL:.0%}": days if row.done else MISSING} if has_dates else {}),
+            "hours until done": with_ends("duration_s", 3600),
+            "node-hours": with_ends("node_hours"),
+            **({"cost (US dollars)": with_ends("cost_usd")} if has_costs else {}),
+            **({"do not end": _unfinished_text(row)} if has_unfinished else {}),
+            "failed attempts": str(row.failed_attempts),
+            "waits": row.waits if row.status in (SIMULATED, NEVER_ENDS) else MISSING,
+            **({"reason": row.reason} if has_reasons else {}),
+        }
+
+    notes = rendering.render_notes("campaign", level=f"{LEVEL:.0%}", runs_min=RUNS_FOR_INTERVAL)
+    none = "No campaign: `question.campaign` is not set."
+    return rendering.make_text_table("Campaign", table, CampaignRow, cells, notes, none)
+
+
+def _unfinished_text(row: CampaignRow) -> str:
+    """Return how many trainings do not end, of all."""
+    if not is_known(row.unfinished):
+        return MISSING
+    number = format_three_digits(row.unfinished)
+    return FormattedNumber(f"{number} of {row.trainings}", row.unfinished)

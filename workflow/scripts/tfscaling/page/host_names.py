@@ -1,0 +1,57 @@
+"""Names of hosts as Slurm writes them: consecutive numbers in brackets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+#: A name with a number, the last one of several: what precedes it, the number, what follows it.
+_NUMBERED = re.compile(r"(.*?)([0-9]{1,18})([^0-9]*)")
+
+
+def fold_host_names(names: Sequence[str]) -> str:
+    """Return names as a node list: `n[08-11],login` for n08, n09, n10, n11, login.
+
+    Duplicates are left out. Names that differ in their last number are together, at the place of
+    the first of them.
+    """
+    groups: dict[tuple[str, str], list[str]] = {}
+    for name in names:
+        match = _NUMBERED.fullmatch(name)
+        before, digits, after = match.groups() if match else (name, "", "")
+        groups.setdefault((before, after), []).append(digits)
+    return ",".join(
+        f"{before}{folded}{after}"
+        for (before, after), numbers in groups.items()
+        for folded in _fold_numbers(numbers)
+    )
+
+
+def _fold_numbers(numbers: Iterable[str]) -> list[str]:
+    """Return the numbers of names as `[08-10,12]`, in one text for each number of leading zeros.
+
+    Args:
+        numbers: Numbers with their leading zeros; "" for a name without a number.
+    """
+    padded = {len(digits) for digits in numbers if digits.startswith("0") and digits != "0"}
+    by_width: dict[int, set[int]] = {}
+    for digits in filter(None, numbers):
+        width = len(digits) if len(digits) in padded else 0
+        by_width.setdefault(width, set()).add(int(digits))
+    texts = ["" for digits in numbers if not digits][:1]
+    for width, found in by_width.items():
+        ranges = [f"{a:0{width}d}" + f"-{b:0{width}d}" * (b > a) for a, b in _find_ranges(found)]
+        is_single = len(found) == 1
+        texts.append(ranges[0] if is_single else f"[{','.join(ranges)}]")
+    return texts
+
+
+def _find_ranges(numbers: Iterable[int]) -> list[tuple[int, int]]:
+    """Return (first, last) of each range of consecutive numbers, in ascending order."""
+    ranges: list[tuple[int, int]] = []
+    for number in sorted(numbers):
+        if ranges and ranges[-1][1] == number - 1:
+            ranges[-1] = (ranges[-1][0], number)
+        else:
+            ranges.append((number, number))
+    return ranges
