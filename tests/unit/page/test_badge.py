@@ -42,7 +42,9 @@ def test_a_badge_has_its_texts_inside_and_a_name(is_shown: bool) -> None:
 
 
 def test_a_claim_and_no_claim_have_different_colours() -> None:
-    colours = [re.findall("#[0-9a-f]{6}", badge_svg("a", "b", "c", is_shown=s)) for s in (0, 1)]
+    colours = [
+        re.findall("#[0-9a-f]{6}", badge_svg("a", "b", "c", is_shown=s)) for s in (False, True)
+    ]
     assert colours[0] != colours[1]
 
 

@@ -60,8 +60,9 @@ class StudyResults:
                 "`snakemake partial` writes the tables of finished runs to its folder partial"
             )
         evidence = write_tables.load_own_evidence(study)
-        planned = [*(run.spec for run in evidence.manifest.runs), *evidence.manifest.excluded]
-        if not {*map(point_of, evidence.points)} <= {each.point for each in planned}:
+        planned = {run.spec.point for run in evidence.manifest.runs}
+        planned |= {excluded.point for excluded in evidence.manifest.excluded}
+        if not {*map(point_of, evidence.points)} <= planned:
             raise InputError(
                 f"{folder}: the tables are older than the plan of the runs; read them again when "
                 "the sweep ends"
