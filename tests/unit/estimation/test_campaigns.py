@@ -92,7 +92,7 @@ def test_a_training_ends_only_if_its_jobs_make_progress(
     plan = CampaignPlan(3, 2, limit_s, every_s)
     simulated = simulate_campaigns(plan, equal_runs(5000.0, startup_s=50.0))
     assert (simulated.unfinished.mean() < 0.1) == ends
-    assert np.isfinite(simulated.durations_s).mean() == pytest.approx(ends, abs=0.1)
+    assert np.isfinite(simulated.durations_s).mean() == pytest.approx(float(ends), abs=0.1)
 
 
 def test_interruptions_cost_what_the_exponential_says() -> None:

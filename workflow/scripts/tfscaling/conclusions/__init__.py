@@ -16,4 +16,5 @@ __all__ = [
     "regressions",
     "rendering",
     "scaling_range",
+    "search_results",
 ]

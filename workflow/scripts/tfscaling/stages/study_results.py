@@ -61,7 +61,7 @@ class StudyResults:
             )
         evidence = write_tables.load_own_evidence(study)
         planned = {run.spec.point for run in evidence.manifest.runs}
-        planned |= {excluded.point for excluded in evidence.manifest.excluded}
+        planned |= {each.point for each in evidence.manifest.excluded}
         if not {*map(point_of, evidence.points)} <= planned:
             raise InputError(
                 f"{folder}: the tables are older than the plan of the runs; read them again when "
