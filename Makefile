@@ -177,11 +177,11 @@ scale: setup #- many ranks of a program that sleeps: calls to the file system, f
 	RANKS=$(or $(RANKS),1024) pytest -s tests/unit/launch/test_many_ranks.py
 
 # every example, on this machine and on a virtual Slurm cluster
-examples: setup .venv-tf_keras .venv-jax .venv-torch #- run all examples; half an hour
+examples: setup .venv-tf_keras .venv-jax .venv-torch .venv-notebook #- run all examples; half an hour
 	provision/virtual/install
 	pytest tests/examples
 
-# the environments of examples that need other packages, 3.5 GB in all
+# the environments of examples that need other packages, 4 GB in all
 .venv-%: examples/requirements-%.txt examples/make-environment | setup
 	examples/make-environment $*
 
@@ -240,6 +240,6 @@ cluster-down: #- remove it
 # pin everything again: hashes, and no index in the files
 lock: setup #- pin all packages again
 	for name in requirements requirements-cuda docs/requirements $(addprefix tests/tools/,$(TOOLS)) \
-	        examples/requirements-{tf_keras,jax,torch}; do \
+	        examples/requirements-{tf_keras,jax,torch,notebook}; do \
 	    uv pip compile --quiet --universal --upgrade --generate-hashes --python-version 3.11 \
 	        --custom-compile-command "make lock" $$name.in --output-file $$name.txt || exit; done

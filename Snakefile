@@ -71,5 +71,5 @@ onerror:
         try:
             OUTCOME.make_partial(SCRIPTS / "tfscaling", CONFIG_TEXT, MANIFEST)
             say(OUTCOME.lines(is_partial=True))
-        except OSError as error:  # as when the disk is full
-            say([f"no tables of the finished runs: {error}"])
+        except (OSError, subprocess.CalledProcessError) as error:  # as when the disk is full
+            say([f"no tables of the finished runs: {OUTCOME.study / 'partial'}: {error}"])

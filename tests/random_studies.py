@@ -48,7 +48,7 @@ def random_config(dice: random.Random) -> Config:
     elif dice.random() < 0.2:
         raw["question"]["limits"] = {"scaling_efficiency": {"at_least": 0.7}}
     if dice.random() < 0.5:
-        raw["question"]["trainings"] = dice.randint(2, 500)
+        raw["question"]["trainings"] = dice.choice([1, dice.randint(2, 500)])
     return config_validation.convert_to_types(raw)
 
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import snakemake.jobs
+import snakemake_executor_plugin_slurm_allocation as allocation
 import snakemake_executor_plugin_slurm_sweep as plugin
 from fake_programs import program
 from snakemake.api import SnakemakeApi  # noqa: F401  # first: modules import each other
@@ -185,15 +187,17 @@ class Log(logging.Logger):
 class Started(Executor):
     """The executor of a sweep, with the jobs that Snakemake would know from its reports."""
 
+    settings: type[ExecutorSettings] = ExecutorSettings
+
     def __init__(
-        self, folder: Path, sweep: Sweep, earlier: Iterable[QueuedJob] = (), **settings: Any
+        self, folder: Path, sweep: PluginSweep, earlier: Iterable[QueuedJob] = (), **settings: Any
     ) -> None:
         self._sweep = sweep
         self._earlier = queue.map_by_comment(earlier)
         self._names = tuple(job.name for job in self._earlier.values())
         self.log = Log()
         usual = {"status_command": "squeue", "logdir": folder / "logs"}
-        workflow = SlurmWorkflow(folder, ExecutorSettings(**{**usual, **settings}))
+        workflow = SlurmWorkflow(folder, self.settings(**{**usual, **settings}))
         #: Outputs that were missing when Snakemake planned its jobs.
         self.missing: set[str] = workflow.dag.reason(Job([])).missing_output
         #: Outputs of jobs that have ended, and whether they succeeded.
@@ -217,6 +221,12 @@ class Started(Executor):
         return asyncio.run(going_on())
 
 
+class StartedAllocation(Started, allocation.Executor):
+    """The executor of a sweep inside an allocation."""
+
+    settings = allocation.ExecutorSettings
+
+
 def submitted(job: Job, number: str, folder: Path) -> SubmittedJobInfo:
     """A job as Slurm has it."""
     return SubmittedJobInfo(job, number, {"slurm_logfile": folder / f"{number}.log"})
@@ -225,6 +235,16 @@ def submitted(job: Job, number: str, folder: Path) -> SubmittedJobInfo:
 Start = Callable[..., Started]
 #: The comment of a Job with its usual wildcards.
 COMMENT = "rule_train/cpu/x/1"
+
+
+def decorated(comment: str) -> str:
+    """A comment to which a site's plugin has added its own words, or none."""
+    before, after = (
+        random.choice(["", "proj=a1b2 ", "[lua] {x} "]),
+        random.choice(["", ";u=9", " "]),
+    )
+    print(f"comment: {before}{comment}{after}")
+    return f"{before}{comment}{after}"
 
 
 class Slurm:

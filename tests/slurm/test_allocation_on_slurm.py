@@ -174,3 +174,33 @@ def test_an_allocation_that_waits_for_another_gets_its_turn(
     project.overlay({**CONTENT, "grid": [block], "platforms": platforms})
     sweep(project, small)
     assert len(allocations(project)) == 2
+
+
+@pytest.mark.parametrize("place", [1, 0], ids=["of a rank", "of the launcher"])
+def test_a_lost_node_is_the_cause_though_the_allocation_keeps_the_others(
+    place: int, new_project: Callable[[str], Project], small: Cluster
+) -> None:
+    project = new_project(f"lost-{place}")
+    block = {**CONTENT["grid"][0], "recipe": "gated", "nodes": 2, "repeats": 1}
+    project.overlay({**CONTENT, "grid": [block], "recipes": {"gated": GATED}})
+    with ThreadPoolExecutor(1) as pool:
+        driver = pool.submit(sweep, project, small, "--retries", "0", check=False)
+        try:
+            started = project.folder.glob
+            wait_for(
+                lambda: any("program" in p.read_text() for p in started("**/ranks.events.jsonl")),
+                "the ranks to begin",
+            )
+            (record,) = project.folder.rglob("*.nodes")
+            node = record.read_text().split()[place]
+            small.tool("kill-node", node)
+            states = ("sinfo", "--noheader", f"--nodes={node}", "--format=%T")
+            wait_for(lambda: "down" in small.run(*states), "Slurm to notice it")
+        finally:
+            (project.folder / "gate").touch()
+        assert driver.result() == 1
+    small.tool("start-node", node)
+    (failure,) = project.failures()
+    # a rank is silent after 40 s, perhaps before Slurm has noticed
+    kinds = ("node_failed", "stalled") if place else ("node_failed",)
+    assert failure["cause"]["kind"] in kinds

@@ -20,7 +20,9 @@ SCRIPTS = REPOSITORY / "workflow/scripts"
 
 
 #: The locks of the examples' environments.
-OF_EXAMPLES = [f"examples/requirements-{name}.txt" for name in ("jax", "tf_keras", "torch")]
+OF_EXAMPLES = [
+    f"examples/requirements-{name}.txt" for name in ("jax", "notebook", "tf_keras", "torch")
+]
 
 
 def locked(name: str = "requirements.txt") -> dict[str, str]:

@@ -68,6 +68,23 @@ rule proposal:
         'python3 "$SCRIPTS/tfscaling" proposal --study {params.study:q} 2>&1 | tee {log:q}'
 
 
+rule scaling_badge:
+    """Write badge and table for a model's README: to how many nodes its training scales."""
+    input:
+        page=f"{RESULTS}/report.html",  # all tables exist
+        config_stamp=rules.write_config.output.stamp,
+        manifest_stamp=rules.write_manifest.output.stamp,
+    log:
+        f"{LOGS}/scaling_badge.log",
+    localrule: True
+    conda:
+        "../envs/environment.yaml"
+    params:
+        study=subpath(input.page, parent=True),
+    shell:
+        'python3 "$SCRIPTS/tfscaling" scaling-badge --study {params.study:q} 2>&1 | tee {log:q}'
+
+
 rule clean_runs:
     """List the runs that no study of this folder requests; --config clean=remove removes them."""
     input:

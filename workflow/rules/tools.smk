@@ -30,6 +30,7 @@ onstart:
     if INVOCATION.is_main_process:
         restrict_umask()
         handle_sigterm_in_thread(START.stop_submissions)
+        end_at_second_signal(START.abandon_jobs)
     if INVOCATION.touches:
         say([JOBS.touch_message()])
     else:

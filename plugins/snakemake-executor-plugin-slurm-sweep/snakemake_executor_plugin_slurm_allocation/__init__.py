@@ -8,6 +8,7 @@ starts only if its `runtime` ends before the allocation does; the next allocatio
 import hashlib
 import math
 import os
+import re
 import shlex
 import subprocess
 import time
@@ -18,12 +19,14 @@ from typing import Any, Optional
 
 import snakemake_executor_plugin_slurm_sweep as sweep
 from snakemake_executor_plugin_slurm import common_settings
-from snakemake_executor_plugin_slurm_sweep import output_of
-from snakemake_executor_plugin_slurm_sweep.queue import PENDING, Absences
+from snakemake_executor_plugin_slurm_sweep import output_of, queue
+from snakemake_executor_plugin_slurm_sweep.queue import PENDING, PREEMPTED, Absences
 from snakemake_executor_plugin_slurm_sweep.slurm_client import (
     CONNECTION_VARIABLES,
     NoAnswer,
+    QueuedStep,
     SlurmClient,
+    is_node_down,
 )
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 
@@ -48,7 +51,18 @@ done
 """.replace("KEPT", "|".join(CONNECTION_VARIABLES))
 #: Ending of the file, next to the log of a step, that lists the step's nodes.
 _NODES_OF_STEP = ".nodes"
-_RUNNING, _COMPLETED, _FAILED = "RUNNING", "COMPLETED", "FAILED"
+_RUNNING, _COMPLETED, _FAILED, _NODE_FAIL = "RUNNING", "COMPLETED", "FAILED", "NODE_FAIL"
+#: Messages about a step in its log, from srun and Slurm's daemon → the state that they mean.
+_STATES_BY_MESSAGE = {
+    r"^srun: error: Node failure on ": _NODE_FAIL,
+    r"\*\*\* STEP .* CANCELLED AT \S+ DUE TO NODE FAILURE": _NODE_FAIL,
+    r"\*\*\* STEP .* CANCELLED AT \S+ DUE TO TIME LIMIT": "TIMEOUT",
+    r"\*\*\* STEP .* CANCELLED AT \S+ DUE TO PREEMPTION": PREEMPTED,
+    r"\*\*\* STEP .* CANCELLED AT \S+ \*\*\*": "CANCELLED",
+    r"^srun: error: \S+: task 0: Out Of Memory": "OUT_OF_MEMORY",
+}
+#: Size of the end of a step's log that is searched for them.
+_LOG_END_BYTES = 1 << 16
 
 
 @dataclass
@@ -93,9 +107,11 @@ class Step:
         job: Snakemake's job.
         log: The step's log file.
         command: The shell command that the step runs.
-        nodes: Nodes on which the step runs; () while it waits.
+        nodes: Nodes on which the step runs; () while it waits, or while they are unknown because an
+            earlier driver started it and left no complete record of them.
         process: The process of srun; None while the step waits, or if an earlier driver started it.
         state: State of the step in Slurm's words.
+        allocation: Number of the Slurm job in which the step runs; "" while it waits.
     """
 
     name: str
@@ -105,6 +121,7 @@ class Step:
     nodes: tuple[str, ...] = ()
     process: subprocess.Popen[bytes] | None = None
     state: str = PENDING
+    allocation: str = ""
 
     @property
     def info(self) -> SubmittedJobInfo:
@@ -115,6 +132,12 @@ class Step:
     def record(self) -> Path:
         """File with the names of the step's nodes, which a later start of Snakemake reads."""
         return self.log.with_suffix(_NODES_OF_STEP)
+
+    def write_record(self) -> None:
+        """Write the nodes of the step to `record`."""
+        partial = self.record.with_suffix(".part")
+        partial.write_text(" ".join(self.nodes) + "\n")
+        partial.replace(self.record)
 
     @property
     def size(self) -> int:
@@ -184,15 +207,14 @@ class Allocation:
         if self.is_given or time.monotonic() - self.idle_since_s <= _IDLE_S:
             return False
         # another driver of the folder may have jobs in it
-        names = slurm.steps(self.number)
-        return not isinstance(names, NoAnswer) and not any(
-            n.startswith("tfscaling-") for n in names
+        steps = slurm.steps(self.number)
+        return not isinstance(steps, NoAnswer) and not any(
+            step.name.startswith("tfscaling-") for step in steps
         )
 
-    def release(self, slurm: SlurmClient) -> None:
-        """Cancel the allocation, unless it is the user's own job."""
-        if not self.is_given:
-            slurm.cancel([self.number])
+    def release(self, slurm: SlurmClient) -> NoAnswer | None:
+        """Cancel the allocation, unless it is the user's own job; return None or NoAnswer."""
+        return None if self.is_given else slurm.cancel([self.number])
 
 
 class Executor(sweep.Executor):
@@ -215,9 +237,9 @@ class Executor(sweep.Executor):
         self._given: int | None = self.workflow.executor_settings.job
         self._rotation = Rotation()
         for record in self.slurm_logdir.rglob(f"*{_NODES_OF_STEP}"):
-            self._rotation.add(record.read_text().split())
-        #: Names of steps that an earlier start left; None: not looked for yet.
-        self._left: set[str] | None = None
+            self._rotation.add(_read_nodes(record))
+        #: Name → step that an earlier start left; None: not looked for yet.
+        self._left: dict[str, QueuedStep] | None = None
 
     # Jobs become steps
 
@@ -245,13 +267,15 @@ class Executor(sweep.Executor):
         """Return the running step of an earlier, killed driver with the same output, or None."""
         step = self._make_step(job)
         if self._left is None:
-            names = self.slurm.steps()
-            self._left = None if isinstance(names, NoAnswer) else names
-        left = self._left or set()
-        if step.name not in left:
+            steps = self.slurm.steps()
+            named = None if isinstance(steps, NoAnswer) else {each.name: each for each in steps}
+            self._left = named
+        left = (self._left or {}).pop(step.name, None)
+        if left is None:
             return None
-        left.discard(step.name)
-        step.nodes, step.state = tuple(step.record.read_text().split()), _RUNNING
+        nodes = _read_nodes(step.record)
+        step.nodes = nodes if len(nodes) == step.size else ()
+        step.state, step.allocation = _RUNNING, left.job
         self._steps[step.name] = step
         self._adopted.add(step.name)
         return step.info
@@ -309,9 +333,24 @@ class Executor(sweep.Executor):
             is_waiting = allocation is not None and allocation.state == PENDING
             reason = allocation.reason if allocation and is_waiting else "None"
             found[step.name] = step.state, reason
-            if step.state in (_COMPLETED, _FAILED):
+            if step.state not in (PENDING, _RUNNING):
                 del self._steps[step.name]
         return found
+
+    def _judge_state(
+        self, info: SubmittedJobInfo, answer: dict[str, tuple[str, str]] | None
+    ) -> tuple[str, str]:
+        """Return the state of a step; a failed one has ended, because Slurm restarts no step.
+
+        Args:
+            info: Snakemake's record of the step.
+            answer: Name → (state, reason), from `_states`.
+        """
+        state, reason = (answer or {}).get(str(info.external_jobid), ("", ""))
+        if state in queue.FAILED or state == PREEMPTED:
+            return state, reason
+        judged: tuple[str, str] = super()._judge_state(info, answer)
+        return judged
 
     def _advance(self, request: str, steps: Sequence[Step]) -> None:
         """Update the states of steps, get an allocation for them, and start those that fit.
@@ -325,7 +364,7 @@ class Executor(sweep.Executor):
         """
         for step in steps:
             if step.process is not None and (code := step.process.poll()) is not None:
-                step.state = _FAILED if code else _COMPLETED
+                step.state = self._state_of_ended(step, code)
             elif step.state == _RUNNING and step.process is None:
                 step.state = self._state_of_adopted(step)
         waiting = [step for step in steps if step.state == PENDING]
@@ -352,15 +391,59 @@ class Executor(sweep.Executor):
                 del self._allocations[request]
 
     def _state_of_adopted(self, step: Step) -> str:
-        """Return RUNNING or COMPLETED for a step that an earlier driver has started."""
-        names = self.slurm.steps()
-        if isinstance(names, NoAnswer):
+        """Return the state, in Slurm's words, of a step that an earlier driver has started."""
+        steps = self.slurm.steps()
+        if isinstance(steps, NoAnswer):
             return _RUNNING
-        if step.name in names:
+        if own := next((each for each in steps if each.name == step.name), None):
             self._absent_steps.mark_listed(step.name)
+            step.nodes = step.nodes or self._find_nodes(own, steps, step.size)
             return _RUNNING
+        if output_of(step.job).exists():
+            return _COMPLETED
         has_ended = self._absent_steps.count_absence(step.name, time.monotonic())
-        return _COMPLETED if has_ended or output_of(step.job).exists() else _RUNNING
+        return self._state_of_ended(step, None) if has_ended else _RUNNING
+
+    def _find_nodes(
+        self, own: QueuedStep, steps: Sequence[QueuedStep], size: int
+    ) -> tuple[str, ...]:
+        """Return the nodes of a step without a record of them; () if Slurm does not show them.
+
+        The step itself is on its first node only; its ranks are a step of the same job on all of
+        them.
+
+        Args:
+            own: The step.
+            steps: All steps that Slurm lists.
+            size: Number of nodes of the run.
+        """
+        for each in steps:
+            nodes = self.slurm.hostnames(each.nodes) if each.job == own.job else ()
+            if not isinstance(nodes, NoAnswer) and own.nodes in nodes and len(nodes) == size:
+                return nodes
+        return ()
+
+    def _state_of_ended(self, step: Step, code: int | None) -> str:
+        """Return the final state of a step in Slurm's words.
+
+        Messages in its log and the states of its nodes explain a failure that its launcher cannot
+        report: srun may end without an error after the loss of a node.
+
+        Args:
+            step: The step.
+            code: Exit status of its srun; None if an earlier driver has started it.
+        """
+        output = output_of(step.job)
+        if (code == 0 and output.exists()) or self._sweep.is_finished(output, step.allocation):
+            return _COMPLETED
+        said = _read_end(step.log)
+        for message, state in _STATES_BY_MESSAGE.items():
+            if re.search(message, said, re.MULTILINE):
+                return state
+        states = self.slurm.nodes(names=step.nodes) if step.nodes else {}
+        if not isinstance(states, NoAnswer) and any(map(is_node_down, states.values())):
+            return _NODE_FAIL
+        return _COMPLETED if code == 0 else _FAILED
 
     def _start(self, allocation: Allocation, step: Step, running: list[Step]) -> bool:
         """Start a step if enough nodes are free and the allocation lasts for its time limit.
@@ -375,6 +458,8 @@ class Executor(sweep.Executor):
         """
         if running and self.workflow.executor_settings.one_at_a_time:
             return False
+        if not all(each.nodes for each in running):  # it may use any node
+            return False
         busy = {node for each in running for node in each.nodes}
         unfit = set(self._sweep.nodes_to_avoid(output_of(step.job)))
         free = [node for node in allocation.nodes if node not in busy | unfit]
@@ -382,25 +467,30 @@ class Executor(sweep.Executor):
         if step.size > len(free) or step.runtime_s > remaining_s:
             return False
         step.nodes = self._rotation.choose(allocation.nodes, free, step.size)
-        step.record.write_text(" ".join(step.nodes))
+        step.allocation = allocation.number
+        step.write_record()
+        step.log.write_bytes(b"")
         argv = (
             *("srun", f"--jobid={allocation.number}", "--overlap", "--export=ALL"),
             *("--nodes=1", "--ntasks=1"),
             *(f"--nodelist={step.nodes[0]}", f"--job-name={step.name}", "--unbuffered"),
-            *(f"--output={step.log}", "sh", "-c", _UNSET_STEP_VARIABLES + step.command),
+            # srun's own messages are in the log, too
+            *(f"--output={step.log}", "--open-mode=append"),
+            *("sh", "-c", _UNSET_STEP_VARIABLES + step.command),
         )
         environ = {**os.environ, NODES: ",".join(step.nodes)}
         if gres := step.job.resources.get("gres"):
             environ["SLURM_GRES"] = str(gres)
-        # in a separate session: a signal to the driver does not end the step
-        step.process = subprocess.Popen(
-            argv,
-            env=environ,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        with step.log.open("ab") as log:
+            # in a separate session: a signal to the driver does not end the step
+            step.process = subprocess.Popen(
+                argv,
+                env=environ,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+                start_new_session=True,
+            )
         step.state = _RUNNING
         running.append(step)
         return True
@@ -408,7 +498,7 @@ class Executor(sweep.Executor):
     # Allocations
 
     def _allocation_comment(self, request: str) -> str:
-        """Return the comment of a request's allocation, by which a later start finds it."""
+        """Return the text in the comment of a request's allocation, which a later start finds."""
         return f"{self.workflow.workdir_init} {request}"
 
     def _find_left_allocations(self) -> dict[str, Allocation]:
@@ -417,10 +507,11 @@ class Executor(sweep.Executor):
         if isinstance(jobs, NoAnswer):
             return {}
         folder = self._allocation_comment("")
+        texts = {queue.own_text(job.comment): job.number for job in jobs}
         return {
-            job.comment.removeprefix(folder): Allocation(job.number)
-            for job in jobs
-            if job.comment.startswith(folder)
+            text.removeprefix(folder): Allocation(number)
+            for text, number in texts.items()
+            if text.startswith(folder)
         }
 
     def _allocate(self, request: str, steps: Sequence[Step]) -> Allocation | None:
@@ -450,7 +541,7 @@ class Executor(sweep.Executor):
                 "sbatch",
                 "--parsable",
                 f"--job-name={NAME}",
-                f"--comment={self._allocation_comment(request)}",
+                f"--comment={queue.mark_comment(self._allocation_comment(request))}",
             ),
             *("--no-kill", f"--nodes={nodes}", "--ntasks-per-node=1", f"--cpus-per-task={cpus}"),
             *(f"--time={minutes}", "--output=/dev/null", *shlex.split(request)),
@@ -476,9 +567,54 @@ class Executor(sweep.Executor):
     def shutdown(self) -> None:
         """Stop the executor and release all allocations."""
         super().shutdown()
-        for allocation in self._allocations.values():
-            allocation.release(self.slurm)
-        self._allocations.clear()
+        for request, allocation in [*self._allocations.items()]:
+            if self._log_cancel_failure(allocation.release(self.slurm)):
+                del self._allocations[request]
+                if not allocation.is_given:  # its steps end with it
+                    steps = self._steps.items()
+                    number = allocation.number
+                    self._steps = {name: s for name, s in steps if s.allocation != number}
+
+    def _describe_remaining(self) -> str:
+        """Return which allocations and steps Slurm may still run, and what ends them; "" if none.
+
+        A step ends with its allocation, or with its srun.
+        """
+        allocations = [each.number for each in [*self._allocations.values()] if not each.is_given]
+        steps = [
+            step
+            for step in [*self._steps.values()]
+            if step.state == _RUNNING
+            and step.allocation not in allocations
+            and (step.process is None or step.process.poll() is None)
+        ]
+        pids = [str(step.process.pid) for step in steps if step.process is not None]
+        names = [f"SLURM jobs {' '.join(allocations)}"] if allocations else []
+        names += [f"steps {' '.join(step.name for step in steps)}"] if steps else []
+        commands = [f"scancel {' '.join(allocations)}"] if allocations else []
+        commands += [f"kill {' '.join(pids)}"] if pids else []
+        if len(pids) < len(steps):
+            commands.append("`squeue --me --steps` lists the steps of an earlier start")
+        return f"{' and '.join(names)} may still run: {'; '.join(commands)}" if names else ""
+
+
+def _read_nodes(record: Path) -> tuple[str, ...]:
+    """Return the nodes in the record of a step; () if it is missing, unreadable or incomplete."""
+    try:
+        text = record.read_text()
+    except (OSError, UnicodeError):
+        return ()
+    return tuple(text.split()) if text.endswith("\n") else ()
+
+
+def _read_end(log: Path) -> str:
+    """Return the end of a log; "" if it cannot be read."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - _LOG_END_BYTES))
+            return file.read().decode(errors="replace")
+    except OSError:
+        return ""
 
 
 def _is_in_partition(slurm: SlurmClient, number: int, request: str) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from snakemake_executor_plugin_slurm_sweep import describe_environment_options
-from snakemake_executor_plugin_slurm_sweep.queue import has_ended
+from snakemake_executor_plugin_slurm_sweep.queue import has_ended, own_text
 from snakemake_executor_plugin_slurm_sweep.slurm_client import (
     PAUSES_S,
     NoAnswer,
@@ -64,7 +64,8 @@ class Grants:
         None means that no attempt is due yet, or that Slurm has granted nothing yet.
 
         Args:
-            comment: Comment of the allocation, by which it is found if Slurm's answer was lost.
+            comment: Text in the allocation's comment, by which it is found if Slurm's answer was
+                lost.
             call: Command line of sbatch.
             known: Job numbers of the allocations for other requests.
 
@@ -87,7 +88,7 @@ class Grants:
 
         Args:
             request: The request.
-            comment: Comment of the allocation.
+            comment: Text in the allocation's comment.
             known: Job numbers of the allocations for other requests.
 
         Raises:
@@ -100,7 +101,7 @@ class Grants:
             request.may_exist = True  # nothing is submitted while the queue is unknown
             return None
         request.may_exist = False
-        fits = (job for job in jobs if job.comment == comment and not has_ended(job))
+        fits = (job for job in jobs if own_text(job.comment) == comment and not has_ended(job))
         number = next((job.number for job in fits if job.number not in known), None)
         if number is None and request.is_submitted and request.answers >= len(PAUSES_S):
             raise WorkflowError(

@@ -7,7 +7,8 @@ It extends the executor of snakemake-executor-plugin-slurm (2.8.0); README.md li
   of queued jobs.
 - A submission whose answer was lost is looked for by its comment, and never repeated blindly.
 - Jobs in the queue of an earlier, killed Snakemake are adopted, and not submitted again.
-- Ctrl-C cancels every job, also a job that is just being submitted or queried.
+- Ctrl-C cancels every job, also a job that is just being submitted or queried. Until then, the
+  executor can name the jobs that are left.
 - SIGTERM ends the submission: jobs that Slurm does not have yet are left for the next start.
 - A query without an answer forgets no job; a job is gone if several answers do not have it.
 - The next attempt of a run starts after Slurm has ended the job of the previous one.
@@ -131,7 +132,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
     """Slurm's executor for a sweep; it calls the methods of the `Sweep` that `follow` has set."""
 
     _sweep = Sweep()
-    #: Comment → job of an earlier start; and the names by which Slurm lists such jobs.
+    #: Text in a comment → job of an earlier start; and the names by which Slurm lists such jobs.
     _earlier: dict[str, QueuedJob] = {}
     _names: tuple[str, ...] = ()
     #: The executor of this process; None before Snakemake has made it.
@@ -174,6 +175,11 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
             executor._is_stopped.set()
             executor._job_has_ended.set()
 
+    @classmethod
+    def describe_remaining(cls) -> str:
+        """Return which jobs Slurm may still run, with the command that cancels them; "" if none."""
+        return "" if Executor._current is None else Executor._current._describe_remaining()
+
     def __init__(self, workflow: Any, logger: Any) -> None:
         # upstream deletes all variables of Slurm inside a job
         names = (name for name in CONNECTION_VARIABLES if name in os.environ)
@@ -193,7 +199,11 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         #: Jobs that Slurm has, by number. `active_jobs` is empty while Slurm is queried.
         self._submitted: dict[str, SubmittedJobInfo] = {}
         self._adopted: set[str] = set()
-        #: Comment of a job → number of the previous job, after whose end the next one starts.
+        #: Numbers of jobs that Slurm has been told to cancel; and whether that holds for all jobs
+        #: of this start, also for those without a known number.
+        self._cancelled: set[str] = set()
+        self._has_cancelled_all = False
+        #: Text in a comment → number of the previous job, after whose end the next one starts.
         self._after: dict[str, str] = {}
         #: All numbers that this start knows, also of jobs that have ended.
         self._numbers: set[str] = set()
@@ -300,12 +310,12 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         log = self._log_path(job, "%j")
         log.parent.mkdir(parents=True, exist_ok=True)
         # what is not named, Slurm takes from the user's environment or its defaults
-        partition = job.resources.get("slurm_partition")
+        partition, comment = job.resources.get("slurm_partition"), comment_of(job)
         accounts = str(job.resources.get("slurm_account") or "").replace(",", " ").split()
         params = {
             "run_uuid": self.run_uuid,
             "slurm_logfile": log,
-            "comment_str": comment_of(job),
+            "comment_str": queue.mark_comment(comment),
             "account": f" -A {shlex.quote(accounts[0])}" if accounts else "",
             "partition": f" -p {shlex.quote(str(partition))}" if partition else "",
             "workdir": self.workflow.workdir_init,
@@ -317,7 +327,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         if hosts := self._sweep.nodes_to_avoid(output_of(job)):
             # sbatch uses the last one of several such options
             call += f" --exclude={shlex.quote(','.join([*_excluded_nodes(call), *hosts]))}"
-        if number := self._after.get(params["comment_str"]):
+        if number := self._after.get(comment):
             others = _last_option_value(call, "--dependency", "-d")
             call += f" --dependency={shlex.quote(','.join([*others, f'afterany:{number}']))}"
         command, script = self.format_job_exec(job), None
@@ -325,10 +335,10 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
             call, script = f"{call} /dev/stdin", f"#!/bin/sh\n{command}\n"
         else:
             call += f" --wrap={shlex.quote(command)}"
-        number = self._submit_until_accepted(call, script, params["comment_str"])
+        number = self._submit_until_accepted(call, script, comment)
         if number is None:
             return None
-        self._after[params["comment_str"]] = number
+        self._after[comment] = number
         log = self._log_path(job, number)
         self.logger.info(
             f"Job {job.jobid} has been submitted with SLURM jobid {number} (log: {log})."
@@ -341,7 +351,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         Args:
             call: The shell line with sbatch.
             script: The job's script; None if it is in `call`.
-            comment: The job's comment, by which it is found if Slurm's answer was lost.
+            comment: The text in the job's comment, by which it is found if Slurm's answer was lost.
 
         Returns:
             None if submissions are stopped.
@@ -396,7 +406,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         if isinstance(jobs, NoAnswer):
             return jobs
         numbers = [job.number for job in jobs if queue.has_other_comment(job)]
-        numbers += [job.number for job in jobs if job.comment == comment]
+        numbers += [job.number for job in jobs if queue.own_text(job.comment) == comment]
         return next((n for n in reversed(numbers) if n not in self._numbers), None)
 
     def _number_by_comment(self, comment: str, printed: str, call: str) -> str | None:
@@ -405,7 +415,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         squeue is queried for `LOST_NUMBER_S` seconds.
 
         Args:
-            comment: The job's comment.
+            comment: The text in the job's comment.
             printed: What sbatch printed.
             call: The shell line with sbatch.
 
@@ -672,7 +682,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         self._submitter.shutdown(wait=True, cancel_futures=True)
         self.cancel_jobs([info for n, info in self._submitted.items() if n not in known])
         # a job whose submission had no answer
-        self._log_cancel_failure(self.slurm.cancel(name=self.run_uuid))
+        self._has_cancelled_all = self._log_cancel_failure(self.slurm.cancel(name=self.run_uuid))
         self.shutdown()
 
     def cancel_jobs(self, active_jobs: list[SubmittedJobInfo]) -> None:
@@ -682,12 +692,29 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
             numbers[n : n + CANCELLED_AT_ONCE] for n in range(0, len(numbers), CANCELLED_AT_ONCE)
         )
         for part in parts:
-            self._log_cancel_failure(self.slurm.cancel(part))
+            if self._log_cancel_failure(self.slurm.cancel(part)):
+                self._cancelled.update(part)
 
-    def _log_cancel_failure(self, answer: NoAnswer | None) -> None:
-        """Log a warning if scancel failed; `answer` is None after success."""
+    def _log_cancel_failure(self, answer: NoAnswer | None) -> bool:
+        """Return whether scancel succeeded; log a warning if not.
+
+        Args:
+            answer: The answer of `SlurmClient.cancel`.
+        """
         if answer is not None:
             self.logger.warning(f"scancel failed: {answer.why}; `squeue --me` lists what is left")
+        return answer is None
+
+    def _describe_remaining(self) -> str:
+        """Return which jobs Slurm may still run, with the command that cancels them; "" if none."""
+        left = [number for number in dict(self._submitted) if number not in self._cancelled]
+        names, commands = [f"SLURM jobs {' '.join(left)}"] if left else [], []
+        if not self._has_cancelled_all:
+            names.append(f"jobs named {self.run_uuid}")
+            commands.append(f"scancel --name={self.run_uuid}")
+        if adopted := [number for number in left if number in self._adopted]:
+            commands.append(f"scancel {' '.join(adopted)}")
+        return f"{' and '.join(names)} may still run: {'; '.join(commands)}" if names else ""
 
     def shutdown(self) -> None:
         """Wait for the thread of submissions, and stop the executor."""
@@ -701,9 +728,9 @@ def output_of(job: Any) -> Path:
 
 
 def comment_of(job: Any) -> str:
-    """Return the comment that a job gets in Slurm's queue: `rule_train/cpu/x/1`.
+    """Return the text between the marks of a job's comment in Slurm: `rule_train/cpu/x/1`.
 
-    Two jobs of a workflow have the same comment only if they have the same rule and wildcards.
+    Two jobs of a workflow have the same text only if they have the same rule and wildcards.
     """
     return "/".join([f"{queue.COMMENT_PREFIX}{job.name}", *_quoted_wildcards(job)])
 
@@ -711,10 +738,11 @@ def comment_of(job: Any) -> str:
 def _quoted_wildcards(job: Any) -> list[str]:
     """Return the wildcards of a job without slashes, as names of folders; [] for a group of jobs.
 
-    Different wildcards give different names. Percent signs would be placeholders for sbatch.
+    Different wildcards give different names. A percent sign would be a placeholder for sbatch, a
+    brace a mark of comments.
     """
     values = () if job.is_group() else job.wildcards or ()
-    return [re.sub("[/~%]", lambda char: f"~{ord(char[0]):x}", value) for value in values]
+    return [re.sub("[/~%{}]", lambda char: f"~{ord(char[0]):x}", value) for value in values]
 
 
 def gres_option(gres: str | None) -> str:

@@ -18,8 +18,12 @@ FAILED = {
 COMPLETED, COMPLETING, PENDING, PREEMPTED = "COMPLETED", "COMPLETING", "PENDING", "PREEMPTED"
 _ENDED = {*FAILED, COMPLETED, PREEMPTED}
 _RUNNING = {"RUNNING", "SUSPENDED", "STOPPED", "SIGNALING"}
-#: Beginning of the comment with which a job is submitted, and the end of its name.
+#: Beginning of the text by which a job is recognised in its comment, and the end of its name.
 COMMENT_PREFIX = "rule_"
+#: An executor's text in a comment: a job's, or the folder and options of an allocation.
+_MARKED = re.compile(r"\{\{((?:rule_|/).*?)\}\}")
+#: The complete comment of a job of the plain executor, which marks nothing.
+_OF_UPSTREAM = re.compile(rf"{COMMENT_PREFIX}\S+")
 _NAME = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
 #: Longest wait for jobs that are completing.
 COMPLETING_S = 60.0
@@ -69,12 +73,24 @@ def is_running(job: QueuedJob) -> bool:
     return job.state in _RUNNING
 
 
+def mark_comment(text: str) -> str:
+    """Return the comment of a job with its text between marks: a site may add to comments."""
+    return "{{" + text + "}}"
+
+
+def own_text(comment: str) -> str:
+    """Return the executor's text in a comment; "" if the comment has none."""
+    if marked := _MARKED.search(comment):
+        return marked[1]
+    return comment if _OF_UPSTREAM.fullmatch(comment) else ""
+
+
 def has_other_comment(job: QueuedJob) -> bool:
     """Return whether the site has replaced the comment with which an executor submitted the job.
 
     A job of an executor is recognised by its name.
     """
-    return bool(_NAME.search(job.name)) and not job.comment.startswith(COMMENT_PREFIX)
+    return bool(_NAME.search(job.name)) and not own_text(job.comment)
 
 
 def refuse_unknown_jobs(jobs: Iterable[QueuedJob]) -> None:
@@ -185,12 +201,13 @@ def _completing_numbers(jobs: Iterable[QueuedJob]) -> set[str]:
 
 
 def map_by_comment(jobs: Iterable[QueuedJob]) -> dict[str, QueuedJob]:
-    """Return comment → the job to adopt or to wait for.
+    """Return the executor's text in the comment → the job to adopt or to wait for.
 
-    If several jobs have the same comment, the last unfinished one is chosen, else the last
-    completed one.
+    Jobs without such a text are left out. If several jobs have the same text, the last unfinished
+    one is chosen, else the last completed one.
     """
     # by number, also of the array `17_[1-4]`
     numbered = {job: int(re.split(r"\D", job.number)[0] or 0) for job in jobs}
     ordered = sorted(numbered, key=lambda job: (not has_ended(job), numbered[job]))
-    return {job.comment: job for job in ordered if not has_ended(job) or job.state == COMPLETED}
+    kept = (job for job in ordered if not has_ended(job) or job.state == COMPLETED)
+    return {text: job for job in kept if (text := own_text(job.comment))}

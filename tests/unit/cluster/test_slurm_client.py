@@ -106,7 +106,7 @@ def test_without_an_answer_there_is_no_empty_queue(
 def test_a_job_that_slurm_has_forgotten_is_no_missing_answer(folder: Path) -> None:
     program(folder, "squeue", "echo slurm_load_jobs error: Invalid job id specified >&2; exit 1")
     assert SlurmClient().jobs(numbers=["1"]) == []
-    assert SlurmClient().steps("1") == set()
+    assert SlurmClient().steps("1") == []
     assert isinstance(SlurmClient().jobs(names=["a"]), NoAnswer)
 
 
@@ -269,6 +269,16 @@ def test_the_start_of_a_tested_job_is_read_whatever_the_user_prefers(folder: Pat
     answer = SlurmClient().test(["sbatch"])
     assert isinstance(answer, Accepted) and answer.start is not None
     assert answer.start.isoformat() == "2026-11-22T12:42:23"
+
+
+def test_steps_have_the_number_of_their_job(folder: Path) -> None:
+    lines = ("7.0\x1ftfscaling-a\x1fn1", "12.batch\x1fbash\x1fn[1-2]", "", "noise")
+    program(folder, "squeue", f"cat <<'END'\n{chr(10).join(lines)}\nEND")
+    steps = SlurmClient().steps()
+    assert not isinstance(steps, NoAnswer)
+    assert [(step.job, step.name, step.nodes) for step in steps] == [
+        ("7", "tfscaling-a", "n1"), ("12", "bash", "n[1-2]"),
+    ]  # fmt: skip
 
 
 def test_a_controller_without_its_backup_answers(folder: Path) -> None:

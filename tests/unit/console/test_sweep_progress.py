@@ -185,6 +185,21 @@ def test_a_failure_of_an_earlier_start_is_not_that_of_this_job(sweep: Sweep) -> 
     assert "an older cause" not in line and line.endswith("TIMEOUT")
 
 
+@pytest.mark.parametrize("folder", ["/proc", "/sys", "/proc/self/fdinfo"])
+def test_a_failure_whose_report_cannot_be_written_is_named_with_its_file(
+    folder: str, sweep: Sweep
+) -> None:
+    """As on a full disk: neither the launcher's report nor its log exists."""
+    sweep.state.retries = 0
+    record = Path(sweep.record(0))
+    record.parent.parent.mkdir(parents=True)
+    record.parent.symlink_to(folder)
+    sweep.on_event("info", 0)
+    (line,) = sweep.on_event("error", 0)
+    assert line.startswith("FAILED ") and "[Errno " in line
+    assert f"'{record.with_name('failure.json')}'" in line
+
+
 def test_a_run_that_the_user_stopped_has_not_failed(sweep: Sweep) -> None:
     sweep.state.retries = 0
     (line,) = sweep.fail(0, kind="cancelled", message="SIGINT")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -12,7 +13,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from builders import SCRIPTS, local_spec
+from builders import SCRIPTS, local_spec, rank_events, write_events
+from fake_programs import program
 from tfscaling.files import atomic
 from tfscaling.launch import attempt as launching
 from tfscaling.launch.attempt import Attempt
@@ -138,6 +140,33 @@ def test_whatever_goes_wrong_leaves_its_cause(
     assert left["cause"]["kind"] == kind
     assert message in left["cause"]["message"]
     assert left["axes"] == spec.axes
+
+
+@pytest.mark.parametrize("lost", [1, 2, 3])
+def test_missing_files_of_a_lost_node_are_its_failure(
+    lost: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """srun ends well in an allocation that keeps its other nodes."""
+    (bin_folder := tmp_path / "bin").mkdir()
+    program(bin_folder, "sinfo", f"echo 'n{lost}|down*'")
+    monkeypatch.setenv("PATH", str(bin_folder), prepend=os.pathsep)
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setenv("TFSCALING_NODES", "n1,n2,n3")
+
+    def work(attempt: Attempt) -> None:
+        (attempt.scratch / "srun.log").touch()
+        for rank in range(3):
+            events = rank_events(rank, {"start": 1.0}, host=f"n{rank + 1}")
+            write_events(attempt.scratch, rank, events)
+        raise IncompleteError("rank 0: no rank-0.json", [0, lost - 1])
+
+    folder = tmp_path / "run"
+    with pytest.raises(SystemExit, match="1"):
+        launching.run_next_attempt(folder / "run.json", RunRequest(spec=local_spec()), work)
+    left = attempts.read_failure(folder)
+    assert left is not None
+    assert (left.cause.kind, left.cause.rank) == ("node_failed", lost - 1)
+    assert left.cause.host == f"n{lost}"
 
 
 class UnhandledError(Exception):

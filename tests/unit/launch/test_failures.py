@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import random
 import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
 from builders import rank_events, write_events
+from fake_programs import program
 from msgspec.structs import replace
 from tfscaling.launch import failures, provenance, slurm_job
 from tfscaling.launch.checkpoint_folder import InterruptedTrainingError
@@ -24,11 +27,11 @@ def running(rank: int, **times: float) -> list[Event]:
     return rank_events(rank, {**RAN, **times}, host=f"node{rank}")
 
 
-def failed(rank: int, time_s: float, **details: str) -> Event:
+def failed(rank: int, time_s: float, **details: Any) -> Event:
     return Event(name=EventName.FAILED, time_s=time_s, rank=rank, details=details)
 
 
-def complaining(rank: int, time_s: float, **error: str) -> list[Event]:
+def complaining(rank: int, time_s: float, **error: Any) -> list[Event]:
     return [*running(rank), failed(rank, time_s, **{**LOST_PEER, **error})]
 
 
@@ -124,6 +127,33 @@ def test_the_first_cause_is_found(
     assert message in (None, cause.message)
 
 
+STARTER = f"srun was killed by {random.choice(['SIGKILL', 'SIGSEGV', 'SIGTERM'])}"
+LOST_PROGRAM = {"error": "killed by SIGKILL", "message": "killed", "of_program": True}
+
+
+@pytest.mark.parametrize(
+    ("ranks", "said", "expected"),
+    [
+        ([running(0), running(1), running(2)], {}, ("launch_failed", None)),
+        ([running(0), complaining(1, 3.0)], {}, ("launch_failed", None)),
+        ([running(0), complaining(1, 3.0, **LOST_PROGRAM)], {}, ("launch_failed", None)),
+        ([], {}, ("launch_failed", None)),
+        # what a rank has done by itself
+        ([running(0), complaining(1, 3.0, error="ValueError")], {}, ("rank_failed", 1)),
+        ([running(0), running(1)], {1: KILLED[1]}, ("rank_died", 1)),
+    ],
+    ids=["silent", "lost peer", "lost program", "no rank", "own error", "named by srun"],
+)
+def test_no_rank_is_blamed_if_the_process_that_starts_all_ranks_was_killed(
+    ranks: list[Any], said: dict[int, str], expected: tuple[str, int | None], tmp_path: Path
+) -> None:
+    folder = folder_with(tmp_path, *ranks)
+    (folder / "srun.log").write_text("srun: a line\n")
+    cause = failures.find_cause(folder, {}, said, {0}, STARTER)
+    assert (cause.kind, cause.rank) == expected
+    assert (cause.message == STARTER) == (cause.rank is None)
+
+
 ABORTED = "srun: Job step aborted: Waiting up to 32 seconds for job step to finish."
 FIRST_ERRORS = [
     (
@@ -212,6 +242,67 @@ def test_a_host_whose_clock_is_behind_is_not_blamed_for_that(tmp_path: Path) -> 
         tmp_path / "stalled", behind(running(0, progress=9.0), 3.0), running(1, progress=7.0)
     )
     assert failures.cause_of_stall(folder, "nothing moves").rank == 1
+
+
+def asks_slurm(folder: Path, monkeypatch: pytest.MonkeyPatch, *states: str) -> None:
+    """Let this process run in nodes n1, n2, … of an allocation, in these states."""
+    nodes = [f"n{number}" for number, _ in enumerate(states, start=1)]
+    lines = "\n".join(f"{node}|{state}" for node, state in zip(nodes, states, strict=True))
+    program(folder, "sinfo", f"cat <<'END'\n{lines}\nEND")
+    program(folder, "scontrol", "printf 'JobId=7 JobName=x\\n   NodeList=n[1-9]\\n'")
+    monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setenv("TFSCALING_NODES", ",".join(nodes))
+
+
+@pytest.mark.parametrize("state", ["down", "down*", "drained*", "down$"])
+@pytest.mark.parametrize("kind", ["incomplete", "stalled", "rank_died", "rank_failed"])
+def test_slurm_is_asked_for_a_lost_node_that_srun_did_not_report(
+    kind: Kind, state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in an allocation that keeps its other nodes: srun ends well."""
+    size = random.randint(2, 5)
+    lost = random.randint(1, size)
+    states = ["allocated" if node != lost else state for node in range(1, size + 1)]
+    asks_slurm(tmp_path, monkeypatch, *states)
+    for rank in range(2 * size):
+        write_events(tmp_path, rank, rank_events(rank, RAN, host=f"n{rank // 2 + 1}.domain"))
+    (log := tmp_path / "srun.log").touch()
+    first = Cause(kind=kind, message="no rank-1.json", rank=0, error="UnavailableError")
+    cause = failures.find_lost_node(first, log)
+    assert (cause.kind, cause.rank) == ("node_failed", 2 * lost - 2), (size, lost)
+    assert f"n{lost}" in cause.message and state in cause.message
+
+
+@pytest.mark.parametrize(
+    ("kind", "error", "states"),
+    [
+        ("incomplete", None, ("allocated", "mixed*")),  # slurmd may have been restarted
+        ("stalled", None, ("allocated", "draining", "failing")),
+        ("rank_failed", "ValueError", ("down*", "allocated")),
+        ("program_failed", "exit code 3", ("down*", "allocated")),
+    ],
+)
+def test_a_node_that_is_up_or_an_own_error_is_no_lost_node(
+    kind: Kind, error: str | None, states: tuple[str, ...], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    asks_slurm(tmp_path, monkeypatch, *states)
+    (log := tmp_path / "srun.log").touch()
+    own = Cause(kind=kind, message="x", rank=0, error=error)
+    assert failures.find_lost_node(own, log) == own
+
+
+@pytest.mark.parametrize("reason", ["TIME LIMIT", "PREEMPTION", "NODE FAILURE"])
+def test_missing_files_of_a_step_that_slurm_ended_have_slurms_reason(
+    reason: str, tmp_path: Path
+) -> None:
+    log = tmp_path / "srun.log"
+    log.write_text(
+        f"slurmstepd: error: *** STEP 7.1 ON n1 CANCELLED AT 10:00 DUE TO {reason} ***\n"
+    )
+    missing = Cause(kind="incomplete", message="no rank-1.json", rank=1)
+    assert failures.find_lost_node(missing, log).kind == slurm_job._ENDED_BY_SLURM[reason]
 
 
 def test_a_node_that_failed_is_named_with_its_first_rank(tmp_path: Path) -> None:

@@ -76,6 +76,15 @@ def logs(folder: Path) -> list[str]:
     return [path.read_text() for path in sorted(folder.glob("rank-*.log"))]
 
 
+def test_no_rank_is_blamed_if_the_process_that_forks_them_is_killed(tmp_path: Path) -> None:
+    is_first = "'0' == os.environ['RANK'] and (wait_for(1, 'start'), "
+    kill = f"say('start'); {is_first}os.kill(os.getppid(), signal.SIGKILL)); time.sleep(600)"
+    cause = Supervisor(ranks(tmp_path, kill, kill), RankMessageServer(tmp_path), 600, 2).run()
+    assert cause is not None and (cause.kind, cause.rank) == ("launch_failed", None)
+    assert "SIGKILL" in cause.message
+    assert of_this_test(tmp_path) == []
+
+
 def test_ranks_share_what_was_loaded_once_and_have_environments_and_logs_of_their_own(
     tmp_path: Path,
 ) -> None:

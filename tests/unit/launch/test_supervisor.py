@@ -330,6 +330,17 @@ def test_a_rank_that_died_is_of_a_preempted_job_only_if_slurm_preempts_it(
     assert cause is not None and cause.kind == kind
 
 
+@pytest.mark.parametrize("number", ["SIGKILL", "SIGSEGV", "SIGTERM"])
+def test_a_killed_srun_is_named_and_no_rank(number: str, tmp_path: Path) -> None:
+    for rank in range(random.randint(1, 4)):
+        EventLog(rank_files.events_path(tmp_path, rank), rank).add(EventName.START, host="n1")
+    command = Command(("sh", "-c", f"kill -{number[3:]} $$"), {}, tmp_path / "srun.log", None)
+    cause = Supervisor([command], RankMessageServer(tmp_path), 600, 4).run()
+    assert cause is not None
+    assert (cause.kind, cause.rank, cause.host) == ("launch_failed", None, None)
+    assert cause.message == f"srun was killed by {number}"
+
+
 LAUNCHER = """
 import msgspec, pathlib, pickle, sys
 from tfscaling.launch import rank_messages, supervisor

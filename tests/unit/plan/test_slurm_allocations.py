@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import snakemake_executor_plugin_slurm_allocation as allocation
-from slurm_executor import Slurm, listed
+from slurm_executor import (
+    Job,
+    Slurm,
+    StartedAllocation,
+    Sweep,
+    decorated,
+    listed,
+)
 from snakemake_executor_plugin_slurm_allocation import grants
 from snakemake_executor_plugin_slurm_allocation.grants import NAME, Grants
 from snakemake_executor_plugin_slurm_sweep import queue
@@ -25,7 +35,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def tried(times: int, known: tuple[str, ...] = ()) -> list[str | None]:
     """The answers to some tries."""
     granting = Grants(SlurmClient(), lambda _: None)
-    return [granting.request_allocation("folder ", CALL, known) for _ in range(times)]
+    return [granting.request_allocation("/folder ", CALL, known) for _ in range(times)]
 
 
 def fails(slurm: Slurm, times: int, words: str) -> None:
@@ -59,7 +69,8 @@ def test_an_allocation_is_not_requested_again_before_the_pause(
 @pytest.mark.parametrize("state", ["PENDING", "RUNNING"])
 def test_an_allocation_whose_answer_was_lost_is_found(state: str, slurm: Slurm) -> None:
     fails(slurm, 9, "Socket timed out")
-    lines = (listed(f"{n}|{state}", name=NAME, comment="folder ") for n in ("3", "4"))
+    comment = decorated(queue.mark_comment("/folder "))
+    lines = (listed(f"{n}|{state}", name=NAME, comment=comment) for n in ("3", "4"))
     slurm.answer("squeue", f"printf '%s\\n' '{next(lines)}' '{next(lines)}'")
     assert tried(2, known=("3",)) == [None, "4"] and len(slurm.calls) == 1
 
@@ -105,3 +116,184 @@ def test_an_allocation_has_the_nodes_in_slurms_order_and_its_end(slurm: Slurm) -
     held = allocation.Allocation("7")
     held.update_from_queue(SlurmClient())
     assert (held.nodes, held.end_s) == (("cpu2", "cpu1"), 1792888200.0)
+
+
+# --- steps ---
+
+
+@pytest.fixture
+def begin(tmp_path: Path, slurm: Slurm, sweep: Sweep) -> Iterator[Callable[..., StartedAllocation]]:
+    """Starts executors whose allocation is job 7, and shuts them down in the end."""
+    started: list[StartedAllocation] = []
+
+    def make(**settings: Any) -> StartedAllocation:
+        started.append(StartedAllocation(tmp_path, sweep, **settings))
+        return started[-1]
+
+    yield make
+    for executor in started:
+        executor.shutdown()
+
+
+def site(slurm: Slurm, nodes: int, *steps: str, states: str = "", srun: str = "sleep 600") -> None:
+    """Let Slurm have an allocation of nodes n1, n2, …, and steps as `NUMBER NAME NODES`."""
+    everything = f"n[1-{nodes}]"
+    job = f"7|RUNNING|None|{NAME}|cpu|{everything}|N/A|N/A|/f|".replace("|", SEPARATOR)
+    lines = "\n".join(step.replace(" ", SEPARATOR) for step in steps)
+    slurm.answer(
+        "squeue",
+        f"case \"$*\" in *--steps*) cat <<'END'\n{lines}\nEND\n;; *) echo '{job}';; esac",
+    )
+    hosts = {f"n[1-{n}]": " ".join(f"n{k + 1}" for k in range(n)) for n in range(1, nodes + 1)}
+    hosts |= {f"n{n}": f"n{n}" for n in range(1, nodes + 1)}
+    cases = "\n".join(f"'{text}') printf '%s\\n' {names};;" for text, names in hosts.items())
+    slurm.answer("scontrol", f'case "$3" in {cases} esac')
+    slurm.answer("sbatch", "echo 7")
+    slurm.answer("sinfo", f"echo '{states}'")
+    slurm.answer("srun", srun)
+
+
+STEP = "slurmstepd: error: *** STEP 7.0 ON n1 CANCELLED AT 2026-11-29T10:00:00"
+
+
+@pytest.mark.parametrize(
+    ("srun", "node", "state"),
+    [
+        # srun ends well where an allocation keeps its other nodes
+        ("echo 'srun: error: Node failure on n1' >&2", "n1|allocated", "NODE_FAIL"),
+        ("true", "n1|down*", "NODE_FAIL"),
+        ("exit 1", "n1|down", "NODE_FAIL"),
+        (f"echo '{STEP} DUE TO NODE FAILURE ***' >&2; exit 1", "", "NODE_FAIL"),
+        (f"echo '{STEP} DUE TO TIME LIMIT ***' >&2; exit 1", "", "TIMEOUT"),
+        (f"echo '{STEP} DUE TO PREEMPTION ***' >&2; exit 1", "", "PREEMPTED"),
+        (f"echo '{STEP} ***' >&2; exit 1", "", "CANCELLED"),
+        ("echo 'srun: error: n1: task 0: Out Of Memory' >&2; exit 1", "", "OUT_OF_MEMORY"),
+        ("echo 'srun: error: n1: task 0: Exited with exit code 1' >&2; exit 1", "", "FAILED"),
+        ("echo '    srun: error: Node failure on n1' >&2; exit 1", "n1|allocated*", "FAILED"),
+    ],
+)
+@pytest.mark.parametrize("is_finished", [True, False])
+def test_a_failed_step_has_the_state_that_slurm_reports(
+    is_finished: bool, srun: str, node: str, state: str, slurm: Slurm, sweep: Sweep,
+    begin: Callable[..., StartedAllocation], tmp_path: Path,
+) -> None:  # fmt: skip
+    """Unless it has left its record. No step is restarted, whatever a job is (`requeue`)."""
+    site(slurm, 1, states=node, srun=srun)
+    executor = begin(requeue=random.choice([True, False]))
+    output = str(tmp_path / "run.json")
+    info = executor._submit(Job([output]))
+    assert info is not None and executor.query(info) == [info.external_jobid]
+    (step,) = executor._steps.values()
+    assert step.process is not None
+    step.process.wait()
+    if is_finished:
+        sweep.finished = {"7"}
+    assert executor.query(info) == []
+    assert executor.ended == [(output, is_finished)]
+    assert sweep.failures == ({} if is_finished else {step.name: state})
+
+
+@pytest.mark.parametrize("state", ["NODE_FAIL", "FAILED", "COMPLETED"])
+def test_a_step_of_an_earlier_driver_that_is_gone_has_its_state(
+    state: str, slurm: Slurm, sweep: Sweep, begin: Callable[..., StartedAllocation],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(queue, "ABSENT_S", 0.0)
+    job = Job([str(tmp_path / "run.json")])
+    name = begin()._make_step(job).name
+    site(slurm, 1, f"7.3 {name} n1")
+    executor = begin()
+    info = executor._adopt(job)
+    assert info is not None and executor.query(info) == [name]
+    site(slurm, 1, states="n1|down*" if state == "NODE_FAIL" else "n1|idle")
+    if state == "COMPLETED":
+        (tmp_path / "run.json").touch()
+    while executor.query(info):
+        pass
+    assert executor.ended == [(str(tmp_path / "run.json"), state == "COMPLETED")]
+    assert sweep.failures == ({} if state == "COMPLETED" else {name: state})
+
+
+def broken(record: Path, how: str) -> None:
+    """Break the record of a step's nodes."""
+    record.parent.mkdir(parents=True, exist_ok=True)
+    if how == "folder":
+        record.mkdir()
+    elif how != "missing":
+        texts = {"empty": b"", "cut": b"n1 n", "short": b"n1\n", "bytes": b"\xff\xfe\n"}
+        record.write_bytes(texts[how])
+
+
+@pytest.mark.parametrize("how", ["missing", "empty", "cut", "short", "bytes", "folder"])
+def test_a_running_step_without_a_record_of_its_nodes_is_adopted(
+    how: str, slurm: Slurm, begin: Callable[..., StartedAllocation], tmp_path: Path
+) -> None:
+    """Slurm has its nodes in the step of its ranks; until then no other run may get one."""
+    size = random.randint(2, 4)
+    job = Job([str(tmp_path / "a/run.json")], resources={"nodes": size})
+    other = Job([str(tmp_path / "b/run.json")], ["cpu", "x", "2"])
+    first = begin()._make_step(job)
+    broken(first.record, how)
+    request = allocation._request_options(job)
+    left = listed("7|RUNNING", name=NAME, comment=queue.mark_comment(f"{tmp_path} {request}"))
+    site(slurm, size + 1, f"7.3 {first.name} n1")
+    answer = (slurm.folder / "squeue").read_text()
+    slurm.answer("squeue", f"echo '{left}'")
+    executor = begin()
+    (slurm.folder / "squeue").write_text(answer)
+    info, waiting = executor._adopt(job), executor._submit(other)
+    assert info is not None and waiting is not None
+    assert executor.query(info, waiting) == [info.external_jobid, waiting.external_jobid]
+    step = executor._steps[first.name]
+    assert (step.nodes, step.state) == ((), "RUNNING"), size
+    assert executor._steps[str(waiting.external_jobid)].state == "PENDING"
+    site(slurm, size + 1, f"7.3 {first.name} n1", "8.1 bash n[1-2]", f"7.4 python3 n[1-{size}]")
+    executor.query(info, waiting)
+    assert step.nodes == tuple(f"n{n}" for n in range(1, size + 1))
+    assert executor._steps[str(waiting.external_jobid)].nodes == (f"n{size + 1}",)
+    assert executor.errors == [] and executor.ended == []
+
+
+def test_a_step_leaves_a_record_of_its_nodes_for_the_next_driver(
+    slurm: Slurm, begin: Callable[..., StartedAllocation], tmp_path: Path
+) -> None:
+    size = random.randint(1, 5)
+    job = Job([str(tmp_path / "run.json")], resources={"nodes": size})
+    site(slurm, 5)
+    executor = begin()
+    info = executor._submit(job)
+    assert info is not None
+    executor.query(info)
+    (step,) = executor._steps.values()
+    site(slurm, 5, f"7.0 {step.name} {step.nodes[0]}")
+    later = begin()
+    assert later._adopt(job) is not None
+    assert later._steps[step.name].nodes == step.nodes and len(step.nodes) == size
+
+
+def test_what_is_left_of_a_sweep_in_an_allocation_is_named(
+    slurm: Slurm, begin: Callable[..., StartedAllocation], tmp_path: Path
+) -> None:
+    site(slurm, 3)
+    executor = begin()
+    assert executor.describe_remaining() == ""
+    info = executor._submit(Job([str(tmp_path / "run.json")]))
+    assert info is not None
+    executor.query(info)
+    assert "scancel 7" in executor.describe_remaining()
+    slurm.answer("scancel", "exit 1")
+    executor.shutdown()
+    assert "scancel 7" in executor.describe_remaining()
+    slurm.answer("scancel", "exit 0")
+    executor.shutdown()
+    assert executor.describe_remaining() == ""
+    given = begin(job=7)
+    info = given._submit(Job([str(tmp_path / "run.json")]))
+    assert info is not None
+    given.query(info)
+    (step,) = given._steps.values()
+    assert step.process is not None
+    assert f"kill {step.process.pid}" in given.describe_remaining()
+    step.process.kill()
+    step.process.wait()
+    assert given.describe_remaining() == ""

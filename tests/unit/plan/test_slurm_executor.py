@@ -10,7 +10,7 @@ import pytest
 import snakemake_executor_plugin_slurm_allocation as allocation
 import snakemake_executor_plugin_slurm_sweep as plugin
 from fake_programs import program
-from slurm_executor import COMMENT, Job, Slurm, Start, Sweep, done, listed, submitted
+from slurm_executor import COMMENT, Job, Slurm, Start, Sweep, decorated, done, listed, submitted
 from snakemake_executor_plugin_slurm_sweep import queue
 from snakemake_executor_plugin_slurm_sweep.slurm_client import QueuedJob, SlurmClient
 from snakemake_interface_common.exceptions import WorkflowError
@@ -61,6 +61,7 @@ def test_unfit_nodes_are_excluded_with_those_of_the_platform(
         (["a/b", "c"], ["a_b", "c"]),
         (["a~2f", "b"], ["a/", "b"]),
         (["x%j", "1"], ["x~25j", "1"]),
+        (["{a}", "1"], ["_a_", "1"]),
     ],
 )
 def test_jobs_with_other_wildcards_have_another_comment_and_folder_of_logs(
@@ -264,7 +265,8 @@ def test_why_jobs_wait_is_told_once(
 # --- jobs of an earlier start ---
 
 
-def queued(*states: str, comment: str = COMMENT) -> list[QueuedJob]:
+def queued(*states: str, comment: str = queue.mark_comment(COMMENT)) -> list[QueuedJob]:
+    comment = decorated(comment)
     return [
         QueuedJob(str(number), state, name=f"name{number}", start_s=100.0, comment=comment)
         for number, state in enumerate(states, start=1)
@@ -406,7 +408,11 @@ NAME = f"tfscaling_{uuid.UUID(int=7)}"
         (NAME, "PENDING", "Everyone gets a comment", True),
         (NAME, "RUNNING", "", True),
         (NAME, "COMPLETED", "", False),
-        (NAME, "PENDING", COMMENT, False),
+        (NAME, "PENDING", COMMENT, False),  # of the plain executor
+        (NAME, "PENDING", f"{COMMENT} uid=3", True),
+        (NAME, "PENDING", queue.mark_comment(COMMENT), False),
+        (NAME, "RUNNING", f"p=1 {queue.mark_comment(COMMENT)} q", False),
+        (NAME, "RUNNING", queue.mark_comment(COMMENT)[:-1], True),  # cut
         ("interactive", "PENDING", "", False),
     ],
 )

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import random
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import snakemake_executor_plugin_slurm_sweep as plugin
-from slurm_executor import COMMENT, Job, Slurm, Start, Started, Sweep, done, listed
+from slurm_executor import COMMENT, Job, Slurm, Start, Started, Sweep, decorated, done, listed
+from snakemake_executor_plugin_slurm_sweep import queue
+from snakemake_executor_plugin_slurm_sweep.slurm_client import QueuedJob
 
 POLICY = "sbatch: error: QOSMaxSubmitJobPerUserLimit"
 
@@ -122,6 +125,26 @@ def test_a_submission_that_timed_out_and_was_accepted_is_found(
     assert [*executor._submitted] == ["36", "7"]
 
 
+@pytest.mark.parametrize("site", ["proj=a {0}", "{0};uid=9", "{{{{x}}}} {0} {{{{rule_other}}}}"])
+@pytest.mark.parametrize("answer", ["Socket timed out on send/recv operation", ""])
+def test_a_job_to_whose_comment_the_site_has_added_is_found(
+    site: str, answer: str, start: Start, slurm: Slurm
+) -> None:
+    """And no job of a run whose name begins alike."""
+    executor, alike = start(), site.format(queue.mark_comment(f"{COMMENT}2"))
+    if answer:
+        fails(slurm, 9, answer)
+    else:
+        fails(slurm, 0, "", "echo Welcome")
+    in_queue(slurm, executor, "36", "35", comment=site.format(queue.mark_comment(COMMENT)))
+    executor._numbers.add("35")
+    done(executor, Job(["a"]))
+    assert [*executor._submitted] == ["36"] and len(slurm.calls) == 1
+    in_queue(slurm, executor, "37", comment=alike)
+    assert executor._find_by_comment(COMMENT) is None
+    assert executor._find_by_comment(f"{COMMENT}2") == "37"
+
+
 @pytest.mark.parametrize("comment", ["Everyone gets a comment", "", "(null)"])
 @pytest.mark.parametrize("answer", ["Socket timed out on send/recv operation", ""])
 def test_a_job_whose_comment_the_site_has_changed_is_found(
@@ -188,6 +211,28 @@ def test_a_sweep_that_waits_for_slurm_is_cancelled_at_once(
     assert len(slurm.calls) == 1 and executor.ended == []
     # also what Slurm may have accepted without an answer
     assert f"--name={executor.run_uuid}" in slurm.cancelled
+
+
+def test_jobs_that_may_still_run_are_named_until_they_are_cancelled(
+    start: Start, slurm: Slurm
+) -> None:
+    slurm.answer("sbatch", f"echo x >>{slurm.folder}/calls; echo 4$(wc -l <{slurm.folder}/calls)")
+    executor = start(
+        earlier=[QueuedJob("7", "RUNNING", comment=decorated(queue.mark_comment(COMMENT)))]
+    )
+    names = [f"run{number}" for number in range(random.randint(1, 9))]
+    done(executor, Job(["a"]), *(Job([name], [name]) for name in names))
+    text = executor.describe_remaining()
+    assert "scancel 7" in text and f"scancel --name={executor.run_uuid}" in text
+    assert all(number in text.split() for number in executor._submitted)
+    slurm.answer("scancel", "exit 1")  # Slurm does not answer
+    executor.cancel_jobs(list(executor._submitted.values()))
+    assert executor.describe_remaining() == text
+    slurm.answer("scancel", "exit 0")
+    executor.cancel_jobs([executor._submitted["7"]])
+    assert "7" not in executor.describe_remaining().split()
+    executor.cancel()
+    assert executor.describe_remaining() == ""
 
 
 @pytest.mark.parametrize("words", [POLICY, "Socket timed out", ""])

@@ -25,6 +25,7 @@ STAGES = {
     "proposal": ("write_proposal", "run"),
     "regressions": ("write_tables", "regressions"),
     "report": ("write_page", "page"),
+    "scaling-badge": ("write_badge", "run"),
 }
 
 

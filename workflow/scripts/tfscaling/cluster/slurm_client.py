@@ -187,6 +187,25 @@ class QueuedJob(NamedTuple):
     comment: str = ""
 
 
+class QueuedStep(NamedTuple):
+    """A running step that squeue lists.
+
+    Attributes:
+        number: Its number, such as `123.0`.
+        name: Its name.
+        nodes: Its node list.
+    """
+
+    number: str
+    name: str
+    nodes: str
+
+    @property
+    def job(self) -> str:
+        """Number of the step's job."""
+        return self.number.partition(".")[0]
+
+
 #: Between the fields of squeue: names of jobs and folders may have any other character.
 SEPARATOR = "\x1f"
 #: The fields of squeue that make a QueuedJob.
@@ -302,17 +321,19 @@ class SlurmClient:
         rows = (line.split(SEPARATOR) for line in answer.split("\n"))
         return [_parse_queued_job(row) for row in rows if len(row) == 10]
 
-    def steps(self, job: str | None = None) -> set[str] | NoAnswer:
-        """Return the names of the running steps of this user.
+    def steps(self, job: str | None = None) -> list[QueuedStep] | NoAnswer:
+        """Return the running steps of this user.
 
         Args:
             job: Number of a job; None: the steps of all jobs.
         """
         which = [f"--jobs={job}"] if job else []
-        answer = self._query("squeue", "--steps", "--me", "--noheader", "--format=%j", *which)
+        layout = ("--noheader", f"--format={SEPARATOR.join(['%i', '%j', '%N'])}")
+        answer = self._query("squeue", "--steps", "--me", *layout, *which)
         if isinstance(answer, NoAnswer):
-            return set() if job and _NO_SUCH_JOB in answer.why else answer
-        return set(answer.split())
+            return [] if job and _NO_SUCH_JOB in answer.why else answer
+        rows = (line.split(SEPARATOR) for line in answer.split("\n"))
+        return [QueuedStep(*row) for row in rows if len(row) == 3]
 
     # Accounting
 
@@ -402,9 +423,17 @@ class SlurmClient:
         """Return for each partition its settings by name, such as MaxTime → 00:30:00."""
         return self._query_parsed(parse_partitions, "scontrol", "show", "partition", "--oneliner")
 
-    def nodes(self, partition: str | None = None) -> dict[str, str] | NoAnswer:
-        """Return node → state, such as `idle`, for a partition or, with None, the whole cluster."""
+    def nodes(
+        self, partition: str | None = None, names: Sequence[str] = ()
+    ) -> dict[str, str] | NoAnswer:
+        """Return node → state, such as `idle`, for the whole cluster or a part of it.
+
+        Args:
+            partition: Return only the nodes of this partition.
+            names: Return only these nodes, also in hidden partitions.
+        """
         which = [f"--partition={partition}"] if partition else []
+        which += ["--all", f"--nodes={','.join(names)}"] if names else []
         return self._query_parsed(
             _parse_node_states, "sinfo", "--noheader", "--Node", "--format=%N|%T", *which
         )
@@ -477,13 +506,21 @@ class SlurmClient:
                 printed, said = process.communicate(script, timeout=limit_s)
             except BaseException as error:
                 # a site's wrapper may have started Slurm's program, which could still submit a job
-                for number in _process_tree(process.pid):
+                for number in process_tree(process.pid):
                     with contextlib.suppress(OSError):  # it just ended, or is another user's
                         os.kill(number, signal.SIGKILL)
                 if not isinstance(error, subprocess.TimeoutExpired):
                     raise
                 return NoAnswer(f"{program} did not answer for {limit_s:g} s")
         return subprocess.CompletedProcess(command, process.returncode, printed, said)
+
+
+def is_node_down(state: str) -> bool:
+    """Return whether a state of sinfo means that a node is lost, with all that it ran.
+
+    `*` marks nodes that do not answer. Alone it proves nothing: the daemon may be restarted.
+    """
+    return state == "drained*" or state.rstrip("*~#!%$@^-+") in ("down", "error")
 
 
 def classify_refusal(words: str) -> Refusal:
@@ -539,7 +576,7 @@ def submission_options(environ: Mapping[str, str]) -> list[str]:
     ]
 
 
-def _process_tree(pid: int) -> list[int]:
+def process_tree(pid: int) -> list[int]:
     """Return the process ids of a process and all its descendants."""
     found = [pid]
     for process in found:  # which grows meanwhile

@@ -15,4 +15,6 @@ __all__ = [
     "projection",
     "regressions",
     "rendering",
+    "scaling_range",
+    "search_results",
 ]

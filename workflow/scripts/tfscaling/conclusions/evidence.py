@@ -377,6 +377,7 @@ class Study(Sweep):
         ]
         quality = next((row.quality_metric for row in task.all_rows if row.quality_metric), None)
         limits = self.question.limits_for("", quality)
+        statements = len(compared) * len(self.question.limits_in_force)
         may_be_compared, found = {*map(point_of, compared)}, {}
         for row in task.all_rows:
             point = point_of(row)
@@ -397,27 +398,26 @@ class Study(Sweep):
                 lacking_energy=lacking,
                 is_at_target=row.runs_at_target is not None and all_runs_reached_target(row),
                 efficiencies={
-                    name: self._judge_efficiency(row, name, limit, len(compared))
+                    name: self.judge_efficiency(row, name, limit, statements)
                     for name, limit in limits.items()
                     if name in EFFICIENCIES and point in may_be_compared
                 },
             )
         return found
 
-    def _judge_efficiency(self, row: PointRow, name: str, limit: Limit, compared: int) -> Verdict:
+    def judge_efficiency(self, row: PointRow, name: str, limit: Limit, statements: int) -> Verdict:
         """Judge whether a configuration keeps a limit of an efficiency.
-
-        The error rate is divided by the number of limits and compared configurations.
 
         Args:
             row: The configuration.
             name: The efficiency.
             limit: Its limit.
-            compared: How many configurations of the question may be compared.
+            statements: Number of configurations and limits whose verdicts hold together with
+                CONFIDENCE: the error rate is divided by it.
         """
         base = next((r for r in self.points if point_of(r).path == row.baseline_point), None)
         why = self.excluded.get(point_of(base)) if base else None
-        error = (1 - CONFIDENCE) / 2 / (compared * len(self.question.limits_in_force))
+        error = (1 - CONFIDENCE) / 2 / statements
         return efficiency.judge_efficiency(
             self.samples, row, base, why.reason if why else "", name, limit, error
         )

@@ -15,6 +15,7 @@ from typing import Any
 
 from tfscaling.console import text_lines
 from tfscaling.console.sweep_outcome import NewFiles
+from tfscaling.files import atomic
 from tfscaling.files.outside_text import make_visible, shorten
 from tfscaling.plan import retries
 from tfscaling.record import attempts, events, metrics, run_record, step_estimates
@@ -338,6 +339,10 @@ class SweepProgress:
         if self.gives_up and cause and retries.is_permanent(cause):
             left = 0
         why = cause.sentence if cause else make_visible(message or _find_error(job.logs))
+        if cause is None and job.spec is not None:
+            report = job.record.with_name(run_record.FAILURE)
+            if problem := atomic.find_write_problem(report):
+                why = f"its failure report cannot be written: {problem}"
         name = self._run_name(job) if job.spec else job.text
         if left:
             line = f"attempt {number} of {number + left} failed, retrying: {name}: {why}"

@@ -121,6 +121,25 @@ def restrict_folder(path: Path, withheld: int) -> None:
         path.chmod(mode & ~withheld)
 
 
+def find_write_problem(path: Path) -> str:
+    """Return the error that a file cannot be written, as on a full disk; "" if it can.
+
+    The file itself is not written. Its folder must exist, else the result is "".
+    """
+    if not path.parent.is_dir():
+        return ""
+    temporary = _unique_sibling(path)
+    try:
+        try:
+            temporary.write_bytes(bytes(1 << 14))
+            flush_to_disk(temporary)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        return f"[Errno {error.errno}] {error.strerror}: '{path}'"
+    return ""
+
+
 def write_private_text(path: Path, text: str) -> None:
     """Write a text file, in UTF-8, that only its owner can read; a failure leaves the old file."""
     with replacement(path) as temporary:

@@ -360,7 +360,8 @@ def _find_cause_of_work(attempt: Attempt, work: Callable[[Attempt], Cause | None
             os.rename(made, made.with_name(attempts.SUPERSEDED_RECORD))
         return Cause(kind="cancelled", message=str(error))
     except IncompleteError as error:
-        return failures.cause_of_rank(attempt.scratch, "incomplete", error.ranks[0], str(error))
+        cause = failures.cause_of_rank(attempt.scratch, "incomplete", error.ranks[0], str(error))
+        return failures.find_lost_node(cause, attempt.scratch / "srun.log")
     except Exception as error:
         return failures.cause_of_exception(error)
 

@@ -42,7 +42,11 @@ _UNHEALTHY = re.compile(r"stopped sending heartbeats\):\s*((?:/job:\w+/replica:\
 #: Job and index of a task in such a message.
 _TASK = re.compile(r"/job:(\w+)/replica:\d+/task:(\d+)")
 #: Kinds of failures that a lost node can imitate.
-_MAY_BE_LOST_NODE: frozenset[Kind] = frozenset({"stalled", "rank_died", "rank_failed"})
+_MAY_BE_LOST_NODE: frozenset[Kind] = frozenset(
+    {"stalled", "rank_died", "rank_failed", "incomplete"}
+)
+#: Errors of programs that end because the process that started their rank has ended.
+_KILLED_WITH_STARTER = {"killed by SIGTERM", "killed by SIGKILL", "killed by SIGHUP"}
 #: A line of srun or of Slurm's daemons about an error.
 _SLURM_ERROR = re.compile(r"(?:srun|slurmstepd|slurmd)\S*: (?:error|fatal): ")
 #: Slurm's messages about a step that exceeded its memory.
@@ -95,6 +99,7 @@ def find_cause(
     exits: Mapping[int, int | None],
     srun_errors: Mapping[int, str],
     silent_ranks: Set[int] = frozenset(),
+    killed_starter: str | None = None,
 ) -> Cause:
     """Return why a launch failed, from the events, logs and exit codes of its ranks.
 
@@ -103,6 +108,8 @@ def find_cause(
         exits: Rank → exit code, of ranks that the launcher started itself; None while a rank runs.
         srun_errors: Rank → srun's message about it, in srun's order.
         silent_ranks: Ranks that missed heartbeats before another rank reported an error.
+        killed_starter: In words, that a signal ended the process which starts all ranks. It is the
+            cause, unless a rank has failed by itself; the ranks have ended with this process.
     """
     seen = events.read_events_by_rank(folder)
     failed = {
@@ -116,7 +123,7 @@ def find_cause(
     # in srun's own order: the first that it speaks of came first, others it may have killed itself
     named = [rank for rank in srun_errors if rank in mute]
     named += [rank for rank in mute if rank not in srun_errors and exits.get(rank)]
-    died = named or ([] if failed else mute)
+    died = named or ([] if failed or killed_starter else mute)
     died += [
         r
         for r in {**exits, **srun_errors}
@@ -133,7 +140,12 @@ def find_cause(
         # the other ranks of a collective raise the error of the first, in these words
         or "Collective ops is aborted" in details["message"]
     )
-    if complaint is not None and not about_a_peer:
+    has_own_error = complaint is not None and not about_a_peer
+    is_own = has_own_error and details["error"] not in _KILLED_WITH_STARTER
+    if killed_starter and not died and not is_own:
+        lines = rank_files.last_lines(folder / "srun.log")
+        return Cause(kind="launch_failed", message=killed_starter, last_lines=lines)
+    if has_own_error:
         stopped = []
     if complaint is not None and stopped and set(named[:1]) <= set(stopped):
         text = f"rank {stopped[0]} gave no sign of life until rank {complaint} complained: "
@@ -313,18 +325,24 @@ def is_program_running(folder: Path, ignored_rank: int | None = None) -> bool:
 
 
 def find_lost_node(cause: Cause, log: Path | None) -> Cause:
-    """Return the loss of a node as the cause, if srun reports one that explains `cause`.
+    """Return the loss of a node as the cause, if Slurm reports one that explains `cause`.
 
-    Otherwise `cause` is returned.
+    Otherwise `cause` is returned. srun reports the loss in its log, or Slurm lists a node of the
+    run as down. In an allocation that keeps its other nodes, srun may even end without an error.
 
     Args:
-        cause: The cause according to the ranks' events and exit codes.
+        cause: The cause according to the ranks' events, exit codes and files.
         log: The log of srun; None without srun.
     """
-    ended = slurm_job.cause_by_slurm(log) if cause.kind in _MAY_BE_LOST_NODE else None
-    if ended is None or ended.kind != "node_failed" or log is None:
+    if log is None or not log.exists() or cause.kind not in _MAY_BE_LOST_NODE:
         return cause
-    return add_rank_of_host(ended, log.parent)
+    ended = slurm_job.cause_by_slurm(log)
+    if ended is not None and ended.kind != "node_failed" and cause.kind != "incomplete":
+        return cause
+    has_own_error = cause.kind == "rank_failed" and cause.error not in _PEER_ERRORS
+    if ended is None and not has_own_error:
+        ended = slurm_job.cause_by_node_states(os.environ)
+    return cause if ended is None else add_rank_of_host(ended, log.parent)
 
 
 def add_rank_of_host(cause: Cause, folder: Path) -> Cause:
@@ -337,7 +355,8 @@ def add_rank_of_host(cause: Cause, folder: Path) -> Cause:
         folder: The attempt's folder, with the ranks' events and logs.
     """
     for rank, lines in events.read_events_by_rank(folder).items():
-        if cause.host is not None and lines[0].details.get("host") == cause.host:
+        host = str(lines[0].details.get("host"))
+        if cause.host is not None and cause.host in (host, host.partition(".")[0]):
             return cause_of_rank(folder, cause.kind, rank, cause.message)
     return cause
 

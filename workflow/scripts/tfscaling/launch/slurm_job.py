@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from tfscaling.cluster.nodelist import NodeListError, expand_node_list
-from tfscaling.cluster.slurm_client import NoAnswer, SlurmClient
+from tfscaling.cluster.slurm_client import NoAnswer, SlurmClient, is_node_down
 from tfscaling.cluster.slurm_environment import job_id, restarts, run_node_list
 from tfscaling.launch.rank_files import last_lines
 from tfscaling.record.attempts import Cause, Kind
@@ -154,12 +154,17 @@ def find_node_name(host: str, environ: Mapping[str, str]) -> str | None:
         host: Host name, with or without its domain.
         environ: The environment of this process.
     """
+    nodes = _list_own_nodes(environ)
+    return next((node for node in (host, host.partition(".")[0]) if node in nodes), None)
+
+
+def _list_own_nodes(environ: Mapping[str, str]) -> list[str]:
+    """Return the nodes of this job, or of the run's part of it; [] outside Slurm or if unknown."""
     job = describe_job(environ)
     try:
-        nodes = expand_node_list(job.nodes) if job is not None and job.nodes else []
+        return expand_node_list(job.nodes) if job is not None and job.nodes else []
     except NodeListError:
-        return None
-    return next((node for node in (host, host.partition(".")[0]) if node in nodes), None)
+        return []
 
 
 def is_preempted(environ: Mapping[str, str]) -> bool:
@@ -295,6 +300,20 @@ def cause_by_slurm(log: Path | None) -> Cause | None:
         if (kind := _ENDED_BY_SLURM.get(reason)) is not None:
             said = f"Slurm ended the job: {reason.lower()}"
             return Cause(kind=kind, message=said, last_lines=lines[-30:])
+    return None
+
+
+def cause_by_node_states(environ: Mapping[str, str]) -> Cause | None:
+    """Return the cause if Slurm lists a node of this job, or of the run's part of it, as down.
+
+    None if all nodes are up, outside Slurm, or if Slurm does not answer.
+    """
+    nodes = _list_own_nodes(environ)
+    states = _SLURM.nodes(names=nodes) if nodes else {}
+    for node, state in {} if isinstance(states, NoAnswer) else states.items():
+        if is_node_down(state) and node in nodes:
+            said = f"Slurm: node {node} is {state}"
+            return Cause(kind="node_failed", message=said, host=node)
     return None
 
 

@@ -38,7 +38,7 @@ _POLL_S = 0.2
 #: Seconds within which srun reports that Slurm signals the ranks as well.
 _SRUN_REPORT_S = 1.0
 #: Kinds of failures that ranks seem to have if Slurm signals them before it preempts the job.
-_MAY_BE_PREEMPTED = ("rank_died", "rank_failed", "program_failed", "cancelled")
+_MAY_BE_PREEMPTED = (*("rank_died", "rank_failed", "program_failed", "cancelled", "launch_failed"),)
 
 
 class Supervisor:
@@ -97,7 +97,7 @@ class Supervisor:
         # the ranks get the signal, too
         if self._signal is not None and (
             cause is None
-            or cause.kind in ("rank_died", "cancelled")
+            or cause.kind in ("rank_died", "cancelled", "launch_failed")
             or cause.error == "killed by SIGTERM"
         ):
             return slurm_job.cause_by_slurm(self._srun_log) or cause_of_signal(self._signal)
@@ -254,10 +254,20 @@ class Supervisor:
         if ended := slurm_job.cause_by_slurm(self._srun_log):
             return failures.add_rank_of_host(ended, self.folder)
         srun = slurm_job.read_srun_errors(self._srun_log) if self._srun_log else {}
-        cause = failures.find_cause(self.folder, self._exits(), srun, silent_ranks)
+        killed = self._describe_killed_starter()
+        cause = failures.find_cause(self.folder, self._exits(), srun, silent_ranks, killed)
         words = slurm_job.read_slurm_messages(self._srun_log)
         own = [] if cause.rank is None else self.messages.events.get(cause.rank, [])
         return failures.add_last_line(failures.mark_out_of_memory(cause, own, words))
+
+    def _describe_killed_starter(self) -> str | None:
+        """Return that a signal ended the process which starts all ranks; None if none did."""
+        is_fork = self.commands[0].is_fork
+        code = self._processes[0].poll() if is_fork or self._srun_log is not None else None
+        if code is None or code >= 0:
+            return None
+        starter = "the process that forks the ranks" if is_fork else "srun"
+        return f"{starter} was {failures.describe_exit(code)}"
 
 
 def cause_of_signal(number: int) -> Cause:

@@ -96,6 +96,8 @@ _SLURM_TIMEOUT_S = 15.0
 #: Pattern of the line of Snakemake's output with the type of an error; its message is on the next.
 _ERROR_TITLE = re.compile(r"\w*(?:Error|Exception)\b.*:")
 _LOG_LINES, _ERROR_CHARACTERS = 200, 500
+#: Lines of srun about the end of a step, in the log of a job inside an allocation.
+_END_OF_STEP = re.compile(r"srun: (?:error: \S+: tasks? \S+: |.*Terminat|Job step aborted)")
 
 
 @dataclass(frozen=True)
@@ -226,7 +228,8 @@ def _last_lines(log: Path) -> list[str]:
         lines = log.read_text(errors="replace").splitlines()
     except OSError:
         return []
-    return [line for line in lines[-_LOG_LINES:] if line.strip()]
+    lines = lines[-_LOG_LINES:]
+    return [line for line in lines if line.strip() and not _END_OF_STEP.match(line)]
 
 
 def _add_log_error(cause: Cause, log: Path, launch_log: Path) -> Cause:

@@ -5,6 +5,7 @@ The rules call it before the first job.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import os
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
+from tfscaling.cluster.slurm_client import process_tree
 from tfscaling.snakemake_adapter import submission
 from tfscaling.snakemake_adapter.submission import FOLLOWING, SLURM, Submission
 from tfscaling.snakemake_adapter.sweep_jobs import SweepJobs
@@ -28,6 +30,9 @@ PLUGIN_ADVICE = (
     "no broken nodes and gives no reason why jobs wait; --executor slurm-sweep, which make setup "
     "installs, does better"
 )
+
+#: Seconds after a second signal until the process ends, whatever its threads wait for.
+_END_S = 3.0
 
 
 def handle_sigterm_in_thread(then: Callable[[], object] = lambda: None) -> None:
@@ -48,6 +53,43 @@ def handle_sigterm_in_thread(then: Callable[[], object] = lambda: None) -> None:
         signal.SIGTERM,
         lambda *given: threading.Thread(target=handle, args=given, daemon=True).start(),
     )
+
+
+def end_at_second_signal(abandon_jobs: Callable[[], str]) -> None:
+    """Make a signal after Ctrl-C end this process within seconds, with one line.
+
+    The first Ctrl-C (SIGINT) keeps its handler: Snakemake cancels its jobs, and may wait for Slurm.
+    The next SIGINT or SIGTERM leaves Snakemake by SystemExit, so that the lock of the folder is
+    released. Threads that still wait after `_END_S` seconds are ended with the process, as by a
+    third signal.
+
+    Args:
+        abandon_jobs: Returns a sentence about jobs that may still run, and how to cancel them.
+    """
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    if not all(map(callable, handlers.values())):  # such as nohup: nobody can press Ctrl-C
+        return
+    is_interrupted, is_ending = threading.Event(), threading.Event()
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        name, code = signal.Signals(number).name, 128 + number
+        if is_ending.is_set():
+            os._exit(code)
+        if not is_interrupted.is_set():
+            if number == signal.SIGINT:
+                is_interrupted.set()
+            handlers[signal.Signals(number)](number, frame)  # type: ignore[operator,misc]
+            return
+        is_ending.set()
+        # print may have been interrupted itself
+        os.write(2, f"Ended by {name} after Ctrl-C: {abandon_jobs()}\n".encode())
+        end = threading.Timer(_END_S, os._exit, (code,))
+        end.daemon = True
+        end.start()
+        raise SystemExit(code)
+
+    for number in handlers:
+        signal.signal(number, handle)
 
 
 @dataclass(frozen=True)
@@ -111,6 +153,26 @@ class SweepStart:
         """Submit no further jobs: the next start submits them."""
         if self.has_job_callbacks:
             self.jobs.stop_submissions()
+
+    def abandon_jobs(self) -> str:
+        """Send SIGTERM to runs on this machine; return what may still run, and how to end it.
+
+        Jobs in Slurm's queue continue.
+        """
+        if self.has_job_callbacks:
+            return self.jobs.describe_remaining() or "no job of this sweep is left in Slurm's queue"
+        if self.submission.executor != "local":
+            return f"jobs of the executor {self.submission.executor} may still run"
+        _, *pids = process_tree(os.getpid())
+        for pid in pids:
+            with contextlib.suppress(OSError):  # it has just ended
+                os.kill(pid, signal.SIGTERM)
+        if not pids:
+            return "no process of this sweep is left"
+        return (
+            f"{len(pids)} processes of this sweep got SIGTERM and may take 30 s to end; at once: "
+            f"kill -9 {' '.join(map(str, pids))}"
+        )
 
     def budget_problem(self) -> str:
         """Return why the runs to do exceed the budget or a deadline; "" if they do not."""

@@ -67,7 +67,7 @@ def _price(
         proposed: Name of a candidate or its short runs → number of its runs in the next round.
         values: Expected price of a training of each candidate, (candidates,).
     """
-    ratios: dict[int | bool, list[float]] = {}
+    ratios: dict[int, list[float]] = {}
     for each in state.observations:
         if each.is_known and PRICE_RATIO in each.run:
             own = each.candidate + problem.count * each.is_short

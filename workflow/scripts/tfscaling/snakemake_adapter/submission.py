@@ -130,11 +130,13 @@ def sbatch_line(resources: Mapping[str, Resource], run: str, submission: Submiss
     accounts = str(asked.get("slurm_account", "")).replace(",", " ").split()
     partition = asked.get("slurm_partition")
     rule = f"rule_{submission.rule}"
-    follows = submission.executor in FOLLOWING
+    comment = f"{rule}_wildcards_{name}"
+    if submission.executor in FOLLOWING:  # which find their text also if a site adds to comments
+        comment = "{{" + f"{rule}/{name}" + "}}"
     params = {
         "run_uuid": "_".join(filter(None, [settings.jobname_prefix, _UUID])),
         "slurm_logfile": logs / rule / name / "%j.log",
-        "comment_str": f"{rule}/{name}" if follows else f"{rule}_wildcards_{name}",
+        "comment_str": comment,
         "account": f" -A {shlex.quote(accounts[0])}" if accounts else "",
         "partition": f" -p {shlex.quote(str(partition))}" if partition else "",
         "workdir": submission.workdir,
@@ -142,7 +144,7 @@ def sbatch_line(resources: Mapping[str, Resource], run: str, submission: Submiss
     failed = {node for node in (settings.exclude_failed_nodes or "").split(",") if node.strip()}
     try:
         call = submit_string.get_submit_command(job, params, settings=settings, failed_nodes=failed)
-        if follows:
+        if submission.executor in FOLLOWING:
             call += f" --gres={shlex.quote(str(asked['gres']))}" if asked.get("gres") else ""
         else:  # refuses types of GPUs with a hyphen
             call += utils.set_gres_string(job)

@@ -54,6 +54,10 @@ class SweepJobs:
         """Make the executor submit no further jobs."""
         self.workflow.executor_plugin.executor.stop_submissions()
 
+    def describe_remaining(self) -> str:
+        """Return which jobs Slurm may still run, with the command that cancels them; "" if none."""
+        return str(self.workflow.executor_plugin.executor.describe_remaining())
+
     def jobs_to_do(self) -> list[Any]:
         """Return Snakemake's jobs that this command still has to run.
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -137,15 +138,25 @@ def analyse(study: StudyFolder) -> None:
 def load_evidence(study: StudyFolder) -> Study:
     """Return tables, manifest and configuration of a study, as the evidence for conclusions."""
     config = study.config
+    return replace(
+        load_own_evidence(study),
+        published_results=published_results.read_published(config.published.path),
+        published_tolerance=config.published.tolerance,
+        reference=Reference.read(Path(config.compare_with)) if config.compare_with else None,
+    )
+
+
+def load_own_evidence(study: StudyFolder) -> Study:
+    """Return the evidence that a study's own folder has, without published and other results.
+
+    It is sufficient for the answers to the study's questions.
+    """
     return Study(
         study.read_table("comparison"),
         study.read_table("runs"),
         study.manifest,
-        published_results.read_published(config.published.path),
-        config.published.tolerance,
-        Reference.read(Path(config.compare_with)) if config.compare_with else None,
-        config.forecast.nodes,
-        config.question,
+        forecast_nodes=study.config.forecast.nodes,
+        question=study.config.question,
     )
 
 
