@@ -738,8 +738,8 @@ def comment_of(job: Any) -> str:
 def _quoted_wildcards(job: Any) -> list[str]:
     """Return the wildcards of a job without slashes, as names of folders; [] for a group of jobs.
 
-    Different wildcards give different names. A percent sign would be a placeholder for sbatch, a
-    brace a mark of comments.
+    Different wildcards give different names. Percent signs would be placeholders for sbatch, braces
+    the end of the text in a comment.
     """
     values = () if job.is_group() else job.wildcards or ()
     return [re.sub("[/~%{}]", lambda char: f"~{ord(char[0]):x}", value) for value in values]

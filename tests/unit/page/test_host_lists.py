@@ -6,7 +6,7 @@ import random
 
 import pytest
 from tfscaling.cluster.nodelist import expand_node_list
-from tfscaling.page.host_names import fold_host_names
+from tfscaling.page.host_lists import fold_host_names
 
 
 @pytest.mark.parametrize(
