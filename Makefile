@@ -181,7 +181,7 @@ examples: setup .venv-tf_keras .venv-jax .venv-torch .venv-notebook #- run all e
 	provision/virtual/install
 	pytest tests/examples
 
-# the environments of examples that need other packages, 3.8 GB in all
+# the environments of examples that need other packages, 4 GB in all
 .venv-%: examples/requirements-%.txt examples/make-environment | setup
 	examples/make-environment $*
 

@@ -234,7 +234,7 @@ def submitted(job: Job, number: str, folder: Path) -> SubmittedJobInfo:
 
 Start = Callable[..., Started]
 #: The comment of a Job with its usual wildcards.
-COMMENT = "rule_train_wildcards_cpu_x_1"
+COMMENT = "rule_train/cpu/x/1"
 
 
 def decorated(comment: str) -> str:

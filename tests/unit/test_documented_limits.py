@@ -8,6 +8,7 @@ import pytest
 from project import REPOSITORY
 from snakemake_executor_plugin_slurm_sweep import LIMIT_PERIOD_S, LOST_NUMBER_S, queue
 from tfscaling.cluster import slurm_client
+from tfscaling.files import outside_text
 from tfscaling.launch import heartbeat, link, rank_messages, rank_process, supervisor
 from tfscaling.study import config_files, grid_checks, recipes
 
@@ -34,6 +35,7 @@ SENTENCES: dict[str, dict[str, list[float]]] = {
         r"(three) answers in at least (\d+) s": [queue.ABSENT_ANSWERS, queue.ABSENT_S],
     },
     "security.md": {
+        r"at most ([\d,]+) characters of a cause": [outside_text.LENGTH_MAX],
         r"At most (\d+) unproven connections are open at once, for (\d+) s": [
             rank_messages._STRANGERS_MAX, rank_messages._STRANGER_S,
         ],

@@ -85,7 +85,7 @@ def test_the_cells_of_searches_that_are_claimed_have_requirements() -> None:
     claimed = {name: row["claimed"] for name, row in simulated.items() if ": " not in name
                or name in CELLS}  # fmt: skip
     assert claimed == {name: "yes" if each.limits.texts() else "no" for name, each in CELLS.items()}
-    for name, wrong, infeasible, *others, said in rows("docs/evidence.md", "cell"):
+    for name, wrong, infeasible, *others, said in rows("docs/evidence.md", "cell | wrong (95 %)"):
         row = simulated[name]
         interval = f"{row['wrong']} ({row['wrong_low']}–{row['wrong_high']})"
         shown = [row[key] for key in ("infeasible", "decided", "holds", "node_hours", "rounds")]

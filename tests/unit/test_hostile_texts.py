@@ -7,6 +7,7 @@ import copy
 import csv
 import json
 import os
+import random
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterator
@@ -36,12 +37,16 @@ from tfscaling.page.html_page import render
 from tfscaling.page.plot_registry import PLOTS
 from tfscaling.record import run_record
 from tfscaling.record.run_record import RunRecord
+from tfscaling.stages import write_tables
 from tfscaling.study import config_files, config_validation
 from tfscaling.tables import comparison, display, runs_table, table_files
 from tfscaling.tables.comparison import comparison_table
 
 #: A page would run it, a spreadsheet would calculate it, matplotlib would set it as a formula.
 HOSTILE = "=1+1 <img src=x onerror=alert(1)> </script><script>alert(2)</script> $\\frac{$ \"'`|"
+#: Colours or clears a terminal, rings its bell, writes over a line, turns the text's direction.
+HIDDEN = "\x1b[2J\x1b]0;title\x07 \r\x9b31m \u202egpj.exe \u2067 \x85"
+HIDDEN_CHARACTERS = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e\u2067]")
 #: Elements of matplotlib's plots.
 SVG = {
     *("svg", "metadata", "defs", "style", "g", "path", "use", "text", "tspan", "title"),
@@ -67,14 +72,14 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
     folder = tmp_path_factory.mktemp("runs")
     raw = raw_config((("platforms", "cluster", "title"), HOSTILE))
     raw["platforms"]["cluster"] |= {"instance_type": HOSTILE, "cloud": HOSTILE}
-    planned = manifest_of(config_validation.convert_to_types(raw))
+    planned, text = manifest_of(config_validation.convert_to_types(raw)), HOSTILE + HIDDEN
     with changed(write_record(folder, planned.runs[0])) as record:
         for rank in record["ranks"]:
-            rank["host"] = HOSTILE
-            rank["host_facts"] |= {"cpu_model": HOSTILE, "kernel": HOSTILE, "modules": [HOSTILE]}
-        record["environment"] |= {"git_commit": HOSTILE, "unchecked": [HOSTILE]}
-        record |= {"warnings": [HOSTILE], "trained_by": HOSTILE}
-    write_failure(folder, planned.runs[1], message=f"{HOSTILE}\n{HOSTILE}")
+            rank["host"] = text
+            rank["host_facts"] |= {"cpu_model": text, "kernel": text, "modules": [text]}
+        record["environment"] |= {"git_commit": text, "unchecked": [text]}
+        record |= {"warnings": [text], "trained_by": text}
+    write_failure(folder, planned.runs[1], message=f"{text}\n{text}")
     runs, _ = runs_table.run_tables(planned.runs, folder)
     assert list(runs["status"]) == ["ok", "failed"], list(runs["reason"])
     return Study(planned, runs, comparison_table(runs, planned))
@@ -88,6 +93,7 @@ def test_the_page_has_no_element_of_theirs(study: Study) -> None:
         "script",
     ]
     assert not [name for _, has in found for name in has if name.startswith("on")]
+    assert not HIDDEN_CHARACTERS.search(page) and "\\x1b[2J" in page
     links = [str(has["href"]) for _, has in found if "href" in has]
     assert links and not [link for link in links if re.match(r"\s*[a-z]+:", link, re.IGNORECASE)]
 
@@ -96,6 +102,7 @@ def test_the_comparison_as_markdown_has_no_element_of_theirs(study: Study) -> No
     shown = comparison.comparison_text_table(study.comparison, HOSTILE, ["execution_time_s"])
     cells = [line for line in display.to_markdown(shown).splitlines() if line.startswith("|")]
     assert not re.search(r"(?<!\\)<(img|/?script)", "\n".join(cells))
+    assert not HIDDEN_CHARACTERS.search("\n".join(cells))
     bars = {len(re.findall(r"(?<!\\)\|", line)) for line in cells}
     assert len(cells) == 4 and len(bars) == 1  # head, line and two rows of as many cells
 
@@ -110,6 +117,103 @@ def test_no_text_of_theirs_is_a_formula_of_a_spreadsheet(study: Study, tmp_path:
         assert not risky
     read = table_files.read_table(tmp_path / "runs.csv")
     assert read["hosts"][0] == f"'{HOSTILE}" or HOSTILE in read["hosts"][0]
+
+
+#: Where a record or a report of others may have any text.
+Placed = Callable[[Path, Any], None]
+
+
+def in_message(folder: Path, run: Any) -> None:
+    write_failure(folder, run, message=f"a{HIDDEN}z", place={"file": f"f{HIDDEN}", "line": 3})
+
+
+def in_host(folder: Path, run: Any) -> None:
+    with changed(write_record(folder, run)) as record:
+        for rank in record["ranks"]:
+            rank["host"] = f"n{HIDDEN}1"
+            rank["host_facts"] |= {"cpu_model": f"c{HIDDEN}", "kernel": HIDDEN}
+
+
+def in_warnings(folder: Path, run: Any) -> None:
+    with changed(write_record(folder, run)) as record:
+        record |= {"warnings": [f"w{HIDDEN}"], "trained_by": HIDDEN}
+        record["environment"]["unchecked"] = [f"u{HIDDEN}"]
+
+
+def write_memory_message(folder: Path, run: Any, reason: str) -> None:
+    """Write the record of a run that ran out of memory."""
+    record = json.loads(write_record(folder, run).read_text())
+    kept = {key: record[key] for key in ("axes", "parameters", "parameters_hash", "environment")}
+    ending = {"schema_version": 3, "status": "does_not_fit", "attempt": 1, "reason": reason}
+    (folder / run.spec.path / "run.json").write_text(json.dumps(kept | ending))
+
+
+def in_memory_message(folder: Path, run: Any) -> None:
+    write_memory_message(folder, run, f"out_of_memory: {HIDDEN}")
+
+
+def in_key(folder: Path, run: Any) -> None:
+    with changed(write_record(folder, run)) as record:
+        record[f"key{HIDDEN}"] = 1
+
+
+PLACES: list[Placed] = [in_message, in_host, in_warnings, in_memory_message, in_key]
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_no_control_or_direction_character_of_theirs_is_shown(
+    place: Placed, tmp_path: Path
+) -> None:
+    planned = manifest_of(valid_config())
+    place(tmp_path, planned.runs[0])
+    write_record(tmp_path, planned.runs[1])
+    runs, _ = runs_table.run_tables(planned.runs, tmp_path)
+    table_files.write_csv(runs, tmp_path / "runs.csv")
+    text = (tmp_path / "runs.csv").read_text()
+    assert not HIDDEN_CHARACTERS.search(text)
+    assert "\\x1b[2J" in text and "\\u202egpj.exe" in text
+    assert not HIDDEN_CHARACTERS.search("\n".join(write_tables.summary_lines(runs)))
+
+
+def test_no_control_character_of_another_studys_table_is_shown(tmp_path: Path) -> None:
+    cells = {"reason": [f"a{HIDDEN}"], "nodes": [1], "hosts": ["one\r\ntwo"]}
+    pd.DataFrame(cells).to_csv(tmp_path / "runs.csv", index=False, quoting=csv.QUOTE_ALL)
+    (row,) = table_files.row_dicts(table_files.read_table(tmp_path / "runs.csv"))
+    assert not any(HIDDEN_CHARACTERS.search(str(text)) for text in row.values())
+    assert row["reason"].startswith("a\\x1b[2J") and row["nodes"] == 1
+
+
+@pytest.mark.parametrize("char", ["\x1b", "\x9b", "\u202e", "\u2067", "\u200f"])
+@pytest.mark.parametrize("key", ["title", "cloud", "instance_type"])
+def test_a_configuration_has_no_such_character(char: str, key: str) -> None:
+    raw = raw_config((("platforms", "cluster", key), f"a{char}b"))
+    with pytest.raises(config_validation.ConfigError, match=f"{key}.*control characters"):
+        config_validation.convert_to_types(raw)
+
+
+@pytest.mark.parametrize("place", ["message", "host", "log", "file", "reason", "warning"])
+def test_a_long_text_is_cut_and_says_where_all_of_it_is(
+    place: str, tmp_path: Path, dice: random.Random
+) -> None:
+    """Python's reader of CSV files refuses cells beyond 131,072 characters."""
+    long, planned = "x" * dice.randint(131_073, 400_000), manifest_of(valid_config())
+    match place:
+        case "reason":
+            write_memory_message(tmp_path, planned.runs[0], long)
+        case "warning":
+            with changed(write_record(tmp_path, planned.runs[0])) as record:
+                record["warnings"] = [long, "a short one"]
+        case "file":
+            write_failure(tmp_path, planned.runs[0], place={"file": long, "line": 3})
+        case _:
+            write_failure(tmp_path, planned.runs[0], **{place: long})
+    runs, _ = runs_table.run_tables(planned.runs, tmp_path)
+    table_files.write_csv(runs, tmp_path / "runs.csv")
+    rows = list(csv.DictReader((tmp_path / "runs.csv").open(newline="")))
+    shown = rows[0]["warnings" if place == "warning" else "reason"]
+    file = "run.json" if place in ("reason", "warning") else "failure.json"
+    assert 1000 < len(shown) < 5000 and re.search(rf"[\d,]+ characters in \S*{file}", shown)
+    assert place != "warning" or shown.endswith("; a short one")
 
 
 def test_whole_numbers_beside_missing_values_stay_whole(tmp_path: Path) -> None:

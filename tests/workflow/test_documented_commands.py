@@ -27,6 +27,8 @@ ELSEWHERE = {
     "squeue ": "tests/unit/plan reads what it prints; it needs a cluster",
     "srun -p gpu": "tests/scheduler starts jobs with GPUs on the virtual cluster",
     "PYTHONPATH=workflow/observe/site": "tests/unit/test_observe.py starts programs in this way",
+    "PYTHONPATH=workflow/scripts .venv/bin/python": "test_study_results.py runs the page's code",
+    ".venv-notebook/bin/jupyter-execute": "tests/examples executes the notebook in this way",
     "snakedeploy deploy-workflow": "test_deployed.py deploys this repository",
     "cd my-study": "the folder that snakedeploy makes",
     **dict.fromkeys(

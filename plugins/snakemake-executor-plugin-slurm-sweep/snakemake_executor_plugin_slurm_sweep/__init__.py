@@ -459,7 +459,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
             number: The job's number, or `%j` for a line of sbatch.
         """
         kind = "group" if job.is_group() else "rule"
-        folder: Path = self.slurm_logdir / f"{kind}_{job.name}" / _join_wildcards(job)
+        folder = Path(self.slurm_logdir, f"{kind}_{job.name}", *_quoted_wildcards(job))
         return folder / f"{number}.log"
 
     # Jobs of an earlier start
@@ -728,15 +728,21 @@ def output_of(job: Any) -> Path:
 
 
 def comment_of(job: Any) -> str:
-    """Return the text between the marks of a job's comment in Slurm: rule and wildcards."""
-    wildcards = _join_wildcards(job)
-    rule = f"{queue.COMMENT_PREFIX}{job.name}"
-    return f"{rule}_wildcards_{wildcards}" if wildcards else rule
+    """Return the text between the marks of a job's comment in Slurm: `rule_train/cpu/x/1`.
+
+    Two jobs of a workflow have the same text only if they have the same rule and wildcards.
+    """
+    return "/".join([f"{queue.COMMENT_PREFIX}{job.name}", *_quoted_wildcards(job)])
 
 
-def _join_wildcards(job: Any) -> str:
-    """Return the wildcards of a job, joined by `_`; "" for a group of jobs."""
-    return "" if job.is_group() else re.sub("[/{}]", "_", "_".join(job.wildcards or ()))
+def _quoted_wildcards(job: Any) -> list[str]:
+    """Return the wildcards of a job without slashes, as names of folders; [] for a group of jobs.
+
+    Different wildcards give different names. Percent signs would be placeholders for sbatch, braces
+    the end of the text in a comment.
+    """
+    values = () if job.is_group() else job.wildcards or ()
+    return [re.sub("[/~%{}]", lambda char: f"~{ord(char[0]):x}", value) for value in values]
 
 
 def gres_option(gres: str | None) -> str:

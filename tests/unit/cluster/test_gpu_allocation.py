@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_programs import fake_nvidia_smi, listing
+from fake_programs import fake_nvidia_smi, listing, listing_of_slices
 from tfscaling.cluster.gpu_allocation import (
     ClusterError,
     Gpu,
@@ -54,7 +54,7 @@ def test_gpus_here_are_those_that_the_variable_lists_or_else_all(tmp_path: Path)
         gpus_here({**two, "CUDA_VISIBLE_DEVICES": "1,1"})
 
 
-QUERIED = 'case "$1" in --query-gpu=*) ;; *) exit 1; esac\n'
+QUERIED = 'case "$1" in --query-gpu=*) ;; -L) exit 0;; *) exit 1; esac\n'
 
 
 @pytest.mark.parametrize(
@@ -127,6 +127,46 @@ def test_allocate(
 def test_allocate_counts_with_nvidia_smi_if_the_variable_is_not_set(tmp_path: Path) -> None:
     environ = fake_nvidia_smi(tmp_path, listing(4))
     assert allocate(environ, 1, 2, 2) == ("2", "3")
+
+
+#: Slices (MIG) that a task sees, GPU by GPU → what it may use. By control groups alone, Slurm sets
+#: no variable.
+SLICES: dict[str, tuple[list[list[str]], tuple[str, ...]]] = {
+    "two of one GPU": ([["3g.20gb", "3g.20gb"]], ("MIG-0-0", "MIG-0-1")),
+    "of two GPUs": ([["1g.5gb+me"], ["2g.10gb", "1g.5gb"]], ("MIG-0-0", "MIG-1-0", "MIG-1-1")),
+    "parts of a slice": ([["1c.3g.20gb", "2c.3g.20gb"]], ("MIG-0-0", "MIG-0-1")),
+    "beside a whole GPU": ([[], ["7g.40gb"]], ("GPU-0", "MIG-1-0")),
+    "none": ([[], []], ("0", "1")),
+}
+
+
+@pytest.mark.parametrize("name", SLICES)
+def test_slices_of_gpus_are_divided_among_tasks(name: str, tmp_path: Path) -> None:
+    slices, expected = SLICES[name]
+    environ = fake_nvidia_smi(tmp_path, listing_of_slices("NVIDIA A100-SXM4-40GB", slices))
+    assert gpus_here(environ) == expected
+    tasks = len(expected)
+    in_step = {**environ, "SLURM_GPUS_ON_NODE": str(tasks)}
+    found = [allocate(in_step, n, tasks, tasks) for n in range(tasks)]
+    assert found == [(gpu,) for gpu in expected]
+    names = [gpu.name.removeprefix("NVIDIA A100-SXM4-40GB") for gpu in listed_gpus(environ) or ()]
+    assert names == [f" MIG {each}" if each else "" for of_gpu in slices for each in of_gpu or [""]]
+    with pytest.raises(ClusterError, match=f"{tasks + 1} tasks run"):
+        allocate(environ, 0, tasks + 1, tasks + 1)
+
+
+@pytest.mark.parametrize("profiles", [["3g.47gb"], ["1g.12gb+me"], ["1c.3g.47gb", "1c.3g.47gb"]])
+def test_a_slice_that_a_control_group_shows_to_one_task_is_its_own(
+    profiles: list[str], tmp_path: Path, dice: random.Random
+) -> None:
+    """Each task sees only its own slices; Slurm sets no variable that lists them."""
+    environ = fake_nvidia_smi(tmp_path, listing_of_slices("NVIDIA H100 NVL", [profiles]))
+    tasks, own = dice.randint(2, 7), tuple(f"MIG-0-{n}" for n in range(len(profiles)))
+    environ["SLURM_GPUS_ON_NODE"] = str(tasks * len(profiles))
+    assert [allocate(environ, n, tasks, tasks) for n in range(tasks)] == [own] * tasks
+    environ["SLURM_GPUS_ON_NODE"] = str(len(profiles))  # all tasks see the same
+    with pytest.raises(ClusterError, match=f"{tasks + 1} tasks run"):
+        allocate(environ, 0, tasks + 1, tasks + 1)
 
 
 #: Of a step with eight tasks on a node of LUMI: Slurm sets AMD's variable alone, for all tasks

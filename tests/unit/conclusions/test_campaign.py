@@ -127,6 +127,15 @@ def test_a_job_is_the_complete_run_and_a_short_run_is_projected() -> None:
     assert (row.training_time_s, row.startup_s) == pytest.approx((105, 30))
 
 
+def test_each_job_begins_with_the_start_up() -> None:
+    """A job of 2,000 s has 1,000 s of start-up: 3,000 s of training take three jobs, not two."""
+    phases = {"train_time_s": lambda row: row["execution_time_s"] - 1000}
+    made = study({1: around(4000.0)}, phases, time_limit="2000 s", checkpoint_every="1 s")
+    (row,) = rows_by_nodes(made).values()
+    assert row.startup_s == pytest.approx(1000)
+    assert 3 <= row.jobs < 4
+
+
 def test_failed_attempts_take_time() -> None:
     times = {1: around(1000.0, runs=12)}
     failing = {"failed_attempts": lambda row: 1, "wall_time_s": lambda row: row["execution_time_s"]}
@@ -138,10 +147,10 @@ def test_failed_attempts_take_time() -> None:
 def test_table_page_and_headline_agree() -> None:
     made = study({1: around(9000.0), 2: around(5000.0)}, trainings=7, at_once=2, start=START)
     found = rows_by_nodes(made)
-    (shown,) = headline.table(made).itertuples()
+    (shown,) = headline.table(made).to_dict("records")
     done = datetime.datetime.fromisoformat(found[2].done or "")
     said = f"7 trainings on 2 nodes, 2 at once: done on {done:%A %Y-%m-%d %H:%M}"
-    assert said in str(shown.sure)
+    assert said in shown["sure"]
     page = base.CONCLUSIONS["campaign"].page(campaign.table(made), made)
     for row in found.values():
         for moment in (row.done, row.done_low, row.done_high):
@@ -170,6 +179,7 @@ def test_dates_are_in_the_local_zone_also_when_clocks_change(
     try:
         assert campaign.moment_after("2026-10-24T12:00", 86_400) == "2026-10-25T11:00+01:00"
         assert campaign.moment_after("2026-10-24T12:00Z", 86_400) == "2026-10-25T12:00+00:00"
+        assert campaign.moment_after("2026-10-24T12:00+05:30", 60) == "2026-10-24T12:01+05:30"
         assert campaign.moment_after("2026-10-24T12:00", math.nan) is None
         assert campaign.moment_after("9999-12-31T12:00", 86_400 * 9) is None
     finally:

@@ -43,6 +43,23 @@ def test_the_table_comes_first_then_the_cost_the_answer_and_the_page(tmp_path: P
     assert "4 node-hours spent" in spent and " 2 node-hours" in spent
 
 
+def test_a_cell_may_be_longer_than_pythons_limit(tmp_path: Path) -> None:
+    *_, spent, _, _ = outcome(tmp_path, ("ok", ""), ("failed", "x" * 140_000)).lines()
+    assert "1 failed: xxx" in spent
+
+
+def test_runs_of_one_cause_are_one_reason_whatever_their_hosts_and_logs(tmp_path: Path) -> None:
+    rows = [
+        ("failed", f"rank_died: rank {n} on node{n}: pid 1234{n}: exit code 3; log: runs/{n}.log")
+        for n in range(30)
+    ]
+    *_, spent, _, _ = outcome(tmp_path, ("ok", ""), *rows).lines()
+    assert "30 failed: rank_died: rank 0 on node0" in spent and "other reason" not in spent
+    rows[7] = ("failed", "rank_died: rank 7 on node7: exit code 4; log: runs/7.log")
+    *_, spent, _, _ = outcome(tmp_path / "two", ("ok", ""), *rows).lines()
+    assert "and 1 other reason" in spent
+
+
 @pytest.mark.parametrize(("columns", "longest"), [(80, 80), (60, 80), (90, 90), (200, 100)])
 def test_the_table_fits_a_terminal(
     columns: int, longest: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import random
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +116,56 @@ def test_a_failure_that_lasts_is_retried_unless_the_executor_gives_up(
     sweep.state.gives_up = gives_up
     (line,) = sweep.fail(0, kind="invalid", message="too little")
     assert line.startswith("FAILED ") == bool(sweep.state.failed) == gives_up
+
+
+def failing(folder: Path, causes: Sequence[Mapping[str, Any]]) -> tuple[SweepProgress, list[str]]:
+    """The state of a sweep of as many runs, and the lines of these failures, one of each run."""
+    config = valid_config((["grid", 0, "repeats"], len(causes)), (["grid", 0, "nodes"], [1]))
+    runs = manifest_of(config).runs[: len(causes)]
+    state = SweepProgress(config.study, list, lambda jobs: [])
+    specs = {str(folder / run.spec.path / "run.json"): run.spec for run in runs}
+    state.begin(specs, specs, is_open=False)
+    lines: list[str] = []
+    for number, (run, cause, path) in enumerate(zip(runs, causes, specs, strict=True)):
+        fields = {"jobid": number, "rule_name": "train", "rule_msg": "", "output": [path]}
+        state.on_event("job_info", fields | {"log": []}, NOW_S)
+        write_failure(folder, run, **cause)
+        lines += state.on_event("job_error", fields | {"log": []}, NOW_S)
+    return state, lines
+
+
+def test_thousands_of_failures_with_one_cause_are_few_lines(
+    tmp_path: Path, dice: random.Random
+) -> None:
+    """Each has another host, rank and log; another cause in between has its own lines."""
+    number, other = dice.randint(100, 150), dice.randint(10, 60)
+    causes: list[dict[str, Any]] = [
+        {"message": "no data here", "rank": n, "host": f"n{n}", "log": f"r/{n}.log"}
+        for n in range(number)
+    ]
+    causes.insert(other, {"message": "exit code 4", "rank": 0, "host": "n1"})
+    state, lines = failing(tmp_path, causes)
+    assert len(state.failed) == number + 1 and state.causes.total() == number + 1
+    (odd,) = [line for line in lines if "exit code 4" in line]
+    assert odd.startswith("FAILED ")
+    lines.remove(odd)
+    assert [line.startswith("FAILED ") for line in lines[:4]] == [True, True, True, False]
+    assert [line.partition(" times")[0] for line in lines[4:]] == ["FAILED: 10", "FAILED: 100"]
+    assert all("no data here" in line for line in lines if line is not lines[3])
+
+
+def test_different_causes_are_all_printed(tmp_path: Path) -> None:
+    causes = [{"message": f"exit code {number}"} for number in range(20)]
+    _, lines = failing(tmp_path, causes)
+    assert len(lines) == 20 and all(line.startswith("FAILED ") for line in lines)
+
+
+def test_a_line_has_no_control_character_and_is_short(sweep: Sweep) -> None:
+    for text in ("a\x1b[2Jb\x07\u202e", "y" * 140_000):
+        (line,) = sweep.fail(0, message=text)
+        assert len(line) < 3000 and not re.search("[\x00-\x1f\u202e]", line)
+    (line,) = sweep.on_event("error", 7, "said\x1b[2J by Snakemake")
+    assert "\\x1b[2J" in line and "\x1b" not in line
 
 
 def test_an_attempt_that_begins_and_fails_between_two_looks_has_its_cause(sweep: Sweep) -> None:

@@ -64,7 +64,7 @@ def test_equal_runs_give_a_known_date() -> None:
     low, middle, high = interval_ends(simulated.durations_s)
     rounds = math.ceil(plan.trainings / at_once)
     assert (low, middle) == pytest.approx((rounds * time_s,) * 2), SEED
-    assert high > middle
+    assert high >= middle
     hours = interval_ends(simulated.job_hours)
     assert hours[0] == pytest.approx(plan.trainings * time_s / 3600), SEED
 
@@ -127,6 +127,19 @@ def test_fewer_runs_and_slow_runs_widen_the_interval() -> None:
     few = [1000 * math.exp(0.1 * each) for each in (-1.2, -0.7, -0.2, 0.2, 0.7, 1.2)]
     assert width(few) > 1.3 * width(few * 4)
     assert width([*few[1:], 2000.0] * 2) > width(few * 2)
+
+
+def test_many_trainings_are_as_uncertain_as_the_mean_of_the_runs() -> None:
+    """The scatter of 1,000 trainings averages out; the error of their mean does not."""
+    plan = CampaignPlan(1000)
+    few = [1000 * math.exp(0.1 * each) for each in (-1.2, -0.7, -0.2, 0.2, 0.7, 1.2)]
+    low, middle, _ = interval_ends(simulate_campaigns(plan, MeasuredRuns(few)).durations_s)
+    assert low < 0.95 * middle
+    low, middle, _ = interval_ends(simulate_campaigns(plan, equal_runs(1000.0)).durations_s)
+    assert low > 0.98 * middle
+    shared = equal_runs(1000.0, shared_error=0.1)
+    low, middle, _ = interval_ends(simulate_campaigns(plan, shared).durations_s)
+    assert low < 0.9 * middle
 
 
 def test_the_same_seed_gives_the_same_campaigns_and_many_trainings_fewer() -> None:

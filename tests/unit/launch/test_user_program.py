@@ -375,8 +375,8 @@ def test_a_limit_of_cpu_time_is_too_few_cpus(
 
 @pytest.mark.parametrize(
     ("visible", "names"),
-    [("1,0", ("B", "A")), ("1", ("B",)), ("GPU-0", ()), ("0,7", ())],
-    ids=["all", "one", "by UUID", "unknown"],
+    [("1,0", ("B", "A")), ("1", ("B",)), ("GPU-0", ("A",)), ("0,7", ()), ("GPU-7", ())],
+    ids=["all", "one", "by UUID", "unknown", "unknown UUID"],
 )
 def test_a_rank_reports_the_names_of_the_gpus_that_its_program_may_use(
     visible: str, names: tuple[str, ...], tmp_path: Path

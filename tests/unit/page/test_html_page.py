@@ -66,6 +66,14 @@ def test_a_headline_without_an_explanation_is_shown(tmp_path: Path) -> None:
     assert page.count('<p class="headline') == 2 * len(row)
 
 
+def test_a_record_with_an_odd_host_has_a_page(tmp_path: Path) -> None:
+    runs = study(tmp_path / "runs").runs
+    runs["hosts"] = ["node[1 a,b node] n1 n2", *runs["hosts"][1:]]
+    table = html_page.make_runs_table(runs, COLUMNS, tmp_path)
+    first = " ".join(table.rows[0])
+    assert "n[1-2]" in first and all(name in first for name in ("node[1", "a,b", "node]"))
+
+
 def test_what_was_not_measured_has_no_card() -> None:
     unpriced = decision(("w", "cost_usd", "t", "No point has a price.", "not measured"))
     assert html_page.answers_by_question(unpriced) == {}

@@ -21,7 +21,7 @@ from builders import (
 )
 from msgspec.structs import replace
 from submitted import config_of, described, plan_of, planned_runs, refusal_of
-from tfscaling.plan import budget, costed_plan, run_durations
+from tfscaling.plan import budget, conditional_runs, costed_plan, run_durations
 from tfscaling.record import attempts, run_record
 from tfscaling.record.attempts import Cause, FailureReport
 from tfscaling.record.phases import PHASES, WALL_PHASES
@@ -364,6 +364,12 @@ def test_a_search_that_is_not_worth_more_runs_costs_no_more(tmp_path: Path) -> N
     (cost,) = plan.searches
     assert cost.costs["made"] == cost.costs["expected"] == cost.costs["most"]
     assert any(cost.ended in note for note in script.searches_table([cost]).notes) and cost.ended
+    # the sweep has no further round, unless there are more trainings
+    made = [run.spec.path for run in planned.runs if run.spec.repeat == 1]
+    for trainings, is_due in ((1, False), (10**6, True), (None, True)):
+        other = manifest_of(searched.config_of({}, question={"trainings": trainings}))
+        after, _ = conditional_runs.next_round(other, tmp_path, made, 2)
+        assert (after.added > 0) == is_due
 
 
 def test_a_budget_holds_the_expected_runs_of_a_search(tmp_path: Path) -> None:

@@ -53,6 +53,28 @@ def test_unfit_nodes_are_excluded_with_those_of_the_platform(
     assert set((excluded(slurm.calls[-1]) or "").split(",")) == {"n5", "n6"}
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (["a", "b_c"], ["a_b", "c"]),
+        (["a/b", "c"], ["a", "b/c"]),
+        (["a/b", "c"], ["a_b", "c"]),
+        (["a~2f", "b"], ["a/", "b"]),
+        (["x%j", "1"], ["x~25j", "1"]),
+    ],
+)
+def test_jobs_with_other_wildcards_have_another_comment_and_folder_of_logs(
+    one: list[str], other: list[str], start: Start, slurm: Slurm
+) -> None:
+    jobs = [Job(["a"], one), Job(["b"], other)]
+    assert len({plugin.comment_of(job) for job in jobs}) == 2
+    done(start(), *jobs)
+    logs = [call[call.index("--output") + 1] for call in slurm.calls]
+    assert len(set(logs)) == 2
+    # sbatch fills in the job's number, and nothing else
+    assert all(log.endswith("/%j.log") and log.count("%") == 1 for log in logs)
+
+
 def test_sbatchs_words_about_a_job_are_kept(start: Start, slurm: Slurm, sweep: Sweep) -> None:
     slurm.answer("sbatch", "echo 'sbatch: error: no' >&2; echo way >&2; exit 1")
     executor = start()

@@ -105,6 +105,8 @@ def test_a_job_that_has_left_its_record_has_finished(
 def test_hosts_that_lacked_gpus_are_unfit(sweep: SlurmSweep, output: Path) -> None:
     failures: list[tuple[Kind, str | None]] = [
         ("missing_gpus", "n7"), ("rank_died", "n8"), ("missing_gpus", None), ("missing_gpus", "n6"),
+        # names that Slurm would take for other nodes, or refuse
+        ("missing_gpus", "n[1-99]"), ("missing_gpus", "n6,n9"), ("missing_gpus", "n 9"),
     ]  # fmt: skip
     assert sweep.nodes_to_avoid(output) == []
     for number, (kind, host) in enumerate(failures, start=1):

@@ -387,6 +387,8 @@ def test_a_loss_that_is_none_is_not_finite_whatever_the_rank_says(name: str) -> 
 L4, L40 = "NVIDIA L4", "NVIDIA L40"
 A100_40, A100_80 = "NVIDIA A100-SXM4-40GB", "NVIDIA A100-SXM4-80GB"
 H100 = "NVIDIA H100 80GB HBM3"
+MIG_H100, MIG_A100_80 = "NVIDIA H100 NVL MIG 3g.47gb", "NVIDIA A100-SXM4-80GB MIG 3g.40gb"
+MIG_PART = "NVIDIA A100-SXM4-40GB MIG 1c.3g.20gb"
 RTX_2080_TI = "NVIDIA GeForce RTX 2080 Ti"
 #: Whether a name of a GPU is of the model that was asked for; None: it cannot be compared.
 MODELS: dict[bool | None, list[tuple[str, str]]] = {
@@ -399,6 +401,13 @@ MODELS: dict[bool | None, list[tuple[str, str]]] = {
         ("rtx_6000_ada", "NVIDIA RTX 6000 Ada Generation"), ("titan v", "NVIDIA TITAN V"),
         ("a100_3g.20gb", "NVIDIA A100-SXM4-40GB MIG 3g.20gb"), ("mi250x", "AMD Instinct MI250X"),
         ("a100_80", "NVIDIA A100 80GB PCIe"), ("v100-32g", "Tesla V100-SXM2-32GB"),
+        # slices: NVIDIA's names, Slurm's types by NVML, and what sites call them
+        ("h100-47", MIG_H100), ("h100-47gb", MIG_H100), ("h100_3g.47gb", MIG_H100),
+        ("nvidia_h100_nvl_3g.46gb", MIG_H100), ("3g.47gb", MIG_H100), ("h100-mig", MIG_H100),
+        ("h100-mig-3g.47gb", MIG_H100), ("nvidia_a100_3g.39gb", MIG_A100_80),
+        ("nvidia_a100-sxm4-80gb_3g.40gb", MIG_A100_80), ("a100_3g_40gb", MIG_A100_80),
+        ("nvidia_h200_1g.16gb", "NVIDIA H200 MIG 1g.18gb"), ("a100_1c.3g.20gb", MIG_PART),
+        ("a30_1g.6gb", "NVIDIA A30 MIG 1g.6gb+me"),
     ],
     False: [
         ("v100", T4), ("v100", "Tesla V100S-PCIE-32GB"), ("v100-32gb", V100), ("l4", L40),
@@ -409,6 +418,11 @@ MODELS: dict[bool | None, list[tuple[str, str]]] = {
         ("a100_1g.5gb", "NVIDIA A100-SXM4-40GB MIG 3g.20gb"), ("a100_1g.5gb", A100_40),
         ("k80", ""), ("v100-32g", V100), ("v100l", T4), ("a100-sxm4", H100),
         ("rtx_2080_ti", "NVIDIA GeForce RTX 2080"),
+        ("h100-96", MIG_H100), ("h100", MIG_H100), ("h100-23", MIG_H100), ("a100-47", MIG_H100),
+        ("h100_4g.47gb", MIG_H100), ("h100_3g.23gb", MIG_H100), ("h100_3g.47gb", "NVIDIA H100 NVL"),
+        ("a100_3g.40gb", MIG_H100), ("1g.5gb", A100_40), ("1g.5gb", MIG_H100), ("l40", MIG_A100_80),
+        ("a100_3g.20gb", MIG_PART), ("a100-80gb", MIG_A100_80), ("a100-mig", MIG_H100),
+        ("nvidia_a100_1g.10gb", "NVIDIA A100-SXM4-80GB MIG 1g.20gb"),
     ],
     # no model is named, or a size or form factor that the driver names otherwise
     None: [
@@ -417,6 +431,9 @@ MODELS: dict[bool | None, list[tuple[str, str]]] = {
         ("a100-nvlink", A100_40), ("mi250", "AMD Instinct MI250X"),
         ("gh200-96gb", "NVIDIA GH200 480GB"), ("volta", V100), ("the fast ones", V100),
         ("nvidia", V100), ("", V100),
+        # the GPU's memory, or the slice's
+        ("a100-40gb", MIG_A100_80), ("h100-40", "NVIDIA H100 80GB HBM3 MIG 3g.40gb"),
+        ("h100-47", "NVIDIA H100 NVL"), ("the fast ones", MIG_H100),
     ],
 }  # fmt: skip
 

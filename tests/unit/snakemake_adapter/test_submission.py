@@ -58,7 +58,7 @@ def submitted_by_the_plugin(
 
 def run_name(spec: RunSpec) -> str:
     """What the plugin calls a run, in the job's comment and in a folder."""
-    return "_".join(str(spec.axes[axis]) for axis in AXES).replace("/", "_")
+    return "/".join(str(spec.axes[axis]) for axis in AXES)
 
 
 PLATFORMS: dict[str, dict[str, Any]] = {
@@ -116,9 +116,9 @@ def test_the_settings_of_the_profile_reach_the_line(
 
 def test_in_a_module_the_line_has_the_name_of_the_modules_rule() -> None:
     resources = platforms.slurm_resources(config_of().platforms["cluster"], Geometry(1, 1, 0))
-    line = submission.sbatch_line(resources, "a_1", replace(described(), rule="tfs_train"))
-    assert "/rule_tfs_train/a_1/" in line
-    assert "rule_tfs_train_wildcards_a_1" in line
+    line = submission.sbatch_line(resources, "a/1", replace(described(), rule="tfs_train"))
+    assert "/rule_tfs_train/a/1/" in line
+    assert "--comment rule_tfs_train/a/1 " in line
 
 
 def test_the_plans_line_has_a_placeholder_for_the_name_of_the_run(tmp_path: Path) -> None:

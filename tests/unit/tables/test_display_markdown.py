@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import random
+import re
+
+import pytest
+from markdown_it import MarkdownIt
 from tfscaling.tables import display
-from tfscaling.tables.display import FormattedNumber, TextTable
+from tfscaling.tables.display import FormattedNumber, Markdown, TextTable
 
 HEADER = ["platform", "nodes", "reason"]
 
@@ -30,3 +35,49 @@ def test_markdown_has_heading_table_and_notes() -> None:
 
 def test_a_table_without_rows_says_none() -> None:
     assert display.to_markdown(shown(notes=())) == "# A table\n\nNone.\n"
+
+
+#: Renders Markdown as GitHub does, and lets HTML through.
+RENDERER = MarkdownIt("commonmark").enable("table")
+#: Elements of the rendered table; links and elements of a text would be others.
+ELEMENTS = {"h1", "p", "table", "thead", "tbody", "tr", "th", "td", "ul", "li", "code"}
+#: Texts that Markdown would run, link, emphasise, or show in parts only.
+HOSTILE = [
+    "<script>alert(1)</script>", "\\<img src=x onerror=alert(1)>", "\\\\<b>", "<class 'int'>",
+    "[x](javascript:alert(1))", "![x](javascript:1)", "\\[x](javascript:1)", "[x]: javascript:1",
+    "<javascript:alert(1)>", "` <b> ``", "``` <b> `", "\\` <b> `", "`` ` <b> `", "a `<b>` c",
+    "a|b", "a\\|b", "`a|b`", "*a* **b** _c_ ~~d~~", "__init__.py", "execution_time_s", "C:\\new\\|",
+    "&lt;b&gt; &#60;", "$\\frac{1}{2}$", "=1+1", "1.000", "-1.5", "> a", "===",
+    "# a", "- a", "1. a", "a\\", "tail\\\\",
+]  # fmt: skip
+
+
+def shown_texts(page: str) -> list[str]:
+    """The texts of a rendered page's elements, with backticks around those of code."""
+    html = RENDERER.render(page)
+    assert set(re.findall(r"<(\w+)", html)) <= ELEMENTS, html
+    texts = re.findall(r"<(?:h1|p|th|td|li)\b[^>]*>(.*?)</(?:h1|p|th|td|li)>", html, re.DOTALL)
+    texts = [re.sub("</?code>", "`", text).replace("&quot;", '"') for text in texts]
+    return [t.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&") for t in texts]
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_markdown_shows_a_text_wherever_it_is(text: str) -> None:
+    """In title, heading, cell, sentence and note; its neighbours are shown as well."""
+    table = TextTable.from_rows(text, ["a", text], [["b", text], [text, "c"]], [text, "n"], text)
+    shown = shown_texts(display.to_markdown(table))
+    assert shown == [text, text, "a", text, "b", text, text, "c", text, "n"]
+
+
+def test_markdown_shows_a_random_text(dice: random.Random) -> None:
+    for _ in range(200):
+        text = "".join(dice.choices("ab <>[]()`\\|*_~&;#!:", k=dice.randint(1, 30))).strip() or "x"
+        table = TextTable.from_rows("t", ["a", "b"], [[text, "c"]], [])
+        html = RENDERER.render(display.to_markdown(table))
+        assert set(re.findall(r"<(\w+)", html)) <= ELEMENTS, text
+        assert html.count("<td") == 2 and ">c</td>" in html, text
+
+
+def test_a_link_of_ours_stays_a_link() -> None:
+    table = TextTable.from_rows("t", ["a"], [[Markdown("[records](../runs/a)")], ["[no](b)"]], [])
+    assert re.findall('href="(.*?)"', RENDERER.render(display.to_markdown(table))) == ["../runs/a"]

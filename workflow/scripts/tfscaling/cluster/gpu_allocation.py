@@ -25,6 +25,9 @@ _DEVICE = re.compile(r"[0-9]+(\.[0-9]+)?|(GPU|MIG)-.+")
 _TIMEOUT_S = 60
 #: Options of nvidia-smi that print the fields of `Gpu` for each GPU.
 _QUERY = ("--query-gpu=name,uuid,driver_version", "--format=csv,noheader")
+#: Lines of `nvidia-smi -L`: a GPU, and below it its slices (MIG).
+_GPU_LINE = re.compile(r"GPU \d+: .*\(UUID: (GPU-[^)]+)\)")
+_SLICE_LINE = re.compile(r"\s+(MIG \S+)\s+Device\s+\d+: \(UUID: (MIG-[^)]+)\)")
 
 
 class ClusterError(ValueError):
@@ -39,11 +42,11 @@ class NvidiaSmiError(ClusterError):
 
 
 class Gpu(NamedTuple):
-    """A GPU as nvidia-smi lists it; parts of a GPU (MIG) are not listed.
+    """A GPU, or a slice of a GPU (MIG), as nvidia-smi lists it.
 
     Attributes:
-        name: The model, such as `NVIDIA H100 80GB HBM3`.
-        uuid: The UUID, such as `GPU-…`.
+        name: The model, such as `NVIDIA H100 80GB HBM3`; of a slice `NVIDIA H100 NVL MIG 3g.47gb`.
+        uuid: The UUID, such as `GPU-…` or `MIG-…`.
         driver_version: Version of the driver.
     """
 
@@ -51,27 +54,58 @@ class Gpu(NamedTuple):
     uuid: str
     driver_version: str
 
+    @property
+    def is_slice(self) -> bool:
+        """Whether it is a slice of a GPU."""
+        return self.uuid.startswith("MIG-")
+
 
 def listed_gpus(environ: Mapping[str, str]) -> tuple[Gpu, ...] | None:
     """Return the GPUs that nvidia-smi lists; None if `environ` has no nvidia-smi on its PATH.
+
+    A GPU with slices that this process may use is replaced by these.
 
     Raises NvidiaSmiError if nvidia-smi fails.
     """
     program = shutil.which("nvidia-smi", path=environ.get("PATH"))
     if program is None:
         return None
+    fields = (line.split(", ") for line in _run_nvidia_smi(program, *_QUERY).splitlines())
+    gpus = [Gpu(*words) for words in fields if len(words) == len(Gpu._fields)]
+    slices: dict[str, list[tuple[str, str]]] = {}
+    whole = ""
+    for line in _run_nvidia_smi(program, "-L").splitlines() if gpus else ():
+        if found := _GPU_LINE.match(line):
+            whole = found[1]
+        elif found := _SLICE_LINE.match(line):
+            slices.setdefault(whole, []).append((found[1], found[2]))
+    return tuple(
+        part
+        for gpu in gpus
+        for part in [
+            Gpu(f"{gpu.name} {profile}", uuid, gpu.driver_version)
+            for profile, uuid in slices.get(gpu.uuid, ())
+        ]
+        or [gpu]
+    )
+
+
+def _run_nvidia_smi(program: str, *options: str) -> str:
+    """Return what nvidia-smi prints.
+
+    Raises NvidiaSmiError if it fails.
+    """
     hint = "expected a list of its GPUs, or CUDA_VISIBLE_DEVICES"
     try:
         done = subprocess.run(
-            [program, *_QUERY], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+            [program, *options], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise NvidiaSmiError(f"nvidia-smi failed ({error}); {hint}") from error
     output = (done.stdout + done.stderr).strip()
     if done.returncode and "No devices were found" not in output:
         raise NvidiaSmiError(f"nvidia-smi failed (exit status {done.returncode}: {output}); {hint}")
-    fields = (line.split(", ") for line in done.stdout.splitlines())
-    return tuple(Gpu(*words) for words in fields if len(words) == len(Gpu._fields))
+    return done.stdout
 
 
 def gpu_variable(environ: Mapping[str, str]) -> str:
@@ -110,8 +144,8 @@ def gpus_here(environ: Mapping[str, str]) -> tuple[str, ...] | None:
         environ: the environment of the process.
 
     Returns:
-        Numbers or UUIDs, as entries of CUDA_VISIBLE_DEVICES; None if the variable is not set and
-        nvidia-smi is not installed.
+        Numbers or UUIDs, as entries of CUDA_VISIBLE_DEVICES. Slices of GPUs have UUIDs, because
+        CUDA does not number them. None if the variable is not set and nvidia-smi is not installed.
 
     Raises:
         ClusterError: the variable lists a GPU twice, or nvidia-smi fails.
@@ -119,6 +153,8 @@ def gpus_here(environ: Mapping[str, str]) -> tuple[str, ...] | None:
     visible = visible_gpus(environ)
     if visible is None:
         listed = listed_gpus(environ)
+        if listed is not None and any(gpu.is_slice for gpu in listed):
+            return tuple(gpu.uuid for gpu in listed)
         return None if listed is None else tuple(str(number) for number in range(len(listed)))
     if len(set(visible)) < len(visible):
         name = gpu_variable(environ)
@@ -148,6 +184,9 @@ def allocate(
     on_node = gpus_here(environ)
     is_chosen = visible_gpus(environ) is not None
     if not on_node or (is_chosen and _are_exclusive(environ, on_node, tasks_on_node)):
+        return on_node
+    # control groups alone, without a variable, may show each task its equal part
+    if not is_chosen and environ.get(_GPUS_ON_NODE) == str(len(on_node) * tasks_on_node):
         return on_node
     # Nodes may have been given fewer GPUs where they run fewer tasks.
     tasks = tasks_on_fullest_node if len(on_node) >= tasks_on_fullest_node else tasks_on_node

@@ -26,7 +26,7 @@ from tfscaling.study import platforms
 from tfscaling.study.run_spec import Point
 from tfscaling.tables import timings
 from tfscaling.tables.comparison import DIFFERENT_WORK
-from tfscaling.tables.display import duration_text
+from tfscaling.tables.display import duration_text, escape_markdown
 from tfscaling.tables.row_types import columns
 from tfscaling.tables.row_values import group_by_point, is_known, is_projected, point_of
 from tfscaling.tables.runs_table import NOT_RUN
@@ -272,5 +272,5 @@ def _next_steps_for_prices(study: Study) -> Iterator[StepWithValues]:
 
 def page(table: pd.DataFrame, _: Study) -> str:
     """Return the page next_steps.md."""
-    steps = [f"- {step.text}" for step in to_rows(NextStep, table)]
+    steps = [f"- {escape_markdown(step.text)}" for step in to_rows(NextStep, table)]
     return "\n".join(["# What to do next\n", *(steps or ["Nothing: all planned runs count."]), ""])

@@ -26,6 +26,9 @@ PLAN = "details/plan.csv"
 PROBLEMS = "details/problems"
 #: Highest number of rows of a table that is printed; longer tables are only on the page.
 _ROWS_MAX = 30
+#: Highest number of characters of a cell of a table, in place of Python's 131,072: the names of all
+#: hosts of a large run are one cell.
+_CELL_MAX = 2**31 - 1
 #: Narrowest terminal, in columns, for which tables are fitted.
 _COLUMNS_MIN = 80
 
@@ -170,6 +173,7 @@ class SweepOutcome:
 def _read_rows(table: Path) -> Iterator[dict[str, str]]:
     """Yield the rows of a CSV file, column → text; none if the file does not exist."""
     if table.exists():
+        csv.field_size_limit(_CELL_MAX)
         with table.open(newline="", encoding="utf-8") as file:
             yield from csv.DictReader(file)
 
@@ -221,13 +225,17 @@ def _spent_lines(rows: Sequence[dict[str, str]]) -> list[str]:
 def _describe_invalid_runs(rows: Sequence[dict[str, str]]) -> str:
     """Return the number of runs of each invalid status, each with its most frequent reason."""
     reasons: dict[str, Counter[str]] = {}
+    examples: dict[str, str] = {}
     for row in rows:
         if row["status"] != RunState.OK:
             reason = row["reason"].partition(_ADVICE)[0]
-            reasons.setdefault(row["status"], Counter())[reason] += 1
+            cause = text_lines.cause_key(reason)
+            examples.setdefault(cause, reason)
+            reasons.setdefault(row["status"], Counter())[cause] += 1
     texts = []
     for status, found in reasons.items():
-        ((first, _),) = found.most_common(1)
+        ((cause, _),) = found.most_common(1)
+        first = examples[cause]
         others = f", and {text_lines.count_text(len(found) - 1, 'other reason')}" * (len(found) > 1)
         rerun = f"; `{RERUN_STALE}` reruns them" * (status == RunState.STALE)
         texts.append(f"{found.total()} {status_words(status)}: {first}{others}{rerun}")

@@ -16,6 +16,7 @@ from typing import Any
 from tfscaling.console import text_lines
 from tfscaling.console.sweep_outcome import NewFiles
 from tfscaling.files import atomic
+from tfscaling.files.outside_text import make_visible, shorten
 from tfscaling.plan import retries
 from tfscaling.record import attempts, events, metrics, run_record, step_estimates
 from tfscaling.record.attempts import Cause
@@ -26,6 +27,8 @@ from tfscaling.study.run_spec import RunSpec
 
 #: Beginning of a script's error message.
 _ERROR = "ERROR: "
+#: Number of failures with one cause that are printed each; of further ones, only each power of ten.
+_PRINTED_FAILURES = 3
 
 
 @dataclass
@@ -178,6 +181,7 @@ class SweepProgress:
         failures: Output file → how often its job has failed.
         failed: Output files whose job is not tried again.
         other_failures: Lines about failed jobs other than runs.
+        causes: How a run's job ended and its cause → number of such ends.
         jobs: Snakemake's id → running job.
     """
 
@@ -201,6 +205,7 @@ class SweepProgress:
     failed: set[str] = field(default_factory=set)
     #: Lines about failed jobs that are no runs, for the end.
     other_failures: list[str] = field(default_factory=list)
+    causes: Counter[tuple[str, str]] = field(default_factory=Counter)
     jobs: dict[int, Job] = field(default_factory=dict)
     _specs: Mapping[str, RunSpec] = field(default_factory=dict)
     _axes: tuple[str, ...] = ()
@@ -313,9 +318,9 @@ class SweepProgress:
         try:
             record = run_record.read_outcome(job.record)
             if isinstance(record, DoesNotFit):
-                result = f"does not fit in memory: {record.reason}"
+                result = f"does not fit in memory: {shorten(record.reason, job.record)}"
             elif record is not None:
-                result = _describe_result(record, job.spec.recipe.quality)
+                result = shorten(_describe_result(record, job.spec.recipe.quality), job.record)
         except run_record.RecordError as error:
             result = str(error)
         return [f"{self._progress_count()} {self._run_name(job)}: {result}"]
@@ -333,23 +338,45 @@ class SweepProgress:
         left = max(0, self.retries + 1 - number)
         if self.gives_up and cause and retries.is_permanent(cause):
             left = 0
-        why = cause.sentence if cause else message or _find_error(job.logs)
+        why = cause.sentence if cause else make_visible(message or _find_error(job.logs))
         if cause is None and job.spec is not None:
             report = job.record.with_name(run_record.FAILURE)
             if problem := atomic.find_write_problem(report):
                 why = f"its failure report cannot be written: {problem}"
         name = self._run_name(job) if job.spec else job.text
         if left:
-            return [f"attempt {number} of {number + left} failed, retrying: {name}: {why}"]
+            line = f"attempt {number} of {number + left} failed, retrying: {name}: {why}"
+            return self._count_cause("retrying", why, line)
         of = f" after {number} attempts" if number > 1 else ""
         word = "stopped" if cause and cause.kind == "cancelled" else "FAILED"
         line = f"{word} {name}{of}: {why}"
         if job.spec is not None:
             self.failed.add(key)
-        else:
-            line += f" (log: {job.logs[0]})" if job.logs else ""
-            self.other_failures.append(line)
+            return self._count_cause(word, why, line)
+        line += f" (log: {job.logs[0]})" if job.logs else ""
+        self.other_failures.append(line)
         return [line]
+
+    def _count_cause(self, end: str, why: str, line: str) -> list[str]:
+        """Count a failed run by its cause and return the lines to print: its line, or a number.
+
+        Thousands of runs may fail for one cause. Each has its failure.json, and a row in runs.csv
+        and on the page.
+
+        Args:
+            end: How its job ended: `FAILED`, `stopped` or `retrying`.
+            why: Its cause as a sentence.
+            line: The complete line about it.
+        """
+        self.causes[end, text_lines.cause_key(why)] += 1
+        number = self.causes[end, text_lines.cause_key(why)]
+        if number < _PRINTED_FAILURES:
+            return [line]
+        if number == _PRINTED_FAILURES:
+            note = "further runs with this cause are only counted; runs.csv and the page list all"
+            return [line, note]
+        is_power_of_ten = number == 10 ** (len(str(number)) - 1)
+        return [f"{end}: {number:,} times so far, for one cause: {why}"] * is_power_of_ten
 
     def _follow(self, job: Job) -> list[str]:
         """Read the newest attempt of a job; return [line] if Slurm restarted the job, else []."""
@@ -418,5 +445,5 @@ def _find_error(logs: Sequence[str]) -> str:
         if log.exists():
             text = log.read_text(errors="replace")
             lines = [line.strip() for line in text.rpartition(_ERROR)[2].splitlines()]
-            return " ".join(filter(None, lines if _ERROR in text else lines[-1:]))
+            return shorten(" ".join(filter(None, lines if _ERROR in text else lines[-1:])), log)
     return "no message"

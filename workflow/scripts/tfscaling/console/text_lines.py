@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -11,6 +12,11 @@ from tfscaling.study.config_types import AXES
 WIDTH = 100
 #: Highest number of records that are listed.
 _KEPT_MAX = 40
+#: Parts of a reason by which runs with the same cause differ: a rank with its host, its log, and
+#: numbers of jobs, processes, ports, addresses and measured times. A code of an error is a cause.
+_OF_ONE_RUN = re.compile(
+    r"rank \d+(?: on \S+)?: |; log: \S+|\bjob \d+|\b0x[0-9a-f]+|\d+\.\d+|\d{4,}"
+)
 #: Axes that the name of a run has even if they are equal in all runs.
 _ALWAYS = ("platform", "nodes")
 
@@ -35,6 +41,14 @@ def run_name(axes: Mapping[str, object], shown: Iterable[str]) -> str:
     found = {axis: axes[axis] for axis in shown if axis in axes}
     platform = found.pop("platform")
     return " ".join([str(platform), *(f"{axis}={value}" for axis, value in found.items())])
+
+
+def cause_key(reason: str) -> str:
+    """Return a reason without the rank, host, log and numbers of one run.
+
+    Runs that ended for the same cause have equal keys.
+    """
+    return _OF_ONE_RUN.sub("", reason)
 
 
 def format_duration(seconds: float) -> str:

@@ -21,6 +21,7 @@ from typing import NoReturn
 from tfscaling.cluster.gpu_allocation import ClusterError
 from tfscaling.cluster.slurm_environment import restarts
 from tfscaling.files import atomic
+from tfscaling.files.outside_text import make_visible
 from tfscaling.launch import failures, link, rank_files, slurm_job, supervisor, user_program
 from tfscaling.launch.launchers import LAUNCHERS, LaunchRequest, write_setup
 from tfscaling.launch.rank_messages import IncompleteError, RankMessageServer
@@ -186,7 +187,8 @@ class Attempt:
         After a preemption, the job is requeued before the exit, if Slurm allows it.
         """
         print(f"FAILED: {cause.sentence}", file=sys.stderr)
-        print("\n".join(f"    {line}" for line in cause.last_lines), file=sys.stderr)
+        lines = map(make_visible, cause.last_lines)
+        print("\n".join(f"    {line}" for line in lines), file=sys.stderr)
         failure = FailureReport(
             axes=spec.axes,
             attempt=self.number,

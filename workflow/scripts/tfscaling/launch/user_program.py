@@ -16,6 +16,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
@@ -200,11 +201,8 @@ class UserProgram:
     def _describe_rank(self, context: RankContext) -> Rank:
         """Return the rank's host, CPUs and GPUs, and the package versions of its program."""
         place = context.describe_rank()
-        names: tuple[str, ...] = ()
-        # the driver's names of the GPUs that this process may use, where they are numbers
-        here, on_host = gpus_here(os.environ) or (), place.host_facts.gpus
-        if self._spec.uses_gpus and all(e.isdecimal() and int(e) < len(on_host) for e in here):
-            names = tuple(on_host[int(entry)] for entry in here)
+        here = gpus_here(os.environ) if self._spec.uses_gpus else ()
+        names = _driver_names(here or (), place.host_facts)
         facts, environment = place.host_facts, self._spec.recipe.environment
         if environment is not None:
             facts = _add_versions(facts, environment)
@@ -397,6 +395,27 @@ def rank_variables(rank: int, geometry: Geometry) -> dict[str, str]:
         "NODE_RANK": node,
     }
     return {name: str(value) for name, value in values.items()}
+
+
+def _driver_names(entries: Sequence[str], facts: HostFacts) -> tuple[str, ...]:
+    """Return the driver's names of the GPUs that a process may use; () if one is not known.
+
+    Args:
+        entries: Numbers or UUIDs as in CUDA_VISIBLE_DEVICES; UUIDs may be cut short.
+        facts: Facts about this host, with all its GPUs.
+    """
+    has_slices = any(uuid.startswith("MIG-") for uuid in facts.gpu_uuids)
+    names: list[str] = []
+    for entry in entries:
+        if entry.isdecimal():  # CUDA does not number slices
+            found = [] if has_slices else [*facts.gpus[int(entry) : int(entry) + 1]]
+        else:
+            both = zip(facts.gpus, facts.gpu_uuids, strict=False)
+            found = [name for name, uuid in both if uuid.startswith(entry)]
+        if len(found) != 1:
+            return ()
+        names += found
+    return tuple(names)
 
 
 def _add_versions(facts: HostFacts, environment: str) -> HostFacts:

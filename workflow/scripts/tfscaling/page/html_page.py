@@ -33,7 +33,7 @@ from tfscaling.conclusions.headline import HeadlineRow
 from tfscaling.estimation.intervals import CONFIDENCE, RESAMPLES, RUNS_FOR_INTERVAL
 from tfscaling.estimation.run_counts import RULE
 from tfscaling.estimation.samples import NOT_MEASURED, TOO_FEW
-from tfscaling.page.host_names import fold_host_names
+from tfscaling.page.host_lists import fold_host_names
 from tfscaling.record import attempts, checks
 from tfscaling.record.metrics import METRICS, QUALITY, describe_metrics, quality_metric
 from tfscaling.record.run_states import RESULTS, status_words

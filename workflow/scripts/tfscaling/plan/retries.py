@@ -17,6 +17,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from tfscaling.cluster.slurm_client import SlurmClient
+from tfscaling.files import outside_text
 from tfscaling.record import attempts, crashes, run_record
 from tfscaling.record.attempts import Cause, FailureReport, Kind
 from tfscaling.record.run_record import DoesNotFit, Environment, SlurmJob
@@ -181,11 +182,15 @@ class SlurmSweep:
         return (cause.kind == "time_limit" and not has_checkpoint) or is_permanent(cause)
 
     def nodes_to_avoid(self, output: Path) -> list[str]:
-        """Return the hosts that lacked GPUs in attempts at a run, which its retry must avoid."""
+        """Return the hosts that lacked GPUs in attempts at a run, which its retry must avoid.
+
+        Slurm would expand a name such as `n[1-9]` to other nodes: such names are left out.
+        """
         folder = output.parent
         numbers = attempts.attempt_numbers(folder) if output.name == run_record.RECORD else ()
         causes = (attempts.cause_of(attempts.attempt_folder(folder, number)) for number in numbers)
-        return sorted({c.host for c in causes if c and c.kind == "missing_gpus" and c.host})
+        hosts = {c.host for c in causes if c and c.kind == "missing_gpus" and c.host}
+        return sorted(host for host in hosts if outside_text.is_host_name(host))
 
     def _write_failure(
         self, cause: Cause, spec: RunSpec, wall_time_s: float | None, *folders: Path
@@ -209,7 +214,7 @@ class SlurmSweep:
             for folder in folders:
                 attempts.write_failure(folder, failure)
         except OSError as error:
-            self.warn(f"{cause.message}: {error}")
+            self.warn(f"{cause.sentence}: {error}")
 
 
 def _job_time_s(number: str) -> float | None:

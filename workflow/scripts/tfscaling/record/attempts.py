@@ -22,6 +22,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from tfscaling.files import atomic
+from tfscaling.files.outside_text import LENGTH_MAX, make_visible, shorten
 from tfscaling.record import events, run_record
 from tfscaling.record.rank_report import FromZero, RankReport, TrainingReport
 from tfscaling.record.run_record import EarlierAttempt, RecordError, Resumed, RunRecord
@@ -266,12 +267,17 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def sentence(self) -> str:
-        """Kind, rank, host, message and log in one sentence, for tables and the console."""
+        """Kind, rank, host, message and log in one sentence, for tables and the console.
+
+        Control characters are written out, and a long text is cut: failure.json has all of it.
+        """
         host = f" on {self.host}" if self.host else ""
         where = "" if self.rank is None else f"rank {self.rank}{host}: "
         line = "" if self.place is None else f"{self.place}: "
         log = f"; log: {self.log}" if self.log and self.log not in self.message else ""
-        return f"{self.kind}: {where}{line}{self.message}{log}"
+        log = shorten(make_visible(log), run_record.FAILURE, LENGTH_MAX // 2)
+        text = make_visible(f"{self.kind}: {where}{line}{self.message}")
+        return shorten(text, run_record.FAILURE, LENGTH_MAX - len(log)) + log
 
 
 class FailureReport(msgspec.Struct, frozen=True, kw_only=True):

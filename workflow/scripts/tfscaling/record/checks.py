@@ -607,8 +607,15 @@ def list_unchecked(spec: RunSpec, reports: Sequence[Rank]) -> tuple[str, ...]:
 
 #: Words for the maker or the product family, which drivers include in a GPU's name or leave out.
 _MAKERS = {"nvidia", "tesla", "quadro", "geforce", "amd", "instinct", "radeon", "gpu"}
-#: Words that make a GPU's name a different model; the last ones are slices of a GPU (MIG).
-_VARIANT = re.compile(r"ti|super|ada|pro|max|laptop|mobile|[1-7]g")
+#: Words that make a GPU's name a different model.
+_VARIANT = re.compile(r"ti|super|ada|pro|max|laptop|mobile")
+#: A slice of a GPU (MIG), as "3g.20gb": its compute slices and memory, and for a part of a slice
+#: ("1c.3g.20gb") the part's compute slices.
+_SLICE = re.compile(r"(?<![a-z0-9])(?:(\d)c[._-])?(\d)g[._-](\d+)gb?(?![a-z0-9])")
+#: Largest difference of two texts on the memory of one slice, as a share. NVIDIA's profiles have
+#: shares of the GPU's nominal size ("1g.18gb"), Slurm's types the usable size ("1g.16gb").
+_SLICE_MEMORY_TOLERANCE = 0.15
+_SIZE = re.compile(r"(\d+)(?:g(?:i?b)?)?")
 _MEMORY = re.compile(r"(\d+)g(?:i?b)?")
 _FORM_FACTOR = re.compile(r"sxm\d*|pcie\d*|hbm\d*\w?")
 #: One letter after the number that does not change the model: as in V100L or MI250X, it may be the
@@ -616,21 +623,98 @@ _FORM_FACTOR = re.compile(r"sxm\d*|pcie\d*|hbm\d*\w?")
 _LETTER = re.compile(r"(?<=\d)[a-fh-rt-z]$")
 
 
+class _GpuName(NamedTuple):
+    """The name of a GPU, split.
+
+    Attributes:
+        words: Its words, without makers, `mig` and the slice.
+        mig: The numbers of its slice: of a part's and of the slice's compute slices, and the memory
+            in GB; None for a whole GPU.
+        is_mig: Whether it names a slice, or has the word `mig`.
+    """
+
+    words: list[str]
+    mig: tuple[str, str, int] | None
+    is_mig: bool
+
+
 def is_gpu_model(requested: str, name: str) -> bool | None:
     """Return whether a GPU is of the requested model; None if the names cannot be compared.
 
-    The result is False if the number of the model, a variant's word or the memory size differs. It
-    is True if the driver's name contains every word of `requested`, perhaps as several successive
-    words ("2080ti"). In all other cases it is None.
+    The result is False if the number of the model, a variant's word, the memory size or the slice
+    (MIG) differs. It is True if the driver's name contains every word of `requested`, perhaps as
+    several successive words ("2080ti"). In all other cases it is None. A whole GPU is a different
+    model than its slices.
 
     Args:
         requested: The requested model, such as `a100`.
         name: The driver's name of the GPU.
     """
-    wanted, found = _model_words(requested), _model_words(name)
+    wanted, found = _split_name(requested), _split_name(name)
+    words = [word for word in wanted.words if not _is_size_of_slice(word, wanted, found)]
+    names_slice = wanted.is_mig or len(words) < len(wanted.words)
+    model = _is_model(words, found.words)
+    if wanted.mig and not (found.mig and _is_same_slice(wanted.mig, found.mig)):
+        return False
+    if found.is_mig and not names_slice:
+        return None if _model_number(words) is None else False
+    if wanted.mig and not words:
+        return True
+    if not wanted.is_mig and names_slice and _memory_gb(found.words):
+        return False if model is False else None  # "40" may be the GPU's or the slice's memory
+    return model
+
+
+def _split_name(text: str) -> _GpuName:
+    """Return the words and the slice of a GPU's name."""
+    mig = _SLICE.search(text.lower())
+    words = _model_words(_SLICE.sub(" ", text.lower()))
+    own = [word for word in words if word != "mig"]
+    numbers = (mig[1] or "", mig[2], int(mig[3])) if mig else None
+    return _GpuName(own, numbers, mig is not None or len(own) < len(words))
+
+
+def _is_same_slice(one: tuple[str, str, int], other: tuple[str, str, int]) -> bool:
+    """Return whether two slices have the same compute slices and the same memory."""
+    *compute, memory_gb = one
+    *other_compute, other_gb = other
+    return compute == other_compute and _is_same_memory(memory_gb, other_gb)
+
+
+def _is_same_memory(one_gb: int, other_gb: int) -> bool:
+    """Return whether two texts on the memory of a slice can be about the same slice."""
+    return abs(one_gb - other_gb) <= _SLICE_MEMORY_TOLERANCE * max(one_gb, other_gb)
+
+
+def _is_size_of_slice(word: str, wanted: _GpuName, found: _GpuName) -> bool:
+    """Return whether a word of a request without a slice gives the memory of the found slice.
+
+    Sites name slices so: `h100-47` for the profile 3g.47gb.
+    """
+    if wanted.mig or found.mig is None or word == _model_number(wanted.words):
+        return False
+    size = _SIZE.fullmatch(word)
+    return size is not None and _is_same_memory(int(size[1]), found.mig[-1])
+
+
+def _model_number(words: list[str]) -> str | None:
+    """Return the first word with a digit that is neither a size nor a form factor, or None."""
+    for word in words:
+        is_other = _MEMORY.fullmatch(word) or _FORM_FACTOR.fullmatch(word)
+        if any(map(str.isdigit, word)) and not is_other:
+            return word
+    return None
+
+
+def _is_model(wanted: list[str], found: list[str]) -> bool | None:
+    """Return whether words of a GPU's name are of the requested model; None if unknown.
+
+    Args:
+        wanted: Words of the request.
+        found: Words of the driver's name.
+    """
     joined = {"".join(found[i:j]) for i in range(len(found)) for j in range(i + 1, len(found) + 1)}
-    sizes = {word for word in wanted if _MEMORY.fullmatch(word) or _FORM_FACTOR.fullmatch(word)}
-    core = next((w for w in wanted if any(map(str.isdigit, w)) and w not in sizes), None)
+    core = _model_number(wanted)
     if core is None:
         is_other = any(map(_VARIANT.fullmatch, found))
         return True if wanted and set(wanted) <= joined and not is_other else None

@@ -48,7 +48,8 @@ class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
     network_mbit_per_s: dict[str, float | None] = msgspec.field(default_factory=dict)
     """Network interface → its speed in Mbit/s."""
     gpus: tuple[str, ...] = ()
-    """Models of all GPUs of the host, in the driver's order."""
+    """Models of all GPUs of the host, in the driver's order; a GPU with slices (MIG) that the rank
+    may use is replaced by these."""
     gpu_uuids: tuple[str, ...] = ()
     """UUIDs of all GPUs of the host, in the order of `gpus`."""
     gpu_driver: str | None = None

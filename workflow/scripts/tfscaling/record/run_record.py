@@ -18,7 +18,7 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 import msgspec
 from msgspec import Meta
 
-from tfscaling.files import atomic, strict_json
+from tfscaling.files import atomic, outside_text, strict_json
 from tfscaling.files.program_errors import InputError
 from tfscaling.record.phases import Phases
 from tfscaling.record.rank_report import (
@@ -591,6 +591,9 @@ def _read_file(path: Path) -> bytes:
 def parse_record(content: bytes, where: object, kind: type[_T], version: int = 0) -> _T:
     """Return the object in the content of a record's file.
 
+    In its texts, except `parameters`, control characters are written out: the file may be from
+    outside, and whatever shows a text of it need not care.
+
     Args:
         content: The content.
         where: Name of the file for messages.
@@ -601,20 +604,28 @@ def parse_record(content: bytes, where: object, kind: type[_T], version: int = 0
         RecordError: With the key and the problem.
     """
     try:
-        try:
-            return msgspec.json.decode(content, type=kind)
-        except msgspec.ValidationError:
-            return msgspec.convert(_decode_complete(content), kind)
+        if not outside_text.may_have_hidden_characters(content):
+            with contextlib.suppress(msgspec.ValidationError):
+                return msgspec.json.decode(content, type=kind)
+        return msgspec.convert(_decode_complete(content), kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise RecordError(f"{where}: {_describe_decode_error(content, version, error)}") from error
+        text = outside_text.make_visible(_describe_decode_error(content, version, error))
+        raise RecordError(f"{where}: {outside_text.shorten(text, 'this file')}") from error
 
 
 def _decode_complete(content: bytes) -> Any:
-    """Return a record's content as plain objects, with the keys that `write_record` has omitted."""
+    """Return a record's content as plain objects, with the keys that `write_record` has omitted.
+
+    All texts but parameters, which are compared with the configuration's, have only visible
+    characters.
+    """
     plain = msgspec.json.decode(content)
     with contextlib.suppress(AttributeError, KeyError, TypeError):  # no record
         plain["ranks"] = [*restore_omitted_keys(plain["ranks"])]
-    return plain
+    if not isinstance(plain, dict):
+        return plain
+    exact = {key: value for key, value in plain.items() if key == "parameters"}
+    return outside_text.make_texts_visible(plain) | exact
 
 
 def _describe_decode_error(content: bytes, version: int, error: Exception) -> str:

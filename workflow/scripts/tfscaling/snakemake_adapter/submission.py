@@ -130,9 +130,9 @@ def sbatch_line(resources: Mapping[str, Resource], run: str, submission: Submiss
     accounts = str(asked.get("slurm_account", "")).replace(",", " ").split()
     partition = asked.get("slurm_partition")
     rule = f"rule_{submission.rule}"
-    comment = f"{rule}_wildcards_{name}"
-    if submission.executor in FOLLOWING:  # which find their text also if a site adds to comments
-        comment = "{{" + comment + "}}"
+    follows = submission.executor in FOLLOWING
+    # these find their text even if a site adds to comments
+    comment = "{{" + f"{rule}/{name}" + "}}" if follows else f"{rule}_wildcards_{name}"
     params = {
         "run_uuid": "_".join(filter(None, [settings.jobname_prefix, _UUID])),
         "slurm_logfile": logs / rule / name / "%j.log",
@@ -144,7 +144,7 @@ def sbatch_line(resources: Mapping[str, Resource], run: str, submission: Submiss
     failed = {node for node in (settings.exclude_failed_nodes or "").split(",") if node.strip()}
     try:
         call = submit_string.get_submit_command(job, params, settings=settings, failed_nodes=failed)
-        if submission.executor in FOLLOWING:
+        if follows:
             call += f" --gres={shlex.quote(str(asked['gres']))}" if asked.get("gres") else ""
         else:  # refuses types of GPUs with a hyphen
             call += utils.set_gres_string(job)

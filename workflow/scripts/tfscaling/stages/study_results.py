@@ -72,7 +72,7 @@ class StudyResults:
 
     @property
     def runs(self) -> tuple[RunRow, ...]:
-        """The planned runs: the rows of runs.csv."""
+        """The runs of the grid, without the runs that `explain` adds: rows of runs.csv."""
         return tuple(self._evidence.run_rows)
 
     @property

@@ -33,6 +33,7 @@ from tfscaling.study.run_spec import Point
 from tfscaling.tables import display, timings
 from tfscaling.tables.data_warnings import SERIOUS, read_warnings
 from tfscaling.tables.display import (
+    Markdown,
     TextTable,
     count_text,
     format_cell,
@@ -231,9 +232,9 @@ def _hours_per_node_hour(row: PointRow, column: str) -> float:
     return float(row[column] / row.node_hours) if row.node_hours else math.nan
 
 
-def _records_link(point: Point) -> str:
+def _records_link(point: Point) -> Markdown:
     """Return a Markdown link to the folder of a configuration's records."""
-    return f"[records](../../runs/{point.path})"
+    return Markdown(f"[records](../../runs/{point.path})")
 
 
 def make_requests(study: Study, config: Config) -> Iterator[ComputeTimeRequest]:

@@ -12,6 +12,7 @@ OUTPUTS  runs.csv, comparison.csv; in details/:
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -39,6 +40,9 @@ from tfscaling.tables import (
 )
 from tfscaling.tables.table_files import row_dicts
 
+#: Number of runs with the same status and cause that `summary_lines` lists each.
+RUNS_LISTED = 3
+
 
 def collect(study: StudyFolder) -> None:
     """Write the tables of runs and epochs, and print which runs are not valid."""
@@ -62,8 +66,8 @@ def collect(study: StudyFolder) -> None:
 def summary_lines(runs: pd.DataFrame) -> list[str]:
     """Return lines about numbers of runs by status, and why runs do not count.
 
-    Runs that failed, diverged or ran out of memory have separate lines. Other runs with the same
-    reason share a line.
+    Runs that failed, diverged or ran out of memory have separate lines, but of one cause only the
+    first RUNS_LISTED. Other runs with the same reason share a line.
 
     Args:
         runs: The table of runs.
@@ -72,13 +76,23 @@ def summary_lines(runs: pd.DataFrame) -> list[str]:
     lines = ["runs: " + ", ".join(f"{number} {status}" for status, number in counts.items())]
     shown = text_lines.axes_to_show(row_dicts(runs, AXES))
     alike: dict[str, int] = {}
+    causes: Counter[tuple[str, str]] = Counter()
     for row in row_dicts(runs[runs["status"] != RunState.OK]):
         was_stopped = str(row["reason"]).startswith("cancelled: ")
         if row["status"] in (RunState.FAILED, *RESULTS) and not was_stopped:
-            lines.append(f"{row['status']}: {text_lines.run_name(row, shown)}: {row['reason']}")
+            key = (str(row["status"]), text_lines.cause_key(row["reason"]))
+            causes[key] += 1
+            line = f"{row['status']}: {text_lines.run_name(row, shown)}: {row['reason']}"
+            lines += [line] * (causes[key] <= RUNS_LISTED)
         else:
             text = row["reason"] if was_stopped else f"{row['status']}: {row['reason']}"
             alike[text] = alike.get(text, 0) + 1
+    for (status, cause), number in causes.items():
+        if number > RUNS_LISTED:
+            lines.append(
+                f"{status}: {number - RUNS_LISTED:,} more runs, with their reasons in runs.csv: "
+                f"{cause}"
+            )
     lines += [f"{text_lines.count_text(number, 'run')} {text}" for text, number in alike.items()]
     return lines
 

@@ -85,7 +85,7 @@ def sbatch_option(name: str) -> Meta:
 _ONCE = Meta(min_length=1, extra_json_schema={"uniqueItems": True})
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 _IDENTIFIER = r"[A-Za-z_][A-Za-z0-9_]*"
-_PRINTED = r"\x00-\x1f\x7f-\x9f"
+_HIDDEN = r"\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
 _COUNT = r"[1-9][0-9]{0,2}"
 
 _NAME_FORM = "letters, digits and . _ -, a letter or digit first"
@@ -94,7 +94,7 @@ _MODEL_FORM = "a name (letters, digits and . _ -), or package.module:function"
 _RECIPE = rf"^{_NAME}(\+{_IDENTIFIER}=[A-Za-z0-9._+-]+)*$"
 _RECIPE_FORM = "a name (letters, digits and . _ -), or a variant, as wide+depth=18"
 _COUNTS_FORM = 'a number for each node, such as "2+1"'
-_LINE = rf"^[^{_PRINTED}]*[^\s{_PRINTED}][^{_PRINTED}]*$"
+_LINE = rf"^[^{_HIDDEN}]*[^\s{_HIDDEN}][^{_HIDDEN}]*$"
 _LINE_FORM = "one line of text, not empty and without control characters"
 _OPTION_FORM = "one line of text that does not begin with a hyphen"
 _SLURM_NAME_FORM = "letters, digits and _ . , : @ + -, as in Slurm's names"

@@ -20,6 +20,7 @@ from msgspec import NODEFAULT, Meta
 
 from tfscaling import PROGRAM_VERSION, TRAINER_VERSION
 from tfscaling.files import atomic, strict_json
+from tfscaling.files.outside_text import make_visible
 from tfscaling.files.program_errors import InputError
 from tfscaling.study.config_types import (
     AXES,
@@ -404,6 +405,8 @@ def describe_changes(expected: Parameters, found: Parameters) -> list[str]:
 def describe_change(key: str, before: object, now: object) -> str:
     """Return a text such as `epochs: 3, now 5`; `env: changed` if the values may be secret.
 
+    Control characters are written out.
+
     Args:
         key: Name of the parameter; `env.NAME` for an entry of a mapping.
         before: The value of a record.
@@ -411,7 +414,7 @@ def describe_change(key: str, before: object, now: object) -> str:
     """
     if key.partition(".")[0] in PRIVATE_PARAMETERS:
         return f"{key}: changed"
-    return f"{key}: {before}, now {now}"
+    return make_visible(f"{key}: {before}, now {now}")
 
 
 def _flatten_mappings(parameters: Parameters) -> dict[str, Value]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from numbers import Real
@@ -434,6 +435,39 @@ def shared_values_sentence(fixed: str, noun: str = "configurations") -> str:
 # Markdown
 
 
+#: A code span, with nothing in it that has a meaning where a reader takes it for plain text.
+_CODE_SPAN = re.compile(r"(?<!`)`[^`<\[\]|\\]+`(?!`)")
+#: Characters with a meaning in Markdown: an underscore at the end of a word, the first character of
+#: an HTML entity, a backslash before punctuation, and others anywhere.
+_MARKDOWN = re.compile(r"[<\[\]`*~$]|(?<![^\W_])_|_(?![^\W_])|&(?=#?\w+;)|\\(?=[!-/:-@\[-`{-~]|$)")
+#: A mark of a heading, list or quotation at the beginning of a line.
+_BLOCK_MARK = re.compile(r"^(\d*)([.)+-](?=\s|$)|#(?=#*(?:\s|$))|>|=(?==*$))")
+
+
+class Markdown(str):
+    """A cell of a table that is Markdown already, such as a link."""
+
+    __slots__ = ()
+
+
+def escape_markdown(text: str) -> str:
+    """Return a text as one line of Markdown that shows it: it has no HTML, link or emphasis.
+
+    Code spans remain, as sentences name keys in them.
+    """
+    line, parts, end = join_lines(text), [], 0
+    for code in _CODE_SPAN.finditer(line):
+        parts += [_MARKDOWN.sub(r"\\\g<0>", line[end : code.start()]), code[0]]
+        end = code.end()
+    parts.append(_MARKDOWN.sub(r"\\\g<0>", line[end:]))
+    return _BLOCK_MARK.sub(r"\1\\\2", "".join(parts))
+
+
+def _markdown_cell(text: str) -> str:
+    """Return a text as the cell of a table in Markdown, where a bar would end it."""
+    return text if isinstance(text, Markdown) else escape_markdown(text).replace("|", "\\|")
+
+
 def to_markdown(shown: TextTable, level: int = 1) -> str:
     """Return a table in Markdown: its title as a heading, the cells, the notes as a list.
 
@@ -441,12 +475,12 @@ def to_markdown(shown: TextTable, level: int = 1) -> str:
         shown: The table.
         level: Level of the heading.
     """
-    # a bar ends a cell, and Markdown drops "<class 'int'>" of an error as HTML
-    cells = shown.cells.map(lambda text: text.replace("|", "\\|").replace("<", "\\<"))
-    align = ["right" if shown.is_number_column(name) else "left" for name in cells]
+    align = ["right" if shown.is_number_column(name) else "left" for name in shown.cells]
+    cells = shown.cells.map(_markdown_cell).rename(columns=_markdown_cell)
     table = cells.to_markdown(index=False, disable_numparse=True, colalign=align)
-    parts = [f"{'#' * level} {shown.title}", shown.above, table if len(cells) else "None."]
-    parts.append("\n".join(f"- {note}" for note in shown.notes))
+    title, above = escape_markdown(shown.title), escape_markdown(shown.above)
+    parts = [f"{'#' * level} {title}", above, table if len(cells) else "None."]
+    parts.append("\n".join(f"- {escape_markdown(note)}" for note in shown.notes))
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -456,7 +490,7 @@ def insert_warnings(page: str, warnings: Sequence[str]) -> str:
     At most a few come before the table; the others are added at the end.
     """
     heading, _, rest = page.strip().partition("\n")
-    texts = [f"- **Warning:** {warning}".replace("<", "\\<") for warning in warnings]
+    texts = [f"- **Warning:** {escape_markdown(warning)}" for warning in warnings]
     before, after = "\n".join(texts[:_WARNINGS_ABOVE_MAX]), "\n".join(texts[_WARNINGS_ABOVE_MAX:])
     return "\n\n".join(part for part in (heading, before, rest.strip(), after) if part) + "\n"
 
@@ -473,13 +507,18 @@ def fill_notes(template: str, **values: object) -> tuple[str, ...]:
 
 
 def load_templates(folder: Path, **options: Any) -> Environment:
-    """Return a Jinja environment for a folder, in which an undefined name raises an error."""
+    """Return a Jinja environment for a folder, in which an undefined name raises an error.
+
+    Its filter `markdown` is `escape_markdown`.
+    """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    return Environment(
+    environment = Environment(
         loader=FileSystemLoader(folder),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         **options,
     )
+    environment.filters["markdown"] = escape_markdown
+    return environment

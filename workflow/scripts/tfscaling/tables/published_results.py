@@ -14,6 +14,7 @@ from typing import Annotated, NamedTuple
 import msgspec
 from msgspec import Meta
 
+from tfscaling.files.outside_text import make_visible
 from tfscaling.study.config_types import Platform
 from tfscaling.study.config_validation import ConfigError, Sources, format_problem
 from tfscaling.study.run_spec import Point, RunSpec
@@ -148,7 +149,7 @@ def read_published(path: Path | str | None) -> list[PublishedResult]:
     results: dict[PublishedPoint, PublishedResult] = {}
     for where, line in lines:
         try:
-            values = {column: line[column] or "" for column in COLUMNS}
+            values = {column: make_visible(line[column] or "") for column in COLUMNS}
             result = msgspec.convert(values, PublishedResult, strict=False)
         except msgspec.ValidationError as error:
             column = str(error).rpartition("$.")[2].rstrip("`")

@@ -19,6 +19,7 @@ import pandas as pd
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from tfscaling.files.outside_text import shorten
 from tfscaling.record import (
     attempts,
     metrics,
@@ -361,7 +362,7 @@ def _run_with_record(
             warnings += [whole.trend.warning] * bool(whole.trend.warning)
         if is_whole:
             warnings += _set_target_results(row, run, record, targets, is_timed)
-    row.warnings = SEPARATOR.join(warnings)
+    row.warnings = SEPARATOR.join(shorten(warning, path) for warning in warnings)
     of_whole = record.metrics.epochs if is_whole else ()
     return _RunResult(row, of_whole, record.environment.dataset, before_s, steady)
 
@@ -531,7 +532,7 @@ def row_without_record(
         repeat=spec.repeat,
         devices=platforms.device_kind(point.gpus_per_node, spec.measured.devices),
         status=status,
-        reason=reason,
+        reason=shorten(reason, record or spec.path),
         record=record,
         replicas=spec.replicas,
         per_replica_batch_size=spec.per_replica_batch_size,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import typing
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ import msgspec
 import pandas as pd
 
 from tfscaling.files import atomic
+from tfscaling.files.outside_text import make_visible
 from tfscaling.files.program_errors import InputError
 from tfscaling.record.metrics import NAN
 from tfscaling.tables.row_types import (
@@ -98,8 +100,9 @@ def _field_values(cells: pd.Series, column: Column) -> list[Any]:
     return values
 
 
-#: First characters of texts that a spreadsheet would execute as a formula.
-_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+#: First characters of texts that a spreadsheet would execute as a formula; the last ones are wide
+#: forms, which spreadsheets in East Asian languages read alike.
+_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 
 def write_csv(table: pd.DataFrame, path: Path) -> None:
@@ -148,7 +151,8 @@ def read_table(path: Path, needed: Collection[str] = ()) -> pd.DataFrame:
     """Read a table from a CSV file; columns of texts remain texts even if they look like numbers.
 
     Empty cells are missing values, except in the columns `reason` and `warnings`. An empty file
-    gives a table without columns.
+    gives a table without columns. Control characters are written out: the table may be from another
+    study.
 
     Args:
         path: The file.
@@ -159,7 +163,8 @@ def read_table(path: Path, needed: Collection[str] = ()) -> pd.DataFrame:
     """
     texts = dict.fromkeys(_TEXTS, "object")
     try:
-        table = pd.read_csv(path, dtype=texts, keep_default_na=False, na_values=[""])
+        text = make_visible(path.read_text(encoding="utf-8"))
+        table = pd.read_csv(io.StringIO(text), dtype=texts, keep_default_na=False, na_values=[""])
     except pd.errors.EmptyDataError:
         table = pd.DataFrame()
     except ValueError as error:  # no table at all, or bytes that are no text

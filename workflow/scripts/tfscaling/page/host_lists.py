@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
+from tfscaling.files.outside_text import is_host_name
+
 #: A name with a number, the last one of several: what precedes it, the number, what follows it.
 _NUMBERED = re.compile(r"(.*?)([0-9]{1,18})([^0-9]*)")
 
@@ -13,11 +15,11 @@ def fold_host_names(names: Sequence[str]) -> str:
     """Return names as a node list: `n[08-11],login` for n08, n09, n10, n11, login.
 
     Duplicates are left out. Names that differ in their last number are together, at the place of
-    the first of them.
+    the first of them. A name from a record that no host has, such as `n[1`, is shown as it is.
     """
     groups: dict[tuple[str, str], list[str]] = {}
     for name in names:
-        match = _NUMBERED.fullmatch(name)
+        match = _NUMBERED.fullmatch(name) if is_host_name(name) else None
         before, digits, after = match.groups() if match else (name, "", "")
         groups.setdefault((before, after), []).append(digits)
     return ",".join(

@@ -6,7 +6,7 @@ import random
 
 import pytest
 from tfscaling.cluster.nodelist import expand_node_list
-from tfscaling.page.host_names import fold_host_names
+from tfscaling.page.host_lists import fold_host_names
 
 
 @pytest.mark.parametrize(
@@ -36,3 +36,22 @@ def test_the_folded_names_are_the_names(dice: random.Random) -> None:
         names = [f"{before}{number:0{width}d}" for number in numbers] + ["login"]
         dice.shuffle(names)
         assert sorted(expand_node_list(fold_host_names(names))) == sorted(names)
+
+
+@pytest.mark.parametrize(
+    ("names", "shown"),
+    [
+        (["node[1"], ["node[1"]),
+        (["node]", "node1", "node2"], ["node]", "node[1-2]"]),
+        (["a,1", "a,2", "a1"], ["a,1", "a,2", "a1"]),
+        (["n[1-8]", "n[1-9]"], ["n[1-8]", "n[1-9]"]),
+        (["<b1>", "<b2>", "\\x1b[31m", "\\x1b[32m"], ["<b1>", "<b2>", "\\x1b[31m", "\\x1b[32m"]),
+        (["fe80::1%eth0", "fe80::1%eth1"], ["fe80::1%eth0", "fe80::1%eth1"]),
+    ],
+)
+def test_names_that_no_host_has_are_shown_as_they_are(
+    names: list[str], shown: list[str], dice: random.Random
+) -> None:
+    folded = fold_host_names(dice.sample(names, len(names)))
+    assert all(name in folded for name in shown)
+    assert len(folded) == len(",".join(shown))
