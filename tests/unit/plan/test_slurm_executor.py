@@ -61,6 +61,7 @@ def test_unfit_nodes_are_excluded_with_those_of_the_platform(
         (["a/b", "c"], ["a_b", "c"]),
         (["a~2f", "b"], ["a/", "b"]),
         (["x%j", "1"], ["x~25j", "1"]),
+        (["{a}", "1"], ["_a_", "1"]),
     ],
 )
 def test_jobs_with_other_wildcards_have_another_comment_and_folder_of_logs(

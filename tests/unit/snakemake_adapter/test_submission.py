@@ -118,7 +118,7 @@ def test_in_a_module_the_line_has_the_name_of_the_modules_rule() -> None:
     resources = platforms.slurm_resources(config_of().platforms["cluster"], Geometry(1, 1, 0))
     line = submission.sbatch_line(resources, "a/1", replace(described(), rule="tfs_train"))
     assert "/rule_tfs_train/a/1/" in line
-    assert "--comment rule_tfs_train/a/1 " in line
+    assert "rule_tfs_train/a/1}}" in line
 
 
 def test_the_plans_line_has_a_placeholder_for_the_name_of_the_run(tmp_path: Path) -> None:
