@@ -79,6 +79,6 @@ def test_tables_that_a_full_disk_cannot_have_are_named(tmp_path: Path) -> None:
         (line,) = [each for each in done.stdout.splitlines() if "no tables of the" in each]
         assert "results/main/partial" in line
         assert not (project.folder / "results/main/partial").exists()
-        (failure,) = project.failures()
-        assert failure["cause"]["kind"] == "program_failed"
+        kinds = {failure["cause"]["kind"] for failure in project.failures()}
+        assert "program_failed" in kinds
         finish(project)

@@ -380,6 +380,15 @@ class Executor(sweep.Executor):
         if allocation.state not in (PENDING, _RUNNING):
             del self._allocations[request]
         elif allocation.state == _RUNNING:
+            for step in running:
+                # its launcher is lost; srun would wait until the allocation ends
+                if step.nodes and step.nodes[0] not in allocation.nodes:
+                    output = output_of(step.job)
+                    is_finished = self._sweep.is_finished(output, step.allocation)
+                    step.state = _COMPLETED if is_finished else _NODE_FAIL
+                    if step.process is not None:
+                        step.process.kill()
+            running = [step for step in running if step.state == _RUNNING]
             # in their random order: none overtakes a larger one that waits for nodes
             for step in waiting:
                 if not self._start(allocation, step, running):

@@ -146,9 +146,9 @@ def test_the_share_that_may_miss_is_for_all_configurations_together(others: int)
 @pytest.mark.parametrize(
     ("spent_s", "changes", "share"),
     [
-        ([10.2] * 5, {}, 0.51), ([10.0] * 5, {}, None), ([60.0, *[math.nan] * 4], {}, 0.6),
-        ([10.2] * 5, {"execution_time_s": math.nan}, None),
-        ([10.2] * 5, {"train_time_s": math.nan}, None),
+        ([8.5] * 6, {}, 0.51), ([8.0] * 6, {}, None), ([60.0, *[math.nan] * 5], {}, 0.6),
+        ([8.5] * 6, {"execution_time_s": math.nan}, None),
+        ([8.5] * 6, {"train_time_s": math.nan}, None),
     ],
 )  # fmt: skip
 def test_a_start_that_takes_more_than_half_of_the_time_is_named_with_the_fastest_training(

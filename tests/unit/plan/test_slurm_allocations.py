@@ -193,6 +193,25 @@ def test_a_failed_step_has_the_state_that_slurm_reports(
     assert sweep.failures == ({} if is_finished else {step.name: state})
 
 
+def test_a_step_whose_first_node_has_left_the_allocation_has_failed(
+    slurm: Slurm, sweep: Sweep, begin: Callable[..., StartedAllocation], tmp_path: Path
+) -> None:
+    """Seen on Slurm: its srun waits until the allocation ends."""
+    site(slurm, 3)
+    executor, output = begin(), str(tmp_path / "run.json")
+    info = executor._submit(Job([output], resources={"nodes": 2}))
+    assert info is not None and executor.query(info) == [info.external_jobid]
+    (step,) = executor._steps.values()
+    assert step.process is not None
+    for lost in (step.nodes[1], step.nodes[0]):
+        left = " ".join({"n1", "n2", "n3"} - {lost})
+        slurm.answer("scontrol", f"printf '%s\\n' {left}")
+        going_on = executor.query(info)
+        assert going_on == ([info.external_jobid] if lost == step.nodes[1] else [])
+    assert step.process.wait() < 0
+    assert executor.ended == [(output, False)] and sweep.failures == {step.name: "NODE_FAIL"}
+
+
 @pytest.mark.parametrize("state", ["NODE_FAIL", "FAILED", "COMPLETED"])
 def test_a_step_of_an_earlier_driver_that_is_gone_has_its_state(
     state: str, slurm: Slurm, sweep: Sweep, begin: Callable[..., StartedAllocation],

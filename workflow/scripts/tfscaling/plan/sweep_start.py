@@ -31,9 +31,6 @@ PLUGIN_ADVICE = (
     "installs, does better"
 )
 
-#: Seconds after a second signal until the process ends, whatever its threads wait for.
-_END_S = 3.0
-
 
 def handle_sigterm_in_thread(then: Callable[[], object] = lambda: None) -> None:
     """Make the installed handler of SIGTERM run in a separate thread, followed by `then`.
@@ -56,12 +53,11 @@ def handle_sigterm_in_thread(then: Callable[[], object] = lambda: None) -> None:
 
 
 def end_at_second_signal(abandon_jobs: Callable[[], str]) -> None:
-    """Make a signal after Ctrl-C end this process within seconds, with one line.
+    """Make a signal after Ctrl-C end this process at once, with one line.
 
     The first Ctrl-C (SIGINT) keeps its handler: Snakemake cancels its jobs, and may wait for Slurm.
-    The next SIGINT or SIGTERM leaves Snakemake by SystemExit, so that the lock of the folder is
-    released. Threads that still wait after `_END_S` seconds are ended with the process, as by a
-    third signal.
+    At the next SIGINT or SIGTERM nothing is waited for. An exception would not do: Snakemake cannot
+    close its event loop while a thread uses it. So the lock of the folder stays.
 
     Args:
         abandon_jobs: Returns a sentence about jobs that may still run, and how to cancel them.
@@ -69,24 +65,20 @@ def end_at_second_signal(abandon_jobs: Callable[[], str]) -> None:
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     if not all(map(callable, handlers.values())):  # such as nohup: nobody can press Ctrl-C
         return
-    is_interrupted, is_ending = threading.Event(), threading.Event()
+    is_interrupted = threading.Event()
 
     def handle(number: int, frame: FrameType | None) -> None:
-        name, code = signal.Signals(number).name, 128 + number
-        if is_ending.is_set():
-            os._exit(code)
         if not is_interrupted.is_set():
             if number == signal.SIGINT:
                 is_interrupted.set()
             handlers[signal.Signals(number)](number, frame)  # type: ignore[operator,misc]
             return
-        is_ending.set()
-        # print may have been interrupted itself
-        os.write(2, f"Ended by {name} after Ctrl-C: {abandon_jobs()}\n".encode())
-        end = threading.Timer(_END_S, os._exit, (code,))
-        end.daemon = True
-        end.start()
-        raise SystemExit(code)
+        name = signal.Signals(number).name
+        said = (
+            f"Ended by {name} after Ctrl-C: {abandon_jobs()}. Start once with --unlock, then again"
+        )
+        os.write(2, f"{said}\n".encode())  # print may have been interrupted itself
+        os._exit(128 + number)
 
     for number in handlers:
         signal.signal(number, handle)

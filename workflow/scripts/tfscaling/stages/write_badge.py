@@ -6,7 +6,6 @@ OUTPUTS  badge/scaling.svg, badge/scaling.md
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 
 from tfscaling.conclusions import rendering
@@ -29,8 +28,6 @@ COLUMNS = {
     "speedup": "speed-up",
     "scaling_efficiency": "efficiency",
 }
-#: Characters with a meaning in Markdown, and the ones that `display.to_markdown` escapes in cells.
-_MARKS, _OF_CELLS = re.compile(r"([\\`*_\[\]<>#|!&])"), "<|"
 
 
 def run(study: StudyFolder) -> None:
@@ -47,7 +44,7 @@ def run(study: StudyFolder) -> None:
     svg = badge_svg("scaling", message, claim, is_shown=is_shown)
     text = rendering.render(
         "scaling_badge",
-        claim=_escape_markdown(claim),
+        claim=display.escape_markdown(claim),
         tables=[*_scaling_tables(ranges)],
         efficiency=EFFICIENCY_MIN,
     )
@@ -86,19 +83,10 @@ def _scaling_tables(ranges: Sequence[ScalingRange]) -> Iterator[str]:
     """Yield a Markdown table for each line of configurations."""
     for each in ranges:
         name = task_name(each.configurations[0].row, LINE_AXES)
-        title = _escape_markdown(f"{name}: {describe_range(each)}")
+        title = f"{name}: {describe_range(each)}"
         cells = [
-            [
-                *(format_cell(column, own.row) for column in COLUMNS),
-                _escape_markdown(own.reason or "yes", but=_OF_CELLS),
-            ]
+            [*(format_cell(column, own.row) for column in COLUMNS), own.reason or "yes"]
             for own in each.configurations
         ]
         columns = [*COLUMNS.values(), f"at least {EFFICIENCY_MIN:g}"]
         yield display.to_markdown(TextTable.from_rows(title, columns, cells), level=2)
-
-
-def _escape_markdown(text: str, but: str = "") -> str:
-    """Return a text in which no character has a meaning in Markdown, except the ones in `but`."""
-    line = " ".join(text.split())
-    return _MARKS.sub(lambda found: found[0] if found[0] in but else f"\\{found[0]}", line)
