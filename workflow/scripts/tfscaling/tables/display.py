@@ -437,12 +437,13 @@ def shared_values_sentence(fixed: str, noun: str = "configurations") -> str:
 
 #: A code span, with nothing in it that has a meaning where a reader takes it for plain text.
 _CODE_SPAN = re.compile(r"(?<!`)`[^`<\[\]|\\]+`(?!`)")
-#: Characters with a meaning in Markdown: a dollar sign that is no price, an underscore at the end
-#: of a word, the first character of an HTML entity, a backslash before punctuation, and others.
+#: Characters with a meaning in Markdown. Some have it at certain places only: a dollar sign that is
+#: no price, an underscore at an end of a word, the beginning of an HTML entity, a backslash before
+#: punctuation.
 _MARKDOWN = re.compile(
     r"[<\[\]`*~]|\$(?!\d)|(?<![^\W_])_|_(?![^\W_])|&(?=#?\w+;)|\\(?=[!-/:-@\[-`{-~]|$)"
 )
-#: A mark of a heading, list or quotation at the beginning of a line.
+#: Mark of a heading, list or quotation at the beginning of a line.
 _BLOCK_MARK = re.compile(r"^(\d*)([.)+-](?=\s|$)|#(?=#*(?:\s|$))|>|=(?==*$))")
 
 
