@@ -111,7 +111,7 @@ def test_the_plans_line_is_that_of_the_submission(project: Project, slurm: dict[
     assert len(set(calls)) == len(paths) == 4, done.stdout
     for path in paths:
         (row,) = (row for row in rows if all(row[a] == axis(path, a) for a in POINT_AXES))
-        name = "_".join(part.partition("=")[2] for part in path.split("/"))
+        name = "/".join(part.partition("=")[2] for part in path.split("/"))
         before, after = row["submission"].replace("<run>", name).split("<uuid>")
         after = after.removesuffix('"<command>"')
         assert any(call.startswith(before) and after in call for call in calls), calls

@@ -379,10 +379,11 @@ class Executor(sweep.Executor):
         allocation.update_from_queue(self.slurm)
         if allocation.state not in (PENDING, _RUNNING):
             del self._allocations[request]
-        elif allocation.state == _RUNNING:
+        elif allocation.state == _RUNNING and allocation.nodes:  # which Slurm may not show at once
             for step in running:
                 # its launcher is lost; srun would wait until the allocation ends
-                if step.nodes and step.nodes[0] not in allocation.nodes:
+                is_here = step.allocation == allocation.number and allocation.nodes
+                if is_here and step.nodes and step.nodes[0] not in allocation.nodes:
                     output = output_of(step.job)
                     is_finished = self._sweep.is_finished(output, step.allocation)
                     step.state = _COMPLETED if is_finished else _NODE_FAIL

@@ -707,7 +707,12 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
 
     def _describe_remaining(self) -> str:
         """Return which jobs Slurm may still run, with the command that cancels them; "" if none."""
-        left = [number for number in dict(self._submitted) if number not in self._cancelled]
+        left = [
+            number
+            for number in dict(self._submitted)
+            if number not in self._cancelled
+            and not (self._has_cancelled_all and number not in self._adopted)
+        ]
         names, commands = [f"SLURM jobs {' '.join(left)}"] if left else [], []
         if not self._has_cancelled_all:
             names.append(f"jobs named {self.run_uuid}")

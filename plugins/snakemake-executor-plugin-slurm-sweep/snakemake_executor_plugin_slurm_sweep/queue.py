@@ -22,8 +22,6 @@ _RUNNING = {"RUNNING", "SUSPENDED", "STOPPED", "SIGNALING"}
 COMMENT_PREFIX = "rule_"
 #: An executor's text in a comment: a job's, or the folder and options of an allocation.
 _MARKED = re.compile(r"\{\{((?:rule_|/).*?)\}\}")
-#: The complete comment of a job of the plain executor, which marks nothing.
-_OF_UPSTREAM = re.compile(rf"{COMMENT_PREFIX}\S+")
 _NAME = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
 #: Longest wait for jobs that are completing.
 COMPLETING_S = 60.0
@@ -80,21 +78,19 @@ def mark_comment(text: str) -> str:
 
 def own_text(comment: str) -> str:
     """Return the executor's text in a comment; "" if the comment has none."""
-    if marked := _MARKED.search(comment):
-        return marked[1]
-    return comment if _OF_UPSTREAM.fullmatch(comment) else ""
+    return marked[1] if (marked := _MARKED.search(comment)) else ""
 
 
 def has_other_comment(job: QueuedJob) -> bool:
-    """Return whether the site has replaced the comment with which an executor submitted the job.
+    """Return whether a job of an executor, recognised by its name, lacks the text of this executor.
 
-    A job of an executor is recognised by its name.
+    The site has replaced its comment, or the plain executor has submitted it.
     """
     return bool(_NAME.search(job.name)) and not own_text(job.comment)
 
 
 def refuse_unknown_jobs(jobs: Iterable[QueuedJob]) -> None:
-    """Raise an error if the site has replaced the comments of unfinished jobs.
+    """Raise an error if unfinished jobs have not the comments of this executor.
 
     Without their comments, jobs of an earlier start cannot be assigned to their runs. The runs
     would be submitted twice.
@@ -108,9 +104,10 @@ def refuse_unknown_jobs(jobs: Iterable[QueuedJob]) -> None:
     if unknown := [job for job in jobs if not has_ended(job) and has_other_comment(job)]:
         numbers = " ".join(job.number for job in unknown)
         raise WorkflowError(
-            f"{len(unknown)} jobs of an earlier start are in Slurm's queue, and the site has "
-            f"changed their comments, such as {unknown[0].comment!r}: which runs they make is not "
-            f"known. Wait for them, or end them: scancel {numbers}"
+            f"{len(unknown)} jobs of an earlier start are in Slurm's queue with other comments, "
+            f"such as {unknown[0].comment!r}: the site changed them, or `--executor slurm` "
+            f"submitted the jobs. Which runs they make is not known. Wait for them, or end them: "
+            f"scancel {numbers}"
         )
 
 

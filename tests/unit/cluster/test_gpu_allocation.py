@@ -169,6 +169,14 @@ def test_a_slice_that_a_control_group_shows_to_one_task_is_its_own(
         allocate(environ, 0, tasks + 1, tasks + 1)
 
 
+def test_one_task_on_the_last_node_gets_the_share_of_the_others(tmp_path: Path) -> None:
+    """As with `tasks_per_node: "2+1"`: it sees all GPUs of its node, without a variable."""
+    environ = fake_nvidia_smi(tmp_path, listing_of_slices("Tesla T4", [[], []]))
+    environ["SLURM_GPUS_ON_NODE"] = "2"
+    assert [allocate(environ, n, 2, 2) for n in range(2)] == [("0",), ("1",)]
+    assert allocate(environ, 0, 1, 2) == ("0",)
+
+
 #: Of a step with eight tasks on a node of LUMI: Slurm sets AMD's variable alone, for all tasks
 #: (github.com/lattice/quda/pull/1356 has it from Frontier).
 LUMI = {"ROCR_VISIBLE_DEVICES": "0,1,2,3,4,5,6,7", "SLURM_GPUS_ON_NODE": "8"}

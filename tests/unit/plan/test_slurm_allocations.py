@@ -212,6 +212,24 @@ def test_a_step_whose_first_node_has_left_the_allocation_has_failed(
     assert executor.ended == [(output, False)] and sweep.failures == {step.name: "NODE_FAIL"}
 
 
+def test_a_step_that_runs_in_another_allocation_goes_on(
+    slurm: Slurm, begin: Callable[..., StartedAllocation], tmp_path: Path
+) -> None:
+    job = Job([str(tmp_path / "run.json")])
+    name = begin()._make_step(job).name
+    earlier = f"6.3 {name} n3"
+    site(slurm, 3, earlier)
+    executor = begin()
+    info = executor._adopt(job)
+    assert info is not None and executor.query(info) == [name]
+    site(slurm, 2, earlier)  # the allocation of this start has other nodes
+    other = executor._submit(Job([str(tmp_path / "other.json")]))
+    assert other is not None
+    for _ in range(3):
+        assert executor.query(info, other) == [name, str(other.external_jobid)]
+    assert executor.ended == []
+
+
 @pytest.mark.parametrize("state", ["NODE_FAIL", "FAILED", "COMPLETED"])
 def test_a_step_of_an_earlier_driver_that_is_gone_has_its_state(
     state: str, slurm: Slurm, sweep: Sweep, begin: Callable[..., StartedAllocation],

@@ -291,7 +291,8 @@ def test_a_job_that_goes_on_is_adopted_once(
 
 def test_of_several_jobs_for_an_output_the_last_unfinished_job_is_adopted() -> None:
     states = {"9": "RUNNING", "10": "PENDING", "11": "COMPLETED", "12": "CANCELLED"}
-    jobs = [QueuedJob(number, state, comment=COMMENT) for number, state in states.items()]
+    marked = queue.mark_comment(COMMENT)
+    jobs = [QueuedJob(number, state, comment=marked) for number, state in states.items()]
     assert queue.map_by_comment(jobs)[COMMENT].number == "10"
 
 
@@ -335,7 +336,8 @@ def settled(said: list[str], *queues: dict[str, str]) -> dict[str, str]:
 
     def query() -> list[QueuedJob]:
         states = ahead.pop(0) if len(ahead) > 1 else ahead[0]
-        return [QueuedJob(number, state, comment=COMMENT) for number, state in states.items()]
+        marked = queue.mark_comment(COMMENT)
+        return [QueuedJob(number, state, comment=marked) for number, state in states.items()]
 
     def sleep(seconds: float) -> None:
         nonlocal passed_s
@@ -389,7 +391,8 @@ def test_a_queue_that_slurm_does_not_show_is_not_an_empty_one(
 
 @pytest.mark.parametrize("empty", [0, 1, 2])
 def test_one_empty_answer_loses_no_job_of_an_earlier_start(empty: int, slurm: Slurm) -> None:
-    line = listed("7|RUNNING", folder="/folder", comment=COMMENT)
+    marked = queue.mark_comment(COMMENT)
+    line = listed("7|RUNNING", folder="/folder", comment=marked)
     count = f"echo x >>{slurm.folder}/asked; [ $(wc -l <{slurm.folder}/asked) -gt {empty} ]"
     slurm.answer("squeue", f"if {count}; then echo '{line}'; fi")
     waited_s: list[float] = []
@@ -408,7 +411,7 @@ NAME = f"tfscaling_{uuid.UUID(int=7)}"
         (NAME, "PENDING", "Everyone gets a comment", True),
         (NAME, "RUNNING", "", True),
         (NAME, "COMPLETED", "", False),
-        (NAME, "PENDING", COMMENT, False),  # of the plain executor
+        (NAME, "PENDING", "rule_train_wildcards_cpu_x_1", True),  # of the plain executor
         (NAME, "PENDING", f"{COMMENT} uid=3", True),
         (NAME, "PENDING", queue.mark_comment(COMMENT), False),
         (NAME, "RUNNING", f"p=1 {queue.mark_comment(COMMENT)} q", False),

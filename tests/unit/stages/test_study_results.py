@@ -146,8 +146,12 @@ def has_one_table(study: StudyFolder) -> str:
     return "comparison.csv"
 
 
-def has_another_plan(study: StudyFolder) -> str:
-    config = new_config(nodes=[1, 4])
+def has_a_larger_plan(study: StudyFolder) -> str:
+    return has_another_plan(study, nodes=(1, 2, 4))
+
+
+def has_another_plan(study: StudyFolder, nodes: tuple[int, ...] = (1, 4)) -> str:
+    config = new_config(nodes=[*nodes])
     (study.details / "config.json").write_bytes(msgspec.json.encode(config))
     manifest_of(config).write(study.details / "manifest.json")
     return "older than the plan"
@@ -168,7 +172,7 @@ def has_a_damaged_table(study: StudyFolder) -> str:
     "damage",
     [
         *(is_no_study, has_no_tables, has_one_table),
-        *(has_another_plan, has_half_a_manifest, has_a_damaged_table),
+        *(has_another_plan, has_a_larger_plan, has_half_a_manifest, has_a_damaged_table),
     ],
 )
 def test_an_error_is_one_line_that_names_the_folder(tmp_path: Path, damage: Any) -> None:

@@ -185,8 +185,9 @@ def allocate(
     is_chosen = visible_gpus(environ) is not None
     if not on_node or (is_chosen and _are_exclusive(environ, on_node, tasks_on_node)):
         return on_node
-    # control groups alone, without a variable, may show each task its equal part
-    if not is_chosen and environ.get(_GPUS_ON_NODE) == str(len(on_node) * tasks_on_node):
+    # control groups alone, without a variable, may show each of several tasks its equal part
+    is_part = environ.get(_GPUS_ON_NODE) == str(len(on_node) * tasks_on_node)
+    if not is_chosen and tasks_on_node > 1 and is_part:
         return on_node
     # Nodes may have been given fewer GPUs where they run fewer tasks.
     tasks = tasks_on_fullest_node if len(on_node) >= tasks_on_fullest_node else tasks_on_node

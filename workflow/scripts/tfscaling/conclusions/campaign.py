@@ -278,6 +278,9 @@ def _finite_ends(values: np.ndarray) -> list[float]:
 
 def _never_ends_reason(row: CampaignRow, plan: CampaignPlan) -> str:
     """Return why no simulated campaign ends."""
+    if not row.jobs and math.isfinite(plan.checkpoint_every_s):
+        limit = duration_text(plan.time_limit_s)
+        return f"a job ends after {limit}, with its start-up before the first checkpoint"
     if row.training_time_s <= plan.time_limit_s or math.isfinite(plan.checkpoint_every_s):
         return f"trainings are not done after {JOBS_MAX:,} jobs"
     taken, limit = duration_text(row.training_time_s), duration_text(plan.time_limit_s)
@@ -323,9 +326,14 @@ def campaign_text(study: Study, point: Point) -> str:
 
     It is empty without a campaign.
     """
-    row = campaign_rows(study).get(point)
+    rows = campaign_rows(study)
+    row = rows.get(point)
     if row is None:
         return ""
+    if row.status == TOO_FEW_RUNS:  # a search may have short runs of the configuration
+        searched = (each for search in study.manifest.searches for each in search.points)
+        shorts = [each.short for each in searched if each.point == point and each.short]
+        row = next((rows[short] for short in shorts if short in rows), row)
     what = f"{count_text(row.trainings, 'training')} on {axis_text('nodes', row)}"
     at_once = f", {row.at_once} at once" if row.at_once > 1 else ""
     if not is_known(row.duration_s):

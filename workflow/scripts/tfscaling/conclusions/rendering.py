@@ -21,6 +21,7 @@ from tfscaling.tables.display import (
     format_disadvantage,
     format_metric,
     format_ratio,
+    format_three_digits,
     format_value,
     join_names,
     load_templates,
@@ -91,6 +92,7 @@ def _environment() -> Environment:
         format_metric,
         format_bound,
         format_disadvantage,
+        format_three_digits,
     )
     environment.globals.update({function.__name__: function for function in functions})
     environment.globals |= {

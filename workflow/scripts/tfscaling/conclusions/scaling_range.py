@@ -111,6 +111,10 @@ def _judge(
     if base and (other := [axis for axis in SAME_AXES if base[axis] != row[axis]]):
         reason = f"its baseline, {row.baseline}, has another {' and '.join(other)}"
         return JudgedConfiguration(row, base, False, reason)
+    if base and not row.gpus_per_node and (base.replicas or 0) > (row.replicas or 0):
+        # replicas that share the CPUs of a node are slower, so any training would seem to scale
+        reason = f"its baseline, {row.baseline}, has more replicas"
+        return JudgedConfiguration(row, base, False, reason)
     if excluded := study.excluded.get(point_of(row)):
         return JudgedConfiguration(row, base, False, excluded.reason)
     concerned = [row, *([base] if base else [])]

@@ -360,8 +360,8 @@ class SweepProgress:
     def _count_cause(self, end: str, why: str, line: str) -> list[str]:
         """Count a failed run by its cause and return the lines to print: its line, or a number.
 
-        Thousands of runs may fail for one cause. Each has its failure.json, and a row in runs.csv
-        and on the page.
+        Thousands of runs may fail for one cause. A failed run has a row in runs.csv and on the
+        page, an attempt that is repeated its failure.json.
 
         Args:
             end: How its job ended: `FAILED`, `stopped` or `retrying`.
@@ -373,8 +373,9 @@ class SweepProgress:
         if number < _PRINTED_FAILURES:
             return [line]
         if number == _PRINTED_FAILURES:
-            note = "further runs with this cause are only counted; runs.csv and the page list all"
-            return [line, note]
+            is_repeated = end == "retrying"
+            where = "attempt=<n>/failure.json has" if is_repeated else "runs.csv and the page have"
+            return [line, f"further runs with this cause are only counted; {where} each"]
         is_power_of_ten = number == 10 ** (len(str(number)) - 1)
         return [f"{end}: {number:,} times so far, for one cause: {why}"] * is_power_of_ten
 

@@ -15,7 +15,8 @@ _KEPT_MAX = 40
 #: Parts of a reason by which runs with the same cause differ: a rank with its host, its log, and
 #: numbers of jobs, processes, ports, addresses and measured times. A code of an error is a cause.
 _OF_ONE_RUN = re.compile(
-    r"rank \d+(?: on \S+)?: |; log: \S+|\bjob \d+|\b0x[0-9a-f]+|\d+\.\d+|\d{4,}"
+    r"rank \d+(?: on \S+)?: |; log: \S+|\b(?:job|pid|process|port)[ :=]?\d+|\b0x[0-9a-f]+"
+    r"|\d+(?:\.\d+)?(?= ?(?:s|ms|bytes|[kMG]i?B)\b)|:\d{4,5}\b"
 )
 #: Axes that the name of a run has even if they are equal in all runs.
 _ALWAYS = ("platform", "nodes")

@@ -181,10 +181,21 @@ def simulate_campaigns(
 
 
 def _campaigns_to_simulate(plan: CampaignPlan, runs: MeasuredRuns) -> int:
-    """Return the number of campaigns, so that the simulated jobs are not too many."""
+    """Return the number of campaigns, so that the simulated jobs are not too many.
+
+    A training has a job for each part of it that fits into the time limit, and one more for each
+    failure or interruption. What a job trains is lost unless it reaches a checkpoint.
+    """
+    time_s = float(np.median(runs.times_s))
     per_job_s = max(plan.time_limit_s - runs.startup_s, 1.0)
-    jobs = min(JOBS_MAX, math.ceil(float(np.median(runs.times_s)) / per_job_s))
-    number = JOBS_SIMULATED_MAX // (plan.trainings * max(1, jobs))
+    ends_per_hour = plan.interruptions_per_hour + (runs.failures + FAILURES_PRIOR) / (
+        runs.attempt_hours + FAILURE_TRAININGS_PRIOR * time_s / 3600
+    )
+    unsaved_s = min(time_s, runs.startup_s + min(plan.checkpoint_every_s, per_job_s))
+    tries = math.exp(min(ends_per_hour * unsaved_s / 3600, math.log(JOBS_MAX)))
+    parts = max(1, math.ceil(time_s / per_job_s))
+    jobs = parts * tries + ends_per_hour * time_s / 3600
+    number = int(JOBS_SIMULATED_MAX / (plan.trainings * min(JOBS_MAX, jobs)))
     return min(CAMPAIGNS, max(CAMPAIGNS_MIN, number))
 
 

@@ -38,7 +38,13 @@ _POLL_S = 0.2
 #: Seconds within which srun reports that Slurm signals the ranks as well.
 _SRUN_REPORT_S = 1.0
 #: Kinds of failures that ranks seem to have if Slurm signals them before it preempts the job.
-_MAY_BE_PREEMPTED = (*("rank_died", "rank_failed", "program_failed", "cancelled", "launch_failed"),)
+_MAY_BE_PREEMPTED = (
+    "rank_died",
+    "rank_failed",
+    "program_failed",
+    "cancelled",
+    "launch_failed",
+)
 
 
 class Supervisor:

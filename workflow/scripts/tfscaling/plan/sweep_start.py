@@ -74,9 +74,11 @@ def end_at_second_signal(abandon_jobs: Callable[[], str]) -> None:
             handlers[signal.Signals(number)](number, frame)  # type: ignore[operator,misc]
             return
         name = signal.Signals(number).name
-        said = (
-            f"Ended by {name} after Ctrl-C: {abandon_jobs()}. Start once with --unlock, then again"
-        )
+        try:
+            left = abandon_jobs()
+        except Exception as error:  # whatever it is, the process ends
+            left = f"what may still run is not known: {error}"
+        said = f"Ended by {name} after Ctrl-C. Start once with --unlock, then again. {left}"
         os.write(2, f"{said}\n".encode())  # print may have been interrupted itself
         os._exit(128 + number)
 

@@ -60,9 +60,11 @@ class StudyResults:
                 "`snakemake partial` writes the tables of finished runs to its folder partial"
             )
         evidence = write_tables.load_own_evidence(study)
-        planned = {run.spec.point for run in evidence.manifest.runs}
-        planned |= {each.point for each in evidence.manifest.excluded}
-        if not {*map(point_of, evidence.points)} <= planned:
+        planned = evidence.manifest.runs
+        due = {run.spec.point for run in planned if not run.extra_repeat}
+        known = {run.spec.point for run in planned}
+        known |= {each.point for each in evidence.manifest.excluded}
+        if not due <= {*map(point_of, evidence.points)} <= known:
             raise InputError(
                 f"{folder}: the tables are older than the plan of the runs; read them again when "
                 "the sweep ends"
@@ -96,4 +98,5 @@ class StudyResults:
         """
         if name not in TABLES:
             raise InputError(f"table {name!r} does not exist; allowed: {', '.join(TABLES)}")
-        return StudyFolder(self.folder).read_table(name)
+        study = StudyFolder(self.folder)
+        return study.read_grid_runs() if name == "runs" else study.read_table(name)

@@ -259,7 +259,7 @@ def make_requests(study: Study, config: Config) -> Iterator[ComputeTimeRequest]:
             _wall_time_s(study, row),
             is_projected(row),
             row.nodes,
-            config.question.trainings or 1,
+            config.question.campaign_trainings,
             config.proposal.margin,
             _imported_from(study) or _records_link(point_of(row)),
             _hours_per_node_hour(row, "core_hours"),

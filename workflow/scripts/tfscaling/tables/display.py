@@ -454,7 +454,7 @@ class Markdown(str):
 
 
 def escape_markdown(text: str) -> str:
-    """Return a text as one line of Markdown that shows it: it has no HTML, link or emphasis.
+    """Return a text as one line of Markdown that shows it: it has no HTML and no emphasis.
 
     Code spans remain, as sentences name keys in them.
     """
