@@ -28,7 +28,8 @@ def study_on_nodes(dice: random.Random, slow: str, factor: float) -> Study:
 
 def test_the_slow_node_is_first_with_its_factor_and_verdict(dice: random.Random) -> None:
     slow = dice.choice("abc")
-    text = nodes.as_text(nodes.table(study_on_nodes(dice, slow, 1.5)))
+    # of drawn times one set in twenty may have a false verdict
+    text = nodes.as_text(nodes.table(study_on_nodes(random.Random(5), slow, 1.5)))
     rows = text.cells.to_dict("records")
     assert rows[0]["node"] == slow and len(rows) > 1
     others = {row["verdict"] for row in rows[1:]}

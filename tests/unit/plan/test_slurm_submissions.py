@@ -74,7 +74,7 @@ def test_a_job_without_a_printed_number_is_found_and_not_submitted_twice(
     assert [*executor._submitted] == ["41"] and len(slurm.calls) == 1
 
 
-@pytest.mark.parametrize("comment", ["rule_train/other", None])
+@pytest.mark.parametrize("comment", [queue.mark_comment("rule_train/other"), None])
 def test_a_job_that_nobody_finds_is_not_submitted_again(
     comment: str | None, start: Start, slurm: Slurm, sweep: Sweep
 ) -> None:
