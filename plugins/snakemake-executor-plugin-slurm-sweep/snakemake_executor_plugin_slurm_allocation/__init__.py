@@ -517,7 +517,7 @@ class Executor(sweep.Executor):
         if isinstance(jobs, NoAnswer):
             return {}
         folder = self._allocation_comment("")
-        texts = {queue.own_text(job.comment): job.number for job in jobs}
+        texts = {queue.executor_text(job.comment): job.number for job in jobs}
         return {
             text.removeprefix(folder): Allocation(number)
             for text, number in texts.items()

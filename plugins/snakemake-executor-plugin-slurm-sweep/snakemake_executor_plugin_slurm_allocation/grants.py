@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from snakemake_executor_plugin_slurm_sweep import describe_environment_options
-from snakemake_executor_plugin_slurm_sweep.queue import has_ended, own_text
+from snakemake_executor_plugin_slurm_sweep.queue import executor_text, has_ended
 from snakemake_executor_plugin_slurm_sweep.slurm_client import (
     PAUSES_S,
     NoAnswer,
@@ -101,7 +101,7 @@ class Grants:
             request.may_exist = True  # nothing is submitted while the queue is unknown
             return None
         request.may_exist = False
-        fits = (job for job in jobs if own_text(job.comment) == comment and not has_ended(job))
+        fits = (job for job in jobs if executor_text(job.comment) == comment and not has_ended(job))
         number = next((job.number for job in fits if job.number not in known), None)
         if number is None and request.is_submitted and request.answers >= len(PAUSES_S):
             raise WorkflowError(

@@ -406,7 +406,7 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         if isinstance(jobs, NoAnswer):
             return jobs
         numbers = [job.number for job in jobs if queue.has_other_comment(job)]
-        numbers += [job.number for job in jobs if queue.own_text(job.comment) == comment]
+        numbers += [job.number for job in jobs if queue.executor_text(job.comment) == comment]
         return next((n for n in reversed(numbers) if n not in self._numbers), None)
 
     def _number_by_comment(self, comment: str, printed: str, call: str) -> str | None:

@@ -76,7 +76,7 @@ def mark_comment(text: str) -> str:
     return "{{" + text + "}}"
 
 
-def own_text(comment: str) -> str:
+def executor_text(comment: str) -> str:
     """Return the executor's text in a comment; "" if the comment has none."""
     return marked[1] if (marked := _MARKED.search(comment)) else ""
 
@@ -86,7 +86,7 @@ def has_other_comment(job: QueuedJob) -> bool:
 
     The site has replaced its comment, or the plain executor has submitted it.
     """
-    return bool(_NAME.search(job.name)) and not own_text(job.comment)
+    return bool(_NAME.search(job.name)) and not executor_text(job.comment)
 
 
 def refuse_unknown_jobs(jobs: Iterable[QueuedJob]) -> None:
@@ -207,4 +207,4 @@ def map_by_comment(jobs: Iterable[QueuedJob]) -> dict[str, QueuedJob]:
     numbered = {job: int(re.split(r"\D", job.number)[0] or 0) for job in jobs}
     ordered = sorted(numbered, key=lambda job: (not has_ended(job), numbered[job]))
     kept = (job for job in ordered if not has_ended(job) or job.state == COMPLETED)
-    return {text: job for job in kept if (text := own_text(job.comment))}
+    return {text: job for job in kept if (text := executor_text(job.comment))}

@@ -196,20 +196,23 @@ def measured_runs(
     """
     times_s = [job_time_s(run) for run in timed]
     startups_s = [
-        max(0.0, time_s - run.train_time_s - _known(run.evaluation_time_s))
+        max(0.0, time_s - run.train_time_s - _known_or_zero(run.evaluation_time_s))
         for time_s, run in zip(times_s, timed, strict=True)
         if is_known(run.train_time_s)
     ]
-    errors = [_known(run.projection_error_s) / run.execution_time_s for run in timed]
+    errors = [_known_or_zero(run.projection_error_s) / run.execution_time_s for run in timed]
     runs = study.runs_by_point[point_of(row)]
     found.training_time_s = median(times_s)
     found.startup_s = median(startups_s) if startups_s else NAN
     found.failed_attempts = sum(run.failed_attempts for run in runs)
     found.waits, waits_s = _select_waits(study, row)
-    hours = sum(_known(run.wall_time_s) + _known(run.lost_time_s) for run in runs) / 3600
+    hours = (
+        sum(_known_or_zero(run.wall_time_s) + _known_or_zero(run.lost_time_s) for run in runs)
+        / 3600
+    )
     return MeasuredRuns(
         times_s,
-        _known(found.startup_s),
+        _known_or_zero(found.startup_s),
         math.sqrt(fmean(error**2 for error in errors)),
         waits_s,
         found.failed_attempts,
@@ -222,11 +225,11 @@ def job_time_s(run: RunRow) -> float:
 
     A short run has only the projected time of the training and its evaluations.
     """
-    trained_s = run.execution_time_s + _known(run.evaluation_time_s)
-    return trained_s if is_projected(run) else max(trained_s, _known(run.wall_time_s))
+    trained_s = run.execution_time_s + _known_or_zero(run.evaluation_time_s)
+    return trained_s if is_projected(run) else max(trained_s, _known_or_zero(run.wall_time_s))
 
 
-def _known(value: float) -> float:
+def _known_or_zero(value: float) -> float:
     """Return a value, or 0 if it is not known."""
     return value if is_known(value) else 0.0
 
@@ -241,7 +244,9 @@ def _select_waits(study: Study, row: PointRow) -> tuple[str, list[float]]:
         (OWN_WAITS, study.runs_by_point[point_of(row)]),
         (PLATFORM_WAITS, of_platform),
     ):
-        waits_s = [r.queue_time_s + _known(r.boot_time_s) for r in runs if is_known(r.queue_time_s)]
+        waits_s = [
+            r.queue_time_s + _known_or_zero(r.boot_time_s) for r in runs if is_known(r.queue_time_s)
+        ]
         if len(waits_s) >= RUNS_FOR_INTERVAL:
             return (SHORT_WAITS if is_projected(row) else source), waits_s
     return NO_WAITS, []
