@@ -589,7 +589,10 @@ def features() -> dict[str, Case]:
 
 #: With `jit_compile`: a classifier with an embedding and regularisers, also with a scaled loss,
 #: tables of words, two outputs.
-_BY_XLA: dict[str, Any] = {"strategies": ("single", *TWO_REPLICAS["strategies"])}
+_BY_XLA: dict[str, Any] = {
+    "replicas": (1, 2),
+    "strategies": ("single", *TWO_REPLICAS["strategies"]),
+}
 XLA: dict[str, Case] = {
     **{
         f"xla, {precision}": Case(

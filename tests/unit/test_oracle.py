@@ -172,13 +172,15 @@ def test_public_kinds_of_models_train_as_fit_does(public_models: Trained, name: 
 
 @pytest.fixture(scope="module")
 def by_xla(tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    return trained(tmp_path_factory.mktemp("xla"), "oracle_cases:compiled_by_xla:0:99")
+    folder = tmp_path_factory.mktemp("xla")
+    return trained(folder, "oracle_cases:compiled_by_xla:0:99", replicas=2)
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", oracle_cases.XLA)
 def test_models_that_xla_compiles_train_as_fit_does(by_xla: Trained, name: str) -> None:
-    assert by_xla[name].keys() == ALL_WAYS
+    on_two = {f"{way} 2" for way in ("mirrored", "multi_worker_mirrored", "mpi_all_reduce")}
+    assert by_xla[name].keys() > {"fit", "single 1"} | on_two
     check(name, oracle_cases.XLA[name], by_xla[name])
 
 

@@ -30,7 +30,7 @@ def runs_without_cuda(specs: Iterable[RunSpec], config: Config) -> list[RunSpec]
     """Return the runs whose GPUs would not be used because CUDA's libraries are missing.
 
     Platforms with a `setup`, which may load a module, or with LD_LIBRARY_PATH or PATH are excluded,
-    and so are programs and models in an environment of the user's.
+    and so are programs and models with a separate Python.
     """
     found = []
     for spec in specs:
