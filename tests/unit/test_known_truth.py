@@ -236,7 +236,7 @@ def test_a_point_that_must_not_be_taken_never_is(made: list[Made]) -> None:
             if choice.point is not None:
                 taken += 1
                 key = (choice.point.platform, choice.point.nodes)
-                assert is_fit(one, key), (one.truth.number, choice.work)
+                assert is_fit(one, key), (one.truth.number, choice.question)
     assert taken > len(made)
 
 

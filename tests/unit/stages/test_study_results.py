@@ -83,7 +83,11 @@ def test_answers_of_random_studies_are_those_of_the_page(tmp_path: Path) -> None
         shown = answer_questions(write_tables.load_evidence(made))
         assert len(study.answers) == len(shown), (SEED, number)
         for own, answer in zip(study.answers, shown, strict=True):
-            assert (own.work, own.goal, own.support) == (answer.work, answer.goal, answer.support)
+            assert (own.question, own.goal, own.support) == (
+                answer.question,
+                answer.goal,
+                answer.support,
+            )
             assert own.point == answer.point, (SEED, number)
             states = [(each.name, each.state, each.reason) for each in answer.candidates]
             assert [(each.name, each.state, each.reason) for each in own.candidates] == states

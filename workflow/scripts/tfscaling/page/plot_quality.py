@@ -179,10 +179,10 @@ def _draw_pareto_lines(
     metric, names, drawn = panel.metric, [_TIME, panel.name], set(points_of(shown))
     # for each task, the points that no other comparable point beats
     tasks = group_by_task(to_rows(PointRow, panel.table))
-    works = [
+    drawn_by_task = [
         [row for row in _compared_rows(rows) if point_of(row) in drawn] for rows in tasks.values()
     ]
-    sets = [[rows[place] for place in pareto_set(rows, names)] for rows in works if rows]
+    sets = [[rows[place] for place in pareto_set(rows, names)] for rows in drawn_by_task if rows]
     noun = metric.title if legend_names_metric else metric.title.removeprefix("test ")
     what = f"{'more' if metric.is_higher_better else 'less'} {noun}"
     label = f"none has less time and {what}" + ", of the same model and recipe" * (len(sets) > 1)

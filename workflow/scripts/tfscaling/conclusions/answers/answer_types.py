@@ -185,7 +185,7 @@ class Answer:
     """The answer to one question by one goal.
 
     Attributes:
-        work: Name of the question.
+        question: Name of the question.
         goal: The metric to optimise.
         title: What the recommended configuration is best for, in words.
         indifference: Relative difference below which two configurations count as equal.
@@ -216,7 +216,7 @@ class Answer:
         other_goals: Answers to the same question by the other goals.
     """
 
-    work: str
+    question: str
     goal: str
     title: str
     indifference: float
