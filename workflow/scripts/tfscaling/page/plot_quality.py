@@ -201,7 +201,7 @@ def _compared_rows(rows: Sequence[PointRow]) -> Iterator[PointRow]:
     examples = max(examples_by_task(rows).values(), default=0.0)
     for row in rows:
         diverged = row.runs_diverged or 0
-        others = max(0, (row.runs_asked or 0) - row.runs - diverged)
+        others = max(0, (row.runs_planned or 0) - row.runs - diverged)
         counts = {RunState.OK: row.runs, RunState.DIVERGED: diverged, RunState.FAILED: others}
         if row.runs > 0 and find_exclusion(row, Counter(counts), examples) is None:
             yield row

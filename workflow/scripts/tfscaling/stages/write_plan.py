@@ -404,7 +404,8 @@ def assess_repeats(study: StudyFolder) -> None:
         ended = search_results.verdict_text(search) if decision.not_worth_it else ended
         print(
             f"search, {search.planned.question}: {excluded} of {len(search.points)} configurations "
-            "are excluded" + (f", {n} run next" if (n := len(decision.runs_to_start)) else f"; {ended}")
+            "are excluded"
+            + (f", {n} run next" if (n := len(decision.runs_to_start)) else f"; {ended}")
         )
     print(f"round {number}: {made.added} more runs")
     run_record.write_json(round_file(study, number), made)
