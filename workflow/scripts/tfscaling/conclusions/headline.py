@@ -162,8 +162,10 @@ def _headline_row(study: Study, answer: Answer) -> HeadlineRow:
     row.text = render_line("headline", **values)
     row.sure = render_line(
         "headline_sure",
-        runs=[each.runs for each in answer.compared],
-        lacks_times=any(each.row.runs_timed < each.row.runs for each in answer.compared),
+        runs=[each.runs for each in answer.candidates_with_value],
+        lacks_times=any(
+            each.row.runs_timed < each.row.runs for each in answer.candidates_with_value
+        ),
         not_covered=answer.not_covered_text(others),
         campaign=campaign.campaign_text(study, answer.leader.point) if answer.leader else "",
         equal={"model", "recipe"} & set(vary)
