@@ -607,7 +607,7 @@ XLA: dict[str, Case] = {
     "xla, transformer": Case(
         compiled(transformer, optimizer("AdamW", 0.01)),
         text_arrays(),
-        recipe={"jit_compile": True},
+        recipe={"jit_compile": True, "steps_per_execution": 5},
         **_BY_XLA,
     ),
     "xla, two outputs": Case(
