@@ -117,8 +117,8 @@ def specs(*models: str, **recipe: Any) -> list[RunSpec]:
 
 
 def test_an_operation_that_xla_cannot_compile_is_named() -> None:
-    assert local_checks.model_problem(specs("nets:in_numpy"), RESULTS) == ""
-    planned = specs("nets:in_numpy", "nets:good", jit_compile=True)
+    planned = specs("nets:in_numpy")  # without XLA it can be trained
+    planned += specs("nets:in_numpy", "nets:good", jit_compile=True)
     found = local_checks.model_problem(planned, RESULTS)
     (line,) = [line for line in found.splitlines() if line.startswith("  ")]
     assert "nets:in_numpy with recipe weak" in line
