@@ -75,7 +75,7 @@ test-full: setup tools #- the other tests: all combinations, faults, simulated s
 	provision/virtual/install --accounting --late-files --containers --pages
 	$(PYTEST) -m full $(TESTED)
 
-versions: setup $(VERSIONS:%=.tools/%/.installed) #- the trainer in older TensorFlow, 1.3 GB each; twenty minutes
+versions: setup $(VERSIONS:%=.tools/%/.installed) #- the trainer in older TensorFlow, 2 GB each
 	set -e; for name in $(VERSIONS); do TRAINER_PYTHON=$(CURDIR)/.tools/$$name/bin/python $(PYTEST) \
 	    tests/unit/test_oracle.py tests/workflow/test_users_tensorflow.py \
 	    -k "two_replicas or ordinary or xla or users_tensorflow"; done
