@@ -167,12 +167,11 @@ def records_of_runs(wildcards):
 
 
 def records_after_round(number):
-    """Return the records of all unconditional runs and of conditional runs up to a round."""
-    extra = set(round_of_repeats(number)["runs"]) if number else set()
-    wanted = (path for path, run in RUNS.items() if not run.is_conditional or path in extra)
+    """Return the records of unconditional, of forced, and of conditional runs up to a round."""
+    extra = round_of_repeats(number)["runs"] if number else ()
     return [
         record_of_run(path)
-        for path in wanted
+        for path in runs_to_do().folders_after_round(extra)
         if CONFIG.is_selected(RUNS[path].spec.point.platform) and path not in ELIMINATED
     ]
 
