@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from builders import raw_config
-from snakemake.cli import parse_set_resources
+from snakemake.cli import get_argument_parser, parse_set_resources
 from snakemake.resources import Resources
 from snakemake_executor_plugin_slurm import submit_string, utils
 from tfscaling.snakemake_adapter import resource_overrides, unsupported_options
@@ -146,6 +146,26 @@ def settings_of(**changes: Any) -> list[Any]:
 )
 def test_options_that_change_what_is_measured_are_refused(changes: dict[str, Any]) -> None:
     assert len([*unsupported_options.find_refusals("train", *settings_of(**changes))]) == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("--configfile a.yaml --configfile b.yaml -n", "--configfile"),
+        ("all --configfiles=a.yaml --cores 1 --configfile b.yaml", "--configfile"),
+        ("-C rerun=stale --config cluster=here", "--config"),
+        ("-R train --forcerun collect", "--forcerun"),
+        ("--set-resources train:runtime=1 --set-resources train:qos=q", "--set-resources"),
+    ],
+)
+def test_an_option_of_which_snakemake_keeps_the_last_is_given_once(line: str, name: str) -> None:
+    (refusal,) = unsupported_options.find_repeated_options(line.split())
+    assert refusal.startswith(f"{name} is given 2 times")
+    once = ["--configfile", "a.yaml", "--config", "seed=1", "--forcerun", "train"]
+    assert not [*unsupported_options.find_repeated_options([*once, "--", "--config"])]
+    # Snakemake still keeps the last one only
+    parsed = get_argument_parser().parse_args(["--config", "a=1", "--config", "b=2"])
+    assert parsed.config == ["b=2"]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,6 +89,7 @@ class Invocation:
         if not self.is_main_process:
             return []
         return [
+            *unsupported_options.find_repeated_options(sys.argv[1:]),
             *unsupported_options.find_refusals(
                 self.train,
                 self.workflow.resource_settings,
