@@ -1,8 +1,8 @@
 """The searches of a study: candidates from the table of runs, decisions, expected runs.
 
 The expected number of runs is the mean of simulated searches: candidates without runs get times
-from random scaling curves, the others their median; all runs scatter by SCATTER. A candidate
-without runs is assumed to keep the limits.
+from random scaling curves at the level of the measured ones, the others their median; all runs
+scatter by SIMULATED_SCATTER. A candidate without runs is assumed to keep the limits.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from tfscaling.search.search_types import (
     Run,
     list_needed_runs,
 )
+from tfscaling.study import platforms
 from tfscaling.study.config_types import LINE_AXES, SHORT_RUNS_MAX
 from tfscaling.study.manifest import Manifest, PlannedSearch
 from tfscaling.study.run_spec import Point
@@ -360,7 +361,8 @@ def expected_runs(
     lines = np.array([own[name] for name in names])
     devices = np.array([point.nodes * max(1, point.gpus_per_node) for point in points], float)
     goal, asked = search.planned.goal, search.planned.search
-    rates = [prices.get(p) or 1.0 if goal.startswith("cost_") else 1 / p.nodes for p in points]
+    rates = np.array([_goal_per_second(goal, point, prices.get(point)) for point in points])
+    measured = np.array([_measured_value(each, goal) for each in search.candidates])
     limits = {name: each for name, each in search.planned.limits.items() if name != goal}
     kept = {
         name: each.value + (0.5 if each.at_most is None else -0.5) * max(1, abs(each.value))
@@ -368,12 +370,11 @@ def expected_runs(
     }
     generator, sums = np.random.default_rng(1), dict.fromkeys(search.all_points.values(), 0.0)
     for _ in range(trials):
-        time_s = simulate_scaling_times(devices, lines, generator)
+        usual = rates * simulate_scaling_times(devices, lines, generator)
+        usual *= _measured_level(measured, usual, lines)
         filled = [
-            _fill_missing_runs(each, goal, time * point.nodes * rate, kept, generator)
-            for each, point, time, rate in zip(
-                search.candidates, points, time_s.tolist(), rates, strict=True
-            )
+            _fill_missing_runs(each, goal, value, kept, generator)
+            for each, value in zip(search.candidates, usual.tolist(), strict=True)
         ]
         found = decide(
             filled,
@@ -390,6 +391,47 @@ def expected_runs(
                 short = search.all_points[each.short.name]
                 sums[short] += found.standings[each.name].short_runs / trials
     return sums
+
+
+def _goal_per_second(goal: str, point: Point, usd_per_node_hour: float | None) -> float:
+    """Return the goal of a run of one second.
+
+    Args:
+        goal: The goal's metric.
+        point: The configuration of the run.
+        usd_per_node_hour: Its price; None if unknown.
+    """
+    if goal.startswith("cost_"):
+        return platforms.run_cost_usd(usd_per_node_hour or 1.0, point.nodes, 1.0) or 0.0
+    return 1.0
+
+
+def _measured_value(candidate: Candidate, goal: str) -> float:
+    """Return the median of complete runs, else of short runs; NaN without runs."""
+    values = [run[goal] for run in candidate.runs if run is not None]
+    short = _measured_value(candidate.short, goal) if candidate.short else math.nan
+    return _median_or(values, short)
+
+
+def _measured_level(measured: Array, simulated: Array, lines: Array) -> Array:
+    """Return the factors by which simulated values get the level of measured ones.
+
+    The factor of a curve is the median ratio of its measured candidates; curves without a measured
+    candidate have the median of all ratios, and 1 if nothing is measured.
+
+    Args:
+        measured: Measured value of each candidate, above 0; NaN if it is unknown.
+        simulated: Its simulated value.
+        lines: Number of its curve, from 0.
+    """
+    ratios = np.log(measured / simulated)
+    is_known = np.isfinite(ratios)
+    if not is_known.any():
+        return np.ones(len(ratios))
+    levels = np.full(int(lines.max()) + 1, np.median(ratios[is_known]))
+    for line in np.unique(lines[is_known]):
+        levels[line] = np.median(ratios[is_known & (lines == line)])
+    return np.asarray(np.exp(levels[lines]))
 
 
 def _fill_missing_runs(
