@@ -54,6 +54,7 @@ def overridden(*words: str, defaults: Sequence[str] = (), **keys: Any) -> dict[s
         ("slurm_account=123", "slurm_account", "123"),
         (f"mem_mb={MEMORY}", "mem_mb", MEMORY),
         ("mem='4GB'", "mem_mb", 4000),
+        (f"mem_mib={MEMORY}", "mem_mb", int(MEMORY * 1.048576)),
         (f"mem_mb_per_cpu={MEMORY}", "mem_mb_per_cpu", MEMORY),
         ("qos=high", "qos", "high"),
         ("constraint=avx512", "constraint", "avx512"),
@@ -71,6 +72,12 @@ def test_an_override_has_the_meaning_of_the_platforms_key(
         "constraint": "c",
     }
     assert overridden(word, **before)[resource] == value
+
+
+@pytest.mark.parametrize("word", [f"mem=attempt*{MEMORY}", f"mem=max(attempt, 2)*{MEMORY}"])
+def test_an_expression_of_which_snakemake_keeps_no_text_is_refused(word: str) -> None:
+    (refusal,) = resource_overrides.find_refusals("train", parse_overrides(word))
+    assert "write train:mem_mb=N" in refusal
 
 
 def test_an_override_of_the_memory_replaces_other_requests_of_memory() -> None:
