@@ -96,7 +96,7 @@ class Invocation:
                 self.workflow.storage_settings,
                 self.workflow.group_settings,
                 self.workflow.remote_execution_settings,
-            )
+            ),
         ]
 
     def low_limits(self, requests: Iterable[Mapping[str, object]]) -> list[str]:

@@ -20,11 +20,11 @@ _SHARED = frozenset(("input-output", "persistence", "sources"))
 #: Option of several values, as the user may write it → its usual name. If it is given twice,
 #: Snakemake silently drops all values but those of the last one.
 _LAST_COUNTS = {
-    **{name: "--configfile" for name in ("--configfile", "--configfiles")},
-    **{name: "--config" for name in ("--config", "-C")},
-    **{name: "--forcerun" for name in ("--forcerun", "-R")},
-    **{name: "--resources" for name in ("--resources", "--res")},
-    **{name: "--default-resources" for name in ("--default-resources", "--default-res")},
+    **dict.fromkeys(("--configfile", "--configfiles"), "--configfile"),
+    **dict.fromkeys(("--config", "-C"), "--config"),
+    **dict.fromkeys(("--forcerun", "-R"), "--forcerun"),
+    **dict.fromkeys(("--resources", "--res"), "--resources"),
+    **dict.fromkeys(("--default-resources", "--default-res"), "--default-resources"),
     "--set-resources": "--set-resources",
 }
 
