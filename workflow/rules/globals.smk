@@ -82,12 +82,14 @@ except config_validation.ConfigError as error:
     raise WorkflowError(str(error)) from None
 
 #: Rights that files do not get, for this process and for jobs; the user's own umask stays.
-UMASK, SHELL_UMASK = {
+UMASK, shell_umask = {
     "owner": (0o077, "umask go=; "),
     "group": (0o007, "umask o=; "),
     "all": (0, ""),
 }[CONFIG.readable_by]
-shell.prefix(f"set -euo pipefail; {SHELL_UMASK}")
+#: How the commands of all rules begin. `shell.prefix` would change the rules of an outer workflow,
+#: and an outer workflow may set it.
+SHELL_START = f"set -euo pipefail; {shell_umask}"
 if INVOCATION.is_main_process:
     # before the first command is written there: the umask does not hold for Snakemake's own files
     try:

@@ -69,7 +69,7 @@ checkpoint assess_repeats:
     message:  # Snakemake would list all input files
         "round {wildcards.round}: which runs of searches and larger batches follow"
     shell:
-        r"""
+        SHELL_START + r"""
         python3 "$SCRIPTS/tfscaling" assess-repeats --study {params.study:q} --round {wildcards.round} \
             >{log:q} 2>&1
         """

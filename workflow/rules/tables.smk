@@ -25,7 +25,7 @@ rule collect:
     message:  # Snakemake would list all input files
         "collect the run records"
     shell:
-        'python3 "$SCRIPTS/tfscaling" collect --study {params.study:q} >{log:q} 2>&1'
+        SHELL_START + 'python3 "$SCRIPTS/tfscaling" collect --study {params.study:q} >{log:q} 2>&1'
 
 
 rule compare:
@@ -59,7 +59,7 @@ rule compare:
     message:  # Snakemake would list all input files
         "compare the points of the grid"
     shell:
-        r"""
+        SHELL_START + r"""
         python3 "$SCRIPTS/tfscaling" compare --study {params.study:q} >{log:q} 2>&1
         python3 "$SCRIPTS/tfscaling" analyse --study {params.study:q} >>{log:q} 2>&1
         """
@@ -81,4 +81,5 @@ rule regressions:
     params:
         study=subpath(input.page, parent=True),
     shell:
-        'python3 "$SCRIPTS/tfscaling" regressions --study {params.study:q} 2>&1 | tee {log:q}'
+        SHELL_START
+        + 'python3 "$SCRIPTS/tfscaling" regressions --study {params.study:q} 2>&1 | tee {log:q}'
