@@ -38,8 +38,14 @@ PLANNED = "details/planned"
 
 def config_sources():
     """Return (name, content) of every configuration file and the command line, in their order."""
-    names = INVOCATION.configuration_files
-    files = [(name, READ.get(name) or config_files.read_config_file(name)) for name in names]
+    files = []
+    for name in INVOCATION.configuration_files:
+        try:
+            files.append((name, READ.get(name) or config_files.read_config_file(name)))
+        except config_validation.ConfigError:
+            # a file of an outer workflow may have anything: only messages name places in it
+            if not INVOCATION.is_configured:
+                raise
     has_platforms = "platforms" in config or not INVOCATION.has_base_files
     if not has_platforms and os.path.exists(PLATFORMS_FILE):
         # a module has the configuration that it is given and reads no file
