@@ -130,7 +130,7 @@ def alone(wildcards):
 
 
 def plan_apart(wildcards):
-    """Return no file. Write configuration and manifest of a plan where no sweep reads them.
+    """Return no file. Write what a plan reads where no sweep reads it: also which runs are forced.
 
     During a sweep, Snakemake is started again without taking its lock.
     """
@@ -153,6 +153,8 @@ def plan_apart(wildcards):
         details.mkdir(parents=True, exist_ok=True)
         atomic.write_text(details / "config.json", CONFIG_TEXT)
         MANIFEST.write(details / "manifest.json")
+        forced = msgspec.json.encode(sorted(runs_to_do().forced))
+        atomic.write_text(details / "forced.json", forced.decode())
     return []
 
 

@@ -297,7 +297,7 @@ def _sort_runs(
             stale += status == RunState.STALE
             finished += status != RunState.STALE
         elif path in to_do.forced_again:
-            key = point, EXPLAINS if run.explains else RUNS, f"{status}: {join_lines(reason)}"
+            key = point, EXPLAINS if run.explains else RUNS, "forced"
             due.setdefault(key, []).append(run)
         elif status == RunState.MISSING and reason.startswith(f"{runs_table.NOT_RUN}:"):
             continue  # a smaller batch did not fit
