@@ -6,7 +6,9 @@ rule collect:
     input:
         manifest=f"{DETAILS}/manifest.json",
         manifest_stamp=rules.write_manifest.output.stamp,
-        config=ancient(f"{DETAILS}/config.json"),  # of its keys only `export` counts here
+        config=ancient(f"{DETAILS}/config.json"),  # of its keys only `export` and `timings` count
+        # a different file of timings may be older than the tables
+        config_stamp=rules.write_config.output.stamp if CONFIG.timings else [],
         records=records_of_runs,
         timings=TIMINGS,
         user_code=USER_CODE,  # runs of other code are stale
