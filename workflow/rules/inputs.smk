@@ -67,8 +67,6 @@ def check_start_once():
     refuse_options()
     limit_runs_on_this_machine()
     refuse_beside_another()
-    if INVOCATION.is_dry_run and RUNS and (refusal := START.budget_problem()):
-        raise WorkflowError(refusal)
     # what the user requests by `rerun: stale` or by name, and data of older code
     JOBS.force(map(JOBS.record_file, runs_to_do().repeated_folders))
     is_sweep = INVOCATION.executes and INVOCATION.takes_lock
@@ -85,12 +83,23 @@ def check_start(wildcards):
     return []
 
 
+def check_budget(wildcards):
+    """Return no file. Refuse a dry-run beyond the budget, as `onstart` refuses the sweep.
+
+    Jobs that are runs, or may lead to runs, call this: others cost no budget.
+    """
+    if INVOCATION.is_main_process and INVOCATION.is_dry_run:
+        refuse_beyond_budget()
+    return []
+
+
 def request_run(wildcards):
     """Return no file. Have the request that a run's job reads written when the start is accepted.
 
     `onstart` accepts it. No command line has the request, and no dry-run writes it.
     """
     check_start(wildcards)
+    check_budget(wildcards)
     path = planned(wildcards).path
     if INVOCATION.executes:
         if INVOCATION.is_main_process:
@@ -106,10 +115,16 @@ def request_run(wildcards):
 
 
 @functools.cache
-def accept_without_handlers():
-    """Accept a start whose `onstart` Snakemake does not run, unless it exceeds its budget."""
+def refuse_beyond_budget():
+    """Raise WorkflowError if the sweep exceeds its budget."""
     if refusal := START.budget_problem():
         raise WorkflowError(refusal)
+
+
+@functools.cache
+def accept_without_handlers():
+    """Accept a start whose `onstart` Snakemake does not run, unless it exceeds its budget."""
+    refuse_beyond_budget()
     REQUESTS.accept()
 
 

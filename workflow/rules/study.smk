@@ -51,6 +51,7 @@ OUTCOME = SweepOutcome(Path(STUDY))
 checkpoint assess_repeats:
     """Decide which runs of searches and larger batches this round makes."""
     input:
+        check_budget,  # no file
         manifest=f"{DETAILS}/manifest.json",
         manifest_stamp=rules.write_manifest.output.stamp,
         records=lambda w: records_after_round(int(w.round) - 1),
