@@ -80,6 +80,8 @@ try:
 
         MERGED = timings.add_grid_of_timings(MERGED)
     CONFIG, MANIFEST = acceptance.validate_and_plan(MERGED, REGISTRIES, SOURCES)
+    if CONFIG.timings:
+        MANIFEST = timings.drop_runs_without_row(MANIFEST, CONFIG.timings)
     if CONFIG.published.path:
         from tfscaling.tables import published_results
 
