@@ -225,7 +225,8 @@ def _sort_failures(rows: Iterable[RunRow]) -> tuple[frozenset[int], frozenset[in
     Args:
         rows: The rows of a configuration.
     """
-    failed, replaced = set(), set()
+    failed: set[int] = set()
+    replaced: set[int] = set()
     for row in rows:
         if row.failed_too_often and row.status == RunState.FAILED:
             kind = str(row.reason).partition(":")[0]
