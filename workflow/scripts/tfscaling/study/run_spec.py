@@ -158,6 +158,18 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return self.point.gpus_per_node > 0 and self.measured.devices == "physical"
 
     @property
+    def rank_python(self) -> str | None:
+        """Python that runs the ranks; None for the workflow's own environment.
+
+        It is the Python of the recipe's environment for a Keras model, else the platform's.
+        """
+        if self.recipe.environment is not None and not self.recipe.program:
+            return str(python_path(self.recipe.environment))
+        python = self.measured.python
+        is_file_here = python is not None and "/" in python and self.measured.container is None
+        return str(Path(python).absolute()) if python and is_file_here else python
+
+    @property
     def uses_mpi(self) -> bool:
         """Whether the ranks are started as an MPI job."""
         return self.point.strategy == MPI_STRATEGY
@@ -202,6 +214,11 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         )
 
 
+def python_path(environment: str) -> Path:
+    """Return the absolute path of the Python in a recipe's environment, which is a folder."""
+    return Path(environment).absolute() / "bin/python"
+
+
 def trainer_version(recipe: Recipe) -> int:
     """Return the version of the code that runs a recipe: built-in trainer or program starter."""
     return PROGRAM_VERSION if recipe.program else TRAINER_VERSION
@@ -239,8 +256,8 @@ _ALWAYS_WRITTEN = frozenset(
 def encode_spec(spec: RunSpec) -> str:
     """Return a specification as JSON; equal specifications give equal texts.
 
-    Snakemake identifies a run by this text. So values that do not change the hash of a run are
-    omitted, as in `flatten_parameters`.
+    It is part of the text of a run's `request.json`, which is written only if this text changes. So
+    values that do not change the hash of a run are omitted, as in `flatten_parameters`.
 
     Raises:
         strict_json.NotFiniteError: If a number is NaN or infinite.
