@@ -1,7 +1,7 @@
 """The manifest: every planned run with its parameters, every exclusion with its reason.
 
-It is made once from the configuration. Jobs read their run from it, and the tables compare it with
-the existing records.
+It is made once from the configuration. The tables compare it with the existing records. A job reads
+its run from `request.json` in the run's folder.
 """
 
 from __future__ import annotations
