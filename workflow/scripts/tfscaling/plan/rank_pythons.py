@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tfscaling.launch import containers, launchers
+from tfscaling.record import crashes
 from tfscaling.study.config_types import Container
 from tfscaling.study.run_spec import RunSpec
 
@@ -146,6 +147,7 @@ def _find_missing(python: RankPython, options: Sequence[str]) -> tuple[list[str]
         return found["missing"], found["command"], ""
     except (ValueError, IndexError):
         last = [*done.stderr.strip().splitlines(), ""][-2:][0]
+        last = crashes.mask_secrets(last, {**os.environ, **dict(python.env)})
         return [], "", f"exit code {done.returncode}: {last}"
     except (OSError, subprocess.SubprocessError) as error:
         return [], "", str(error)
