@@ -35,10 +35,10 @@ def runs_without_cuda(specs: Iterable[RunSpec], config: Config) -> list[RunSpec]
     found = []
     for spec in specs:
         platform = config.platforms[spec.point.platform]
-        changed = platform.setup or platform.container is not None
-        changed = changed or {"LD_LIBRARY_PATH", "PATH"} & set(platform.env)
+        changed = platform.setup or {"LD_LIBRARY_PATH", "PATH"} & set(platform.env)
+        is_elsewhere = changed or platform.container or spec.rank_python is not None
         on_gpus = spec.point.gpus_per_node > 0 and platform.devices == "physical"
-        if on_gpus and not changed and not spec.recipe.program and spec.rank_python is None:
+        if on_gpus and not is_elsewhere and not spec.recipe.program:
             found.append(spec)
     return [] if not found or has_cuda_libraries() else found
 
