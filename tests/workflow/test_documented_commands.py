@@ -79,7 +79,8 @@ def commands() -> dict[str, str]:
 
 def make(command: str) -> subprocess.CompletedProcess[str]:
     """A dry-run of `make`: its output is what it would do."""
-    words = ["--file", str(REPOSITORY / "Makefile"), "--dry-run", "--old-file", ".venv/.installed"]
+    words = ["--file", str(REPOSITORY / "Makefile"), "--dry-run"]
+    words += [f"--old-file=.venv/.installed{part}" for part in ("", "-trainer", "-dev")]
     return subprocess.run(
         ["make", *words, *shlex.split(command)[1:]],
         cwd=REPOSITORY, capture_output=True, text=True, check=False,

@@ -1,4 +1,4 @@
-"""Checks on this machine before runs start: libraries of CUDA and MPI, and custom models.
+"""Checks on this machine before runs start: packages, libraries of CUDA and MPI, custom models.
 
 A model that cannot be built would fail in every run.
 """
@@ -21,6 +21,42 @@ import msgspec
 from tfscaling.study import user_code
 from tfscaling.study.config_types import Config
 from tfscaling.study.run_spec import CheckedModel, ModelToCheck, RunSpec
+from tfscaling.tables import table_files
+
+#: Environment variables of a platform that can bring other packages or libraries.
+_SEARCH_PATHS = frozenset({"LD_LIBRARY_PATH", "PATH", "PYTHONPATH"})
+
+
+def package_problem(specs: Iterable[RunSpec], config: Config) -> str:
+    """Return which optional packages these runs and their tables lack; "" if they lack none.
+
+    The built-in trainer needs TensorFlow. Programs bring their own environment, and so may
+    platforms with a `setup`, a Python inside a container, or search paths in `env`: their runs are
+    excluded.
+    """
+    platforms = Counter(
+        spec.point.platform
+        for spec in specs
+        if not spec.recipe.program and not _has_other_packages(config, spec)
+    )
+    problems = []
+    if platforms and util.find_spec("tensorflow") is None:
+        runs = ", ".join(f"{number} of platform {name}" for name, number in platforms.items())
+        problems.append(
+            f"Runs train with the built-in trainer ({runs}), and TensorFlow is not installed here: "
+            "make setup TRAINER=1"
+        )
+    if "parquet" in config.export and util.find_spec("pyarrow") is None:
+        problems.append(table_files.PARQUET_ADVICE)
+    return "\n".join(problems)
+
+
+def _has_other_packages(config: Config, spec: RunSpec) -> bool:
+    """Return whether a run's ranks may have other packages than this environment."""
+    platform = config.platforms[spec.point.platform]
+    container = platform.container is not None and platform.container.python
+    return bool(platform.setup or container or _SEARCH_PATHS & set(platform.env))
+
 
 #: TensorFlow uses no GPU if this library cannot be loaded.
 _CUDA_LIBRARY = "cudnn"
@@ -95,7 +131,7 @@ def mpi_problem(specs: Iterable[RunSpec], config: Config) -> str:
     return (
         f"Runs need an MPI library ({len(wanting)} of platform {names}), and none can be loaded: "
         f"{error}\n"
-        "  1. `make setup` installs mpi4py and MPICH.\n"
+        "  1. `make setup TRAINER=1` installs mpi4py and MPICH.\n"
         "  2. Or the nodes have one: load it in the platform's `setup`, as `module load mpich`, or "
         "name its file by MPI4PY_LIBMPI in `env`."
     )

@@ -178,7 +178,7 @@ class SweepStart:
         return budget.find_excess(self.config, planned, runs_dir, self.sources, forced) or ""
 
     def _local_problems(self) -> Iterator[str]:
-        """Yield why GPUs would not be used, ranks could not use MPI, or models cannot be built.
+        """Yield why packages or libraries are missing, or custom models cannot be built.
 
         The text is empty for a check without a problem.
         """
@@ -187,6 +187,9 @@ class SweepStart:
         if self.submission.deploys_software:
             return
         runs = self.jobs.records_to_do().values()
+        yield (missing := local_checks.package_problem(runs, self.config))
+        if missing:
+            return
         yield local_checks.cuda_problem(runs, self.config)
         yield local_checks.mpi_problem(runs, self.config)
         if self.config.check_models:
