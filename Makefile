@@ -15,7 +15,7 @@ locks = requirements.txt $(patsubst %,requirements-%.txt,$(sort $1 $(if $(filter
 # what the recipe of a stamp installs
 LOCKS = $(call locks,$(patsubst $(STAMP)-%,%,$(filter $(STAMP)-%,$@)) $(INSTALLED) $(CHOSEN))
 # the project's own plugins of Snakemake, installed as links to their folders
-PLUGINS = $(wildcard plugins/*/pyproject.toml)
+PLUGINS = $(wildcard plugins/snakemake-*/pyproject.toml)
 # packages that the user's training needs, installed on top of the lock, whose versions stay
 OWN = $(wildcard own/requirements.txt)
 # WHEELHOUSE=DIR: all comes from this folder, and what the site has set for pip and uv does not count
@@ -30,8 +30,8 @@ TESTED = $(addprefix tests/,slurm checks soak scheduler workflow unit)
 WORKERS = $(shell expr $$(nproc) + 2)
 PYTEST = pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --junitxml=.pytest_cache/$@.xml
 # programs that tests run in separate environments
-TOOLS = aws-parallelcluster cfn-lint pandoc snakedeploy
-.PHONY: help help-dev setup wheelhouse tools clouds demo own run large-batch peers exchange view partial test test-full check test-closed lint schemas docs screenshots aa bench all-reduce projection simulate fuzz fuzz-models scale soak outage mutants examples cluster-up cluster-down lock
+TOOLS = aws-parallelcluster cfn-lint packages pandoc snakedeploy
+.PHONY: help help-dev setup wheelhouse tools packages clouds demo own run large-batch peers exchange view partial test test-full check test-closed lint schemas docs screenshots aa bench all-reduce projection simulate fuzz fuzz-models scale soak outage mutants examples cluster-up cluster-down lock
 
 help help-dev:
 	@sed -nE 's/^([a-z-]+):[^#]*$(if $(filter help,$@),##,#-) (.*)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -108,6 +108,10 @@ wheelhouse: $(STAMP)-trainer #- wheelhouse.tar: packages and data of CONFIG for 
 
 # each in .tools/, because their packages exclude each other and the workflow's
 tools: $(TOOLS:%=.tools/%/.installed) .tools/axe-core/.installed #- what tests and `make clouds` need, in .tools/
+
+# executor and logger plugins, observer, virtual cluster; nothing is published
+packages: .tools/packages/.installed #- wheels and source distributions in dist/, checked by twine
+	.tools/packages/bin/python plugins/build_packages.py dist
 
 # against provision/clouds/platforms.yaml and the clouds' schemas; no cloud is asked
 clouds: setup tools #- check the definitions in provision/gcp and provision/aws
