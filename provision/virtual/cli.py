@@ -27,7 +27,8 @@ def up(args: argparse.Namespace) -> None:
         saving = PowerSaving(boot_s=args.boot_delay, idle_s=args.idle_time)
     partitions = requested_partitions(args)
     shape = Shape(partitions, args.accounting, saving, args.memory_limits, args.urgent)
-    lifecycle.up(args.root, shape, args.down_command)
+    lifecycle.remove_abandoned()
+    lifecycle.up(args.root, shape, args.down_command, args.owner)
 
 
 def requested_partitions(args: argparse.Namespace) -> tuple[Partition, ...]:
@@ -56,6 +57,7 @@ def install(args: argparse.Namespace) -> None:
 
 def down(args: argparse.Namespace) -> None:
     lifecycle.down(args.root, args.keep_logs)
+    lifecycle.remove_abandoned()
 
 
 def status(args: argparse.Namespace) -> None:
@@ -199,6 +201,12 @@ def parser(default_root: Path, program: str) -> argparse.ArgumentParser:
     )
     add_up.add_argument(
         "--urgent", action="store_true", help="a partition of all nodes that preempts the others"
+    )
+    add_up.add_argument(
+        "--owner",
+        type=int,
+        metavar="PID",
+        help="the next up or down of any cluster removes this one if that process has ended",
     )
     add("install", install, "install Debian packages that are missing").add_argument(
         "options", nargs=argparse.REMAINDER, metavar="--accounting ...", help="as of the script"

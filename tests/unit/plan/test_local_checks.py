@@ -99,9 +99,9 @@ PROGRAM = {
         ([(("recipes",), {"weak": PROGRAM}), (("grid", 0, "strategy"), "own")], {}),
         ([], {"setup": ["module load tensorflow"]}),
         ([], {"env": {"PYTHONPATH": "/opt/tensorflow"}}),
-        ([], {"container": {"image": "tensorflow.sif", "python": "/usr/bin/python3"}}),
+        ([], {"python": "/usr/bin/python3"}),
     ],
-    ids=["program", "setup", "env", "container"],
+    ids=["program", "setup", "env", "python"],
 )
 def test_no_package_is_missing_where_ranks_bring_it_or_nothing_needs_it(
     missing: set[str], changes: list[Any], platform: dict[str, Any]
