@@ -35,8 +35,8 @@ sys.path[:0] = [str(FOLDER.parent / "scripts"), str(PROJECT / "docs")]
 import stages  # noqa: E402
 from tfscaling.datasets.catalogue import DATASETS  # noqa: E402
 from tfscaling.files.descriptions import descriptions  # noqa: E402
-from tfscaling.page.html_page import GLOSSARY  # noqa: E402
 from tfscaling.page.plot_registry import PLOTS, plot_titles  # noqa: E402
+from tfscaling.page.words import GLOSSARY  # noqa: E402
 from tfscaling.record.metrics import METRICS, describe_metrics  # noqa: E402
 from tfscaling.record.run_record import RunRecord  # noqa: E402
 from tfscaling.study import config_types, config_validation  # noqa: E402
@@ -99,7 +99,7 @@ def main() -> None:
     args = parser.parse_args()
     files = {FOLDER / f"{name}.schema.yaml": text for name, text in schema_files().items()}
     for page, tables in tables_of_pages().items():
-        files[page] = with_tables(page, tables)
+        files[page] = insert_tables(page, tables)
     files[STAGES] = stages.svg()
     outdated = {path: text for path, text in files.items() if path.read_text() != text}
     if args.check and outdated:
@@ -234,7 +234,7 @@ def _marker(name: str) -> str:
     return f"<!-- table of {name} -->"
 
 
-def with_tables(page: Path, tables: Mapping[str, str]) -> str:
+def insert_tables(page: Path, tables: Mapping[str, str]) -> str:
     """Return the page with each table between its markers; a table without markers is an error."""
     text = page.read_text()
     if missing := set(tables) - {name for _, name, _ in _TABLE.findall(text)}:

@@ -7,14 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tfscaling.conclusions.answers.answer_types import (
-    BY_LINE,
-    STARTUP,
-    AllTrainings,
-    Answer,
-    Candidate,
-    State,
-)
+from tfscaling.conclusions.answers.answer_types import BY_LINE, STARTUP, AllTrainings, Answer
+from tfscaling.conclusions.answers.candidate_types import Candidate, State
 from tfscaling.estimation.run_counts import KEPT_RUNS, miss_rate_bound
 from tfscaling.estimation.samples import NOT_MEASURED
 from tfscaling.study.config_types import Limit
@@ -76,7 +70,7 @@ def test_a_state_is_compared_open_or_closed(state: State, has_value: bool, is_op
         is_open,
         "n2 (1 failed)",
     )
-    assert found.compared == ((own, other) if has_value else (other,))
+    assert found.candidates_with_value == ((own, other) if has_value else (other,))
     assert found.is_open is is_open
     assert found.with_few_runs == ((own,) if state is State.TOO_FEW else ())
     assert found.not_covered == (() if has_value else (own,))

@@ -13,7 +13,8 @@ from measured import NOTHING_PLANNED, around, measured, nothing_measured, resume
 from tfscaling.conclusions import headline
 from tfscaling.conclusions.answers.answer import answer_questions as answers
 from tfscaling.conclusions.answers.answer import answers_by_goal
-from tfscaling.conclusions.answers.answer_types import Answer, Candidate, State
+from tfscaling.conclusions.answers.answer_types import Answer
+from tfscaling.conclusions.answers.candidate_types import Candidate, State
 from tfscaling.conclusions.evidence import Study
 from tfscaling.conclusions.headline import HeadlineRow
 from tfscaling.estimation.intervals import CONFIDENCE
@@ -42,7 +43,7 @@ def answer(made: Study) -> tuple[str, Answer]:
     """(badge, the answer) of the only question."""
     (row,) = to_rows(HeadlineRow, headline.table(made))
     (found,) = answers(made)
-    assert row.work == ""
+    assert row.question == ""
     return row.badge, found
 
 
@@ -213,11 +214,11 @@ def of_two_recipes(**question: Any) -> Study:
 
 def test_each_recipe_is_a_question_of_its_own_unless_it_is_chosen() -> None:
     apart = of_two_recipes()
-    assert [found.work for found in answers(apart)] == [
+    assert [found.question for found in answers(apart)] == [
         "mnist_cnn, weak", "mnist_cnn, large",
     ]  # fmt: skip
     (row,) = to_rows(HeadlineRow, headline.table(apart))
-    assert (row.work, row.badge) == ("", NOT_COMPARED)
+    assert (row.question, row.badge) == ("", NOT_COMPARED)
     together = of_two_recipes(choose=(*POINT_AXES,))
     badge, found = answer(together)
     assert (badge, found.goal) == (SUPPORTED, "time_to_target_s")
@@ -230,7 +231,9 @@ def test_a_question_without_a_choice_has_no_headline_next_to_one_that_has() -> N
     for each in (made.comparison, made.runs):
         each.loc[each["nodes"] == 4, "recipe"] = "large"
     assert len(answers(made)) == 2
-    assert [row.work for row in to_rows(HeadlineRow, headline.table(made))] == ["mnist_cnn, weak"]
+    assert [row.question for row in to_rows(HeadlineRow, headline.table(made))] == [
+        "mnist_cnn, weak"
+    ]
 
 
 def test_recipes_are_compared_by_any_goal_among_those_that_keep_the_quality() -> None:
@@ -284,7 +287,7 @@ def test_only_configurations_within_the_limits_are_recommended() -> None:
     limits = {"cost_usd": Limit(at_most=1.2 * usd[1])}
     badge, found = answer(made_with(made, limits))
     assert nodes(found.leader) == [1] and badge == SUPPORTED and found.is_only_feasible
-    (limit,) = headline.missed_limits(found)
+    (limit,) = found.missed_limits
     assert (limit.missed, limit.undecided, limit.nearest.row.nodes) == (2, 0, 2)
     assert found.leader and format_metric("cost_usd", found.leader.row) in text(
         made_with(made, limits)
@@ -310,7 +313,7 @@ def test_each_limit_names_the_nearest_of_those_that_keep_the_other_limits() -> N
     limits = {"cost_usd": Limit(at_most=usd[1] * 1.1), "execution_time_s": Limit(at_most=28)}
     _, found = answer(made_with(made, limits))
     assert found.leader is None
-    given = headline.missed_limits(found)
+    given = found.missed_limits
     assert [(each.missed, each.nearest.row.nodes) for each in given] == [(2, 4), (2, 1)]
 
 
@@ -380,7 +383,7 @@ def test_the_headline_has_the_nodes_the_ratio_its_interval_and_the_confidence() 
     page = headline.page(headline.table(made), made)
     numbers = re.findall(r"\d[\d.]*\b", page)
     fastest = re.findall(
-        r"[\d.]+", format_metric("execution_time_s", answer(made)[1].compared[0].row)
+        r"[\d.]+", format_metric("execution_time_s", answer(made)[1].candidates_with_value[0].row)
     )
     (confidence,) = re.findall(r"\d+", f"{CONFIDENCE:.0%}")
     assert numbers == ["2", *fastest, "1", "3.00", "2.96", "3.04", confidence]

@@ -260,7 +260,7 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The line of user code that raised the exception; null if no user code did."""
     log: str | None = None
     """Path of the rank's log, which has the traceback."""
-    reached: str | None = None
+    last_event: str | None = None
     """Name of the rank's last event; null if it had none."""
     last_lines: tuple[str, ...] = ()
     """The last lines of the rank's log."""
@@ -288,6 +288,9 @@ class FailureReport(msgspec.Struct, frozen=True, kw_only=True):
     cause: Cause
     wall_time_s: float | None = None
     """Seconds from the start of the launcher to this report; null if unknown."""
+    slurm_job: str | None = None
+    """Number of the Slurm job, or JOB.STEP of a run inside an allocation, as sacct lists it; null
+    outside Slurm."""
 
 
 def write_failure(folder: Path, failure: FailureReport) -> None:

@@ -22,7 +22,7 @@ import pandas as pd
 from msgspec.structs import replace
 
 from tfscaling.conclusions import rendering, search_results
-from tfscaling.files import atomic
+from tfscaling.files import atomic, program_errors
 from tfscaling.files.program_errors import InputError
 from tfscaling.plan import (
     budget,
@@ -53,6 +53,8 @@ from tfscaling.tables.display import (
 
 #: Folder in `details` with the configuration and the manifest of the plan.
 PLANNED = "planned"
+#: File next to them with the folders of the runs that the user forces to be repeated.
+FORCED = "forced.json"
 #: Name of the executor that runs a sweep inside one allocation.
 ALLOCATION = "slurm-allocation"
 #: Columns of the plan's table after the axes.
@@ -79,13 +81,15 @@ def run(study: StudyFolder) -> None:
     # not the files of the study: a sweep with another configuration may be running
     apart = StudyFolder(study.details / PLANNED)
     config, planned = apart.config, apart.manifest
-    made = costed_plan.make_plan(config, planned, study.runs_dir)
+    forced = program_errors.read_json(apart.details / FORCED, frozenset[str])
+    made = costed_plan.make_plan(config, planned, study.runs_dir, forced)
     points, warnings = add_slurm_answers(made, config, how)
     problem = ""
     if not how.deploys_software:
         due = {row.point for row in points if row.runs}
         specs = [run.spec for run in planned.all_runs if run.spec.point in due]
-        problem = local_checks.cuda_problem(specs, config)
+        checks = (local_checks.package_problem, local_checks.cuda_problem)
+        problem = "\n\n".join(filter(None, (check(specs, config) for check in checks)))
         without = {spec.point for spec in local_checks.runs_without_cuda(specs, config)}
         marks = dict.fromkeys(("feasibility", "starts"), costed_plan.REFUSED)
         points = [
@@ -279,12 +283,12 @@ def totals_table(
 def searches_table(searches: Sequence[costed_plan.SearchCost]) -> TextTable:
     """Return a table with the costs of each search (see `SearchCost.costs`) and its full grid."""
     rows = [
-        [search.work, kind, *total_cells(cost)[:3]]
+        [search.question, kind, *total_cells(cost)[:3]]
         for search in searches
         for kind, cost in search.costs.items()
     ]
     trials, scatter = study_searches.SIMULATIONS, study_searches.SIMULATED_SCATTER
-    ended = {each.work: each.ended for each in searches if each.ended}
+    ended = {each.question: each.ended for each in searches if each.ended}
     notes = rendering.render_notes("plan_searches", trials=trials, scatter=scatter, ended=ended)
     names = ["search", "", "runs", "node_hours", "cost_usd"]
     return TextTable.from_rows("The search and the full grid", names, rows, notes)
@@ -403,8 +407,9 @@ def assess_repeats(study: StudyFolder) -> None:
         ended = "decided" if decision.is_decided else "undecided"
         ended = search_results.verdict_text(search) if decision.not_worth_it else ended
         print(
-            f"search, {search.planned.work}: {excluded} of {len(search.points)} configurations are "
-            "excluded" + (f", {n} run next" if (n := len(decision.runs_to_start)) else f"; {ended}")
+            f"search, {search.planned.question}: {excluded} of {len(search.points)} configurations "
+            "are excluded"
+            + (f", {n} run next" if (n := len(decision.runs_to_start)) else f"; {ended}")
         )
     print(f"round {number}: {made.added} more runs")
     run_record.write_json(round_file(study, number), made)

@@ -38,7 +38,7 @@ from tfscaling.study.config_types import (
 )
 from tfscaling.study.config_validation import SEVERAL, NotAllowed, list_allowed_names
 from tfscaling.study.registries import Registries, check_name, check_name_or_function
-from tfscaling.study.run_spec import DATASET_PLACEHOLDER, PLACEHOLDERS
+from tfscaling.study.run_spec import DATASET_PLACEHOLDER, PLACEHOLDERS, python_path
 
 #: Most variants of a recipe.
 VARIANTS_MAX = 10_000
@@ -51,13 +51,14 @@ _NO_SERVERS = {
     "checkpoint_every_epochs": "whose state is not written",
     "checkpoint_every_s": "whose state is not written",
     "stop_after_steps": "whose workers make steps at the same time: none has a separate time",
+    "jit_compile": "whose workers fetch variables in each step, which XLA cannot compile",
 }
 #: Keys that only recipes with a program have.
-PROGRAM_KEYS = ("environment", "observe", "train_examples", "patterns")
+PROGRAM_KEYS = ("observe", "train_examples", "patterns")
 #: Keys of recipes with and without a program.
 _COMMON_KEYS = {
     *BATCH_SIZE_KEYS,
-    *("dataset", "epochs", "quality", "compare_resumed", "program", "parameters"),
+    *("dataset", "environment", "epochs", "quality", "compare_resumed", "program", "parameters"),
 }
 #: Keys that only recipes of the built-in trainer have.
 TRAINER_KEYS = [k for k in Recipe.__struct_fields__ if k not in _COMMON_KEYS | {*PROGRAM_KEYS}]
@@ -200,6 +201,9 @@ def check_block(
     recipes = {
         name: config.recipes.get(variants.base_recipe(name)) for name in block.axis_values("recipe")
     }
+    for name, recipe in recipes.items():
+        if recipe and (missing := _missing_environment(config, block, recipe)):
+            raise missing.with_prefix("recipes", variants.base_recipe(name))
     with_program = [name for name, recipe in recipes.items() if recipe and recipe.program]
     wrong = None if None in recipes.values() else _block_contradiction(block, with_program)
     if wrong is not None:
@@ -413,10 +417,6 @@ def _program_problems(recipe: Recipe) -> Iterator[NotAllowed]:
     if dataset and user_code.is_pipeline(dataset) and user_code.prepare_function(dataset) is None:
         rule = f"a pipeline without `{user_code.PREPARE}({user_code.FOLDER})` has no files"
         yield wrong("dataset", f"{rule}; allowed: leave it out")
-    if recipe.environment is not None and not has_executable_python(recipe.environment):
-        rule = f"there is no program {python_path(recipe.environment)}"
-        allowed = "a virtual or conda environment, a folder with bin/python"
-        yield wrong("environment", f"{rule}; allowed: {allowed}")
     if recipe.patterns and recipe.observe != "output":
         yield wrong("patterns", "allowed: leave it out, or `observe: output`")
     if recipe.observe == "output" and not recipe.patterns:
@@ -440,10 +440,33 @@ def may_report_quality(recipe: Recipe) -> bool:
     return not recipe.program or recipe.observe != "nothing"
 
 
+def _may_run_in_images(config: Config, block: Block) -> bool:
+    """Return whether ranks of a block may run in a container, whose files are unknown here."""
+    platforms = map(config.platforms.get, block.axis_values("platform"))
+    return any(platform is not None and platform.container for platform in platforms)
+
+
+def _missing_environment(config: Config, block: Block, recipe: Recipe) -> NotAllowed | None:
+    """Return an error if a recipe's environment has no Python; None if it has, or is in an image.
+
+    Args:
+        config: The configuration.
+        block: A block that uses the recipe.
+        recipe: The recipe.
+    """
+    folder = recipe.environment
+    if folder is None or has_executable_python(folder) or _may_run_in_images(config, block):
+        return None
+    rule = f"there is no program {python_path(folder)}"
+    allowed = "a virtual or conda environment, a folder with bin/python"
+    return NotAllowed(["environment"], folder, f"{rule}; allowed: {allowed}")
+
+
 def _missing_inputs(config: Config, block: Block, recipe: Recipe) -> Iterator[NotAllowed]:
     """Yield an error if a program, its script or an argument of its dataset's function is missing.
 
     A command without a slash is not checked if the platform's `setup` or PATH may provide it.
+    Program and script are not checked if they may be in an image.
 
     Args:
         config: The configuration.
@@ -451,14 +474,16 @@ def _missing_inputs(config: Config, block: Block, recipe: Recipe) -> Iterator[No
         recipe: The recipe with the program.
     """
     command, *words = recipe.program
-    if "{" not in command and shutil.which(command) is None:
+    in_image = _may_run_in_images(config, block)
+    if "{" not in command and not in_image and shutil.which(command) is None:
         platforms = [config.platforms[name] for name in block.axis_values("platform")]
         is_set_up = any(each.setup or "PATH" in each.env for each in platforms)
         if "/" in command or not (is_set_up or recipe.environment):
             rule = f"there is no such program, seen from {Path.cwd()}"
             yield NotAllowed(["program", 0], command, rule)
     script = next((word for word in words if not word.startswith("-")), "")
-    if _SCRIPT.fullmatch(script) and not {"-m", "-c"} & set(words) and not Path(script).exists():
+    is_file = not in_image and _SCRIPT.fullmatch(script) and not {"-m", "-c"} & set(words)
+    if is_file and not Path(script).exists():
         rule = f"there is no such file, seen from {Path.cwd()}"
         yield NotAllowed(["program", words.index(script) + 1], script, rule)
     if recipe.dataset is not None and user_code.is_reference(recipe.dataset):
@@ -512,11 +537,6 @@ def placeholder_problem(word: str, names: Sequence[str]) -> str:
             unknown = f"unknown placeholder {{{name}}}"
             return f"{unknown}; {list_allowed_names(names, name)}; {{{{ and }}}} are braces"
     return ""
-
-
-def python_path(environment: str) -> Path:
-    """Return the absolute path of the Python in a recipe's environment, which is a folder."""
-    return Path(environment).absolute() / "bin/python"
 
 
 def has_executable_python(environment: str) -> bool:

@@ -24,7 +24,8 @@ from tfscaling.tables.display import TextTable, axis_text
 from tfscaling.tables.published_results import PublishedPoint, PublishedResult, trains_same_model
 from tfscaling.tables.row_types import Cells, PointRow, RunRow, columns
 from tfscaling.tables.row_values import QUALITY_COLUMNS, is_known, is_projected, point_of
-from tfscaling.tables.runs_table import HOURS, PROJECTION_STEPS, RUN_METRICS, SERIES_AXES, SIZES
+from tfscaling.tables.run_measurements import HOURS, RUN_METRICS
+from tfscaling.tables.runs_table import PROJECTION_STEPS, SERIES_AXES, SIZES
 
 #: Axis → value: for a baseline, the axes that the configuration names.
 AxisValues = Mapping[str, str | int]
@@ -103,7 +104,7 @@ def _point_row(point: Point, group: Sequence[RunRow], targets: Mapping[str, floa
     row = PointRow(**row_values.axis_columns(point))  # type: ignore[arg-type]
     for name in (*SIZES, *QUALITY_COLUMNS):
         setattr(row, name, getattr(first, name))
-    row.runs, row.runs_asked, row.runs_diverged = len(valid), len(group), len(diverged)
+    row.runs, row.runs_planned, row.runs_diverged = len(valid), len(group), len(diverged)
     row.status = "ok"
     if others:  # with no valid run the most frequent status
         statuses = [run.status for run in others]

@@ -22,6 +22,8 @@ from tfscaling.record.run_states import RunState
 from tfscaling.study.config_validation import Schema
 from tfscaling.study.platforms import DeviceKind
 
+#: Separates several values in a cell.
+SEPARATOR = "; "
 _KINDS = {str: "string", int: "integer", float: "number", bool: "boolean"}
 _BOUNDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "pattern": "pattern"}
 
@@ -466,7 +468,7 @@ class PointRow(PointMetrics, TypedRow):
     time as others with the local launcher."""
     energy_of: str | None = None
     """The parts that energy_kwh includes; only energies of the same parts can be compared."""
-    runs_asked: Annotated[Positive | None, Column("runs", is_whole=True)] = None
+    runs_planned: Annotated[Positive | None, Column("runs", is_whole=True)] = None
     """Number of planned runs; null for an excluded configuration."""
     runs_diverged: Annotated[FromZero | None, Column("runs", is_whole=True)] = None
     """Number of runs whose loss became NaN or infinite, which no median includes; null for an

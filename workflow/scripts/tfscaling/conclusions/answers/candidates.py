@@ -10,7 +10,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from tfscaling.conclusions.answers.answer_types import Answer, Candidate, State
+from tfscaling.conclusions.answers.answer_types import Answer
+from tfscaling.conclusions.answers.candidate_types import Candidate, State
 from tfscaling.conclusions.answers.goals import ENERGY, HOURS, WITH_QUEUE
 from tfscaling.conclusions.evidence import ConfigurationFacts, QuestionEvidence, Study
 from tfscaling.estimation.intervals import CONFIDENCE, count_beyond_limit, keeps_limit
@@ -59,6 +60,7 @@ def create_candidate(
         facts.values.get(goal, ""),
         facts.remark,
         len(study.samples.cost_values(point, goal)),
+        details=facts.details,
     )
 
 
@@ -216,7 +218,9 @@ def _require_goal_value(
     reached, ended = row.runs_at_target, row.runs + (row.runs_diverged or 0)
     if goal in ALL_RUNS_METRICS and reached is None:
         reason = f"reports no {quality}"
-    elif goal in ALL_RUNS_METRICS and is_ruled_out(ended - (reached or 0), row.runs_asked or ended):
+    elif goal in ALL_RUNS_METRICS and is_ruled_out(
+        ended - (reached or 0), row.runs_planned or ended
+    ):
         reason = f"reached the target in {reached} of {ended} runs"
         return replace(candidate, state=State.INFEASIBLE, reason=reason)
     elif goal != QUALITY and row.runs_timed < needed:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tfscaling.conclusions.answers import settling
-from tfscaling.conclusions.answers.answer_types import Answer, Candidate, State
+from tfscaling.conclusions.answers.answer_types import Answer
+from tfscaling.conclusions.answers.candidate_types import Candidate, State
 from tfscaling.conclusions.evidence import Study
 from tfscaling.conclusions.goal_comparison import GoalComparison, compare_by_goal, rank_by_metric
 from tfscaling.estimation.samples import (
@@ -116,7 +117,7 @@ def _add_rival(answer: Answer, samples: Samples) -> Answer:
     It is on the leader's line, with the fewest nodes, or with the most if the leader has the
     fewest. If the leader is alone on its line, the rival is the best of the other configurations.
     """
-    taken, compared = answer.leader, answer.compared
+    taken, compared = answer.leader, answer.candidates_with_value
     if taken is None or answer.support == NOT_COMPARED:
         return answer
     lines = group_by((each.row for each in compared), axes_without_nodes)
