@@ -40,12 +40,16 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def environment(built: Path, package: str, folder: Path) -> Path:
-    """The folder of programs of a new environment with a wheel and pytest, and no more."""
+    """The folder of programs of a new environment with a wheel and pytest, and no more.
+
+    A plugin is installed next to Snakemake, which it does not require, as is usual.
+    """
     uv = str(BIN / "uv")
     (wheel,) = built.glob(f"{package}-*.whl")
     subprocess.run([uv, "venv", "--quiet", "--python", BIN / "python", folder], check=True)
     locks = [REPOSITORY / f"requirements{part}.txt" for part in ("", "-dev")]
     words = [*(f"--constraint={lock}" for lock in locks), str(wheel), "pytest"]
+    words += ["snakemake"] if package.startswith("snakemake_") else []
     subprocess.run([uv, "pip", "install", "--quiet", f"--python={folder}", *words], check=True)
     return folder / "bin"
 
