@@ -105,7 +105,7 @@ def test_the_observers_wheel_observes_fit_of_keras(built: Path, tmp_path: Path) 
     """Keras is in this environment, the observer in another one: it is found by its path."""
     programs = environment(built, "tfscaling_observe", tmp_path / "environment")
     (tmp_path / "train.py").write_text(FIT)
-    words = [programs / "tfscaling-observe", "--fit", BIN / "python", "train.py"]
+    words = [str(programs / "tfscaling-observe"), "--fit", str(BIN / "python"), "train.py"]
     subprocess.run(words, cwd=tmp_path, check=True)
     events = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
     epochs = [event for event in events if event["event"] == "epoch"]
