@@ -19,7 +19,7 @@ TESTED = $(addprefix tests/,slurm checks soak scheduler workflow unit)
 WORKERS = $(shell expr $$(nproc) + 2)
 PYTEST = pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --junitxml=.pytest_cache/$@.xml
 # programs that tests run in separate environments
-TOOLS = aws-parallelcluster cfn-lint pandoc snakedeploy
+TOOLS = aws-parallelcluster cfn-lint pandoc roc-validator snakedeploy
 .PHONY: help help-dev setup wheelhouse tools clouds demo own run large-batch peers exchange view partial test test-full check test-closed lint schemas docs screenshots aa bench all-reduce projection simulate fuzz fuzz-models scale soak outage mutants examples cluster-up cluster-down lock
 
 help help-dev:
@@ -177,7 +177,7 @@ scale: setup #- many ranks of a program that sleeps: calls to the file system, f
 	RANKS=$(or $(RANKS),1024) pytest -s tests/unit/launch/test_many_ranks.py
 
 # every example, on this machine and on a virtual Slurm cluster
-examples: setup .venv-tf_keras .venv-jax .venv-torch .venv-notebook #- run all examples; half an hour
+examples: setup .venv-tf_keras .venv-jax .venv-torch .venv-trainers .venv-notebook #- run all examples; half an hour
 	provision/virtual/install
 	pytest tests/examples
 
@@ -240,6 +240,6 @@ cluster-down: #- remove it
 # pin everything again: hashes, and no index in the files
 lock: setup #- pin all packages again
 	for name in requirements requirements-cuda docs/requirements $(addprefix tests/tools/,$(TOOLS)) \
-	        examples/requirements-{tf_keras,jax,torch,notebook}; do \
+	        examples/requirements-{tf_keras,jax,torch,trainers,notebook}; do \
 	    uv pip compile --quiet --universal --upgrade --generate-hashes --python-version 3.11 \
 	        --custom-compile-command "make lock" $$name.in --output-file $$name.txt || exit; done

@@ -21,7 +21,8 @@ SCRIPTS = REPOSITORY / "workflow/scripts"
 
 #: The locks of the examples' environments.
 OF_EXAMPLES = [
-    f"examples/requirements-{name}.txt" for name in ("jax", "notebook", "tf_keras", "torch")
+    f"examples/requirements-{name}.txt"
+    for name in ("jax", "notebook", "tf_keras", "torch", "trainers")
 ]
 
 
