@@ -19,7 +19,7 @@ TESTED = $(addprefix tests/,slurm checks soak scheduler workflow unit)
 WORKERS = $(shell expr $$(nproc) + 2)
 PYTEST = pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --junitxml=.pytest_cache/$@.xml
 # programs that tests run in separate environments
-TOOLS = aws-parallelcluster cfn-lint pandoc roc-validator snakedeploy
+TOOLS = aws-parallelcluster cfn-lint gpuhunt pandoc roc-validator snakedeploy
 .PHONY: help help-dev setup wheelhouse tools clouds demo own run large-batch peers exchange view partial test test-full check test-closed lint schemas docs screenshots aa bench all-reduce projection simulate fuzz fuzz-models scale soak outage mutants examples cluster-up cluster-down lock
 
 help help-dev:

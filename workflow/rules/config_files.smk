@@ -6,6 +6,7 @@ OUTPUTS  SCRIPTS; INVOCATION, how Snakemake was started; READ, the content of ea
 """
 
 import contextlib
+import importlib.util
 import io
 import os
 import sys
@@ -50,6 +51,15 @@ os.environ.update(
 )
 
 from snakemake.exceptions import WorkflowError
+
+#: Packages that planning needs; jobs may have a separate environment.
+PLANNING = ("msgspec", "numpy", "pandas", "scipy")
+if missing := [name for name in PLANNING if importlib.util.find_spec(name) is None]:
+    raise WorkflowError(
+        f"Not installed where snakemake runs: {', '.join(missing)}. `make setup` installs all that "
+        "the workflow needs into .venv; workflow/envs/environment.yaml lists the packages."
+    )
+
 from tfscaling.snakemake_adapter import invocation
 from tfscaling.study import config_files, config_validation
 
