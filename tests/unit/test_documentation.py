@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import re
 import subprocess
 import sys
@@ -285,9 +286,14 @@ def test_every_overlay_is_in_a_page() -> None:
 
 
 def test_the_citation_has_the_newest_version() -> None:
-    (version,) = re.findall(r"^version: (.*)$", (REPOSITORY / "CITATION.cff").read_text(), re.M)
-    versions = re.findall(r"^## ([\d.]+)", (REPOSITORY / "CHANGELOG.md").read_text(), re.M)
-    assert version == versions[0]
+    citation = yaml.safe_load((REPOSITORY / "CITATION.cff").read_text())
+    found = re.findall(r"^## ([\d.]+) - (\S+)$", (REPOSITORY / "CHANGELOG.md").read_text(), re.M)
+    assert (citation["version"], str(citation["date-released"])) == found[0]
+    described = json.loads((REPOSITORY / "codemeta.json").read_text())
+    assert (described["version"], described["datePublished"]) == found[0]
+    assert described["license"].endswith(f"/{citation['license']}")
+    names = [{"@type": "Organization", **each} for each in citation["authors"]]
+    assert described["author"] == names
 
 
 def test_a_search_saves_what_the_pages_state(tmp_path: Path) -> None:

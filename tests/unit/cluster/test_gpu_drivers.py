@@ -19,8 +19,9 @@ from typing import Any
 import pytest
 from tfscaling.cluster import gpu_drivers
 from tfscaling.cluster.gpu_allocation import allocate, amd_gpus_of_task
-from tfscaling.launch import provenance, resource_use
+from tfscaling.launch import containers, provenance, resource_use
 from tfscaling.launch.resource_use import gpu_meters_of_rank
+from tfscaling.study.config_types import Container
 
 #: HIP-ID → busy in %, memory in use in MB.
 ROCM_7 = {number: (busy, 4976) for number, busy in enumerate((98, 83, 34, 12, 11, 23, 36, 47))}
@@ -206,3 +207,15 @@ def test_amd_smi_without_its_library_is_as_none(
     gpus, why = gpu_meters_of_rank(LUMI, NO_NVML)
     assert gpus == [] and "NVML" in why
     assert gpu_drivers.list_amd_gpus() == ()
+
+
+@pytest.mark.parametrize("has_driver", [True, False])
+@pytest.mark.parametrize("engine", ["apptainer", "singularity"])
+def test_containers_get_the_option_of_the_nodes_maker(
+    has_driver: bool, engine: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(containers, "_AMD_DRIVER", tmp_path if has_driver else tmp_path / "kfd")
+    container = Container(image="i.sif", engine=engine)
+    words = containers.wrap_command(container, ["python"], on_gpus=True)
+    assert ("--rocm" in words, "--nv" in words) == (has_driver, not has_driver)
+    assert not {"--rocm", "--nv"} & {*containers.wrap_command(container, ["python"], False)}
