@@ -28,7 +28,8 @@ def mnist(part, number):
 
 
 set_seed(seed)
-accelerator = Accelerator()
+# without a GPU, `cpu` makes it find the other ranks; it would train alone
+accelerator = Accelerator(cpu=not torch.cuda.is_available())
 network = nn.Sequential(
     nn.Conv2d(1, 32, 3),
     nn.ReLU(),

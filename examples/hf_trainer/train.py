@@ -66,6 +66,7 @@ with tempfile.TemporaryDirectory() as folder:
             logging_strategy="epoch",
             save_strategy="no",
             report_to="none",
+            use_cpu=not torch.cuda.is_available(),  # or each rank would train alone
             disable_tqdm=True,
         ),
         train_dataset=train,
