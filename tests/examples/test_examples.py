@@ -43,7 +43,7 @@ def config_of(name: str) -> dict[str, Any]:
     config.pop("search", None)
     for block in config["grid"]:
         block["repeats"] = 1
-    for platform in config["platforms"].values():
+    for platform in config.get("platforms", {}).values():
         platform |= {"launcher": "local", "partition": None}
     for recipe in config["recipes"].values():
         recipe["epochs"] = 1
