@@ -120,7 +120,7 @@ class Attempt:
         specification = self.scratch / attempts.SPEC
         atomic.write_private_text(specification, run_spec.encode_spec(spec))
         words = ["--spec", str(specification), "--folder", str(self.scratch), *arguments]
-        command = [sys.executable, str(script), *words]
+        command = [spec.rank_python or sys.executable, str(script), *words]
         geometry, settings = spec.geometry, spec.measured
         is_local = settings.launcher == "local"
         with contextlib.ExitStack() as stack:

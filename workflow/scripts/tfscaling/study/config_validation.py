@@ -16,15 +16,17 @@ import re
 import typing
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
-import yaml
 
 from tfscaling.files.descriptions import descriptions
 from tfscaling.files.program_errors import InputError
 from tfscaling.study import config_types, value_hints
 from tfscaling.study.config_types import Config
+
+if TYPE_CHECKING:
+    import yaml
 
 #: A JSON schema, or a part of one.
 Schema = dict[str, Any]
@@ -317,6 +319,8 @@ def _find_line(name: str, place: Place) -> int | None:
     Returns:
         The line, counted from 1; None if there is no such file, or if it has no key on the way.
     """
+    import yaml  # ranks load this module in a Python that may lack PyYAML
+
     try:
         node = yaml.compose(Path(name).read_bytes(), Loader=yaml.SafeLoader)
     except (OSError, yaml.YAMLError):
@@ -336,6 +340,8 @@ def _yaml_entry(node: yaml.Node | None, step: str | int) -> tuple[yaml.Node, yam
 
     None if the node has no such key or index.
     """
+    import yaml
+
     if isinstance(node, yaml.MappingNode):
         return next((entry for entry in node.value if entry[0].value == step), None)
     if isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):

@@ -158,6 +158,18 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return self.point.gpus_per_node > 0 and self.measured.devices == "physical"
 
     @property
+    def rank_python(self) -> str | None:
+        """Python that runs the ranks; None for the workflow's own environment.
+
+        It is the Python of the recipe's environment for a Keras model, else the platform's.
+        """
+        if self.recipe.environment is not None and not self.recipe.program:
+            return str(python_path(self.recipe.environment))
+        python = self.measured.python
+        is_file_here = python is not None and "/" in python and self.measured.container is None
+        return str(Path(python).absolute()) if python and is_file_here else python
+
+    @property
     def uses_mpi(self) -> bool:
         """Whether the ranks are started as an MPI job."""
         return self.point.strategy == MPI_STRATEGY
@@ -200,6 +212,11 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return "".join(
             t + ("" if name is None else value_as_text(values[name])) for t, name, *_ in parts
         )
+
+
+def python_path(environment: str) -> Path:
+    """Return the absolute path of the Python in a recipe's environment, which is a folder."""
+    return Path(environment).absolute() / "bin/python"
 
 
 def trainer_version(recipe: Recipe) -> int:
