@@ -170,6 +170,7 @@ HOW_TO = {
     "Use a container": "slurm/test_strategies_on_slurm.py",
     "Wait once for the whole sweep": "slurm/test_allocation_on_slurm.py",
     "Compare two GPU types by time and dollars": "workflow/test_questions.py",
+    "Propose prices of a cloud": "unit/test_proposed_prices.py",
     "Get a first price": "workflow/test_plan_and_budget.py",
     "Decide when the page is not sure": "unit/conclusions/test_decision.py",
     "Stay within a budget": "workflow/test_plan_and_budget.py",
@@ -190,6 +191,7 @@ HOW_TO = {
     "Catch a slowdown in CI": "workflow/test_regression_status.py",
     "Rerun after a code change": "workflow/test_users_model.py",
     "Clean up and archive": "workflow/test_reruns.py",
+    "Publish a study in an archive": "workflow/test_archive.py",
 }
 
 

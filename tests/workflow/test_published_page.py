@@ -38,6 +38,9 @@ def test_somebodys_csv_of_the_published_times_gives_the_published_page(tmp_path:
         writer.writeheader()
         writer.writerows({**row, "my note": str(random.random())} for row in rows)
     project.snakemake(config=[str(REPOSITORY / name) for name in CONFIG])
+    # the page of the documentation, at the same place of a folder with the published file
+    reference = Project(tmp_path / "reference")
+    example = screenshots.EXAMPLES["published"]._replace(project=reference.folder)
+    page = screenshots.make(example, reference.folder / "results/published-2020")
     found = project.folder / "results/published-2020/report.html"
-    page = screenshots.make(screenshots.EXAMPLES["published"], tmp_path / "published-2020")
     assert found.read_bytes() == page.read_bytes()
