@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import sys
 from importlib.resources import files
+from typing import Any
 
 import requests
 import requests_cache
@@ -20,7 +21,7 @@ CONTEXT = "https://w3id.org/ro/crate/1.1/context"
 class PackagedContext(HTTPAdapter):
     """Answers each request with the context."""
 
-    def send(self, request: requests.PreparedRequest, **_: object) -> requests.Response:
+    def send(self, request: requests.PreparedRequest, *_: Any, **__: Any) -> requests.Response:
         content = files("rocrate").joinpath("data/ro-crate.jsonld").read_bytes()
         answer = urllib3.HTTPResponse(
             io.BytesIO(content),

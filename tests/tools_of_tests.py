@@ -23,7 +23,7 @@ def validate_crate(archive: Path, cache: Path) -> str:
     python = program("roc-validator", "python")
     fill = Path(__file__).with_name("fill_crate_cache.py")
     subprocess.run([python, fill, cache], check=True)
-    words = ["validate", "--offline", "--cache-path", cache, "--skip-availability-check"]
+    words = ["validate", "--offline", "--cache-path", str(cache), "--skip-availability-check"]
     words += ["--no-paging", "--verbose", "--profile-identifier", "workflow-run-crate"]
     validator = program("roc-validator", "rocrate-validator")
     done = subprocess.run([validator, *words, archive], capture_output=True, text=True)

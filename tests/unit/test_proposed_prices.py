@@ -63,7 +63,7 @@ def catalogue(tmp_path: Path) -> Path:
 
 def propose(catalogue: Path, *words: str) -> subprocess.CompletedProcess[str]:
     environ = {**os.environ, "GPUHUNT_CATALOG_URL": catalogue.as_uri()}
-    command = [program("gpuhunt", "python"), PROGRAM, *words]
+    command = [str(program("gpuhunt", "python")), str(PROGRAM), *words]
     return subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
 
 

@@ -38,7 +38,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def call(folder: Path, packages: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """Snakemake on `.test`; it finds `packages`, but nothing that is installed as a link."""
     environ = {"PATH": os.defpath, "HOME": str(folder), "PYTHONPATH": str(packages)}
-    command = [PYTHON, "-m", "snakemake", "--directory", ".test", *words]
+    command = [str(PYTHON), "-m", "snakemake", "--directory", ".test", *words]
     return subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True)
 
 
