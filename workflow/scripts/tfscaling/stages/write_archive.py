@@ -117,16 +117,15 @@ def _author(author: dict[str, str]) -> Entity:
 
 def run(study: StudyFolder) -> None:
     """Write the archive of a study and print its path, and whose authors and licence it names."""
-    own = Path(CITATION)
-    workflow = Citation.read(WORKFLOW / CITATION)
-    citation = Citation.read(own) if own.exists() else workflow
+    source = Path(CITATION) if Path(CITATION).exists() else WORKFLOW / CITATION
+    citation, workflow_citation = Citation.read(source), Citation.read(WORKFLOW / CITATION)
     config = msgspec.json.encode(withhold_secrets(study.config))
     names = [name for name in RESULTS if (study.folder / name).exists()]
     names += [
         str(path.relative_to(study.folder))
         for path in sorted(study.details.glob("conclusions/*.csv"))
     ]
-    crate = describe_crate(study, names, citation, workflow)
+    crate = describe_crate(study, names, citation, workflow_citation)
     folder = study.folder / "archive"
     folder.mkdir(exist_ok=True)
     path = folder / f"{study.config.study}.zip"
@@ -134,14 +133,14 @@ def run(study: StudyFolder) -> None:
         temporary, "w", zipfile.ZIP_DEFLATED
     ) as archive:  # fmt: skip
         archive.writestr("ro-crate-metadata.json", json.dumps(crate, indent=2) + "\n")
-        archive.writestr("README.md", _describe_contents(study, citation, workflow))
+        archive.writestr("README.md", _describe_contents(study, citation, workflow_citation))
         archive.writestr("config.json", msgspec.json.format(config, indent=1) + b"\n")
         for name in names:
             archive.write(study.folder / name, name)
         for file in workflow_files():
             archive.write(file, f"{WORKFLOW_PREFIX}/{file.relative_to(WORKFLOW)}")
     print(path)
-    print(f"authors and licence of the study: {own if own.exists() else WORKFLOW / CITATION}")
+    print(f"authors and licence of the study: {source}")
 
 
 def workflow_files() -> Iterator[Path]:
@@ -175,7 +174,7 @@ def withhold_secrets(config: Config) -> Config:
 
 
 def describe_crate(
-    study: StudyFolder, names: Sequence[str], citation: Citation, workflow: Citation
+    study: StudyFolder, names: Sequence[str], citation: Citation, workflow_citation: Citation
 ) -> Entity:
     """Return the content of ro-crate-metadata.json.
 
@@ -183,7 +182,7 @@ def describe_crate(
         study: The folder of the study.
         names: Its results in the crate.
         citation: Authors and licence of the study.
-        workflow: Title, version, authors and licence of the workflow.
+        workflow_citation: Title, version, authors and licence of the workflow.
     """
     rows = write_tables.load_own_evidence(study).run_rows
     parameters = {"config.json": "configuration", **{name: _parameter(name) for name in names}}
@@ -207,11 +206,11 @@ def describe_crate(
     snakefile = {
         "@id": main,
         "@type": ["File", "SoftwareSourceCode", "ComputationalWorkflow"],
-        "name": workflow.title,
-        "version": workflow.version,
+        "name": workflow_citation.title,
+        "version": workflow_citation.version,
         "programmingLanguage": _id(SNAKEMAKE),
-        "license": _id(workflow.licence),
-        "author": _ids(workflow.authors),
+        "license": _id(workflow_citation.licence),
+        "author": _ids(workflow_citation.authors),
         "conformsTo": _id("https://bioschemas.org/profiles/ComputationalWorkflow/1.0-RELEASE"),
         "softwareRequirements": _ids(software),
         "input": _id("#configuration"),
@@ -222,8 +221,8 @@ def describe_crate(
         "@type": "Dataset",
         "name": "The workflow: Snakefile, rules and library",
         "description": describe_commits(rows),
-        "license": _id(workflow.licence),
-        "author": _ids(workflow.authors),
+        "license": _id(workflow_citation.licence),
+        "author": _ids(workflow_citation.authors),
     }
     readme = {
         "@id": "README.md",
@@ -248,9 +247,9 @@ def describe_crate(
             "@type": "CreativeWork",
             "name": each.licence.rpartition("/")[2],
         }
-        for each in (citation, workflow)
+        for each in (citation, workflow_citation)
     }
-    people = {each["@id"]: each for each in [*workflow.authors, *citation.authors]}
+    people = {each["@id"]: each for each in [*workflow_citation.authors, *citation.authors]}
     descriptor = {
         "@id": "ro-crate-metadata.json",
         "@type": "CreativeWork",
@@ -282,13 +281,13 @@ def describe_crate(
     return {"@context": "https://w3id.org/ro/crate/1.1/context", "@graph": graph}
 
 
-def _describe_contents(study: StudyFolder, citation: Citation, workflow: Citation) -> str:
+def _describe_contents(study: StudyFolder, citation: Citation, workflow_citation: Citation) -> str:
     """Return the README.md of the archive: answer, files, licences, and what is withheld.
 
     Args:
         study: The folder of the study.
         citation: Authors and licence of the study.
-        workflow: Authors and licence of the workflow.
+        workflow_citation: Authors and licence of the workflow.
     """
     headline = study.details / "conclusions/headline.md"
     answer = [headline.read_text().strip(), ""] if headline.exists() else []
@@ -305,7 +304,7 @@ def _describe_contents(study: StudyFolder, citation: Citation, workflow: Citatio
         "",
         f"Licence of configuration and results: {citation.licence}",
         "",
-        f"Licence of the workflow: {workflow.licence}",
+        f"Licence of the workflow: {workflow_citation.licence}",
         "",
         "Records, manifest and logs of the runs are not included: they have the values of `env`, "
         "`setup` and `program`.",
