@@ -37,7 +37,12 @@ def test_runs_on_gpus_need_the_libraries() -> None:
 
 @pytest.mark.parametrize(
     "platform",
-    [{"devices": "logical"}, {"setup": ["module load cuda"]}, {"env": {"PATH": "/cuda"}}],
+    [
+        {"devices": "logical"},
+        {"setup": ["module load cuda"]},
+        {"env": {"PATH": "/cuda"}},
+        {"container": {"image": "tf.sif"}},
+    ],
     ids=str,
 )
 def test_nothing_is_said_where_they_are_not_needed_or_may_be_elsewhere(
@@ -77,6 +82,7 @@ def test_runs_by_mpi_need_a_library_that_can_be_loaded(broken: None) -> None:
 def test_nothing_is_said_where_none_is_needed_or_it_may_be_elsewhere(broken: None) -> None:
     assert mpi_problem("multi_worker_mirrored") == ""
     assert mpi_problem(setup=["module load mpich"]) == ""
+    assert mpi_problem(container={"image": "tf.sif"}) == ""
     assert mpi_problem(env={"MPI4PY_LIBMPI": "/opt/mpich/lib/libmpi.so"}) == ""
 
 

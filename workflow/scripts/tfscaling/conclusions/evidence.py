@@ -19,7 +19,7 @@ from typing import NamedTuple
 import msgspec
 import pandas as pd
 
-from tfscaling.conclusions.answers import efficiency
+from tfscaling.conclusions.answers import details, efficiency
 from tfscaling.conclusions.answers.efficiency import Verdict
 from tfscaling.conclusions.answers.goals import ENERGY, GOALS, answered_goals
 from tfscaling.estimation.intervals import CONFIDENCE
@@ -182,6 +182,8 @@ class ConfigurationFacts:
         is_at_target: Whether all runs reached the target.
         efficiencies: Efficiency with a limit → whether the runs keep the limit; empty for an
             excluded configuration.
+        details: Metric → its title, value and unit, by `details.describe_metrics`; empty for a
+            question without limits.
     """
 
     name: str
@@ -193,6 +195,7 @@ class ConfigurationFacts:
     lacking_energy: str
     is_at_target: bool
     efficiencies: Mapping[str, Verdict]
+    details: Mapping[str, str]
 
 
 @dataclass(frozen=True, eq=False)
@@ -379,6 +382,7 @@ class Study(Sweep):
         limits = self.question.limits_for("", quality)
         statements = len(compared) * len(self.question.limits_in_force)
         may_be_compared, found = {*map(point_of, compared)}, {}
+        reported = (*GOALS, *limits, *details.DETAIL_COLUMNS) if limits else ()
         for row in task.all_rows:
             point = point_of(row)
             if point in found:  # the name alone of one that was run
@@ -402,6 +406,7 @@ class Study(Sweep):
                     for name, limit in limits.items()
                     if name in EFFICIENCIES and point in may_be_compared
                 },
+                details=details.describe_metrics(self.samples, row, reported),
             )
         return found
 

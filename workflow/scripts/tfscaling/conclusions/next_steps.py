@@ -15,7 +15,8 @@ import msgspec
 import pandas as pd
 
 from tfscaling.conclusions.answers.answer import answer_questions
-from tfscaling.conclusions.answers.answer_types import Answer, State
+from tfscaling.conclusions.answers.answer_types import Answer
+from tfscaling.conclusions.answers.candidate_types import State
 from tfscaling.conclusions.answers.efficiency import BASELINE
 from tfscaling.conclusions.evidence import Study
 from tfscaling.conclusions.rendering import render_sentence
@@ -78,7 +79,7 @@ def table(study: Study) -> pd.DataFrame:
         *_next_steps_for_prices(study),
     ]
     if not found and any(
-        each.support != SUPPORTED and _has_choice(each) for each in answer_questions(study)
+        each.support != SUPPORTED and each.has_choice for each in answer_questions(study)
     ):
         found = [(NextStep("none"), {})]
     for step, named in found:
@@ -87,16 +88,17 @@ def table(study: Study) -> pd.DataFrame:
     return to_frame(NextStep, [step for step, _ in found])
 
 
-def _has_choice(answer: Answer) -> bool:
-    """Return whether a question has several configurations that the grid does not exclude."""
-    return sum(each.row.status != "excluded" for each in answer.candidates) > 1
-
-
 def _next_steps_for_missing_runs(study: Study) -> Iterator[StepWithValues]:
     """Yield next steps about missing, failed and stale runs, and runs that a search gave up."""
     failed_often = (run for run in study.run_rows if run.failed_too_often)
     given_up = [run for run in failed_often if point_of(run) in study.searched_points]
-    ruled_out = [run for run in study.run_rows if run.reason.startswith(f"{NOT_RUN}:")]
+    closed = {point for _, search in study.searches for point in search.closed_points}
+    ruled_out = [
+        run
+        for run in study.run_rows
+        if run.reason.startswith(f"{NOT_RUN}:")
+        or (run.status == RunState.MISSING and point_of(run) in closed)
+    ]
     counts = Counter(run.status for run in (*study.run_rows, *study.explaining_rows))
     counts.subtract(run.status for run in (*given_up, *ruled_out))
     to_make = {status: counts[status] for status in _STATES_TO_RUN if counts[status]}

@@ -29,15 +29,16 @@ _CUDA_LIBRARY = "cudnn"
 def runs_without_cuda(specs: Iterable[RunSpec], config: Config) -> list[RunSpec]:
     """Return the runs whose GPUs would not be used because CUDA's libraries are missing.
 
-    Platforms with a `setup`, which may load a module, or with LD_LIBRARY_PATH or PATH are excluded,
-    and so are programs and models with a separate Python.
+    Platforms with a `setup`, which may load a module, with a container, or with LD_LIBRARY_PATH or
+    PATH are excluded, and so are programs and models with a separate Python.
     """
     found = []
     for spec in specs:
         platform = config.platforms[spec.point.platform]
         changed = platform.setup or {"LD_LIBRARY_PATH", "PATH"} & set(platform.env)
+        is_elsewhere = changed or platform.container or spec.rank_python is not None
         on_gpus = spec.point.gpus_per_node > 0 and platform.devices == "physical"
-        if on_gpus and not changed and not spec.recipe.program and spec.rank_python is None:
+        if on_gpus and not is_elsewhere and not spec.recipe.program:
             found.append(spec)
     return [] if not found or has_cuda_libraries() else found
 
@@ -79,12 +80,12 @@ def mpi_problem(specs: Iterable[RunSpec], config: Config) -> str:
     """Return why the ranks of these runs could not use MPI; "" if they could.
 
     Platforms with a `setup`, which may load a module, an `env`, which may name the library, or a
-    `python` in an image are not checked.
+    container, whose image may have it, are not checked.
     """
     wanting: dict[str, list[str]] = {}
     for spec in specs:
         platform = config.platforms[spec.point.platform]
-        in_image = platform.container is not None and spec.rank_python is not None
+        in_image = platform.container is not None
         if spec.uses_mpi and not (platform.setup or platform.env or in_image):
             wanting.setdefault(spec.rank_python or sys.executable, []).append(spec.point.platform)
     return "\n".join(filter(None, (_mpi_problem_of(*each) for each in wanting.items())))

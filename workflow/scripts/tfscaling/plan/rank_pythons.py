@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tfscaling.launch import containers, launchers
+from tfscaling.record import crashes
 from tfscaling.study.config_types import Container
 from tfscaling.study.run_spec import RunSpec
 
@@ -146,6 +147,8 @@ def _find_missing(python: RankPython, options: Sequence[str]) -> tuple[list[str]
         return found["missing"], found["command"], ""
     except (ValueError, IndexError):
         last = [*done.stderr.strip().splitlines(), ""][-2:][0]
+        environ = {**os.environ, **dict(python.env)}
+        last = crashes.mask_secrets(last, crashes.find_secrets(environ, setup=python.setup))
         return [], "", f"exit code {done.returncode}: {last}"
     except (OSError, subprocess.SubprocessError) as error:
         return [], "", str(error)

@@ -41,6 +41,8 @@ CROSS_ENTROPY: Literal["sparse_categorical_crossentropy"] = "sparse_categorical_
 PROGRAM_STRATEGY, PROGRAM = "own", "program"
 #: The strategy whose ranks are started as an MPI job.
 MPI_STRATEGY = "mpi_all_reduce"
+#: Keys whose values may be secrets: messages name only the keys, or names of variables.
+PRIVATE_KEYS = frozenset({"env", "setup", "program"})
 #: Keys of a recipe's batch size: exactly one of them is given.
 BATCH_SIZE_KEYS = ("per_replica_batch_size", "per_worker_batch_size", "global_batch_size")
 #: The key of a batch size that may be an axis of doublings.

@@ -23,7 +23,7 @@ import msgspec
 from tfscaling.files.descriptions import descriptions
 from tfscaling.files.program_errors import InputError
 from tfscaling.study import config_types, value_hints
-from tfscaling.study.config_types import Config
+from tfscaling.study.config_types import PRIVATE_KEYS, Config
 
 if TYPE_CHECKING:
     import yaml
@@ -50,6 +50,8 @@ REFERENCE_FILES = ("details/manifest.json", "comparison.csv", "runs.csv")
 #: In a NotAllowed, the value of a missing key, and of a problem that concerns several values.
 _MISSING, SEVERAL = object(), object()
 _REFERENCE = "#/$defs/"
+#: Replaces a value in a message that may be a secret.
+_HIDDEN = "***"
 
 
 class ConfigError(InputError):
@@ -305,8 +307,38 @@ def format_problem(place: Place, value: object, allowed: str, sources: Sources =
     where = f"{name}: {f'line {line}: ' if line else ''}{format_place(place)}"
     if value is SEVERAL:
         return f"{where}: not allowed; {allowed}"
-    wrong = "missing" if value is _MISSING else f"{_to_short_json(value)} is not allowed"
+    wrong = "missing" if value is _MISSING else f"{_show_value(place, value)} is not allowed"
     return f"{where}: {wrong}; {allowed}"
+
+
+def _show_value(place: Place, value: object) -> str:
+    """Return a value of the configuration as short JSON text, without what may be a secret.
+
+    Messages are on the console and in logs. Names of variables, options and programs are shown.
+
+    Args:
+        place: Keys and indices from the top of the configuration to the value.
+        value: The value.
+    """
+    if PRIVATE_KEYS.isdisjoint(place[2:3]):  # of a platform or recipe
+        return _to_short_json(_hide_secrets(value))
+    if place[-1] == "env" and isinstance(value, Mapping):
+        return _to_short_json(dict.fromkeys(map(str, value), _HIDDEN))
+    if isinstance(value, str) and (place[-1] == "env" or place[2] == "program"):
+        name = re.match(r"[^=\s{}\0]+(?=([=\s])|$)", value)  # of NAME=VALUE, or alone
+        shown = _HIDDEN if name is None else name[0] + (name[1] + _HIDDEN if name[1] else "")
+        return _to_short_json(shown)
+    return _HIDDEN
+
+
+def _hide_secrets(value: object) -> object:
+    """Return a part of the configuration in which values that may be secrets are replaced."""
+    if isinstance(value, Mapping):
+        return {
+            key: _HIDDEN if key in PRIVATE_KEYS else _hide_secrets(inner)
+            for key, inner in value.items()
+        }
+    return [*map(_hide_secrets, value)] if isinstance(value, list | tuple) else value
 
 
 def _find_line(name: str, place: Place) -> int | None:

@@ -27,6 +27,7 @@ from tfscaling.study.config_types import (
     BATCH_SIZE_KEYS,
     MPI_STRATEGY,
     POINT_AXES,
+    PRIVATE_KEYS,
     MeasuredKeys,
     ParameterValue,
     Recipe,
@@ -239,8 +240,6 @@ class SpecError(InputError):
 
 #: Keys of recipes that cannot change a run, only how the tables show it.
 KEYS_WITHOUT_EFFECT = frozenset({"quality", "compare_resumed"})
-#: Parameters whose values may be secrets: messages name only the keys, or names of variables.
-PRIVATE_PARAMETERS = frozenset({"env", "setup", "program"})
 #: Keys that all records have, even with their default. A new key is not added here.
 _ALWAYS_WRITTEN = frozenset(
     (
@@ -429,7 +428,7 @@ def describe_change(key: str, before: object, now: object) -> str:
         before: The value of a record.
         now: The value of the configuration.
     """
-    if key.partition(".")[0] in PRIVATE_PARAMETERS:
+    if key.partition(".")[0] in PRIVATE_KEYS:
         return f"{key}: changed"
     return make_visible(f"{key}: {before}, now {now}")
 
