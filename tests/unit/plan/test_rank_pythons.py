@@ -142,8 +142,8 @@ def test_what_a_python_prints_is_shown_without_secrets(
     text = "#!/bin/sh\necho refused: $SERVICE_KEY, $OTHER_TOKEN >&2; exit 3\n"
     Path(own, "bin/python").write_text(text)
     secrets = [random.randbytes(6).hex() for _ in range(2)]
-    how = {"env": {"SERVICE_KEY": secrets[0]}, "setup": [f"export OTHER_TOKEN={secrets[1]}"]}
-    shown = rank_pythons.python_problem(specs({"environment": own}, **how))
+    env, setup = {"SERVICE_KEY": secrets[0]}, [f"export OTHER_TOKEN={secrets[1]}"]
+    shown = rank_pythons.python_problem(specs({"environment": own}, env=env, setup=setup))
     shown += capsys.readouterr().err
     assert "refused: ***, ***" in shown and not any(secret in shown for secret in secrets)
 
