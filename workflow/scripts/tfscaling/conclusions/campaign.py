@@ -26,7 +26,7 @@ from tfscaling.estimation.campaigns import (
     interval_ends,
     simulate_campaigns,
 )
-from tfscaling.estimation.intervals import RUNS_FOR_INTERVAL
+from tfscaling.estimation.intervals import RUNS_FOR_INTERVAL, Array
 from tfscaling.record.metrics import NAN
 from tfscaling.record.run_states import RunState
 from tfscaling.study import platforms
@@ -120,18 +120,37 @@ def table(study: Study) -> pd.DataFrame:
     return to_frame(CampaignRow, [*campaign_rows(study).values()])
 
 
-@functools.lru_cache(maxsize=1)  # the headline and the table show the same campaigns
 def campaign_rows(study: Study) -> dict[Point, CampaignRow]:
     """Return configuration → its row of the conclusion; empty without a campaign."""
+    return {point: row for point, (row, _) in _simulate_study(study).items()}
+
+
+def campaign_durations(study: Study) -> dict[Point, Array]:
+    """Return configuration → durations of its simulated campaigns in seconds.
+
+    Configurations without enough runs are left out.
+    """
+    found = _simulate_study(study).items()
+    return {point: durations_s for point, (_, durations_s) in found if durations_s is not None}
+
+
+@functools.lru_cache(maxsize=1)  # answers, headline and table show the same campaigns
+def _simulate_study(study: Study) -> dict[Point, tuple[CampaignRow, Array | None]]:
+    """Return configuration → its row of the conclusion, durations of its simulated campaigns.
+
+    The durations are None if its runs do not determine them.
+    """
     campaign = study.question.campaign
     if campaign is None:
         return {}
     rows = [row for row in study.points if row.status != "excluded"]
-    return {point_of(row): _campaign_row(study, campaign, row) for row in rows}
+    return {point_of(row): _simulate_configuration(study, campaign, row) for row in rows}
 
 
-def _campaign_row(study: Study, campaign: Campaign, row: PointRow) -> CampaignRow:
-    """Return the row of a configuration.
+def _simulate_configuration(
+    study: Study, campaign: Campaign, row: PointRow
+) -> tuple[CampaignRow, Array | None]:
+    """Return the row of a configuration, and the durations of its campaigns.
 
     Args:
         study: The evidence.
@@ -157,9 +176,11 @@ def _campaign_row(study: Study, campaign: Campaign, row: PointRow) -> CampaignRo
     else:
         runs = measured_runs(study, row, timed, found)
         plan = _plan_of_configuration(campaign, found)
-        _add_simulation(found, plan, simulate_campaigns(plan, runs), study.prices.get(point))
+        simulated = simulate_campaigns(plan, runs)
+        _add_simulation(found, plan, simulated, study.prices.get(point))
         _add_dates(found, campaign.start)
-    return found
+        return found, simulated.durations_s
+    return found, None
 
 
 def _is_timed(run: RunRow) -> bool:
@@ -345,10 +366,10 @@ def campaign_text(study: Study, point: Point) -> str:
         return f"{what}{at_once}: no date ({row.reason or 'trainings may not end'})."
     cost = f", {format_three_digits(row.cost_usd)} US dollars" if is_known(row.cost_usd) else ""
     waits = "" if row.waits == OWN_WAITS else f" (waits in the queue: {row.waits})"
-    return f"{what}{at_once}: done {_end_text(row)}{cost}{waits}."
+    return f"{what}{at_once}: done {end_text(row)}{cost}{waits}."
 
 
-def _end_text(row: CampaignRow) -> str:
+def end_text(row: CampaignRow) -> str:
     """Return when a campaign ends, with the interval: as dates, or as time since the start."""
     level = f"{LEVEL:.0%}"
     if row.done is None:

@@ -22,10 +22,17 @@ from tfscaling.conclusions.goal_comparison import rank_by_metric
 from tfscaling.conclusions.regressions import REGRESSIONS, RevisionSummary, summarize_revisions
 from tfscaling.conclusions.rendering import TEMPLATES, format_with_interval, render_line
 from tfscaling.estimation.samples import NOT_MEASURED, weakest_support
-from tfscaling.record.metrics import METRICS, QUALITY
+from tfscaling.record.metrics import FINISH_TIME, METRICS, QUALITY
 from tfscaling.tables.comparison import ALL_RUNS_METRICS
 from tfscaling.tables.data_warnings import SERIOUS, DataWarning
-from tfscaling.tables.display import GPUS, axis_text, format_metric, point_name, varying_axes
+from tfscaling.tables.display import (
+    GPUS,
+    axis_text,
+    format_metric,
+    limit_value_text,
+    point_name,
+    varying_axes,
+)
 from tfscaling.tables.row_types import columns
 from tfscaling.tables.row_values import metric_of
 from tfscaling.tables.table_files import to_frame, to_rows
@@ -187,7 +194,8 @@ def missed_limits(answer: Answer) -> list[MissedLimit]:
         if near:
             metric = metric_of(name, near[0])
             side = "at least" if limit.at_most is None else "at most"
-            text = f"{metric.title} {side} {limit.value:g} {metric.unit}".rstrip()
+            unit = f" {metric.unit}" * (bool(metric.unit) and name != FINISH_TIME)
+            text = f"{metric.title} {side} {limit_value_text(name, limit)}{unit}"
             missed = sum(name in each.missed for each in own)
             undecided = sum(name in each.undecided for each in own)
             shown = f"{metric.title} {format_metric(name, near[0], is_for_many=False)}"

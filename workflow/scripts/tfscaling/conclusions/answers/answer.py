@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tfscaling.conclusions.answers import candidates, choosing, search_answers
+from tfscaling.conclusions.answers import candidates, choosing, finish_times, search_answers
 from tfscaling.conclusions.answers.answer_types import Answer, State
 from tfscaling.conclusions.answers.goals import GOALS, TIME
 from tfscaling.conclusions.evidence import QuestionEvidence, Study
@@ -68,6 +68,7 @@ def _answer_by_goal(study: Study, task: QuestionEvidence, goal: str) -> Answer:
         task: The evidence for the question.
         goal: The metric to optimise.
     """
+    task = finish_times.add_finish_times(study, task, goal)
     metric = next((row.quality_metric for row in task.all_rows if row.quality_metric), None)
     limits = study.question.limits_for(goal, metric)
     asked = study.question

@@ -6,8 +6,13 @@ from tfscaling.conclusions.answers.answer_types import Answer
 from tfscaling.conclusions.answers.goals import TIME
 from tfscaling.estimation.intervals import median_interval
 from tfscaling.estimation.samples import Samples
-from tfscaling.record.metrics import QUALITY
-from tfscaling.tables.display import format_metric, format_three_digits, format_value
+from tfscaling.record.metrics import FINISH_TIME, QUALITY
+from tfscaling.tables.display import (
+    duration_text,
+    format_metric,
+    format_three_digits,
+    format_value,
+)
 from tfscaling.tables.row_values import is_known, metric_of
 
 #: Columns that the answer to a question with limits reports besides its goal and its limits.
@@ -39,6 +44,9 @@ def leader_details_text(samples: Samples, answer: Answer) -> str:
         text = f"{metric.title} {shown}"
         if limit := limits.get(name):
             side = "below" if limit.at_least is None else "above"
-            text += f", {format_three_digits(abs(limit.value - row[name]))} {side} its limit"
+            margin = abs(limit.value - row[name])
+            is_finish = name == FINISH_TIME
+            shown = duration_text(margin) if is_finish else format_three_digits(margin)
+            text += f", {shown} {side} its limit"
         texts.append(text)
     return "; ".join(texts)
