@@ -162,8 +162,8 @@ class CellResult(NamedTuple):
     is_surely_above: bool
 
     @classmethod
-    def from_trials(cls, trials: Sequence[Trial], trainings: int) -> CellResult:
-        """Summarise the trials of a cell for a number of trainings."""
+    def summarize(cls, trials: Sequence[Trial], trainings: int) -> CellResult:
+        """Return the result of a cell, from its trials, for a number of trainings."""
         totals = np.array([trial.total(trainings) for trial in trials])
         means = totals.mean(axis=0)
         excess = totals[:, 0] - totals[:, 1 + int(means[1:].argmin())]
@@ -192,7 +192,7 @@ def simulate_cell(name: str, trials: int, seed: int) -> list[CellResult]:
         true = cell.truth(dice)
         runs = true.runs(cell.noise, dice)
         found.append(simulate(true, runs, *PROCEDURES[cell.procedures[0]]))
-    return [CellResult.from_trials(found, trainings) for trainings in TRAININGS]
+    return [CellResult.summarize(found, trainings) for trainings in TRAININGS]
 
 
 def main() -> None:

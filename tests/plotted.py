@@ -24,7 +24,7 @@ def point(nodes: int = 1, **changes: Any) -> dict[str, Any]:
         "tasks_per_node": "1",
         "status": "ok",
         "runs": 1,
-        "runs_asked": 1,
+        "runs_planned": 1,
         "replicas": nodes,
         "global_batch_size": 64 * nodes,
         "execution_time_s": 60 / nodes,

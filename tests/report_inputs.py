@@ -86,12 +86,12 @@ def results(made: Study, **changes: Any) -> Results:
 
 
 def decision(*rows: tuple[str, str, str, str, str]) -> pd.DataFrame:
-    return pd.DataFrame(rows or DECISION, columns=["work", "goal", "title", "text", "support"])
+    return pd.DataFrame(rows or DECISION, columns=["question", "goal", "title", "text", "support"])
 
 
 def headline() -> pd.DataFrame:
     said = {"text": "Fastest so far: 1 node.", "sure": "One run each: too few to be sure."}
-    return pd.DataFrame([{"work": None, **said, "badge": "too few runs"}])
+    return pd.DataFrame([{"question": None, **said, "badge": "too few runs"}])
 
 
 def next_steps() -> pd.DataFrame:

@@ -83,7 +83,7 @@ def test_missing_gpus_are_a_clear_error_before_training_and_not_tried_again(
     cause = failure["cause"]
     assert cause["kind"] == "rank_failed"
     assert "CUDA_VISIBLE_DEVICES=0,1,2,3" in cause["message"]
-    assert cause["reached"] == "failed"
+    assert cause["last_event"] == "failed"
     assert cause["host"].startswith("gpu")
     runs = project.table("results/main/partial/runs.csv")
     assert [row["status"] for row in runs].count("failed") == 1

@@ -222,6 +222,33 @@ FACTS = [
 ]
 
 
+#: Words of the symptoms in docs/troubleshooting.md that other programs print.
+FOREIGN_WORDS = {
+    *("command not found", "IncompleteFilesException", "unrecognized arguments", "--slurm-"),
+    *("invalid choice", "'sweep'", "'slurm-sweep'", "No module named 'msgspec'", "'tfscaling'"),
+    *("No space left on device", "Disk quota exceeded", "File too large", "Read-only file system"),
+    *("request not begin with 'cmd='", "Endpoint timeout", "Shared memory error"),
+}
+
+
+def test_symptoms_of_the_troubleshooting_are_messages_of_the_code() -> None:
+    files = [REPOSITORY / "provision/find-python"]
+    for folder in ("workflow", "plugins", "profiles"):
+        tree = (REPOSITORY / folder).rglob("*")
+        files += [file for file in tree if file.suffix in {".py", ".smk", ".yaml"}]
+    source = "\n".join(file.read_text() for file in files)
+    # texts over several lines of code become one
+    source = re.sub(r"\s+", " ", re.sub(r'"\n\s*f?"', "", source))
+    page = (REPOSITORY / "docs/troubleshooting.md").read_text()
+    symptoms = re.findall(r"^\| (.+?) \|", page, flags=re.MULTILINE)
+    quotes = [quote for symptom in symptoms for quote in re.findall(r"`([^`]+)`", symptom)]
+    assert len(quotes) > 30
+    # numbers, and names with numbers, are values of one case
+    words = {part.strip(" :,") for q in quotes for part in re.split(r"…|[:;] |\w*\d[\d,.]*", q)}
+    words = {word for word in words if len(word) > 3}
+    assert {word for word in words if word not in source} <= FOREIGN_WORDS
+
+
 @pytest.mark.parametrize("page", ["docs/method.md", "docs/glossary.md"])
 def test_how_many_runs_decide_what_is_the_same_everywhere(page: str) -> None:
     assert RULE in (REPOSITORY / page).read_text()

@@ -99,7 +99,7 @@ def test_medians_and_counts_are_those_of_the_runs_that_count(made: list[Made]) -
     for one in made:
         for point, row in points(one):
             outcomes = Counter(run.outcome for run in point.runs)
-            assert row["runs"] == outcomes[OK] and row["runs_asked"] == REPEATS
+            assert row["runs"] == outcomes[OK] and row["runs_planned"] == REPEATS
             assert row["runs_diverged"] == outcomes[DIVERGED]
             assert (row["status"] == "ok") == (outcomes[OK] == REPEATS)
             assert (row["reason"] == "") == (row["status"] == "ok" and row["same_work"] is True)
@@ -236,7 +236,7 @@ def test_a_point_that_must_not_be_taken_never_is(made: list[Made]) -> None:
             if choice.point is not None:
                 taken += 1
                 key = (choice.point.platform, choice.point.nodes)
-                assert is_fit(one, key), (one.truth.number, choice.work)
+                assert is_fit(one, key), (one.truth.number, choice.question)
     assert taken > len(made)
 
 

@@ -168,7 +168,7 @@ def test_the_decision_takes_the_better_value(recipe: str, best: int, made: Made)
     (found,) = [
         choice
         for choice in answers_by_goal(made.study)
-        if choice.goal == "quality" and choice.work.endswith(recipe)
+        if choice.goal == "quality" and choice.question.endswith(recipe)
     ]
     assert found.support == SUPPORTED
     assert found.point is not None and found.point.nodes == best

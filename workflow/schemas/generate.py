@@ -99,7 +99,7 @@ def main() -> None:
     args = parser.parse_args()
     files = {FOLDER / f"{name}.schema.yaml": text for name, text in schema_files().items()}
     for page, tables in tables_of_pages().items():
-        files[page] = with_tables(page, tables)
+        files[page] = insert_tables(page, tables)
     files[STAGES] = stages.svg()
     outdated = {path: text for path, text in files.items() if path.read_text() != text}
     if args.check and outdated:
@@ -234,7 +234,7 @@ def _marker(name: str) -> str:
     return f"<!-- table of {name} -->"
 
 
-def with_tables(page: Path, tables: Mapping[str, str]) -> str:
+def insert_tables(page: Path, tables: Mapping[str, str]) -> str:
     """Return the page with each table between its markers; a table without markers is an error."""
     text = page.read_text()
     if missing := set(tables) - {name for _, name, _ in _TABLE.findall(text)}:

@@ -50,18 +50,18 @@ def check(study: StudyFolder) -> set[str]:
     evidence = write_tables.load_evidence(study)
     found, config = answer_questions(evidence), study.config
     runs = to_rows(RunRow, study.read_table("runs"))
-    headlines = {row.work: row for row in read(study, "headline", HeadlineRow)}
-    decisions = {(row.work, row.goal): row for row in read(study, "decision", DecisionRow)}
+    headlines = {row.question: row for row in read(study, "headline", HeadlineRow)}
+    decisions = {(row.question, row.goal): row for row in read(study, "decision", DecisionRow)}
     steps = read(study, "next_steps", NextStep)
     asked = list(make_requests(evidence, config))
     console = "".join("".join(line.split()) for line in SweepOutcome(study.folder).lines())
     page = html.unescape((study.folder / "report.html").read_text())
-    assert len({each.work for each in found}) == len(found)
+    assert len({each.question for each in found}) == len(found)
     texts = [row.text for row in (*headlines.values(), *decisions.values(), *steps)]
     assert not [text for text in texts if re.search(r" [.,;:]( |$)|[.;,]{2}|\( | \)", text)]
     for own in found:
-        row = headlines.get(own.work) or headlines.get("")
-        if row and len(own.candidates) > 1 and (own.work in headlines or len(found) == 1):
+        row = headlines.get(own.question) or headlines.get("")
+        if row and len(own.candidates) > 1 and (own.question in headlines or len(found) == 1):
             assert row.badge == own.support
             for text in (row.text, row.sure[1:].removesuffix(".")):
                 assert text in page
@@ -72,9 +72,11 @@ def check(study: StudyFolder) -> set[str]:
             if own.all_trainings:
                 all_of_them = str(own.all_trainings)
                 assert all_of_them in page and "".join(all_of_them.split()) in console
-        is_shown = own.work in headlines or len(found) == 1
+        is_shown = own.question in headlines or len(found) == 1
         for each in filter(attrgetter("is_measured"), (own, *own.other_goals)):
-            check_decision(each, decisions.pop((each.work, each.goal)), page if is_shown else "")
+            check_decision(
+                each, decisions.pop((each.question, each.goal)), page if is_shown else ""
+            )
     assert not decisions, "each row is of an answer"
     supports = {own.support for own in found}
     measured = [own for own in found if own.leader is not None]

@@ -76,7 +76,7 @@ def test_a_state_is_compared_open_or_closed(state: State, has_value: bool, is_op
         is_open,
         "n2 (1 failed)",
     )
-    assert found.compared == ((own, other) if has_value else (other,))
+    assert found.candidates_with_value == ((own, other) if has_value else (other,))
     assert found.is_open is is_open
     assert found.with_few_runs == ((own,) if state is State.TOO_FEW else ())
     assert found.not_covered == (() if has_value else (own,))

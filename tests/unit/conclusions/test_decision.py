@@ -299,7 +299,7 @@ def test_other_work_is_no_rival() -> None:
         for c in answers_by_goal(Study(comparison, runs, NOTHING_PLANNED))
         if c.goal == "execution_time_s"
     ]
-    assert [(c.work, taken(c)) for c in found] == [
+    assert [(c.question, taken(c)) for c in found] == [
         ("mnist_cnn, weak", ("east", 1)),
         ("resnet50, weak", ("east", 2)),
     ]
@@ -318,7 +318,7 @@ def test_the_table_has_the_point_to_take_and_how_many_are_like_it() -> None:
     }
     assert list(rows) == ["execution_time_s", "cost_usd", "quality"]
     time, cost = rows["execution_time_s"], rows["cost_usd"]
-    assert (time["work"], time["title"], time["support"]) == (
+    assert (time["question"], time["title"], time["support"]) == (
         "mnist_cnn, weak", "Shortest time", TOO_FEW
     )  # fmt: skip
     assert pd.isna(time["nodes"])

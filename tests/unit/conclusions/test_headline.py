@@ -42,7 +42,7 @@ def answer(made: Study) -> tuple[str, Answer]:
     """(badge, the answer) of the only question."""
     (row,) = to_rows(HeadlineRow, headline.table(made))
     (found,) = answers(made)
-    assert row.work == ""
+    assert row.question == ""
     return row.badge, found
 
 
@@ -213,11 +213,11 @@ def of_two_recipes(**question: Any) -> Study:
 
 def test_each_recipe_is_a_question_of_its_own_unless_it_is_chosen() -> None:
     apart = of_two_recipes()
-    assert [found.work for found in answers(apart)] == [
+    assert [found.question for found in answers(apart)] == [
         "mnist_cnn, weak", "mnist_cnn, large",
     ]  # fmt: skip
     (row,) = to_rows(HeadlineRow, headline.table(apart))
-    assert (row.work, row.badge) == ("", NOT_COMPARED)
+    assert (row.question, row.badge) == ("", NOT_COMPARED)
     together = of_two_recipes(choose=(*POINT_AXES,))
     badge, found = answer(together)
     assert (badge, found.goal) == (SUPPORTED, "time_to_target_s")
@@ -230,7 +230,9 @@ def test_a_question_without_a_choice_has_no_headline_next_to_one_that_has() -> N
     for each in (made.comparison, made.runs):
         each.loc[each["nodes"] == 4, "recipe"] = "large"
     assert len(answers(made)) == 2
-    assert [row.work for row in to_rows(HeadlineRow, headline.table(made))] == ["mnist_cnn, weak"]
+    assert [row.question for row in to_rows(HeadlineRow, headline.table(made))] == [
+        "mnist_cnn, weak"
+    ]
 
 
 def test_recipes_are_compared_by_any_goal_among_those_that_keep_the_quality() -> None:
@@ -380,7 +382,7 @@ def test_the_headline_has_the_nodes_the_ratio_its_interval_and_the_confidence() 
     page = headline.page(headline.table(made), made)
     numbers = re.findall(r"\d[\d.]*\b", page)
     fastest = re.findall(
-        r"[\d.]+", format_metric("execution_time_s", answer(made)[1].compared[0].row)
+        r"[\d.]+", format_metric("execution_time_s", answer(made)[1].candidates_with_value[0].row)
     )
     (confidence,) = re.findall(r"\d+", f"{CONFIDENCE:.0%}")
     assert numbers == ["2", *fastest, "1", "3.00", "2.96", "3.04", confidence]

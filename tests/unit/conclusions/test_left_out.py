@@ -266,8 +266,8 @@ def test_platforms_of_the_same_title_are_two(tmp_path: Path) -> None:
     made = study_of(planned, runs_of(planned, tmp_path, is_made))
     made = dataclasses.replace(made, question=Question(choose=("nodes",)))
     rows = read(made)["headline"]
-    assert len({row["work"] for row in rows}) == len(rows) == 2
-    assert {row["work"] for row in read(made)["search"]} == {row["work"] for row in rows}
+    assert len({row["question"] for row in rows}) == len(rows) == 2
+    assert {row["question"] for row in read(made)["search"]} == {row["question"] for row in rows}
     (together,) = read(study_of(planned, runs_of(planned, tmp_path, is_made)))["headline"] or [None]
     assert together is not None
 

@@ -123,7 +123,7 @@ def test_a_run_of_the_whole_checks_the_projection(
     (high,) = drawn.loc[is_short, "execution_time_s_high"]
     assert high == row["execution_time_s_high"] or not is_known(row["execution_time_s_high"])
     pd.testing.assert_frame_equal(drawn[~is_short], study.comparison[~is_short])
-    choice, *_ = (c for c in answers_by_goal(study) if c.work.endswith("short"))
+    choice, *_ = (c for c in answers_by_goal(study) if c.question.endswith("short"))
     answer, *_ = row_dicts(headline.table(study))
     decided = decision.DecisionRow.from_answer(choice)
     if len(paces) > 2:
@@ -173,7 +173,7 @@ def test_short_and_whole_runs_are_points_of_their_own_and_the_short_ones_are_mar
     shown = comparison.comparison_text_table(study.comparison, "T", ["execution_time_s"])
     assert shown.cells[display.PROJECTED_COLUMN].tolist()[0] == "100 of 1,000"
     assert shown.cells[display.PROJECTED_COLUMN].tolist()[2] == display.MISSING
-    choices = {(c.work, c.goal): decision.answer_sentence(c) for c in answers_by_goal(study)}
+    choices = {(c.question, c.goal): decision.answer_sentence(c) for c in answers_by_goal(study)}
     assert "projected" in choices["mnist_cnn, short", "execution_time_s"]
     assert ("mnist_cnn, short", "quality") not in choices  # the same training on any nodes
     of_quality = answers_by_goal(replace(study, question=Question(goal="quality")))

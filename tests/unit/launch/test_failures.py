@@ -48,7 +48,7 @@ def test_a_rank_that_died_silently_comes_before_those_that_complained(tmp_path: 
     cause = failures.find_cause(folder, {0: 1, 1: -9, 2: 1}, {})
     assert (cause.kind, cause.rank, cause.host) == ("rank_died", 1, "node1")
     assert (cause.message, cause.exit_code) == ("killed by SIGKILL", -9)
-    assert cause.reached == "imported"
+    assert cause.last_event == "imported"
     assert list(cause.last_lines) == [f"line {number}" for number in range(70, 100)]
 
 
@@ -204,7 +204,7 @@ def test_a_rank_that_ends_before_it_began_has_the_last_line_of_its_log(
     assert (cause.kind, cause.rank) == ("rank_died", 1)
     assert cause.message == found.message + (f"; its last line: {said[-1]}" if last else "")
     # one that has begun reports its own error
-    begun = replace(found, reached="start")
+    begun = replace(found, last_event="start")
     assert failures.add_last_line(begun) == begun
 
 

@@ -273,7 +273,10 @@ def test_a_program_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) 
     )
     cause = cause_of(tmp_path, code, nodes=2, stall_timeout_s=15)
     assert cause["kind"] == "stalled"
-    assert cause["reached"] in ("program_start", "working")  # whether a sign came before the hang
+    assert cause["last_event"] in (
+        "program_start",
+        "working",
+    )  # whether a sign came before the hang
     assert "user.py:5 in wait" in cause["message"]
     assert f"log: run/attempt=1/rank-{cause['rank']}.log" in cause["message"]
     assert "waiting" in cause["last_lines"]

@@ -38,14 +38,16 @@ def test_a_sentence_of_the_headline_is_on_no_card(column: str) -> None:
     sentence = f"All {random.randint(2, 99)} trainings: {random.random():.3g} node-hours."
     rows = decision(
         *(
-            (work, goal, goal, f"Use {nodes} nodes. {sentence}", "supported")
-            for work in ("one", "two")
+            (question, goal, goal, f"Use {nodes} nodes. {sentence}", "supported")
+            for question in ("one", "two")
             for nodes, goal in enumerate(("execution_time_s", "cost_usd", "node_hours"), 2)
         )
     ).assign(**{column: sentence})
 
     def cards_with_it(*headlines: tuple[str, str]) -> list[list[bool]]:
-        shown = [ShownHeadline(work, "Use 2.", "supported", "", more) for work, more in headlines]
+        shown = [
+            ShownHeadline(question, "Use 2.", "supported", "", more) for question, more in headlines
+        ]
         found = html_page.answers_by_question(rows, None, shown)
         assert all(row.text.startswith("Use ") for cards in found.values() for row in cards)
         return [[sentence in row.text for row in cards] for cards in found.values()]
@@ -238,6 +240,6 @@ def test_published_values_stand_beside_the_measured_ones_with_verdicts() -> None
 @pytest.mark.parametrize(("words", "is_in_badge"), [(5, True), (30, False)])
 def test_a_long_explanation_is_a_sentence_below_the_badge(words: int, is_in_badge: bool) -> None:
     sure = f"Because {'so ' * words}few."
-    row = {"work": None, "text": "Use 1 node.", "sure": sure, "badge": "supported"}
+    row = {"question": None, "text": "Use 1 node.", "sure": sure, "badge": "supported"}
     (shown,) = html_page.headlines_to_show(pd.DataFrame([row]))
     assert ("few" in shown.badge) == is_in_badge and (shown.more == sure) != is_in_badge

@@ -54,7 +54,7 @@ def spec(**keys: Any) -> RunSpec:
     return run.spec
 
 
-def reports(*observed: Observed | None) -> list[ProgramReport]:
+def reports(*observed: Observed) -> list[ProgramReport]:
     usual = msgspec.structs.asdict(training_report())
     place = {key: usual[key] for key in ProgramReport.__struct_fields__ if key in usual}
     place |= {"tensorflow_version": None, "program": ("true",), "program_time_s": 40.0}
@@ -72,7 +72,7 @@ PROGRAM_S = {
 }
 
 
-def events_of(observed: tuple[Observed | None, ...]) -> list[list[Event]]:
+def events_of(observed: tuple[Observed, ...]) -> list[list[Event]]:
     return [
         [
             Event(name=name, time_s=at_s + rank + BEHIND_S, host_time_s=at_s + rank)
@@ -82,7 +82,7 @@ def events_of(observed: tuple[Observed | None, ...]) -> list[list[Event]]:
     ]
 
 
-def phases(*observed: Observed | None) -> dict[str, float | None]:
+def phases(*observed: Observed) -> dict[str, float | None]:
     found = run_times.compute_phases(events_of(observed), reports(*observed), 108.0, 153.0, None)
     assert found.wall_time_s == pytest.approx(45.0)
     return {name: value for name, value in msgspec.structs.asdict(found).items() if value}
@@ -90,7 +90,7 @@ def phases(*observed: Observed | None) -> dict[str, float | None]:
 
 def test_without_observation_start_and_end_are_measured() -> None:
     expected = {"launch_time_s": 3.0, "program_time_s": 40.0, "teardown_time_s": 2.0}
-    assert phases(None, None) == {**expected, "execution_time_s": 41.0}
+    assert phases(Observed(), Observed()) == {**expected, "execution_time_s": 41.0}
 
 
 def test_what_was_observed_is_a_phase_of_its_own() -> None:
@@ -177,7 +177,7 @@ def test_what_is_not_known_to_be_evaluation_is_part_of_the_epoch(
 
 
 #: Check → the recipe's keys, what ranks 0 and 1 report, the values that the message names.
-BROKEN: dict[str, tuple[dict[str, Any], list[Observed | None], str]] = {
+BROKEN: dict[str, tuple[dict[str, Any], list[Observed], str]] = {
     "report": ({}, [None, Observed()], "events"),
     "reported_steps": ({}, [OBSERVED, changed(steps=11)], "{0: 12, 1: 11}"),
     "reported_epochs": (
@@ -201,8 +201,8 @@ def test_every_check_of_programs_was_broken_once() -> None:
     assert set(checks.PROGRAM_CHECKS) == {name.split(",")[0] for name in BROKEN} | {checks.FINITE}
 
 
-@pytest.mark.parametrize("observed", [(OBSERVED, OBSERVED), (OBSERVED, None)])
-def test_what_may_be_true_passes(observed: tuple[Observed | None, ...]) -> None:
+@pytest.mark.parametrize("observed", [(OBSERVED, OBSERVED), (OBSERVED, Observed())])
+def test_what_may_be_true_passes(observed: tuple[Observed, ...]) -> None:
     assert checks.find_problems(spec(train_examples=90), None, reports(*observed)) == {}
 
 

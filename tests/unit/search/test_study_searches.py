@@ -291,7 +291,7 @@ def test_recipes_compete_where_they_may_be_chosen(many: pd.DataFrame) -> None:
         examples_trained=is_large.map({True: 1536, False: 768}),
     )
     search = search_of(planned, runs)
-    assert search.planned.work == "all configurations" and not search.points_with_less_work
+    assert search.planned.question == "all configurations" and not search.points_with_less_work
     best = search.points[search.decision.best or ""]
     assert (best.recipe, best.nodes, search.decision.is_decided) == ("large", 2, True)
 

@@ -35,10 +35,10 @@ def measured(folder: Path, times_s: dict[int, float], **changes: Any) -> StudyFo
     for run in planned.runs:
         time_s = times_s[run.spec.point.nodes] * (1 + run.spec.repeat / 600)
         write_record(folder / "runs", run, time_s)
-    return with_tables(study_folder(folder / "main", config, planned))
+    return write_study_tables(study_folder(folder / "main", config, planned))
 
 
-def with_tables(study: StudyFolder) -> StudyFolder:
+def write_study_tables(study: StudyFolder) -> StudyFolder:
     for stage in STAGES:
         stage(study)
     return study
@@ -78,12 +78,16 @@ def test_answers_of_random_studies_are_those_of_the_page(tmp_path: Path) -> None
         planned = manifest_of(config)
         folder = tmp_path / str(number)
         write_runs(planned, folder / "runs", dice)
-        made = with_tables(study_folder(folder / "study", config, planned))
+        made = write_study_tables(study_folder(folder / "study", config, planned))
         study = read_study(made.folder)
         shown = answer_questions(write_tables.load_evidence(made))
         assert len(study.answers) == len(shown), (SEED, number)
         for own, answer in zip(study.answers, shown, strict=True):
-            assert (own.work, own.goal, own.support) == (answer.work, answer.goal, answer.support)
+            assert (own.question, own.goal, own.support) == (
+                answer.question,
+                answer.goal,
+                answer.support,
+            )
             assert own.point == answer.point, (SEED, number)
             states = [(each.name, each.state, each.reason) for each in answer.candidates]
             assert [(each.name, each.state, each.reason) for each in own.candidates] == states
@@ -229,7 +233,7 @@ def test_an_unfinished_study_has_open_candidates(tmp_path: Path) -> None:
     for run in planned.runs:
         if run.spec.point.nodes == 1:
             write_record(tmp_path / "runs", run, 30.0)
-    study = read_study(with_tables(study_folder(tmp_path / "main", config, planned)).folder)
+    study = read_study(write_study_tables(study_folder(tmp_path / "main", config, planned)).folder)
     (answer,) = study.answers
     assert answer.support != SUPPORTED and answer.is_open
     (missing,) = [each for each in answer.candidates if each.row.nodes == 2]

@@ -52,10 +52,10 @@ def study_of(
             write_record(folder / "runs", run, time_s)
         else:
             write_failure(folder / "runs", run)
-    return with_tables(study_folder(folder / "main", config, planned))
+    return write_study_tables(study_folder(folder / "main", config, planned))
 
 
-def with_tables(study: StudyFolder) -> StudyFolder:
+def write_study_tables(study: StudyFolder) -> StudyFolder:
     """Make the tables of a study, without warnings."""
     for stage in (write_tables.collect, write_tables.compare, write_tables.analyse):
         stage(study)
@@ -139,7 +139,7 @@ def test_a_slower_platform_as_the_baseline_shows_nothing(tmp_path: Path) -> None
     for run in planned.runs:
         time_s = 900.0 if run.spec.point.platform == "slow" else 90.0
         write_record(tmp_path / "runs", run, time_s + run.spec.repeat / 10)
-    study = with_tables(study_folder(tmp_path / "main", config, planned))
+    study = write_study_tables(study_folder(tmp_path / "main", config, planned))
     assert study.read_table("comparison")["scaling_efficiency"].max() > 2
     assert message_of(study) == "not shown"
 
@@ -197,7 +197,7 @@ def test_several_lines_have_tables_and_the_badge_has_the_best(tmp_path: Path) ->
         efficiency = 0.9 if nodes <= to_nodes[run.spec.point.recipe] else 0.4
         time_s = ONE_NODE_S / nodes / (efficiency if nodes > 1 else 1)
         write_record(tmp_path / "runs", run, time_s * (1 + run.spec.repeat / 1000))
-    study = with_tables(study_folder(tmp_path / "main", config, planned))
+    study = write_study_tables(study_folder(tmp_path / "main", config, planned))
     assert message_of(study) == "to 4 nodes (95 %)", SEED
     headings = re.findall("^## .*", (study.folder / "badge/scaling.md").read_text(), re.M)
     for recipe, nodes in to_nodes.items():

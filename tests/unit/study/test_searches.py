@@ -29,7 +29,11 @@ def test_a_point_has_up_to_repeats_max_runs_and_the_first_is_made_always() -> No
     repeats = [(run.spec.repeat, run.extra_repeat) for run in planned.runs[:7]]
     assert repeats == [(n, n > 1) for n in range(1, 8)]
     (search,) = planned.searches
-    assert (search.work, search.goal, search.limits) == ("mnist_cnn, weak", "execution_time_s", {})
+    assert (search.question, search.goal, search.limits) == (
+        "mnist_cnn, weak",
+        "execution_time_s",
+        {},
+    )
     assert [(each.point.nodes, each.repeats) for each in search.points] == [(1, 6), (2, 6)]
 
 
@@ -50,7 +54,10 @@ def test_blocks_take_the_search_of_the_grid_unless_they_say_otherwise() -> None:
 
 def test_each_recipe_is_searched_by_itself() -> None:
     planned = planned_of({"recipe": ["weak", "long"]}, search={}, recipes=RECIPES)
-    assert [search.work for search in planned.searches] == ["mnist_cnn, weak", "mnist_cnn, long"]
+    assert [search.question for search in planned.searches] == [
+        "mnist_cnn, weak",
+        "mnist_cnn, long",
+    ]
 
 
 def test_a_search_has_the_goal_the_limits_and_the_axes_of_the_question() -> None:

@@ -52,7 +52,7 @@ HOSTILE = [
 ]  # fmt: skip
 
 
-def shown_texts(page: str) -> list[str]:
+def element_texts(page: str) -> list[str]:
     """The texts of a rendered page's elements, with backticks around those of code."""
     html = RENDERER.render(page)
     assert set(re.findall(r"<(\w+)", html)) <= ELEMENTS, html
@@ -65,7 +65,7 @@ def shown_texts(page: str) -> list[str]:
 def test_markdown_shows_a_text_wherever_it_is(text: str) -> None:
     """In title, heading, cell, sentence and note; its neighbours are shown as well."""
     table = TextTable.from_rows(text, ["a", text], [["b", text], [text, "c"]], [text, "n"], text)
-    shown = shown_texts(display.to_markdown(table))
+    shown = element_texts(display.to_markdown(table))
     assert shown == [text, text, "a", text, "b", text, text, "c", text, "n"]
 
 

@@ -36,7 +36,7 @@ def main() -> None:
     """
     parser = argparse.ArgumentParser(prog="tfscaling", description="Run one stage of a study.")
     parser.add_argument("stage", choices=STAGES)
-    parser.add_argument("--study", type=Path, required=True, help="folder, such as results/default")
+    parser.add_argument("--study", type=Path, required=True, help="folder, such as results/main")
     parser.add_argument("--round", type=int, default=0, help="round of assess-repeats, from 1")
     args = parser.parse_args()
     study = StudyFolder(args.study, round=args.round)

@@ -393,7 +393,7 @@ def as_text(table: pd.DataFrame) -> TextTable:
     has_unfinished = any(is_known(row.unfinished) and row.unfinished > 0 for row in rows)
 
     def cells(row: CampaignRow) -> dict[str, str]:
-        def with_ends(name: str, unit: float = 1.0) -> str:
+        def format_interval(name: str, unit: float = 1.0) -> str:
             values = [row[column] / unit for column in (name, f"{name}_low", f"{name}_high")]
             return format_value(values[0], None, *values[1:]) if is_known(values[0]) else MISSING
 
@@ -402,9 +402,9 @@ def as_text(table: pd.DataFrame) -> TextTable:
             "runs": FormattedNumber(str(row.runs), row.runs),
             **({"done": _moment_text(row.done)} if has_dates else {}),
             **({f"done, {LEVEL:.0%}": days if row.done else MISSING} if has_dates else {}),
-            "hours until done": with_ends("duration_s", 3600),
-            "node-hours": with_ends("node_hours"),
-            **({"cost (US dollars)": with_ends("cost_usd")} if has_costs else {}),
+            "hours until done": format_interval("duration_s", 3600),
+            "node-hours": format_interval("node_hours"),
+            **({"cost (US dollars)": format_interval("cost_usd")} if has_costs else {}),
             **({"do not end": _unfinished_text(row)} if has_unfinished else {}),
             "failed attempts": str(row.failed_attempts),
             "waits": row.waits if row.status in (SIMULATED, NEVER_ENDS) else MISSING,

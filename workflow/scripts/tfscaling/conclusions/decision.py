@@ -24,7 +24,7 @@ class DecisionRow(msgspec.Struct):
     """An answer as a row of decision.csv; the axes are of the recommended configuration, if any.
 
     Attributes:
-        work: Name of the question.
+        question: Name of the question.
         goal: The metric to optimise.
         title: What the recommended configuration is best for.
         text: The answer as a sentence.
@@ -41,7 +41,7 @@ class DecisionRow(msgspec.Struct):
         whole_run_high_s: Upper end of this interval.
     """
 
-    work: str
+    question: str
     goal: str
     title: str
     text: str
@@ -68,7 +68,7 @@ class DecisionRow(msgspec.Struct):
     def from_answer(cls, answer: Answer) -> DecisionRow:
         """Return the row of decision.csv for an answer."""
         low, high = answer.whole_run or (NAN, NAN)
-        same = ("work", "goal", "title", "support", "indifference", "comparisons")
+        same = ("question", "goal", "title", "support", "indifference", "comparisons")
         values = {name: getattr(answer, name) for name in (*same, "is_decided", "is_best")}
         return cls(
             **(axis_columns(answer.point) if answer.point else {}),  # type: ignore[arg-type]
@@ -110,5 +110,8 @@ def answer_sentence(answer: Answer) -> str:
 def page(table: pd.DataFrame, study: Study) -> str:
     """Return the page decision.md: the answers to each question."""
     rows = to_rows(DecisionRow, table)
-    works = group_by(rows, lambda row: row.work)
-    return render("decision_page", works=works, indifference=study.question.indifference) + "\n"
+    questions = group_by(rows, lambda row: row.question)
+    return (
+        render("decision_page", questions=questions, indifference=study.question.indifference)
+        + "\n"
+    )

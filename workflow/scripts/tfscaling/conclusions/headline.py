@@ -55,13 +55,13 @@ class HeadlineRow(msgspec.Struct):
     """A headline: the answer to one question, or to several questions without a choice.
 
     Attributes:
-        work: Name of the question; empty if the study has a single one.
+        question: Name of the question; empty if the study has a single one.
         text: The sentence.
         sure: Explanation of the support; may be empty.
         badge: Level of support, one of samples.WEAKEST_FIRST.
     """
 
-    work: str = ""
+    question: str = ""
     text: str = "No configuration is to be run."
     sure: str = ""
     badge: str = NOT_MEASURED
@@ -140,7 +140,9 @@ def _headline_of_revision(summary: RevisionSummary) -> HeadlineRow:
 
 def _headline_row(study: Study, answer: Answer) -> HeadlineRow:
     """Return the headline of an answer as a row of headline.csv."""
-    row = HeadlineRow(answer.work if len(answer_questions(study)) > 1 else "", badge=answer.support)
+    row = HeadlineRow(
+        answer.question if len(answer_questions(study)) > 1 else "", badge=answer.support
+    )
     if not answer.is_measured:
         title = METRICS[answer.goal].title
         row.text = render_line(
@@ -167,8 +169,10 @@ def _headline_row(study: Study, answer: Answer) -> HeadlineRow:
     row.text = render_line("headline", **values)
     row.sure = render_line(
         "headline_sure",
-        runs=[each.runs for each in answer.compared],
-        lacks_times=any(each.row.runs_timed < each.row.runs for each in answer.compared),
+        runs=[each.runs for each in answer.candidates_with_value],
+        lacks_times=any(
+            each.row.runs_timed < each.row.runs for each in answer.candidates_with_value
+        ),
         not_covered=answer.not_covered_text(others),
         campaign=campaign.campaign_text(study, answer.leader.point) if answer.leader else "",
         equal={"model", "recipe"} & set(vary)
@@ -240,7 +244,7 @@ def _search_words(study: Study, answer: Answer) -> dict[str, object] | None:
 def page(table: pd.DataFrame, study: Study) -> str:
     """Return the content of headline.md: plain text, a line for each question."""
     rows = to_rows(HeadlineRow, table)
-    texts = (f"{row.work}: {row.text} {row.sure}".removeprefix(": ").strip() for row in rows)
+    texts = (f"{row.question}: {row.text} {row.sure}".removeprefix(": ").strip() for row in rows)
     return "".join(f"{text}\n" for text in texts)
 
 

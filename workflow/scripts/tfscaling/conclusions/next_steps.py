@@ -120,7 +120,7 @@ def _next_steps_for_searches(study: Study) -> Iterator[StepWithValues]:
         wanted = list(search.needed_runs())
         if not extra.isdisjoint(wanted):
             yield NextStep("search", runs=len(wanted)), {"due": len(search.decision.runs_to_start)}
-        named = {"work": asked.work, "is_named": len(study.searches) > 1}
+        named = {"question": asked.question, "is_named": len(study.searches) > 1}
         if search.decision.not_worth_it:
             yield NextStep("ended search"), {**named, "trainings": asked.trainings}
         elif search.decision.has_ended and not search.decision.is_decided:
@@ -258,7 +258,7 @@ def _next_steps_for_startup(study: Study) -> Iterator[StepWithValues]:
     """Yield a next step about longer trainings if start-up takes most of the time."""
     for asked in answer_questions(study):
         if asked.startup is not None:
-            yield NextStep("startup"), {"share": asked.startup.share, "work": asked.work}
+            yield NextStep("startup"), {"share": asked.startup.share, "question": asked.question}
 
 
 def _next_steps_for_prices(study: Study) -> Iterator[StepWithValues]:

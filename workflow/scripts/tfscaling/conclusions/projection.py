@@ -255,23 +255,23 @@ def as_text(table: pd.DataFrame) -> TextTable:
     is_checked = any(row.whole_runs for row in rows)
 
     def cells(row: ProjectionRow) -> dict[str, str]:
-        def with_ends(name: str) -> str:
+        def format_interval(name: str) -> str:
             low, high = f"{name}_low", f"{name}_high"
             return format_value(row[name], None, *((row[low], row[high]) if low in row else ()))
 
         texts = {
             "short runs": FormattedNumber(str(row.runs), row.runs),
             "steps": format_cell(PROJECTED_COLUMN, row),
-            "projected time (s)": with_ends("execution_time_s"),
-            "of it start-up (s)": with_ends("startup_s"),
-            "node-hours": with_ends("node_hours"),
-            **({"cost (US dollars)": with_ends("cost_usd")} if has_costs else {}),
-            "evaluations besides (s)": with_ends("evaluation_time_s"),
+            "projected time (s)": format_interval("execution_time_s"),
+            "of it start-up (s)": format_interval("startup_s"),
+            "node-hours": format_interval("node_hours"),
+            **({"cost (US dollars)": format_interval("cost_usd")} if has_costs else {}),
+            "evaluations besides (s)": format_interval("evaluation_time_s"),
         }
         if is_checked:
             within = row.runs_within
-            texts["measured time (s)"] = with_ends("whole_execution_time_s")
-            texts["measured evaluations (s)"] = with_ends("whole_evaluation_time_s")
+            texts["measured time (s)"] = format_interval("whole_execution_time_s")
+            texts["measured evaluations (s)"] = format_interval("whole_evaluation_time_s")
             texts["check"] = row.check if within is None else f"{within} of {row.whole_runs} within"
         return texts
 

@@ -92,7 +92,7 @@ class PublishedRow(TableRow):
         return GPU
 
     @property
-    def runs_asked(self) -> None:
+    def runs_planned(self) -> None:
         """None: unlike a measured configuration, a published training has no planned runs."""
 
     def comparison_columns(self, metric: str) -> dict[str, float]:

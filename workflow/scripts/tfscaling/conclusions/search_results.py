@@ -66,7 +66,7 @@ class SearchRow(ConfigurationRow):
     The fields from `rounds` on are equal in all rows of a search.
 
     Attributes:
-        work: Name of the question.
+        question: Name of the question.
         place: Its state in the search, such as eliminated.
         limits: Whether it is shown to keep the limits (in, out or open); None without limits.
         why: Why it is not the answer; None for the answer and for configurations that may be it.
@@ -91,7 +91,7 @@ class SearchRow(ConfigurationRow):
 
     inherited_after: ClassVar[str] = "goal"
 
-    work: str
+    question: str
     goal: str
     place: str = ""
     limits: str | None = None
@@ -214,12 +214,12 @@ def table(study: Study) -> pd.DataFrame:
     return to_frame(SearchRow, rows)
 
 
-def _search_rows(study: Study, work: str, search: StudySearch) -> Iterator[SearchRow]:
+def _search_rows(study: Study, question: str, search: StudySearch) -> Iterator[SearchRow]:
     """Yield a row for each configuration of one search, the answer first.
 
     Args:
         study: The evidence.
-        work: Name of the question.
+        question: Name of the question.
         search: The search.
     """
     costs_of = search_costs(study, search)
@@ -238,7 +238,7 @@ def _search_rows(study: Study, work: str, search: StudySearch) -> Iterator[Searc
         had, full = costs_of[points[name]]
         row = SearchRow(
             **axes_and_devices(shown[points[name]]),
-            work=work,
+            question=question,
             goal=search.planned.goal,
             place=TAKEN if name == decision.best else IN,
             **had._asdict(),
@@ -365,9 +365,9 @@ def as_text(table: pd.DataFrame) -> TextTable:
 
 def _search_notes(rows: Sequence[SearchRow]) -> Iterator[str]:
     """Yield the notes below the table of searches."""
-    works = group_by(rows, lambda row: row.work)
-    for work, own in works.items():
-        named = f"{work}: " * (len(works) > 1)
+    questions = group_by(rows, lambda row: row.question)
+    for question, own in questions.items():
+        named = f"{question}: " * (len(questions) > 1)
         yield f"{named}{METRICS[own[0].goal].title}: {own[0].verdict}."
         yield named + saving_text((row.run_costs for row in own), own[0].goal)
     about = {"is_short": any(row.short_runs for row in rows), "projection": PROJECTION}

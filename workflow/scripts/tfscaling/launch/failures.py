@@ -394,7 +394,7 @@ def cause_of_rank(
         host=lines[0].details.get("host") if lines else None,
         exit_code=exit_code,
         log=str(log),
-        reached=lines[-1].name if lines else None,
+        last_event=lines[-1].name if lines else None,
         last_lines=rank_files.last_lines(log),
     )
 
@@ -421,7 +421,7 @@ def add_last_line(cause: Cause) -> Cause:
     could not import the library. Otherwise the cause is returned unchanged.
     """
     lines = [line.strip() for line in cause.last_lines if line.strip()]
-    if cause.reached is not None or not lines or not _EXIT_CODE_ALONE.fullmatch(cause.message):
+    if cause.last_event is not None or not lines or not _EXIT_CODE_ALONE.fullmatch(cause.message):
         return cause
     return replace(cause, message=f"{cause.message}; its last line: {lines[-1][:300]}")
 

@@ -265,8 +265,8 @@ class UserProgram:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
 
-    def _read_observed(self, rank: int, log: Path) -> Observed | None:
-        """Read what the program reported; None if the recipe observes nothing.
+    def _read_observed(self, rank: int, log: Path) -> Observed:
+        """Read what the program reported; empty if the recipe observes nothing.
 
         Some programs write logs on rank 0 only: other ranks may then report nothing.
 
@@ -279,13 +279,13 @@ class UserProgram:
         """
         recipe = self._spec.recipe
         if recipe.observe not in OBSERVERS:
-            return None
+            return Observed()
         assert self._report is not None
         try:
             return OBSERVERS[recipe.observe].read(self._report, recipe.patterns)
         except ObservationError as error:
             if rank > 0 and _report_source(self._spec) != "events":
-                return None
+                return Observed()
             text = f"the program ended without the report of `observe: {recipe.observe}`: {error}"
             raise WorkFailedError("ObservationError", f"{text}; log: {log}", 1) from error
 

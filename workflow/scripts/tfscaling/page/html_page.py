@@ -261,14 +261,14 @@ class ShownHeadline(NamedTuple):
     """A headline as shown on the page: the answer to one question.
 
     Attributes:
-        work: Name of the question.
+        question: Name of the question.
         text: The answer as a sentence.
         support: Level of support.
         badge: Text of the badge: the level of support, with a short explanation.
         more: An explanation that is too long for the badge, as a sentence; "" without one.
     """
 
-    work: str
+    question: str
     text: str
     support: str
     badge: str
@@ -290,7 +290,7 @@ def headlines_to_show(table: pd.DataFrame) -> list[ShownHeadline]:
             more = row.sure
         elif sure := row.sure.removesuffix("."):
             badge = sure if row.badge == TOO_FEW else f"{row.badge}: {sure[0].lower()}{sure[1:]}"
-        found.append(ShownHeadline(row.work, row.text, row.badge, badge, more))
+        found.append(ShownHeadline(row.question, row.text, row.badge, badge, more))
     return found
 
 
@@ -325,18 +325,18 @@ def answers_by_question(
         asked_goal: The goal of the configuration's `question`; None without this key.
         headlines: The headlines above, whose sentences the answers to a question do not repeat.
     """
-    works: dict[str, list[ShownAnswer]] = {}
-    said = {each.work: each.more for each in headlines}
+    questions: dict[str, list[ShownAnswer]] = {}
+    said = {each.question: each.more for each in headlines}
     for row in to_rows(DecisionRow, decision):
         if row.goal == asked_goal or row.support != NOT_MEASURED:
             is_other = asked_goal is not None and row.goal != asked_goal
-            text, shown_above = row.text, said.setdefault(row.work, said.get("", ""))
+            text, shown_above = row.text, said.setdefault(row.question, said.get("", ""))
             for sentence in filter(None, (row.totals, row.not_covered)):
                 text = text.replace(sentence, "") if sentence in shown_above else text
-                said[row.work] += sentence
+                said[row.question] += sentence
             shown = ShownAnswer(row.title, " ".join(text.split()), row.support, is_other)
-            works.setdefault(row.work, []).append(shown)
-    return {"": next(iter(works.values()))} if len(works) == 1 else works
+            questions.setdefault(row.question, []).append(shown)
+    return {"": next(iter(questions.values()))} if len(questions) == 1 else questions
 
 
 def findings_by_topic(findings: pd.DataFrame, quality: str) -> dict[str, list[Finding]]:
@@ -512,8 +512,8 @@ def render(
     headline, decision, findings, next_steps = (
         results.conclusions[name] for name in ("headline", "decision", "findings", "next_steps")
     )
-    if decision["work"].nunique() > 1:  # the questions that have a headline
-        decision = decision[decision["work"].isin(headline["work"])]
+    if decision["question"].nunique() > 1:  # the questions that have a headline
+        decision = decision[decision["question"].isin(headline["question"])]
     headlines = headlines_to_show(headline)
     said = "Plot: {}. Its values are in the table “Comparison”."
     plots = {p.name: inline_svg(p.svg, p.name, said.format(p.title)) for p in results.plots}
@@ -537,7 +537,7 @@ def render(
         "summary": summary_sentence(results.manifest.platforms, runs, comparison),
         "warnings": results.warnings,
         "warning_lines": warning_lines(results.warnings),
-        "works": answers_by_question(decision, results.asked, headlines),
+        "questions": answers_by_question(decision, results.asked, headlines),
         "topics": findings_by_topic(findings, display.quality_name(comparison)),
         "tables": list(_page_tables(results, metrics, folder)),
         "checks": {name: check.description for name, check in checks.CHECKS.items()},

@@ -179,10 +179,10 @@ def _draw_pareto_lines(
     metric, names, drawn = panel.metric, [_TIME, panel.name], set(points_of(shown))
     # for each task, the points that no other comparable point beats
     tasks = group_by_task(to_rows(PointRow, panel.table))
-    works = [
+    drawn_by_task = [
         [row for row in _compared_rows(rows) if point_of(row) in drawn] for rows in tasks.values()
     ]
-    sets = [[rows[place] for place in pareto_set(rows, names)] for rows in works if rows]
+    sets = [[rows[place] for place in pareto_set(rows, names)] for rows in drawn_by_task if rows]
     noun = metric.title if legend_names_metric else metric.title.removeprefix("test ")
     what = f"{'more' if metric.is_higher_better else 'less'} {noun}"
     label = f"none has less time and {what}" + ", of the same model and recipe" * (len(sets) > 1)
@@ -201,7 +201,7 @@ def _compared_rows(rows: Sequence[PointRow]) -> Iterator[PointRow]:
     examples = max(examples_by_task(rows).values(), default=0.0)
     for row in rows:
         diverged = row.runs_diverged or 0
-        others = max(0, (row.runs_asked or 0) - row.runs - diverged)
+        others = max(0, (row.runs_planned or 0) - row.runs - diverged)
         counts = {RunState.OK: row.runs, RunState.DIVERGED: diverged, RunState.FAILED: others}
         if row.runs > 0 and find_exclusion(row, Counter(counts), examples) is None:
             yield row

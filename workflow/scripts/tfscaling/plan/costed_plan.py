@@ -142,7 +142,7 @@ class SearchCost:
     """Costs of a complete search, finished runs included, and of the full grid.
 
     Attributes:
-        work: Name of the training task that is searched, as in `PlannedSearch`.
+        question: Name of the training task that is searched, as in `PlannedSearch`.
         costs: Kind of sum → sum over all clusters. Kinds: "made" (finished runs), "least" (the
             search ends after its next round), "expected", "most" (all further rounds run the most
             expensive configurations), "full grid".
@@ -151,7 +151,7 @@ class SearchCost:
         ended: The verdict if further runs are not worth their price; else "".
     """
 
-    work: str
+    question: str
     costs: Mapping[str, RunTotals]
     points: frozenset[Point]
     to_do: RunTotals
@@ -438,7 +438,7 @@ def _cost_search(
 
     costs = {kind: total_of(runs) for kind, runs in wanted.items()}
     ended = verdict_text(search) if search.decision.not_worth_it else ""
-    return SearchCost(search.planned.work, costs, frozenset(made), total_of(further), ended)
+    return SearchCost(search.planned.question, costs, frozenset(made), total_of(further), ended)
 
 
 def add_submission(

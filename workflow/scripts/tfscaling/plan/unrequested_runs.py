@@ -30,7 +30,6 @@ class UnrequestedRun(NamedTuple):
     node_hours: float
     has_record: bool
     is_unfinished: bool
-    """Whether it has begun and left neither a record nor a failure: it may still run."""
 
 
 def find_unrequested(results: Path, study: str, planned: Manifest) -> list[UnrequestedRun]:
@@ -45,8 +44,8 @@ def find_unrequested(results: Path, study: str, planned: Manifest) -> list[Unreq
         ManifestError: If the manifest of another study cannot be read.
     """
     requested = {run.spec.path for run in planned.all_runs}
-    for file in sorted(results.glob("*/details/manifest.json")):
-        if file.parts[-3] != study:
+    for name, file in _known_studies(results).items():
+        if name != study:
             requested |= {run.spec.path for run in Manifest.read(file).all_runs}
     return [*_list_other_runs(results / "runs", requested)]
 
@@ -101,9 +100,15 @@ def report_and_remove(results: Path, study: str, planned: Manifest, *, remove: b
             _remove_run(results / "runs", run.path)
     number = "1 run" if len(ended) == 1 else f"{len(ended)} runs"
     node_hours = sum(run.node_hours for run in ended)
-    verb = "removed" if remove else "no study of this folder asks for"
+    studies = ", ".join(sorted({study, *_known_studies(results)}))
+    verb = "removed" if remove else f"no study known here ({studies}) requests"
     advice = "" if remove or not ended else "; --config clean=remove removes them"
     return [*lines, f"{verb} {number} with {node_hours:.3g} node-hours{advice}"]
+
+
+def _known_studies(results: Path) -> dict[str, Path]:
+    """Return name of each study below a folder → its manifest."""
+    return {file.parts[-3]: file for file in sorted(results.glob("*/details/manifest.json"))}
 
 
 def _remove_run(runs_dir: Path, path: str) -> None:

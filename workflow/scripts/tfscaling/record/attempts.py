@@ -260,7 +260,7 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The line of user code that raised the exception; null if no user code did."""
     log: str | None = None
     """Path of the rank's log, which has the traceback."""
-    reached: str | None = None
+    last_event: str | None = None
     """Name of the rank's last event; null if it had none."""
     last_lines: tuple[str, ...] = ()
     """The last lines of the rank's log."""

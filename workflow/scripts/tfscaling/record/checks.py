@@ -347,7 +347,7 @@ def _check_reported(spec: RunSpec, reports: Sequence[ProgramReport]) -> str | No
     It need not report anything if the recipe has `observe: nothing`.
     """
     way = spec.recipe.observe
-    if way == "nothing" or any(report.seen.has_training for report in reports):
+    if way == "nothing" or any(report.observed.has_training for report in reports):
         return None
     return f"observe: {way}, but the program ended without a report of steps or epochs"
 
@@ -363,7 +363,7 @@ def _check_reported_epochs(spec: RunSpec, reports: Sequence[ProgramReport]) -> s
     recipe = spec.recipe
     if max(epochs.values(), default=0) <= recipe.epochs:
         return None
-    names = [*next(r for r in reports if r.seen.epochs).seen.epochs[0].metrics]
+    names = [*next(r for r in reports if r.observed.epochs).observed.epochs[0].metrics]
     counts = dict.fromkeys(names or ["events"], max(epochs.values()))
     return observers.explain_extra_epochs(recipe.observe, recipe.patterns, recipe.epochs, counts)
 
@@ -394,7 +394,7 @@ def _check_program_finite(_: RunSpec, reports: Sequence[ProgramReport]) -> str |
 
 def _reported_values(reports: Sequence[ProgramReport], name: str) -> dict[int, Any]:
     """Return rank → value of a field of `Observed`; ranks whose value is empty are left out."""
-    found = {report.rank: getattr(report.seen, name) for report in reports}
+    found = {report.rank: getattr(report.observed, name) for report in reports}
     return {rank: value for rank, value in found.items() if value}
 
 

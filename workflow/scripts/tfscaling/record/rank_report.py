@@ -391,15 +391,11 @@ class ProgramReport(ProgramRank, frozen=True, kw_only=True, tag="program", tag_f
     """The report of a rank that ran a program.
 
     Attributes:
-        observed: What the program reported about its training; None if the recipe observes nothing.
+        observed: What the program reported about its training; empty if the recipe observes
+            nothing.
     """
 
-    observed: Observed | None = None
-
-    @property
-    def seen(self) -> Observed:
-        """The report in `observed`; an empty report if it is None."""
-        return self.observed or Observed()
+    observed: Observed = Observed()
 
 
 #: The report of a rank of a training run.
@@ -431,5 +427,5 @@ def program_reports(reports: Sequence[RankReport]) -> list[ProgramReport]:
 
 def first_observed(reports: Sequence[RankReport]) -> Observed:
     """Return the first report of a program about its training; an empty one if none reported."""
-    seen = (report.seen for report in program_reports(reports) if report.seen.has_training)
-    return next(seen, Observed())
+    observed = [report.observed for report in program_reports(reports)]
+    return next((each for each in observed if each.has_training), Observed())

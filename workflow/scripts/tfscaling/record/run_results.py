@@ -162,9 +162,9 @@ def _program_metrics(reports: Sequence[RankReport]) -> Metrics:
     flops = (epoch.metrics.get("flops_per_example") for epoch in epochs)
     # a rank's mean wait for input in a step, as far as it reports that
     waits_s = [
-        report.seen.input_wait_s / report.seen.steps
+        report.observed.input_wait_s / report.observed.steps
         for report in program_reports(reports)
-        if report.seen.steps and report.seen.input_wait_s is not None
+        if report.observed.steps and report.observed.input_wait_s is not None
     ]
     return Metrics(
         loss=final.loss,
@@ -183,7 +183,7 @@ def _program_metrics(reports: Sequence[RankReport]) -> Metrics:
 
 def count_program_examples(reports: Sequence[RankReport]) -> int | None:
     """Return the sum of the examples that the programs of all ranks report; None without any."""
-    return sum(report.seen.examples or 0 for report in program_reports(reports)) or None
+    return sum(report.observed.examples or 0 for report in program_reports(reports)) or None
 
 
 def _program_epochs(seen: Observed) -> Iterator[Epoch]:
@@ -257,7 +257,7 @@ def _examples_per_s(reports: Sequence[RankReport]) -> float | None:
     """
     total, chief = 0, first_observed(reports)
     for report in program_reports(reports):
-        windows = report.seen.windows
+        windows = report.observed.windows
         if len(windows) > 1 and windows[0].examples is not None:
             total += (windows[-1].examples or 0) - windows[0].examples
     if not total or len(chief.windows) < 2:
@@ -393,7 +393,7 @@ def socket_warning(reports: Sequence[RankReport]) -> str | None:
 def _program_warnings(spec: RunSpec, reports: Sequence[RankReport]) -> list[str]:
     """Return warnings, for readers of the record, about what the programs reported."""
     seen = first_observed(reports)
-    found = [text for report in program_reports(reports) for text in report.seen.warnings]
+    found = [text for report in program_reports(reports) for text in report.observed.warnings]
     if 0 < len(seen.epochs) < spec.recipe.epochs:
         found.append(f"The program reported {len(seen.epochs)} of {spec.recipe.epochs} epochs.")
     # those within an epoch come one after the other

@@ -105,7 +105,7 @@ def _event_times(events: Sequence[Event], report: RankReport) -> dict[str, float
     if not isinstance(report, ProgramReport):
         return passed
     moments = ("imported_s", "first_step_s", "last_step_s")
-    seen_s = (getattr(report.seen, name) for name in moments)
+    seen_s = (getattr(report.observed, name) for name in moments)
     names = (EventName.IMPORTED, EventName.FIRST_STEP, EventName.TRAINED)
     observed = zip(names, seen_s, strict=True)
     return {
@@ -137,7 +137,7 @@ def _first_clock_shift_s(
         reports: Reports of the same ranks.
     """
     pairs = zip(rank_events, program_reports(reports), strict=True)
-    return next((_clock_shift_s(events) for events, r in pairs if r.seen.has_training), 0.0)
+    return next((_clock_shift_s(events) for events, r in pairs if r.observed.has_training), 0.0)
 
 
 def _program_phases(
@@ -163,15 +163,16 @@ def _program_phases(
         for begin, end in first_observed(reports).evaluation_spans_s
     ]
 
-    def without_evaluations(begin: EventName, end: EventName) -> float | None:
+    def subtract_evaluations(begin: EventName, end: EventName) -> float | None:
+        """Return the seconds between two events, less the evaluations inside."""
         if begin not in last or end not in last:
             return None
         inside = (span for span in spans_s if last[begin] <= span[0] and span[1] <= last[end])
         return last[end] - last[begin] - sum(after - before for before, after in inside)
 
     start = EventName.IMPORTED if EventName.IMPORTED in last else EventName.START
-    preparation_time_s = without_evaluations(start, EventName.FIRST_STEP)
-    train_time_s = without_evaluations(EventName.FIRST_STEP, EventName.TRAINED)
+    preparation_time_s = subtract_evaluations(start, EventName.FIRST_STEP)
+    train_time_s = subtract_evaluations(EventName.FIRST_STEP, EventName.TRAINED)
     evaluation_time_s = sum(end - begin for begin, end in spans_s) if spans_s else None
     known = (durations["import_time_s"], preparation_time_s, train_time_s, evaluation_time_s)
     started_to_ended_s = last[EventName.PROGRAM_ENDED] - last[EventName.START]

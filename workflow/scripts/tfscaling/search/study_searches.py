@@ -122,18 +122,20 @@ def _make_search(planned: PlannedSearch, by_point: Mapping[Point, Sequence[RunRo
     short_of = {each.point: each.short for each in planned.points if each.short}
     rows = {point: by_point.get(point, ()) for point in planned.all_points}
     trained: dict[Point, float] = {}
-    works: dict[tuple[str, str], list[float]] = {}
+    examples_of_tasks: dict[tuple[str, str], list[float]] = {}
     for each in planned.points:
         own_rows = (row for p in filter(None, (each.point, each.short)) for row in rows[p])
         valid = (row.examples_trained for row in own_rows if row.status == RunState.OK)
         if known := [examples for examples in valid if is_known(examples)]:
             trained[each.point] = min(known)
-            works.setdefault((each.point.model, each.point.recipe), []).append(min(known))
+            examples_of_tasks.setdefault((each.point.model, each.point.recipe), []).append(
+                min(known)
+            )
     other = [
         point
         for point, own in trained.items()
-        for work in [most_common_examples(works[point.model, point.recipe])]
-        if own < work and not are_equal_work(own, work)
+        for usual in [most_common_examples(examples_of_tasks[point.model, point.recipe])]
+        if own < usual and not are_equal_work(own, usual)
     ]
     points = {each.point.path: each.point for each in planned.points if each.point not in other}
     shorts = {short.path: short for point, short in short_of.items() if point not in other}

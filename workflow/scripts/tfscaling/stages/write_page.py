@@ -62,7 +62,7 @@ def configurations_shown_first(study: StudyFolder) -> list[Point]:
     evidence = write_tables.load_evidence(study)
     answers = answer_questions(evidence)
     taken = [found.point for found in answers if found.point]
-    by_rank = [[each.point for each in found.compared] for found in answers]
+    by_rank = [[each.point for each in found.candidates_with_value] for found in answers]
     lines = {axes_without_nodes(point.axes) for point in taken}
     next_best = (
         next((p for p in own if axes_without_nodes(p.axes) not in lines), None) for own in by_rank

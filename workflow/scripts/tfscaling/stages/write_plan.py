@@ -279,12 +279,12 @@ def totals_table(
 def searches_table(searches: Sequence[costed_plan.SearchCost]) -> TextTable:
     """Return a table with the costs of each search (see `SearchCost.costs`) and its full grid."""
     rows = [
-        [search.work, kind, *total_cells(cost)[:3]]
+        [search.question, kind, *total_cells(cost)[:3]]
         for search in searches
         for kind, cost in search.costs.items()
     ]
     trials, scatter = study_searches.SIMULATIONS, study_searches.SIMULATED_SCATTER
-    ended = {each.work: each.ended for each in searches if each.ended}
+    ended = {each.question: each.ended for each in searches if each.ended}
     notes = rendering.render_notes("plan_searches", trials=trials, scatter=scatter, ended=ended)
     names = ["search", "", "runs", "node_hours", "cost_usd"]
     return TextTable.from_rows("The search and the full grid", names, rows, notes)
@@ -403,8 +403,9 @@ def assess_repeats(study: StudyFolder) -> None:
         ended = "decided" if decision.is_decided else "undecided"
         ended = search_results.verdict_text(search) if decision.not_worth_it else ended
         print(
-            f"search, {search.planned.work}: {excluded} of {len(search.points)} configurations are "
-            "excluded" + (f", {n} run next" if (n := len(decision.runs_to_start)) else f"; {ended}")
+            f"search, {search.planned.question}: {excluded} of {len(search.points)} configurations "
+            "are excluded"
+            + (f", {n} run next" if (n := len(decision.runs_to_start)) else f"; {ended}")
         )
     print(f"round {number}: {made.added} more runs")
     run_record.write_json(round_file(study, number), made)

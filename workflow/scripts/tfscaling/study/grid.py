@@ -485,7 +485,7 @@ def _plan_searches(config: Config, candidates: Iterable[Candidate]) -> tuple[Pla
         )
         planned.append(
             PlannedSearch(
-                work=task,
+                question=task,
                 goal=question.goal,
                 limits=question.limits_for(question.goal, members[0].recipe.quality.metric),
                 indifference=question.indifference,

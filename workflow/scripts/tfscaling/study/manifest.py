@@ -1,7 +1,7 @@
 """The manifest: every planned run with its parameters, every exclusion with its reason.
 
-It is made once from the configuration. Jobs read their run from it, and the tables compare it with
-the existing records.
+It is made once from the configuration. The tables compare it with the existing records. A job reads
+its run from `request.json` in the run's folder.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class PlannedSearch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """A search for the best configuration of one question.
 
     Attributes:
-        work: Name of the question: the values of the axes that separate questions.
+        question: Name of the question: the values of the axes that separate questions.
         goal: The metric that is to be best.
         limits: Column of the tables → its limit in the question.
         indifference: Fraction below which a difference from the best does not matter.
@@ -98,7 +98,7 @@ class PlannedSearch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         points: The configurations to choose from.
     """
 
-    work: str
+    question: str
     goal: str
     limits: dict[str, Limit] = {}
     indifference: float

@@ -318,14 +318,14 @@ def _check_choice(
     question = config.question
     shorts = {each.short for search in planned.searches for each in search.points}
     points = {run.spec.point for run in planned.runs} - shorts
-    works = {(point.model, point.recipe) for point in points}
+    tasks = {(point.model, point.recipe) for point in points}
     run_of_recipe = {point.recipe: run_of_recipe[point.recipe] for point in points}
 
     def wrong(rule: str) -> NotAllowed:
         rule = f"{rule}; or choose without model and recipe"
         return NotAllowed(["question", "choose"], [*question.choose], rule)
 
-    if not set(question.choose) & set(TASK_AXES) or len(works) < 2:
+    if not set(question.choose) & set(TASK_AXES) or len(tasks) < 2:
         return
     metrics = {run.spec.recipe.quality.metric: name for name, run in run_of_recipe.items()}
     if len(metrics) > 1:

@@ -239,8 +239,8 @@ _ALWAYS_WRITTEN = frozenset(
 def encode_spec(spec: RunSpec) -> str:
     """Return a specification as JSON; equal specifications give equal texts.
 
-    Snakemake identifies a run by this text. So values that do not change the hash of a run are
-    omitted, as in `flatten_parameters`.
+    It is part of the text of a run's `request.json`, which is written only if this text changes. So
+    values that do not change the hash of a run are omitted, as in `flatten_parameters`.
 
     Raises:
         strict_json.NotFiniteError: If a number is NaN or infinite.

@@ -117,6 +117,9 @@ def _hint_for_string(text: str, kinds: Collection[str], key: str) -> str:
         if match := _FILE_AND_FUNCTION.fullmatch(text):
             return f"write {match[1].replace('/', '.')}:{match[2]}"
         return "write it without quotes" if "boolean" in kinds else ""
+    if match := re.fullmatch(r"([-+]?\d+)(e[-+]?\d+)", text, re.IGNORECASE):
+        # YAML 1.1, which reads the configuration of a module, takes 1e-3 for a text
+        return f"write {match[1]}.0{match[2]} without quotes{listed}"
     if _NUMBER.fullmatch(text):
         return f"write it without quotes{listed}"
     if re.fullmatch(r"[-+]?\.?(nan|inf|infinity)", text.lower()):

@@ -145,7 +145,7 @@ def data_parameters(dataset: str, recipe: Recipe) -> dict[str, ParameterValue]:
 
 
 def complete_runs_by_point(runs: Iterable[PlannedRun]) -> dict[Point, RunSpec]:
-    """Return configuration of short runs → the first planned complete run of the same training.
+    """Return configuration of short runs → a complete run of the same training.
 
     Both have the same training and the same configuration except for the recipe's name.
     Configurations without a complete run are omitted.

@@ -103,7 +103,7 @@ def _point_row(point: Point, group: Sequence[RunRow], targets: Mapping[str, floa
     row = PointRow(**row_values.axis_columns(point))  # type: ignore[arg-type]
     for name in (*SIZES, *QUALITY_COLUMNS):
         setattr(row, name, getattr(first, name))
-    row.runs, row.runs_asked, row.runs_diverged = len(valid), len(group), len(diverged)
+    row.runs, row.runs_planned, row.runs_diverged = len(valid), len(group), len(diverged)
     row.status = "ok"
     if others:  # with no valid run the most frequent status
         statuses = [run.status for run in others]

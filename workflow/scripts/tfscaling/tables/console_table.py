@@ -105,7 +105,7 @@ def _cell_text(name: str, row: PointRow) -> str:
 
     The column `runs` has `3 of 6` if some runs are not valid, else `6`.
     """
-    if name == "runs" and row.runs == row.runs_asked:
+    if name == "runs" and row.runs == row.runs_planned:
         return FormattedNumber(str(row.runs), row.runs)
     return display.format_cell(name, row)
 

@@ -269,12 +269,12 @@ def _find_differing_environments(tables: StudyData) -> Finding:
 def _find_differing_data(tables: StudyData) -> Finding:
     """Find runs of the same model and recipe that read different data."""
     known = (run for run in tables.valid if run.dataset_sha256 is not None)
-    works = group_by(known, lambda run: f"{run.model}, {run.recipe}")
-    data_of = {work: group_by(own, lambda run: run.dataset_sha256) for work, own in works.items()}
-    mixed = {work: data for work, data in data_of.items() if len(data) > 1}
-    named = "; ".join(f"{work}: {len(data)}" for work, data in mixed.items())
+    tasks = group_by(known, lambda run: f"{run.model}, {run.recipe}")
+    data_of = {task: group_by(own, lambda run: run.dataset_sha256) for task, own in tasks.items()}
+    mixed = {task: data for task, data in data_of.items() if len(data) > 1}
+    named = "; ".join(f"{task}: {len(data)}" for task, data in mixed.items())
     runs = [run for data in mixed.values() for own in data.values() for run in own]
-    return tables.make_run_finding(runs, works=named)
+    return tables.make_run_finding(runs, tasks=named)
 
 
 def _rule_for_texts(column: str) -> Callable[[StudyData], Iterator[Finding]]:

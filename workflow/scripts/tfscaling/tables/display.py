@@ -105,7 +105,7 @@ def format_cell(name: str, row: Cells) -> str:
     if name == PROJECTED_COLUMN and is_known(value):
         return FormattedNumber(f"{value:,.0f} of {row['projected_to_steps']:,.0f}", value)
     if name == "runs":
-        planned = row["runs_asked"]
+        planned = row["runs_planned"]
         return FormattedNumber(
             f"{value} of {planned:.0f}" if is_known(planned) else str(value), value
         )

@@ -466,7 +466,7 @@ class PointRow(PointMetrics, TypedRow):
     time as others with the local launcher."""
     energy_of: str | None = None
     """The parts that energy_kwh includes; only energies of the same parts can be compared."""
-    runs_asked: Annotated[Positive | None, Column("runs", is_whole=True)] = None
+    runs_planned: Annotated[Positive | None, Column("runs", is_whole=True)] = None
     """Number of planned runs; null for an excluded configuration."""
     runs_diverged: Annotated[FromZero | None, Column("runs", is_whole=True)] = None
     """Number of runs whose loss became NaN or infinite, which no median includes; null for an

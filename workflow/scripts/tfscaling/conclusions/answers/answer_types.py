@@ -185,7 +185,7 @@ class Answer:
     """The answer to one question by one goal.
 
     Attributes:
-        work: Name of the question.
+        question: Name of the question.
         goal: The metric to optimise.
         title: What the recommended configuration is best for, in words.
         indifference: Relative difference below which two configurations count as equal.
@@ -216,7 +216,7 @@ class Answer:
         other_goals: Answers to the same question by the other goals.
     """
 
-    work: str
+    question: str
     goal: str
     title: str
     indifference: float
@@ -251,7 +251,7 @@ class Answer:
         return self.recommended.point if self.recommended else None
 
     @property
-    def compared(self) -> tuple[Candidate, ...]:
+    def candidates_with_value(self) -> tuple[Candidate, ...]:
         """The configurations with a value of the goal, the best median first."""
         return tuple(each for each in self.candidates if each.has_value)
 
@@ -324,7 +324,7 @@ class Answer:
             return None
         spent_s = sum(number for name in STARTUP if is_known(number := taken.row[name]))
         share = spent_s / taken.row.execution_time_s if is_known(taken.row.execution_time_s) else 0
-        training = [each for each in self.compared if each.row.train_time_s > 0]
+        training = [each for each in self.candidates_with_value if each.row.train_time_s > 0]
         if share <= 0.5 or not training:
             return None
         fastest = min(training, key=lambda each: each.row.train_time_s)
@@ -340,7 +340,7 @@ class Answer:
         taken = self.leader
         if taken is None or self.goal not in (TIME, "time_to_target_s"):
             return None
-        others = [each for each in self.compared if each is not taken]
+        others = [each for each in self.candidates_with_value if each is not taken]
         rows = [each.row for each in (taken, *others)]
         goal, money = self.goal, "cost_usd" if self.goal == TIME else "cost_to_target_usd"
         is_priced = all(row[money] > 0 for row in rows)  # not if one is unknown

@@ -219,7 +219,9 @@ def _require_goal_value(
     reached, ended = row.runs_at_target, row.runs + (row.runs_diverged or 0)
     if goal in ALL_RUNS_METRICS and reached is None:
         reason = f"reports no {quality}"
-    elif goal in ALL_RUNS_METRICS and is_ruled_out(ended - (reached or 0), row.runs_asked or ended):
+    elif goal in ALL_RUNS_METRICS and is_ruled_out(
+        ended - (reached or 0), row.runs_planned or ended
+    ):
         reason = f"reached the target in {reached} of {ended} runs"
         return replace(candidate, state=State.INFEASIBLE, reason=reason)
     elif goal != QUALITY and row.runs_timed < needed:

@@ -117,7 +117,7 @@ def _add_rival(answer: Answer, samples: Samples) -> Answer:
     It is on the leader's line, with the fewest nodes, or with the most if the leader has the
     fewest. If the leader is alone on its line, the rival is the best of the other configurations.
     """
-    taken, compared = answer.leader, answer.compared
+    taken, compared = answer.leader, answer.candidates_with_value
     if taken is None or answer.support == NOT_COMPARED:
         return answer
     lines = group_by((each.row for each in compared), axes_without_nodes)

@@ -35,7 +35,7 @@ def repeats_to_settle(study: Study, answer: Answer) -> int | None:
     )
     most = max(planned.values(), default=0)
     has_undecided = any(each.state == State.UNDECIDED for each in answer.candidates)
-    if (answer.compared and not answer.is_near_best) or has_undecided:
+    if (answer.candidates_with_value and not answer.is_near_best) or has_undecided:
         return max(
             2 * most, KEPT_RUNS * (answer.limits is not None and not answer.leader_keeps_limits)
         )
