@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterator, Mapping
+from itertools import chain
 
 from tfscaling.study import recipes, variants
 from tfscaling.study.config_types import (
@@ -195,7 +196,7 @@ def _check_limits(
     for name, limit in config.question.limits_in_force.items():
         given = config.question.limits[name] or limit
         finish = _finish_limit_problems(config.question, name, given, planned)
-        for rule in (*finish, *_limit_problems(name, limit, planned, run_of_recipe)):
+        for rule in chain(finish, _limit_problems(name, limit, planned, run_of_recipe)):
             values = {"at_most": given.at_most, "at_least": given.at_least}
             shown = {key: value for key, value in values.items() if value is not None}
             raise NotAllowed(["question", "limits", name], shown, rule)

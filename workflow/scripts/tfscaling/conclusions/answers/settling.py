@@ -22,8 +22,8 @@ def repeats_to_settle(study: Study, answer: Answer) -> int | None:
     Returns:
         The number of runs; None if nothing is open, or if more runs do not help.
     """
-    is_unknown = answer.goal == FINISH_TIME and not answer.compared
-    if answer.support == TOO_FEW or (answer.support == INCONCLUSIVE and is_unknown):
+    is_unknown = answer.goal == FINISH_TIME and not answer.candidates_with_value
+    if answer.support == TOO_FEW or is_unknown:
         return RUNS_FOR_INTERVAL
     if answer.support != INCONCLUSIVE:
         return None
