@@ -8,9 +8,10 @@ Each partition has a training of known speed, scatter and faults, and other jobs
 workflow measures it in a few runs, and states duration and node-hours of two campaigns. Both are
 then carried out as chains of Slurm jobs, each in a partition of its own with an equal queue:
 `retried` has faults and no checkpoints; `resumed` has a time limit, checkpoints, faults, and
-interruptions by scancel. Hours are compressed to minutes: trainings sleep for about four minutes,
-long enough for the seconds that a launcher takes. Slurm enforces limits to the minute, so a job
-ends itself at its limit. Prints a table, and ends with 1 if fewer than SHARE_MIN of the campaigns
+interruptions by scancel. Hours are compressed to minutes: trainings sleep for about four minutes.
+The launcher of runs takes seconds, which is a twentieth of that. Jobs of campaigns, which are
+started without it, sleep for as long as the runs' start-up took. Slurm enforces limits to the
+minute, so a job ends itself at its limit. Prints a table, and ends with 1 if fewer than SHARE_MIN of the campaigns
 are inside their intervals of duration or node-hours.
 """
 
@@ -174,6 +175,7 @@ class Campaign:
         time_limit_s: Time after which a job ends; 0 without a limit.
         checkpoint_every_s: Interval of checkpoints; 0 without checkpoints.
         interruptions_per_hour: Interruptions of a running job in an hour.
+        startup_s: Time before a job trains.
     """
 
     folder: Path
@@ -184,10 +186,18 @@ class Campaign:
     time_limit_s: float
     checkpoint_every_s: float
     interruptions_per_hour: float
+    startup_s: float
 
     @classmethod
-    def create(cls, folder: Path, name: str, site: Site) -> Campaign:
-        """Create a campaign of CAMPAIGNS in this folder."""
+    def create(cls, folder: Path, name: str, site: Site, startup_s: float) -> Campaign:
+        """Create a campaign of CAMPAIGNS.
+
+        Args:
+            folder: Its folder.
+            name: Its name.
+            site: Its training.
+            startup_s: Time before a job trains.
+        """
         keys = CAMPAIGNS[name]
         limit_s, every_s = (
             float(keys.get(name, "0 s").removesuffix(" s"))
@@ -196,7 +206,7 @@ class Campaign:
         per_hour = float(keys.get("spot", {}).get("interruptions_per_hour", 0))
         number, at_once = keys["trainings"], keys["at_once"]
         partition = site.partition(name)
-        own = cls(folder, partition, site, number, at_once, limit_s, every_s, per_hour)
+        own = cls(folder, partition, site, number, at_once, limit_s, every_s, per_hour, startup_s)
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         write(folder / "campaign.json", json.dumps(asdict(own), default=str))
@@ -216,7 +226,7 @@ class Campaign:
         """Train what remains of a training, with checkpoints."""
         file = self.training(number) / "left_s"
         left_s = float(file.read_text())
-        time.sleep(STARTUP_S)
+        time.sleep(self.startup_s)
         every_s = self.checkpoint_every_s or left_s
         while left_s > every_s:
             time.sleep(every_s)
@@ -291,11 +301,14 @@ def submit(partition: str, *words: str) -> None:
     )
 
 
-def run_campaigns(sites: list[Site], folder: Path) -> dict[tuple[str, str], tuple[float, float]]:
+def run_campaigns(
+    sites: list[Site], startups_s: dict[str, float], folder: Path
+) -> dict[tuple[str, str], tuple[float, float]]:
     """Carry out all campaigns at the same time.
 
     Args:
         sites: The trainings.
+        startups_s: Name of a site → time before a job trains.
         folder: Folder for the campaigns.
 
     Returns:
@@ -308,7 +321,8 @@ def run_campaigns(sites: list[Site], folder: Path) -> dict[tuple[str, str], tupl
     while due or any(len(each.ends_s()) < each.trainings for each in campaigns.values()):
         if due and time.time() >= due_s:
             name, site = due.pop()
-            campaign = Campaign.create(folder / name / site.name, name, site)
+            startup_s = startups_s[site.name]
+            campaign = Campaign.create(folder / name / site.name, name, site, startup_s)
             campaigns[name, site.name] = campaign
             began_s[name, site.name] = time.time()
             for _ in range(campaign.at_once):
@@ -472,9 +486,10 @@ def check(args: argparse.Namespace) -> bool:
     folder = REPOSITORY / f"results/campaigns-{args.seed}"
     sites = draw_sites(args.partitions, args.seed)
     with start_cluster(sites, args.root), fill_queues(sites):
-        time.sleep(2 * OTHER_JOB_S)  # until the queues are as they stay
+        time.sleep(OTHER_JOB_S)  # until the queues are about as they stay
         stated = {name: state_intervals(name, sites, folder, args.runs) for name in CAMPAIGNS}
-        happened = run_campaigns(sites, folder / "campaigns")
+        startups_s = {name: float(row["startup_s"]) for name, row in stated["retried"].items()}
+        happened = run_campaigns(sites, startups_s, folder / "campaigns")
     rows = []
     for name in CAMPAIGNS:
         for site in sites:

@@ -217,7 +217,7 @@ def measured_runs(
     """
     times_s = [job_time_s(run) for run in timed]
     startups_s = [
-        max(0.0, time_s - run.train_time_s - _known_or_zero(run.evaluation_time_s))
+        max(0.0, time_s - _trained_time_s(run))
         for time_s, run in zip(times_s, timed, strict=True)
         if is_known(run.train_time_s)
     ]
@@ -248,6 +248,15 @@ def job_time_s(run: RunRow) -> float:
     """
     trained_s = run.execution_time_s + _known_or_zero(run.evaluation_time_s)
     return trained_s if is_projected(run) else max(trained_s, _known_or_zero(run.wall_time_s))
+
+
+def _trained_time_s(run: RunRow) -> float:
+    """Return the time of a run's steps and evaluations, which a checkpoint saves, in seconds.
+
+    The first step is not in `train_time_s`: it is training except for what it takes longer.
+    """
+    first_s = _known_or_zero(run.step_time_s)
+    return run.train_time_s + first_s + _known_or_zero(run.evaluation_time_s)
 
 
 def _known_or_zero(value: float) -> float:
