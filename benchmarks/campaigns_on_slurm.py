@@ -11,8 +11,8 @@ then carried out as chains of Slurm jobs, each in a partition of its own with an
 interruptions by scancel. Hours are compressed to minutes: trainings sleep for about four minutes.
 The launcher of runs takes seconds, which is a twentieth of that. Jobs of campaigns, which are
 started without it, sleep for as long as the runs' start-up took. Slurm enforces limits to the
-minute, so a job ends itself at its limit. Prints a table, and ends with 1 if fewer than SHARE_MIN of the campaigns
-are inside their intervals of duration or node-hours.
+minute, so a job ends itself at its limit. Prints a table, and ends with 1 if fewer than SHARE_MIN
+of the campaigns are inside their intervals of duration or node-hours.
 """
 
 from __future__ import annotations
