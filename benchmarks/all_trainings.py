@@ -8,8 +8,8 @@ one run of each configuration. Next to it are the totals of a search that does n
 of trainings, and of six runs of each. Ends with 1 if the total of a cell is surely (99 %) above the
 lower of these two, or if the mean over all cells is above MEAN_MAX.
 
-*Hindsight* is the total of a search that ends after the round that makes its own total lowest, which
-takes the truth: no rule that ends the same search can be better.
+*Hindsight* is the total of a search that ends after the round that makes its own total lowest,
+which takes the truth: no rule that ends the same search can be better.
 
 *Wrong* is the share of ended searches whose configuration is not within the indifference of the
 best; *stated* the mean of the probabilities of that, as they print them.

@@ -877,11 +877,13 @@ class Question(ConfigMapping, frozen=True, kw_only=True):
     goal: QuestionGoal = "execution_time_s"
     """The best configuration has the lowest value of this metric, or the best quality.
     `…_to_target_…` needs a limit of the quality, which is the target. `time_with_queue_s` includes
-    waiting and boot (docs/method.md)."""
+    waiting and boot (docs/method.md). `finish_time_s` is when all trainings of `campaign` are
+    done."""
     limits: dict[MetricName, Limit | None] = {}
     """Metric → its limit. A configuration is recommended only if its runs show that it keeps all
-    limits. Metrics: time, time with queue, cost, node-, core- and GPU-hours, scaling efficiency
-    (docs/efficiency.md), energy, memory of ranks and GPUs, and the recipes' quality, by its name.
+    limits. Metrics: time, time with queue, time until all trainings are done (docs/campaign.md),
+    cost, node-, core- and GPU-hours, scaling efficiency (docs/efficiency.md), energy, memory of
+    ranks and GPUs, and the recipes' quality, by its name.
     `test_accuracy: null` ignores this quality: all recipes count as equally good."""
     choose: Annotated[tuple[PointAxis, ...], _ONCE] = (
         *("platform", "strategy", "nodes", "gpus_per_node", "tasks_per_node"),
