@@ -20,7 +20,9 @@ WORKERS = $(shell expr $$(nproc) + 2)
 PYTEST = pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --junitxml=.pytest_cache/$@.xml
 # programs that tests run in separate environments
 TOOLS = aws-parallelcluster cfn-lint pandoc snakedeploy
-.PHONY: help help-dev setup wheelhouse tools clouds demo own run large-batch peers exchange view partial test test-full check test-closed lint schemas docs screenshots aa bench all-reduce projection simulate fuzz fuzz-models scale soak outage mutants examples cluster-up cluster-down lock
+# environments with older TensorFlow, as users have them; Python 3.11 or 3.12
+VERSIONS = tensorflow-2.16 tensorflow-2.18
+.PHONY: help help-dev setup wheelhouse tools clouds demo own run large-batch peers exchange view partial test test-full versions check test-closed lint schemas docs screenshots aa bench all-reduce projection simulate fuzz fuzz-models scale soak outage mutants examples cluster-up cluster-down lock
 
 help help-dev:
 	@sed -nE 's/^([a-z-]+):[^#]*$(if $(filter help,$@),##,#-) (.*)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -72,6 +74,11 @@ test: setup ## lint and quick tests, on a virtual Slurm cluster too; ten minutes
 test-full: setup tools #- the other tests: all combinations, faults, simulated sweeps; half an hour
 	provision/virtual/install --accounting --late-files --containers --pages
 	$(PYTEST) -m full $(TESTED)
+
+versions: setup $(VERSIONS:%=.tools/%/.installed) #- the trainer in older TensorFlow, 2 GB each
+	set -e; for name in $(VERSIONS); do TRAINER_PYTHON=$(CURDIR)/.tools/$$name/bin/python $(PYTEST) \
+	    tests/unit/test_oracle.py tests/workflow/test_users_tensorflow.py \
+	    -k "two_replicas or ordinary or xla or users_tensorflow"; done
 
 check: setup #- a minute: style, types, and the tests of what has changed since main
 	ruff check . && ruff format --check .
@@ -239,7 +246,7 @@ cluster-down: #- remove it
 
 # pin everything again: hashes, and no index in the files
 lock: setup #- pin all packages again
-	for name in requirements requirements-cuda docs/requirements $(addprefix tests/tools/,$(TOOLS)) \
+	for name in requirements requirements-cuda docs/requirements $(addprefix tests/tools/,$(TOOLS) $(VERSIONS)) \
 	        examples/requirements-{tf_keras,jax,torch,notebook}; do \
 	    uv pip compile --quiet --universal --upgrade --generate-hashes --python-version 3.11 \
 	        --custom-compile-command "make lock" $$name.in --output-file $$name.txt || exit; done

@@ -587,6 +587,43 @@ def features() -> dict[str, Case]:
     return found
 
 
+#: With `jit_compile`: a classifier with an embedding and regularisers, also with a scaled loss,
+#: tables of words, two outputs.
+_BY_XLA: dict[str, Any] = {
+    "replicas": (1, 2),
+    "strategies": ("single", *TWO_REPLICAS["strategies"]),
+}
+XLA: dict[str, Case] = {
+    **{
+        f"xla, {precision}": Case(
+            plain_model,
+            images_of(UNEVEN),
+            precision=precision,
+            recipe={**BY_SGD, "jit_compile": True},
+            **_BY_XLA,
+        )
+        for precision in ("float32", "mixed_float16")
+    },
+    "xla, transformer": Case(
+        compiled(transformer, optimizer("AdamW", 0.01)),
+        text_arrays(),
+        recipe={"jit_compile": True, "steps_per_execution": 5},
+        **_BY_XLA,
+    ),
+    "xla, two outputs": Case(
+        two_outputs,
+        split(EXAMPLES, *mixed(EXAMPLES + HELD_OUT)),
+        not_compared=("kind_loss", "value_loss"),
+        recipe={"jit_compile": True},
+        **_BY_XLA,
+    ),
+}
+
+
+def compiled_by_xla(first: int, last: int) -> Iterator[tuple[str, Case]]:
+    return iter([*XLA.items()][first:last])
+
+
 def ordinary(first: int, last: int) -> Iterator[tuple[str, Case]]:
     return iter([*ORDINARY.items()][first:last])
 

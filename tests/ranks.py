@@ -24,6 +24,8 @@ from tfscaling.study.geometry import Geometry
 
 #: A deadlock is a failure.
 LIMIT_S = 900
+#: Python of the ranks; `make versions` names the Pythons of environments with older TensorFlow.
+PYTHON = os.environ.get("TRAINER_PYTHON", sys.executable)
 #: MPI takes the loopback device: links of virtual clusters vanish while it starts.
 _OWN = {
     "PYTHONPATH": str(SCRIPTS),
@@ -56,7 +58,7 @@ class Ranks:
         """Start a process."""
         log = self._stack.enter_context(output.with_suffix(".log").open("w"))
         self._running[output] = subprocess.Popen(
-            [sys.executable, self._program, *words, str(output)],
+            [PYTHON, self._program, *words, str(output)],
             env=loaded_python.environ({**os.environ, **(environ or {}), **_OWN}),
             stdout=log,
             stderr=subprocess.STDOUT,

@@ -188,6 +188,8 @@ class Started(Executor):
     """The executor of a sweep, with the jobs that Snakemake would know from its reports."""
 
     settings: type[ExecutorSettings] = ExecutorSettings
+    #: What a job runs; by default it prints its number.
+    command = ""
 
     def __init__(
         self, folder: Path, sweep: PluginSweep, earlier: Iterable[QueuedJob] = (), **settings: Any
@@ -207,7 +209,7 @@ class Started(Executor):
         super().__init__(workflow, self.log)
 
     def format_job_exec(self, job: Any) -> str:
-        return f'echo "{job.jobid}"'
+        return self.command or f'echo "{job.jobid}"'
 
     async def sleep(self) -> None:
         await asyncio.sleep(0.01)  # nobody waits for its end

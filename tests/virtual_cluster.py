@@ -101,8 +101,8 @@ def wait_for(condition: Callable[[], bool], what: str) -> None:
 
 def start(root: Path, *shape: str) -> Cluster:
     """Bring a cluster up; who asks for it takes it down."""
-    up = subprocess.run(
-        [str(TOOL), "up", "--root", str(root), *shape], capture_output=True, text=True, check=False
-    )
+    # a killed pytest takes none down: the next start of a cluster does
+    words = [str(TOOL), "up", "--root", str(root), "--owner", str(os.getpid()), *shape]
+    up = subprocess.run(words, capture_output=True, text=True, check=False)
     assert up.returncode == 0, up.stdout + up.stderr
     return Cluster(root)

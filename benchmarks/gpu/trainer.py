@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """The workflow's trainer on one device, and `mirrored` on the two halves of that device.
 
-trainer.py GPU|CPU MNIST_FILE EXAMPLES EPOCHS
+trainer.py GPU|CPU MNIST_FILE EXAMPLES EPOCHS [--jit-compile]
 
 Prints a JSON object: number of replicas → losses, examples per second after the first epoch, the
 devices of the replicas, and where the training data lie. Both train with global batches of 1024 in
-the same order, so the losses are equal but for rounding. For XLA, set TF_XLA_FLAGS.
+the same order, so the losses are equal but for rounding. `--jit-compile` is the recipe's key.
 """
 
 from __future__ import annotations
@@ -30,7 +30,11 @@ BATCH, MEMORY_MB = 1024, 16_384
 
 def spec(replicas: int, epochs: int) -> RunSpec:
     recipe = Recipe(
-        optimizer="sgd", learning_rate=0.2, epochs=epochs, per_replica_batch_size=BATCH // replicas
+        optimizer="sgd",
+        learning_rate=0.2,
+        epochs=epochs,
+        per_replica_batch_size=BATCH // replicas,
+        jit_compile="--jit-compile" in sys.argv,
     )
     axes = {"platform": "p", "model": "mnist_cnn", "strategy": "mirrored", "recipe": "r"}
     return RunSpec(

@@ -28,7 +28,8 @@ def up(args: argparse.Namespace) -> None:
         saving = PowerSaving(boot_s=args.boot_delay, idle_s=args.idle_time)
     partitions = requested_partitions(args)
     shape = Shape(partitions, args.accounting, saving, args.memory_limits, args.urgent)
-    lifecycle.up(args.root, shape)
+    lifecycle.remove_abandoned()
+    lifecycle.up(args.root, shape, args.owner)
 
 
 def requested_partitions(args: argparse.Namespace) -> tuple[Partition, ...]:
@@ -53,6 +54,7 @@ def requested_partitions(args: argparse.Namespace) -> tuple[Partition, ...]:
 
 def down(args: argparse.Namespace) -> None:
     lifecycle.down(args.root, args.keep_logs)
+    lifecycle.remove_abandoned()
 
 
 def status(args: argparse.Namespace) -> None:
@@ -187,6 +189,12 @@ def parser() -> argparse.ArgumentParser:
     )
     add_up.add_argument(
         "--urgent", action="store_true", help="a partition of all nodes that preempts the others"
+    )
+    add_up.add_argument(
+        "--owner",
+        type=int,
+        metavar="PID",
+        help="the next up or down of any cluster removes this one if that process has ended",
     )
     add("down", down, "stop and remove it all").add_argument(
         "--keep-logs", action="store_true", help="leave the logs in the root folder"

@@ -16,11 +16,13 @@ from pathlib import Path
 from types import FrameType
 
 import machines
-from network import command, create_network, host_networks, namespaces
+from network import command, create_network, host_networks, mounted_roots, namespaces
 from plan import DATABASE, Plan, Shape, free_subnet
 
 INSTALLER = Path(__file__).with_name("install")
 UP_SECONDS = 300
+#: File in the root folder with the process that needs the cluster: its pid and start time.
+OWNER = "owner"
 BAD_STATE = re.compile(r"down|drain|fail|unknown|[*]")  # * is "does not respond"
 
 
@@ -91,7 +93,7 @@ def last_log_lines(root: Path) -> str:
 # --- up and down ------------------------------------------------------------------------------
 
 
-def up(root: Path, shape: Shape) -> None:
+def up(root: Path, shape: Shape, owner: int | None = None) -> None:
     command(INSTALLER, "--check", *(["--accounting"] if shape.accounting else []))
     signal.signal(signal.SIGTERM, stop_on_sigterm)
     with locked(root):
@@ -101,7 +103,7 @@ def up(root: Path, shape: Shape) -> None:
         begin = time.monotonic()
         plan = Plan(root, free_subnet(host_networks(), seed=str(root)), shape)
         try:
-            start(plan)
+            start(plan, owner)
         except BaseException as error:
             print(last_log_lines(root), file=sys.stderr)
             machines.remove(root)
@@ -150,10 +152,12 @@ def down_command(root: Path) -> str:
     return shlex.join([str(here), "down", *([] if is_default else ["--root", str(root)])])
 
 
-def start(plan: Plan) -> None:
+def start(plan: Plan, owner: int | None = None) -> None:
     root = plan.root
     root.mkdir(exist_ok=True)
     plan.save()  # the first file: from here on `down` knows the folder as ours
+    if owner is not None:
+        (root / OWNER).write_text(f"{owner} {machines.start_time(owner)}")
     for name in ("etc", "net", "run", "state", "spool", "log", "dev"):
         (root / name).mkdir()
     for number in range(max(partition.gpus for partition in plan.partitions)):
@@ -195,6 +199,23 @@ def start_database(plan: Plan) -> None:
         return subprocess.run(words, env=environment, capture_output=True).returncode == 0
 
     machines.wait_until(knows_the_cluster, "slurmdbd answers")
+
+
+def remove_abandoned() -> None:
+    """Remove the clusters that nobody needs any more: a test that made them was killed."""
+    for root in filter(is_abandoned, mounted_roots()):
+        with locked(root):
+            machines.remove(root)
+        print(f"removed the cluster at {root}: the process that needed it has ended")
+
+
+def is_abandoned(root: Path) -> bool:
+    """Whether the owner of a cluster has ended, or the files of the cluster were deleted."""
+    try:
+        pid, started = (root / OWNER).read_text().split()
+    except (OSError, ValueError):
+        return not (root / "cluster.json").exists()
+    return machines.start_time(int(pid)) != started
 
 
 def down(root: Path, keep_logs: bool) -> None:

@@ -83,6 +83,15 @@ def process_name(pid: int) -> str:
         return ""
 
 
+def start_time(pid: int) -> str:
+    """Return when a process began, in ticks since the boot; empty if there is no such process."""
+    try:
+        # the name, in parentheses, may have blanks and parentheses itself
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except OSError:
+        return ""
+
+
 def kill_all(file: Path) -> None:
     wait_until(lambda: kill(file) == 0, f"killing the processes of {file.name}")
 

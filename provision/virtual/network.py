@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shlex
 import subprocess
 from ipaddress import IPv4Network
@@ -52,6 +53,17 @@ def namespaces(root: Path) -> list[Path]:
     kernel = os.stat("/proc/self/ns/net").st_dev
     files = sorted((root / "net").glob("*"))
     return [file for file in files if file.stat().st_dev == kernel]
+
+
+def mounted_roots() -> list[Path]:
+    """Return the root folders of all clusters on this machine, by their mounted namespaces."""
+    found = []
+    for line in Path("/proc/self/mounts").read_text().splitlines():
+        _, place, kind, *_ = line.split(" ")
+        file = Path(re.sub(r"\\(\d{3})", lambda code: chr(int(code[1], 8)), place))
+        if kind == "nsfs" and file.parts[-2:] == ("net", SWITCH):
+            found.append(file.parents[1])
+    return [root for root in found if Path("/sys/class/net", host_link(root)).exists()]
 
 
 def create_network(plan: Plan) -> None:

@@ -213,6 +213,33 @@ def test_two_clusters_side_by_side(
     assert cluster("status").returncode == 0
 
 
+@pytest.mark.parametrize("what", ["owner killed", "files deleted"])
+@pytest.mark.parametrize("command", ["up", "down"])
+def test_a_cluster_of_a_killed_test_is_removed_by_the_next_command(
+    command: str, what: str, cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """And not before; a cluster without an owner stays."""
+    left, other = (Cluster(tmp_path_factory.mktemp("vc") / "c") for _ in range(2))
+    shape = ("--partition", "cpu:1:cpus=1")
+    with subprocess.Popen(["sleep", "1000"]) as owner:
+        try:
+            left.ok("up", *shape, "--owner", str(owner.pid))
+            other.ok("down")
+            assert left.states() == {"cpu1": "idle"}
+            if what == "files deleted":  # as pytest removes the folders of earlier sessions
+                shutil.rmtree(left.root, ignore_errors=True)
+            else:
+                owner.kill()
+                owner.wait()
+            other.ok(command, *(shape if command == "up" else ()))
+            assert traces(left.root) == []
+            assert cluster("status").returncode == 0
+        finally:
+            owner.kill()
+            other.ok("down")
+            left.ok("down")
+
+
 def test_down_after_a_crash_leaves_no_trace(
     cluster: Cluster, before: dict[str, object], tmp_path: Path
 ) -> None:

@@ -105,6 +105,26 @@ def test_ranks_end_with_a_launcher_that_is_killed(launched: Callable[..., Launch
     assert launch.cluster.run("squeue", "--noheader", f"--jobs={launch.job}").strip()
 
 
+@pytest.mark.parametrize("strategy", ["own", "multi_worker_mirrored"])
+def test_a_killed_srun_is_named_and_its_ranks_end(
+    strategy: str, launched: Callable[..., Launch]
+) -> None:
+    """The job goes on, as an allocation does whose nodes the next run gets."""
+    is_trained = strategy != "own"
+    launch = launched(strategy, **({"checkpoint_every_epochs": 100_000} if is_trained else {}))
+    host = launch.ranks[0].details["host"]
+    launch.cluster.tool("exec", host, "pkill", "-KILL", "-x", "srun")
+    failure = launch.folder / "failure.json"
+    wait_for(failure.exists, "the failure's report")
+    report: dict[str, Any] = json.loads(failure.read_text())
+    cause = report["cause"]
+    assert (cause["kind"], cause.get("rank")) == ("launch_failed", None), cause
+    assert "srun was killed by SIGKILL" in cause["message"]
+    assert report["slurm_job"] == launch.job
+    wait_for(launch.is_idle, "the nodes to be free")
+    assert launch.cluster.run("squeue", "--noheader", f"--jobs={launch.job}").strip()
+
+
 def test_ranks_write_a_checkpoint_when_their_launcher_is_asked_to_end(
     launched: Callable[..., Launch],
 ) -> None:

@@ -60,8 +60,6 @@ def swept(new_project: Callable[[str], Project], submit: Callable[..., Any]) -> 
     places = [str(project.folder), str(REPOSITORY), sys.base_prefix, "/opt/venv"]
     container = {
         "image": image(project.folder / "image", *places), "engine": "charliecloud",
-        # this Python is only in the image
-        "python": "/opt/venv/bin/python3",
         "binds": ["/usr", sys.base_prefix, f"{sys.prefix}:/opt/venv"],
     }  # fmt: skip
     contained = {
@@ -69,6 +67,8 @@ def swept(new_project: Callable[[str], Project], submit: Callable[..., Any]) -> 
         "cpu_bind": "cores",
         "switches": "1@1",
         "container": container,
+        # this Python is only in the image
+        "python": "/opt/venv/bin/python3",
         "env": {"USER": "root"},
         "setup": ["test ! -e /opt/venv"],
     }

@@ -92,7 +92,7 @@ def test_a_block_is_planned(
     (tmp_path / "project").mkdir()
     monkeypatch.chdir(tmp_path / "project")
     write_files_of_reader(page, block)
-    for absolute in ("/shared/envs/my-conda-env", "/data/mnist"):
+    for absolute in ("/shared/envs/my-conda-env", "/shared/envs/tf218", "/data/mnist"):
         block = block.replace(absolute, sys.prefix)
     sources = sources_of(page, block)
     merged = timings.add_grid_of_timings(config_files.merge_configurations(sources))

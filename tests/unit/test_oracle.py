@@ -170,12 +170,26 @@ def test_public_kinds_of_models_train_as_fit_does(public_models: Trained, name: 
     check(name, case, ways)
 
 
+@pytest.fixture(scope="module")
+def by_xla(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    folder = tmp_path_factory.mktemp("xla")
+    return trained(folder, "oracle_cases:compiled_by_xla:0:99", replicas=2)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", oracle_cases.XLA)
+def test_models_that_xla_compiles_train_as_fit_does(by_xla: Trained, name: str) -> None:
+    on_two = {f"{way} 2" for way in ("mirrored", "multi_worker_mirrored", "mpi_all_reduce")}
+    assert by_xla[name].keys() > {"fit", "single 1"} | on_two
+    check(name, oracle_cases.XLA[name], by_xla[name])
+
+
 FEATURES = oracle_cases.features()
 
 
 def test_the_table_of_kinds_names_every_case() -> None:
     text = (Path(__file__).resolve().parents[2] / "docs/training.md").read_text()
-    for name in (*oracle_cases.PUBLIC, *FEATURES):
+    for name in (*oracle_cases.PUBLIC, *oracle_cases.XLA, *FEATURES):
         assert f"`{name}`" in text, name
 
 

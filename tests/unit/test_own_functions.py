@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -252,6 +253,26 @@ def test_the_files_of_a_pipeline_are_made_once_and_its_function_is_not_called() 
     assert data.source.startswith("pipeline piped:data, ") and "piped:prepare" in data.source
     assert (data.train_examples, data.test_examples) == (None, None)
     assert Path("piped:data.files/part/numbers").stat().st_size == 5
+
+
+def test_the_files_of_a_pipeline_are_there_whenever_old_ones_are_removed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """So an interrupted removal leaves no half of the files."""
+    sizes: list[int] = []
+    remove = shutil.rmtree
+
+    def record_and_remove(*args: Any, **keys: Any) -> None:
+        sizes.append(Path("piped:data.files/part/numbers").stat().st_size)
+        remove(*args, **keys)
+
+    prepared_pipeline(size=5)
+    monkeypatch.setattr(shutil, "rmtree", record_and_remove)
+    prepared_pipeline(size=7)
+    assert sizes[0] == 5 and sizes[-1] == 7
+    assert sorted(path.name for path in Path().glob("piped:data*")) == [
+        "piped:data.files", "piped:data.json", "piped:data.npz",
+    ]  # fmt: skip
 
 
 def test_the_checksum_of_a_pipeline_is_of_its_code_and_of_names_and_sizes_of_files() -> None:

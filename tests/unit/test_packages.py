@@ -42,7 +42,7 @@ PACKAGES = {
     "search": allowed("study record estimation tables", "pandas numpy scipy"),
     "snakemake_adapter": allowed("study record", "msgspec"),
     "plan": allowed(
-        "files cluster study record estimation tables conclusions search snakemake_adapter",
+        "files cluster study record launch estimation tables conclusions search snakemake_adapter",
         "pandas",
     ),
     "console": allowed("files study record plan"),

@@ -239,7 +239,7 @@ def test_no_file_uses_what_is_not_listed(path: Path) -> None:
         SUBMISSION: {"submit_string", "utils"},
         PLUGIN / "__init__.py": {name for package, _, name in USES if package == SLURM},
         INTERNALS: {name.rpartition(".")[2] for name in keras_internals.PRIVATE} | {
-            "rng_utils", "collective_all_reduce_strategy",
+            "collective_all_reduce_strategy",
         },
     }  # fmt: skip
     assert {*private(path)} <= uses.get(path, set())

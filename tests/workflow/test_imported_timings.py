@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 import random
 from pathlib import Path
 
@@ -38,6 +39,14 @@ def test_the_tables_and_the_page_have_the_rows_and_nothing_is_run(
     assert not [*project.folder.glob("results/runs/**/*.json")]
     again = project.snakemake(config=["mine.yaml"])
     assert "collect the run records" not in again.stdout
+    # another, older file
+    text = (project.folder / "mine.csv").read_text().replace("1,64,", "1,64,9")
+    (project.folder / "older.csv").write_text(text)
+    os.utime(project.folder / "older.csv", (0, 0))
+    (project.folder / "mine.yaml").write_text("study: mine\ntimings: older.csv\n")
+    project.snakemake("results/mine/runs.csv", "--rerun-triggers", "mtime", config=["mine.yaml"])
+    (one,) = (row for row in project.table("results/mine/runs.csv") if row["nodes"] == "1")
+    assert one["execution_time_s"].startswith("9")
 
 
 def test_a_plan_is_refused_and_a_wrong_cell_named(project: Project) -> None:

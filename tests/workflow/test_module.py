@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -42,6 +43,8 @@ TABLES = (
 MODULE = """
 import yaml
 
+shell.prefix("export OUTER=outer; ")
+
 
 module tfs:
     snakefile:
@@ -53,10 +56,19 @@ module tfs:
 
 
 use rule * from tfs as tfs_*
+
+
+rule outer:
+    output:
+        "outer.txt",
+    shell:
+        "echo $OUTER >{output}"
 """
 BESIDE = f'include: "tool/Snakefile"\n{MODULE}'
 EVENTS = ("onstart", "onsuccess", "onerror")
-ALONE = MODULE + "".join(f"\n\n{event}:\n    tfs.{event}()\n" for event in EVENTS)
+OUTER_FILE = "samples: {1: a.fq, 2: b.fq}\nsamples: {1: c.fq}\n"
+HANDLERS = "".join(f"\n\n{event}:\n    tfs.{event}()\n" for event in EVENTS)
+ALONE = f'configfile: "outer.yaml"\n{MODULE}{HANDLERS}'
 
 
 def files(folder: Path) -> dict[str, tuple[int, bytes]]:
@@ -93,6 +105,7 @@ def both(new_project: Callable[[str], Project]) -> Both:
     (made.folder / "other.yaml").write_text(yaml.safe_dump(OTHER))
     (made.folder / "Snakefile").write_text(BESIDE)
     (made.folder / "Alone").write_text(ALONE)
+    (made.folder / "outer.yaml").write_text(OUTER_FILE)
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(REPOSITORY / "workflow", made.folder / "tool/workflow", ignore=ignored)
     shutil.copy(REPOSITORY / "Snakefile", made.folder / "tool/Snakefile")
@@ -109,7 +122,14 @@ def swept(both: Both) -> Both:
     first = [run for run in planned.runs if not run.is_conditional]
     generator.write_records(first, both.other / "runs", lambda spec: 10.0 + spec.repeat, noise=0.0)
     before = files(both.own)
-    both.make("tfs_all")
+    old = os.umask(0o022)
+    try:
+        both.make("tfs_all", "outer.txt")
+    finally:
+        os.umask(old)
+    assert (both.folder / "outer.txt").read_text() == "outer\n"
+    made = [*(both.other / "runs").rglob("launch.log"), both.other / "main/runs.csv"]
+    assert {path.stat().st_mode & 0o077 for path in made} == {0}
     assert files(both.own) == before
     return both
 
@@ -136,6 +156,8 @@ def test_a_module_beyond_its_budget_leaves_nothing_behind(
         )
         assert done.returncode == 1 and "budget" in done.stdout
         assert (files(copied.own), files(copied.other)) == before
+    # datasets cost no budget
+    copied.snakemake("tfs_prepare_datasets", "-n", snakefile=str(copied.folder / snakefile))
 
 
 def test_each_sweep_has_its_own_runs_in_its_tables(swept: Both) -> None:

@@ -225,7 +225,10 @@ def test_studies_leave_each_other_alone(copied: Project) -> None:
     made = copied.made()
     copied.snakemake()
     assert copied.made() == made
-    copied.snakemake("plan")
+    copied.snakemake("plan", "--forcerun", "train")
+    forced = copied.table("results/other/details/plan.csv")
+    runs = copied.table("results/other/runs.csv")
+    assert sum(float(row["runs"] or 0) for row in forced) == len(runs)
     copied.snakemake("partial")
     assert {p: p.stat().st_mtime_ns for p in study.rglob("*") if p.is_file()} == before
     assert copied.table("results/other/comparison.csv") == first

@@ -23,7 +23,7 @@ rule prepare_dataset:
         # other data under the same name is fetched again
         checksum=lambda w: DATASETS[w.dataset].sha256 if w.dataset in DATASETS else None,
     shell:
-        r"""
+        SHELL_START + r"""
         python3 "$SCRIPTS/prepare_dataset.py" \
             --dataset {params.dataset:q} \
             --parameters {params.parameters:q} \

@@ -38,8 +38,14 @@ PLANNED = "details/planned"
 
 def config_sources():
     """Return (name, content) of every configuration file and the command line, in their order."""
-    names = INVOCATION.configuration_files
-    files = [(name, READ.get(name) or config_files.read_config_file(name)) for name in names]
+    files = []
+    for name in INVOCATION.configuration_files:
+        try:
+            files.append((name, READ.get(name) or config_files.read_config_file(name)))
+        except config_validation.ConfigError:
+            # a file of an outer workflow may have anything: only messages name places in it
+            if not INVOCATION.is_configured:
+                raise
     has_platforms = "platforms" in config or not INVOCATION.has_base_files
     if not has_platforms and os.path.exists(PLATFORMS_FILE):
         # a module has the configuration that it is given and reads no file
@@ -74,6 +80,8 @@ try:
 
         MERGED = timings.add_grid_of_timings(MERGED)
     CONFIG, MANIFEST = acceptance.validate_and_plan(MERGED, REGISTRIES, SOURCES)
+    if CONFIG.timings:
+        MANIFEST = timings.drop_runs_without_row(MANIFEST, CONFIG.timings)
     if CONFIG.published.path:
         from tfscaling.tables import published_results
 
@@ -82,12 +90,14 @@ except config_validation.ConfigError as error:
     raise WorkflowError(str(error)) from None
 
 #: Rights that files do not get, for this process and for jobs; the user's own umask stays.
-UMASK, SHELL_UMASK = {
+UMASK, shell_umask = {
     "owner": (0o077, "umask go=; "),
     "group": (0o007, "umask o=; "),
     "all": (0, ""),
 }[CONFIG.readable_by]
-shell.prefix(f"set -euo pipefail; {SHELL_UMASK}")
+#: How the commands of all rules begin. `shell.prefix` would change the rules of an outer workflow,
+#: and an outer workflow may set it.
+SHELL_START = f"set -euo pipefail; {shell_umask}"
 if INVOCATION.is_main_process:
     # before the first command is written there: the umask does not hold for Snakemake's own files
     try:

@@ -67,8 +67,6 @@ def check_start_once():
     refuse_options()
     limit_runs_on_this_machine()
     refuse_beside_another()
-    if INVOCATION.is_dry_run and RUNS and (refusal := START.budget_problem()):
-        raise WorkflowError(refusal)
     # what the user requests by `rerun: stale` or by name, and data of older code
     JOBS.force(map(JOBS.record_file, runs_to_do().repeated_folders))
     is_sweep = INVOCATION.executes and INVOCATION.takes_lock
@@ -85,12 +83,23 @@ def check_start(wildcards):
     return []
 
 
+def check_budget(wildcards):
+    """Return no file. Refuse a dry-run beyond the budget, as `onstart` refuses the sweep.
+
+    Jobs that are runs, or may lead to runs, call this: others cost no budget.
+    """
+    if INVOCATION.is_main_process and INVOCATION.is_dry_run:
+        refuse_beyond_budget()
+    return []
+
+
 def request_run(wildcards):
     """Return no file. Have the request that a run's job reads written when the start is accepted.
 
     `onstart` accepts it. No command line has the request, and no dry-run writes it.
     """
     check_start(wildcards)
+    check_budget(wildcards)
     path = planned(wildcards).path
     if INVOCATION.executes:
         if INVOCATION.is_main_process:
@@ -106,10 +115,16 @@ def request_run(wildcards):
 
 
 @functools.cache
-def accept_without_handlers():
-    """Accept a start whose `onstart` Snakemake does not run, unless it exceeds its budget."""
+def refuse_beyond_budget():
+    """Raise WorkflowError if the sweep exceeds its budget."""
     if refusal := START.budget_problem():
         raise WorkflowError(refusal)
+
+
+@functools.cache
+def accept_without_handlers():
+    """Accept a start whose `onstart` Snakemake does not run, unless it exceeds its budget."""
+    refuse_beyond_budget()
     REQUESTS.accept()
 
 
@@ -130,7 +145,7 @@ def alone(wildcards):
 
 
 def plan_apart(wildcards):
-    """Return no file. Write configuration and manifest of a plan where no sweep reads them.
+    """Return no file. Write what a plan reads where no sweep reads it: also which runs are forced.
 
     During a sweep, Snakemake is started again without taking its lock.
     """
@@ -153,6 +168,8 @@ def plan_apart(wildcards):
         details.mkdir(parents=True, exist_ok=True)
         atomic.write_text(details / "config.json", CONFIG_TEXT)
         MANIFEST.write(details / "manifest.json")
+        forced = msgspec.json.encode(sorted(runs_to_do().forced))
+        atomic.write_text(details / "forced.json", forced.decode())
     return []
 
 
@@ -167,12 +184,11 @@ def records_of_runs(wildcards):
 
 
 def records_after_round(number):
-    """Return the records of all unconditional runs and of conditional runs up to a round."""
-    extra = set(round_of_repeats(number)["runs"]) if number else set()
-    wanted = (path for path, run in RUNS.items() if not run.is_conditional or path in extra)
+    """Return the records of unconditional, of forced, and of conditional runs up to a round."""
+    extra = round_of_repeats(number)["runs"] if number else ()
     return [
         record_of_run(path)
-        for path in wanted
+        for path in runs_to_do().folders_after_round(extra)
         if CONFIG.is_selected(RUNS[path].spec.point.platform) and path not in ELIMINATED
     ]
 

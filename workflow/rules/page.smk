@@ -29,7 +29,7 @@ rule write_report:
     message:  # Snakemake would list all input files
         "write the page"
     shell:
-        r"""
+        SHELL_START + r"""
         python3 "$SCRIPTS/tfscaling" report --study {params.study:q} >{log:q} 2>&1
         """
 
@@ -48,7 +48,7 @@ rule note_problems:
     message:
         "report the problems of the study again"
     shell:
-        "touch {output.note:q} 2>{log:q}"
+        SHELL_START + "touch {output.note:q} 2>{log:q}"
 
 
 rule proposal:
@@ -65,7 +65,8 @@ rule proposal:
     params:
         study=subpath(input.page, parent=True),
     shell:
-        'python3 "$SCRIPTS/tfscaling" proposal --study {params.study:q} 2>&1 | tee {log:q}'
+        SHELL_START
+        + 'python3 "$SCRIPTS/tfscaling" proposal --study {params.study:q} 2>&1 | tee {log:q}'
 
 
 rule scaling_badge:
@@ -82,7 +83,8 @@ rule scaling_badge:
     params:
         study=subpath(input.page, parent=True),
     shell:
-        'python3 "$SCRIPTS/tfscaling" scaling-badge --study {params.study:q} 2>&1 | tee {log:q}'
+        SHELL_START
+        + 'python3 "$SCRIPTS/tfscaling" scaling-badge --study {params.study:q} 2>&1 | tee {log:q}'
 
 
 rule clean_runs:

@@ -51,6 +51,7 @@ OUTCOME = SweepOutcome(Path(STUDY))
 checkpoint assess_repeats:
     """Decide which runs of searches and larger batches this round makes."""
     input:
+        check_budget,  # no file
         manifest=f"{DETAILS}/manifest.json",
         manifest_stamp=rules.write_manifest.output.stamp,
         records=lambda w: records_after_round(int(w.round) - 1),
@@ -69,7 +70,7 @@ checkpoint assess_repeats:
     message:  # Snakemake would list all input files
         "round {wildcards.round}: which runs of searches and larger batches follow"
     shell:
-        r"""
+        SHELL_START + r"""
         python3 "$SCRIPTS/tfscaling" assess-repeats --study {params.study:q} --round {wildcards.round} \
             >{log:q} 2>&1
         """

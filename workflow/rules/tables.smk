@@ -6,7 +6,9 @@ rule collect:
     input:
         manifest=f"{DETAILS}/manifest.json",
         manifest_stamp=rules.write_manifest.output.stamp,
-        config=ancient(f"{DETAILS}/config.json"),  # of its keys only `export` counts here
+        config=ancient(f"{DETAILS}/config.json"),  # of its keys only `export` and `timings` count
+        # a different file of timings may be older than the tables
+        config_stamp=rules.write_config.output.stamp if CONFIG.timings else [],
         records=records_of_runs,
         timings=TIMINGS,
         user_code=USER_CODE,  # runs of other code are stale
@@ -25,7 +27,7 @@ rule collect:
     message:  # Snakemake would list all input files
         "collect the run records"
     shell:
-        'python3 "$SCRIPTS/tfscaling" collect --study {params.study:q} >{log:q} 2>&1'
+        SHELL_START + 'python3 "$SCRIPTS/tfscaling" collect --study {params.study:q} >{log:q} 2>&1'
 
 
 rule compare:
@@ -59,7 +61,7 @@ rule compare:
     message:  # Snakemake would list all input files
         "compare the points of the grid"
     shell:
-        r"""
+        SHELL_START + r"""
         python3 "$SCRIPTS/tfscaling" compare --study {params.study:q} >{log:q} 2>&1
         python3 "$SCRIPTS/tfscaling" analyse --study {params.study:q} >>{log:q} 2>&1
         """
@@ -81,4 +83,5 @@ rule regressions:
     params:
         study=subpath(input.page, parent=True),
     shell:
-        'python3 "$SCRIPTS/tfscaling" regressions --study {params.study:q} 2>&1 | tee {log:q}'
+        SHELL_START
+        + 'python3 "$SCRIPTS/tfscaling" regressions --study {params.study:q} 2>&1 | tee {log:q}'

@@ -14,7 +14,7 @@ rule plan:
         study=lambda w: STUDY,
         submission=lambda w: msgspec.json.encode(START.submission).decode(),
     shell:
-        r"""
+        SHELL_START + r"""
         python3 "$SCRIPTS/tfscaling" plan --study {params.study:q} \
             <<<{params.submission:q} 2>&1 | tee {log:q}
         """

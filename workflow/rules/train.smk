@@ -25,7 +25,7 @@ rule train:
     # of the machine can read the words of a command. And no edit of the configuration is a change that
     # Snakemake remembers.
     shell:
-        r"""
+        SHELL_START + r"""
         python3 "$SCRIPTS/train.py" \
             --record {output.record:q} \
             --dataset-file {input.dataset:q} \

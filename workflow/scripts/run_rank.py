@@ -10,6 +10,15 @@ import time
 
 STARTED_S = time.monotonic()  # execution_time_s begins with the trainer's first line
 
+import sys  # noqa: E402
+
+import check_python  # noqa: E402
+
+# in a user's Python, where the sweep's checks could not be made
+if not check_python.can_import_library():
+    missing, command = check_python.find_missing(["msgspec"])
+    sys.exit(f"{sys.executable} lacks {', '.join(missing)}; install it: {command}")
+
 from collections.abc import Callable  # noqa: E402
 from functools import partial  # noqa: E402
 from pathlib import Path  # noqa: E402

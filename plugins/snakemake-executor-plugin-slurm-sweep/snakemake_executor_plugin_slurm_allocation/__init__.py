@@ -37,19 +37,24 @@ __all__ = ["Executor", "ExecutorSettings", "common_settings"]
 
 #: Environment variable with the node list of a job, which the job's own srun uses.
 NODES = "TFSCALING_NODES"
+#: Environment variable with JOB.STEP of a job, by which sacct lists it.
+STEP = "TFSCALING_STEP"
 #: Seconds between two queries of allocation and steps.
 _PERIOD_S = 2
 #: Seconds of an allocation before its end in which no job may run.
 _MARGIN_S = 20
 #: Seconds after which an allocation without jobs is returned.
 _IDLE_S = 60
-#: Shell lines that unset Slurm's variables of the step: srun within a step would take its geometry
-#: from them.
-_UNSET_STEP_VARIABLES = """for name in $(env | sed -n 's/^\\(SLURM_[A-Z_]*\\)=.*/\\1/p'); do
+#: Shell lines that append the number of the step to the step's record (`$1`), and unset Slurm's
+#: variables of the step: srun within a step would take its geometry from them.
+_PREPARE_STEP = f"""export {STEP}=$SLURM_JOB_ID.$SLURM_STEP_ID
+echo "${STEP}" >>"$1"
+""" + """for name in $(env | sed -n 's/^\\(SLURM_[A-Z_]*\\)=.*/\\1/p'); do
     case $name in KEPT|SLURM_JOB_ID|SLURM_GRES) ;; *) unset $name ;; esac
 done
 """.replace("KEPT", "|".join(CONNECTION_VARIABLES))
-#: Ending of the file, next to the log of a step, that lists the step's nodes.
+#: Ending of the file, next to the log of a step, with the names of the step's nodes in its first
+#: line, and JOB.STEP in its second.
 _NODES_OF_STEP = ".nodes"
 _RUNNING, _COMPLETED, _FAILED, _NODE_FAIL = "RUNNING", "COMPLETED", "FAILED", "NODE_FAIL"
 #: Messages about a step in its log, from srun and Slurm's daemon → the state that they mean.
@@ -61,6 +66,8 @@ _STATES_BY_MESSAGE = {
     r"\*\*\* STEP .* CANCELLED AT \S+ \*\*\*": "CANCELLED",
     r"^srun: error: \S+: task 0: Out Of Memory": "OUT_OF_MEMORY",
 }
+#: Number of a step in Slurm.
+_STEP_ID = re.compile(r"\d+\.\d+")
 #: Size of the end of a step's log that is searched for them.
 _LOG_END_BYTES = 1 << 16
 
@@ -130,8 +137,8 @@ class Step:
 
     @property
     def record(self) -> Path:
-        """File with the names of the step's nodes, which a later start of Snakemake reads."""
-        return self.log.with_suffix(_NODES_OF_STEP)
+        """File with the nodes and the number of the step, which a later Snakemake reads."""
+        return _record_path(self.log)
 
     def write_record(self) -> None:
         """Write the nodes of the step to `record`."""
@@ -414,6 +421,10 @@ class Executor(sweep.Executor):
         has_ended = self._absent_steps.count_absence(step.name, time.monotonic())
         return self._state_of_ended(step, None) if has_ended else _RUNNING
 
+    def _number_in_slurm(self, info: SubmittedJobInfo) -> str:
+        """Return JOB.STEP of a step, or its name if it did not begin."""
+        return _read_step_id(_record_path(info.aux["slurm_logfile"])) or str(info.external_jobid)
+
     def _find_nodes(
         self, own: QueuedStep, steps: Sequence[QueuedStep], size: int
     ) -> tuple[str, ...]:
@@ -486,7 +497,7 @@ class Executor(sweep.Executor):
             *(f"--nodelist={step.nodes[0]}", f"--job-name={step.name}", "--unbuffered"),
             # srun's own messages are in the log, too
             *(f"--output={step.log}", "--open-mode=append"),
-            *("sh", "-c", _UNSET_STEP_VARIABLES + step.command),
+            *("sh", "-c", _PREPARE_STEP + step.command, "sh", str(step.record)),
         )
         environ = {**os.environ, NODES: ",".join(step.nodes)}
         if gres := step.job.resources.get("gres"):
@@ -608,13 +619,28 @@ class Executor(sweep.Executor):
         return f"{' and '.join(names)} may still run: {'; '.join(commands)}" if names else ""
 
 
+def _record_path(log: Path) -> Path:
+    """Return the path of the record of a step, given its log."""
+    return log.with_suffix(_NODES_OF_STEP)
+
+
+def _read_record(record: Path) -> list[str]:
+    """Return the complete lines in the record of a step; [] if it is missing or unreadable."""
+    try:
+        return record.read_text().split("\n")[:-1]
+    except (OSError, UnicodeError):
+        return []
+
+
 def _read_nodes(record: Path) -> tuple[str, ...]:
     """Return the nodes in the record of a step; () if it is missing, unreadable or incomplete."""
-    try:
-        text = record.read_text()
-    except (OSError, UnicodeError):
-        return ()
-    return tuple(text.split()) if text.endswith("\n") else ()
+    lines = _read_record(record)
+    return tuple(lines[0].split()) if lines else ()
+
+
+def _read_step_id(record: Path) -> str:
+    """Return JOB.STEP in the record of a step; "" if the step has not begun."""
+    return next((line for line in _read_record(record)[1:] if _STEP_ID.fullmatch(line)), "")
 
 
 def _read_end(log: Path) -> str:

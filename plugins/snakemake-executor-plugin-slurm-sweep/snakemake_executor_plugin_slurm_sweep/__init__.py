@@ -75,7 +75,8 @@ _TEMPORARY_REASONS = ("Resources", "Priority", "Dependency", "BeginTime", "Prolo
 class Sweep:
     """Methods of the workflow that the executor calls; the defaults do nothing.
 
-    In all methods `output` is the first output file of a job and `number` its number in Slurm.
+    In all methods `output` is the first output file of a job and `number` its number in Slurm. For
+    a step of an allocation the number is JOB.STEP, or the name of a step that did not begin.
     """
 
     def is_finished(self, output: Path, number: str) -> bool:
@@ -527,7 +528,8 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
             info: Snakemake's record of the job.
             state: The final state in Slurm's words; `Sweep.is_finished` may overrule a failure.
         """
-        number, output, log = info.external_jobid, output_of(info.job), info.aux["slurm_logfile"]
+        output, log = output_of(info.job), info.aux["slurm_logfile"]
+        number = self._number_in_slurm(info)
         has_failed = state in queue.FAILED or state == queue.PREEMPTED
         if has_failed and not self._sweep.is_finished(output, number):
             self._sweep.report_failure(output, number, state, Path(log))
@@ -539,6 +541,10 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
         if not has_failed and state != _GONE and not self.executor_settings.keep_successful_logs:
             with contextlib.suppress(OSError):
                 log.unlink(missing_ok=True)
+
+    def _number_in_slurm(self, info: SubmittedJobInfo) -> str:
+        """Return the number by which a user finds a job in Slurm."""
+        return str(info.external_jobid)
 
     # Queries
 

@@ -42,6 +42,9 @@ _RAISED = re.compile(
 _UNREADABLE = ("Config file is not valid", "Config file must be given", "in _load_configfile")
 #: Part of a line that Snakemake prints before each error of a configuration.
 _EXTENDED = "is extended by additional config"
+#: Control characters except tab, and characters of direction. Texts of programs, Slurm and logs
+#: have them (`--show-failed-logs`); they would change the terminal.
+_HIDDEN = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 #: Seconds between two looks at the running jobs; and the shortest and longest time between two
 #: lines about them where there is no terminal: a tenth of the elapsed time between these bounds.
 PERIOD_S, LINE_MIN_S, LINE_MAX_S = 5.0, 60.0, 600.0
@@ -304,7 +307,7 @@ class LogHandler(LogHandlerBase):
             self._print(wrap_text(f"{now} {line}", self._width), "red" * (" FAILED " in line))
 
     def _print(self, lines: Iterable[str], style: str = "") -> None:
-        """Print lines in a colour.
+        """Print lines in a colour, with control characters written out.
 
         Args:
             lines: The lines.
@@ -312,5 +315,6 @@ class LogHandler(LogHandlerBase):
         """
         self._live.stop()
         for line in lines:
-            self._console.print(line, style=style or None, soft_wrap=True)
+            shown = _HIDDEN.sub(lambda found: found[0].encode("unicode_escape").decode(), line)
+            self._console.print(shown, style=style or None, soft_wrap=True)
             self._line_s = time.monotonic()

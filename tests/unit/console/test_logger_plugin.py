@@ -75,10 +75,10 @@ class Log:
         content = {"msg": msg, "levelno": level, "name": "snakemake", **fields}
         self.handler.handle(logging.makeLogRecord(content))
 
-    def fail(self, number: int) -> None:
+    def fail(self, number: int, **changes: Any) -> None:
         given = dict.fromkeys(("rule_msg", "input", "output", "log", "conda_env", "shellcmd"))
         fields = {**given, "rule_name": "train", "jobid": number, "aux": {}}
-        self.add("Error", logging.ERROR, event=LogEvent.JOB_ERROR, **fields)
+        self.add("Error", logging.ERROR, event=LogEvent.JOB_ERROR, **{**fields, **changes})
 
     def lines(self) -> list[str]:
         """What was printed since the last call."""
@@ -213,6 +213,31 @@ def test_a_dry_run_ends_with_what_the_sweep_says_of_all_jobs(
     log.add("This was a dry-run (flag -n). The order of jobs does not reflect …")
     first, *_ = log.lines()
     assert first == "jobs [3, 7]"
+
+
+#: Colours or clears a terminal, rings its bell, turns the direction of a text.
+HIDDEN = ["\x1b[2J", "\x1b]0;title\x07", "\x9b31m", "\u202egpj.exe", "\u2067", "\u200f"]
+
+
+@pytest.mark.parametrize("is_plain", [True, False])
+@pytest.mark.parametrize("source", ["message", "log"])
+def test_no_text_of_others_changes_the_terminal(
+    source: str, is_plain: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Neither a message, such as Slurm's words, nor a log that Snakemake shows."""
+    log, hidden = Log(capsys, verbose=is_plain), random.choice(HIDDEN)
+    text = f"before\t{hidden} after"
+    log.handler.setFormatter(DefaultFormatter(show_failed_logs=True))
+    log.add(event=LogEvent.WORKFLOW_STARTED, sweep=None if is_plain else Sweep())
+    if source == "message":
+        log.add(text, logging.WARNING)
+    else:
+        (tmp_path / "rank.log").write_text(f"{text}\n")
+        log.fail(5, log=[str(tmp_path / "rank.log")])
+    shown = "\n".join(log.lines())
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200f\u202e\u2067]", shown), hidden
+    is_shown = is_plain or source == "message"
+    assert (hidden.encode("unicode_escape").decode() in shown) is is_shown, shown
 
 
 @pytest.mark.parametrize(

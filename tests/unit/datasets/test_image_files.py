@@ -44,6 +44,16 @@ def test_workers_share_out_the_images_of_all_files(folder: Path) -> None:
     assert labels == Counter([0, 1, 1, 2, 2, 3, 3, 4])
 
 
+def test_no_image_of_the_training_is_in_the_test(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where both parts have equal numbers of images."""
+    monkeypatch.setattr(image_files, "FILES", 1)
+    image_files.prepare(tmp_path, train_examples=3, test_examples=3)
+    parts = [(tmp_path / f"{part}-00.tfrecord").read_bytes() for part in ("train", "test")]
+    assert parts[0] != parts[1]
+
+
 def test_a_class_differs_more_from_others_than_from_itself() -> None:
     random = np.random.default_rng(0)
     colours = [image_files.draw_image(label, random).mean(axis=(0, 1)) for label in (0, 0, 5)]

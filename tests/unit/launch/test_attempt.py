@@ -286,7 +286,18 @@ def test_local_ranks_take_their_gpus_from_those_that_are_given(
     assert all(found["launcher"].startswith("127.0.0.1:") for found in left_by(attempt))
 
 
-def test_a_failure_is_left_and_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("environ", "number"),
+    [({}, None), ({"SLURM_JOB_ID": "7"}, "7"),
+     ({"SLURM_JOB_ID": "7", "TFSCALING_STEP": "7.12"}, "7.12")],
+)  # fmt: skip
+def test_a_failure_is_left_and_said(
+    environ: dict[str, str], number: str | None, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """With the number of its job or step."""
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
     attempt = Attempt.begin(tmp_path)
     cause = Cause(kind="rank_failed", message="no memory", last_lines=("the last",))
     spec = local_spec()
@@ -296,7 +307,7 @@ def test_a_failure_is_left_and_said(tmp_path: Path, capsys: pytest.CaptureFixtur
         found = attempts.read_failure(folder)
         assert found is not None and found.wall_time_s is not None and found.wall_time_s >= 0
         assert msgspec.structs.replace(found, wall_time_s=None) == FailureReport(
-            axes=spec.axes, cause=cause, attempt=1
+            axes=spec.axes, cause=cause, attempt=1, slurm_job=number
         )
     assert "FAILED: rank_failed: no memory\n" in capsys.readouterr().err
 

@@ -137,12 +137,16 @@ LOST_PROGRAM = {"error": "killed by SIGKILL", "message": "killed", "of_program":
         ([running(0), running(1), running(2)], {}, ("launch_failed", None)),
         ([running(0), complaining(1, 3.0)], {}, ("launch_failed", None)),
         ([running(0), complaining(1, 3.0, **LOST_PROGRAM)], {}, ("launch_failed", None)),
+        ([running(0), complaining(1, 3.0, **INTERRUPTED)], {}, ("launch_failed", None)),
         ([], {}, ("launch_failed", None)),
         # what a rank has done by itself
         ([running(0), complaining(1, 3.0, error="ValueError")], {}, ("rank_failed", 1)),
         ([running(0), running(1)], {1: KILLED[1]}, ("rank_died", 1)),
     ],
-    ids=["silent", "lost peer", "lost program", "no rank", "own error", "named by srun"],
+    ids=[
+        *("silent", "lost peer", "lost program", "interrupted", "no rank", "own error"),
+        "named by srun",
+    ],
 )
 def test_no_rank_is_blamed_if_the_process_that_starts_all_ranks_was_killed(
     ranks: list[Any], said: dict[int, str], expected: tuple[str, int | None], tmp_path: Path
@@ -220,6 +224,25 @@ def test_a_launcher_that_started_no_rank_is_quoted(tmp_path: Path) -> None:
 def test_a_stall_is_not_blamed_on_a_rank_that_has_finished(tmp_path: Path) -> None:
     folder = folder_with(tmp_path, running(0, end=7.0), running(1, evaluated=8.0))
     assert failures.cause_of_stall(folder, "nothing moves").rank == 1
+
+
+def serving(rank: int) -> list[Event]:
+    """Of a parameter server, or of a worker that a coordinator drives: nothing comes after it."""
+    lines = running(rank, rendezvous=3.0)
+    return [*lines[:-1], replace(lines[-1], details={**lines[-1].details, "serves": True})]
+
+
+@pytest.mark.parametrize("has_ended", [False, True])
+def test_a_stall_is_not_blamed_on_a_rank_that_only_serves_others(
+    has_ended: bool, tmp_path: Path
+) -> None:
+    """Unless the others have ended."""
+    ranks = random.randint(2, 6)
+    driver = random.randrange(ranks)
+    own = running(driver, rendezvous=3.5, progress=9.0, **({"end": 11.0} if has_ended else {}))
+    others = [serving(rank) for rank in range(ranks) if rank != driver]
+    cause = failures.cause_of_stall(folder_with(tmp_path, own, *others), "nothing moves")
+    assert (cause.rank == driver) is not has_ended, (ranks, driver)
 
 
 def test_a_silent_rank_is_the_cause_of_a_stall_wherever_it_is(tmp_path: Path) -> None:

@@ -145,9 +145,11 @@ def test_engines_get_the_image_its_python_and_all_folders(
 ) -> None:
     monkeypatch.chdir(tmp_path)
 
-    def words(engine: Any, **changes: Any) -> list[str]:
-        container = Container(image="i.sif", engine=engine, binds=("/a:/b",), **changes)
-        (command,) = LAUNCHERS["srun"](request(Geometry(1, 1, 1), gpus=True, container=container))
+    def words(engine: Any, python: str = sys.executable) -> list[str]:
+        container = Container(image="i.sif", engine=engine, binds=("/a:/b",))
+        wanted = request(Geometry(1, 1, 1), gpus=True, container=container)
+        wanted = replace(wanted, command=[python, *wanted.command[1:]])
+        (command,) = LAUNCHERS["srun"](wanted)
         return list(command.argv[command.argv.index("--output=attempt=1/rank-%t.log") + 1 :])
 
     here, rank = str(tmp_path), ["run_rank.py", "--seed", "1"]
@@ -156,7 +158,7 @@ def test_engines_get_the_image_its_python_and_all_folders(
     assert folders == [here, str(REPOSITORY), sys.prefix, sys.base_prefix, "/a:/b"]
     assert own[:3] == ["apptainer", "exec", "--nv"]
     assert words("singularity") == ["singularity", *own[1:]]
-    assert own[-7:] == ["--pwd", here, "i.sif", "python", *rank]
+    assert own[-7:] == ["--pwd", here, "i.sif", sys.executable, *rank]
     binds = ["--bind", here, "--bind", str(REPOSITORY), "--bind", "/a:/b"]
     charliecloud = words("charliecloud", python="/p")
     assert charliecloud == ["ch-run", *binds, "--cd", here, "i.sif", "--", "/p", *rank]

@@ -331,14 +331,22 @@ def test_a_rank_that_died_is_of_a_preempted_job_only_if_slurm_preempts_it(
 
 
 @pytest.mark.parametrize("number", ["SIGKILL", "SIGSEGV", "SIGTERM"])
-def test_a_killed_srun_is_named_and_no_rank(number: str, tmp_path: Path) -> None:
+def test_a_killed_srun_is_named_and_no_rank(
+    number: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its ranks would go on: Slurm is asked to end them."""
+    step = f"7.{random.randint(0, 99)}"
+    program(tmp_path, "scancel", f'echo "$*" >>{tmp_path}/ended')
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     for rank in range(random.randint(1, 4)):
-        EventLog(rank_files.events_path(tmp_path, rank), rank).add(EventName.START, host="n1")
+        log = EventLog(rank_files.events_path(tmp_path, rank), rank)
+        log.add(EventName.START, host="n1", step=step)
     command = Command(("sh", "-c", f"kill -{number[3:]} $$"), {}, tmp_path / "srun.log", None)
     cause = Supervisor([command], RankMessageServer(tmp_path), 600, 4).run()
     assert cause is not None
     assert (cause.kind, cause.rank, cause.host) == ("launch_failed", None, None)
     assert cause.message == f"srun was killed by {number}"
+    assert (tmp_path / "ended").read_text() == f"--signal=KILL {step}\n"
 
 
 LAUNCHER = """

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 from pathlib import Path
 
 import generator
-from builders import manifest_of, raw_config
+import pytest
+from builders import manifest_of, raw_config, write_failure
 from tfscaling.plan import conditional_runs
 from tfscaling.plan.retries import SlurmSweep
+from tfscaling.record import attempts
+from tfscaling.record.attempts import ATTEMPTS_MAX
 from tfscaling.study import config_validation
 from tfscaling.study.manifest import PlannedRun
 from tfscaling.tables import runs_table
@@ -59,3 +63,50 @@ def test_a_larger_batch_follows_once_all_runs_of_the_smaller_one_fit(tmp_path: P
     large = runs[runs["per_replica_batch_size"] == 64]
     assert sorted(large["status"]) == ["missing"] * 3 + ["ok"] * 3
     assert not large["reason"].str.startswith(NOT_RUN + ":").any()
+
+
+@pytest.mark.parametrize("ending", ["OUT_OF_MEMORY", "rank_died"])
+@pytest.mark.parametrize("short", [{}, {"stop_after_steps": 40}])
+def test_a_search_over_doublings_ends_without_the_batches_that_it_never_runs(
+    tmp_path: Path, ending: str, short: dict[str, int]
+) -> None:
+    first_unfit = random.Random(ending + str(short)).choice([32, 64, 128])
+    raw = raw_config(
+        (("recipes", "weak", "per_replica_batch_size"), {"from": 16, "to": 256}),
+        (("grid", 0), {"platform": "cluster", "model": "mnist_cnn", "recipe": "weak", "nodes": 1}),
+        (("search",), short),
+        (("question",), {"choose": ["recipe"], "limits": {"test_accuracy": None}}),
+    )  # fmt: skip
+    planned = manifest_of(config_validation.convert_to_types(raw))
+    runs = {run.spec.path: run for run in planned.runs}
+
+    def make(run: PlannedRun) -> None:
+        size = run.spec.per_replica_batch_size
+        if size < first_unfit:
+            generator.write_records([run], tmp_path, lambda _: 1000 / size, noise=0.01)
+        elif ending == "OUT_OF_MEMORY":
+            output = str(tmp_path / run.spec.path / "run.json")
+            SlurmSweep({output: run.spec}).report_failure(Path(output), "7", ending)
+        else:
+            write_failure(tmp_path, run, kind=ending, message="it ended")
+            for number in range(1, ATTEMPTS_MAX + 1):
+                folder = attempts.attempt_folder(tmp_path / run.spec.path, number)
+                folder.mkdir()
+                shutil.copy(folder.parent / "failure.json", folder)
+
+    made = [run for run in planned.runs if not run.is_conditional]
+    requested: tuple[str, ...] = ()
+    for number in range(1, 100):
+        for run in made:
+            make(run)
+        round_, searches = conditional_runs.next_round(planned, tmp_path, requested, number)
+        made = [runs[path] for path in round_.runs if path not in requested]
+        requested = round_.runs
+        if not round_.added:
+            break
+    (search,) = searches
+    assert search.decision.has_ended and search.decision.best
+    sizes = {run.spec.point: run.spec.per_replica_batch_size for run in planned.runs}
+    assert sizes[search.points[search.decision.best]] == first_unfit // 2
+    started = {runs[path].spec.per_replica_batch_size for path in requested}
+    assert max(started) == first_unfit

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 from pathlib import Path
 from typing import Any
@@ -351,6 +352,13 @@ def test_a_search_costs_less_than_the_full_grid_and_needs_no_runs_of_points_that
     assert cost["made"] == cost["least"] == cost["expected"] == cost["most"]
     shown = script.searches_table(done.searches)
     assert len(shown.cells) == 5
+
+    # forced runs are those with a record, whether the search still needs them or not
+    all_forced = frozenset(run.spec.path for run in planned.runs)
+    for forced in (all_forced, frozenset(random.sample(sorted(all_forced), 40))):
+        made = sum((tmp_path / path / "run.json").exists() for path in forced)
+        again = costed_plan.make_plan(config, planned, tmp_path, forced)
+        assert costed_plan.sum_rows(again.runs).runs == again.searches[0].to_do.runs == made
 
 
 def test_a_search_that_is_not_worth_more_runs_costs_no_more(tmp_path: Path) -> None:

@@ -62,6 +62,16 @@ def of_a_fixed_batch():
     return model
 
 
+def in_numpy():
+    import tensorflow as tf
+
+    class Own(keras.layers.Layer):
+        def call(self, x):
+            return tf.ensure_shape(tf.numpy_function(lambda a: a, [x], x.dtype), x.shape)
+
+    return keras.Sequential([keras.Input((4,)), Own(), keras.layers.Dense(3)])
+
+
 def weighed():
     class Own(keras.Model):
         def compute_loss(self, x, y, y_pred, sample_weight=None, training=True):
@@ -104,6 +114,16 @@ def specs(*models: str, **recipe: Any) -> list[RunSpec]:
         *changes,
     )
     return [run.spec for run in manifest_of(config).runs]
+
+
+def test_an_operation_that_xla_cannot_compile_is_named() -> None:
+    planned = specs("nets:in_numpy")  # without XLA it can be trained
+    planned += specs("nets:in_numpy", "nets:good", jit_compile=True)
+    found = local_checks.model_problem(planned, RESULTS)
+    (line,) = [line for line in found.splitlines() if line.startswith("  ")]
+    assert "nets:in_numpy with recipe weak" in line
+    assert "jit_compile: true is not allowed" in line
+    assert "PyFunc" in line
 
 
 def test_models_that_would_fail_in_every_run_are_named_with_the_cause(

@@ -205,6 +205,22 @@ def test_a_refusal_names_options_from_the_environment(
     assert f"{variable}=x:1" in preflight.find_slurm_refusal([point()], config_of(), described())
 
 
+@pytest.mark.parametrize("key", ["partition", "account", "qos"])
+def test_what_a_platform_leaves_open_is_taken_from_the_variables_of_sbatch(
+    key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = ("partition", "account", "qos")
+    for each in keys:
+        monkeypatch.setenv(f"SBATCH_{each.upper()}", f"shell-{each}")
+    config = config_of(**{key: "own"})
+    (request,) = preflight.make_requests([point()], config, described()).values()
+    others = {each: f"shell-{each}" for each in keys}
+    assert {each: getattr(request, each) for each in keys} == {**others, key: "own"}
+    monkeypatch.setenv(f"SBATCH_{key.upper()}", "")
+    (request,) = preflight.make_requests([point()], config_of(**{key: None}), described()).values()
+    assert getattr(request, key) is None
+
+
 def test_options_of_the_environment_that_change_jobs_are_all_named() -> None:
     names = [*preflight.REFUSED_VARIABLES]
     environ = {name: f"value{number}" for number, name in enumerate(names)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -123,8 +124,13 @@ def test_an_allocation_has_the_nodes_in_slurms_order_and_its_end(slurm: Slurm) -
 
 @pytest.fixture
 def begin(tmp_path: Path, slurm: Slurm, sweep: Sweep) -> Iterator[Callable[..., StartedAllocation]]:
-    """Starts executors whose allocation is job 7, and shuts them down in the end."""
+    """Starts executors whose allocation is job 7, and shuts them down in the end.
+
+    Their fake sruns end with the test, also if it is killed: they read from a pipe that it holds.
+    """
     started: list[StartedAllocation] = []
+    os.mkfifo(slurm.folder / "running")
+    held = os.open(slurm.folder / "running", os.O_RDWR | os.O_CLOEXEC)
 
     def make(**settings: Any) -> StartedAllocation:
         started.append(StartedAllocation(tmp_path, sweep, **settings))
@@ -133,9 +139,10 @@ def begin(tmp_path: Path, slurm: Slurm, sweep: Sweep) -> Iterator[Callable[..., 
     yield make
     for executor in started:
         executor.shutdown()
+    os.close(held)
 
 
-def site(slurm: Slurm, nodes: int, *steps: str, states: str = "", srun: str = "sleep 600") -> None:
+def site(slurm: Slurm, nodes: int, *steps: str, states: str = "", srun: str = "") -> None:
     """Let Slurm have an allocation of nodes n1, n2, …, and steps as `NUMBER NAME NODES`."""
     everything = f"n[1-{nodes}]"
     job = f"7|RUNNING|None|{NAME}|cpu|{everything}|N/A|N/A|/f|".replace("|", SEPARATOR)
@@ -150,7 +157,7 @@ def site(slurm: Slurm, nodes: int, *steps: str, states: str = "", srun: str = "s
     slurm.answer("scontrol", f'case "$3" in {cases} esac')
     slurm.answer("sbatch", "echo 7")
     slurm.answer("sinfo", f"echo '{states}'")
-    slurm.answer("srun", srun)
+    slurm.answer("srun", srun or f"exec timeout 600 cat {slurm.folder}/running")
 
 
 STEP = "slurmstepd: error: *** STEP 7.0 ON n1 CANCELLED AT 2026-11-29T10:00:00"
@@ -191,6 +198,35 @@ def test_a_failed_step_has_the_state_that_slurm_reports(
     assert executor.query(info) == []
     assert executor.ended == [(output, is_finished)]
     assert sweep.failures == ({} if is_finished else {step.name: state})
+
+
+#: An srun that runs the step's command, and fails.
+RUNS = 'while [ "$1" != sh ]; do shift; done; SLURM_JOB_ID=7 SLURM_STEP_ID={step} "$@"; exit 1'
+
+
+@pytest.mark.parametrize("has_begun", [True, False])
+def test_a_failed_step_is_reported_by_the_number_that_sacct_lists(
+    has_begun: bool, slurm: Slurm, sweep: Sweep, begin: Callable[..., StartedAllocation],
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    """The number of the allocation is the same for all its runs."""
+    step, size = random.randint(0, 5000), random.randint(1, 3)
+    site(slurm, size, srun=RUNS.format(step=step) if has_begun else "exit 1")
+    executor = begin()
+    executor.command = f'echo "$TFSCALING_STEP,$SLURM_STEP_ID" >{tmp_path}/told'
+    info = executor._submit(Job([str(tmp_path / "run.json")], resources={"nodes": size}))
+    assert info is not None
+    executor.query(info)
+    (started,) = executor._steps.values()
+    assert started.process is not None
+    started.process.wait()
+    later = begin()  # it still knows the nodes
+    assert sum(later._rotation.in_all.values()) == size
+    executor.query(info)
+    number = f"7.{step}" if has_begun else str(info.external_jobid)
+    assert sweep.failures == {number: "FAILED"}
+    if has_begun:  # the launcher knows its own, and its srun is no part of this step
+        assert (tmp_path / "told").read_text() == f"{number},\n"
 
 
 def test_a_step_whose_first_node_has_left_the_allocation_has_failed(

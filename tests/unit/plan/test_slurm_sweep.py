@@ -48,28 +48,35 @@ def attempt(output: Path, number: int, spec: str | None = None) -> Path:
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("has_begun", [True, False])
+@pytest.mark.parametrize("number", ["17", "17.3", "tfscaling-0a1b"])
 def test_a_job_without_a_report_has_slurms(
-    state: str, kind: str, has_begun: bool, sweep: SlurmSweep, output: Path
+    number: str, state: str, kind: str, has_begun: bool, sweep: SlurmSweep, output: Path
 ) -> None:
+    """A step of an allocation is found by its own number, or its name if it did not begin."""
     folder = attempt(output, 2) if has_begun else output.parent
-    sweep.report_failure(output, "17", state)
+    sweep.report_failure(output, number, state)
     failure = attempts.read_failure(output.parent)
     assert failure is not None and attempts.read_failure(folder) == failure
     assert (failure.cause.kind, failure.attempt) == (kind, 2 if has_begun else 1)
     assert failure.axes == RUN.spec.axes
-    assert "job 17" in failure.cause.message and state in failure.cause.message
+    assert f" {number} " in failure.cause.message and state in failure.cause.message
+    assert failure.slurm_job == number
 
 
 @pytest.mark.parametrize("begun", [0, 1, 3])
-def test_a_job_without_memory_is_a_result(begun: int, sweep: SlurmSweep, output: Path) -> None:
+@pytest.mark.parametrize("listed", ["17", "17.3"])
+def test_a_job_without_memory_is_a_result(
+    listed: str, begun: int, sweep: SlurmSweep, output: Path
+) -> None:
     for number in range(1, begun + 1):
         attempt(output, number)
-    sweep.report_failure(output, "17", "OUT_OF_MEMORY")
+    sweep.report_failure(output, listed, "OUT_OF_MEMORY")
     assert attempts.read_failure(output.parent) is None
     record = run_record.read_outcome(output)
     assert isinstance(record, DoesNotFit)
     assert (record.attempt, record.parameters_hash) == (begun or 1, RUN.spec.parameters_hash)
-    assert sweep.is_finished(output, "17") and not sweep.is_finished(output, "16")
+    assert record.environment.slurm_job is not None and record.environment.slurm_job.id == "17"
+    assert sweep.is_finished(output, listed) and not sweep.is_finished(output, "16")
     found = run_states.find_record(RUN.spec, output.parent)
     assert found is not None and found.record == record
 

@@ -116,6 +116,21 @@ def test_a_stale_run_is_to_do_only_where_that_is_asked_for(runs: list[PlannedRun
     assert {to_do().why_repeated(path) for path in paths} == {""}
 
 
+def test_forced_runs_with_a_record_are_made_before_the_rounds_decide(
+    runs: list[PlannedRun],
+) -> None:
+    first = {run.spec.path for run in runs if not run.is_conditional}
+    extra = sorted({run.spec.path for run in runs} - first)
+    removed, requested = random.sample(extra, 2)
+    (RUNS / removed / "run.json").unlink()
+    everything = frozenset(run.spec.path for run in runs)
+    assert {*to_do().folders_after_round([])} == first
+    assert {*to_do().folders_after_round([requested])} == {*first, requested}
+    start = to_do(forced=everything)
+    assert {*start.folders_after_round([])} == everything - {removed}
+    assert {*start.folders_after_round([removed])} == everything
+
+
 def test_a_forced_run_replaces_all_attempts_that_it_had(runs: list[PlannedRun]) -> None:
     one, two = runs[0], runs[2]
     path, number = one.spec.path, random.randint(1, 30)

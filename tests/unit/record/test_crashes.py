@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sysconfig
 from pathlib import Path
 from typing import Any
@@ -283,9 +284,33 @@ def test_a_cause_has_no_secret_of_the_environment() -> None:
     text = "1: Somebody in /home/somebody/project has key=0123456789, hf_abc012 and more, hf_abc012"
     masked = "1: Somebody in /home/somebody/project has key=***, ***, ***"
     cause = Cause(kind="program_failed", message=text, last_lines=("a", text))
-    found = crashes.mask_secrets_of_cause(cause, SECRETS)
+    found = crashes.mask_secrets_of_cause(cause, crashes.find_secrets(SECRETS))
     assert found == Cause(kind="program_failed", message=masked, last_lines=("a", masked))
-    assert crashes.mask_secrets_of_cause(cause, {"HOME": "/home"}) == cause
+    others = crashes.find_secrets({"HOME": "/home"}, ["train.py", "--epochs=100000"], ["ml python"])
+    assert crashes.mask_secrets_of_cause(cause, others) == cause
+
+
+#: Words of a program or lines of `setup` with VALUE as a secret, or not.
+GIVEN = [
+    (["--password=VALUE"], [], True), (["-x", "--api-key", "VALUE"], [], True),
+    (["bash", "-c", "export HF_TOKEN='VALUE x'; run"], [], True),
+    (["bash", "-c", "run --auth VALUE"], [], True), (["MY_SECRET=VALUE"], [], True),
+    ([], ["module load x", 'export SIGNING_KEY="VALUE"'], True),
+    ([], ["DB_PWD=VALUE run"], True), ([], ["login --token VALUE;x"], True),
+    (["--tokenizer=VALUE"], [], False), (["--max-tokens", "VALUE"], [], False),
+    (["--keyframes", "VALUE"], ["author=VALUE"], False), (["VALUE"], ["echo VALUE"], False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("program", "setup", "is_secret"), GIVEN)
+def test_a_secret_that_a_program_or_setup_gives_by_name_is_masked(
+    program: list[str], setup: list[str], is_secret: bool, dice: random.Random
+) -> None:
+    value = "".join(dice.choices("abcdefgh0123456789", k=dice.randint(6, 30)))
+    program, setup = ([text.replace("VALUE", value) for text in each] for each in (program, setup))
+    text = f"error: unrecognized argument {value} x"
+    masked = crashes.mask_secrets(text, crashes.find_secrets({}, program, setup))
+    assert (value not in masked) is is_secret, (program, setup, masked)
 
 
 _NO_FRAME = "Traceback (most recent call last):\nValueError: no frame\n"

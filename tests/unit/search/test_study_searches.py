@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -183,6 +184,22 @@ def test_the_work_is_the_most_frequent_number_of_examples(
     examples: list[float], work: float
 ) -> None:
     assert study_searches.most_common_examples(examples) == work
+
+
+@pytest.mark.parametrize("goal", ["cost_usd", "execution_time_s"])
+def test_simulated_runs_have_the_level_of_measured_ones(goal: str, tmp_path: Path) -> None:
+    """Longer trainings of the same shape need as many runs, whatever the unit of the goal."""
+    planned = planned_of(goal=goal)
+    table = runs_of(planned, tmp_path, lambda run: run.spec.repeat == 1)
+    expected = []
+    prices = {run.spec.point: 1.0 for run in planned.runs}
+    for factor in (1.0, random.uniform(20, 200)):
+        print(f"{factor=}")
+        longer = table.assign(**{goal: table[goal].where(table["nodes"] == 1) * factor})
+        longer = longer[longer["nodes"] == 1]
+        expected.append(expected_runs(search_of(planned, longer), prices))
+    first, second = ({p.path: n for p, n in each.items()} for each in expected)
+    assert first == pytest.approx(second)
 
 
 def test_a_point_that_did_more_work_is_compared(planned: Manifest, runs: pd.DataFrame) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from builders import raw_config
-from snakemake.cli import parse_set_resources
+from snakemake.cli import get_argument_parser, parse_set_resources
 from snakemake.resources import Resources
 from snakemake_executor_plugin_slurm import submit_string, utils
 from tfscaling.snakemake_adapter import resource_overrides, unsupported_options
@@ -54,6 +54,7 @@ def overridden(*words: str, defaults: Sequence[str] = (), **keys: Any) -> dict[s
         ("slurm_account=123", "slurm_account", "123"),
         (f"mem_mb={MEMORY}", "mem_mb", MEMORY),
         ("mem='4GB'", "mem_mb", 4000),
+        (f"mem_mib={MEMORY}", "mem_mb", int(MEMORY * 1.048576)),
         (f"mem_mb_per_cpu={MEMORY}", "mem_mb_per_cpu", MEMORY),
         ("qos=high", "qos", "high"),
         ("constraint=avx512", "constraint", "avx512"),
@@ -71,6 +72,12 @@ def test_an_override_has_the_meaning_of_the_platforms_key(
         "constraint": "c",
     }
     assert overridden(word, **before)[resource] == value
+
+
+@pytest.mark.parametrize("word", [f"mem=attempt*{MEMORY}", f"mem=max(attempt, 2)*{MEMORY}"])
+def test_an_expression_of_which_snakemake_keeps_no_text_is_refused(word: str) -> None:
+    (refusal,) = resource_overrides.find_refusals("train", parse_overrides(word))
+    assert "write train:mem_mb=N" in refusal
 
 
 def test_an_override_of_the_memory_replaces_other_requests_of_memory() -> None:
@@ -146,6 +153,26 @@ def settings_of(**changes: Any) -> list[Any]:
 )
 def test_options_that_change_what_is_measured_are_refused(changes: dict[str, Any]) -> None:
     assert len([*unsupported_options.find_refusals("train", *settings_of(**changes))]) == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("--configfile a.yaml --configfile b.yaml -n", "--configfile"),
+        ("all --configfiles=a.yaml --cores 1 --configfile b.yaml", "--configfile"),
+        ("-C rerun=stale --config cluster=here", "--config"),
+        ("-R train --forcerun collect", "--forcerun"),
+        ("--set-resources train:runtime=1 --set-resources train:qos=q", "--set-resources"),
+    ],
+)
+def test_an_option_of_which_snakemake_keeps_the_last_is_given_once(line: str, name: str) -> None:
+    (refusal,) = unsupported_options.find_repeated_options(line.split())
+    assert refusal.startswith(f"{name} is given 2 times")
+    once = ["--configfile", "a.yaml", "--config", "seed=1", "--forcerun", "train"]
+    assert not [*unsupported_options.find_repeated_options([*once, "--", "--config"])]
+    # Snakemake still keeps the last one only
+    parsed = get_argument_parser().parse_args(["--config", "a=1", "--config", "b=2"])
+    assert parsed.config == ["b=2"]
 
 
 @pytest.mark.parametrize(

@@ -55,9 +55,9 @@ MALFORMED: list[tuple[str, Any, str, str]] = [
     (P + "gpu_gres", "gpu:a100,nvme", "", '"gpu:a100,nvme"'),
     (P + "gpu_gres", "gpu:a100;ls", "", '"gpu:a100;ls"'),
     (P + "title", "a\nb", "", r'"a\nb"'), (P + "title", "\u2028", "", r'"\u2028"'),
-    (P + "env", {"A": 1}, ".A", "1"), (P + "env", {"A": "x\0"}, ".A", r'"x\u0000"'),
-    (P + "env", {"A=B": "x"}, "", '"A=B"'), (P + "env", {"1A": "x"}, "", '"1A"'),
-    (P + "env", {"A": "1", "B": 1, "C": 1}, ".B", "1"),
+    (P + "env", {"A": 1}, ".A", "***"), (P + "env", {"A": "x\0"}, ".A", "***"),
+    (P + "env", {"A=B": "x"}, "", '"A=***"'), (P + "env", {"1A": "x"}, "", '"1A"'),
+    (P + "env", {"A": "1", "B": 1, "C": 1}, ".B", "***"),
     ("platforms.cluster", None, "", "null"), ("grid", [], "", "[]"), ("recipes", {}, "", "{}"),
     ("study", "a/b", "", '"a/b"'), ("study", "", "", '""'), ("study", "..", "", '".."'),
     ("study", None, "", "null"), ("study", 3, "", "3"),
@@ -78,6 +78,28 @@ def test_one_line_names_file_key_value_and_what_is_allowed(
     key = config_validation.format_place(path_of(at)) + below
     message = error_of(raw_config((path_of(at), value)))
     assert message.startswith(f"config.yaml: {key}: {shown} is not allowed; allowed: ")
+
+
+#: Where a secret is, what is forgotten there, and what the message shows.
+SECRETS: list[tuple[str, Any, str]] = [
+    (P + "env", {"TOKEN": 12345678}, "platforms.cluster.env.TOKEN: ***"),
+    (P + "env", {"TOKEN": ["12345678"]}, "platforms.cluster.env.TOKEN: ***"),
+    (P + "env", "TOKEN=12345678", 'platforms.cluster.env: "TOKEN=***"'),
+    (P + "setup", "export TOKEN=12345678", "platforms.cluster.setup: ***"),
+    (P + "setup", [{"echo TOKEN": 12345678}], "platforms.cluster.setup[0]: ***"),
+    (R + "program", "train --token=12345678", 'recipes.weak.program: "train ***"'),
+    (R + "program", ["train", 12345678], "recipes.weak.program[1]: ***"),
+    (R + "program", ["--token=12345678\0"], 'recipes.weak.program[0]: "--token=***"'),
+    ("platforms", [{"name": "x", "env": {"TOKEN": "12345678"}}], "platforms: "),
+    ("recipes.weak", [{"program": ["12345678"], "epochs": 3}], '"program": "***", "epochs": 3'),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("at", "value", "shown"), SECRETS)
+def test_no_message_has_a_value_that_may_be_a_secret(at: str, value: Any, shown: str) -> None:
+    """It is on the console and in the logs of jobs, which read the configuration, too."""
+    message = error_of(raw_config((path_of(at), value)))
+    assert shown in message and "12345678" not in message
 
 
 @pytest.mark.parametrize("name", ["a/b", "weak\n", "w\u0435ak", "..", "", "a" * 300])

@@ -98,7 +98,7 @@ def test_an_environment_is_a_parameter_only_where_it_is_given() -> None:
 #: What is wrong with a recipe: its keys → the key that the message names, and its words.
 WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "placeholder": (
-        {"program": ["x", "--epochs={epoch}"]}, "program[1]: \"--epochs={epoch}\"",
+        {"program": ["x", "--epochs={epoch}"]}, "program[1]: \"--epochs=***\"",
         "unknown placeholder {epoch}; did you mean 'epochs'? allowed: epochs, folder"),
     "parameter": (
         {"program": ["{parameters.x}"], "parameters": {"xs": 1}}, "program[0]",

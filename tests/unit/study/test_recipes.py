@@ -31,6 +31,9 @@ CONTRADICTIONS: dict[str, tuple[dict[str, Any], str, str, str]] = {
     "short_run_with_parameter_servers": (
         {"stop_after_steps": 30, "strategy": "parameter_server"}, "stop_after_steps", "30",
         "multi_worker_mirrored"),
+    "xla_with_parameter_servers": (
+        {"jit_compile": True, "strategy": "synchronous_parameter_server"}, "jit_compile", "true",
+        "mpi_all_reduce"),
 }  # fmt: skip
 
 

@@ -14,7 +14,7 @@ import signal
 import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from enum import Enum
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -344,7 +344,7 @@ class SlurmClient:
             names: Names of jobs.
             days: Number of days to look back.
         """
-        since = datetime.now(UTC) - timedelta(days=days)
+        since = datetime.now(timezone.utc) - timedelta(days=days)
         rows = self._query_sacct(
             ("JobIdRaw", "State"),
             f"--starttime={since:%Y-%m-%dT%H:00}",
@@ -364,7 +364,7 @@ class SlurmClient:
             For each job [eligible time, start, nodes, time limit in minutes, state, end]; times in
             UTC. NoAnswer without an answer.
         """
-        since = datetime.now(UTC) - timedelta(days=days)
+        since = datetime.now(timezone.utc) - timedelta(days=days)
         fields = ("Eligible", "Start", "NNodes", "TimelimitRaw", "State", "End")
         which = (f"--partition={partition}", f"--starttime={since:%Y-%m-%dT%H:%M}", "--endtime=now")
         return self._query_sacct(fields, "--allusers", *which)

@@ -52,6 +52,15 @@ def step_id(environ: Mapping[str, str]) -> str | None:
     return f"{job}.{step}" if job and step else None
 
 
+def accounting_id(environ: Mapping[str, str]) -> str | None:
+    """Return the id by which sacct lists this run; None outside a job.
+
+    It is the job's number, or JOB.STEP if the run is a step of an allocation. The executor
+    `slurm-allocation` sets it as TFSCALING_STEP.
+    """
+    return environ.get("TFSCALING_STEP") or job_id(environ)
+
+
 def restarts(environ: Mapping[str, str]) -> int:
     """Return how often Slurm has restarted this job; 0 outside a job.
 

@@ -5,6 +5,7 @@ A dataset is prepared once, on the machine of the workflow; ranks only read the 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import shutil
 import traceback
@@ -330,7 +331,7 @@ def _count_examples(arrays: Mapping[str, np.ndarray]) -> Examples:
 def _prepare_pipeline(name: str, output: Path, provenance: Path, parameters: ArgumentValues) -> str:
     """Call a module's `prepare`, if it exists, to write the files of a pipeline, and describe them.
 
-    The files are replaced completely or not at all.
+    The files are replaced completely or not at all. Between two renames the folder does not exist.
 
     Args:
         name: The function `package.module:function` that returns the pipeline.
@@ -349,12 +350,15 @@ def _prepare_pipeline(name: str, output: Path, provenance: Path, parameters: Arg
     source = f"pipeline {name}"
     try:
         if preparing is not None:
-            new = folder.with_name(f"{folder.name}.new")
-            shutil.rmtree(new, ignore_errors=True)
+            new, old = (folder.with_name(f"{folder.name}.{kind}") for kind in ("new", "old"))
+            for left in (new, old):
+                shutil.rmtree(left, ignore_errors=True)
             new.mkdir(parents=True)
             user_code.call_function(preparing, {**parameters, user_code.FOLDER: new})
-            shutil.rmtree(folder, ignore_errors=True)
+            with contextlib.suppress(FileNotFoundError):
+                folder.rename(old)
             new.rename(folder)
+            shutil.rmtree(old, ignore_errors=True)
             source += f", files by {preparing}"
         checksum = prepared_data.pipeline_sha256(name, folder)
     except Exception as error:

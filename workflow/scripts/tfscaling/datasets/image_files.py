@@ -35,7 +35,7 @@ def prepare(
     import tensorflow as tf
 
     for part, examples in (("train", train_examples), ("test", test_examples)):
-        random = np.random.default_rng([0, examples])
+        random = np.random.default_rng([int(part == "test"), examples])
         for number in range(FILES):
             with tf.io.TFRecordWriter(str(folder / f"{part}-{number:02}.tfrecord")) as writer:
                 for place in range(number, examples, FILES):

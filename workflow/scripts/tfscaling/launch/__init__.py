@@ -8,6 +8,7 @@ facts about the job from Slurm and the hosts. The programs `train.py` and `rank.
 __all__ = [
     "attempt",
     "checkpoint_folder",
+    "containers",
     "failures",
     "forked_ranks",
     "launchers",

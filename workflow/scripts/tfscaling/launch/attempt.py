@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from tfscaling.cluster.gpu_allocation import ClusterError
-from tfscaling.cluster.slurm_environment import restarts
+from tfscaling.cluster.slurm_environment import accounting_id, restarts
 from tfscaling.files import atomic
 from tfscaling.files.outside_text import make_visible
 from tfscaling.launch import failures, link, rank_files, slurm_job, supervisor, user_program
@@ -120,7 +120,7 @@ class Attempt:
         specification = self.scratch / attempts.SPEC
         atomic.write_private_text(specification, run_spec.encode_spec(spec))
         words = ["--spec", str(specification), "--folder", str(self.scratch), *arguments]
-        command = [sys.executable, str(script), *words]
+        command = [spec.rank_python or sys.executable, str(script), *words]
         geometry, settings = spec.geometry, spec.measured
         is_local = settings.launcher == "local"
         with contextlib.ExitStack() as stack:
@@ -143,7 +143,10 @@ class Attempt:
             messages.update()
             if cause is not None:
                 cause = failures.mark_missing_gpus(cause, self.scratch)
-                return crashes.mask_secrets_of_cause(cause, {**os.environ, **env})
+                secrets = crashes.find_secrets(
+                    {**os.environ, **env}, spec.recipe.program, settings.setup
+                )
+                return crashes.mask_secrets_of_cause(cause, secrets)
             messages.wait_for_files(range(geometry.tasks), latency_wait_s)
             return None
 
@@ -194,6 +197,7 @@ class Attempt:
             attempt=self.number,
             cause=cause,
             wall_time_s=round(time.monotonic() - self.begun_s, 3),
+            slurm_job=accounting_id(os.environ),
         )
         try:
             attempts.write_failure(self.scratch, failure)
@@ -343,6 +347,7 @@ def _record_restart(attempt: Attempt, spec: RunSpec) -> None:
         attempt=attempt.number - 1,
         cause=Cause(kind="requeued", message=text),
         wall_time_s=round(max(times_s) - (last / attempts.SPEC).stat().st_mtime, 3),
+        slurm_job=accounting_id(os.environ),
     )
     with contextlib.suppress(OSError):
         attempts.write_failure(last, failure)

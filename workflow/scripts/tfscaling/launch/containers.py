@@ -20,8 +20,7 @@ _PROJECT = Path(__file__).resolve().parents[4]
 def wrap_command(container: Container | None, command: Sequence[str], on_gpus: bool) -> list[str]:
     """Return the command line that runs `command` in the container.
 
-    With pyxis the image is an option of srun (`srun_options`); here only the path of Python
-    changes.
+    With pyxis the image is an option of srun (`srun_options`); the command stays as it is.
 
     Args:
         container: The container; None leaves the command unchanged.
@@ -30,8 +29,7 @@ def wrap_command(container: Container | None, command: Sequence[str], on_gpus: b
     """
     if container is None:
         return list(command)
-    own = [container.python, *command[1:]] if container.python else list(command)
-    binds = [word for place in _bound_folders(container) for word in ("--bind", place)]
+    binds = [word for place in _bound_folders(container, command) for word in ("--bind", place)]
     match container.engine:
         case "apptainer" | "singularity":  # the same options by two names
             gpus = ["--nv"] if on_gpus else []
@@ -41,7 +39,7 @@ def wrap_command(container: Container | None, command: Sequence[str], on_gpus: b
             start = ["ch-run", *binds, "--cd", str(Path.cwd()), container.image, "--"]
         case _:
             start = []
-    return [*start, *own]
+    return [*start, *command]
 
 
 def environment(container: Container | None, env: Mapping[str, str]) -> dict[str, str]:
@@ -57,16 +55,20 @@ def environment(container: Container | None, env: Mapping[str, str]) -> dict[str
     return {**env, **kept}
 
 
-def srun_options(container: Container | None, variables: Iterable[str]) -> list[str]:
+def srun_options(
+    container: Container | None, command: Sequence[str], variables: Iterable[str]
+) -> list[str]:
     """Return the options with which srun starts ranks in a pyxis container; [] for other engines.
 
     Args:
         container: The container, if any.
+        command: Words of the command of a rank; the first one is Python.
         variables: Names of variables whose values the image must not replace.
     """
     if container is None or container.engine != "pyxis":
         return []
-    pairs = [place if ":" in place else f"{place}:{place}" for place in _bound_folders(container)]
+    folders = _bound_folders(container, command)
+    pairs = [place if ":" in place else f"{place}:{place}" for place in folders]
     return [
         f"--container-image={container.image}",
         f"--container-mounts={','.join(pairs)}",
@@ -92,10 +94,15 @@ def _protected_variables(variables: Iterable[str]) -> list[str]:
     return sorted(names - {"PATH", "LD_LIBRARY_PATH", "HOME"})
 
 
-def _bound_folders(container: Container) -> list[str]:
-    """Return the folders to bind into the container: project, workflow, Python, and its `binds`."""
+def _bound_folders(container: Container, command: Sequence[str]) -> list[str]:
+    """Return the folders to bind into the container: project, workflow, Python, and its `binds`.
+
+    Args:
+        container: The container.
+        command: Words of the command; a Python that is not the workflow's own is in the image.
+    """
     own = [str(Path.cwd()), str(_PROJECT)]
-    if container.python is None:
+    if command[0] == sys.executable:
         own += [sys.prefix, sys.base_prefix]
     return [*dict.fromkeys([*own, *container.binds])]
 
@@ -110,10 +117,12 @@ def image_sha256(container: Container | None) -> str | None:
     """
     if container is None or not (image := Path(container.image)).exists():
         return None
+    found = hashlib.sha256()
     if image.is_file():
         with image.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    found = hashlib.sha256()
+            while part := file.read(1 << 20):
+                found.update(part)
+        return found.hexdigest()
     for folder, names, files in os.walk(image):
         names.sort()
         for name in sorted([*names, *files]):

@@ -45,8 +45,11 @@ _TASK = re.compile(r"/job:(\w+)/replica:\d+/task:(\d+)")
 _MAY_BE_LOST_NODE: frozenset[Kind] = frozenset(
     {"stalled", "rank_died", "rank_failed", "incomplete"}
 )
-#: Errors of programs that end because the process that started their rank has ended.
-_KILLED_WITH_STARTER = {"killed by SIGTERM", "killed by SIGKILL", "killed by SIGHUP"}
+#: Errors of programs and ranks that end because the process that started them has ended.
+_KILLED_WITH_STARTER = {
+    *("killed by SIGTERM", "killed by SIGKILL", "killed by SIGHUP"),
+    InterruptedTrainingError.__name__,
+}
 #: A line of srun or of Slurm's daemons about an error.
 _SLURM_ERROR = re.compile(r"(?:srun|slurmstepd|slurmd)\S*: (?:error|fatal): ")
 #: Slurm's messages about a step that exceeded its memory.
@@ -228,8 +231,9 @@ def cause_of_stall(
     """Return the cause for ranks that hang, with the rank that most likely causes the hang.
 
     This is `silent_rank` if it is given; else a rank that the others miss in the rendezvous; else
-    the unfinished rank whose last event is oldest. It may be a parameter server, or a worker that a
-    coordinator drives, because they report no progress. Without any event, no rank is named.
+    the unfinished rank whose last event is oldest. Ranks that only serve a coordinator report no
+    progress, and are named only if no other rank is unfinished. Without any event, no rank is
+    named.
 
     Args:
         folder: The attempt's folder.
@@ -248,7 +252,8 @@ def cause_of_stall(
         rank, text = missing
         return cause_of_rank(folder, "stalled", rank, f"{message}; {text}")
     unfinished = [r for r in seen if seen[r][-1].name is not EventName.END] or list(seen)
-    rank = min(unfinished, key=lambda r: seen[r][-1].time_s)
+    driving = [r for r in unfinished if not seen[r][-1].details.get("serves")]
+    rank = min(driving or unfinished, key=lambda r: seen[r][-1].time_s)
     if len(unfinished) < len(seen) and _has_event(seen[rank], EventName.PROGRAM_STARTED):
         message = f"{message}; {_name_ranks(unfinished)} did not end, {_OTHERS_ENDED}"
     return cause_of_rank(folder, "stalled", rank, message)

@@ -149,7 +149,7 @@ def srun(request: LaunchRequest) -> list[Command]:
         "--kill-on-bad-exit=1",
         "--unbuffered",
         f"--output={rank_log(request.folder, '%t')}",
-        *containers.srun_options(request.container, request.env),
+        *containers.srun_options(request.container, request.command, request.env),
         *request.words,
     )
     env = containers.environment(request.container, request.env)

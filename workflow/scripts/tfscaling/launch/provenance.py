@@ -54,7 +54,7 @@ def describe_environment(
     job = slurm_job.describe_job(os.environ)
     if job is not None:
         job = replace(job, consumed_energy_j=slurm_job.consumed_energy_j(os.environ))
-    started = datetime.datetime.fromtimestamp(started_s, datetime.UTC)
+    started = datetime.datetime.fromtimestamp(started_s, datetime.timezone.utc)
     return Environment(
         launcher_host=socket.gethostname(),
         started=started.isoformat(timespec="milliseconds"),

@@ -275,11 +275,11 @@ def run_as_rank(
             off = offset.extend_until(last.measure_offset())._asdict()
         report = msgspec.structs.replace(report, clock=RankClock(**off), use=use)
     except WorkFailedError as error:
-        _add_failure(events, meter, error.name, str(error), of_program=True)
+        _add_failure(events, meter, spec, error.name, str(error), of_program=True)
         print(error, file=sys.stderr)
         sys.exit(error.status)
     except Exception as error:
-        _add_exception(events, meter, error)
+        _add_exception(events, meter, spec, error)
         raise
     if not send_report(report, last):
         write_json(rank_files.report_path(folder, cluster.rank), report)
@@ -403,13 +403,19 @@ def send_report(report: Rank, connection: link.LauncherConnection | None) -> boo
 
 
 def _add_failure(
-    events: EventLog, meter: resource_use.RankMeter, error: str, message: str, **more: Any
+    events: EventLog,
+    meter: resource_use.RankMeter,
+    spec: RunSpec,
+    error: str,
+    message: str,
+    **more: Any,
 ) -> None:
     """Log an event `failed` with the error, without secrets, and the rank's peak memory.
 
     Args:
         events: The rank's event log.
         meter: The rank's meter, which is stopped.
+        spec: The run.
         error: Class of the exception, or how a program ended.
         message: The error in words.
         **more: Further details of the event.
@@ -417,25 +423,29 @@ def _add_failure(
     use = meter.end()
     on_gpu = max((gpu.memory_gb or 0.0 for gpu in use.gpus), default=0.0)
     peaks = {"rank_memory_gb": use.memory_gb, "gpu_memory_gb": on_gpu or None}
-    message = crashes.mask_secrets(message, os.environ)[:2000]
+    secrets = crashes.find_secrets(os.environ, spec.recipe.program, spec.measured.setup)
+    message = crashes.mask_secrets(message, secrets)[:2000]
     events.add(EventName.FAILED, error=error, message=message, **more, **peaks)
 
 
-def _add_exception(events: EventLog, meter: resource_use.RankMeter, error: Exception) -> None:
+def _add_exception(
+    events: EventLog, meter: resource_use.RankMeter, spec: RunSpec, error: Exception
+) -> None:
     """Log an event `failed` with the exception of a rank's work and the user code that raised it.
 
     Args:
         events: The rank's event log.
         meter: The rank's meter, which is stopped.
+        spec: The run.
         error: The exception.
     """
     blamed = crashes.locate_exception(error, Path.cwd())
     if blamed is None:
-        _add_failure(events, meter, type(error).__name__, str(error))
+        _add_failure(events, meter, spec, type(error).__name__, str(error))
     else:
         words = blamed.error.removeprefix(f"{blamed.name}: ")
         place = msgspec.to_builtins(blamed.place)
-        _add_failure(events, meter, blamed.name, words, place=place)
+        _add_failure(events, meter, spec, blamed.name, words, place=place)
 
 
 def _end_orphaned(events: EventLog) -> None:

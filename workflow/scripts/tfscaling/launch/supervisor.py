@@ -223,6 +223,8 @@ class Supervisor:
         for process in self._processes:
             process.wait()
             _signal_group(process, signal.SIGKILL)  # children that a dead rank left behind
+        if self._srun_log is not None and any(p.returncode < 0 for p in self._processes):
+            self._signal_step("KILL")  # a killed srun ends no rank
 
     def _wait_for_all(self, limit_s: float) -> None:
         """Wait until all processes have ended, for at most `limit_s` seconds."""
@@ -245,11 +247,19 @@ class Supervisor:
             return True  # Slurm has already signalled the ranks
         if all(process.poll() is not None for process in self._processes):
             return False
+        return self._signal_step("TERM")
+
+    def _signal_step(self, name: str) -> bool:
+        """Let Slurm send a signal to the ranks of the step; return whether it has.
+
+        Args:
+            name: Name of the signal, such as TERM.
+        """
         seen = self.messages.events.values()
         steps = {step for lines in [*seen] if (step := lines[0].details.get("step"))}
         if len(steps) != 1:  # none has started
             return False
-        return SlurmClient(GRACE_S).signal(steps, "TERM") is None
+        return SlurmClient(GRACE_S).signal(steps, name) is None
 
     def _find_cause(self, silent_ranks: set[int]) -> Cause:
         """Return the cause after a rank has failed.

@@ -349,7 +349,7 @@ def program_environment(context: RankContext, spec: RunSpec) -> dict[str, str]:
         "PYTHONFAULTHANDLER": os.environ.get("PYTHONFAULTHANDLER", "1"),
     }
     if (own := spec.recipe.environment) is not None:
-        python = recipes.python_path(own)
+        python = run_spec.python_path(own)
         if not recipes.has_executable_python(own):  # another Python would run instead
             text = f"environment {own}: {context.host} has no program {python}"
             raise WorkFailedError("EnvironmentError", text, 127)
@@ -425,7 +425,7 @@ def _add_versions(facts: HostFacts, environment: str) -> HostFacts:
         facts: Facts about this host.
         environment: Folder of the environment.
     """
-    command = [str(recipes.python_path(environment)), "-c", _VERSIONS, *PROGRAM_PACKAGES]
+    command = [str(run_spec.python_path(environment)), "-c", _VERSIONS, *PROGRAM_PACKAGES]
     try:
         shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
         python, packages = json.loads(shown.stdout)

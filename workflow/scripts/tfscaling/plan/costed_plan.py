@@ -20,7 +20,7 @@ from tfscaling.plan.run_durations import DurationEstimate, RunDurations
 from tfscaling.plan.to_do import RunsToDo
 from tfscaling.record import attempts
 from tfscaling.record.attempts import Spent
-from tfscaling.record.run_states import RunState
+from tfscaling.record.run_states import RESULTS, RunState
 from tfscaling.snakemake_adapter.submission import Submission, describe_submission
 from tfscaling.study import platforms, variants
 from tfscaling.study.config_types import POINT_AXES, Config, Recipe
@@ -234,8 +234,10 @@ def make_plan(
     ]
     startup_s = _shortest_startup_s(table, rows)
     rows += _excluded_rows(config, planned)
-    repeated = Counter(
-        run.spec.point for run in selected if run.spec.path in to_do.repeated_folders
+    repeated = Counter(  # to a search, stale runs are missing: it requests what it needs of them
+        run.spec.point
+        for run, status in zip(selected, table["status"], strict=True)
+        if run.spec.path in to_do.forced_again and status in RESULTS
     )
     chosen = {run.spec.point for run in selected}
     first = {run.spec.point: run for run in planned.all_runs}
@@ -294,6 +296,9 @@ def _sort_runs(
         elif path not in to_do.folders_to_do:
             stale += status == RunState.STALE
             finished += status != RunState.STALE
+        elif path in to_do.forced_again:
+            key = point, EXPLAINS if run.explains else RUNS, "forced"
+            due.setdefault(key, []).append(run)
         elif status == RunState.MISSING and reason.startswith(f"{runs_table.NOT_RUN}:"):
             continue  # a smaller batch did not fit
         elif point not in searched or searched[point].may_need_runs(point):

@@ -14,10 +14,10 @@ from collections import Counter
 from collections.abc import Iterable
 from importlib import metadata, util
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
+from tfscaling.plan.rank_pythons import RankPython
 from tfscaling.study import user_code
 from tfscaling.study.config_types import Config
 from tfscaling.study.run_spec import CheckedModel, ModelToCheck, RunSpec
@@ -30,14 +30,14 @@ def runs_without_cuda(specs: Iterable[RunSpec], config: Config) -> list[RunSpec]
     """Return the runs whose GPUs would not be used because CUDA's libraries are missing.
 
     Platforms with a `setup`, which may load a module, or with LD_LIBRARY_PATH or PATH are excluded,
-    and so are programs, which bring their own environment.
+    and so are programs and models with a separate Python.
     """
     found = []
     for spec in specs:
         platform = config.platforms[spec.point.platform]
         changed = platform.setup or {"LD_LIBRARY_PATH", "PATH"} & set(platform.env)
         on_gpus = spec.point.gpus_per_node > 0 and platform.devices == "physical"
-        if on_gpus and not changed and not spec.recipe.program:
+        if on_gpus and not changed and not spec.recipe.program and spec.rank_python is None:
             found.append(spec)
     return [] if not found or has_cuda_libraries() else found
 
@@ -78,24 +78,38 @@ _TIMEOUT_S = 60.0
 def mpi_problem(specs: Iterable[RunSpec], config: Config) -> str:
     """Return why the ranks of these runs could not use MPI; "" if they could.
 
-    Platforms with a `setup`, which may load a module, or an `env`, which may name the library, are
-    not checked.
+    Platforms with a `setup`, which may load a module, an `env`, which may name the library, or a
+    `python` in an image are not checked.
     """
-    of_mpi = (spec.point.platform for spec in specs if spec.uses_mpi)
-    platforms = config.platforms
-    wanting = [name for name in of_mpi if not platforms[name].setup and not platforms[name].env]
-    if not wanting:
-        return ""
-    load = [sys.executable, "-c", _LOAD_MPI]
+    wanting: dict[str, list[str]] = {}
+    for spec in specs:
+        platform = config.platforms[spec.point.platform]
+        in_image = platform.container is not None and spec.rank_python is not None
+        if spec.uses_mpi and not (platform.setup or platform.env or in_image):
+            wanting.setdefault(spec.rank_python or sys.executable, []).append(spec.point.platform)
+    return "\n".join(filter(None, (_mpi_problem_of(*each) for each in wanting.items())))
+
+
+def _mpi_problem_of(python: str, platforms: list[str]) -> str:
+    """Return why a Python cannot load an MPI library; "" if it can.
+
+    Args:
+        python: The Python of ranks.
+        platforms: The platform of each run that needs the library.
+    """
+    load = [python, "-c", _LOAD_MPI]
     done = subprocess.run(load, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S)
     if not done.returncode:
         return ""
     error = [f"exit status {done.returncode}", *done.stderr.strip().splitlines()][-1]
-    names = ", ".join(dict.fromkeys(wanting))
+    names = ", ".join(dict.fromkeys(platforms))
+    install = "`make setup` installs mpi4py and MPICH"
+    if python != sys.executable:
+        install = f"`{python} -m pip install mpi4py mpich` installs one"
     return (
-        f"Runs need an MPI library ({len(wanting)} of platform {names}), and none can be loaded: "
+        f"Runs need an MPI library ({len(platforms)} of platform {names}), and none can be loaded: "
         f"{error}\n"
-        "  1. `make setup` installs mpi4py and MPICH.\n"
+        f"  1. {install}.\n"
         "  2. Or the nodes have one: load it in the platform's `setup`, as `module load mpich`, or "
         "name its file by MPI4PY_LIBMPI in `env`."
     )
@@ -114,20 +128,48 @@ def model_problem(
 ) -> str:
     """Return why custom models of these runs cannot be built; "" if they can.
 
-    They are built in one process of this environment. Runs on platforms with a `setup` have another
-    environment and are left out. A check without a result is reported as a warning.
+    Models of runs with the same Python are built in one process of this Python. Runs on platforms
+    with a `setup`, but no `python`, are left out. A check without a result is reported as a
+    warning.
 
     Args:
         specs: The runs.
         results: The folder of results, for the log.
         limit_s: Longest time for all models, in seconds.
     """
-    due = select_models_to_check(specs)
-    if not due or util.find_spec("tensorflow") is None:
+    by_python: dict[RankPython | None, list[ModelToCheck]] = {}
+    for model in select_models_to_check(specs):
+        by_python.setdefault(RankPython.from_spec(model.spec), []).append(model)
+    if util.find_spec("tensorflow") is None:
+        by_python.pop(None, None)
+    if not by_python:
         return ""
+    log = results / MODEL_CHECK_LOG
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.unlink(missing_ok=True)
+    problems = []
+    for python, due in by_python.items():
+        problems += _model_problems(python, due, results, limit_s)
+    if not problems:
+        return ""
+    lines = "".join(f"  {line}\n" for line in problems)
+    return f"No run was started: runs of these would fail.\n{lines}The traceback: {log}. {_SWITCH}."
+
+
+def _model_problems(
+    python: RankPython | None, due: list[ModelToCheck], results: Path, limit_s: float
+) -> list[str]:
+    """Build models in a Python; return a line for each that cannot be built, and print warnings.
+
+    Args:
+        python: The Python; None for the workflow's own.
+        due: The models.
+        results: The folder of results.
+        limit_s: Longest time for all models, in seconds.
+    """
     begins = f"building {_model_names(due)} once, before runs start"
     print(f"{begins} (imports TensorFlow: 10 s or more)", file=sys.stderr, flush=True)
-    found, ended = _build_models(due, results, limit_s)
+    found, ended = _build_models(python, due, results, limit_s)
     names = [f"{m.spec.point.model} with recipe {m.spec.point.recipe}" for m in due]
     problems = []
     for name, checked in zip(names, found, strict=False):
@@ -135,17 +177,13 @@ def model_problem(
             print(f"warning: {name}: {warning}", file=sys.stderr)
         if checked.problem is not None:
             problems.append(f"{name}: {checked.problem}")
-    if problems:
-        lines = "".join(f"  {line}\n" for line in problems)
-        traceback = f"The traceback: {results / MODEL_CHECK_LOG}. {_SWITCH}."
-        return f"No run was started: runs of these would fail.\n{lines}{traceback}"
-    if ended:
+    if ended and not problems:
         left = _model_names(due[len(found) :])
         print(
             f"{left}: not checked, {ended}; log: {results / MODEL_CHECK_LOG}. {_SWITCH}.",
             file=sys.stderr,
         )
-    return ""
+    return problems
 
 
 def _model_names(models: list[ModelToCheck]) -> str:
@@ -154,18 +192,20 @@ def _model_names(models: list[ModelToCheck]) -> str:
 
 
 def select_models_to_check(specs: Iterable[RunSpec]) -> list[ModelToCheck]:
-    """Return one entry for each combination of model, dataset and recipe with custom code.
+    """Return one entry for each combination of model, dataset, recipe and Python with custom code.
 
     The custom code is the model, the dataset or both. An entry has the run with the fewest tasks
-    and the run with the most workers. Programs and runs with a platform's `setup` are left out.
+    and the run with the most workers. Programs are left out, and runs with a platform's `setup`,
+    but no `python`.
     """
-    found: dict[tuple[str, str | None, bytes], ModelToCheck] = {}
+    found: dict[tuple[str, str | None, bytes, RankPython | None], ModelToCheck] = {}
     for spec in specs:
         named = (spec.point.model, spec.dataset or "")
         custom = [n for n in named if user_code.is_reference(n) and not n.startswith("tfscaling.")]
-        if not custom or spec.recipe.program or spec.measured.setup:
+        python = RankPython.from_spec(spec)
+        if not custom or spec.recipe.program or (spec.measured.setup and python is None):
             continue
-        alike = (spec.point.model, spec.dataset, msgspec.json.encode(spec.recipe))
+        alike = (spec.point.model, spec.dataset, msgspec.json.encode(spec.recipe), python)
         both = found.get(alike, ModelToCheck(spec, spec))
         found[alike] = ModelToCheck(
             min(both.spec, spec, key=lambda each: (each.geometry.tasks, each.replicas)),
@@ -175,29 +215,32 @@ def select_models_to_check(specs: Iterable[RunSpec]) -> list[ModelToCheck]:
 
 
 def _build_models(
-    models: list[ModelToCheck], results: Path, limit_s: float
+    python: RankPython | None, models: list[ModelToCheck], results: Path, limit_s: float
 ) -> tuple[list[CheckedModel], str]:
     """Build each model in one process.
 
     Args:
+        python: The Python; None for the workflow's own.
         models: The models.
-        results: The folder of results, for the log.
+        results: The folder of results, for the log and, where ranks find them, the models.
         limit_s: Longest time for all models, in seconds.
 
     Returns:
         The results in order, and why the last ones are missing, or "".
     """
+    if python is not None and python.obstacle:
+        return [], python.obstacle
     log = results / MODEL_CHECK_LOG
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as folder, log.open("wb") as output:
+    # below the results: a container sees the project's folder
+    with tempfile.TemporaryDirectory(dir=log.parent) as folder, log.open("ab") as output:
         asked, problems = Path(folder, "models.json"), Path(folder, "problems.jsonl")
         asked.write_bytes(msgspec.json.encode(models))
         data = f"--datasets-dir={results / 'datasets'}"
-        words = [sys.executable, str(_SCRIPT), f"--models={asked}", data, f"--problems={problems}"]
-        given: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": output}
+        words = [str(_SCRIPT), f"--models={asked}", data, f"--problems={problems}"]
+        start = python or RankPython(sys.executable)
         try:
-            code = subprocess.call(words, timeout=limit_s, **given)
-            ended = f"the check ended with exit code {code}" if code else ""
+            done = start.run(words, limit_s, stdout=output, stderr=output)
+            ended = f"the check ended with exit code {done.returncode}" if done.returncode else ""
         except subprocess.TimeoutExpired:
             ended = f"the check took longer than {limit_s:g} s"
         lines = problems.read_bytes().splitlines() if problems.exists() else []

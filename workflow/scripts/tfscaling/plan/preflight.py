@@ -32,7 +32,7 @@ from tfscaling.plan.costed_plan import REFUSED, PlanRow
 from tfscaling.snakemake_adapter import submission
 from tfscaling.snakemake_adapter.submission import Submission
 from tfscaling.study import platforms
-from tfscaling.study.config_types import Config
+from tfscaling.study.config_types import Config, Platform
 from tfscaling.study.run_spec import Point
 from tfscaling.tables.row_values import group_by
 
@@ -87,8 +87,8 @@ class SlurmRequest(NamedTuple):
         nodes: Number of nodes.
         runtime_min: Time limit in minutes.
         partition: Partition, or several separated by commas; None for the default partition.
-        account: Account, if the platform names one.
-        qos: Quality of service, if the platform names one.
+        account: Account, if the platform or the environment names one.
+        qos: Quality of service, if the platform or the environment names one.
     """
 
     sbatch_line: str
@@ -134,9 +134,27 @@ def make_requests(
         asked = platforms.slurm_resources(platform, point.geometry)
         line = submission.sbatch_line(asked, submission.RUN, job_submission)
         said = test_only_line(line) if line.startswith("sbatch ") else line
-        of_platform = platform.runtime_min, platform.partition, platform.account, platform.qos
-        found[point] = SlurmRequest(said, int(asked["nodes"]), *of_platform)
+        place = _partition_account_and_qos(platform, os.environ)
+        found[point] = SlurmRequest(said, int(asked["nodes"]), platform.runtime_min, *place)
     return found
+
+
+def _partition_account_and_qos(
+    platform: Platform, environ: Mapping[str, str]
+) -> tuple[str | None, str | None, str | None]:
+    """Return where sbatch submits a platform's jobs: partition, account and QOS.
+
+    For what the platform leaves open, sbatch reads variables of the environment.
+
+    Args:
+        platform: The platform.
+        environ: The environment of sbatch.
+    """
+    return (
+        platform.partition or environ.get("SBATCH_PARTITION") or None,
+        platform.account or environ.get("SBATCH_ACCOUNT") or None,
+        platform.qos or environ.get("SBATCH_QOS") or None,
+    )
 
 
 def test_only_line(line: str) -> str:

@@ -120,14 +120,14 @@ class SlurmSweep:
 
         Args:
             output: The file of the run's record.
-            number: Number of the Slurm job.
+            number: Number of the Slurm job, or JOB.STEP of a step.
         """
         try:
             record = run_record.read_outcome(output) if output.name == run_record.RECORD else None
         except run_record.RecordError:
             return False
         job = None if record is None else record.environment.slurm_job
-        return job is not None and job.id == number
+        return job is not None and job.id == _number_of_job(number)
 
     def report_failure(
         self, output: Path, number: str, state: str, log: Path | None = None
@@ -139,7 +139,7 @@ class SlurmSweep:
 
         Args:
             output: The file of the run's record.
-            number: Number of the Slurm job.
+            number: Number of the Slurm job, or JOB.STEP of a step.
             state: Slurm's state of the job.
             log: The job's log.
         """
@@ -147,7 +147,8 @@ class SlurmSweep:
         last = _find_last_attempt(folder)
         if spec is None or ((last or folder) / run_record.FAILURE).exists():
             return
-        text = f"Slurm's job {number} ended as {state}, and its launcher left no report"
+        what = "job" if number.isdecimal() else "step"
+        text = f"Slurm's {what} {number} ended as {state}, and its launcher left no report"
         try:
             if state == "OUT_OF_MEMORY":
                 folder.mkdir(parents=True, exist_ok=True)
@@ -160,7 +161,8 @@ class SlurmSweep:
             cause = _add_log_error(cause, log, folder / run_record.LAUNCH_LOG)
         wall_time_s = _job_time_s(number)
         wall_time_s = _attempt_time_s(last) if wall_time_s is None else wall_time_s
-        self._write_failure(cause, spec, wall_time_s, *filter(None, (last, folder)))
+        folders = filter(None, (last, folder))
+        self._write_failure(cause, spec, *folders, wall_time_s=wall_time_s, slurm_job=number)
 
     def report_refusal(self, output: Path, words: str) -> None:
         """Write a failure report for a job that sbatch refused.
@@ -171,7 +173,7 @@ class SlurmSweep:
         """
         if spec := self.specs.get(str(output)):
             cause = Cause(kind="launch_failed", message=f"sbatch refused it: {words}")
-            self._write_failure(cause, spec, None, output.parent)
+            self._write_failure(cause, spec, output.parent)
 
     def has_permanent_failure(self, output: Path) -> bool:
         """Return whether the last attempt of a run failed for a permanent cause."""
@@ -193,21 +195,28 @@ class SlurmSweep:
         return sorted(host for host in hosts if outside_text.is_host_name(host))
 
     def _write_failure(
-        self, cause: Cause, spec: RunSpec, wall_time_s: float | None, *folders: Path
+        self,
+        cause: Cause,
+        spec: RunSpec,
+        *folders: Path,
+        wall_time_s: float | None = None,
+        slurm_job: str | None = None,
     ) -> None:
         """Write a failure report to each of some folders.
 
         Args:
             cause: The cause.
             spec: The run.
-            wall_time_s: Wall time of the job in seconds; None if unknown.
             *folders: The folders; the last one is the run's folder.
+            wall_time_s: Wall time of the job in seconds; None if unknown.
+            slurm_job: Number of the Slurm job, or JOB.STEP of a step; None without a job.
         """
         failure = FailureReport(
             axes=spec.axes,
             attempt=max(attempts.attempt_numbers(folders[-1]), default=1),
             cause=cause,
             wall_time_s=wall_time_s,
+            slurm_job=slurm_job,
         )
         try:
             folders[-1].mkdir(parents=True, exist_ok=True)
@@ -215,6 +224,11 @@ class SlurmSweep:
                 attempts.write_failure(folder, failure)
         except OSError as error:
             self.warn(f"{cause.sentence}: {error}")
+
+
+def _number_of_job(number: str) -> str:
+    """Return the number of a job, given itself or with the number of a step, as in `7.3`."""
+    return number.partition(".")[0]
 
 
 def _job_time_s(number: str) -> float | None:
@@ -275,7 +289,7 @@ def _out_of_memory_record(spec: RunSpec, last: Path | None, number: str, text: s
     Args:
         spec: The run.
         last: Folder of the last attempt.
-        number: Number of the Slurm job.
+        number: Number of the Slurm job, or JOB.STEP of a step.
         text: Why the run ended.
     """
     with contextlib.suppress(run_record.RecordError):
@@ -285,7 +299,7 @@ def _out_of_memory_record(spec: RunSpec, last: Path | None, number: str, text: s
     environment = Environment(
         launcher_host="",
         git_commit=None,
-        slurm_job=SlurmJob(id=number),
+        slurm_job=SlurmJob(id=_number_of_job(number)),
         slurm_settings=None,
         dataset=None,
         unchecked=(),

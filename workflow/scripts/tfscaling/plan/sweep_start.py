@@ -178,15 +178,18 @@ class SweepStart:
         return budget.find_excess(self.config, planned, runs_dir, self.sources, forced) or ""
 
     def _local_problems(self) -> Iterator[str]:
-        """Yield why GPUs would not be used, ranks could not use MPI, or models cannot be built.
+        """Yield why Pythons, GPUs or MPI could not be used, or models cannot be built.
 
         The text is empty for a check without a problem.
         """
-        from tfscaling.plan import local_checks
+        from tfscaling.plan import local_checks, rank_pythons
 
         if self.submission.deploys_software:
             return
         runs = self.jobs.records_to_do().values()
+        if problem := rank_pythons.python_problem(runs):
+            yield problem
+            return  # without their packages, the checks below would fail in these Pythons
         yield local_checks.cuda_problem(runs, self.config)
         yield local_checks.mpi_problem(runs, self.config)
         if self.config.check_models:

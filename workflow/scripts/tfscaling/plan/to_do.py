@@ -7,7 +7,7 @@ if the user forces it. Snakemake's memory of earlier jobs decides nothing.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -92,6 +92,24 @@ class RunsToDo:
         specs = [run.spec for run in self.planned]
         data = prepared_data.datasets_folder(self.runs_dir)
         return self.forced | run_states.find_stale_runs(self.records, specs, data)
+
+    @functools.cached_property
+    def forced_again(self) -> frozenset[str]:
+        """The folders of forced runs with a record: each is rerun, also conditional ones."""
+        return self.forced & self.records.keys()
+
+    def folders_after_round(self, extra: Collection[str]) -> list[str]:
+        """Return the folders of the runs that a sweep makes or has made up to a round.
+
+        Args:
+            extra: Folders of the conditional runs that the rounds request.
+        """
+        due = self.forced_again.union(extra)
+        return [
+            path
+            for path, run in self._run_by_folder.items()
+            if not run.is_conditional or path in due
+        ]
 
     def file_of_record(self, path: str) -> Path | None:
         """Return the file of a finished run's record, in the run's folder or an attempt's folder.

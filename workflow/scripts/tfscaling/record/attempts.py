@@ -288,6 +288,9 @@ class FailureReport(msgspec.Struct, frozen=True, kw_only=True):
     cause: Cause
     wall_time_s: float | None = None
     """Seconds from the start of the launcher to this report; null if unknown."""
+    slurm_job: str | None = None
+    """Number of the Slurm job, or JOB.STEP of a run inside an allocation, as sacct lists it; null
+    outside Slurm."""
 
 
 def write_failure(folder: Path, failure: FailureReport) -> None:

@@ -11,7 +11,7 @@ import itertools
 import re
 import sysconfig
 import traceback
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -78,6 +78,13 @@ _REASON_LENGTH_MAX = 500
 #: Names of variables whose values are secrets, and the shortest value that is replaced.
 _SECRET = re.compile(r"key|token|secret|passw|_pwd|cred|auth(?!or)", re.IGNORECASE)
 _SECRET_LENGTH_MIN = 6
+#: Ends of names of options and variables in `program` and `setup` whose values are secrets: neither
+#: `--tokenizer` nor `--max-tokens`.
+_SECRET_OPTION = re.compile(
+    r"(?:key|token|secret|passw(?:or)?d|pwd|credentials?|auth)$", re.IGNORECASE
+)
+#: NAME=VALUE, or `--name VALUE`, in a word of `program` or a line of `setup`.
+_GIVEN = re.compile(r"""(?:([\w-]+)=|(--?[\w-]+)\s+)("[^"]*"|'[^']*'|[^\s;&|"']+)""")
 
 
 class ProgramException(NamedTuple):
@@ -271,28 +278,45 @@ def find_abort_reason(how_ended: str, lines: Sequence[str]) -> str:
     return found[:_REASON_LENGTH_MAX]
 
 
-def mask_secrets(text: str, environ: Mapping[str, str]) -> str:
-    """Return a text with `***` in place of passwords, keys and tokens of the environment.
+def find_secrets(
+    environ: Mapping[str, str], program: Sequence[str] = (), setup: Iterable[str] = ()
+) -> set[str]:
+    """Return the passwords, keys and tokens of a run, by the names of variables and options.
+
+    Args:
+        environ: Environment of the rank. The value of a name such as API_TOKEN is a secret.
+        program: Words of the program. The value of an option such as `--password` is a secret.
+        setup: Lines of `setup`. The value of a variable that they set may be a secret.
+    """
+    found = {value for name, value in environ.items() if _SECRET.search(name)}
+    pairs = [*itertools.pairwise(program)]
+    for text in (*program, *setup):
+        for variable, option, value in _GIVEN.findall(text):
+            pairs.append((variable or option, value.strip("\"'")))
+    return found | {value for name, value in pairs if _SECRET_OPTION.search(name)}
+
+
+def mask_secrets(text: str, secrets: Iterable[str]) -> str:
+    """Return a text with `***` in place of secrets, unless they are very short.
 
     Messages of exceptions may contain them, and the page shows why a run failed.
 
     Args:
         text: The text.
-        environ: Environment of the rank. The value of a name such as API_TOKEN is a secret.
+        secrets: The secrets.
     """
-    secrets = {value for name, value in environ.items() if _SECRET.search(name)}
     for value in sorted(secrets, key=len, reverse=True):  # one may contain another
         if len(value) >= _SECRET_LENGTH_MIN:
             text = text.replace(value, "***")
     return text
 
 
-def mask_secrets_of_cause(cause: Cause, environ: Mapping[str, str]) -> Cause:
-    """Return the cause of a failure without passwords, keys and tokens of the environment.
+def mask_secrets_of_cause(cause: Cause, secrets: Collection[str]) -> Cause:
+    """Return the cause of a failure with `***` in place of secrets.
 
     Args:
         cause: The cause, with the last lines of a rank's log.
-        environ: The environment of the ranks.
+        secrets: The secrets.
     """
-    lines = tuple(mask_secrets(line, environ) for line in cause.last_lines)
-    return replace(cause, message=mask_secrets(cause.message, environ), last_lines=lines)
+    lines = tuple(mask_secrets(line, secrets) for line in cause.last_lines)
+    return replace(cause, message=mask_secrets(cause.message, secrets), last_lines=lines)

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -41,7 +41,7 @@ class RankActivity(enum.Enum):
     ENDED = enum.auto()
 
 
-class EventName(enum.StrEnum):
+class EventName(str, enum.Enum):
     """The events of a rank, in the order of the built-in trainer.
 
     Attributes:
@@ -54,12 +54,14 @@ class EventName(enum.StrEnum):
 
     def __new__(
         cls, name: str, activity: RankActivity = RankActivity.TRAINING, next_step: str = ""
-    ) -> Self:
+    ) -> EventName:
         """Return the member with this name in files and these attributes."""
         member = str.__new__(cls, name)
         member._value_ = name
         member.activity, member.next_step = activity, next_step
         return member
+
+    __str__ = str.__str__  # as of enum.StrEnum, which Python 3.10 lacks
 
     START = "start", RankActivity.LOADING, "importing TensorFlow"
     IMPORTED = "imported", RankActivity.MEETING, "connecting the ranks"

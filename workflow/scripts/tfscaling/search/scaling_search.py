@@ -97,13 +97,14 @@ def decide(
             if further and not further.is_worth_its_price:
                 return replace(_make_decision(problem, state, {}), not_worth_it=further)
         if len(made) < len(new):
+            proposed = {name: n for name, n in proposed.items() if runs[name].closed is None}
             break
         state = method.observe(state, made)
     return _make_decision(problem, state, proposed)
 
 
 def _new_runs(candidate: Candidate, used: int, number: int) -> NewRuns | None:
-    """Return the runs of a candidate in a round; None while one of them is missing.
+    """Return the runs of a candidate in a round; None while one of them is still to be made.
 
     Args:
         candidate: The candidate, or its short runs.
@@ -111,11 +112,11 @@ def _new_runs(candidate: Candidate, used: int, number: int) -> NewRuns | None:
         number: Number of its runs in this round.
     """
     missing = {*candidate.missing_blocks(used + number)}
-    if missing and not candidate.failed_blocks & missing:
-        return None
     runs = candidate.existing_runs(used + number)[len(candidate.existing_runs(used)) :]
     if not missing:
         return NewRuns(number, tuple(runs))
+    if not candidate.failed_blocks & missing:
+        return NewRuns(number, tuple(runs), candidate.closed) if candidate.closed else None
     # a failure of another kind may have hidden that it fits
     is_unfit = candidate.failed_blocks <= candidate.unfit_blocks and not candidate.run_count
     return NewRuns(number, tuple(runs), Reason.NO_MEMORY if is_unfit else Reason.DOES_NOT_RUN)

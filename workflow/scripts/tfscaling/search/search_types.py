@@ -35,6 +35,7 @@ class Candidate:
         short: The candidate's short runs. Their values are projections, and PROJECTION_ERROR is the
             projection's standard error as a fraction. None without short runs.
         unfit_blocks: The failed blocks whose run ran out of memory.
+        closed: Why none of its missing runs will be made; None if they can be.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Candidate:
     nodes: int = 1
     short: Candidate | None = None
     unfit_blocks: frozenset[int] = frozenset()
+    closed: Reason | None = None
 
     @property
     def run_count(self) -> int:
@@ -88,6 +90,7 @@ class Reason(StrEnum):
     BY_ITS_LINE = "not run, behind by its line"
     DOES_NOT_RUN = "does not run"
     NO_MEMORY = "does not fit in memory"
+    SMALLER_BATCH = "not run, a smaller batch failed"
     DIVERGED = "diverged"
     NOT_REACHED = "does not reach the target reliably"
     NOT_ALLOWED = "misses a limit"
@@ -96,8 +99,8 @@ class Reason(StrEnum):
 
 #: Reasons for which a candidate gets no more runs although it may be better than the best.
 FAILURE_REASONS = (
-    *(Reason.DOES_NOT_RUN, Reason.NO_MEMORY, Reason.DIVERGED, Reason.NOT_REACHED),
-    Reason.NOT_SHOWN,
+    *(Reason.DOES_NOT_RUN, Reason.NO_MEMORY, Reason.SMALLER_BATCH),
+    *(Reason.DIVERGED, Reason.NOT_REACHED, Reason.NOT_SHOWN),
 )
 
 
@@ -242,4 +245,5 @@ def list_needed_runs(decision: Decision, candidates: Sequence[Candidate]) -> lis
     """
     runs = decision.runs_to_start
     each = [*candidates, *(own.short for own in candidates if own.short)]
+    each = [own for own in each if own.closed is None]
     return sorted((n, own.name) for own in each for n in own.missing_blocks(runs.get(own.name, 0)))

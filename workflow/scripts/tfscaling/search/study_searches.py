@@ -1,8 +1,8 @@
 """The searches of a study: candidates from the table of runs, decisions, expected runs.
 
 The expected number of runs is the mean of simulated searches: candidates without runs get times
-from random scaling curves, the others their median; all runs scatter by SCATTER. A candidate
-without runs is assumed to keep the limits.
+from random scaling curves at the level of the measured ones, the others their median; all runs
+scatter by SIMULATED_SCATTER. A candidate without runs is assumed to keep the limits.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pandas as pd
 from tfscaling.estimation.intervals import Array
 from tfscaling.estimation.run_counts import CLOSED_RUNS
 from tfscaling.record.attempts import Kind
-from tfscaling.record.run_states import RunState
+from tfscaling.record.run_states import FINISHED, RunState
 from tfscaling.search.proposals import ROUNDS_MAX, batch_size
 from tfscaling.search.scaling_search import decide
 from tfscaling.search.search_types import (
@@ -26,9 +26,11 @@ from tfscaling.search.search_types import (
     PROJECTION_ERROR,
     Candidate,
     Decision,
+    Reason,
     Run,
     list_needed_runs,
 )
+from tfscaling.study import platforms
 from tfscaling.study.config_types import LINE_AXES, SHORT_RUNS_MAX
 from tfscaling.study.manifest import Manifest, PlannedSearch
 from tfscaling.study.run_spec import Point
@@ -109,15 +111,21 @@ def decide_searches(planned: Manifest, runs: pd.DataFrame) -> list[StudySearch]:
         runs: The table of runs.
     """
     rows = row_values.group_by_point(table_files.to_rows(RunRow, runs) if planned.searches else ())
-    return [_make_search(each, rows) for each in planned.searches]
+    closed = _close_larger_batches(planned, rows) if planned.searches else {}
+    return [_make_search(each, rows, closed) for each in planned.searches]
 
 
-def _make_search(planned: PlannedSearch, by_point: Mapping[Point, Sequence[RunRow]]) -> StudySearch:
+def _make_search(
+    planned: PlannedSearch,
+    by_point: Mapping[Point, Sequence[RunRow]],
+    closed: Mapping[Point, Reason],
+) -> StudySearch:
     """Return one search of a study with its decision from the runs so far.
 
     Args:
         planned: The search in the manifest.
         by_point: Configuration → its rows in the table of runs.
+        closed: Configuration → why none of its missing runs will be made.
     """
     short_of = {each.point: each.short for each in planned.points if each.short}
     rows = {point: by_point.get(point, ()) for point in planned.all_points}
@@ -139,7 +147,9 @@ def _make_search(planned: PlannedSearch, by_point: Mapping[Point, Sequence[RunRo
     ]
     points = {each.point.path: each.point for each in planned.points if each.point not in other}
     shorts = {short.path: short for point, short in short_of.items() if point not in other}
-    candidates = tuple(_make_candidate(point, rows, planned, short_of) for point in points.values())
+    candidates = tuple(
+        _make_candidate(point, rows, planned, short_of, closed) for point in points.values()
+    )
     asked = planned.search, planned.goal, planned.limits, planned.indifference
     decision = decide(candidates, *asked, planned.trainings)
     return StudySearch(planned, points, points | shorts, tuple(other), candidates, decision)
@@ -162,11 +172,78 @@ def most_common_examples(examples: Iterable[float]) -> float:
     return max(counts, key=lambda own: (alike[own], own), default=0.0)
 
 
+def _close_larger_batches(
+    planned: Manifest, by_point: Mapping[Point, Sequence[RunRow]]
+) -> dict[Point, Reason]:
+    """Return configuration → why it is not run, for larger batches whose smaller one failed.
+
+    Short and complete runs of a configuration count together. A configuration that trained to its
+    end is never closed.
+
+    Args:
+        planned: The manifest.
+        by_point: Configuration → its rows in the table of runs.
+    """
+    complete_of = {
+        each.short: each.point
+        for search in planned.searches
+        for each in search.points
+        if each.short
+    }
+    rows_of: dict[Point, list[RunRow]] = {}
+    for point, rows in by_point.items():
+        rows_of.setdefault(complete_of.get(point, point), []).extend(rows)
+    points = {run.spec.point.path: run.spec.point for run in planned.runs}
+    larger = [run for run in planned.runs if run.smaller]
+    closed: dict[Point, Reason] = {}
+    for run in sorted(larger, key=lambda run: run.spec.per_replica_batch_size):
+        point, smaller = run.spec.point, points[run.smaller or ""]
+        own, rows = (rows_of.get(complete_of.get(p, p), ()) for p in (point, smaller))
+        if any(row.status in FINISHED for row in own):
+            continue
+        if reason := closed.get(smaller) or _why_no_larger_batch(rows):
+            closed[point] = reason
+    return closed
+
+
+def _why_no_larger_batch(rows: Sequence[RunRow]) -> Reason | None:
+    """Return why no larger batch is run after the runs of a configuration; None if one may be.
+
+    Args:
+        rows: The rows of its short and complete runs.
+    """
+    finished = sum(row.status in FINISHED for row in rows)
+    unfit = sum(row.status == RunState.DOES_NOT_FIT for row in rows)
+    if unfit and unfit >= finished:
+        is_shown = not finished and unfit >= CLOSED_RUNS
+        return Reason.NO_MEMORY if is_shown else Reason.SMALLER_BATCH
+    failed, _ = _sort_failures(rows)
+    return Reason.SMALLER_BATCH if failed and not finished else None
+
+
+def _sort_failures(rows: Iterable[RunRow]) -> tuple[frozenset[int], frozenset[int]]:
+    """Return the blocks, from 0, whose run failed too often: (its own failures, replaced runs).
+
+    Args:
+        rows: The rows of a configuration.
+    """
+    failed: set[int] = set()
+    replaced: set[int] = set()
+    for row in rows:
+        if row.failed_too_often and row.status == RunState.FAILED:
+            kind = str(row.reason).partition(":")[0]
+            (replaced if kind in _INFRASTRUCTURE_KINDS else failed).add(int(row.repeat) - 1)
+    if len(replaced) > _REPLACED_MAX:
+        failed, replaced = failed | replaced, set()
+    return frozenset(failed), frozenset(replaced)
+
+
 def _make_candidate(
     point: Point,
     rows: Mapping[Point, Sequence[RunRow]],
     planned: PlannedSearch,
     short_of: Mapping[Point, Point],
+    closed: Mapping[Point, Reason],
 ) -> Candidate:
     """Return a candidate from the rows of its runs.
 
@@ -175,25 +252,19 @@ def _make_candidate(
         rows: Configuration → its rows of runs.csv.
         planned: The search.
         short_of: Configuration → the configuration of its short runs, where it has them.
+        closed: Configuration → why none of its missing runs will be made.
     """
     is_short, short = point in short_of.values(), short_of.get(point)
     runs: list[Run | None] = [None] * (SHORT_RUNS_MAX if is_short else planned.search.repeats_max)
-    failed: set[int] = set()
-    replaced: set[int] = set()
     unfit: set[int] = set()
-    for row in rows[point]:
+    own_rows = [row for row in rows[point] if row.repeat <= len(runs)]
+    for row in own_rows:
         block = int(row.repeat) - 1
-        if block >= len(runs):
-            continue
         if row.status in (RunState.OK, RunState.DIVERGED):
             runs[block] = _run_from_row(row, planned)
         elif row.status == RunState.DOES_NOT_FIT:
             unfit.add(block)
-        elif row.failed_too_often:
-            kind = str(row.reason).partition(":")[0]
-            (replaced if kind in _INFRASTRUCTURE_KINDS else failed).add(block)
-    if len(replaced) > _REPLACED_MAX:
-        failed, replaced = failed | replaced, set()
+    failed, replaced = _sort_failures(own_rows)
     # another process may have taken the memory: one such run is replaced
     if len(unfit) < CLOSED_RUNS:
         replaced |= unfit
@@ -202,13 +273,14 @@ def _make_candidate(
     return Candidate(
         point.path,
         tuple(runs),
-        frozenset(failed),
-        frozenset(replaced),
+        failed,
+        replaced,
         len(runs),
         str([getattr(point, axis) for axis in LINE_AXES]),
         point.nodes,
-        _make_candidate(short, rows, planned, short_of) if short else None,
+        _make_candidate(short, rows, planned, short_of, closed) if short else None,
         frozenset(unfit),
+        closed.get(point),
     )
 
 
@@ -292,7 +364,8 @@ def expected_runs(
     lines = np.array([own[name] for name in names])
     devices = np.array([point.nodes * max(1, point.gpus_per_node) for point in points], float)
     goal, asked = search.planned.goal, search.planned.search
-    rates = [prices.get(p) or 1.0 if goal.startswith("cost_") else 1 / p.nodes for p in points]
+    rates = np.array([_goal_per_second(goal, point, prices.get(point)) for point in points])
+    measured = np.array([_measured_value(each, goal) for each in search.candidates])
     limits = {name: each for name, each in search.planned.limits.items() if name != goal}
     kept = {
         name: each.value + (0.5 if each.at_most is None else -0.5) * max(1, abs(each.value))
@@ -300,12 +373,11 @@ def expected_runs(
     }
     generator, sums = np.random.default_rng(1), dict.fromkeys(search.all_points.values(), 0.0)
     for _ in range(trials):
-        time_s = simulate_scaling_times(devices, lines, generator)
+        usual = rates * simulate_scaling_times(devices, lines, generator)
+        usual *= _measured_level(measured, usual, lines)
         filled = [
-            _fill_missing_runs(each, goal, time * point.nodes * rate, kept, generator)
-            for each, point, time, rate in zip(
-                search.candidates, points, time_s.tolist(), rates, strict=True
-            )
+            _fill_missing_runs(each, goal, value, kept, generator)
+            for each, value in zip(search.candidates, usual.tolist(), strict=True)
         ]
         found = decide(
             filled,
@@ -322,6 +394,47 @@ def expected_runs(
                 short = search.all_points[each.short.name]
                 sums[short] += found.standings[each.name].short_runs / trials
     return sums
+
+
+def _goal_per_second(goal: str, point: Point, usd_per_node_hour: float | None) -> float:
+    """Return the goal of a run of one second.
+
+    Args:
+        goal: The goal's metric.
+        point: The configuration of the run.
+        usd_per_node_hour: Its price; None if unknown.
+    """
+    if goal.startswith("cost_"):
+        return platforms.run_cost_usd(usd_per_node_hour or 1.0, point.nodes, 1.0) or 0.0
+    return 1.0
+
+
+def _measured_value(candidate: Candidate, goal: str) -> float:
+    """Return the median of complete runs, else of short runs; NaN without runs."""
+    values = [run[goal] for run in candidate.runs if run is not None]
+    short = _measured_value(candidate.short, goal) if candidate.short else math.nan
+    return _median_or(values, short)
+
+
+def _measured_level(measured: Array, simulated: Array, lines: Array) -> Array:
+    """Return the factors by which simulated values get the level of measured ones.
+
+    The factor of a curve is the median ratio of its measured candidates; curves without a measured
+    candidate have the median of all ratios, and 1 if nothing is measured.
+
+    Args:
+        measured: Measured value of each candidate, above 0; NaN if it is unknown.
+        simulated: Its simulated value.
+        lines: Number of its curve, from 0.
+    """
+    ratios = np.log(measured / simulated)
+    is_known = np.isfinite(ratios)
+    if not is_known.any():
+        return np.ones(len(ratios))
+    levels = np.full(int(lines.max()) + 1, np.median(ratios[is_known]))
+    for line in np.unique(lines[is_known]):
+        levels[line] = np.median(ratios[is_known & (lines == line)])
+    return np.asarray(np.exp(levels[lines]))
 
 
 def _fill_missing_runs(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,13 +89,14 @@ class Invocation:
         if not self.is_main_process:
             return []
         return [
+            *unsupported_options.find_repeated_options(sys.argv[1:]),
             *unsupported_options.find_refusals(
                 self.train,
                 self.workflow.resource_settings,
                 self.workflow.storage_settings,
                 self.workflow.group_settings,
                 self.workflow.remote_execution_settings,
-            )
+            ),
         ]
 
     def low_limits(self, requests: Iterable[Mapping[str, object]]) -> list[str]:

@@ -61,8 +61,8 @@ def translate_overrides(overrides: Mapping[str, Any]) -> dict[str, object]:
     """Return key of a platform → value, from overrides of resources that platforms can set.
 
     Args:
-        overrides: Resource → its value as Snakemake gives it, a number, a text, or an object whose
-            attribute `raw` is one of these.
+        overrides: Resource → its value as Snakemake gives it: a number, a text, or an object of
+            the class Resource.
     """
     values = {
         PLATFORM_KEYS[name]: _parse_plain_value(given)
@@ -85,13 +85,20 @@ def _parse_plain_value(given: Any) -> Any:
     """Return a resource's value: a number or quoted text is parsed, any other text is unchanged.
 
     Args:
-        given: The value, or an object whose attribute `raw` is the value.
+        given: The value, or an object of Snakemake's class Resource. Its value is in the units of
+            the resource, such as megabytes. For Snakemake, any text is an expression without a
+            value yet.
     """
-    value = getattr(given, "raw", given)
+    value = given.raw if _is_expression(given) else getattr(given, "value", given)
     if isinstance(value, str):
         with contextlib.suppress(ValueError, SyntaxError):
             return ast.literal_eval(value)
     return value
+
+
+def _is_expression(given: Any) -> bool:
+    """Return whether a resource is an expression or a text, which Snakemake has not evaluated."""
+    return hasattr(given, "is_evaluable") and given.is_evaluable()
 
 
 def find_platform_changes(
@@ -160,6 +167,11 @@ def find_refusals(rule: str, overrides: Mapping[str, Any]) -> Iterator[str]:
             "one way; keep one of them"
         )
     for name, value in overrides.items():
+        if name in PLATFORM_KEYS and _is_expression(value) and value.raw is None:
+            yield (
+                f"--set-resources of {rule}: {name} is an expression with a unit, which is not "
+                f"allowed, because plan and jobs need one number; write {rule}:{name}=N"
+            )
         if name in REFUSED_RESOURCES:
             yield (
                 f"--set-resources {rule}:{name}={_parse_plain_value(value)}: not allowed, because "

@@ -5,6 +5,8 @@ A sweep with one of them is refused before its first run. docs/command-line.md l
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -13,6 +15,34 @@ from tfscaling.snakemake_adapter import resource_overrides
 #: What Snakemake's nodes must share with the machine of the sweep: ranks read datasets, rules read
 #: records.
 _SHARED = frozenset(("input-output", "persistence", "sources"))
+
+
+#: Option of several values, as the user may write it → its usual name. If it is given twice,
+#: Snakemake silently drops all values but those of the last one.
+_LAST_COUNTS = {
+    **dict.fromkeys(("--configfile", "--configfiles"), "--configfile"),
+    **dict.fromkeys(("--config", "-C"), "--config"),
+    **dict.fromkeys(("--forcerun", "-R"), "--forcerun"),
+    **dict.fromkeys(("--resources", "--res"), "--resources"),
+    **dict.fromkeys(("--default-resources", "--default-res"), "--default-resources"),
+    "--set-resources": "--set-resources",
+}
+
+
+def find_repeated_options(words: Iterable[str]) -> Iterator[str]:
+    """Yield a line for each option of several values that the command line has more than once.
+
+    Args:
+        words: The words of the command line after the program.
+    """
+    options = itertools.takewhile(lambda word: word != "--", words)
+    counts = Counter(_LAST_COUNTS.get(word.partition("=")[0], "") for word in options)
+    for name, number in counts.items():
+        if name and number > 1:
+            yield (
+                f"{name} is given {number} times: not allowed, because Snakemake keeps only the "
+                f"last one; write it once with all values: {name} A B"
+            )
 
 
 def find_refusals(

@@ -22,7 +22,7 @@ import pandas as pd
 from msgspec.structs import replace
 
 from tfscaling.conclusions import rendering, search_results
-from tfscaling.files import atomic
+from tfscaling.files import atomic, program_errors
 from tfscaling.files.program_errors import InputError
 from tfscaling.plan import (
     budget,
@@ -53,6 +53,8 @@ from tfscaling.tables.display import (
 
 #: Folder in `details` with the configuration and the manifest of the plan.
 PLANNED = "planned"
+#: File next to them with the folders of the runs that the user forces to be repeated.
+FORCED = "forced.json"
 #: Name of the executor that runs a sweep inside one allocation.
 ALLOCATION = "slurm-allocation"
 #: Columns of the plan's table after the axes.
@@ -79,7 +81,8 @@ def run(study: StudyFolder) -> None:
     # not the files of the study: a sweep with another configuration may be running
     apart = StudyFolder(study.details / PLANNED)
     config, planned = apart.config, apart.manifest
-    made = costed_plan.make_plan(config, planned, study.runs_dir)
+    forced = program_errors.read_json(apart.details / FORCED, frozenset[str])
+    made = costed_plan.make_plan(config, planned, study.runs_dir, forced)
     points, warnings = add_slurm_answers(made, config, how)
     problem = ""
     if not how.deploys_software:

@@ -43,6 +43,8 @@ CROSS_ENTROPY: Literal["sparse_categorical_crossentropy"] = "sparse_categorical_
 PROGRAM_STRATEGY, PROGRAM = "own", "program"
 #: The strategy whose ranks are started as an MPI job.
 MPI_STRATEGY = "mpi_all_reduce"
+#: Keys whose values may be secrets: messages name only the keys, or names of variables.
+PRIVATE_KEYS = frozenset({"env", "setup", "program"})
 #: Keys of a recipe's batch size: exactly one of them is given.
 BATCH_SIZE_KEYS = ("per_replica_batch_size", "per_worker_batch_size", "global_batch_size")
 #: The key of a batch size that may be an axis of doublings.
@@ -446,6 +448,9 @@ class Recipe(ConfigMapping, frozen=True, kw_only=True):
     saves a little time."""
     precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
     """Keras's dtype policy; `mixed_float16` scales the loss."""
+    jit_compile: bool = False
+    """If true, XLA compiles forward and backward pass of each replica. Sums over replicas and the
+    optimizer's update stay outside of XLA."""
     communication: Literal["auto", "ring", "nccl"] = "auto"
     """Implementation of the collective operations of `multi_worker_mirrored`."""
     parameter_servers: Annotated[int, number_meta("tasks", ge=1, le=100_000)] = 1
@@ -464,8 +469,9 @@ class Recipe(ConfigMapping, frozen=True, kw_only=True):
     """The words of a command that every rank starts instead of training a model. Placeholders such
     as `{epochs}` are filled in (docs/programs.md). An empty list trains a model."""
     environment: NotEmpty | None = None
-    """The program's virtual or conda environment, a folder with `bin/python`; its `bin` comes first
-    on PATH. Relative paths start where snakemake runs. null uses PATH as it is."""
+    """Your virtual or conda environment, a folder with `bin/python`. It trains models with its own
+    TensorFlow (docs/own-training.md); of a program, its `bin` comes first on PATH. Relative paths
+    start where snakemake runs. null takes the platform's `python`, or PATH as it is."""
     observe: Literal["nothing", "fit", "events", "output"] = "nothing"
     """How steps, epochs and quality of a program are read: not at all, Keras's `fit`, events that
     it writes, or patterns on its output."""
@@ -524,9 +530,6 @@ class Container(ConfigMapping, frozen=True, kw_only=True):
     `--container-image`."""
     engine: Literal["apptainer", "singularity", "charliecloud", "pyxis"] = "apptainer"
     """Program that starts the container. `pyxis`, a plugin of Slurm, needs `launcher: srun`."""
-    python: Line | None = None
-    """Python inside the image, with the workflow's packages. null takes the workflow's own
-    environment, which is then bound into the image."""
     binds: tuple[Line, ...] = ()
     """More folders to bind into the container, as FOLDER or FOLDER:PATH_INSIDE. The project's
     folder is always bound."""
@@ -564,6 +567,10 @@ class MeasuredKeys(ConfigMapping, frozen=True, kw_only=True):
     nothing."""
     setup: tuple[NoZeroByte, ...] = ()
     """Shell lines that every rank runs before the trainer, such as `module load cuda`."""
+    python: Line | None = None
+    """Python of the ranks: a path, inside the container if there is one, or a command that `setup`
+    puts on PATH, such as `python3`. It has its own TensorFlow (docs/own-training.md). null takes
+    the workflow's environment, which is then bound into a container."""
     container: Container | None = None
     """Ranks run in this container; `setup` runs before it is started. null uses no container."""
     env: dict[VariableName, NoZeroByte] = {}

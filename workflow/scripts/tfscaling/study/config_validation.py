@@ -16,15 +16,17 @@ import re
 import typing
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
-import yaml
 
 from tfscaling.files.descriptions import descriptions
 from tfscaling.files.program_errors import InputError
 from tfscaling.study import config_types, value_hints
-from tfscaling.study.config_types import Config
+from tfscaling.study.config_types import PRIVATE_KEYS, Config
+
+if TYPE_CHECKING:
+    import yaml
 
 #: A JSON schema, or a part of one.
 Schema = dict[str, Any]
@@ -48,6 +50,8 @@ REFERENCE_FILES = ("details/manifest.json", "comparison.csv", "runs.csv")
 #: In a NotAllowed, the value of a missing key, and of a problem that concerns several values.
 _MISSING, SEVERAL = object(), object()
 _REFERENCE = "#/$defs/"
+#: Replaces a value in a message that may be a secret.
+_HIDDEN = "***"
 
 
 class ConfigError(InputError):
@@ -303,8 +307,38 @@ def format_problem(place: Place, value: object, allowed: str, sources: Sources =
     where = f"{name}: {f'line {line}: ' if line else ''}{format_place(place)}"
     if value is SEVERAL:
         return f"{where}: not allowed; {allowed}"
-    wrong = "missing" if value is _MISSING else f"{_to_short_json(value)} is not allowed"
+    wrong = "missing" if value is _MISSING else f"{_show_value(place, value)} is not allowed"
     return f"{where}: {wrong}; {allowed}"
+
+
+def _show_value(place: Place, value: object) -> str:
+    """Return a value of the configuration as short JSON text, without what may be a secret.
+
+    Messages are on the console and in logs. Names of variables, options and programs are shown.
+
+    Args:
+        place: Keys and indices from the top of the configuration to the value.
+        value: The value.
+    """
+    if PRIVATE_KEYS.isdisjoint(place[2:3]):  # of a platform or recipe
+        return _to_short_json(_hide_secrets(value))
+    if place[-1] == "env" and isinstance(value, Mapping):
+        return _to_short_json(dict.fromkeys(map(str, value), _HIDDEN))
+    if isinstance(value, str) and (place[-1] == "env" or place[2] == "program"):
+        name = re.match(r"[^=\s{}\0]+(?=([=\s])|$)", value)  # of NAME=VALUE, or alone
+        shown = _HIDDEN if name is None else name[0] + (name[1] + _HIDDEN if name[1] else "")
+        return _to_short_json(shown)
+    return _HIDDEN
+
+
+def _hide_secrets(value: object) -> object:
+    """Return a part of the configuration in which values that may be secrets are replaced."""
+    if isinstance(value, Mapping):
+        return {
+            key: _HIDDEN if key in PRIVATE_KEYS else _hide_secrets(inner)
+            for key, inner in value.items()
+        }
+    return [*map(_hide_secrets, value)] if isinstance(value, list | tuple) else value
 
 
 def _find_line(name: str, place: Place) -> int | None:
@@ -317,6 +351,8 @@ def _find_line(name: str, place: Place) -> int | None:
     Returns:
         The line, counted from 1; None if there is no such file, or if it has no key on the way.
     """
+    import yaml  # ranks load this module in a Python that may lack PyYAML
+
     try:
         node = yaml.compose(Path(name).read_bytes(), Loader=yaml.SafeLoader)
     except (OSError, yaml.YAMLError):
@@ -336,6 +372,8 @@ def _yaml_entry(node: yaml.Node | None, step: str | int) -> tuple[yaml.Node, yam
 
     None if the node has no such key or index.
     """
+    import yaml
+
     if isinstance(node, yaml.MappingNode):
         return next((entry for entry in node.value if entry[0].value == step), None)
     if isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):

@@ -60,6 +60,9 @@ def _key_problems(platform: Platform) -> Iterator[tuple[str, str]]:
     for key in ("cpu_bind", "gpu_bind") if platform.launcher == "local" else ():
         if getattr(platform, key) is not None:
             yield key, "an option of srun; allowed with `launcher: local`: null"
+    is_command = platform.python is not None and "/" not in platform.python
+    if is_command and not (platform.setup or platform.container):
+        yield "python", "no `setup` puts it on PATH; allowed: a path, or a platform with `setup`"
     if platform.usd_per_node_hour is not None:
         for key in ("price_date", "price_source"):
             if getattr(platform, key) is None:

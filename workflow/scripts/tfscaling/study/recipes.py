@@ -38,7 +38,7 @@ from tfscaling.study.config_types import (
 )
 from tfscaling.study.config_validation import SEVERAL, NotAllowed, list_allowed_names
 from tfscaling.study.registries import Registries, check_name, check_name_or_function
-from tfscaling.study.run_spec import DATASET_PLACEHOLDER, PLACEHOLDERS
+from tfscaling.study.run_spec import DATASET_PLACEHOLDER, PLACEHOLDERS, python_path
 
 #: Most variants of a recipe.
 VARIANTS_MAX = 10_000
@@ -51,13 +51,14 @@ _NO_SERVERS = {
     "checkpoint_every_epochs": "whose state is not written",
     "checkpoint_every_s": "whose state is not written",
     "stop_after_steps": "whose workers make steps at the same time: none has a separate time",
+    "jit_compile": "whose workers fetch variables in each step, which XLA cannot compile",
 }
 #: Keys that only recipes with a program have.
-PROGRAM_KEYS = ("environment", "observe", "train_examples", "patterns")
+PROGRAM_KEYS = ("observe", "train_examples", "patterns")
 #: Keys of recipes with and without a program.
 _COMMON_KEYS = {
     *BATCH_SIZE_KEYS,
-    *("dataset", "epochs", "quality", "compare_resumed", "program", "parameters"),
+    *("dataset", "environment", "epochs", "quality", "compare_resumed", "program", "parameters"),
 }
 #: Keys that only recipes of the built-in trainer have.
 TRAINER_KEYS = [k for k in Recipe.__struct_fields__ if k not in _COMMON_KEYS | {*PROGRAM_KEYS}]
@@ -104,6 +105,10 @@ def _training_problems(recipe: Recipe) -> Iterator[NotAllowed]:
         yield wrong("warmup_epochs", f"allowed: less than epochs, {recipe.epochs}")
     if (recipe.evaluation_interval_epochs or 0) > recipe.epochs:
         yield wrong("evaluation_interval_epochs", f"allowed: up to epochs, {recipe.epochs}")
+    if recipe.environment is not None and not has_executable_python(recipe.environment):
+        rule = f"there is no program {python_path(recipe.environment)}"
+        allowed = "a virtual or conda environment, a folder with bin/python"
+        yield wrong("environment", f"{rule}; allowed: {allowed}")
     if recipe.stop_after_steps is not None:
         together = recipe.steps_per_execution
         steps = AUTO_STEPS if recipe.stop_after_steps == AUTO else recipe.stop_after_steps
@@ -413,10 +418,6 @@ def _program_problems(recipe: Recipe) -> Iterator[NotAllowed]:
     if dataset and user_code.is_pipeline(dataset) and user_code.prepare_function(dataset) is None:
         rule = f"a pipeline without `{user_code.PREPARE}({user_code.FOLDER})` has no files"
         yield wrong("dataset", f"{rule}; allowed: leave it out")
-    if recipe.environment is not None and not has_executable_python(recipe.environment):
-        rule = f"there is no program {python_path(recipe.environment)}"
-        allowed = "a virtual or conda environment, a folder with bin/python"
-        yield wrong("environment", f"{rule}; allowed: {allowed}")
     if recipe.patterns and recipe.observe != "output":
         yield wrong("patterns", "allowed: leave it out, or `observe: output`")
     if recipe.observe == "output" and not recipe.patterns:
@@ -512,11 +513,6 @@ def placeholder_problem(word: str, names: Sequence[str]) -> str:
             unknown = f"unknown placeholder {{{name}}}"
             return f"{unknown}; {list_allowed_names(names, name)}; {{{{ and }}}} are braces"
     return ""
-
-
-def python_path(environment: str) -> Path:
-    """Return the absolute path of the Python in a recipe's environment, which is a folder."""
-    return Path(environment).absolute() / "bin/python"
 
 
 def has_executable_python(environment: str) -> bool:

@@ -27,6 +27,7 @@ from tfscaling.study.config_types import (
     BATCH_SIZE_KEYS,
     MPI_STRATEGY,
     POINT_AXES,
+    PRIVATE_KEYS,
     MeasuredKeys,
     ParameterValue,
     Recipe,
@@ -158,6 +159,18 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return self.point.gpus_per_node > 0 and self.measured.devices == "physical"
 
     @property
+    def rank_python(self) -> str | None:
+        """Python that runs the ranks; None for the workflow's own environment.
+
+        It is the Python of the recipe's environment for a Keras model, else the platform's.
+        """
+        if self.recipe.environment is not None and not self.recipe.program:
+            return str(python_path(self.recipe.environment))
+        python = self.measured.python
+        is_file_here = python is not None and "/" in python and self.measured.container is None
+        return str(Path(python).absolute()) if python and is_file_here else python
+
+    @property
     def uses_mpi(self) -> bool:
         """Whether the ranks are started as an MPI job."""
         return self.point.strategy == MPI_STRATEGY
@@ -202,6 +215,11 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         )
 
 
+def python_path(environment: str) -> Path:
+    """Return the absolute path of the Python in a recipe's environment, which is a folder."""
+    return Path(environment).absolute() / "bin/python"
+
+
 def trainer_version(recipe: Recipe) -> int:
     """Return the version of the code that runs a recipe: built-in trainer or program starter."""
     return PROGRAM_VERSION if recipe.program else TRAINER_VERSION
@@ -222,8 +240,6 @@ class SpecError(InputError):
 
 #: Keys of recipes that cannot change a run, only how the tables show it.
 KEYS_WITHOUT_EFFECT = frozenset({"quality", "compare_resumed"})
-#: Parameters whose values may be secrets: messages name only the keys, or names of variables.
-PRIVATE_PARAMETERS = frozenset({"env", "setup", "program"})
 #: Keys that all records have, even with their default. A new key is not added here.
 _ALWAYS_WRITTEN = frozenset(
     (
@@ -412,7 +428,7 @@ def describe_change(key: str, before: object, now: object) -> str:
         before: The value of a record.
         now: The value of the configuration.
     """
-    if key.partition(".")[0] in PRIVATE_PARAMETERS:
+    if key.partition(".")[0] in PRIVATE_KEYS:
         return f"{key}: changed"
     return make_visible(f"{key}: {before}, now {now}")
 

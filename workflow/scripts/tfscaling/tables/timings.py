@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import msgspec
 import pandas as pd
 from msgspec import Meta
+from msgspec.structs import replace
 
 from tfscaling.record.rank_report import FromZero, Positive
 from tfscaling.record.run_states import RunState
@@ -34,7 +35,7 @@ from tfscaling.study.config_validation import (
     json_schema,
     list_allowed_names,
 )
-from tfscaling.study.manifest import PlannedRun
+from tfscaling.study.manifest import Manifest, PlannedRun
 from tfscaling.study.platforms import LOGICAL, run_cost_usd
 from tfscaling.study.run_spec import Point
 from tfscaling.tables import runs_table, table_files
@@ -183,9 +184,9 @@ def add_grid_of_timings(raw: RawConfig) -> RawConfig:
     """Return the configuration with the grid of its file of timings; unchanged without a file.
 
     A `grid` in the configuration is kept; its `repeats` become the highest number of runs that the
-    file has of one configuration. Without a `grid`, grid, recipes and platforms follow from the
-    file. Keys of recipes and platforms in the configuration take precedence, except for the limits
-    of platforms.
+    file has of one configuration, see `drop_runs_without_row`. Without a `grid`, grid, recipes and
+    platforms follow from the file. Keys of recipes and platforms in the configuration take
+    precedence, except for the limits of platforms.
 
     Raises:
         ConfigError: The file is wrong.
@@ -208,6 +209,26 @@ def add_grid_of_timings(raw: RawConfig) -> RawConfig:
         for name in _platforms_of_blocks(blocks)
     }
     return {**raw, "grid": blocks, "recipes": {**given, **named}, "platforms": {**platforms, **own}}
+
+
+def drop_runs_without_row(planned: Manifest, path: str) -> Manifest:
+    """Return the manifest with as many runs of each configuration as the file has rows.
+
+    A configuration without a row keeps its first run, which is missing.
+
+    Args:
+        planned: The manifest with the highest number of runs for all configurations.
+        path: The file of timings.
+
+    Raises:
+        ConfigError: The file is wrong, or a row does not belong to exactly one planned run.
+    """
+    rows = read_timings(path)
+    if len(rows) == len(planned.runs):
+        return planned
+    found = dict(_match_to_planned_runs(planned.runs, rows))
+    kept = (r for r in planned.runs if r.spec.repeat == 1 or (r.spec.point, r.spec.repeat) in found)
+    return replace(planned, runs=tuple(kept))
 
 
 def _merge_recipe(recipe: Mapping[str, Any], given: object) -> object:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -53,6 +54,9 @@ class AllReduceLoop(TrainingLoop):
             lambda: strategy.run(self.custom_step.combine_metric_states) if self.custom_step else []
         )
         self._reset_call = self._make_replica_function(self._reset_totals)
+        self._differentiate = self._loss_and_gradients
+        if self.recipe.jit_compile:
+            self._differentiate = loop.compile_by_xla(self._loss_and_gradients)
 
     def make_model(
         self,
@@ -83,7 +87,9 @@ class AllReduceLoop(TrainingLoop):
                 user_model.apply_recipe_settings(
                     self.model, self.recipe, self.replicas, self.updates_per_epoch
                 )
-                self.custom_step = CustomTrainStep(self.model, sample(), self.replicas)
+                self.custom_step = CustomTrainStep(
+                    self.model, sample(), self.replicas, self.recipe.jit_compile
+                )
                 self.optimizer = self.model.optimizer
             else:
                 user_model.check_classifier(self.model, problem_of_labels())
@@ -144,13 +150,27 @@ class AllReduceLoop(TrainingLoop):
         x, answers = batch
         if self.replicas > 1:
             x = optimizers.forget_batch_size(x)
+        sums, loss, gradients = self._differentiate(x, answers, weights, examples)
+        self._add_to_sums(sums)
+        return loss, gradients
+
+    def _loss_and_gradients(
+        self, x: Any, answers: Any, weights: Any, examples: Any
+    ) -> tuple[Any, Any, list[Any]]:
+        """Return sums over a replica's examples, and what `_gradients` returns.
+
+        Args:
+            x: Inputs of this replica's part of a batch.
+            answers: Their labels.
+            weights: 1 for each example, 0 for padding.
+            examples: Number of examples of the global batch.
+        """
         with self.tf.GradientTape() as tape:
             sums = self._sum_losses(x, answers, weights, training=True)
             # gradients are summed over the replicas by the optimizer: divide by all examples
             loss = sums[0] / self.tf.cast(examples, self.tf.float32)
             scaled = self.optimizer.scale_loss(loss)
-        self._add_to_sums(sums)
-        return loss, tape.gradient(scaled, self.model.trainable_variables)
+        return sums, loss, tape.gradient(scaled, self.model.trainable_variables)
 
     def train_on(self, batch: Any, weights: Any, examples: Any) -> Any:
         """Train one step in a replica on its part of a global batch.
@@ -204,6 +224,26 @@ class AllReduceLoop(TrainingLoop):
         # a number of each gradient, so that none is left out as unused
         dense = [tf.convert_to_tensor(g) for g in gradients if g is not None]
         return tf.add_n([tf.cast(tf.reshape(g, [-1])[0], tf.float32) for g in dense])
+
+    def compile_by_xla(self) -> None:
+        """Run forward and backward pass on one batch, so that XLA compiles them.
+
+        Raises:
+            ModelError: XLA cannot compile an operation of the model.
+        """
+        tf, batch = self.tf, self.some_examples()
+        if batch is None:
+            return
+        weights = tf.ones([len(tf.nest.flatten(batch)[0])])
+        try:
+            self._wait_for_values(self._make_replica_function(self.compute_on)(batch, weights))
+        except (tf.errors.InvalidArgumentError, tf.errors.UnimplementedError) as error:
+            operations = re.findall(r"^\t* ?([A-Z]\w+) \(", str(error), re.MULTILINE)
+            named = ", ".join(dict.fromkeys(operations)) or str(error).splitlines()[0]
+            raise user_model.ModelError(
+                f"jit_compile: true is not allowed, because XLA cannot compile {named} of the "
+                "model; allowed: false"
+            ) from error
 
     def _count_examples(self, weights: Any) -> Any:
         """Add a replica's examples to the sums and return their number, int32.

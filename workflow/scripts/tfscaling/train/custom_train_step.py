@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from tfscaling.train import keras_internals, optimizers, strategies
+from tfscaling.train import keras_internals, loop, optimizers, strategies
 from tfscaling.train.user_model import ModelError, has_own_method
 
 
@@ -35,12 +35,15 @@ class CustomTrainStep:
         sample: A batch as `fit` takes it, of any size: (x, y) or (x, y, weights), or its
             TensorSpecs.
         replicas: Number of replicas.
+        jit_compile: Whether XLA compiles forward and backward pass.
 
     Raises:
         ModelError: Several replicas would train the model differently from one.
     """
 
-    def __init__(self, model: Any, sample: tuple[Any, ...], replicas: int) -> None:
+    def __init__(
+        self, model: Any, sample: tuple[Any, ...], replicas: int, jit_compile: bool = False
+    ) -> None:
         import tensorflow as tf
 
         self.tf, self.model, self.replicas = tf, model, replicas
@@ -54,6 +57,10 @@ class CustomTrainStep:
         #: Keras's own mean of the loss; a model with its own `metrics` counts its loss itself.
         self._loss = None if has_own_method(model, "metrics") else model.metrics[0]
         self._has_training = "training" in inspect.signature(model.compute_loss).parameters
+        #: As `gradients`.
+        self._differentiate = self._gradients
+        if jit_compile:
+            self._differentiate = loop.compile_by_xla(self._gradients)
         self._measured = tf.autograph.experimental.do_not_convert(self._loss_and_metrics)
 
     def train(self, batch: tuple[Any, ...], examples: Any, global_examples: Any) -> None:
@@ -86,6 +93,11 @@ class CustomTrainStep:
         They are scaled by the optimizer's loss scale; None for a variable that the loss does not
         use.
         """
+        gradients: list[Any] = self._differentiate(batch)
+        return gradients
+
+    def _gradients(self, batch: tuple[Any, ...]) -> list[Any]:
+        """Return what `gradients` returns, traced by TensorFlow."""
         with self.tf.GradientTape() as tape:
             loss = self.model.optimizer.scale_loss(self._measured(batch, True))
         gradients: list[Any] = tape.gradient(loss, self.model.trainable_variables)

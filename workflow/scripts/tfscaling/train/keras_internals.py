@@ -9,8 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-#: Versions of the packages with which all attributes in PRIVATE were checked.
-CHECKED_VERSIONS = {"keras": "3.15.1", "tensorflow": "2.21.0"}
+#: Versions of TensorFlow and Keras that were found to have every attribute in PRIVATE. Models were
+#: also trained with 3.6 and with all three rows of Keras 3.15.
+CHECKED_VERSIONS = (
+    *(("2.16.2", "3.3.3"), ("2.16.2", "3.6.0"), ("2.16.2", "3.10.0"), ("2.16.2", "3.15.1")),
+    *(("2.18.1", "3.15.1"), ("2.21.0", "3.15.1")),
+)
 
 #: Private attribute → what the trainer uses it for.
 PRIVATE = {
@@ -20,7 +24,6 @@ PRIVATE = {
     "keras.optimizers.Optimizer._get_variable_index": "the slots of a variable",
     "keras.optimizers.Adam._momentums": "slots of TensorFlow's fused update",
     "keras.optimizers.Adam._velocities": "slots of TensorFlow's fused update",
-    "keras.src.utils.rng_utils.get_random_seed": "whether a custom function sets the seed",
     "tensorflow.python.distribute.collective_all_reduce_strategy."
     "CollectiveAllReduceExtended._initialize_local_devices": "several CPU devices of a worker",
     "tensorflow.python.distribute.one_device_strategy.OneDeviceExtended": "sums by MPI",
@@ -62,13 +65,6 @@ def moments(adam: Any, index: int) -> tuple[Any, Any]:
         index: Index of the variable, from `slot_index`.
     """
     return adam._momentums[index].value, adam._velocities[index].value
-
-
-def random_seed() -> Any:
-    """Return the seed set by `keras.utils.set_random_seed`; None if none is set."""
-    from keras.src.utils import rng_utils
-
-    return rng_utils.get_random_seed()
 
 
 def one_device_extended() -> Any:

@@ -42,6 +42,18 @@ def make_graph_function(function: Callable[..., Any], reduce_retracing: bool = F
     return tf.function(function, autograph=False, reduce_retracing=reduce_retracing)
 
 
+def compile_by_xla(function: Callable[..., Any]) -> Any:
+    """Return a function of tensors that XLA compiles, for each combination of shapes separately.
+
+    Args:
+        function: The function, without sums over replicas: XLA compiles no calls of MPI, and no
+            collective operations of TensorFlow on CPUs.
+    """
+    import tensorflow as tf
+
+    return tf.function(function, autograph=False, reduce_retracing=True, jit_compile=True)
+
+
 #: Difference of the seeds of two replicas: Keras's own seeds are below 1e9, users' are small, so
 #: two layers of two replicas practically never have the same.
 SEED_STRIDE = 1_000_003

@@ -485,6 +485,8 @@ def _check_model_builds(
     strategy = STRATEGIES["single"].build(["CPU:0"], "auto")
     data, _ = load_data(0, spec, dataset_file)
     trainer = all_reduce_trainer(strategy, build, data, spec)
+    if spec.recipe.jit_compile:
+        trainer.compile_by_xla()
     if trainer.custom_step is None:
         inputs = data.train.element_spec[0] if isinstance(data, Datasets) else data.x_train
         trainer.model.compute_output_spec(

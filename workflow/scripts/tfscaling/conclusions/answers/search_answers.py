@@ -14,6 +14,7 @@ from tfscaling.search.search_types import Reason
 from tfscaling.search.study_searches import StudySearch
 from tfscaling.tables.comparison import ALL_RUNS_METRICS, DIFFERENT_WORK
 from tfscaling.tables.row_values import point_of
+from tfscaling.tables.runs_table import NOT_RUN
 
 
 def add_search_verdict(study: Study, task: QuestionEvidence, answer: Answer) -> Answer:
@@ -75,6 +76,8 @@ def _set_state_from_search(
     if name is None:
         return candidate
     took = f", its valid runs {candidate.value}" if candidate.value else ""
+    if candidate.reason.startswith(f"{NOT_RUN}:"):  # a smaller batch did not fit
+        return candidate
     if reason := verdict.failed.get(name):
         state = State.EXCLUDED
         if name in verdict.unresolved:
