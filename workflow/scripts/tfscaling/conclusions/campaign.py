@@ -108,6 +108,22 @@ class CampaignRow(ConfigurationRow):
     jobs: float = NAN
     unfinished: float = NAN
 
+    @property
+    def has_date(self) -> bool:
+        """Whether it is known when all trainings are done, and what they cost."""
+        return is_known(self.duration_s)
+
+    def __str__(self) -> str:
+        """Return the date and cost of all trainings as a sentence."""
+        what = f"{count_text(self.trainings, 'training')} on {axis_text('nodes', self)}"
+        at_once = f", {self.at_once} at once" if self.at_once > 1 else ""
+        if not self.has_date:
+            return f"{what}{at_once}: no date ({self.reason or 'trainings may not end'})."
+        known = is_known(self.cost_usd)
+        cost = f", {format_three_digits(self.cost_usd)} US dollars" if known else ""
+        waits = "" if self.waits == OWN_WAITS else f" (waits in the queue: {self.waits})"
+        return f"{what}{at_once}: done {_end_text(self)}{cost}{waits}."
+
 
 COLUMNS = tuple(columns(CampaignRow))
 
@@ -356,36 +372,33 @@ def _moment_text(moment: str | None) -> str:
     return f"{_DAYS[parsed.weekday()]} {parsed:%Y-%m-%d %H:%M}"
 
 
-def campaign_text(study: Study, point: Point) -> str:
-    """Return the date and cost of all trainings with a configuration as a sentence.
-
-    It is empty without a campaign.
-    """
+def campaign_of(study: Study, point: Point) -> CampaignRow | None:
+    """Return the campaign with a configuration, or with its short runs; None without a campaign."""
     rows = campaign_rows(study)
     row = rows.get(point)
     if row is None:
-        return ""
+        return None
     if row.status == TOO_FEW_RUNS:  # a search may have short runs of the configuration
         searched = (each for search in study.manifest.searches for each in search.points)
         shorts = [each.short for each in searched if each.point == point and each.short]
         row = next((rows[short] for short in shorts if short in rows), row)
-    what = f"{count_text(row.trainings, 'training')} on {axis_text('nodes', row)}"
-    at_once = f", {row.at_once} at once" if row.at_once > 1 else ""
-    if not is_known(row.duration_s):
-        return f"{what}{at_once}: no date ({row.reason or 'trainings may not end'})."
-    cost = f", {format_three_digits(row.cost_usd)} US dollars" if is_known(row.cost_usd) else ""
-    waits = "" if row.waits == OWN_WAITS else f" (waits in the queue: {row.waits})"
-    return f"{what}{at_once}: done {end_text(row)}{cost}{waits}."
+    return row
 
 
-def end_text(row: CampaignRow) -> str:
+def median_text(row: CampaignRow) -> str:
+    """Return when a campaign ends, by its median: as a date, or as time since the start."""
+    if row.done is None:
+        return f"after {duration_text(row.duration_s)}"
+    return f"on {_moment_text(row.done)}"
+
+
+def _end_text(row: CampaignRow) -> str:
     """Return when a campaign ends, with the interval: as dates, or as time since the start."""
-    level = f"{LEVEL:.0%}"
     if row.done is None:
         low, high = duration_text(row.duration_s_low), _duration_text(row.duration_s_high)
-        return f"after {duration_text(row.duration_s)} ({level}: {low} to {high})"
-    low, high = _moment_text(row.done_low), _moment_text(row.done_high)
-    return f"on {_moment_text(row.done)} ({level}: {low} to {high})"
+    else:
+        low, high = _moment_text(row.done_low), _moment_text(row.done_high)
+    return f"{median_text(row)} ({LEVEL:.0%}: {low} to {high})"
 
 
 def _duration_text(seconds: float) -> str:

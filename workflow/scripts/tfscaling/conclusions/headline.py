@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import msgspec
 import pandas as pd
 
-from tfscaling.conclusions import campaign, search_results
+from tfscaling.conclusions import search_results
 from tfscaling.conclusions.answers.answer import answer_questions
 from tfscaling.conclusions.answers.answer_types import Answer, Candidate
 from tfscaling.conclusions.answers.details import leader_details_text
@@ -174,7 +174,6 @@ def _headline_row(study: Study, answer: Answer) -> HeadlineRow:
             each.row.runs_timed < each.row.runs for each in answer.candidates_with_value
         ),
         not_covered=answer.not_covered_text(others),
-        campaign=campaign.campaign_text(study, answer.leader.point) if answer.leader else "",
         equal={"model", "recipe"} & set(vary)
         and answer.goal != QUALITY
         and study.question.ignored_qualities,

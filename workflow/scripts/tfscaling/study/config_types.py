@@ -854,7 +854,7 @@ class Campaign(ConfigMapping, frozen=True, kw_only=True):
     trainings: Annotated[int, number_meta("trainings", ge=1, le=CAMPAIGN_TRAININGS_MAX)] | None = (
         None
     )
-    """Number of trainings; null takes `question.trainings`."""
+    """Number of trainings; null takes `question.trainings`, which alone ends searches."""
     at_once: Annotated[int, number_meta("trainings", ge=1, le=CAMPAIGN_TRAININGS_MAX)] = 1
     """At most this many trainings have a job in the queue or running at the same time."""
     time_limit: Duration | None = None

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
+from tfscaling.conclusions import campaign
 from tfscaling.conclusions.answers import candidates, choosing, finish_times, search_answers
 from tfscaling.conclusions.answers.answer_types import Answer, State
 from tfscaling.conclusions.answers.goals import GOALS, TIME
@@ -80,6 +81,9 @@ def _answer_by_goal(study: Study, task: QuestionEvidence, goal: str) -> Answer:
         found = choosing.choose_configuration(
             study, found, [*candidates.judge_candidates(study, task, found)]
         )
-    if found.leader is None or goal != TIME:
+    if found.leader is None:
+        return found
+    found = replace(found, campaign=campaign.campaign_of(study, found.leader.point))
+    if goal != TIME:
         return found
     return replace(found, whole_run=projection_intervals(study).get(found.leader.point))

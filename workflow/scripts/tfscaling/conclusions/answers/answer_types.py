@@ -12,6 +12,7 @@ from enum import StrEnum
 from functools import cached_property
 
 from tfscaling.conclusions.answers.goals import TIME
+from tfscaling.conclusions.campaign import CampaignRow
 from tfscaling.conclusions.projection import Interval
 from tfscaling.estimation.intervals import CONFIDENCE
 from tfscaling.estimation.run_counts import KEPT_RUNS, miss_rate_bound
@@ -209,6 +210,7 @@ class Answer:
         whole_run: Interval of the leader's time for one complete training, if it is projected.
         search: The search for the best configuration by this goal; None without one.
         trainings: Number of trainings that are planned with the chosen configuration.
+        campaign: Date and cost of all trainings with the leader; None without a campaign.
         repeats: Total number of runs of each configuration that may decide an open answer; None if
             nothing is open, or if more runs do not help.
         runs_by_status: Status → number of runs, if the question has no valid run or the goal can
@@ -236,6 +238,7 @@ class Answer:
     whole_run: Interval | None = None
     search: StudySearch | None = None
     trainings: int = 1
+    campaign: CampaignRow | None = None
     repeats: int | None = None
     runs_by_status: Mapping[str, int] | None = None
     other_goals: tuple[Answer, ...] = ()
@@ -356,8 +359,11 @@ class Answer:
     def all_trainings(self) -> AllTrainings | None:
         """Time and cost of all planned trainings with the configuration `leader`.
 
-        None if only one training is planned, or if the leader's time is not known.
+        None if only one training is planned, if the leader's time is not known, or if `campaign`
+        has the totals.
         """
+        if self.campaign is not None and self.campaign.has_date:
+            return None
         row = self.leader.row if self.leader else None
         if self.trainings == 1 or row is None or not is_known(row.execution_time_s):
             return None
@@ -370,6 +376,12 @@ class Answer:
             number * row.cost_usd if is_known(row.cost_usd) else None,
             {name: (number * a, number * b) for name, (a, b) in ends.items() if is_known(a)},
         )
+
+    @property
+    def totals(self) -> list[Interval | AllTrainings | CampaignRow]:
+        """What is known of one complete training and of all trainings; each is a sentence."""
+        each = (self.whole_run, self.all_trainings, self.campaign)
+        return [known for known in each if known is not None]
 
     @property
     def has_only_target(self) -> bool:

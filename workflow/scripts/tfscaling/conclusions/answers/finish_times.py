@@ -98,7 +98,7 @@ def _add_value(facts: ConfigurationFacts, own: CampaignRow) -> ConfigurationFact
         own: Its campaign.
     """
     if is_known(own.duration_s):
-        text = campaign.end_text(own)
+        text = campaign.median_text(own)
         return replace(facts, values={**facts.values, FINISH_TIME: text})
     reason = own.reason or "trainings may not end"
     return replace(facts, excluded=ComparisonExclusion(reason, own.status != NEVER_ENDS))
