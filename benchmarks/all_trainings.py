@@ -184,8 +184,12 @@ class CellResult(NamedTuple):
         stops = [trial.stop(trainings) for trial in trials]
         ended = [stop for stop in stops if stop.ends(trainings)]
         chances = [stop.further.chance for stop in ended if stop.further]
+        total, unknown, grid, hindsight = means.tolist()
         return cls(
-            *means.tolist(),
+            total,
+            unknown,
+            grid,
+            hindsight,
             ended=len(ended) / len(trials),
             wrong=float(np.mean([stop.is_wrong for stop in ended])) if ended else math.nan,
             stated=float(np.mean(chances)) if ended else math.nan,

@@ -83,7 +83,6 @@ def _answer_by_goal(study: Study, task: QuestionEvidence, goal: str) -> Answer:
         )
     if found.leader is None:
         return found
-    found = replace(found, campaign=campaign.campaign_of(study, found.leader.point))
-    if goal != TIME:
-        return found
-    return replace(found, whole_run=projection_intervals(study).get(found.leader.point))
+    point = found.leader.point
+    whole_run = projection_intervals(study).get(point) if goal == TIME else None
+    return replace(found, campaign=campaign.campaign_of(study, point), whole_run=whole_run)
