@@ -54,15 +54,16 @@ def test_waits_and_limits_of_time_decide_which_is_done_first() -> None:
     time_s = dice.uniform(4000, 6000)
     times = {1: around(4 * time_s, runs=8), 4: around(time_s, runs=8)}
     three = {**times, 2: around(2 * time_s, runs=8)}
-    goal = {"goal": FINISH_TIME}
     number = {"trainings": dice.randint(2, 20)}
-    calm = answer_of(study(times, number, **goal))
-    queued = answer_of(study(times, number, {1: 0.0, 4: 9 * time_s}, **goal))
+    calm = answer_of(study(times, number, goal=FINISH_TIME))
+    queued = answer_of(study(times, number, {1: 0.0, 4: 9 * time_s}, goal=FINISH_TIME))
     for found, nodes in ((calm, 4), (queued, 1)):
         assert found.support == SUPPORTED and found.is_best, SEED
         assert found.recommended and found.recommended.row.nodes == nodes, SEED
         assert not found.is_open and found.comparisons == 1
-    limited = answer_of(study(three, {**number, "time_limit": f"{2.5 * time_s:.0f} s"}, **goal))
+    limited = answer_of(
+        study(three, {**number, "time_limit": f"{2.5 * time_s:.0f} s"}, goal=FINISH_TIME)
+    )
     slow = next(each for each in limited.candidates if each.row.nodes == 1)
     assert limited.recommended and limited.recommended.row.nodes == 4, SEED
     assert slow.state == State.EXCLUDED and "no checkpoints" in slow.reason, SEED
@@ -125,7 +126,7 @@ def test_goal_and_limit_are_on_headline_and_decision() -> None:
     (shown,) = headline.table(made).to_dict("records")
     assert done in f"{shown['text']} {shown['sure']}"
     decided = decision.table(made).set_index("goal")
-    assert done in decided.loc[FINISH_TIME, "text"]
+    assert done in str(decided.loc[FINISH_TIME, "text"])
     assert decided.loc[FINISH_TIME, "nodes"] == 2
     assert {"execution_time_s", "cost_usd"} <= {*decided.index}
 
