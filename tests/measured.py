@@ -10,7 +10,7 @@ from builders import manifest_of, raw_config
 from tfscaling.study import config_validation
 from tfscaling.study.manifest import Manifest
 from tfscaling.study.platforms import device_kind, run_cost_usd
-from tfscaling.tables import runs_table
+from tfscaling.tables import run_measurements, runs_table
 from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.row_values import QUALITY_COLUMNS
 
@@ -85,7 +85,7 @@ def resumed_from(
     """
     _, table, planned = made
     gone = table["nodes"].isin(nodes) & (table["repeat"] <= runs) & (table["status"] == "ok")
-    of_time = [name for name in table if name in (*runs_table.TIME_METRICS, *OF_TIME)]
+    of_time = [name for name in table if name in (*run_measurements.TIME_METRICS, *OF_TIME)]
     table = table.assign(**{name: table[name].mask(gone) for name in of_time})
     return comparison_table(table, planned), table, planned
 

@@ -1,4 +1,4 @@
-"""Studies with a search whose runs are made up: of one work, on two platforms."""
+"""Studies with a search whose runs are made up: of one question, on two platforms."""
 
 from __future__ import annotations
 

@@ -44,7 +44,8 @@ def model(width=4):
     assert sys.prefix == {prefix!r}, sys.prefix
     layers = [keras.layers.Flatten(), keras.layers.Dense(width, "relu"), keras.layers.Dense(10)]
     made = keras.Sequential([keras.Input((28, 28)), *layers])
-    made.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), ["accuracy"])
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    made.compile("adam", loss, metrics=["accuracy"])
     return made
 """
 

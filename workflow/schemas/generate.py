@@ -35,8 +35,8 @@ sys.path[:0] = [str(FOLDER.parent / "scripts"), str(PROJECT / "docs")]
 import stages  # noqa: E402
 from tfscaling.datasets.catalogue import DATASETS  # noqa: E402
 from tfscaling.files.descriptions import descriptions  # noqa: E402
-from tfscaling.page.html_page import GLOSSARY  # noqa: E402
 from tfscaling.page.plot_registry import PLOTS, plot_titles  # noqa: E402
+from tfscaling.page.words import GLOSSARY  # noqa: E402
 from tfscaling.record.metrics import METRICS, describe_metrics  # noqa: E402
 from tfscaling.record.run_record import RunRecord  # noqa: E402
 from tfscaling.study import config_types, config_validation  # noqa: E402

@@ -17,7 +17,8 @@ import pytest
 from builders import manifest_of, study_folder
 from random_studies import random_config, write_runs
 from tfscaling.conclusions.answers.answer import answer_questions
-from tfscaling.conclusions.answers.answer_types import Answer, State
+from tfscaling.conclusions.answers.answer_types import Answer
+from tfscaling.conclusions.answers.candidate_types import State
 from tfscaling.conclusions.base import CONCLUSIONS
 from tfscaling.conclusions.decision import DecisionRow, answer_sentence
 from tfscaling.conclusions.headline import HeadlineRow

@@ -7,14 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tfscaling.conclusions.answers.answer_types import (
-    BY_LINE,
-    STARTUP,
-    AllTrainings,
-    Answer,
-    Candidate,
-    State,
-)
+from tfscaling.conclusions.answers.answer_types import BY_LINE, STARTUP, AllTrainings, Answer
+from tfscaling.conclusions.answers.candidate_types import Candidate, State
 from tfscaling.estimation.run_counts import KEPT_RUNS, miss_rate_bound
 from tfscaling.estimation.samples import NOT_MEASURED
 from tfscaling.study.config_types import Limit

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from measured import around, measured
-from tfscaling.conclusions.answers.answer_types import Answer, Candidate, State
+from tfscaling.conclusions.answers.answer_types import Answer
+from tfscaling.conclusions.answers.candidate_types import Candidate, State
 from tfscaling.conclusions.answers.candidates import judge_candidates
 from tfscaling.conclusions.evidence import Study
 from tfscaling.study.config_types import Limit, Question

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 from measured import NOTHING_PLANNED, around, measured
 from tfscaling.conclusions.answers import details
-from tfscaling.conclusions.answers.answer_types import Answer, Candidate, State
+from tfscaling.conclusions.answers.answer_types import Answer
+from tfscaling.conclusions.answers.candidate_types import Candidate, State
 from tfscaling.conclusions.evidence import Study
 from tfscaling.study.config_types import Limit
 from tfscaling.tables.comparison import comparison_table
@@ -20,10 +21,12 @@ def report(limits: dict[str, Limit], runs: int = 6) -> list[str]:
     _, table, planned = measured({("east", 1): around(100.0, 0.1, runs)})
     table[MEMORY] = [float(number) for number in range(1, runs + 1)]
     study = Study(comparison_table(table, planned), table, NOTHING_PLANNED)
-    leader = Candidate(study.points[0], "n1", State.COMPARED)
+    row, names = study.points[0], (TIME, *limits, *details.DETAIL_COLUMNS)
+    found = details.describe_metrics(study.samples, row, names)
+    leader = Candidate(row, "n1", State.COMPARED, details=found)
     answer = Answer("w", TIME, "t", 0.05, (leader,), leader=leader, limits=limits)
-    assert details.leader_details_text(study.samples, replace(answer, leader=None)) == ""
-    return list(filter(None, details.leader_details_text(study.samples, answer).split("; ")))
+    assert replace(answer, leader=None).leader_details == ""
+    return list(filter(None, answer.leader_details.split("; ")))
 
 
 @pytest.mark.parametrize(

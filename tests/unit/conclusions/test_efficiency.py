@@ -13,7 +13,8 @@ from measured import around, measured
 from special_cases import is_missed, simulate
 from tfscaling.conclusions import findings, next_steps
 from tfscaling.conclusions.answers.answer import answer_questions
-from tfscaling.conclusions.answers.answer_types import Answer, Candidate, State
+from tfscaling.conclusions.answers.answer_types import Answer
+from tfscaling.conclusions.answers.candidate_types import Candidate, State
 from tfscaling.conclusions.answers.efficiency import RatioToBaseline
 from tfscaling.conclusions.evidence import Study
 from tfscaling.estimation.intervals import RUNS_FOR_INTERVAL

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from measured import around, measured
 from tfscaling.conclusions.answers.answer import answer_questions
-from tfscaling.conclusions.answers.answer_types import State
+from tfscaling.conclusions.answers.candidate_types import State
 from tfscaling.conclusions.evidence import Study
 from tfscaling.study.config_types import Limit, Question
 from tfscaling.tables.comparison import comparison_table

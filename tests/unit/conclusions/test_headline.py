@@ -13,7 +13,8 @@ from measured import NOTHING_PLANNED, around, measured, nothing_measured, resume
 from tfscaling.conclusions import headline
 from tfscaling.conclusions.answers.answer import answer_questions as answers
 from tfscaling.conclusions.answers.answer import answers_by_goal
-from tfscaling.conclusions.answers.answer_types import Answer, Candidate, State
+from tfscaling.conclusions.answers.answer_types import Answer
+from tfscaling.conclusions.answers.candidate_types import Candidate, State
 from tfscaling.conclusions.evidence import Study
 from tfscaling.conclusions.headline import HeadlineRow
 from tfscaling.estimation.intervals import CONFIDENCE
@@ -286,7 +287,7 @@ def test_only_configurations_within_the_limits_are_recommended() -> None:
     limits = {"cost_usd": Limit(at_most=1.2 * usd[1])}
     badge, found = answer(made_with(made, limits))
     assert nodes(found.leader) == [1] and badge == SUPPORTED and found.is_only_feasible
-    (limit,) = headline.missed_limits(found)
+    (limit,) = found.missed_limits
     assert (limit.missed, limit.undecided, limit.nearest.row.nodes) == (2, 0, 2)
     assert found.leader and format_metric("cost_usd", found.leader.row) in text(
         made_with(made, limits)
@@ -312,7 +313,7 @@ def test_each_limit_names_the_nearest_of_those_that_keep_the_other_limits() -> N
     limits = {"cost_usd": Limit(at_most=usd[1] * 1.1), "execution_time_s": Limit(at_most=28)}
     _, found = answer(made_with(made, limits))
     assert found.leader is None
-    given = headline.missed_limits(found)
+    given = found.missed_limits
     assert [(each.missed, each.nearest.row.nodes) for each in given] == [(2, 4), (2, 1)]
 
 

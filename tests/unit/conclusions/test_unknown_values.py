@@ -11,7 +11,8 @@ from builders import changed, manifest_of, raw_config, write_record
 from measured import around, measured
 from msgspec.structs import replace
 from tfscaling.conclusions.answers.answer import answer_questions
-from tfscaling.conclusions.answers.answer_types import Answer, Candidate, State
+from tfscaling.conclusions.answers.answer_types import Answer
+from tfscaling.conclusions.answers.candidate_types import Candidate, State
 from tfscaling.conclusions.base import tables
 from tfscaling.conclusions.evidence import Study
 from tfscaling.estimation.samples import INCONCLUSIVE, NOT_COMPARED, SUPPORTED

@@ -13,23 +13,24 @@ import report_inputs
 from report_inputs import COLUMNS, decision, findings, study
 from tfscaling.conclusions import clouds, published_values
 from tfscaling.conclusions.findings import TOPICS
-from tfscaling.page import html_page
-from tfscaling.page.html_page import ShownHeadline, Table
+from tfscaling.page import html_page, page_answers, page_tables, study_origin, words
+from tfscaling.page.page_answers import ShownHeadline
+from tfscaling.page.page_tables import Table
 from tfscaling.tables.data_warnings import FEW_RUNS, LIMITED, SERIOUS, DataWarning
 from tfscaling.tables.display import FormattedNumber, TextTable
 
 
 def test_choices_and_findings_are_grouped_by_task_and_topic() -> None:
-    (only,) = html_page.answers_by_question(decision()).items()
+    (only,) = page_answers.answers_by_question(decision()).items()
     assert only[0] == "", "a single task needs no name"
     assert [(row.title, row.text) for row in only[1]] == [
         ("Shortest time", "Too few runs."),
         ("Lowest cost", "Use 1 node."),
     ]
-    found = html_page.findings_by_topic(findings(), "test accuracy")
+    found = page_answers.findings_by_topic(findings(), "test accuracy")
     assert [len(rows) for rows in found.values()] == [1, 2]
     assert "test accuracy" in next(iter(found))
-    assert set(html_page.TOPICS) == set(TOPICS)
+    assert set(words.TOPICS) == set(TOPICS)
 
 
 @pytest.mark.parametrize("column", ["totals", "not_covered"])
@@ -48,7 +49,7 @@ def test_a_sentence_of_the_headline_is_on_no_card(column: str) -> None:
         shown = [
             ShownHeadline(question, "Use 2.", "supported", "", more) for question, more in headlines
         ]
-        found = html_page.answers_by_question(rows, None, shown)
+        found = page_answers.answers_by_question(rows, None, shown)
         assert all(row.text.startswith("Use ") for cards in found.values() for row in cards)
         return [[sentence in row.text for row in cards] for cards in found.values()]
 
@@ -71,15 +72,15 @@ def test_a_headline_without_an_explanation_is_shown(tmp_path: Path) -> None:
 def test_a_record_with_an_odd_host_has_a_page(tmp_path: Path) -> None:
     runs = study(tmp_path / "runs").runs
     runs["hosts"] = ["node[1 a,b node] n1 n2", *runs["hosts"][1:]]
-    table = html_page.make_runs_table(runs, COLUMNS, tmp_path)
+    table = page_tables.make_runs_table(runs, COLUMNS, tmp_path)
     first = " ".join(table.rows[0])
     assert "n[1-2]" in first and all(name in first for name in ("node[1", "a,b", "node]"))
 
 
 def test_what_was_not_measured_has_no_card() -> None:
     unpriced = decision(("w", "cost_usd", "t", "No point has a price.", "not measured"))
-    assert html_page.answers_by_question(unpriced) == {}
-    assert [*html_page.answers_by_question(unpriced, "cost_usd")] == [""], (
+    assert page_answers.answers_by_question(unpriced) == {}
+    assert [*page_answers.answers_by_question(unpriced, "cost_usd")] == [""], (
         "the question has an answer"
     )
 
@@ -95,9 +96,9 @@ def test_warnings_are_a_line_for_each_severity() -> None:
 @pytest.mark.parametrize(("usd", "text"), [(2.5, "2.50 US dollars"), (None, "no price")])
 def test_failed_attempts_have_a_note_with_their_cost(usd: float | None, text: str) -> None:
     run = {"nodes": 2, "failed_attempts": 1, "lost_time_s": 900.0, "lost_cost_usd": usd}
-    (note,) = html_page.failed_attempts_notes(pd.DataFrame([run]))
+    (note,) = page_tables.failed_attempts_notes(pd.DataFrame([run]))
     assert "1 attempt failed: 0.500 node-hours" in note and text in note
-    assert html_page.failed_attempts_notes(pd.DataFrame([{**run, "failed_attempts": 0}])) == []
+    assert page_tables.failed_attempts_notes(pd.DataFrame([{**run, "failed_attempts": 0}])) == []
 
 
 def test_too_few_runs_are_left_to_the_badges() -> None:
@@ -110,19 +111,19 @@ def test_too_few_runs_are_left_to_the_badges() -> None:
 def test_imported_timings_have_neither_dates_nor_commits(tmp_path: Path) -> None:
     made = study(tmp_path)
     runs = made.runs.assign(git_commit=None, started=None)
-    text = html_page.summary_sentence(made.planned.platforms, runs, made.comparison)
+    text = study_origin.summary_sentence(made.planned.platforms, runs, made.comparison)
     assert "commit" not in text and "dates" not in text and text.endswith(").")
 
 
 def test_the_glossary_has_at_most_twelve_terms_of_the_project() -> None:
-    own, field = html_page.GLOSSARY["own"], html_page.GLOSSARY["field"]
+    own, field = words.GLOSSARY["own"], words.GLOSSARY["field"]
     assert 0 < len(own) <= 12 and not own.keys() & field.keys()
 
 
 def test_runs_are_counted_by_status(tmp_path: Path) -> None:
     made = study(tmp_path)
     counts = {
-        row[0]: row[1] for row in html_page.make_status_table(made.runs, made.comparison).rows
+        row[0]: row[1] for row in page_tables.make_status_table(made.runs, made.comparison).rows
     }
     assert counts == {
         "ok": "7", "diverged": "0", "does_not_fit": "0", "failed": "2", "unfinished": "0",
@@ -144,14 +145,14 @@ def test_the_first_sentence_names_commits_and_uncommitted_changes(
 ) -> None:
     made = study(tmp_path)
     runs = made.runs.assign(git_commit=commit)
-    text = html_page.summary_sentence(made.planned.platforms, runs, made.comparison)
+    text = study_origin.summary_sentence(made.planned.platforms, runs, made.comparison)
     assert f"commit {name}" in text
     assert ("uncommitted" in text) == is_changed
 
 
 def test_the_environment_names_versions_hosts_prices_and_records(tmp_path: Path) -> None:
     made = study(tmp_path / "runs")
-    found = html_page.provenance_section(made.planned.platforms, made.runs, tmp_path)
+    found = study_origin.provenance_section(made.planned.platforms, made.runs, tmp_path)
     assert found["versions"] == ["2.21.0 (7 runs)"]
     assert found["commits"] == [f"{'0' * 40} (7 runs)"]
     assert found["hosts"] == ["node0", "node1", "node2", "node3"]
@@ -201,7 +202,7 @@ def test_words_are_marked_only_where_they_judge() -> None:
 
 def test_runs_have_status_axes_metrics_host_and_record(tmp_path: Path) -> None:
     made = study(tmp_path / "runs")
-    table = html_page.make_runs_table(made.runs, COLUMNS, tmp_path)
+    table = page_tables.make_runs_table(made.runs, COLUMNS, tmp_path)
     names = [column.name for column in table.columns]
     assert names == [
         "platform", "nodes", "devices", "repeat", "execution_time_s", "accuracy", "status",
@@ -241,5 +242,5 @@ def test_published_values_stand_beside_the_measured_ones_with_verdicts() -> None
 def test_a_long_explanation_is_a_sentence_below_the_badge(words: int, is_in_badge: bool) -> None:
     sure = f"Because {'so ' * words}few."
     row = {"question": None, "text": "Use 1 node.", "sure": sure, "badge": "supported"}
-    (shown,) = html_page.headlines_to_show(pd.DataFrame([row]))
+    (shown,) = page_answers.headlines_to_show(pd.DataFrame([row]))
     assert ("few" in shown.badge) == is_in_badge and (shown.more == sure) != is_in_badge

@@ -29,8 +29,9 @@ from report_inputs import (
     study,
 )
 from tfscaling.conclusions.base import CONCLUSIONS, Conclusion, ConclusionFunctions
-from tfscaling.page.html_page import FORMULAE, Plot, render
+from tfscaling.page.html_page import Plot, render
 from tfscaling.page.plot_registry import PLOTS
+from tfscaling.page.words import FORMULAE
 from tfscaling.record.metrics import METRICS, describe_metrics
 from tfscaling.stages import write_page
 from tfscaling.tables import data_warnings

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from builders import a_record
 from tfscaling.record.run_record import RunRecord
-from tfscaling.tables import runs_table
+from tfscaling.tables import run_environment
 from tfscaling.tables.row_types import RunRow
 
 
@@ -25,7 +25,7 @@ def record(**facts: Any) -> dict[str, Any]:
 def of(content: dict[str, Any]) -> dict[str, Any]:
     """The columns of the record with this content."""
     row = RunRow()
-    runs_table.set_environment(row, msgspec.convert(content, RunRecord))
+    run_environment.set_environment(row, msgspec.convert(content, RunRecord))
     return {**msgspec.structs.asdict(row), **row.packages}
 
 
@@ -82,12 +82,12 @@ def span(start: str, wall_time_s: float, machines: str = "m1") -> RunRow:
 def test_runs_that_shared_a_machine_at_the_same_time(
     rows: list[RunRow], expected: list[int | None]
 ) -> None:
-    assert runs_table.count_overlapping_runs(rows) == expected
+    assert run_environment.count_overlapping_runs(rows) == expected
 
 
 def runs(*rows: dict[str, Any]) -> pd.DataFrame:
     usual = {
-        **dict.fromkeys((*runs_table.ENVIRONMENT_FACTS, "unchecked")),
+        **dict.fromkeys((*run_environment.ENVIRONMENT_FACTS, "unchecked")),
         "platform": "a",
         "status": "ok",
         "kernel": "6.1",
@@ -96,10 +96,10 @@ def runs(*rows: dict[str, Any]) -> pd.DataFrame:
 
 
 def test_what_differs_within_a_platform_is_flagged() -> None:
-    found = runs_table.varying_facts(runs({}, {"kernel": "6.2"}, {"kernel": "6.2"}))
+    found = run_environment.varying_facts(runs({}, {"kernel": "6.2"}, {"kernel": "6.2"}))
     assert found == {"kernel": ["a"]}
 
 
 def test_platforms_may_differ_from_each_other_and_failed_runs_do_not_count() -> None:
     rows = [{}, {"platform": "b", "kernel": "6.2"}, {"kernel": "5.4", "status": "failed"}]
-    assert runs_table.varying_facts(runs(*rows)) == {}
+    assert run_environment.varying_facts(runs(*rows)) == {}

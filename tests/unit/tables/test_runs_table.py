@@ -18,7 +18,7 @@ from tfscaling.record.attempts import Cause, FailureReport
 from tfscaling.study import config_validation
 from tfscaling.study.config_types import AXES
 from tfscaling.study.manifest import Manifest, PlannedRun
-from tfscaling.tables import runs_table, table_files
+from tfscaling.tables import run_measurements, runs_table, table_files
 
 
 def runs_of(planned: Manifest, runs_dir: Path) -> pd.DataFrame:
@@ -167,7 +167,7 @@ def test_a_run_that_diverged_is_a_row_without_metrics_but_with_its_machines(tmp_
     write_record(tmp_path, planned.runs[1], 30.0, DIVERGENCE, examples_trained=512)
     row = point(runs_of(planned, tmp_path), nodes=2)
     assert (row["status"], row["reason"]) == ("diverged", DIVERGENCE)
-    for name in (*runs_table.RUN_METRICS, "cost_usd", "time_to_target_s"):
+    for name in (*run_measurements.RUN_METRICS, "cost_usd", "time_to_target_s"):
         assert pd.isna(row[name]), name
     assert row["examples_trained"] == 512
     assert (row["hosts"], row["attempt"]) == ("node0 node1", 1)

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import msgspec
 import pandas as pd
 
-from tfscaling.conclusions.answers import efficiency
+from tfscaling.conclusions.answers import details, efficiency
 from tfscaling.conclusions.answers.efficiency import Verdict
 from tfscaling.conclusions.answers.goals import ENERGY, GOALS, answered_goals
 from tfscaling.estimation.intervals import CONFIDENCE
@@ -188,6 +188,8 @@ class ConfigurationFacts:
         verdicts: Metric with a limit that is not judged by the values of the configuration's own
             runs, such as an efficiency → whether it keeps the limit; empty for an excluded
             configuration.
+        details: Metric → its title, value and unit, by `details.describe_metrics`; empty for a
+            question without limits.
     """
 
     name: str
@@ -199,6 +201,7 @@ class ConfigurationFacts:
     lacking_energy: str
     is_at_target: bool
     verdicts: Mapping[str, Verdict]
+    details: Mapping[str, str]
 
 
 @dataclass(frozen=True, eq=False)
@@ -383,6 +386,7 @@ class Study(Sweep):
         limits = self.question.limits_for("", quality)
         statements = len(compared) * len(self.question.limits_in_force)
         may_be_compared, found = {*map(point_of, compared)}, {}
+        reported = {*GOALS, *limits, *details.DETAIL_COLUMNS} - {FINISH_TIME} if limits else ()
         for row in task.all_rows:
             point = point_of(row)
             if point in found:  # the name alone of one that was run
@@ -412,6 +416,7 @@ class Study(Sweep):
                     for name, limit in limits.items()
                     if name in EFFICIENCIES and point in may_be_compared
                 },
+                details=details.describe_metrics(self.samples, row, reported),
             )
         return found
 

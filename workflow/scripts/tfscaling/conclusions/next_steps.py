@@ -15,7 +15,8 @@ import msgspec
 import pandas as pd
 
 from tfscaling.conclusions.answers.answer import answer_questions
-from tfscaling.conclusions.answers.answer_types import Answer, State
+from tfscaling.conclusions.answers.answer_types import Answer
+from tfscaling.conclusions.answers.candidate_types import State
 from tfscaling.conclusions.answers.efficiency import BASELINE
 from tfscaling.conclusions.evidence import Study
 from tfscaling.conclusions.rendering import render_sentence
@@ -78,18 +79,13 @@ def table(study: Study) -> pd.DataFrame:
         *_next_steps_for_prices(study),
     ]
     if not found and any(
-        each.support != SUPPORTED and _has_choice(each) for each in answer_questions(study)
+        each.support != SUPPORTED and each.has_choice for each in answer_questions(study)
     ):
         found = [(NextStep("none"), {})]
     for step, named in found:
         values = msgspec.structs.asdict(step) | named
         step.text = render_sentence("next_step", study.points, **values)
     return to_frame(NextStep, [step for step, _ in found])
-
-
-def _has_choice(answer: Answer) -> bool:
-    """Return whether a question has several configurations that the grid does not exclude."""
-    return sum(each.row.status != "excluded" for each in answer.candidates) > 1
 
 
 def _next_steps_for_missing_runs(study: Study) -> Iterator[StepWithValues]:

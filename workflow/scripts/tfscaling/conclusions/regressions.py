@@ -39,7 +39,7 @@ from tfscaling.record.run_states import RESULTS, RunState
 from tfscaling.study import run_spec, variants
 from tfscaling.study.run_spec import KEYS_WITHOUT_EFFECT, Point, RunSpec
 from tfscaling.study.variants import base_recipe
-from tfscaling.tables import runs_table
+from tfscaling.tables import run_environment
 from tfscaling.tables.comparison import DIFFERENT_WORK, are_equal_work
 from tfscaling.tables.display import TextTable, count_text, format_value, join_lines
 from tfscaling.tables.row_types import Column, ConfigurationRow, PointRow, RunRow, columns
@@ -59,7 +59,7 @@ REGRESSIONS = (SLOWER, LOST, FAILING)
 DECIDED = (*REGRESSIONS, FASTER, SAME)
 COMPARED = (*DECIDED, OPEN)
 #: Facts of runs that are compared between the two sweeps.
-_COMPARED_FACTS = (*runs_table.ENVIRONMENT_FACTS, "dataset_sha256")
+_COMPARED_FACTS = (*run_environment.ENVIRONMENT_FACTS, "dataset_sha256")
 #: Longest text of a fact, in characters.
 _FACT_LENGTH_MAX = 60
 

@@ -11,7 +11,7 @@ import pandas as pd
 
 from tfscaling.conclusions.evidence import failure_remark
 from tfscaling.estimation.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
-from tfscaling.estimation.run_counts import RULE
+from tfscaling.estimation.run_counts import KEPT_RUNS, RULE
 from tfscaling.estimation.samples import Samples
 from tfscaling.tables.display import (
     NAMING_COLUMNS,
@@ -52,7 +52,7 @@ def render(template: str, **values: Any) -> str:
 
 def render_line(template: str, **values: Any) -> str:
     """Render templates/<template>.j2 with these values and return it as one line."""
-    return " ".join(render(template, **values).split())
+    return " ".join(_environment().get_template(f"{template}.j2").render(values).split())
 
 
 def render_sentence(
@@ -98,6 +98,7 @@ def _environment() -> Environment:
     environment.globals |= {
         "confidence": f"{CONFIDENCE:.0%}",
         "runs_for_interval": RUNS_FOR_INTERVAL,
+        "kept_runs": KEPT_RUNS,
         "rule": RULE,
         "plural": lambda number, noun: noun if number == 1 else f"{noun}s",
     }

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from statistics import median
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import pandas as pd
 
@@ -14,14 +14,11 @@ from tfscaling.conclusions.evidence import Study
 from tfscaling.conclusions.rendering import format_with_interval, render_line
 from tfscaling.estimation.run_counts import KEPT_RUNS, miss_rate_bound
 from tfscaling.record.metrics import METRICS, NAN
-from tfscaling.record.run_states import RunState
+from tfscaling.search.search_costs import CandidateCosts, RunCosts, SearchSaving
 from tfscaling.search.search_state import PROJECTION
-from tfscaling.search.search_types import Decision
+from tfscaling.search.search_types import Decision, Standing
 from tfscaling.search.study_searches import StudySearch
-from tfscaling.study import platforms
-from tfscaling.study.run_spec import Point
 from tfscaling.tables import display
-from tfscaling.tables.comparison import ALL_RUNS_METRICS
 from tfscaling.tables.display import (
     NAMING_COLUMNS,
     TextTable,
@@ -37,9 +34,7 @@ from tfscaling.tables.display import (
 from tfscaling.tables.row_types import ConfigurationRow, columns
 from tfscaling.tables.row_values import (
     axes_and_devices,
-    axes_without_nodes,
     group_by,
-    group_by_point,
     is_known,
     point_of,
 )
@@ -120,90 +115,15 @@ class SearchRow(ConfigurationRow):
     chance_of_better: float = NAN
 
     @property
-    def run_costs(self) -> tuple[RunCosts, RunCosts]:
+    def costs(self) -> CandidateCosts:
         """Cost of its runs, and cost of its runs in the full grid."""
-        return (
+        return CandidateCosts(
             RunCosts(self.runs + self.short_runs, self.node_hours, self.cost_usd),
             RunCosts(self.full_runs, self.full_node_hours, self.full_cost_usd),
         )
 
 
 COLUMNS = tuple(columns(SearchRow))
-
-
-class RunCosts(NamedTuple):
-    """The cost of some runs; NaN where it is unknown.
-
-    Attributes:
-        runs: Number of runs.
-        node_hours: Their node-hours.
-        cost_usd: Their cost in US dollars.
-    """
-
-    runs: int
-    node_hours: float
-    cost_usd: float
-
-    @classmethod
-    def from_times(
-        cls, nodes: int, price: float | None, seconds: Sequence[float], repeats: int
-    ) -> RunCosts:
-        """Return the cost of runs that take the mean of some measured times.
-
-        Args:
-            nodes: Nodes of a run.
-            price: US dollars per node and hour; None if unknown.
-            seconds: Measured times.
-            repeats: Number of runs.
-        """
-        if not repeats:
-            return cls(0, 0.0, 0.0)
-        if not seconds:
-            return cls(repeats, NAN, NAN)
-        total_s = repeats * sum(seconds) / len(seconds)
-        usd = platforms.run_cost_usd(price, nodes, total_s)
-        return cls(repeats, nodes * total_s / 3600, NAN if usd is None else usd)
-
-
-def search_costs(study: Study, search: StudySearch) -> dict[Point, tuple[RunCosts, RunCosts]]:
-    """Return configuration → (what its runs cost, what its runs in a full grid would cost).
-
-    A run of the full grid is assumed to take
-
-    - the mean time of the complete runs, without resumed ones: their wall time is of the last
-      attempt only;
-    - without complete runs, the time that short runs project;
-    - without any run, the time by a linear speed-up, which is the lowest cost, if the search
-      assumes smooth lines; otherwise the cost is unknown.
-    """
-    made = group_by_point(run for run in study.run_rows if is_known(run.wall_time_s))
-    seconds = {point: [run.wall_time_s for run in runs] for point, runs in made.items()}
-    whole: dict[Point, list[float]] = {}
-    for point, runs in made.items():
-        for run in runs:
-            if run.status != RunState.OK or is_known(run.execution_time_s):
-                is_short = is_known(run.projected_from_steps)
-                takes_s = run.execution_time_s if is_short else run.wall_time_s
-                whole.setdefault(point, []).append(takes_s)
-    found = {}
-    for each in search.planned.points:
-        point, own = each.point, seconds.get(each.point, [])
-        takes = whole.get(point) or own
-        if each.short:
-            own = own + seconds.get(each.short, [])
-            takes = takes or whole.get(each.short, [])
-        if (
-            not takes and search.planned.search.assumes_smooth_lines
-        ):  # linear speed-up on the same line
-            alike = [
-                p for p in whole if axes_without_nodes(p.axes) == axes_without_nodes(point.axes)
-            ]
-            least = min(alike, key=lambda p: p.nodes, default=point)
-            takes = [least.nodes / point.nodes * value for value in whole.get(least, [])]
-        price = study.prices.get(point)
-        had = RunCosts.from_times(point.nodes, price, own, len(own))
-        found[point] = had, RunCosts.from_times(point.nodes, price, takes, each.repeats)
-    return found
 
 
 def table(study: Study) -> pd.DataFrame:
@@ -222,7 +142,6 @@ def _search_rows(study: Study, question: str, search: StudySearch) -> Iterator[S
         question: Name of the question.
         search: The search.
     """
-    costs_of = search_costs(study, search)
     shorts = {each.point: each.short for each in search.planned.points if each.short}
     made = Counter(point_of(run) for run in study.run_rows if is_known(run.wall_time_s))
     points = {**search.points, **{point.path: point for point in search.points_with_less_work}}
@@ -232,20 +151,20 @@ def _search_rows(study: Study, question: str, search: StudySearch) -> Iterator[S
     missed = sum(not trial.is_within_interval for trial in trials)
     says = [f"{verdict_text(search)}, in {count_text(decision.rounds, 'round')}"]
     says.append(failed_candidates_text(study, search))
-    says.append(render_line("search", part="missed", missed=missed, tried=len(trials)))
+    says.append(render_line("search_missed", missed=missed, tried=len(trials)))
     order = sorted(search.points, key=lambda name: _sort_key(name, decision))
     for name in [*order, *(point.path for point in search.points_with_less_work)]:
-        had, full = costs_of[points[name]]
+        costs = search.costs[points[name]]
         row = SearchRow(
             **axes_and_devices(shown[points[name]]),
             question=question,
             goal=search.planned.goal,
             place=TAKEN if name == decision.best else IN,
-            **had._asdict(),
-            **{f"full_{what}": value for what, value in full._asdict().items()},
+            **costs.made._asdict(),
+            **{f"full_{what}": value for what, value in costs.full_grid._asdict().items()},
             rounds=decision.rounds,
             is_decided=decision.is_decided,
-            bound=decision.bound if math.isfinite(decision.bound) else NAN,
+            bound=decision.bound if decision.has_bound else NAN,
             verdict="; ".join(filter(None, says)),
             indifference=search.planned.indifference,
             kept=limits,
@@ -255,19 +174,23 @@ def _search_rows(study: Study, question: str, search: StudySearch) -> Iterator[S
             row.chance_of_better = further.chance
         row.short_runs = made[shorts[points[name]]] if shorts else 0
         row.runs -= row.short_runs
-        if name not in search.points:
-            row.place, row.why = OUT, OTHER_WORK
+        if name in search.points:
+            _set_standing(row, decision.standings[name])
         else:
-            standing = decision.standings[name]
-            if trial := standing.trial:
-                row.projected, row.measured = trial.projected, trial.measured
-                row.projected_low, row.projected_high = trial.low, trial.high
-            row.limits = str(standing.limit_verdict) if limits else None
-            if standing.behind is not None and standing.chance is not None:
-                row.behind, row.chance = standing.behind, standing.chance
-            if standing.reason:
-                row.place, row.why = OUT, str(standing.reason)
+            row.place, row.why = OUT, OTHER_WORK
         yield row
+
+
+def _set_standing(row: SearchRow, standing: Standing) -> None:
+    """Set the columns of a configuration's row that its standing in the search determines."""
+    if trial := standing.trial:
+        row.projected, row.measured = trial.projected, trial.measured
+        row.projected_low, row.projected_high = trial.low, trial.high
+    row.limits = str(standing.limit_verdict) if row.kept else None
+    if standing.behind is not None and standing.chance is not None:
+        row.behind, row.chance = standing.behind, standing.chance
+    if standing.reason:
+        row.place, row.why = OUT, str(standing.reason)
 
 
 def _sort_key(name: str, decision: Decision) -> tuple[bool, bool, float, str]:
@@ -294,38 +217,12 @@ def limits_text(search: StudySearch) -> str | None:
     return f"{join_names(words)}: {kept}" if words else None
 
 
-def saving_text(pairs: Iterable[tuple[RunCosts, RunCosts]], goal: str) -> str:
-    """Return a sentence that compares the cost of a search with the cost of the full grid.
-
-    Args:
-        pairs: For each configuration, the cost of its runs and the cost in the full grid.
-        goal: The search's goal. The saving is in dollars if it is a cost, else in node-hours.
-    """
-    each = list(pairs)
-    had, full = (RunCosts(*map(sum, zip(*own, strict=True))) for own in zip(*each, strict=True))
-    never = sum(not runs.runs for runs, _ in each)
-    is_cost = goal.startswith("cost_")
-    return render_line("search", part="saving", had=had, full=full, never=never, is_cost=is_cost)
-
-
 def verdict_text(search: StudySearch) -> str:
     """Return the result of a search, such as `undecided: within 7.2% of the best`.
 
     A search that ended because further runs are not worth their price has `ended: …`.
     """
-    return render_line(
-        "search",
-        part="verdict",
-        verdict=search.decision,
-        infinite=math.inf,
-        indifference=search.planned.indifference,
-        kept_runs=KEPT_RUNS,
-        among=len(search.points) if search.points_with_less_work else 0,
-        is_limited=bool(search.planned.limits),
-        is_cost=search.planned.goal.startswith("cost_"),
-        may_miss=bool(search.planned.limits) or search.planned.goal in ALL_RUNS_METRICS,
-        unit="cheaper" if search.planned.goal.startswith("cost_") else "faster",
-    )
+    return render_line("search_verdict", search=search)
 
 
 def failed_candidates_text(study: Study, search: StudySearch) -> str:
@@ -369,11 +266,12 @@ def _search_notes(rows: Sequence[SearchRow]) -> Iterator[str]:
     for question, own in questions.items():
         named = f"{question}: " * (len(questions) > 1)
         yield f"{named}{METRICS[own[0].goal].title}: {own[0].verdict}."
-        yield named + saving_text((row.run_costs for row in own), own[0].goal)
+        saving = SearchSaving.from_candidates((row.costs for row in own), own[0].goal)
+        yield named + render_line("search_saving", saving=saving)
     about = {"is_short": any(row.short_runs for row in rows), "projection": PROJECTION}
     about["is_ended"] = any(is_known(row.further_price) for row in rows)
     for indifference, kept in dict.fromkeys((row.indifference, row.kept) for row in rows):
-        yield render_line("search", part="promise", indifference=indifference, limit=kept, **about)
+        yield render_line("search_promise", indifference=indifference, limit=kept, **about)
 
 
 def _cell(name: str, row: SearchRow) -> str:

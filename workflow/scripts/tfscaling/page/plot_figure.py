@@ -492,13 +492,7 @@ def add_legend_and_notes(
     """
     from matplotlib.lines import Line2D
 
-    labelled: dict[str, Any] = {}
-    for one in axes if isinstance(axes, list) else [axes]:
-        for handle, label in zip(*one.get_legend_handles_labels(), strict=True):
-            labelled.setdefault(label, handle)
-    entries = [(handle, label) for label, handle in labelled.items()]
-    # points with error bars and bars are tuples of artists: these first, explanations after them
-    entries.sort(key=lambda entry: not isinstance(entry[0], tuple))
+    entries = _legend_entries(axes if isinstance(axes, list) else [axes])
     width = max((len(label) for _, label in entries), default=0)
     columns = 3 if width <= 14 else 2 if width <= 26 else 1
     columns = min(columns, max(1, len(entries)))
@@ -528,6 +522,17 @@ def add_legend_and_notes(
         blank = Line2D([], [], linestyle="none")
         figure.legend([blank], [below], **style).set_in_layout(False)
     return figure
+
+
+def _legend_entries(several_axes: Sequence[Any]) -> list[tuple[Any, str]]:
+    """Return (artist, label) for each label of the axes; lines before their explanations."""
+    labelled: dict[str, Any] = {}
+    for axes in several_axes:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            labelled.setdefault(label, handle)
+    entries = [(handle, label) for label, handle in labelled.items()]
+    # points with error bars and bars are tuples of artists: these first, explanations after them
+    return sorted(entries, key=lambda entry: not isinstance(entry[0], tuple))
 
 
 def wrap_lines(text: str, width: int) -> str:

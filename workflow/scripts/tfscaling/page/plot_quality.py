@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 #: Text in axes without costs.
 NO_PRICES = "no prices in config/platforms.yaml"
 _TIME = "execution_time_s"
+#: Notes below the plot of epochs.
+_BANDS_NOTE = "lines: median over the repeats; bands: their range"
+_MARKS_NOTE = "hollow: on held-out examples after the epoch"
 #: Highest number of epochs of a line that have a tooltip.
 _EPOCH_TIPS_MAX = 20
 
@@ -312,31 +315,11 @@ def epochs(tables: Tables, title: str) -> Figure:
     groups = plot_figure.group_rows(measured, POINT_AXES)
     every = plot_figure.drawn_series(tables, POINT_AXES)
     lines = [(line, groups[line.key]) for line in every if line.key in groups]
-    repeated = evaluated = False
+    drawn = set[str]()
     for axes, learned, label in zip(panels, shown_of, labels, strict=True):
-        name = learned.in_training
         for line, rows in lines:
-            if not len(learned.select_rows(line.rows)):
-                continue
-            style: Style = line.style | {"linewidth": 1.3}
-            by_epoch = rows.assign(**{name: column_values(rows, name)}).groupby("epoch")[name]
-            middle = by_epoch.median()
-            held_out = rows.assign(value=column_values(rows, learned.held_out)).groupby("epoch")[
-                "value"
-            ]
-            with plot_figure.mark_as_line(axes, line):
-                axes.plot(middle.index, middle, label=line.label, **style)
-                _add_epoch_tips(axes, middle, f"{line.label}: {label}")
-                if by_epoch.count().max() > 1:
-                    repeated = True
-                    ends = by_epoch.min(), by_epoch.max()
-                    band = {"color": style["color"], "alpha": 0.15, "linewidth": 0}
-                    axes.fill_between(middle.index, *ends, **band)
-                if learned.held_out != name and not (marks := held_out.median().dropna()).empty:
-                    evaluated = True
-                    hollow = {"linestyle": "none", "markerfacecolor": "none", "markersize": 7}
-                    axes.plot(marks.index, marks, **style | hollow)
-                    _add_epoch_tips(axes, marks, f"{line.label}: held-out {label}")
+            if len(learned.select_rows(line.rows)):
+                drawn |= _draw_learning_curve(axes, learned, label, line, rows)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         if not lines:
             axes.set_xticks([])
@@ -344,11 +327,42 @@ def epochs(tables: Tables, title: str) -> Figure:
             axes.set_xlim(measured["epoch"].iloc[0] - 1, measured["epoch"].iloc[0] + 1)
         _format_value_axis(axes, len(lines) > 0)
     plot_figure.mark_absent(panels[0], table)
-    notes = ["lines: median over the repeats; bands: their range"] if repeated else []
-    if evaluated:
-        notes.append("hollow: on held-out examples after the epoch")
+    notes = [note for note in (_BANDS_NOTE, _MARKS_NOTE) if note in drawn]
     notes += plot_figure.line_notes(tables, POINT_AXES)
     return plot_figure.add_legend_and_notes(figure, panels[0], tables, notes)
+
+
+def _draw_learning_curve(
+    axes: Any, learned: _LearningPanel, label: str, line: plot_figure.Series, rows: pd.DataFrame
+) -> set[str]:
+    """Draw the values of one configuration over epochs; return the notes that they need.
+
+    Args:
+        axes: The axes of the panel.
+        learned: The metrics of the panel.
+        label: Name of the metric for tooltips.
+        line: The configuration.
+        rows: Its rows in the table of epochs.
+    """
+    notes, name = set[str](), learned.in_training
+    style: Style = line.style | {"linewidth": 1.3}
+    by_epoch = rows.assign(**{name: column_values(rows, name)}).groupby("epoch")[name]
+    middle = by_epoch.median()
+    held_out = rows.assign(value=column_values(rows, learned.held_out)).groupby("epoch")["value"]
+    with plot_figure.mark_as_line(axes, line):
+        axes.plot(middle.index, middle, label=line.label, **style)
+        _add_epoch_tips(axes, middle, f"{line.label}: {label}")
+        if by_epoch.count().max() > 1:
+            notes.add(_BANDS_NOTE)
+            ends = by_epoch.min(), by_epoch.max()
+            band = {"color": style["color"], "alpha": 0.15, "linewidth": 0}
+            axes.fill_between(middle.index, *ends, **band)
+        if learned.held_out != name and not (marks := held_out.median().dropna()).empty:
+            notes.add(_MARKS_NOTE)
+            hollow = {"linestyle": "none", "markerfacecolor": "none", "markersize": 7}
+            axes.plot(marks.index, marks, **style | hollow)
+            _add_epoch_tips(axes, marks, f"{line.label}: held-out {label}")
+    return notes
 
 
 def _add_epoch_tips(axes: Any, by_epoch: pd.Series, name: str) -> None:

@@ -10,4 +10,4 @@ theorem covers the whole; benchmarks/race.py and benchmarks/all_trainings.py sim
 """
 
 #: Modules that other packages may import.
-__all__ = ["search_state", "search_types", "study_searches"]
+__all__ = ["search_costs", "search_state", "search_types", "study_searches"]

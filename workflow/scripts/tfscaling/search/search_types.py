@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -218,6 +219,11 @@ class Decision:
     runs_to_start: Mapping[str, int]
     may_run_later: tuple[str, ...]
     not_worth_it: FurtherRuns | None = None
+
+    @property
+    def has_bound(self) -> bool:
+        """Whether it is known by which fraction another candidate may be better than `best`."""
+        return math.isfinite(self.bound)
 
     @property
     def survivors(self) -> tuple[str, ...]:

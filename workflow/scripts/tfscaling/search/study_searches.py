@@ -21,6 +21,7 @@ from tfscaling.record.attempts import Kind
 from tfscaling.record.run_states import FINISHED, RunState
 from tfscaling.search.proposals import ROUNDS_MAX, batch_size
 from tfscaling.search.scaling_search import decide
+from tfscaling.search.search_costs import CandidateCosts, SearchSaving, candidate_costs
 from tfscaling.search.search_types import (
     PRICE_RATIO,
     PROJECTION_ERROR,
@@ -59,6 +60,7 @@ class StudySearch:
             examples.
         candidates: The candidates with their runs.
         decision: The result of the analyses so far.
+        costs: Configuration → what its runs cost, and what they would cost in the full grid.
     """
 
     planned: PlannedSearch
@@ -67,6 +69,17 @@ class StudySearch:
     points_with_less_work: tuple[Point, ...]
     candidates: tuple[Candidate, ...]
     decision: Decision
+    costs: Mapping[Point, CandidateCosts]
+
+    @property
+    def may_miss(self) -> bool:
+        """Whether runs may miss a limit or the target."""
+        return bool(self.planned.limits) or self.planned.goal in ALL_RUNS_METRICS
+
+    @property
+    def saving(self) -> SearchSaving:
+        """The cost of the search, compared with the full grid."""
+        return SearchSaving.from_candidates(self.costs.values(), self.planned.goal)
 
     def needed_runs(self) -> Iterator[tuple[Point, int]]:
         """Yield (configuration, repeat from 1) of each run that the next analysis needs."""
@@ -111,14 +124,16 @@ def decide_searches(planned: Manifest, runs: pd.DataFrame) -> list[StudySearch]:
         runs: The table of runs.
     """
     rows = row_values.group_by_point(table_files.to_rows(RunRow, runs) if planned.searches else ())
+    prices = {run.spec.point: run.usd_per_node_hour for run in planned.runs}
     closed = _close_larger_batches(planned, rows) if planned.searches else {}
-    return [_make_search(each, rows, closed) for each in planned.searches]
+    return [_make_search(each, rows, closed, prices) for each in planned.searches]
 
 
 def _make_search(
     planned: PlannedSearch,
     by_point: Mapping[Point, Sequence[RunRow]],
     closed: Mapping[Point, Reason],
+    prices: Mapping[Point, float | None],
 ) -> StudySearch:
     """Return one search of a study with its decision from the runs so far.
 
@@ -126,6 +141,7 @@ def _make_search(
         planned: The search in the manifest.
         by_point: Configuration → its rows in the table of runs.
         closed: Configuration → why none of its missing runs will be made.
+        prices: Configuration → US dollars per node and hour; None without a price.
     """
     short_of = {each.point: each.short for each in planned.points if each.short}
     rows = {point: by_point.get(point, ()) for point in planned.all_points}
@@ -152,7 +168,8 @@ def _make_search(
     )
     asked = planned.search, planned.goal, planned.limits, planned.indifference
     decision = decide(candidates, *asked, planned.trainings)
-    return StudySearch(planned, points, points | shorts, tuple(other), candidates, decision)
+    costs = candidate_costs(planned, by_point, prices)
+    return StudySearch(planned, points, points | shorts, tuple(other), candidates, decision, costs)
 
 
 def most_common_examples(examples: Iterable[float]) -> float:

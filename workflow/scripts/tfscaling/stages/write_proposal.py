@@ -19,8 +19,8 @@ import pandas as pd
 
 from tfscaling.conclusions import rendering
 from tfscaling.conclusions.answers.answer import answer_questions
+from tfscaling.conclusions.answers.goals import goal_words
 from tfscaling.conclusions.evidence import Study, group_by_task, task_name
-from tfscaling.conclusions.headline import WORDS
 from tfscaling.estimation.samples import SUPPORTED
 from tfscaling.files import atomic
 from tfscaling.page.plot_figure import Tables, hidden_artists
@@ -251,10 +251,7 @@ def make_requests(study: Study, config: Config) -> Iterator[ComputeTimeRequest]:
         if found.leader is None:
             continue
         row, goal = found.leader.row, found.goal
-        best = WORDS.get(
-            "cost_usd" if goal.startswith("cost_") else goal, WORDS["execution_time_s"]
-        )
-        so_far, is_sure = best.get("best", found.title), found.support == SUPPORTED
+        so_far, is_sure = goal_words(goal, found.title)["best"], found.support == SUPPORTED
         yield ComputeTimeRequest(
             f"{row.model}, {row.recipe} on {point_name(row, vary)}",
             "" if is_sure else f"{so_far[0].lower()}{so_far[1:]} so far",

@@ -13,6 +13,7 @@ __all__ = [
     "published_results",
     "row_types",
     "row_values",
+    "run_environment",
     "run_samples",
     "runs_table",
     "table_files",

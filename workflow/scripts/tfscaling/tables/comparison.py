@@ -24,7 +24,8 @@ from tfscaling.tables.display import TextTable, axis_text
 from tfscaling.tables.published_results import PublishedPoint, PublishedResult, trains_same_model
 from tfscaling.tables.row_types import Cells, PointRow, RunRow, columns
 from tfscaling.tables.row_values import QUALITY_COLUMNS, is_known, is_projected, point_of
-from tfscaling.tables.runs_table import HOURS, PROJECTION_STEPS, RUN_METRICS, SERIES_AXES, SIZES
+from tfscaling.tables.run_measurements import HOURS, RUN_METRICS
+from tfscaling.tables.runs_table import PROJECTION_STEPS, SERIES_AXES, SIZES
 
 #: Axis → value: for a baseline, the axes that the configuration names.
 AxisValues = Mapping[str, str | int]

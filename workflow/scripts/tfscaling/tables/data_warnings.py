@@ -26,12 +26,11 @@ from tfscaling.record.run_states import FINISHED, RERUN_STALE, RESULTS, RunState
 from tfscaling.study.config_types import PROGRAM_STRATEGY
 from tfscaling.study.platforms import LOGICAL
 from tfscaling.study.run_spec import Point
-from tfscaling.tables import runs_table, table_files, timings
+from tfscaling.tables import run_environment, table_files, timings
 from tfscaling.tables.display import NAMES_IN_SENTENCE_MAX, count_text, point_name, varying_axes
 from tfscaling.tables.node_effects import estimate_effects_by_platform, remove_slow_node_effects
-from tfscaling.tables.row_types import PointRow, RunRow
+from tfscaling.tables.row_types import SEPARATOR, PointRow, RunRow
 from tfscaling.tables.row_values import group_by, group_by_point, is_known, point_of
-from tfscaling.tables.runs_table import SEPARATOR
 
 #: SERIOUS: the numbers do not mean what they seem to mean. LIMITED: there are fewer than planned,
 #: or they are less sure.
@@ -253,7 +252,7 @@ def _find_simulated_nodes(tables: StudyData) -> Finding:
 
 def _find_differing_environments(tables: StudyData) -> Finding:
     """Find platforms whose runs differ in facts of the environment, such as versions."""
-    facts = runs_table.varying_facts(tables.runs)
+    facts = run_environment.varying_facts(tables.runs)
     named = "; ".join(
         f"{fact}: {_join_with_and([tables.platform_title(name) for name in names])}"
         if len(names) <= NAMES_IN_SENTENCE_MAX

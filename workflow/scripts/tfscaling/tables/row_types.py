@@ -22,6 +22,8 @@ from tfscaling.record.run_states import RunState
 from tfscaling.study.config_validation import Schema
 from tfscaling.study.platforms import DeviceKind
 
+#: Separates several values in a cell.
+SEPARATOR = "; "
 _KINDS = {str: "string", int: "integer", float: "number", bool: "boolean"}
 _BOUNDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "pattern": "pattern"}
 

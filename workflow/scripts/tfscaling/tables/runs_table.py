@@ -6,18 +6,13 @@ excluded from medians and speed-ups.
 
 from __future__ import annotations
 
-import json
-import operator
 import types
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
 import pandas as pd
-from msgspec import UNSET
-from msgspec.structs import replace
 
 from tfscaling.files.outside_text import shorten
 from tfscaling.record import (
@@ -28,35 +23,29 @@ from tfscaling.record import (
     run_states,
     step_estimates,
 )
-from tfscaling.record.metrics import METRICS, NAN, RunMetrics, number_or_nan
-from tfscaling.record.rank_report import COMPARED, PROGRAM_PACKAGES, Epoch, HostFacts, Rank
-from tfscaling.record.run_record import DoesNotFit, PreparedData, RunRecord, ShortRun, StepBlock
+from tfscaling.record.metrics import number_or_nan
+from tfscaling.record.rank_report import Epoch
+from tfscaling.record.run_record import DoesNotFit, PreparedData, RunRecord, StepBlock
 from tfscaling.record.run_states import FINISHED, RunState
-from tfscaling.record.step_estimates import ProjectedTraining
 from tfscaling.study import platforms
-from tfscaling.study.config_types import Quality
 from tfscaling.study.manifest import PlannedRun
 from tfscaling.tables import row_values, table_files
-from tfscaling.tables.row_types import EpochRow, RunRow, columns
-from tfscaling.tables.row_values import is_known
+from tfscaling.tables.row_types import SEPARATOR, EpochRow, RunRow, columns
+from tfscaling.tables.run_environment import count_overlapping_runs, set_environment
+from tfscaling.tables.run_measurements import (
+    HOURS,
+    exclude_times,
+    has_compared_times,
+    set_measurements,
+    set_target_results,
+)
 from tfscaling.tables.steady_epochs import first_steady_block
 
 SIZES = ("replicas", "per_replica_batch_size", "global_batch_size", "batch_scaling")
 #: Configurations with the same values of these axes are a series: speed-up compares within it.
 SERIES_AXES = ("platform", "model", "strategy", "recipe")
-#: Metrics that are measured in a single run.
-RUN_METRICS = RunMetrics.__struct_fields__
-#: The times and rates among RUN_METRICS.
-TIME_METRICS = tuple(name for name in RUN_METRICS if name not in metrics.RESULT_METRICS)
 #: Columns of short runs: trained steps, and steps of the complete training.
 PROJECTION_STEPS = ("projected_from_steps", "projected_to_steps")
-#: Columns of the time that a run occupies its nodes, cores and GPUs.
-HOURS = ("node_hours", "core_hours", "gpu_hours")
-#: Columns that are computed from the times of a run.
-_TIME_BASED_COLUMNS = (
-    *("cost_usd", *HOURS, "energy_usd", "energy_kg_co2", "share_of_peak"),
-    *("time_to_target_s", "cost_to_target_usd", "projection_error_s"),
-)
 RUN_COLUMNS = tuple(columns(RunRow))
 #: First words of a missing run's reason if a record with other parameters exists.
 NEAREST_RECORD = "the nearest record has other parameters"
@@ -126,7 +115,7 @@ def run_tables(
     for run, row, sharing in zip(kept, runs, count_overlapping_runs(runs), strict=True):
         row.shared_with = sharing
         if sharing and run.spec.measured.launcher == "local":
-            _exclude_times(row, sharing)
+            exclude_times(row, sharing)
     # "2+1" is a value of this axis too: text here as in the file
     text = {"tasks_per_node": str}
     return (
@@ -160,23 +149,6 @@ def _read_runs(
             for n in numbers:
                 read[n] = _read_run(planned[n], runs_dir, targets, place)
     return read
-
-
-def _exclude_times(row: RunRow, sharing: int) -> None:
-    """Remove the times of a run that shared CPU cores with other runs; its quality still counts.
-
-    Slurm gives each job separate cores. The local launcher does not.
-
-    Args:
-        row: The row to change.
-        sharing: Number of runs that ran at the same time.
-    """
-    for name in (*TIME_METRICS, *_TIME_BASED_COLUMNS):
-        setattr(row, name, NAN)
-    row.projected_from_steps = row.projected_to_steps = None
-    others = "another run" if sharing == 1 else f"{sharing} other runs"
-    note = f"it ran at the same time as {others} on this machine: its times are not compared"
-    row.warnings = SEPARATOR.join(filter(None, [row.warnings, note]))
 
 
 def _explain_skipped_batches(planned: Sequence[PlannedRun], rows: Sequence[RunRow]) -> None:
@@ -336,7 +308,7 @@ def _run_with_record(
     """
     row = row_without_record(run, RunState(record.validity.status), record.validity.reason)
     warnings = [*notes, *record.warnings]
-    if not (is_timed := _is_timed(run, record)):
+    if not (is_timed := has_compared_times(run, record)):
         warnings.append("its times are excluded from comparisons: see compare_resumed")
     row.attempt, row.record = record.attempt, str(path)
     set_environment(row, record)
@@ -357,161 +329,14 @@ def _run_with_record(
     # the time and the loss of half a training are none of the point's
     if record.is_valid and (is_whole or record.short_run is not None):
         whole = step_estimates.project_training(record, steady_from)
-        _set_measurements(row, run, record, whole)
+        set_measurements(row, run, record, whole)
         if whole is not None:
             warnings += [whole.trend.warning] * bool(whole.trend.warning)
         if is_whole:
-            warnings += _set_target_results(row, run, record, targets, is_timed)
+            warnings += set_target_results(row, run, record, targets, is_timed)
     row.warnings = SEPARATOR.join(shorten(warning, path) for warning in warnings)
     of_whole = record.metrics.epochs if is_whole else ()
     return _RunResult(row, of_whole, record.environment.dataset, before_s, steady)
-
-
-def _set_target_results(
-    row: RunRow,
-    run: PlannedRun,
-    record: RunRecord,
-    targets: Mapping[str, float],
-    is_timed: bool,
-) -> list[str]:
-    """Set whether and when a complete run reached its target; return warnings about it.
-
-    Args:
-        row: The row, with its metrics.
-        run: The planned run.
-        record: Its record.
-        targets: Quality metric → the value to reach.
-        is_timed: Whether its times are compared.
-    """
-    quality, warnings = run.spec.recipe.quality, []
-    # a program that reports nothing of its training did not have to
-    if not is_known(row.quality) and (record.metrics.epochs or quality != Quality()):
-        warnings.append(metrics.quality_of_run(record, quality).reason)
-    if (target := targets.get(quality.metric)) is None:
-        return warnings
-    reached = metrics.find_target_time(_add_earlier_training(record), quality, target)
-    if reached.is_reached or is_known(row.quality):
-        row.target_reached = reached.is_reached
-    if is_timed and reached.time_s is not None:
-        row.time_to_target_s = reached.time_s
-        row.cost_to_target_usd = _cost_usd(run, reached.time_s)
-    return warnings + [reached.reason] * bool(reached.reason and is_timed)
-
-
-def _set_measurements(
-    row: RunRow, run: PlannedRun, record: RunRecord, whole: ProjectedTraining | None
-) -> None:
-    """Set metrics and costs of a valid run.
-
-    For a short run they are projected to the complete training, without quality.
-
-    Args:
-        row: The row to complete.
-        run: The planned run.
-        record: Its record.
-        whole: The projected training; None if the record is of the complete training.
-    """
-    if whole is not None and record.short_run is not None:
-        _set_projections(row, run, record, record.short_run, whole)
-        return
-    is_timed = _is_timed(run, record)
-    record = _add_earlier_training(record) if is_timed else record
-    _set_metrics(row, record, RUN_METRICS if is_timed else metrics.RESULT_METRICS)
-    if run.peak_tflops is not None:
-        reached = number_or_nan(record.metrics.flops_per_example) * row.throughput_examples_per_s
-        row.share_of_peak = reached / run.spec.replicas / (run.peak_tflops * 1e12)
-    row.quality = number_or_nan(metrics.quality_of_run(record, run.spec.recipe.quality).value)
-    if record.resumed is not None:  # neither waits nor energy of earlier attempts are known
-        row.time_with_queue_s = row.energy_kwh = NAN
-    else:
-        row.energy_of = record.use.energy_of or None
-        row.energy_usd = row.energy_kwh * number_or_nan(run.usd_per_kwh)
-        row.energy_kg_co2 = row.energy_kwh * number_or_nan(run.kg_co2_per_kwh)
-    row.cost_usd = _cost_usd(run, row.execution_time_s)
-    _set_hours(row, run, record)
-
-
-def _set_metrics(row: RunRow, record: RunRecord, names: Iterable[str]) -> None:
-    """Copy the metrics with these names from a record to a row.
-
-    Args:
-        row: The row.
-        record: The record.
-        names: Names of the metrics.
-    """
-    for name in names:
-        setattr(row, name, number_or_nan(METRICS[name].value(record)))  # type: ignore[misc]
-
-
-def _set_hours(row: RunRow, run: PlannedRun, record: RunRecord) -> None:
-    """Set the hours of nodes, cores and GPUs that the execution time of a run takes.
-
-    Args:
-        row: The row, with its execution time.
-        run: The planned run.
-        record: Its record.
-    """
-    point, job = run.spec.point, record.environment.slurm_job
-    allocated = job.cpus_allocated if job else None
-    has_gpus = row.devices != platforms.LOGICAL
-    hours = row.execution_time_s / 3600
-    row.node_hours = hours * point.nodes
-    row.core_hours = hours * (
-        int(allocated) if allocated else point.nodes * run.spec.measured.cpus_per_node
-    )
-    row.gpu_hours = hours * point.nodes * point.gpus_per_node * has_gpus
-
-
-def _cost_usd(run: PlannedRun, time_s: float) -> float:
-    """Return the cost of a run that takes this time; NaN without a price or a time."""
-    return number_or_nan(
-        platforms.run_cost_usd(run.usd_per_node_hour, run.spec.point.nodes, time_s)
-    )
-
-
-def _set_projections(
-    row: RunRow, run: PlannedRun, record: RunRecord, short: ShortRun, whole: ProjectedTraining
-) -> None:
-    """Set times and costs of a short run's row to their projections to the complete training.
-
-    Args:
-        row: The row to complete.
-        run: The planned run.
-        record: Its record.
-        short: The short run in the record.
-        whole: The projected training.
-    """
-    row.examples_trained = short.examples_of_whole
-    if not whole.trend.is_over:
-        return
-    _set_metrics(row, replace(record, phases=whole.phases), TIME_METRICS)
-    row.time_with_queue_s = NAN  # a short job waits for less time than the whole
-    row.energy_kwh = NAN  # it is measured, never projected
-    row.cost_usd = _cost_usd(run, row.execution_time_s)
-    _set_hours(row, run, record)
-    row.projected_from_steps, row.projected_to_steps = short.steps, short.steps_of_whole
-    row.projection_error_s = number_or_nan(whole.error_s)
-
-
-def _is_timed(run: PlannedRun, record: RunRecord) -> bool:
-    """Return whether a run's times are compared.
-
-    A resumed run needs `compare_resumed` in its recipe, and a known time of earlier training.
-    """
-    resumed = record.resumed
-    can_be = run.spec.recipe.compare_resumed
-    return resumed is None or (can_be and resumed.trained_before_s is not None)
-
-
-def _add_earlier_training(record: RunRecord) -> RunRecord:
-    """Return the record with times that include the earlier training that it continues."""
-    before_s = record.resumed.trained_before_s if record.resumed else None
-    if before_s is None:
-        return record
-    found = record.phases
-    train_s, whole_s = (found.train_time_s or 0.0) + before_s, found.execution_time_s + before_s
-    phases = replace(found, train_time_s=train_s, execution_time_s=whole_s)
-    return replace(record, phases=phases)
 
 
 def row_without_record(
@@ -558,102 +383,3 @@ def _status_without_record(folder: Path) -> tuple[RunState, str]:
     if any(folder.glob("attempt=*")):
         return RunState.UNFINISHED, "still running, or killed before it could report"
     return RunState.MISSING, "not run yet"
-
-
-#: Facts of the environment that all runs of a platform should share.
-ENVIRONMENT_FACTS = (*COMPARED, "python", *PROGRAM_PACKAGES, "git_commit", "slurm_settings")
-SEPARATOR = "; "
-#: Returns the facts of a host, without facts that differ between any two hosts.
-_comparable_facts = operator.attrgetter(
-    *(name for name in HostFacts.__struct_fields__ if name not in ("machine", "gpu_uuids"))
-)
-
-
-def set_environment(row: RunRow, record: RunRecord) -> None:
-    """Set the columns of a row's environment from its record, except `shared_with`."""
-    environment, ranks = record.environment, record.ranks
-    machines = dict.fromkeys(rank.host_facts.machine for rank in ranks)
-    facts = _distinct_hosts(ranks)
-    offsets_s = [abs(o) for r in ranks if (o := r.clock.offset_s) is not UNSET]
-    uncertainties_s = [u for r in ranks if (u := r.clock.uncertainty_s) is not UNSET]
-    for name in (*COMPARED, "python"):
-        setattr(row, name, _join_distinct([getattr(fact, name) for fact in facts]))
-    row.packages = {
-        name: _join_distinct([fact.packages.get(name) for fact in facts])
-        for name in PROGRAM_PACKAGES
-    }
-    row.hosts = " ".join(dict.fromkeys(rank.host for rank in ranks))
-    # a rank without a known machine may share one: nothing is claimed about it
-    row.machines = None if None in machines else " ".join(filter(None, machines))
-    row.slowest_rank = record.metrics.slowest_rank
-    row.slowest_host = record.metrics.slowest_host
-    row.clock_offset_max_s = max(offsets_s, default=NAN)
-    row.clock_uncertainty_max_s = max(uncertainties_s, default=NAN)
-    row.cpu_mhz = min(filter(None, (fact.cpu_mhz for fact in facts)), default=NAN)
-    row.cpus_online = min(filter(None, (fact.cpus_online for fact in facts)), default=None)
-    row.git_commit = environment.git_commit
-    row.slurm_settings = _fact_text(environment.slurm_settings)
-    row.started = environment.started
-    row.slurm_job_id = environment.slurm_job.id if environment.slurm_job else None
-    if data := environment.dataset:
-        row.dataset, row.dataset_sha256 = data.name, data.sha256
-    row.unchecked = SEPARATOR.join(environment.unchecked) or None
-
-
-def _distinct_hosts(ranks: Sequence[Rank]) -> list[HostFacts]:
-    """Return the facts of the first rank's host, and of each rank whose host differs from it."""
-    first, *others = (rank.host_facts for rank in ranks)
-    usual = _comparable_facts(first)
-    return [first, *(facts for facts in others if _comparable_facts(facts) != usual)]
-
-
-def _fact_text(value: object) -> str | None:
-    """Return a fact as the text of a cell: JSON unless it is a text; None for None."""
-    if value is None or isinstance(value, str) or value in ((), {}):
-        return str(value) if value else None
-    return json.dumps(value, sort_keys=True)
-
-
-def _join_distinct(values: Sequence[object]) -> str | None:
-    """Return distinct facts as one text, separated by SEPARATOR; None without a fact."""
-    return SEPARATOR.join(dict.fromkeys(filter(None, map(_fact_text, values)))) or None
-
-
-def count_overlapping_runs(rows: Sequence[RunRow]) -> list[int | None]:
-    """Return for each run how many others ran at the same time on one of its machines.
-
-    On a virtual cluster all nodes are one machine. The result is None for a row without `machines`
-    or `started`.
-    """
-    spans: dict[str, list[tuple[float, float, int]]] = {}
-    found: list[int | None] = [None] * len(rows)
-    for place, row in enumerate(rows):
-        if row.machines is not None and row.started is not None:
-            start_s = datetime.fromisoformat(row.started).timestamp()
-            span = (start_s, start_s + row.wall_time_s, place)
-            found[place] = 0
-            for machine in row.machines.split():
-                spans.setdefault(machine, []).append(span)
-    others: list[set[int]] = [set() for _ in rows]
-    for machine_spans in spans.values():
-        if len(machine_spans) == 1:  # as nearly always
-            continue
-        running: list[tuple[float, int]] = []
-        for start_s, end_s, place in sorted(machine_spans):
-            running = [other for other in running if other[0] > start_s]
-            for _, other in running:
-                others[place].add(other)
-                others[other].add(place)
-            running.append((end_s, place))
-    return [None if own is None else len(others[place]) for place, own in enumerate(found)]
-
-
-def varying_facts(runs: pd.DataFrame) -> dict[str, list[str]]:
-    """Return fact → platforms on which it varies between valid runs, or between ranks of a run."""
-    found: dict[str, list[str]] = {}
-    for platform, group in runs[runs["status"] == "ok"].groupby("platform", sort=False):
-        for fact in ENVIRONMENT_FACTS:
-            values = group[fact].dropna().astype(str)
-            if values.nunique() > 1 or values.str.contains(SEPARATOR, regex=False).any():
-                found.setdefault(fact, []).append(str(platform))
-    return found

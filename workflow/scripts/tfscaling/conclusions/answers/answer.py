@@ -13,7 +13,8 @@ from dataclasses import replace
 
 from tfscaling.conclusions import campaign
 from tfscaling.conclusions.answers import candidates, choosing, finish_times, search_answers
-from tfscaling.conclusions.answers.answer_types import Answer, State
+from tfscaling.conclusions.answers.answer_types import Answer
+from tfscaling.conclusions.answers.candidate_types import State
 from tfscaling.conclusions.answers.goals import GOALS, TIME
 from tfscaling.conclusions.evidence import QuestionEvidence, Study
 from tfscaling.conclusions.projection import projection_intervals
@@ -74,7 +75,8 @@ def _answer_by_goal(study: Study, task: QuestionEvidence, goal: str) -> Answer:
     limits = study.question.limits_for(goal, metric)
     asked = study.question
     found = Answer(task.name, goal, task.goals[goal], asked.indifference, limits=limits)
-    found = replace(found, trainings=asked.trainings or 1)
+    ignores_quality = bool(asked.ignored_qualities)
+    found = replace(found, trainings=asked.trainings or 1, ignores_quality=ignores_quality)
     if task.search and goal == task.search.planned.goal:
         found = search_answers.add_search_verdict(study, task, replace(found, search=task.search))
     else:

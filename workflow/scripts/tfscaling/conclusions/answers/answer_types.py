@@ -1,4 +1,4 @@
-"""Types of answers: each configuration's state, and the recommended configuration.
+"""Types of answers: the recommended configuration, its rivals, trade-offs and support.
 
 `answer.answer_questions` returns an `Answer`. Headline, decision, next steps, console, page, plots,
 plan and proposal are views of it: none decides again.
@@ -8,43 +8,33 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import cached_property
 
-from tfscaling.conclusions.answers.goals import TIME
+from tfscaling.conclusions.answers.candidate_types import Candidate, State
+from tfscaling.conclusions.answers.details import DETAIL_COLUMNS, margin_text
+from tfscaling.conclusions.answers.goals import TIME, goal_words
+from tfscaling.conclusions.answers.limits import MissedLimit, find_missed_limits
 from tfscaling.conclusions.campaign import CampaignRow
 from tfscaling.conclusions.projection import Interval
 from tfscaling.estimation.intervals import CONFIDENCE
 from tfscaling.estimation.run_counts import KEPT_RUNS, miss_rate_bound
-from tfscaling.estimation.samples import NOT_MEASURED, Difference
+from tfscaling.estimation.samples import NOT_MEASURED
+from tfscaling.record.metrics import QUALITY
 from tfscaling.search.search_types import Reason
 from tfscaling.search.study_searches import StudySearch
 from tfscaling.study.config_types import Limit
 from tfscaling.study.run_spec import Point
 from tfscaling.tables.comparison import ALL_RUNS_METRICS
-from tfscaling.tables.display import duration_text, format_value, join_names
-from tfscaling.tables.row_types import PointRow
-from tfscaling.tables.row_values import is_known, point_of
-
-
-class State(StrEnum):
-    """What the runs show about a configuration of a question, for one goal."""
-
-    #: It is compared with the others.
-    COMPARED = "compared"
-    #: It has the metric, and too few runs to be compared.
-    TOO_FEW = "too few runs"
-    #: Its runs show neither that it keeps a limit or target nor that it misses it.
-    UNDECIDED = "undecided"
-    #: Its runs show that it misses a limit or the target.
-    INFEASIBLE = "infeasible"
-    #: Its runs show that it is worse, or cannot be recommended, or the grid excludes it.
-    EXCLUDED = "excluded"
-    #: It failed, or lacks the metric: further runs may change the answer.
-    OPEN = "open"
-    #: None of its runs was begun.
-    NOT_RUN = "not run"
-
+from tfscaling.tables.display import (
+    GPUS,
+    axis_text,
+    duration_text,
+    format_value,
+    join_names,
+    point_name,
+    varying_axes,
+)
+from tfscaling.tables.row_values import is_known
 
 BY_LINE = str(Reason.BY_ITS_LINE)
 
@@ -55,66 +45,6 @@ STARTUP = (
 )
 #: A trade-off is reported from this saving on, and up to this ratio of times.
 _SAVING_MIN, _TIMES_MAX = 0.1, 3.0
-
-#: States that leave an answer open.
-_OPEN_STATES = (State.UNDECIDED, State.OPEN, State.NOT_RUN)
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A configuration of a question, with what its runs show for one goal.
-
-    Attributes:
-        row: Its row of the comparison.
-        name: The axes that distinguish it from the other configurations.
-        state: What its runs show.
-        reason: Why it is not compared; "" if it is compared.
-        value: Value of the goal with interval and unit, as text.
-        remark: Runs that failed, diverged or missed the target, in words; "" without any.
-        runs: Number of its runs with a value of the goal.
-        missed: Columns with a limit that it is shown to miss.
-        undecided: Columns with a limit that it is shown neither to keep nor to miss.
-        kept_runs: Number of its runs that kept the limits or the target; None without either, or if
-            it is not shown to keep them.
-        difference: How much worse it is than the recommended configuration; None if not compared.
-        is_near_best: Whether its difference from the best is shown to be within the indifference.
-        is_not_shown_worse: Whether it was compared with the recommended configuration, and is not
-            shown to be worse; False for the recommended configuration itself.
-    """
-
-    row: PointRow
-    name: str
-    state: State
-    reason: str = ""
-    value: str = ""
-    remark: str = ""
-    runs: int = 0
-    missed: tuple[str, ...] = ()
-    undecided: tuple[str, ...] = ()
-    kept_runs: int | None = None
-    difference: Difference | None = None
-    is_near_best: bool = False
-    is_not_shown_worse: bool = False
-
-    @property
-    def point(self) -> Point:
-        """The configuration's axes."""
-        return point_of(self.row)
-
-    @property
-    def name_with_remark(self) -> str:
-        """Its name, with the remark in parentheses."""
-        return f"{self.name} ({self.remark})" if self.remark else self.name
-
-    @property
-    def is_open(self) -> bool:
-        """Whether it was not compared and may still change the answer."""
-        return self.state in _OPEN_STATES
-
-    @property
-    def has_value(self) -> bool:
-        """Whether it has a value of the goal, even with too few runs to compare it."""
-        return self.state in (State.COMPARED, State.TOO_FEW)
 
 
 @dataclass(frozen=True)
@@ -215,6 +145,7 @@ class Answer:
             nothing is open, or if more runs do not help.
         runs_by_status: Status → number of runs, if the question has no valid run or the goal can
             have no answer; else None.
+        ignores_quality: Whether all recipes count as equally good, as configured.
         other_goals: Answers to the same question by the other goals.
     """
 
@@ -241,12 +172,18 @@ class Answer:
     campaign: CampaignRow | None = None
     repeats: int | None = None
     runs_by_status: Mapping[str, int] | None = None
+    ignores_quality: bool = False
     other_goals: tuple[Answer, ...] = ()
 
     @property
     def is_measured(self) -> bool:
         """Whether the question has a valid run, and the goal can have an answer."""
         return self.runs_by_status is None
+
+    @property
+    def has_choice(self) -> bool:
+        """Whether the question has several configurations that the grid does not exclude."""
+        return sum(each.row.status != "excluded" for each in self.candidates) > 1
 
     @property
     def point(self) -> Point | None:
@@ -376,6 +313,62 @@ class Answer:
             number * row.cost_usd if is_known(row.cost_usd) else None,
             {name: (number * a, number * b) for name, (a, b) in ends.items() if is_known(a)},
         )
+
+    @cached_property
+    def words(self) -> Mapping[str, str]:
+        """Words for the best by its goal, and for differences from the best."""
+        words = goal_words(self.goal, self.title)
+        best = words["best"]
+        if self.goal in ALL_RUNS_METRICS:
+            best += f" to {self.title.partition(' to ')[2]}"
+        return {**words, "best": best + " within the limits" * bool(self.limits)}
+
+    @cached_property
+    def missed_limits(self) -> list[MissedLimit]:
+        """The limits that exclude planned configurations, or may after more runs."""
+        return find_missed_limits(self.not_covered, self.limits or {})
+
+    @property
+    def leader_details(self) -> str:
+        """Metrics of the leader in words, with margins to limits.
+
+        Empty for a question without limits, or without a leader.
+        """
+        if self.leader is None or not self.limits:
+            return ""
+        details = self.leader.details
+        names = dict.fromkeys([TIME, self.goal, *self.limits, *DETAIL_COLUMNS])
+        return "; ".join(
+            details[name] + margin_text(name, self.leader.row[name], self.limits.get(name))
+            for name in names
+            if name in details
+        )
+
+    @cached_property
+    def varying_axes(self) -> list[str]:
+        """The axes that names of its configurations need."""
+        return varying_axes([each.row for each in self.candidates])
+
+    @property
+    def has_unequal_qualities(self) -> bool:
+        """Whether configurations of different quality count as equally good, as configured."""
+        varies = not {"model", "recipe"}.isdisjoint(self.varying_axes)
+        return self.ignores_quality and varies and self.goal != QUALITY
+
+    def name_next_to_leader(self, other: Candidate) -> str:
+        """Return the name of a configuration, without the axes that it shares with the leader.
+
+        The number of nodes is always named, and GPUs are if they vary among all configurations. On
+        a different platform the name is complete.
+        """
+        leader, vary = self.leader, self.varying_axes
+        assert leader is not None, "a sentence names the leader first"
+        differs = [axis for axis in vary if str(leader.row[axis]) != str(other.row[axis])]
+        if "platform" in differs:
+            return other.name
+        if not differs and GPUS not in vary:
+            return axis_text("nodes", other.row)
+        return point_name(other.row, [axis for axis in vary if axis == GPUS or axis in differs])
 
     @property
     def totals(self) -> list[Interval | AllTrainings | CampaignRow]:

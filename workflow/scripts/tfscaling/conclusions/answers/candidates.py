@@ -10,7 +10,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from tfscaling.conclusions.answers.answer_types import Answer, Candidate, State
+from tfscaling.conclusions.answers.answer_types import Answer
+from tfscaling.conclusions.answers.candidate_types import Candidate, State
 from tfscaling.conclusions.answers.finish_times import samples_for
 from tfscaling.conclusions.answers.goals import ENERGY, HOURS, WITH_QUEUE
 from tfscaling.conclusions.evidence import ConfigurationFacts, QuestionEvidence, Study
@@ -60,6 +61,7 @@ def create_candidate(
         facts.values.get(goal, ""),
         facts.remark,
         len(samples_for(study, goal).cost_values(point, goal)),
+        details=facts.details,
     )
 
 

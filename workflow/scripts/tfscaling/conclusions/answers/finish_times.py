@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from tfscaling.conclusions import campaign
+from tfscaling.conclusions.answers.details import describe_metrics
 from tfscaling.conclusions.answers.efficiency import Verdict
 from tfscaling.conclusions.campaign import NEVER_ENDS, CampaignRow
 from tfscaling.conclusions.evidence import (
@@ -66,6 +67,8 @@ def add_finish_times(study: Study, task: QuestionEvidence, goal: str) -> Questio
             continue
         if goal == FINISH_TIME:
             facts[point] = _add_value(facts[point], own)
+        described = describe_metrics(study.samples, rows[-1], [FINISH_TIME])
+        facts[point] = replace(facts[point], details={**facts[point].details, **described})
         if limit is not None:
             verdict = judge_finish(durations.get(point), limit, own.reason, statements)
             text = limit_text(FINISH_TIME, rows[-1], limit)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import tomllib
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 
 from tfscaling.record.metrics import FINISH_TIME, QUALITY
 from tfscaling.study.config_types import Question
@@ -34,6 +36,20 @@ GOALS = {
     "time_to_target_s": "Shortest time to ",
     "cost_to_target_usd": "Lowest cost to ",
 }
+
+#: Goal → key → words about the goal; goals without words use the words of TIME.
+_WORDS = tomllib.loads(Path(__file__).with_name("goal_words.toml").read_text(encoding="utf-8"))
+
+
+def goal_words(goal: str, title: str) -> Mapping[str, str]:
+    """Return the words in which sentences compare configurations by a goal.
+
+    Args:
+        goal: The metric to optimise.
+        title: The goal's title, by `goal_title`: the best quality is named by it.
+    """
+    words = _WORDS[TIME] | _WORDS.get("cost_usd" if goal.startswith("cost_") else goal, {})
+    return words | {"best": title} if goal == QUALITY else words
 
 
 def answered_goals(

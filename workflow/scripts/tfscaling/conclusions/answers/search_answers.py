@@ -6,7 +6,8 @@ import math
 from dataclasses import replace
 
 from tfscaling.conclusions.answers import candidates
-from tfscaling.conclusions.answers.answer_types import BY_LINE, Answer, Candidate, State
+from tfscaling.conclusions.answers.answer_types import BY_LINE, Answer
+from tfscaling.conclusions.answers.candidate_types import Candidate, State
 from tfscaling.conclusions.evidence import QuestionEvidence, Study
 from tfscaling.conclusions.goal_comparison import rank_by_metric
 from tfscaling.estimation.samples import INCONCLUSIVE, SUPPORTED, TOO_FEW

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from tfscaling.conclusions.answers.answer_types import Answer, State
+from tfscaling.conclusions.answers.answer_types import Answer
+from tfscaling.conclusions.answers.candidate_types import State
 from tfscaling.conclusions.evidence import Study
 from tfscaling.estimation.intervals import RUNS_FOR_INTERVAL
 from tfscaling.estimation.run_counts import KEPT_RUNS
