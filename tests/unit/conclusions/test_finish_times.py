@@ -10,7 +10,8 @@ import pytest
 from measured import around, measured
 from tfscaling.conclusions import campaign, decision, headline
 from tfscaling.conclusions.answers.answer import answer_questions
-from tfscaling.conclusions.answers.answer_types import Answer, State
+from tfscaling.conclusions.answers.answer_types import Answer
+from tfscaling.conclusions.answers.candidate_types import State
 from tfscaling.conclusions.evidence import Study
 from tfscaling.estimation.intervals import RUNS_FOR_INTERVAL
 from tfscaling.estimation.samples import INCONCLUSIVE, SUPPORTED
