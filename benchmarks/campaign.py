@@ -32,7 +32,7 @@ from scipy.stats import binom
 REPOSITORY = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPOSITORY / "workflow/scripts"))
 
-from tfscaling.conclusions.answers.finish_times import judge_finish  # noqa: E402
+from tfscaling.conclusions.answers.finish_answers import judge_finish  # noqa: E402
 from tfscaling.conclusions.goal_comparison import compare_by_goal  # noqa: E402
 from tfscaling.estimation.campaigns import (  # noqa: E402
     CampaignPlan,

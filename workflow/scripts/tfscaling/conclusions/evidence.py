@@ -406,7 +406,7 @@ class Study(Sweep):
                     name: _limit_text(name, row, limit, lacking)
                     for name, limit in limits.items()
                     if point in may_be_compared
-                    and name != FINISH_TIME  # of a campaign, which `answers.finish_times` adds
+                    and name != FINISH_TIME  # of a campaign, which `answers.finish_answers` adds
                     and (name != QUALITY or row.quality_metric)
                 },
                 lacking_energy=lacking,

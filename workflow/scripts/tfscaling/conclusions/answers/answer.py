@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tfscaling.conclusions import campaign
-from tfscaling.conclusions.answers import candidates, choosing, finish_times, search_answers
+from tfscaling.conclusions.answers import candidates, choosing, finish_answers, search_answers
 from tfscaling.conclusions.answers.answer_types import Answer
 from tfscaling.conclusions.answers.candidate_types import State
 from tfscaling.conclusions.answers.goals import GOALS, TIME
@@ -70,7 +70,7 @@ def _answer_by_goal(study: Study, task: QuestionEvidence, goal: str) -> Answer:
         task: The evidence for the question.
         goal: The metric to optimise.
     """
-    task = finish_times.add_finish_times(study, task, goal)
+    task = finish_answers.add_finish_times(study, task, goal)
     metric = next((row.quality_metric for row in task.all_rows if row.quality_metric), None)
     limits = study.question.limits_for(goal, metric)
     asked = study.question

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from tfscaling.conclusions.answers.answer_types import Answer
 from tfscaling.conclusions.answers.candidate_types import Candidate, State
-from tfscaling.conclusions.answers.finish_times import samples_for
+from tfscaling.conclusions.answers.finish_answers import samples_for
 from tfscaling.conclusions.answers.goals import ENERGY, HOURS, WITH_QUEUE
 from tfscaling.conclusions.evidence import ConfigurationFacts, QuestionEvidence, Study
 from tfscaling.estimation.intervals import CONFIDENCE, count_beyond_limit, keeps_limit
