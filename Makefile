@@ -2,9 +2,20 @@
 SHELL := bash
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 SNAKEMAKE = snakemake --profile profiles/local
-LOCKS = requirements.txt $(if $(CUDA),requirements-cuda.txt)
+# a part of the environment has a separate lock: TRAINER=1 adds the built-in trainer (TensorFlow),
+# CUDA=1 the trainer with its CUDA libraries, PARQUET=1 the export of runs.parquet, DEV=1 what tests
+# need. A stamp for each: what is installed stays, also when a lock has changed
+STAMP = .venv/.installed
+PARTS = trainer cuda parquet dev
+INSTALLED := $(patsubst $(STAMP)-%,%,$(wildcard $(STAMP)-*))
+CHOSEN = $(if $(TRAINER),trainer) $(if $(CUDA),cuda) $(if $(PARQUET),parquet) $(if $(DEV),dev)
+# $(call locks,PARTS...)
+locks = requirements.txt $(patsubst %,requirements-%.txt,$(sort $1 $(if $(filter cuda,$1),trainer) \
+    $(if $(filter dev,$1),trainer parquet)))
+# what the recipe of a stamp installs
+LOCKS = $(call locks,$(patsubst $(STAMP)-%,%,$(filter $(STAMP)-%,$@)) $(INSTALLED) $(CHOSEN))
 # the project's own plugins of Snakemake, installed as links to their folders
-PLUGINS = $(wildcard plugins/*/pyproject.toml)
+PLUGINS = $(wildcard plugins/snakemake-*/pyproject.toml)
 # packages that the user's training needs, installed on top of the lock, whose versions stay
 OWN = $(wildcard own/requirements.txt)
 # WHEELHOUSE=DIR: all comes from this folder, and what the site has set for pip and uv does not count
@@ -19,22 +30,22 @@ TESTED = $(addprefix tests/,slurm checks soak scheduler workflow unit)
 WORKERS = $(shell expr $$(nproc) + 2)
 PYTEST = pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --junitxml=.pytest_cache/$@.xml
 # programs that tests run in separate environments
-TOOLS = aws-parallelcluster cfn-lint pandoc snakedeploy
+TOOLS = aws-parallelcluster cfn-lint packages pandoc snakedeploy
 # environments with older TensorFlow, as users have them; Python 3.11 or 3.12
 VERSIONS = tensorflow-2.16 tensorflow-2.18
-.PHONY: help help-dev setup wheelhouse tools clouds demo own run large-batch peers exchange view partial test test-full versions check test-closed lint schemas docs screenshots aa bench all-reduce projection simulate fuzz fuzz-models scale soak outage mutants examples cluster-up cluster-down lock
+.PHONY: help help-dev setup wheelhouse tools packages clouds demo own run large-batch peers exchange view partial test test-full versions check test-closed lint schemas docs screenshots aa bench all-reduce projection simulate fuzz fuzz-models scale soak outage mutants examples cluster-up cluster-down lock
 
 help help-dev:
 	@sed -nE 's/^([a-z-]+):[^#]*$(if $(filter help,$@),##,#-) (.*)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
 	@echo "Start: make demo. More targets: make help-dev. All else: README.md and docs/."
 
-demo: setup ## six runs on this machine, a table and a page; 4 minutes
+demo: $(STAMP)-trainer ## six runs on this machine, a table and a page; 4 minutes
 	@$(SNAKEMAKE) --configfile config/demo.yaml
 	@echo "make view opens the page, results/demo/report.html"
 
 # a template for your training; its results are in results/own. -p: the empty requirements.txt keeps
 # its age, so that `make setup` has nothing to do
-own: ## write own/, a template for your training
+own: $(STAMP)-trainer ## write own/, a template for your training
 	@test ! -e own || { echo "own/ exists already; nothing was written" >&2; exit 1; }
 	cp -rp resources/own own
 	@echo "own/training.py has a model and its data, own/config.yaml the grid."
@@ -46,14 +57,14 @@ run: setup ## CONFIG=own/config.yaml: a sweep on this machine, and its table
 	@$(SNAKEMAKE) --configfile $(CONFIG)
 
 # the recipe is chosen on examples held out of the training data, then reported on the test data
-large-batch: setup #- accuracy of large batches on MNIST and CIFAR-10; hours
+large-batch: $(STAMP)-trainer #- accuracy of large batches on MNIST and CIFAR-10; hours
 	@$(SNAKEMAKE) --configfile studies/large-batch/choice.yaml --resources training_runs=2
 	@$(SNAKEMAKE) --configfile studies/large-batch/config.yaml --resources training_runs=2
 	@benchmarks/large_batch.py results/large-batch/runs.csv \
 		--choice results/large-batch-choice/runs.csv
 
 # the published script, Keras, PyTorch and JAX, compared with the workflow's trainer
-peers: setup .venv-tf_keras .venv-jax .venv-torch #- the same training on other frameworks; 25 to 50 minutes
+peers: $(STAMP)-trainer .venv-tf_keras .venv-jax .venv-torch #- the same training on other frameworks; 25 to 50 minutes
 	@$(SNAKEMAKE) --configfile studies/peers/config.yaml -- results/datasets/mnist.npz
 	@$(SNAKEMAKE) --configfile studies/peers/config.yaml
 	@benchmarks/peers/ratios.py results/peers/runs.csv | tee results/peers/ratios.md
@@ -67,36 +78,36 @@ view: ## open the newest page, or the page of STUDY=demo
 	echo "$(CURDIR)/$$page"; python3 -m webbrowser "file://$(CURDIR)/$$page" >/dev/null || true
 
 # test-full has the tests marked `full`, test all others; tests/progress.py prints what runs
-test: setup ## lint and quick tests, on a virtual Slurm cluster too; ten minutes on 2 cores
+test: $(STAMP)-dev ## lint and quick tests, on a virtual Slurm cluster too; ten minutes on 2 cores
 	provision/virtual/install
 	$(PYTEST) -m "not full" $(TESTED)
 
-test-full: setup tools #- the other tests: all combinations, faults, simulated sweeps; half an hour
+test-full: $(STAMP)-dev tools #- the other tests: all combinations, faults, simulated sweeps; half an hour
 	provision/virtual/install --accounting --late-files --containers --pages
 	$(PYTEST) -m full $(TESTED)
 
-versions: setup $(VERSIONS:%=.tools/%/.installed) #- the trainer in older TensorFlow, 2 GB each
+versions: $(STAMP)-dev $(VERSIONS:%=.tools/%/.installed) #- the trainer in older TensorFlow, 2 GB each
 	set -e; for name in $(VERSIONS); do TRAINER_PYTHON=$(CURDIR)/.tools/$$name/bin/python $(PYTEST) \
 	    tests/unit/test_oracle.py tests/workflow/test_users_tensorflow.py \
 	    -k "two_replicas or ordinary or xla or users_tensorflow"; done
 
-check: setup #- a minute: style, types, and the tests of what has changed since main
+check: $(STAMP)-dev #- a minute: style, types, and the tests of what has changed since main
 	ruff check . && ruff format --check .
 	mypy
 	@tests=$$(tests/changed.py $(or $(SINCE),main)) && test -z "$$tests" || \
 	    pytest --quiet --numprocesses 2 --dist loadfile -m "not full" $$tests
 
 # as on a machine without internet: set-up from a wheelhouse, the demo, tests of the trainer
-test-closed: setup #- set-up, demo and tests in a network without a route
+test-closed: $(STAMP)-dev #- set-up, demo and tests in a network without a route
 	pytest --durations=0 tests/closed
 
-setup: .venv/.installed$(CUDA) ## the environment in .venv; CUDA=1 adds TensorFlow's CUDA libraries
+setup: $(or $(CHOSEN:%=$(STAMP)-%),$(STAMP)) ## the environment in .venv; TRAINER=1 adds TensorFlow, CUDA=1 also CUDA
 	$(if $(WHEELHOUSE),@provision/closed/wheelhouse.py take '$(WHEELHOUSE)')
 
 # for machines without internet, where `make setup WHEELHOUSE=DIR` takes all from it
-wheelhouse: setup #- wheelhouse.tar: packages and data of CONFIG for machines without internet
-	@provision/closed/wheelhouse.py make wheelhouse --locks $(LOCKS) $(OWN:%=--own %) \
-	    --config $(or $(CONFIG),config/config.yaml config/demo.yaml) \
+wheelhouse: $(STAMP)-trainer #- wheelhouse.tar: packages and data of CONFIG for machines without internet
+	@provision/closed/wheelhouse.py make wheelhouse --locks $(call locks,trainer $(CHOSEN)) \
+	    $(OWN:%=--own %) --config $(or $(CONFIG),config/config.yaml config/demo.yaml) \
 	    $(if $(TARGET_PYTHON),--python $(TARGET_PYTHON)) $(if $(TARGET_GLIBC),--glibc $(TARGET_GLIBC)) \
 	    $(if $(TARGET_MACHINE),--machine $(TARGET_MACHINE))
 	@tar --create --file wheelhouse.tar wheelhouse
@@ -105,11 +116,15 @@ wheelhouse: setup #- wheelhouse.tar: packages and data of CONFIG for machines wi
 # each in .tools/, because their packages exclude each other and the workflow's
 tools: $(TOOLS:%=.tools/%/.installed) .tools/axe-core/.installed #- what tests and `make clouds` need, in .tools/
 
+# executor and logger plugins, observer, virtual cluster; nothing is published
+packages: .tools/packages/.installed #- wheels and source distributions in dist/, checked by twine
+	.tools/packages/bin/python plugins/build_packages.py dist
+
 # against provision/clouds/platforms.yaml and the clouds' schemas; no cloud is asked
 clouds: setup tools #- check the definitions in provision/gcp and provision/aws
 	provision/clouds/check_definitions
 
-lint: setup #- style, types, generated files, words
+lint: $(STAMP)-dev #- style, types, generated files, words
 	ruff check . && ruff format --check .
 	snakefmt --check Snakefile workflow/Snakefile workflow/rules
 	mypy
@@ -137,11 +152,11 @@ bench: setup #- CPU time of the workflow itself
 	python benchmarks/dry_run.py
 	python benchmarks/aggregation.py
 
-all-reduce: setup #- compare MPI with gRPC on this machine: all-reduces by size, steps; a minute
+all-reduce: $(STAMP)-trainer #- compare MPI with gRPC on this machine: all-reduces by size, steps; a minute
 	python benchmarks/all_reduce.py --workers $(or $(WORKERS),2)
 
 # see docs/projection.md for the result
-projection: setup #- the time of three trainings from a tenth of their steps, and measured
+projection: $(STAMP)-trainer #- the time of three trainings from a tenth of their steps, and measured
 	@$(SNAKEMAKE) --configfile studies/projection/config.yaml
 	@cat results/projection/details/conclusions/projection.md
 
@@ -156,35 +171,35 @@ simulate: setup #- how often a search, answers, limits, dates, two sweeps, slow 
 	python benchmarks/regressions.py
 
 # RUNS and SEED: how many, and what happens when
-soak: setup #- 200 short runs on a virtual cluster while faults happen; half an hour
+soak: $(STAMP)-dev #- 200 short runs on a virtual cluster while faults happen; half an hour
 	provision/virtual/install
 	SOAK_RUNS=$(or $(RUNS),200) SOAK_SEED=$(or $(SEED),17) pytest -s -o faulthandler_timeout=0 tests/soak
 
-outage: setup #- a sweep while Slurm's controller is away for ten minutes
+outage: $(STAMP)-dev #- a sweep while Slurm's controller is away for ten minutes
 	provision/virtual/install --accounting
 	CONTROLLER_AWAY_S=600 pytest tests/slurm/test_accounting_on_slurm.py -k controller
 
 # SEED and N: which lines, and how many. Tests of the module come first; what they do not notice is
 # tested by all that run the line, which is measured once for a commit. NEAR=1 leaves that out
-mutants: setup #- change N=60 lines of the library, one at a time, and list what no test notices
+mutants: $(STAMP)-dev #- change N=60 lines of the library, one at a time, and list what no test notices
 	tests/mutants.py --seed $(or $(SEED),1) --number $(or $(N),60) $(if $(NEAR),--near) \
 	    $(ONLY:%=--only %)
 
 # the same tests with 70 cases each are part of `make test`
-fuzz: setup #- 6,000 cases of bad input: keys of every type, damaged files
+fuzz: $(STAMP)-dev #- 6,000 cases of bad input: keys of every type, damaged files
 	pytest --hypothesis-profile=many tests/unit/study/test_bad_input.py
 
 # SEED and N: which models, and how many; four minutes of CPU for ten. Some are part of `make test`
-fuzz-models: setup #- train 200 random models by every strategy, and compare them with Keras's fit
+fuzz-models: $(STAMP)-dev #- train 200 random models by every strategy, and compare them with Keras's fit
 	N=$(or $(N),200) SEED=$(or $(SEED),1) pytest -s -o faulthandler_timeout=0 \
 	    tests/unit/test_oracle.py -k all_ways
 
 # the same tests with 64 ranks are part of `make test-full`
-scale: setup #- many ranks of a program that sleeps: calls to the file system, faults; as root
+scale: $(STAMP)-dev #- many ranks of a program that sleeps: calls to the file system, faults; as root
 	RANKS=$(or $(RANKS),1024) pytest -s tests/unit/launch/test_many_ranks.py
 
 # every example, on this machine and on a virtual Slurm cluster
-examples: setup .venv-tf_keras .venv-jax .venv-torch .venv-notebook #- run all examples; half an hour
+examples: $(STAMP)-dev .venv-tf_keras .venv-jax .venv-torch .venv-notebook #- run all examples; half an hour
 	provision/virtual/install
 	pytest tests/examples
 
@@ -206,25 +221,26 @@ cluster-up: setup #- a Slurm cluster on this machine, of NODES=12, half of them 
 cluster-down: #- remove it
 	provision/virtual/cluster down
 
-# the environment; CUDA=1 adds TensorFlow's CUDA libraries. uv comes first, from the same lock;
-# bytecode is compiled here once and not by every rank of every job
-.venv/.installed$(CUDA): $(LOCKS) $(PLUGINS) $(OWN)
-	@echo "the environment: the packages of requirements.txt into .venv"
+# the environment. uv comes first, from the same lock; bytecode is compiled here once and not by every
+# rank of every job, except for the packages' own tests
+$(PARTS:%=$(STAMP)-%): $(STAMP)-%: requirements-%.txt
+$(STAMP) $(PARTS:%=$(STAMP)-%): $(call locks,$(INSTALLED)) $(PLUGINS) $(OWN)
+	@echo "the environment: the packages of $(LOCKS) into .venv"
 	@set -e; python=$$(provision/find-python $(PYTHON)); \
 	$(if $(WHEELHOUSE),$$python provision/closed/wheelhouse.py check '$(WHEELHOUSE)' --locks $(LOCKS) $(OWN:%=--own %);) \
 	$(DOTS) \
 	$$python -m venv .venv; \
 	awk '/^uv==/ {on = 1} on; on && !/\\$$/ {exit}' requirements.txt >.venv/uv.txt; \
 	$(CLOSED) pip install --quiet --disable-pip-version-check $(LINKS) --require-hashes --requirement .venv/uv.txt; \
-	$(CLOSED) uv pip sync --quiet $(LINKS) --build-constraints requirements.txt --compile-bytecode \
-	    --python .venv/bin/python $(LOCKS); \
+	$(CLOSED) uv pip sync --quiet $(LINKS) --build-constraints requirements.txt --python .venv/bin/python $(LOCKS); \
 	$(if $(PLUGINS),$(CLOSED) uv pip install --quiet --offline --no-deps --no-build-isolation --python .venv/bin/python \
 	    $(PLUGINS:%/pyproject.toml=--editable %);) \
 	$(if $(OWN),$(CLOSED) uv pip install --quiet $(LINKS) --python .venv/bin/python --requirement $(OWN) \
 	    $(LOCKS:%=--constraint %);) \
-	touch $@
+	.venv/bin/python -m compileall -qq -j 0 -x /tests/ .venv/lib; \
+	touch $(LOCKS:requirements%.txt=$(STAMP)%)
 
-.tools/%/.installed: tests/tools/%.txt | .venv/.installed
+.tools/%/.installed: tests/tools/%.txt | $(STAMP)
 	@echo "the packages of $< into .tools/$*"
 	@set -e; $(DOTS) \
 	uv venv --quiet --clear --python .venv/bin/python .tools/$*; \
@@ -239,14 +255,20 @@ cluster-down: #- remove it
 	touch $@
 
 # the site's packages are in a separate environment: users do not need them
-.venv-docs/.installed: docs/requirements.txt .venv/.installed
+.venv-docs/.installed: docs/requirements.txt | $(STAMP)
 	python -m venv .venv-docs
 	uv pip sync --quiet --require-hashes --python .venv-docs/bin/python docs/requirements.txt
 	touch $@
 
-# pin everything again: hashes, and no index in the files
+# pin everything again: hashes, and no index in the files. The parts of one environment are resolved
+# together; each lock begins with these versions and keeps its own packages
+TOGETHER = requirements requirements-trainer requirements-parquet requirements-dev
+COMPILE = uv pip compile --quiet --universal --generate-hashes --python-version 3.11 \
+    --custom-compile-command "make lock"
 lock: setup #- pin all packages again
-	for name in requirements requirements-cuda docs/requirements $(addprefix tests/tools/,$(TOOLS) $(VERSIONS)) \
+	$(COMPILE) --upgrade $(TOGETHER:%=%.in) --output-file .venv/together.txt
+	for name in $(TOGETHER); do \
+	    cp .venv/together.txt $$name.txt && $(COMPILE) $$name.in --output-file $$name.txt || exit; done
+	for name in requirements-cuda docs/requirements $(addprefix tests/tools/,$(TOOLS) $(VERSIONS)) \
 	        examples/requirements-{tf_keras,jax,torch,notebook}; do \
-	    uv pip compile --quiet --universal --upgrade --generate-hashes --python-version 3.11 \
-	        --custom-compile-command "make lock" $$name.in --output-file $$name.txt || exit; done
+	    $(COMPILE) --upgrade $$name.in --output-file $$name.txt || exit; done

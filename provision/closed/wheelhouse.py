@@ -274,11 +274,12 @@ def check(folder: Path, locks: Sequence[Path], own_files: Sequence[Path] = ()) -
             f"TARGET_PYTHON={own.python} TARGET_MACHINE={own.machine} TARGET_GLIBC={own.glibc}"
         )
     for lock in locks:
-        cuda = " CUDA=1" if "cuda" in lock.name else ""
+        part = re.fullmatch(r"requirements-(cuda|parquet|dev)\.txt", lock.name)
+        again = f"make wheelhouse {part[1].upper()}=1" if part else "make wheelhouse"
         if manifest.locks.get(lock.name) != sha256(lock):
             raise WheelhouseError(
                 f"{folder} was made {'of another' if lock.name in manifest.locks else 'without'} "
-                f"{lock.name}: with internet, in this version of the project, make wheelhouse{cuda}"
+                f"{lock.name}: with internet, in this version of the project, {again}"
             )
     for file in own_files:
         if manifest.locks.get(str(file)) != sha256(file):

@@ -5,18 +5,17 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import lifecycle
-import machines
-from network import namespace
-from plan import CONTROLLER, Partition, Plan, PowerSaving, Shape, check_partitions, parse_partition
+from . import lifecycle, machines
+from .network import namespace
+from .plan import CONTROLLER, Partition, Plan, PowerSaving, Shape, check_partitions, parse_partition
 
-PROJECT = Path(__file__).resolve().parents[2]
 DEFAULT_NODES = 12
 
 Command = Callable[[argparse.Namespace], None]
@@ -29,7 +28,7 @@ def up(args: argparse.Namespace) -> None:
     partitions = requested_partitions(args)
     shape = Shape(partitions, args.accounting, saving, args.memory_limits, args.urgent)
     lifecycle.remove_abandoned()
-    lifecycle.up(args.root, shape, args.owner)
+    lifecycle.up(args.root, shape, args.down_command, args.owner)
 
 
 def requested_partitions(args: argparse.Namespace) -> tuple[Partition, ...]:
@@ -50,6 +49,10 @@ def requested_partitions(args: argparse.Namespace) -> tuple[Partition, ...]:
     except ValueError as error:
         raise RuntimeError(str(error)) from None
     return tuple(partitions)
+
+
+def install(args: argparse.Namespace) -> None:
+    os.execv(lifecycle.INSTALLER, [str(lifecycle.INSTALLER), *args.options])
 
 
 def down(args: argparse.Namespace) -> None:
@@ -142,15 +145,24 @@ def seconds(text: str) -> int:
     return int(text)
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(default_root: Path, program: str) -> argparse.ArgumentParser:
+    """Return the parser of the command line.
+
+    Args:
+        default_root: The folder of the cluster without --root.
+        program: How the command was called.
+    """
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument(
         "--root",
         type=root_folder,
-        default=os.environ.get("TFSCALING_CLUSTER_ROOT") or str(PROJECT / ".cluster"),
+        default=os.environ.get("TFSCALING_CLUSTER_ROOT") or str(default_root),
         help="folder that holds all of the cluster (default: $TFSCALING_CLUSTER_ROOT or .cluster)",
     )
-    top = argparse.ArgumentParser(prog="cluster", description="A real Slurm cluster, right here.")
+    top = argparse.ArgumentParser(
+        prog=Path(program).name, description="A real Slurm cluster, right here."
+    )
+    top.set_defaults(down_command=lambda root: down_command(root, default_root, program))
     commands = top.add_subparsers(required=True, metavar="COMMAND")
 
     def add(name: str, function: Command, text: str, node: bool = False) -> argparse.ArgumentParser:
@@ -196,6 +208,9 @@ def parser() -> argparse.ArgumentParser:
         metavar="PID",
         help="the next up or down of any cluster removes this one if that process has ended",
     )
+    add("install", install, "install Debian packages that are missing").add_argument(
+        "options", nargs=argparse.REMAINDER, metavar="--accounting ...", help="as of the script"
+    )
     add("down", down, "stop and remove it all").add_argument(
         "--keep-logs", action="store_true", help="leave the logs in the root folder"
     )
@@ -210,8 +225,19 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def main() -> int:
-    args = parser().parse_args()
+def down_command(root: Path, default_root: Path, program: str) -> str:
+    """Return the command that removes the cluster at `root`, as a user types it."""
+    return shlex.join([program, "down", *([] if root == default_root else ["--root", str(root)])])
+
+
+def main(default_root: Path | None = None, program: str = "virtual-slurm-cluster") -> int:
+    """Run one command; return the exit status.
+
+    Args:
+        default_root: The folder of the cluster without --root; None: .cluster in this folder.
+        program: How the command was called, for advice.
+    """
+    args = parser(default_root or Path.cwd() / ".cluster", program).parse_args()
     if os.geteuid() != 0 and args.function is not env:
         # namespaces need root; the root folder is passed on, for sudo clears the environment
         variable = f"TFSCALING_CLUSTER_ROOT={args.root}"

@@ -11,13 +11,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 
-import machines
-from network import command, create_network, host_networks, mounted_roots, namespaces
-from plan import DATABASE, Plan, Shape, free_subnet
+from . import machines
+from .network import command, create_network, host_networks, mounted_roots, namespaces
+from .plan import DATABASE, Plan, Shape, free_subnet
 
 INSTALLER = Path(__file__).with_name("install")
 UP_SECONDS = 300
@@ -93,11 +93,21 @@ def last_log_lines(root: Path) -> str:
 # --- up and down ------------------------------------------------------------------------------
 
 
-def up(root: Path, shape: Shape, owner: int | None = None) -> None:
+def up(
+    root: Path, shape: Shape, down_command: Callable[[Path], str], owner: int | None = None
+) -> None:
+    """Start the cluster, or do nothing if it runs.
+
+    Args:
+        root: The folder of the cluster.
+        shape: Its partitions and services.
+        down_command: Returns the command that removes the cluster of a folder, for advice.
+        owner: A process with whose end the cluster is abandoned; None: it never is.
+    """
     command(INSTALLER, "--check", *(["--accounting"] if shape.accounting else []))
     signal.signal(signal.SIGTERM, stop_on_sigterm)
     with locked(root):
-        if already_up(root, shape):
+        if already_up(root, shape, down_command):
             print(f"already up at {root}")
             return
         begin = time.monotonic()
@@ -126,7 +136,7 @@ def export_line(root: Path) -> str:
     return f"export SLURM_CONF={shlex.quote(machines.environment(root)['SLURM_CONF'])}"
 
 
-def already_up(root: Path, shape: Shape) -> bool:
+def already_up(root: Path, shape: Shape, down_command: Callable[[Path], str]) -> bool:
     """Return whether this very cluster runs, after removing what a reboot or `down` left."""
     if not root.exists() or not any(root.iterdir()):
         return False
@@ -142,14 +152,6 @@ def already_up(root: Path, shape: Shape) -> bool:
         text = f"the cluster at {root} is not healthy: {'; '.join(found)}"
         raise RuntimeError(f"{text}; remove it: {down_command(root)}")
     return True
-
-
-def down_command(root: Path) -> str:
-    """Return the command that removes the cluster, to be typed in the current folder."""
-    program = Path(__file__).resolve().with_name("cluster")
-    here = program.relative_to(Path.cwd()) if program.is_relative_to(Path.cwd()) else program
-    is_default = root == program.parents[2] / ".cluster"
-    return shlex.join([str(here), "down", *([] if is_default else ["--root", str(root)])])
 
 
 def start(plan: Plan, owner: int | None = None) -> None:

@@ -16,16 +16,16 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from network import SWITCH, SYSTEM_PATH, command, host_link, namespace, namespaces, plug
-from plan import CONTROLLER, DATABASE, Plan
+from .network import SWITCH, SYSTEM_PATH, command, host_link, namespace, namespaces, plug
+from .plan import CONTROLLER, DATABASE, Plan
 
 #: Until something that takes a moment on an idle machine is given up.
 WAIT_SECONDS = 120
 NODE_INIT = Path(__file__).with_name("node-init")
 #: Starts MariaDB and slurmdbd.
 START_DATABASE = Path(__file__).with_name("start-database")
-#: A process on the host's side that boots nodes and cuts their power when the controller asks.
-POWER = Path(__file__).with_name("power.py")
+#: Where this package is found, for a separate process.
+PACKAGES = Path(__file__).parents[1]
 
 
 def wait_until(condition: Callable[[], bool], what: str, seconds: float = WAIT_SECONDS) -> None:
@@ -197,8 +197,8 @@ def start_power(root: Path) -> None:
     It is in the switch's namespace: none of the cluster's machines, and gone with the cluster.
     """
     os.mkfifo(root / "run/power")
-    words = ("nsenter", f"--net={namespace(root, SWITCH)}", sys.executable, str(POWER), str(root))
-    spawn(root, "power.log", *words)
+    in_switch = ("nsenter", f"--net={namespace(root, SWITCH)}", "env", f"PYTHONPATH={PACKAGES}")
+    spawn(root, "power.log", *in_switch, sys.executable, "-m", f"{__package__}.power", str(root))
 
 
 def enter(root: Path, machine: str, words: list[str], directory: str) -> list[str]:

@@ -16,7 +16,7 @@ import subprocess
 from ipaddress import IPv4Network
 from pathlib import Path
 
-from plan import Plan
+from .plan import Plan
 
 SWITCH = "switch"
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

@@ -1,6 +1,6 @@
 """Boots nodes and cuts their power when the controller asks: the cloud's side of power saving.
 
-usage: power.py ROOT. Reads lines such as `resume cpu1` and `suspend cpu1` from ROOT/run/power.
+usage: python -m virtual.power ROOT. Reads lines from ROOT/run/power: `resume cpu1`, `suspend cpu1`.
 """
 
 import os
@@ -8,8 +8,8 @@ import sys
 import threading
 from pathlib import Path
 
-import machines
-from plan import RESUME, Plan
+from . import machines
+from .plan import RESUME, Plan
 
 
 def serve(plan: Plan, boot_s: int) -> None:

@@ -16,6 +16,8 @@ import pytest
 import without_network
 from project import REPOSITORY
 
+#: What `make setup DEV=1` installs next to the workflow.
+PARTS = ("trainer", "parquet", "dev")
 #: Of the trainer's tests: a rank of its own, and ranks that talk to each other.
 TESTS = ("test_rank.py", "test_loop.py", "test_strategies.py", "test_parameter_server.py")
 
@@ -25,12 +27,13 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A clone of the wheelhouse's bundle with its environment; the home of its user is empty."""
     wheelhouse = tmp_path_factory.mktemp("closed") / "wheelhouse"
     making: list[Any] = [REPOSITORY / "provision/closed/wheelhouse.py", "make", wheelhouse]
-    options = ["--locks", "requirements.txt", "--config", "config/demo.yaml"]
+    locks = ["requirements.txt", *(f"requirements-{part}.txt" for part in PARTS)]
+    options = ["--locks", *locks, "--config", "config/demo.yaml"]
     subprocess.run([*making, *options], cwd=REPOSITORY, check=True)
     clone = wheelhouse.parent / "project"
     subprocess.run(["git", "clone", "--quiet", wheelhouse / "project.bundle", clone], check=True)
     python = Path(sys.executable).resolve()  # not the environment's
-    words = ["make", "setup", "WHEELHOUSE=../wheelhouse", f"PYTHON={python}"]
+    words = ["make", "setup", "DEV=1", "WHEELHOUSE=../wheelhouse", f"PYTHON={python}"]
     done = without_network.run(clone, *words)
     assert done.returncode == 0, done.stdout
     return clone

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import signal
 import time
 from collections import Counter
@@ -204,3 +205,5 @@ def test_a_lost_node_is_the_cause_though_the_allocation_keeps_the_others(
     # a rank is silent after 40 s, perhaps before Slurm has noticed
     kinds = ("node_failed", "stalled") if place else ("node_failed",)
     assert failure["cause"]["kind"] in kinds
+    # of the run alone, as sacct lists it
+    assert re.fullmatch(r"\d+\.\d+", failure["slurm_job"])

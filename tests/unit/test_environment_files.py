@@ -6,6 +6,7 @@ And the lock names no host.
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 import sys
 from functools import cache
@@ -25,13 +26,26 @@ OF_EXAMPLES = [
 ]
 
 
-def locked(name: str = "requirements.txt") -> dict[str, str]:
-    """Package → version for the Python of the conda environments, the oldest in the lock."""
-    versions: dict[str, str] = {}
+#: The locks of the parts of the environment, which are installed together.
+PARTS = ["requirements.txt", *sorted(path.name for path in REPOSITORY.glob("requirements-*.txt"))]
+
+
+def pinned(name: str) -> dict[str, list[str]]:
+    """Package → version and marker of each of its entries in a lock."""
+    entries: dict[str, list[str]] = {}
     text = (REPOSITORY / name).read_text()
-    for name, version in re.findall(r"^([a-z0-9-]+)==([^ ;\\]+)", text, re.MULTILINE):
-        versions.setdefault(name, version)
-    return versions
+    for package, pin in re.findall(r"^([a-z0-9-]+)(?:\[.*\])?==(.*?) *\\$", text, re.MULTILINE):
+        entries.setdefault(package, []).append(pin)
+    return entries
+
+
+def locked(*names: str) -> dict[str, str]:
+    """Package → version for the Python of the conda environments, the oldest in the lock.
+
+    By default of all parts of the environment.
+    """
+    entries = [entry for name in names or PARTS for entry in pinned(name).items()]
+    return {package: pins[0].split(" ")[0] for package, pins in reversed(entries)}
 
 
 @cache
@@ -72,16 +86,34 @@ def test_a_conda_environment_has_the_imported_packages_in_the_versions_of_the_lo
 
 
 TOOLS = [f"tests/tools/{path.name}" for path in (REPOSITORY / "tests/tools").glob("*.txt")]
-LOCKS = ["requirements.txt", "requirements-cuda.txt", *sorted(TOOLS), *OF_EXAMPLES]
+LOCKS = [*PARTS, *sorted(TOOLS), *OF_EXAMPLES]
+
+
+@pytest.mark.parametrize(("one", "other"), itertools.combinations(PARTS, 2))
+def test_parts_of_the_environment_agree(one: str, other: str) -> None:
+    """They are installed together, in any choice: a common package has the same version."""
+    first, second = pinned(one), pinned(other)
+    common = first.keys() & second.keys()
+    versions = [
+        {package: {pin.split(" ")[0] for pin in pins[package]} for package in common}
+        for pins in (first, second)
+    ]
+    assert versions[0] == versions[1]
+
+
+def test_the_workflow_alone_has_neither_the_trainer_nor_what_tests_need() -> None:
+    alone = locked("requirements.txt").keys()
+    assert {"snakemake", "pandas", "scipy", "matplotlib", "msgspec", "uv"} <= alone
+    assert not {"tensorflow", "keras", "mpi4py", "mpich", "pyarrow", "pytest", "mypy"} & alone
 
 
 @pytest.mark.parametrize("name", LOCKS)
 def test_locks_have_hashes_and_name_no_host(name: str) -> None:
     text = (REPOSITORY / name).read_text()
     assert "://" not in text
-    pinned = re.findall(r"^[a-z0-9.-]+(?:\[[a-z,-]+\])?==\S+ (?:; .* )?\\$", text, re.MULTILINE)
+    with_hash = re.findall(r"^[a-z0-9.-]+(?:\[[a-z,-]+\])?==\S+ (?:; .* )?\\$", text, re.MULTILINE)
     entries = re.findall(r"^[a-z0-9.-]+(?:\[[a-z,-]+\])?==", text, re.MULTILINE)
-    assert len(pinned) == len(entries) > 0
+    assert len(with_hash) == len(entries) > 0
     assert text.count("--hash=sha256:") >= len(entries)
 
 

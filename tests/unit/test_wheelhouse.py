@@ -27,7 +27,7 @@ def test_the_markers_of_the_lock_are_those_of_the_target() -> None:
 
 def test_every_package_has_the_hashes_of_its_own_entry() -> None:
     found = {p.name: p for p in wheelhouse.packages(LOCK.read_text(), OWN)}
-    assert len(found) > 100
+    assert len(found) > 60
     assert found["connection-pool"].files == 1
     assert all(p.requirement.count("--hash=sha256:") == p.files > 0 for p in found.values())
 
@@ -108,9 +108,10 @@ def test_a_wheelhouse_for_another_machine_is_refused(
 
 def test_another_lock_and_a_lock_that_was_left_out_are_refused(made: tuple[Path, Path]) -> None:
     folder, lock = made
-    cuda = lock.with_name("requirements-cuda.txt")
-    cuda.write_text("b==1\n")
-    assert refused(folder, lock, cuda).endswith("make wheelhouse CUDA=1")
+    for name, words in (("cuda", " CUDA=1"), ("dev", " DEV=1"), ("trainer", "")):
+        part = lock.with_name(f"requirements-{name}.txt")
+        part.write_text("b==1\n")
+        assert refused(folder, lock, part).endswith(f"make wheelhouse{words}")
     lock.write_text("a==2\n")
     assert lock.name in refused(folder, lock)
 

@@ -19,8 +19,11 @@ from project import BIN, QUICK, REPOSITORY, SMALL_MODEL, Project
 
 pytestmark = pytest.mark.full
 
-#: Of the project's lock: what set-up needs itself, a wheel, and a package that has no wheel.
-LOCKED = ("connection-pool", "setuptools", "tabulate", "uv")
+#: Of the project's locks: what set-up needs itself, wheels, and a package that has no wheel.
+LOCKED = {
+    "requirements.txt": ("connection-pool", "setuptools", "tabulate", "uv"),
+    "requirements-trainer.txt": ("gast",),
+}
 GRID = {
     "grid": [{
         "platform": "laptop", "model": SMALL_MODEL, "recipe": "quick",
@@ -31,15 +34,16 @@ GRID = {
 
 
 def new_folder(folder: Path) -> Project:
-    """A project of its own with the small lock, which is older than any environment."""
+    """A project of its own with small locks, which are older than any environment."""
     project = Project(folder)
     for name in ("Makefile", "Snakefile", "plugins", "profiles", "provision", "workflow"):
         (folder / name).symlink_to(REPOSITORY / name)
-    entries = re.split(r"\n(?=[a-z])", (REPOSITORY / "requirements.txt").read_text())
-    small = [entry for entry in entries if entry.split("==")[0] in LOCKED]
-    assert len(small) == len(LOCKED)
-    (folder / "requirements.txt").write_text("\n".join(small) + "\n")
-    os.utime(folder / "requirements.txt", (0, 0))
+    for name, packages in LOCKED.items():
+        entries = re.split(r"\n(?=[a-z])", (REPOSITORY / name).read_text())
+        small = [entry for entry in entries if entry.split("==")[0] in packages]
+        assert len(small) == len(packages)
+        (folder / name).write_text("\n".join(small) + "\n")
+        os.utime(folder / name, (0, 0))
     project.overlay(GRID)
     return project
 
@@ -50,7 +54,7 @@ def wheelhouse(mnist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     project = new_folder(tmp_path_factory.mktemp("open"))
     project.link_datasets(mnist)
     (project.folder / ".venv").symlink_to(BIN.parent)
-    words = ["make", "--old-file", ".venv/.installed", "wheelhouse", "CONFIG=overlay.yaml"]
+    words = ["make", "--old-file=.venv/.installed-trainer", "wheelhouse", "CONFIG=overlay.yaml"]
     done = subprocess.run(words, cwd=project.folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert (project.folder / "wheelhouse.tar").exists()
@@ -68,13 +72,14 @@ def test_the_set_up_and_a_run_on_two_nodes_ask_for_no_network(
 ) -> None:
     project = new_folder(tmp_path / "closed")
     done = without_network.run(
-        project.folder, "make", "setup", f"WHEELHOUSE={wheelhouse}", f"PYTHON={sys.executable}"
-    )
+        project.folder, "make", "setup", "TRAINER=1", f"WHEELHOUSE={wheelhouse}",
+        f"PYTHON={sys.executable}",
+    )  # fmt: skip
     assert done.returncode == 0, done.stdout
     shown: list[Any] = [
         project.folder / ".venv/bin/python",
         "-c",
-        "import connection_pool, tabulate",
+        "import connection_pool, gast, tabulate",
     ]
     assert subprocess.run(shown).returncode == 0
     for name in ("mnist.npz", "mnist.json"):

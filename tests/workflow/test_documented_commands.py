@@ -79,7 +79,8 @@ def commands() -> dict[str, str]:
 
 def make(command: str) -> subprocess.CompletedProcess[str]:
     """A dry-run of `make`: its output is what it would do."""
-    words = ["--file", str(REPOSITORY / "Makefile"), "--dry-run", "--old-file", ".venv/.installed"]
+    words = ["--file", str(REPOSITORY / "Makefile"), "--dry-run"]
+    words += [f"--old-file=.venv/.installed{part}" for part in ("", "-trainer", "-dev")]
     return subprocess.run(
         ["make", *words, *shlex.split(command)[1:]],
         cwd=REPOSITORY, capture_output=True, text=True, check=False,
@@ -114,9 +115,12 @@ def test_make_has_the_target(command: str) -> None:
 
 @pytest.mark.parametrize("command", OF_CLUSTER)
 def test_the_virtual_cluster_takes_the_command(command: str) -> None:
-    parse = "import cli, sys; cli.parser().parse_args(sys.argv[1:])"
+    parse = (
+        "import sys, pathlib; from virtual import cli; "
+        "cli.parser(pathlib.Path('.cluster'), 'cluster').parse_args(sys.argv[1:])"
+    )
     words = [sys.executable, "-c", parse, *shlex.split(command)[1:]]
-    done = subprocess.run(words, cwd=VIRTUAL, capture_output=True, text=True, check=False)
+    done = subprocess.run(words, cwd=VIRTUAL.parent, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 

@@ -118,7 +118,8 @@ def test_every_example_is_in_the_table_of_examples() -> None:
 
 def make_own(project: Project) -> int:
     """Exit status of `make own` in the project's folder."""
-    words = ["make", "--file", str(REPOSITORY / "Makefile"), "own"]
+    words = ["make", "--file", str(REPOSITORY / "Makefile")]
+    words += ["--old-file=.venv/.installed-trainer", "own"]
     return subprocess.run(words, cwd=project.folder, capture_output=True, check=False).returncode
 
 

@@ -12,6 +12,7 @@ import pytest
 from project import REPOSITORY
 
 MAKEFILE = REPOSITORY / "Makefile"
+STAMP = ".venv/.installed"
 
 
 def listed(target: str) -> set[str]:
@@ -32,7 +33,8 @@ def test_help_has_the_targets_of_users_and_help_dev_all_others() -> None:
 
 def pytest_command(target: str) -> list[str]:
     """The words of the target's command that starts pytest."""
-    words = ["make", "--file", str(MAKEFILE), "--dry-run", "--old-file", ".venv/.installed", target]
+    words = ["make", "--file", str(MAKEFILE), "--dry-run", f"--old-file={STAMP}-dev"]
+    words += [f"--old-file={STAMP}", target]
     shown = subprocess.run(words, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
     (command,) = [line for line in shown.splitlines() if line.startswith("pytest ")]
     return shlex.split(command)[1:]
@@ -57,10 +59,68 @@ def test_each_test_is_in_one_circle() -> None:
 
 @pytest.mark.parametrize("given", ["run", "run CONFIG=nowhere.yaml"])
 def test_run_without_a_configuration_says_what_to_write(tmp_path: Path, given: str) -> None:
-    words = ["make", "--file", str(MAKEFILE), "--old-file", ".venv/.installed", *given.split()]
+    words = ["make", "--file", str(MAKEFILE), f"--old-file={STAMP}", *given.split()]
     ended = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert ended.returncode == 2
     assert any(line.startswith("CONFIG: ") for line in ended.stderr.splitlines())
+
+
+def planned_setup(folder: Path, *words: str) -> tuple[set[str], set[str]]:
+    """(locks that the set-up installs, stamps that it touches); empty if all is installed."""
+    command = ["make", "--file", str(MAKEFILE), "--dry-run", *words]
+    shown = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout
+    # of several stamps the first one is made with the others, which a dry-run cannot see
+    synced = {*re.findall(r"uv pip sync .*?--python \S+ (.*?);", shown.replace("\\\n", " "))}
+    touched = {*re.findall(r"touch (\.venv/.*)$", shown, re.MULTILINE)}
+    assert len(synced) == len(touched) <= 1, shown
+    return set(" ".join(synced).split()), set(" ".join(touched).split())
+
+
+@pytest.fixture
+def locks(tmp_path: Path) -> Path:
+    """A folder with the locks, older than any environment."""
+    for lock in REPOSITORY.glob("requirements*.txt"):
+        (tmp_path / lock.name).touch()
+        os.utime(tmp_path / lock.name, (0, 0))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        ("setup", set()),
+        ("setup TRAINER=1", {"trainer"}),
+        ("setup CUDA=1", {"trainer", "cuda"}),
+        ("setup PARQUET=1 TRAINER=1", {"trainer", "parquet"}),
+        ("demo", {"trainer"}),
+        ("own", {"trainer"}),
+        ("run CONFIG=requirements.txt", set()),
+        ("lint", {"trainer", "parquet", "dev"}),
+        ("check CUDA=1", {"trainer", "parquet", "dev", "cuda"}),
+    ],
+)
+def test_each_target_installs_the_parts_that_it_needs_at_once(
+    locks: Path, words: str, parts: set[str]
+) -> None:
+    installed, stamps = planned_setup(locks, *words.split())
+    assert installed == {"requirements.txt", *(f"requirements-{part}.txt" for part in parts)}
+    assert stamps == {STAMP, *(f"{STAMP}-{part}" for part in parts)}
+
+
+@pytest.mark.parametrize("changed", ["requirements.txt", "requirements-trainer.txt"])
+@pytest.mark.parametrize("words", ["setup", "demo", "setup PARQUET=1"])
+def test_what_is_installed_stays(locks: Path, words: str, changed: str) -> None:
+    """A later set-up keeps the other parts, and installs a changed lock for all of them."""
+    (locks / ".venv").mkdir()
+    for part in ("", "-trainer", "-cuda"):
+        (locks / f"{STAMP}{part}").touch()
+    kept = {"requirements.txt", "requirements-trainer.txt", "requirements-cuda.txt"}
+    added = {"requirements-parquet.txt"} if "PARQUET" in words else set()
+    assert planned_setup(locks, *words.split())[0] == (kept | added if added else set())
+    os.utime(locks / changed)
+    for stamp in (locks / ".venv").iterdir():
+        os.utime(stamp, (1, 1))
+    assert planned_setup(locks, *words.split())[0] == kept | added
 
 
 def test_setup_installs_the_users_packages_within_the_versions_of_the_lock(tmp_path: Path) -> None:

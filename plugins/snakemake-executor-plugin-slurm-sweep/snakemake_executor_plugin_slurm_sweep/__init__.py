@@ -1,6 +1,6 @@
 """Executor plugin of Snakemake: Slurm, for sweeps of many measured runs.
 
-It extends the executor of snakemake-executor-plugin-slurm (2.8.0); README.md lists why.
+It extends the executor of snakemake-executor-plugin-slurm 2.8.0; why: plugins/upstream/README.md.
 
 - Jobs enter the queue by priority, one after the other.
 - After a refusal that is temporary, the submission is repeated: a busy controller, the site's limit

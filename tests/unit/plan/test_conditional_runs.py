@@ -9,6 +9,8 @@ from pathlib import Path
 import generator
 import pytest
 from builders import manifest_of, raw_config, write_failure
+from tfscaling.conclusions import next_steps
+from tfscaling.conclusions.evidence import Study
 from tfscaling.plan import conditional_runs
 from tfscaling.plan.retries import SlurmSweep
 from tfscaling.record import attempts
@@ -16,6 +18,7 @@ from tfscaling.record.attempts import ATTEMPTS_MAX
 from tfscaling.study import config_validation
 from tfscaling.study.manifest import PlannedRun
 from tfscaling.tables import runs_table
+from tfscaling.tables.comparison import comparison_table
 from tfscaling.tables.runs_table import NOT_RUN
 
 
@@ -108,5 +111,9 @@ def test_a_search_over_doublings_ends_without_the_batches_that_it_never_runs(
     assert search.decision.has_ended and search.decision.best
     sizes = {run.spec.point: run.spec.per_replica_batch_size for run in planned.runs}
     assert sizes[search.points[search.decision.best]] == first_unfit // 2
+    table, _ = runs_table.run_tables(planned.runs, tmp_path, planned.targets)
+    study = Study(comparison_table(table, planned), table, planned)
+    # the larger batches are not what another start would make
+    assert "unfinished" not in set(next_steps.table(study)["kind"])
     started = {runs[path].spec.per_replica_batch_size for path in requested}
     assert max(started) == first_unfit

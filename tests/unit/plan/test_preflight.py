@@ -212,12 +212,14 @@ def test_what_a_platform_leaves_open_is_taken_from_the_variables_of_sbatch(
     keys = ("partition", "account", "qos")
     for each in keys:
         monkeypatch.setenv(f"SBATCH_{each.upper()}", f"shell-{each}")
-    own: dict[str, Any] = {key: "own"}
-    (request,) = preflight.make_requests([point()], config_of(**own), described()).values()
+    config = config_of(None, 1, **{key: "own"})
+    (request,) = preflight.make_requests([point()], config, described()).values()
     others = {each: f"shell-{each}" for each in keys}
     assert {each: getattr(request, each) for each in keys} == {**others, key: "own"}
     monkeypatch.setenv(f"SBATCH_{key.upper()}", "")
-    (request,) = preflight.make_requests([point()], config_of(), described()).values()
+    (request,) = preflight.make_requests(
+        [point()], config_of(None, 1, **{key: None}), described()
+    ).values()
     assert getattr(request, key) is None
 
 

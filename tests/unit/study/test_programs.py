@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,13 @@ BLOCK = {"platform": "cluster", "recipe": "script", "strategy": "own", "nodes": 
 
 
 def expand(keys: dict[str, Any], **block: Any) -> Manifest:
-    raw = raw_config((("recipes", "script"), {**RECIPE, **keys}), (("grid",), [BLOCK | block]))
+    return expand_on((), keys, **block)
+
+
+def expand_on(changes: Sequence[Any], keys: dict[str, Any], **block: Any) -> Manifest:
+    """The manifest with a recipe of these keys, after changes of other keys."""
+    given = (("recipes", "script"), {**RECIPE, **keys}), (("grid",), [BLOCK | block])
+    raw = raw_config(*given, *changes)
     sources = [("config.yaml", raw)]
     return acceptance.validate_and_plan(raw, REGISTRIES, sources)[1]
 
@@ -135,8 +142,16 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
         {"environment": "no-such"}, "environment: \"no-such\"",
         f"{Path.cwd() / 'no-such/bin/python'}; allowed: a virtual or conda environment"),
     "environment_without_program": (
-        {"program": [], "environment": "no-such"}, "environment", "only a recipe with"),
+        {"program": [], "environment": "no-such"}, "environment", "there is no program"),
 }  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ["no_program", "no_command", "no_script", "environment"])
+def test_what_is_in_the_image_of_a_container_is_not_looked_for(case: str) -> None:
+    keys = WRONG[case][0]
+    changes = ((("platforms", "cluster", "container"), {"image": "tf.sif"}),)
+    (run,) = expand_on(changes, keys, nodes=1).runs
+    assert run.spec.recipe.program == tuple(keys.get("program", RECIPE["program"]))
 
 
 @pytest.mark.parametrize(("recipe", "key", "words"), WRONG.values(), ids=WRONG)

@@ -92,7 +92,13 @@ def _next_steps_for_missing_runs(study: Study) -> Iterator[StepWithValues]:
     """Yield next steps about missing, failed and stale runs, and runs that a search gave up."""
     failed_often = (run for run in study.run_rows if run.failed_too_often)
     given_up = [run for run in failed_often if point_of(run) in study.searched_points]
-    ruled_out = [run for run in study.run_rows if run.reason.startswith(f"{NOT_RUN}:")]
+    closed = {point for _, search in study.searches for point in search.closed_points}
+    ruled_out = [
+        run
+        for run in study.run_rows
+        if run.reason.startswith(f"{NOT_RUN}:")
+        or (run.status == RunState.MISSING and point_of(run) in closed)
+    ]
     counts = Counter(run.status for run in (*study.run_rows, *study.explaining_rows))
     counts.subtract(run.status for run in (*given_up, *ruled_out))
     to_make = {status: counts[status] for status in _STATES_TO_RUN if counts[status]}

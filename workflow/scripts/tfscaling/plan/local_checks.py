@@ -1,4 +1,4 @@
-"""Checks on this machine before runs start: libraries of CUDA and MPI, and custom models.
+"""Checks on this machine before runs start: packages, libraries of CUDA and MPI, custom models.
 
 A model that cannot be built would fail in every run.
 """
@@ -19,8 +19,43 @@ import msgspec
 
 from tfscaling.plan.rank_pythons import RankPython
 from tfscaling.study import user_code
-from tfscaling.study.config_types import Config
+from tfscaling.study.config_types import Config, Platform
 from tfscaling.study.run_spec import CheckedModel, ModelToCheck, RunSpec
+from tfscaling.tables import table_files
+
+#: Environment variables of a platform that can bring other packages or libraries.
+_SEARCH_PATHS = frozenset({"LD_LIBRARY_PATH", "PATH", "PYTHONPATH"})
+
+
+def package_problem(specs: Iterable[RunSpec], config: Config) -> str:
+    """Return which optional packages these runs and their tables lack; "" if they lack none.
+
+    The built-in trainer needs TensorFlow. Programs and ranks in another Python bring their own
+    packages, and so may platforms with a `setup` or search paths in `env`: their runs are excluded.
+    """
+    platforms = Counter(
+        spec.point.platform
+        for spec in specs
+        if not spec.recipe.program
+        and spec.rank_python is None
+        and not _may_have_other_packages(config.platforms[spec.point.platform])
+    )
+    problems = []
+    if platforms and util.find_spec("tensorflow") is None:
+        runs = ", ".join(f"{number} of platform {name}" for name, number in platforms.items())
+        problems.append(
+            f"Runs train with the built-in trainer ({runs}), and TensorFlow is not installed here: "
+            "make setup TRAINER=1"
+        )
+    if "parquet" in config.export and util.find_spec("pyarrow") is None:
+        problems.append(table_files.PARQUET_ADVICE)
+    return "\n".join(problems)
+
+
+def _may_have_other_packages(platform: Platform) -> bool:
+    """Return whether ranks on a platform may find packages that this environment has not."""
+    return bool(platform.setup or _SEARCH_PATHS & set(platform.env))
+
 
 #: TensorFlow uses no GPU if this library cannot be loaded.
 _CUDA_LIBRARY = "cudnn"
@@ -29,15 +64,16 @@ _CUDA_LIBRARY = "cudnn"
 def runs_without_cuda(specs: Iterable[RunSpec], config: Config) -> list[RunSpec]:
     """Return the runs whose GPUs would not be used because CUDA's libraries are missing.
 
-    Platforms with a `setup`, which may load a module, or with LD_LIBRARY_PATH or PATH are excluded,
-    and so are programs and models with a separate Python.
+    Platforms with a `setup`, which may load a module, with a container, or with LD_LIBRARY_PATH or
+    PATH are excluded, and so are programs and models with a separate Python.
     """
     found = []
     for spec in specs:
         platform = config.platforms[spec.point.platform]
         changed = platform.setup or {"LD_LIBRARY_PATH", "PATH"} & set(platform.env)
+        is_elsewhere = changed or platform.container or spec.rank_python is not None
         on_gpus = spec.point.gpus_per_node > 0 and platform.devices == "physical"
-        if on_gpus and not changed and not spec.recipe.program and spec.rank_python is None:
+        if on_gpus and not is_elsewhere and not spec.recipe.program:
             found.append(spec)
     return [] if not found or has_cuda_libraries() else found
 
@@ -79,12 +115,12 @@ def mpi_problem(specs: Iterable[RunSpec], config: Config) -> str:
     """Return why the ranks of these runs could not use MPI; "" if they could.
 
     Platforms with a `setup`, which may load a module, an `env`, which may name the library, or a
-    `python` in an image are not checked.
+    container, whose image may have it, are not checked.
     """
     wanting: dict[str, list[str]] = {}
     for spec in specs:
         platform = config.platforms[spec.point.platform]
-        in_image = platform.container is not None and spec.rank_python is not None
+        in_image = platform.container is not None
         if spec.uses_mpi and not (platform.setup or platform.env or in_image):
             wanting.setdefault(spec.rank_python or sys.executable, []).append(spec.point.platform)
     return "\n".join(filter(None, (_mpi_problem_of(*each) for each in wanting.items())))
@@ -103,7 +139,7 @@ def _mpi_problem_of(python: str, platforms: list[str]) -> str:
         return ""
     error = [f"exit status {done.returncode}", *done.stderr.strip().splitlines()][-1]
     names = ", ".join(dict.fromkeys(platforms))
-    install = "`make setup` installs mpi4py and MPICH"
+    install = "`make setup TRAINER=1` installs mpi4py and MPICH"
     if python != sys.executable:
         install = f"`{python} -m pip install mpi4py mpich` installs one"
     return (

@@ -147,7 +147,8 @@ def _find_missing(python: RankPython, options: Sequence[str]) -> tuple[list[str]
         return found["missing"], found["command"], ""
     except (ValueError, IndexError):
         last = [*done.stderr.strip().splitlines(), ""][-2:][0]
-        last = crashes.mask_secrets(last, {**os.environ, **dict(python.env)})
+        environ = {**os.environ, **dict(python.env)}
+        last = crashes.mask_secrets(last, crashes.find_secrets(environ, setup=python.setup))
         return [], "", f"exit code {done.returncode}: {last}"
     except (OSError, subprocess.SubprocessError) as error:
         return [], "", str(error)

@@ -178,7 +178,7 @@ class SweepStart:
         return budget.find_excess(self.config, planned, runs_dir, self.sources, forced) or ""
 
     def _local_problems(self) -> Iterator[str]:
-        """Yield why Pythons, GPUs or MPI could not be used, or models cannot be built.
+        """Yield why Pythons, packages, GPUs or MPI could not be used, or models cannot be built.
 
         The text is empty for a check without a problem.
         """
@@ -187,9 +187,13 @@ class SweepStart:
         if self.submission.deploys_software:
             return
         runs = self.jobs.records_to_do().values()
-        if problem := rank_pythons.python_problem(runs):
+        for problem in (
+            rank_pythons.python_problem(runs),
+            local_checks.package_problem(runs, self.config),
+        ):
             yield problem
-            return  # without their packages, the checks below would fail in these Pythons
+            if problem:
+                return  # without their packages, the checks below would fail in these Pythons
         yield local_checks.cuda_problem(runs, self.config)
         yield local_checks.mpi_problem(runs, self.config)
         if self.config.check_models:

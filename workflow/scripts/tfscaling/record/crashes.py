@@ -11,7 +11,7 @@ import itertools
 import re
 import sysconfig
 import traceback
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import NamedTuple
 
@@ -296,7 +296,7 @@ def find_secrets(
     return found | {value for name, value in pairs if _SECRET_OPTION.search(name)}
 
 
-def mask_secrets(text: str, secrets: Iterable[str]) -> str:
+def mask_secrets(text: str, secrets: Set[str]) -> str:
     """Return a text with `***` in place of secrets, unless they are very short.
 
     Messages of exceptions may contain them, and the page shows why a run failed.
@@ -311,7 +311,7 @@ def mask_secrets(text: str, secrets: Iterable[str]) -> str:
     return text
 
 
-def mask_secrets_of_cause(cause: Cause, secrets: Collection[str]) -> Cause:
+def mask_secrets_of_cause(cause: Cause, secrets: Set[str]) -> Cause:
     """Return the cause of a failure with `***` in place of secrets.
 
     Args:

@@ -92,6 +92,12 @@ class StudySearch:
         each = [*self.candidates, *(own.short for own in self.candidates if own.short)]
         return {self.all_points[own.name]: own.run_count for own in each}
 
+    @property
+    def closed_points(self) -> frozenset[Point]:
+        """The configurations, short runs included, whose missing runs will not be made."""
+        each = [*self.candidates, *(own.short for own in self.candidates if own.short)]
+        return frozenset(self.all_points[own.name] for own in each if own.closed is not None)
+
     def may_need_runs(self, point: Point) -> bool:
         """Return whether a later analysis may need further runs of the configuration."""
         return any(self.all_points[name] == point for name in self.decision.may_run_later)

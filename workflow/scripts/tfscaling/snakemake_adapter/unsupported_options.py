@@ -18,7 +18,7 @@ _SHARED = frozenset(("input-output", "persistence", "sources"))
 
 
 #: Option of several values, as the user may write it → its usual name. If it is given twice,
-#: Snakemake silently drops all values before the last option.
+#: Snakemake silently keeps the values of the last one only.
 _LAST_COUNTS = {
     **dict.fromkeys(("--configfile", "--configfiles"), "--configfile"),
     **dict.fromkeys(("--config", "-C"), "--config"),

@@ -88,7 +88,8 @@ def run(study: StudyFolder) -> None:
     if not how.deploys_software:
         due = {row.point for row in points if row.runs}
         specs = [run.spec for run in planned.all_runs if run.spec.point in due]
-        problem = local_checks.cuda_problem(specs, config)
+        checks = (local_checks.package_problem, local_checks.cuda_problem)
+        problem = "\n\n".join(filter(None, (check(specs, config) for check in checks)))
         without = {spec.point for spec in local_checks.runs_without_cuda(specs, config)}
         marks = dict.fromkeys(("feasibility", "starts"), costed_plan.REFUSED)
         points = [

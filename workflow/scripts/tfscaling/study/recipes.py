@@ -105,10 +105,6 @@ def _training_problems(recipe: Recipe) -> Iterator[NotAllowed]:
         yield wrong("warmup_epochs", f"allowed: less than epochs, {recipe.epochs}")
     if (recipe.evaluation_interval_epochs or 0) > recipe.epochs:
         yield wrong("evaluation_interval_epochs", f"allowed: up to epochs, {recipe.epochs}")
-    if recipe.environment is not None and not has_executable_python(recipe.environment):
-        rule = f"there is no program {python_path(recipe.environment)}"
-        allowed = "a virtual or conda environment, a folder with bin/python"
-        yield wrong("environment", f"{rule}; allowed: {allowed}")
     if recipe.stop_after_steps is not None:
         together = recipe.steps_per_execution
         steps = AUTO_STEPS if recipe.stop_after_steps == AUTO else recipe.stop_after_steps
@@ -205,6 +201,9 @@ def check_block(
     recipes = {
         name: config.recipes.get(variants.base_recipe(name)) for name in block.axis_values("recipe")
     }
+    for name, recipe in recipes.items():
+        if recipe and (missing := _missing_environment(config, block, recipe)):
+            raise missing.with_prefix("recipes", variants.base_recipe(name))
     with_program = [name for name, recipe in recipes.items() if recipe and recipe.program]
     wrong = None if None in recipes.values() else _block_contradiction(block, with_program)
     if wrong is not None:
@@ -441,10 +440,33 @@ def may_report_quality(recipe: Recipe) -> bool:
     return not recipe.program or recipe.observe != "nothing"
 
 
+def _may_run_in_images(config: Config, block: Block) -> bool:
+    """Return whether ranks of a block may run in a container, whose files are unknown here."""
+    platforms = map(config.platforms.get, block.axis_values("platform"))
+    return any(platform is not None and platform.container for platform in platforms)
+
+
+def _missing_environment(config: Config, block: Block, recipe: Recipe) -> NotAllowed | None:
+    """Return an error if a recipe's environment has no Python; None if it has, or is in an image.
+
+    Args:
+        config: The configuration.
+        block: A block that uses the recipe.
+        recipe: The recipe.
+    """
+    folder = recipe.environment
+    if folder is None or has_executable_python(folder) or _may_run_in_images(config, block):
+        return None
+    rule = f"there is no program {python_path(folder)}"
+    allowed = "a virtual or conda environment, a folder with bin/python"
+    return NotAllowed(["environment"], folder, f"{rule}; allowed: {allowed}")
+
+
 def _missing_inputs(config: Config, block: Block, recipe: Recipe) -> Iterator[NotAllowed]:
     """Yield an error if a program, its script or an argument of its dataset's function is missing.
 
     A command without a slash is not checked if the platform's `setup` or PATH may provide it.
+    Program and script are not checked if they may be in an image.
 
     Args:
         config: The configuration.
@@ -452,14 +474,16 @@ def _missing_inputs(config: Config, block: Block, recipe: Recipe) -> Iterator[No
         recipe: The recipe with the program.
     """
     command, *words = recipe.program
-    if "{" not in command and shutil.which(command) is None:
+    in_image = _may_run_in_images(config, block)
+    if "{" not in command and not in_image and shutil.which(command) is None:
         platforms = [config.platforms[name] for name in block.axis_values("platform")]
         is_set_up = any(each.setup or "PATH" in each.env for each in platforms)
         if "/" in command or not (is_set_up or recipe.environment):
             rule = f"there is no such program, seen from {Path.cwd()}"
             yield NotAllowed(["program", 0], command, rule)
     script = next((word for word in words if not word.startswith("-")), "")
-    if _SCRIPT.fullmatch(script) and not {"-m", "-c"} & set(words) and not Path(script).exists():
+    is_file = not in_image and _SCRIPT.fullmatch(script) and not {"-m", "-c"} & set(words)
+    if is_file and not Path(script).exists():
         rule = f"there is no such file, seen from {Path.cwd()}"
         yield NotAllowed(["program", words.index(script) + 1], script, rule)
     if recipe.dataset is not None and user_code.is_reference(recipe.dataset):

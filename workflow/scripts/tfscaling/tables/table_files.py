@@ -27,6 +27,8 @@ from tfscaling.tables.row_types import (
 from tfscaling.tables.row_values import is_known
 
 _Row = TypeVar("_Row", bound=msgspec.Struct)
+#: Advice where the optional package that writes Parquet is missing.
+PARQUET_ADVICE = "export: parquet needs pyarrow, which is not installed here: make setup PARQUET=1"
 
 
 def row_dicts(table: pd.DataFrame, columns: Iterable[str] | None = None) -> list[dict[str, Any]]:
@@ -126,8 +128,15 @@ def _escape_formula(cell: object) -> object:
 
 
 def write_parquet(runs: pd.DataFrame, path: Path) -> None:
-    """Write the table of runs to a Parquet file; column types do not depend on the values."""
-    import pyarrow
+    """Write the table of runs to a Parquet file; column types do not depend on the values.
+
+    Raises:
+        InputError: pyarrow is not installed.
+    """
+    try:
+        import pyarrow
+    except ImportError:
+        raise InputError(PARQUET_ADVICE) from None
 
     names = {"string": "string", "integer": "int64", "number": "float64", "boolean": "bool"}
     kinds = {kind: pyarrow.type_for_alias(name) for kind, name in names.items()}

@@ -102,7 +102,7 @@ def world_communicator(rank: int, ranks: int) -> Any:
     try:
         import mpi4py
     except ImportError as error:
-        raise MpiError(f"{error}; `make setup` installs mpi4py") from error
+        raise MpiError(f"{error}; `make setup TRAINER=1` installs mpi4py") from error
     # a rank that fails must end: at its end the library would wait for the others
     mpi4py.rc.finalize = False
     mpi4py.rc.initialize = False

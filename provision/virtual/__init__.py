@@ -1,0 +1,1 @@
+"""A real Slurm cluster with several nodes on one machine."""
