@@ -827,7 +827,7 @@ def seconds_between(start: str, end: str) -> float:
 
     Args:
         start: A `Moment`; local time without an offset from UTC.
-        end: Another one.
+        end: The second moment.
     """
     first, last = (datetime.datetime.fromisoformat(each).timestamp() for each in (start, end))
     return last - first
