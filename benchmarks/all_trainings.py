@@ -8,6 +8,9 @@ one run of each configuration. Next to it are the totals of a search that does n
 of trainings, and of six runs of each. Ends with 1 if the total of a cell is surely (99 %) above the
 lower of these two, or if the mean over all cells is above MEAN_MAX.
 
+*Hindsight* is the total of a search that ends after the round that makes its own total lowest,
+which takes the truth: no rule that ends the same search can be better.
+
 *Wrong* is the share of ended searches whose configuration is not within the indifference of the
 best; *stated* the mean of the probabilities of that, as they print them.
 """
@@ -82,12 +85,20 @@ class Trial(NamedTuple):
     once: float
     lost_by_grid: float
 
-    def total(self, trainings: int) -> tuple[float, float, float]:
-        """Return totals for a number of trainings: with it known, unknown, and of the full grid."""
+    def total(self, trainings: int) -> tuple[float, float, float, float]:
+        """Return totals for a number of trainings.
+
+        Returns:
+            The totals of the search that knows this number, of the search that does not, of the
+            full grid, and of the best end in hindsight.
+        """
         stop, last = self.stop(trainings), self.stops[-1]
         grid = race.FULL_REPEATS * self.once + trainings * self.lost_by_grid
-        totals = stop.spent + trainings * stop.lost, last.spent + trainings * last.lost, grid
-        return totals[0] / self.once, totals[1] / self.once, totals[2] / self.once
+        known, unknown = (each.spent + trainings * each.lost for each in (stop, last))
+        may_end = [each for each in self.stops if each.further] or [last]
+        hindsight = min(each.spent + trainings * each.lost for each in (*may_end, last))
+        once = self.once
+        return known / once, unknown / once, grid / once, hindsight / once
 
     def stop(self, trainings: int) -> Stop:
         """Return the round after which a search for this number of trainings ends."""
@@ -147,6 +158,7 @@ class CellResult(NamedTuple):
         total: Mean total if the number of trainings is known.
         unknown: Mean total of a search that does not know it.
         grid: Mean total of six runs of each configuration.
+        hindsight: Mean total of the best end in hindsight.
         ended: Share of the searches that end because further runs are not worth their price.
         wrong: Share of these that are wrong.
         stated: Mean of their stated probabilities to be wrong.
@@ -156,6 +168,7 @@ class CellResult(NamedTuple):
     total: float
     unknown: float
     grid: float
+    hindsight: float
     ended: float
     wrong: float
     stated: float
@@ -166,16 +179,17 @@ class CellResult(NamedTuple):
         """Return the result of a cell, from its trials, for a number of trainings."""
         totals = np.array([trial.total(trainings) for trial in trials])
         means = totals.mean(axis=0)
-        excess = totals[:, 0] - totals[:, 1 + int(means[1:].argmin())]
+        excess = totals[:, 0] - totals[:, 1 + int(means[1:3].argmin())]
         error = excess.std(ddof=1) / math.sqrt(len(trials)) if len(trials) > 1 else math.inf
         stops = [trial.stop(trainings) for trial in trials]
         ended = [stop for stop in stops if stop.ends(trainings)]
         chances = [stop.further.chance for stop in ended if stop.further]
-        total, unknown, grid = means.tolist()
+        total, unknown, grid, hindsight = means.tolist()
         return cls(
             total,
             unknown,
             grid,
+            hindsight,
             ended=len(ended) / len(trials),
             wrong=float(np.mean([stop.is_wrong for stop in ended])) if ended else math.nan,
             stated=float(np.mean(chances)) if ended else math.nan,
@@ -205,20 +219,27 @@ def main() -> None:
     args = parser.parse_args()
     cells = args.cell or names
     print(f"{datetime.now(UTC):%Y-%m-%d}, {args.trials} trials of each cell, seed {args.seed}\n")
-    print("| cell | trainings | total | unknown | six of each | ended | wrong | stated |")
-    print("|---|--:|--:|--:|--:|--:|--:|--:|", flush=True)
-    problems, totals = [], []
+    print(
+        "| cell | trainings | total | unknown | six of each | hindsight | ended | wrong | stated |"
+    )
+    print("|---|--:|--:|--:|--:|--:|--:|--:|--:|", flush=True)
+    problems, totals, hindsights = [], [], []
     run = functools.partial(simulate_cell, trials=args.trials, seed=args.seed)
     with ProcessPoolExecutor(args.processes) as pool:
         for name, results in zip(cells, pool.map(run, cells), strict=True):
             totals.append([each.total for each in results])
+            hindsights.append([each.hindsight for each in results])
             for trainings, each in zip(TRAININGS, results, strict=True):
                 values = " | ".join(f"{value:.2f}" for value in each[:-1])
                 print(f"| {name} | {trainings} | {values} |", flush=True)
                 if each.is_surely_above:
                     problems.append(f"{name}, {trainings} trainings: a total above the others")
-    means = dict(zip(TRAININGS, np.mean(totals, axis=0).tolist(), strict=True))
-    print("\nMeans:", ", ".join(f"{n} trainings: {mean:.2f}" for n, mean in means.items()))
+    means, least = (
+        dict(zip(TRAININGS, np.mean(each, axis=0).tolist(), strict=True))
+        for each in (totals, hindsights)
+    )
+    texts = (f"{n} trainings: {means[n]:.2f} ({least[n]:.2f} in hindsight)" for n in TRAININGS)
+    print("\nMeans:", ", ".join(texts))
     if not args.cell:
         above = [n for n, most in MEAN_MAX.items() if means[n] > most]
         problems += [

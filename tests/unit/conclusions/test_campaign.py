@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from measured import PLATFORMS, around, measured
 from tfscaling.conclusions import base, campaign, headline
+from tfscaling.conclusions.answers.answer import answer_questions
 from tfscaling.conclusions.campaign import (
     NEVER_ENDS,
     NO_WAITS,
@@ -185,3 +186,18 @@ def test_dates_are_in_the_local_zone_also_when_clocks_change(
     finally:
         monkeypatch.undo()
         time.tzset()
+
+
+@pytest.mark.parametrize("runs", [RUNS_FOR_INTERVAL, RUNS_FOR_INTERVAL - 1])
+def test_there_is_one_cost_of_all_trainings(runs: int) -> None:
+    """With a date the campaign has it; without one, the totals of `trainings`."""
+    number = random.Random(SEED).randint(2, 99)
+    _, table, planned = measured({("east", n): around(5000.0 / n, runs=runs) for n in (1, 2)})
+    asked = Question(campaign=Campaign(), trainings=number)
+    (found,) = answer_questions(
+        Study(comparison_table(table, planned), table, planned, question=asked)
+    )
+    assert found.campaign is not None and found.campaign.trainings == number
+    has_date = runs == RUNS_FOR_INTERVAL
+    assert found.campaign.has_date == has_date == (found.all_trainings is None)
+    assert len(found.totals) == 2 - has_date

@@ -36,7 +36,7 @@ def test_every_number_of_a_record_is_a_metric() -> None:
 
 #: Digits behind the point → metrics that are shown with them.
 DIGITS = {
-    0: "throughput_examples_per_s",
+    0: "throughput_examples_per_s finish_time_s",
     1: "queue_time_s boot_time_s time_with_queue_s time_to_target_s",
     2: "launch_time_s import_time_s rendezvous_time_s data_time_s build_time_s "
     "preparation_time_s first_step_time_s evaluation_time_s probe_time_s teardown_time_s "

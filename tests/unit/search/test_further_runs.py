@@ -14,7 +14,7 @@ import scipy
 from all_trainings import TRAININGS, simulate_cell
 from tfscaling.estimation.run_counts import KEPT_RUNS
 from tfscaling.record.metrics import QUALITY
-from tfscaling.search.further_runs import assess_further_runs
+from tfscaling.search.further_runs import SHORT_PRICE, _price, assess_further_runs
 from tfscaling.search.interim import chances_to_beat_best
 from tfscaling.search.scaling_model import Fit
 from tfscaling.search.scaling_search import ScalingSearch, decide
@@ -250,3 +250,34 @@ def test_a_configuration_without_a_run_is_run(
     assert found.has_ended and (found.runs["c0"] > 1 or "c0" in found.unresolved)
     if found.not_worth_it and found.unresolved:
         assert found.not_worth_it.chance > 0
+
+
+def test_runs_of_a_round_that_exist_cost_nothing(dice: np.random.Generator) -> None:
+    planned = candidates(dice)
+    problem = SearchProblem(tuple(planned), Search(), TIME, {}, math.log1p(0.05), 1)
+    for state, proposed in states(problem):
+        if assess_further_runs(problem, state, proposed) and sum(proposed.values()) > 1:
+            break
+    used = {each.name: int(state.runs_used[problem.numbers[each.name]]) for each in planned}
+    begun = dice.choice([*proposed])
+    prices = []
+    for more in (0, 1):  # runs of the round that exist
+        own = {name: runs + more * (name == begun) for name, runs in used.items()}
+        some = [replace(each, runs=each.runs[: own[each.name]]) for each in planned]
+        found = decide(some, Search(), TIME, trainings=1).not_worth_it
+        assert found is not None
+        prices.append(found.price)
+    assert prices[1] < prices[0]
+
+
+def test_a_short_run_is_cheap_before_any_was_made(dice: np.random.Generator) -> None:
+    """The plan simulates searches whose short runs report no price."""
+    complete = candidates(dice)
+    names = [each.name for each in complete]
+    shorts = [replace(each, name=f"short {each.name}") for each in complete]
+    planned = tuple(replace(c, short=s) for c, s in zip(complete, shorts, strict=True))
+    problem = SearchProblem(planned, Search(), TIME, {}, math.log1p(0.05), 1)
+    values = np.full(len(names), dice.uniform(1, 9))
+    state = SearchState.start(problem)
+    price = {name: _price(problem, state, {name: 2}, values) for name in (names[0], shorts[0].name)}
+    assert price[shorts[0].name] == pytest.approx(SHORT_PRICE * price[names[0]])

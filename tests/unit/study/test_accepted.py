@@ -53,6 +53,14 @@ def campaign(**keys: Any) -> Change:
     return ("question",), {"campaign": keys}
 
 
+def finished(
+    by: str, name: str = "finish_time_s", start: str | None = "2026-12-01T09:00"
+) -> Change:
+    """A question about a campaign with this start, and this limit of a metric."""
+    limits = {name: {"at_most": by}}
+    return ("question",), {"campaign": {"start": start}, "limits": limits}
+
+
 LESS_THAN_A_WHOLE: Change = ((*RECIPE, "epochs"), 3)
 #: Key that is refused → what asks for it, by a name.
 REFUSED: dict[str, dict[str, list[Change]]] = {
@@ -80,6 +88,8 @@ REFUSED: dict[str, dict[str, list[Change]]] = {
         "quality_that_nobody_reports": [*program("nothing"), goal("quality")],
         "hours_of_no_gpu": [goal("gpu_hours")],
         "cores_of_a_search": [SEARCH, goal("core_hours")],
+        "end_of_no_campaign": [goal("finish_time_s")],
+        "campaign_of_a_search": [SEARCH, goal("finish_time_s", campaign={})],
         "quality_of_a_part": [LESS_THAN_A_WHOLE, whole(90, goal="quality")],
     },
     "question.limits.execution_time_s": {
@@ -88,6 +98,14 @@ REFUSED: dict[str, dict[str, list[Change]]] = {
         "limit_of_the_wrong_side": [limited("execution_time_s", at_least=1.0)],
         "negative_limit_of_time": [limited("execution_time_s", at_most=-1)],
         "no_time_at_all": [limited("execution_time_s", at_most="0 s")],
+        "date_of_a_run": [finished("2026-12-05T18:00", "execution_time_s")],
+    },
+    "question.limits.finish_time_s": {
+        "end_of_no_campaign": [limited("finish_time_s", at_most="3 d")],
+        "date_without_a_start": [finished("2026-12-05T18:00", start=None)],
+        "date_before_the_start": [finished("2026-12-01T08:59")],
+        "no_day": [finished("2026-12-32T18:00")],
+        "campaign_of_a_search": [SEARCH, finished("3 d")],
     },
     "question.limits.execution_time_s.at_most": {
         "limit_of_an_unknown_unit": [limited("execution_time_s", at_most="1 week")],

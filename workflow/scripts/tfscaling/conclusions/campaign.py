@@ -26,7 +26,7 @@ from tfscaling.estimation.campaigns import (
     interval_ends,
     simulate_campaigns,
 )
-from tfscaling.estimation.intervals import RUNS_FOR_INTERVAL
+from tfscaling.estimation.intervals import RUNS_FOR_INTERVAL, Array
 from tfscaling.record.metrics import NAN
 from tfscaling.record.run_states import RunState
 from tfscaling.study import platforms
@@ -108,6 +108,22 @@ class CampaignRow(ConfigurationRow):
     jobs: float = NAN
     unfinished: float = NAN
 
+    @property
+    def has_date(self) -> bool:
+        """Whether it is known when all trainings are done, and what they cost."""
+        return is_known(self.duration_s)
+
+    def __str__(self) -> str:
+        """Return the date and cost of all trainings as a sentence."""
+        what = f"{count_text(self.trainings, 'training')} on {axis_text('nodes', self)}"
+        at_once = f", {self.at_once} at once" if self.at_once > 1 else ""
+        if not self.has_date:
+            return f"{what}{at_once}: no date ({self.reason or 'trainings may not end'})."
+        known = is_known(self.cost_usd)
+        cost = f", {format_three_digits(self.cost_usd)} US dollars" if known else ""
+        waits = "" if self.waits == OWN_WAITS else f" (waits in the queue: {self.waits})"
+        return f"{what}{at_once}: done {_end_text(self)}{cost}{waits}."
+
 
 COLUMNS = tuple(columns(CampaignRow))
 
@@ -120,18 +136,37 @@ def table(study: Study) -> pd.DataFrame:
     return to_frame(CampaignRow, [*campaign_rows(study).values()])
 
 
-@functools.lru_cache(maxsize=1)  # the headline and the table show the same campaigns
 def campaign_rows(study: Study) -> dict[Point, CampaignRow]:
     """Return configuration → its row of the conclusion; empty without a campaign."""
+    return {point: row for point, (row, _) in _simulate_study(study).items()}
+
+
+def campaign_durations(study: Study) -> dict[Point, Array]:
+    """Return configuration → durations of its simulated campaigns in seconds.
+
+    Configurations without enough runs are left out.
+    """
+    found = _simulate_study(study).items()
+    return {point: durations_s for point, (_, durations_s) in found if durations_s is not None}
+
+
+@functools.lru_cache(maxsize=1)  # answers, headline and table show the same campaigns
+def _simulate_study(study: Study) -> dict[Point, tuple[CampaignRow, Array | None]]:
+    """Return configuration → its row of the conclusion, durations of its simulated campaigns.
+
+    The durations are None if its runs do not determine them.
+    """
     campaign = study.question.campaign
     if campaign is None:
         return {}
     rows = [row for row in study.points if row.status != "excluded"]
-    return {point_of(row): _campaign_row(study, campaign, row) for row in rows}
+    return {point_of(row): _simulate_configuration(study, campaign, row) for row in rows}
 
 
-def _campaign_row(study: Study, campaign: Campaign, row: PointRow) -> CampaignRow:
-    """Return the row of a configuration.
+def _simulate_configuration(
+    study: Study, campaign: Campaign, row: PointRow
+) -> tuple[CampaignRow, Array | None]:
+    """Return the row of a configuration, and the durations of its campaigns.
 
     Args:
         study: The evidence.
@@ -157,9 +192,11 @@ def _campaign_row(study: Study, campaign: Campaign, row: PointRow) -> CampaignRo
     else:
         runs = measured_runs(study, row, timed, found)
         plan = _plan_of_configuration(campaign, found)
-        _add_simulation(found, plan, simulate_campaigns(plan, runs), study.prices.get(point))
+        simulated = simulate_campaigns(plan, runs)
+        _add_simulation(found, plan, simulated, study.prices.get(point))
         _add_dates(found, campaign.start)
-    return found
+        return found, simulated.durations_s
+    return found, None
 
 
 def _is_timed(run: RunRow) -> bool:
@@ -196,7 +233,7 @@ def measured_runs(
     """
     times_s = [job_time_s(run) for run in timed]
     startups_s = [
-        max(0.0, time_s - run.train_time_s - _known_or_zero(run.evaluation_time_s))
+        max(0.0, time_s - _trained_time_s(run))
         for time_s, run in zip(times_s, timed, strict=True)
         if is_known(run.train_time_s)
     ]
@@ -227,6 +264,15 @@ def job_time_s(run: RunRow) -> float:
     """
     trained_s = run.execution_time_s + _known_or_zero(run.evaluation_time_s)
     return trained_s if is_projected(run) else max(trained_s, _known_or_zero(run.wall_time_s))
+
+
+def _trained_time_s(run: RunRow) -> float:
+    """Return the time of a run's steps and evaluations, which a checkpoint saves, in seconds.
+
+    The first step is not in `train_time_s`: it is training except for what it takes longer.
+    """
+    first_s = _known_or_zero(run.step_time_s)
+    return run.train_time_s + first_s + _known_or_zero(run.evaluation_time_s)
 
 
 def _known_or_zero(value: float) -> float:
@@ -326,36 +372,33 @@ def _moment_text(moment: str | None) -> str:
     return f"{_DAYS[parsed.weekday()]} {parsed:%Y-%m-%d %H:%M}"
 
 
-def campaign_text(study: Study, point: Point) -> str:
-    """Return the date and cost of all trainings with a configuration as a sentence.
-
-    It is empty without a campaign.
-    """
+def campaign_of(study: Study, point: Point) -> CampaignRow | None:
+    """Return the campaign with a configuration, or with its short runs; None without a campaign."""
     rows = campaign_rows(study)
     row = rows.get(point)
     if row is None:
-        return ""
+        return None
     if row.status == TOO_FEW_RUNS:  # a search may have short runs of the configuration
         searched = (each for search in study.manifest.searches for each in search.points)
         shorts = [each.short for each in searched if each.point == point and each.short]
         row = next((rows[short] for short in shorts if short in rows), row)
-    what = f"{count_text(row.trainings, 'training')} on {axis_text('nodes', row)}"
-    at_once = f", {row.at_once} at once" if row.at_once > 1 else ""
-    if not is_known(row.duration_s):
-        return f"{what}{at_once}: no date ({row.reason or 'trainings may not end'})."
-    cost = f", {format_three_digits(row.cost_usd)} US dollars" if is_known(row.cost_usd) else ""
-    waits = "" if row.waits == OWN_WAITS else f" (waits in the queue: {row.waits})"
-    return f"{what}{at_once}: done {_end_text(row)}{cost}{waits}."
+    return row
+
+
+def median_text(row: CampaignRow) -> str:
+    """Return when a campaign ends, by its median: as a date, or as time since the start."""
+    if row.done is None:
+        return f"after {duration_text(row.duration_s)}"
+    return f"on {_moment_text(row.done)}"
 
 
 def _end_text(row: CampaignRow) -> str:
     """Return when a campaign ends, with the interval: as dates, or as time since the start."""
-    level = f"{LEVEL:.0%}"
     if row.done is None:
         low, high = duration_text(row.duration_s_low), _duration_text(row.duration_s_high)
-        return f"after {duration_text(row.duration_s)} ({level}: {low} to {high})"
-    low, high = _moment_text(row.done_low), _moment_text(row.done_high)
-    return f"on {_moment_text(row.done)} ({level}: {low} to {high})"
+    else:
+        low, high = _moment_text(row.done_low), _moment_text(row.done_high)
+    return f"{median_text(row)} ({LEVEL:.0%}: {low} to {high})"
 
 
 def _duration_text(seconds: float) -> str:

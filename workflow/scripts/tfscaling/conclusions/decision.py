@@ -77,7 +77,7 @@ class DecisionRow(msgspec.Struct):
             alike=len(answer.not_shown_worse),
             bound=NAN if answer.bound is None else answer.bound,
             not_covered=answer.not_covered_text(),
-            totals=" ".join(str(each) for each in (answer.whole_run, answer.all_trainings) if each),
+            totals=" ".join(map(str, answer.totals)),
             whole_run_low_s=low,
             whole_run_high_s=high,
         )

@@ -25,7 +25,7 @@ from tfscaling.conclusions.answers.goals import ENERGY, GOALS, answered_goals
 from tfscaling.estimation.intervals import CONFIDENCE
 from tfscaling.estimation.run_counts import is_ruled_out
 from tfscaling.estimation.samples import Samples
-from tfscaling.record.metrics import QUALITY
+from tfscaling.record.metrics import FINISH_TIME, QUALITY
 from tfscaling.record.run_states import RESULTS, RunState, status_words
 from tfscaling.search import study_searches
 from tfscaling.search.study_searches import StudySearch, most_common_examples
@@ -49,14 +49,19 @@ from tfscaling.tables.comparison import (
     are_equal_work,
     varying_work_reason,
 )
-from tfscaling.tables.display import axis_text, format_metric, point_name, varying_axes
+from tfscaling.tables.display import (
+    axis_text,
+    format_metric,
+    limit_text,
+    point_name,
+    varying_axes,
+)
 from tfscaling.tables.published_results import PublishedResult
 from tfscaling.tables.row_types import PointRow, RunRow
 from tfscaling.tables.row_values import (
     axis_columns,
     group_by,
     is_known,
-    metric_of,
     missing_energy_parts,
     point_of,
 )
@@ -180,8 +185,9 @@ class ConfigurationFacts:
         lacking_energy: Parts, such as GPUs, that the energy of other configurations includes and
             its energy does not.
         is_at_target: Whether all runs reached the target.
-        efficiencies: Efficiency with a limit → whether the runs keep the limit; empty for an
-            excluded configuration.
+        verdicts: Metric with a limit that is not judged by the values of the configuration's own
+            runs, such as an efficiency → whether it keeps the limit; empty for an excluded
+            configuration.
         details: Metric → its title, value and unit, by `details.describe_metrics`; empty for a
             question without limits.
     """
@@ -194,7 +200,7 @@ class ConfigurationFacts:
     limited: Mapping[str, str]
     lacking_energy: str
     is_at_target: bool
-    efficiencies: Mapping[str, Verdict]
+    verdicts: Mapping[str, Verdict]
     details: Mapping[str, str]
 
 
@@ -228,10 +234,8 @@ def _limit_text(column: str, row: PointRow, limit: Limit, lacking: str) -> str:
         limit: The limit.
         lacking: Parts, such as GPUs, whose energy the measurement does not include.
     """
-    bound = "at least" if limit.at_most is None else "at most"
     without = f" without {lacking}" if column == ENERGY and lacking else ""
-    shown = format_metric(column, row, is_for_many=False)
-    return f"{metric_of(column, row).title} {shown}{without}, {bound} {limit.value:g}"
+    return limit_text(column, row, limit, without)
 
 
 #: Keys of a recipe and of a platform that can change a run, with values as in JSON.
@@ -382,7 +386,7 @@ class Study(Sweep):
         limits = self.question.limits_for("", quality)
         statements = len(compared) * len(self.question.limits_in_force)
         may_be_compared, found = {*map(point_of, compared)}, {}
-        reported = (*GOALS, *limits, *details.DETAIL_COLUMNS) if limits else ()
+        reported = {*GOALS, *limits, *details.DETAIL_COLUMNS} - {FINISH_TIME} if limits else ()
         for row in task.all_rows:
             point = point_of(row)
             if point in found:  # the name alone of one that was run
@@ -393,15 +397,21 @@ class Study(Sweep):
                 remark=failure_remark(row, self.samples),
                 excluded=self.excluded.get(point),
                 is_begun=bool(self.samples.status_counts(point).keys() - {RunState.MISSING}),
-                values={goal: format_metric(goal, row) for goal in GOALS if is_known(row[goal])},
+                values={
+                    goal: format_metric(goal, row)
+                    for goal in GOALS
+                    if goal != FINISH_TIME and is_known(row[goal])
+                },
                 limited={
                     name: _limit_text(name, row, limit, lacking)
                     for name, limit in limits.items()
-                    if point in may_be_compared and (name != QUALITY or row.quality_metric)
+                    if point in may_be_compared
+                    and name != FINISH_TIME  # of a campaign, which `answers.finish_answers` adds
+                    and (name != QUALITY or row.quality_metric)
                 },
                 lacking_energy=lacking,
                 is_at_target=row.runs_at_target is not None and all_runs_reached_target(row),
-                efficiencies={
+                verdicts={
                     name: self.judge_efficiency(row, name, limit, statements)
                     for name, limit in limits.items()
                     if name in EFFICIENCIES and point in may_be_compared

@@ -12,7 +12,6 @@ import pandas as pd
 
 from tfscaling.conclusions.answers.answer import answer_questions
 from tfscaling.conclusions.answers.answer_types import Answer
-from tfscaling.conclusions.campaign import campaign_text
 from tfscaling.conclusions.evidence import Study
 from tfscaling.conclusions.regressions import REGRESSIONS, RevisionSummary, summarize_revisions
 from tfscaling.conclusions.rendering import format_with_interval, render_line
@@ -56,8 +55,7 @@ def table(study: Study) -> pd.DataFrame:
         return to_frame(HeadlineRow, [_headline_without_choice(answers)])
     for each in with_choice or answers * (not rows):
         question = each.question if len(answers) > 1 else ""
-        campaign = campaign_text(study, each.leader.point) if each.leader else ""
-        rows.append(headline_of_answer(each, question, campaign))
+        rows.append(headline_of_answer(each, question))
     return to_frame(HeadlineRow, rows or [HeadlineRow()])
 
 
@@ -90,17 +88,16 @@ def _headline_of_revision(summary: RevisionSummary) -> HeadlineRow:
     )
 
 
-def headline_of_answer(answer: Answer, question: str = "", campaign: str = "") -> HeadlineRow:
+def headline_of_answer(answer: Answer, question: str = "") -> HeadlineRow:
     """Return the headline of an answer: two templates say what the answer has.
 
     Args:
         answer: The answer.
         question: Name of the question; empty if the study has a single one.
-        campaign: Sentence on all trainings of a campaign with the leader; may be empty.
     """
     values = {"answer": answer, "search": answer.search, "words": answer.words}
     text = render_line("headline", goal=METRICS[answer.goal].title, **values)
-    sure = render_line("headline_sure", campaign=campaign, **values) if answer.is_measured else ""
+    sure = render_line("headline_sure", **values) if answer.is_measured else ""
     return HeadlineRow(question, text, sure, answer.support)
 
 

@@ -5,4 +5,4 @@ has the values of all runs, `samples.Difference` how much worse one configuratio
 """
 
 #: Modules that other packages may import.
-__all__ = ["campaigns", "estimates", "intervals", "run_counts", "samples"]
+__all__ = ["campaigns", "estimates", "finish_times", "intervals", "run_counts", "samples"]

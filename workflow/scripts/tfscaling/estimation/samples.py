@@ -217,7 +217,7 @@ class Samples:
         """
         places = {point: number for number, point in enumerate(points)}
         better, other = (np.array([places[pair[n]] for pair in pairs]) for n in (0, 1))
-        low, high = estimates.difference_interval(better, other, (1 - CONFIDENCE) / 2 / comparisons)
+        low, high = estimates.difference_interval(better, other, tail_probability(comparisons))
         values_of = {point: self.cost_values(point, metric) for pair in pairs for point in pair}
         found = []
         for pair, *ends in zip(pairs, low.tolist(), high.tolist(), strict=True):
@@ -298,6 +298,15 @@ class Samples:
         ratio = value / base if min(*values, *others) > 0 else None
         is_enough = self.has_enough_runs(metric, better) and self.has_enough_runs(metric, other)
         return Difference(ratio, None, INCONCLUSIVE if is_enough else TOO_FEW, value - base)
+
+
+def tail_probability(comparisons: int) -> float:
+    """Return the error probability of each end of an interval.
+
+    Args:
+        comparisons: Number of comparisons for which all intervals hold together with CONFIDENCE.
+    """
+    return (1 - CONFIDENCE) / 2 / comparisons
 
 
 def as_costs(values: np.ndarray, metric: Metric) -> np.ndarray:

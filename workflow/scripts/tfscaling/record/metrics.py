@@ -247,8 +247,13 @@ def _list_metrics() -> Iterator[tuple[str, Metric]]:
         yield name, metric
 
 
+#: The metric of a configuration's campaign, which is simulated and no column of the tables.
+FINISH_TIME = "finish_time_s"
 #: Column name → metric, for every metric.
-METRICS: dict[str, Metric] = dict(_list_metrics())
+METRICS: dict[str, Metric] = {
+    **dict(_list_metrics()),
+    FINISH_TIME: Metric("time until all trainings are done", "s", "lower", 0, ends=_INTERVAL),
+}
 
 #: Metrics of a training's result, which do not depend on how long it took.
 RESULT_METRICS = ("loss", "accuracy", "test_loss", "test_accuracy")

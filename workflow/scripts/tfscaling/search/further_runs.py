@@ -17,13 +17,18 @@ from tfscaling.search.scaling_model import Array
 from tfscaling.search.search_state import SearchProblem, SearchState
 from tfscaling.search.search_types import PRICE_RATIO, FurtherRuns
 
+#: Price of a short run as a fraction of its complete training, as long as none is known.
+SHORT_PRICE = 0.1
 #: Fractions by which the value of a training may fall, and their widths; small ones are denser.
 _EDGES = np.linspace(0, 1, 101) ** 2
 _FRACTIONS, _WIDTHS = (_EDGES[1:] + _EDGES[:-1]) / 2, np.diff(_EDGES)
 
 
 def assess_further_runs(
-    problem: SearchProblem, state: SearchState, proposed: Mapping[str, int]
+    problem: SearchProblem,
+    state: SearchState,
+    proposed: Mapping[str, int],
+    to_make: Mapping[str, int] | None = None,
 ) -> FurtherRuns | None:
     """Return price and largest expected saving of the next round.
 
@@ -31,6 +36,8 @@ def assess_further_runs(
         problem: The question.
         state: The state after the last analysis.
         proposed: Name of a candidate or its short runs → number of its runs in the next round.
+        to_make: The same without the runs that exist already, which cost nothing; None if none
+            exists.
 
     Returns:
         None if the number of trainings is unknown, or if the search may not end yet: the best
@@ -47,7 +54,7 @@ def assess_further_runs(
     values = np.exp(fit.mean) * (1 if problem.is_cost else problem.nodes / 3600)
     return FurtherRuns(
         trainings=problem.trainings,
-        price=_price(problem, state, proposed, values),
+        price=_price(problem, state, proposed if to_make is None else to_make, values),
         saving=problem.trainings * float(values[best]) * _expected_gain(problem, state),
         chance=_chance_of_better(problem, state),
     )
@@ -59,7 +66,7 @@ def _price(
     """Return the expected price of the proposed runs.
 
     A run costs its training times the mean PRICE_RATIO of such runs: of the candidate if they
-    report it, or else of all candidates.
+    report it, or else of all candidates. Without any, a short run is assumed to cost SHORT_PRICE.
 
     Args:
         problem: The question.
@@ -73,10 +80,10 @@ def _price(
             own = each.candidate + problem.count * each.is_short
             for key in (own, -1 - each.is_short):
                 ratios.setdefault(key, []).append(each.run[PRICE_RATIO])
-    price = 0.0
+    price, usual = 0.0, ([1.0], [SHORT_PRICE])
     for name, runs in proposed.items():
         is_short, n = divmod(problem.numbers[name], problem.count)
-        known = ratios.get(problem.numbers[name]) or ratios.get(-1 - is_short) or [1.0]
+        known = ratios.get(problem.numbers[name]) or ratios.get(-1 - is_short) or usual[is_short]
         price += runs * float(values[n]) * sum(known) / len(known)
     return price
 

@@ -93,7 +93,8 @@ def decide(
         }
         made = {name: each for name, each in new.items() if each is not None}
         if len(made) < len(new) or is_simulated:
-            further = assess_further_runs(problem, state, proposed)
+            to_make = None if is_simulated else _runs_to_make(problem, state, proposed, runs)
+            further = assess_further_runs(problem, state, proposed, to_make)
             if further and not further.is_worth_its_price:
                 return replace(_make_decision(problem, state, {}), not_worth_it=further)
         if len(made) < len(new):
@@ -101,6 +102,26 @@ def decide(
             break
         state = method.observe(state, made)
     return _make_decision(problem, state, proposed)
+
+
+def _runs_to_make(
+    problem: SearchProblem,
+    state: SearchState,
+    proposed: Mapping[str, int],
+    runs: Mapping[str, Candidate],
+) -> dict[str, int]:
+    """Return name → number of the proposed runs of a candidate that do not exist yet.
+
+    Args:
+        problem: The question.
+        state: The state after the last analysis.
+        proposed: Name → number of its runs in this round.
+        runs: Name → the candidate or its short runs.
+    """
+    totals = {
+        name: int(state.runs_used[problem.numbers[name]]) + more for name, more in proposed.items()
+    }
+    return {name: len(runs[name].missing_blocks(total)) for name, total in totals.items()}
 
 
 def _new_runs(candidate: Candidate, used: int, number: int) -> NewRuns | None:

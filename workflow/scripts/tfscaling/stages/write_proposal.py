@@ -89,6 +89,7 @@ class ComputeTimeRequest:
         record: Markdown link to the records, or the file from which they were imported.
         cores: Cores of a node; NaN if unknown.
         gpus: GPUs of a node.
+        campaign: When all trainings are done, as a sentence; "" if it is not known.
     """
 
     name: str
@@ -101,6 +102,7 @@ class ComputeTimeRequest:
     record: str
     cores: float = math.nan
     gpus: float = 0.0
+    campaign: str = ""
 
     @property
     def node_hours_each(self) -> float:
@@ -261,6 +263,7 @@ def make_requests(study: Study, config: Config) -> Iterator[ComputeTimeRequest]:
             _imported_from(study) or _records_link(point_of(row)),
             _hours_per_node_hour(row, "core_hours"),
             _hours_per_node_hour(row, "gpu_hours"),
+            str(found.campaign) if found.campaign and found.campaign.has_date else "",
         )
 
 

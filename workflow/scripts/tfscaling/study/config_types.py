@@ -7,6 +7,7 @@ imports msgspec alone.
 
 from __future__ import annotations
 
+import datetime
 from typing import Annotated, Any, Literal, get_args
 
 import msgspec
@@ -29,6 +30,7 @@ QuestionGoal = Literal[
     "core_hours",
     "gpu_hours",
     "energy_kwh",
+    "finish_time_s",
     "quality",
     "time_to_target_s",
     "cost_to_target_usd",
@@ -165,20 +167,23 @@ ParameterValue = (
 ParameterValues = ParameterValue | Annotated[tuple[ParameterValue, ...], _ONCE]
 Examples = Annotated[int, number_meta("examples", ge=1, le=2_147_483_647)]
 Usd = Annotated[float, number_meta("US dollars", ge=0, le=1_000_000)]
+_DURATION = r"[0-9]+(\.[0-9]+)? (s|min|h|d)"
+_DURATION_FORM = 'a duration such as "90 s", "15 min", "6 h", "3 d"'
 Duration = Annotated[
     str,
-    text_meta(
-        r"^[0-9]+(\.[0-9]+)? (s|min|h|d)$", 'a duration such as "90 s", "15 min", "6 h", "3 d"'
-    ),
+    text_meta(rf"^{_DURATION}$", _DURATION_FORM),
 ]
 _SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86_400}
 _MOMENT_FORM = 'a time such as "2026-12-04T14:00", or with its zone "2026-12-04T14:00+01:00"'
+_MOMENT = r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}([+-][0-9]{2}:[0-9]{2}|Z)?"
 #: A moment by ISO 8601, in the local time zone or with its offset from UTC.
 Moment = Annotated[
     str,
-    text_meta(
-        r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}([+-][0-9]{2}:[0-9]{2}|Z)?$", _MOMENT_FORM
-    ),
+    text_meta(rf"^{_MOMENT}$", _MOMENT_FORM),
+]
+#: The end of a limit: a time, or the date on which all trainings are to be done.
+DurationOrMoment = Annotated[
+    str, text_meta(rf"^({_DURATION}|{_MOMENT})$", f"{_DURATION_FORM}, or {_MOMENT_FORM}")
 ]
 #: Metric name as Keras or the program reports it.
 MetricName = Annotated[str, text_meta("^[A-Za-z0-9_][A-Za-z0-9_.:/@ -]*$", _METRIC_FORM, 100)]
@@ -752,20 +757,44 @@ class Comparison(ConfigMapping, frozen=True, kw_only=True):
 class Limit(ConfigMapping, frozen=True, kw_only=True):
     """A limit of a metric: exactly one of `at_most` and `at_least` is given.
 
-    A number is in the metric's unit; times may be written as "90 s", "15 min", "6 h" or "3 d".
+    A number is in the metric's unit; times may be written as "90 s", "15 min", "6 h" or "3 d", and
+    `finish_time_s` as a date, such as "2026-12-05T18:00".
     """
 
-    at_most: float | Duration | None = None
+    at_most: float | DurationOrMoment | None = None
     """Configurations with a higher value are not recommended."""
     at_least: float | None = None
     """Configurations with a lower value are not recommended."""
 
     @property
     def value(self) -> float:
-        """The limit's number in the metric's unit; a duration such as "15 min" in seconds."""
+        """The limit's number in the metric's unit; a duration such as "15 min" in seconds.
+
+        It is NaN for a date, which `Question.limits_in_force` has as a time since the start.
+        """
+        if self.is_date:
+            return float("nan")
         given = self.at_least if self.at_most is None else self.at_most
         assert given is not None
         return parse_duration(given) if isinstance(given, str) else given
+
+    @property
+    def is_date(self) -> bool:
+        """Whether it is given as a date."""
+        return isinstance(self.at_most, str) and ":" in self.at_most
+
+    def since(self, start: str) -> Limit:
+        """Return the limit; a date as the time since this moment, in seconds.
+
+        A date that the calendar lacks, which is refused later, is left as it is.
+        """
+        if not self.is_date:
+            return self
+        assert isinstance(self.at_most, str)
+        try:
+            return Limit(at_most=seconds_between(start, self.at_most))
+        except ValueError:
+            return self
 
 
 #: Metrics that are ratios of a configuration to its baseline; their limits are at most 1.
@@ -774,6 +803,7 @@ EFFICIENCIES = ("scaling_efficiency", "weak_scaling_efficiency")
 LIMITABLE_METRICS: dict[str, Literal["lower", "higher"]] = {
     "execution_time_s": "lower",
     "time_with_queue_s": "lower",
+    "finish_time_s": "lower",
     "cost_usd": "lower",
     "node_hours": "lower",
     "core_hours": "lower",
@@ -790,6 +820,17 @@ LIMITABLE_METRICS: dict[str, Literal["lower", "higher"]] = {
 CAMPAIGN_TRAININGS_MAX = 10_000
 #: Fewest epochs of complete runs from which a longer training is projected.
 PROJECTABLE_EPOCHS_MIN = 3
+
+
+def seconds_between(start: str, end: str) -> float:
+    """Return the time between two moments in seconds.
+
+    Args:
+        start: A `Moment`; local time without an offset from UTC.
+        end: The second moment.
+    """
+    first, last = (datetime.datetime.fromisoformat(each).timestamp() for each in (start, end))
+    return last - first
 
 
 def parse_duration(text: str) -> float:
@@ -813,7 +854,7 @@ class Campaign(ConfigMapping, frozen=True, kw_only=True):
     trainings: Annotated[int, number_meta("trainings", ge=1, le=CAMPAIGN_TRAININGS_MAX)] | None = (
         None
     )
-    """Number of trainings; null takes `question.trainings`."""
+    """Number of trainings; null takes `question.trainings`, which alone ends searches."""
     at_once: Annotated[int, number_meta("trainings", ge=1, le=CAMPAIGN_TRAININGS_MAX)] = 1
     """At most this many trainings have a job in the queue or running at the same time."""
     time_limit: Duration | None = None
@@ -843,11 +884,13 @@ class Question(ConfigMapping, frozen=True, kw_only=True):
     goal: QuestionGoal = "execution_time_s"
     """The best configuration has the lowest value of this metric, or the best quality.
     `…_to_target_…` needs a limit of the quality, which is the target. `time_with_queue_s` includes
-    waiting and boot (docs/method.md)."""
+    waiting and boot (docs/method.md). `finish_time_s` is when all trainings of `campaign` are
+    done."""
     limits: dict[MetricName, Limit | None] = {}
     """Metric → its limit. A configuration is recommended only if its runs show that it keeps all
-    limits. Metrics: time, time with queue, cost, node-, core- and GPU-hours, scaling efficiency
-    (docs/efficiency.md), energy, memory of ranks and GPUs, and the recipes' quality, by its name.
+    limits. Metrics: time, time with queue, time until all trainings are done (docs/campaign.md),
+    cost, node-, core- and GPU-hours, scaling efficiency (docs/efficiency.md), energy, memory of
+    ranks and GPUs, and the recipes' quality, by its name.
     `test_accuracy: null` ignores this quality: all recipes count as equally good."""
     choose: Annotated[tuple[PointAxis, ...], _ONCE] = (
         *("platform", "strategy", "nodes", "gpus_per_node", "tasks_per_node"),
@@ -898,8 +941,10 @@ class Question(ConfigMapping, frozen=True, kw_only=True):
 
     @property
     def limits_in_force(self) -> dict[str, Limit]:
-        """Metric → its limit, without metrics whose limit is null."""
-        return {name: each for name, each in self.limits.items() if each is not None}
+        """Metric → its limit, without metrics whose limit is null; dates as seconds."""
+        start = (self.campaign and self.campaign.start) or None
+        found = {name: each for name, each in self.limits.items() if each is not None}
+        return {n: each.since(start) if start else each for n, each in found.items()}
 
     @property
     def targets(self) -> dict[str, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterator, Mapping
+from itertools import chain
 
 from tfscaling.study import recipes, variants
 from tfscaling.study.config_types import (
@@ -25,6 +26,12 @@ from tfscaling.study.manifest import Manifest, PlannedRun
 
 #: Longest duration in a campaign, 10,000 days.
 DURATION_MAX_S = 8.64e8
+#: The metric of a campaign, as goal and limit.
+FINISH_TIME = "finish_time_s"
+#: Metrics without a limit in a search, which are not of single runs.
+NOT_SEARCHED = (*EFFICIENCIES, FINISH_TIME)
+#: Part of messages: what FINISH_TIME needs.
+NEEDS_CAMPAIGN = "needs question.campaign, which states how all trainings are run"
 #: Part of messages: why short runs have no quality, and no time to a target.
 NOT_PROJECTED = "quality is not projected"
 
@@ -66,10 +73,10 @@ def check_question(config: Config, planned: Manifest) -> None:
     """
     run_of_recipe = {run.spec.point.recipe: run for run in planned.runs}
     _check_whole_training(config, planned, run_of_recipe)
+    _check_campaign(config.question)
     _check_goal(config, planned, run_of_recipe)
     _check_limits(config, planned, run_of_recipe)
     _check_choice(config, planned, run_of_recipe)
-    _check_campaign(config.question)
 
 
 def _check_whole_training(
@@ -132,6 +139,8 @@ def _check_goal(config: Config, planned: Manifest, run_of_recipe: Mapping[str, P
         for run in planned.runs:
             if run.usd_per_node_hour is None:
                 raise wrong(f"needs usd_per_node_hour of platform {run.spec.point.platform}")
+    if goal == FINISH_TIME and config.question.campaign is None:
+        raise wrong(f"{NEEDS_CAMPAIGN}; allowed: set it, or execution_time_s")
     if planned.searches and goal not in SEARCH_GOALS:
         raise wrong(f"no goal of a search; allowed: {', '.join(SEARCH_GOALS)}, or `search: null`")
     if goal in LIMITABLE_METRICS and (why := _unreported_reason(goal, planned)):
@@ -185,10 +194,42 @@ def _check_limits(
         rule = "null is for the quality of recipes; allowed: a limit"
         raise NotAllowed(["question", "limits", name], None, rule)
     for name, limit in config.question.limits_in_force.items():
-        for rule in _limit_problems(name, limit, planned, run_of_recipe):
-            given = {"at_most": limit.at_most, "at_least": limit.at_least}
-            shown = {key: value for key, value in given.items() if value is not None}
+        given = config.question.limits[name] or limit
+        finish = _finish_limit_problems(config.question, name, given, planned)
+        for rule in chain(finish, _limit_problems(name, limit, planned, run_of_recipe)):
+            values = {"at_most": given.at_most, "at_least": given.at_least}
+            shown = {key: value for key, value in values.items() if value is not None}
             raise NotAllowed(["question", "limits", name], shown, rule)
+
+
+def _finish_limit_problems(
+    question: Question, name: str, limit: Limit, planned: Manifest
+) -> Iterator[str]:
+    """Yield why a limit of FINISH_TIME, or a date as limit of another metric, is not allowed.
+
+    Args:
+        question: The question.
+        name: The metric.
+        limit: Its limit as configured.
+        planned: The manifest of the grid.
+    """
+    if limit.is_date and name != FINISH_TIME:
+        yield f"a date is a limit of {FINISH_TIME}; allowed: a number, or a duration"
+    if limit.is_date and not (question.campaign and question.campaign.start):
+        yield "a date needs question.campaign.start; allowed: a duration since the start"
+    if name != FINISH_TIME:
+        return
+    if question.campaign is None:
+        yield f"{NEEDS_CAMPAIGN}; allowed: leave it out"
+    if planned.searches:
+        others = ", ".join(metric for metric in LIMITABLE_METRICS if metric not in NOT_SEARCHED)
+        yield f"a search has no limit of a campaign; allowed: {others}, or `search: null`"
+    if limit.is_date and question.campaign and question.campaign.start:
+        since = limit.since(question.campaign.start)
+        if since.is_date:
+            yield "no date of the calendar; allowed: an existing day"
+        elif since.value <= 0:
+            yield f"the campaign starts on {question.campaign.start}; allowed: a later date"
 
 
 def _limit_problems(
@@ -245,7 +286,7 @@ def _efficiency_limit_problems(
         run_of_recipe: Name of a recipe → one of its runs.
     """
     if planned.searches:
-        others = ", ".join(metric for metric in LIMITABLE_METRICS if metric not in EFFICIENCIES)
+        others = ", ".join(metric for metric in LIMITABLE_METRICS if metric not in NOT_SEARCHED)
         yield f"a search has no limit of a ratio; allowed: {others}, or `search: null`"
     if name == "weak_scaling_efficiency":
         for recipe_name, run in run_of_recipe.items():

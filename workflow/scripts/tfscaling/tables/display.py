@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Self
 import pandas as pd
 
 from tfscaling.estimation.samples import PROJECTED_METRICS
-from tfscaling.record.metrics import METRICS, QUALITY, Metric
-from tfscaling.study.config_types import POINT_AXES
+from tfscaling.record.metrics import FINISH_TIME, METRICS, QUALITY, Metric
+from tfscaling.study.config_types import POINT_AXES, Limit
 from tfscaling.study.platforms import CPU, LOGICAL
 from tfscaling.tables.row_types import Cells
 from tfscaling.tables.row_values import (
@@ -164,6 +164,9 @@ def format_metric(metric: str, row: Cells, is_for_many: bool = True) -> str:
         row: The configuration's row.
         is_for_many: Whether costs below ten cents are given in US dollars per 1,000 runs.
     """
+    if metric == FINISH_TIME:
+        ends = " to ".join(duration_text(row[f"{metric}_{end}"]) for end in ("low", "high"))
+        return f"{duration_text(row[metric])} ({ends})"
     unit = metric_of(metric, row).unit
     if is_for_many and unit == DOLLARS and is_known(row[metric]) and 0 < row[metric] < _SMALL:
         low, high = (end and 1000 * end for end in _interval_or_range(metric, row))
@@ -172,6 +175,25 @@ def format_metric(metric: str, row: Cells, is_for_many: bool = True) -> str:
     else:
         text = f"{format_cell(metric, row)} {unit}".rstrip()
     return f"{text}, projected" if is_projected(row) and metric in PROJECTED_METRICS else text
+
+
+def limit_text(name: str, row: Cells, limit: Limit, remark: str = "") -> str:
+    """Return a metric's value and its limit: `cost 41.2 (39.8–43.1) US dollars, at most 40`.
+
+    Args:
+        name: The metric with the limit.
+        row: The configuration.
+        limit: The limit.
+        remark: Words that follow the value.
+    """
+    shown = format_metric(name, row, is_for_many=False) if is_known(row[name]) else "unknown"
+    bound = "at least" if limit.at_most is None else "at most"
+    return f"{metric_of(name, row).title} {shown}{remark}, {bound} {limit_value_text(name, limit)}"
+
+
+def limit_value_text(name: str, limit: Limit) -> str:
+    """Return the number of a metric's limit as text, without unit unless it is a duration."""
+    return duration_text(limit.value) if name == FINISH_TIME else f"{limit.value:g}"
 
 
 def duration_text(seconds: float) -> str:

@@ -11,7 +11,8 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tfscaling.conclusions.answers import candidates, choosing, search_answers
+from tfscaling.conclusions import campaign
+from tfscaling.conclusions.answers import candidates, choosing, finish_answers, search_answers
 from tfscaling.conclusions.answers.answer_types import Answer
 from tfscaling.conclusions.answers.candidate_types import State
 from tfscaling.conclusions.answers.goals import GOALS, TIME
@@ -69,6 +70,7 @@ def _answer_by_goal(study: Study, task: QuestionEvidence, goal: str) -> Answer:
         task: The evidence for the question.
         goal: The metric to optimise.
     """
+    task = finish_answers.add_finish_times(study, task, goal)
     metric = next((row.quality_metric for row in task.all_rows if row.quality_metric), None)
     limits = study.question.limits_for(goal, metric)
     asked = study.question
@@ -81,6 +83,8 @@ def _answer_by_goal(study: Study, task: QuestionEvidence, goal: str) -> Answer:
         found = choosing.choose_configuration(
             study, found, [*candidates.judge_candidates(study, task, found)]
         )
-    if found.leader is None or goal != TIME:
+    if found.leader is None:
         return found
-    return replace(found, whole_run=projection_intervals(study).get(found.leader.point))
+    point = found.leader.point
+    whole_run = projection_intervals(study).get(point) if goal == TIME else None
+    return replace(found, campaign=campaign.campaign_of(study, point), whole_run=whole_run)

@@ -14,6 +14,7 @@ from tfscaling.conclusions.answers.candidate_types import Candidate, State
 from tfscaling.conclusions.answers.details import DETAIL_COLUMNS, margin_text
 from tfscaling.conclusions.answers.goals import TIME, goal_words
 from tfscaling.conclusions.answers.limits import MissedLimit, find_missed_limits
+from tfscaling.conclusions.campaign import CampaignRow
 from tfscaling.conclusions.projection import Interval
 from tfscaling.estimation.intervals import CONFIDENCE
 from tfscaling.estimation.run_counts import KEPT_RUNS, miss_rate_bound
@@ -139,6 +140,7 @@ class Answer:
         whole_run: Interval of the leader's time for one complete training, if it is projected.
         search: The search for the best configuration by this goal; None without one.
         trainings: Number of trainings that are planned with the chosen configuration.
+        campaign: Date and cost of all trainings with the leader; None without a campaign.
         repeats: Total number of runs of each configuration that may decide an open answer; None if
             nothing is open, or if more runs do not help.
         runs_by_status: Status → number of runs, if the question has no valid run or the goal can
@@ -167,6 +169,7 @@ class Answer:
     whole_run: Interval | None = None
     search: StudySearch | None = None
     trainings: int = 1
+    campaign: CampaignRow | None = None
     repeats: int | None = None
     runs_by_status: Mapping[str, int] | None = None
     ignores_quality: bool = False
@@ -293,8 +296,11 @@ class Answer:
     def all_trainings(self) -> AllTrainings | None:
         """Time and cost of all planned trainings with the configuration `leader`.
 
-        None if only one training is planned, or if the leader's time is not known.
+        None if only one training is planned, if the leader's time is not known, or if `campaign`
+        has the totals.
         """
+        if self.campaign is not None and self.campaign.has_date:
+            return None
         row = self.leader.row if self.leader else None
         if self.trainings == 1 or row is None or not is_known(row.execution_time_s):
             return None
@@ -333,7 +339,7 @@ class Answer:
         details = self.leader.details
         names = dict.fromkeys([TIME, self.goal, *self.limits, *DETAIL_COLUMNS])
         return "; ".join(
-            details[name] + margin_text(self.leader.row[name], self.limits.get(name))
+            details[name] + margin_text(name, self.leader.row[name], self.limits.get(name))
             for name in names
             if name in details
         )
@@ -363,6 +369,12 @@ class Answer:
         if not differs and GPUS not in vary:
             return axis_text("nodes", other.row)
         return point_name(other.row, [axis for axis in vary if axis == GPUS or axis in differs])
+
+    @property
+    def totals(self) -> list[Interval | AllTrainings | CampaignRow]:
+        """What is known of one complete training and of all trainings; each is a sentence."""
+        each = (self.whole_run, self.all_trainings, self.campaign)
+        return [known for known in each if known is not None]
 
     @property
     def has_only_target(self) -> bool:

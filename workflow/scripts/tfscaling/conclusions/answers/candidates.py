@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from tfscaling.conclusions.answers.answer_types import Answer
 from tfscaling.conclusions.answers.candidate_types import Candidate, State
+from tfscaling.conclusions.answers.finish_answers import samples_for
 from tfscaling.conclusions.answers.goals import ENERGY, HOURS, WITH_QUEUE
 from tfscaling.conclusions.evidence import ConfigurationFacts, QuestionEvidence, Study
 from tfscaling.estimation.intervals import CONFIDENCE, count_beyond_limit, keeps_limit
@@ -59,7 +60,7 @@ def create_candidate(
         reason,
         facts.values.get(goal, ""),
         facts.remark,
-        len(study.samples.cost_values(point, goal)),
+        len(samples_for(study, goal).cost_values(point, goal)),
         details=facts.details,
     )
 
@@ -74,7 +75,8 @@ def judge_candidates(study: Study, task: QuestionEvidence, answer: Answer) -> It
         task: The question.
         answer: The answer so far, with goal and limits.
     """
-    samples, goal, limits = study.samples, answer.goal, answer.limits or {}
+    goal, limits = answer.goal, answer.limits or {}
+    samples = samples_for(study, goal)
     found = [create_candidate(study, task, goal, row) for row in task.rows]
     measured = [each.row for each in found if each.state == State.COMPARED]
     error = (1 - CONFIDENCE) / 2 / max(1, len(measured) * len(study.question.limits_in_force))
@@ -111,11 +113,11 @@ def _judge_limits(
         limits: Limits of the question by column.
         error: Error rate of each limit, one-sided.
     """
-    ratios = {name: each for name, each in facts.efficiencies.items() if not each.unknown}
+    ratios = {name: each for name, each in facts.verdicts.items() if not each.unknown}
     values = {
         name: own
         for name in limits
-        if name not in facts.efficiencies and (own := samples.values_in_unit(candidate.point, name))
+        if name not in facts.verdicts and (own := samples.values_in_unit(candidate.point, name))
     }
     statuses = samples.status_counts(candidate.point)
     has_endless = statuses[RunState.DIVERGED] or statuses[RunState.DOES_NOT_FIT]
@@ -164,14 +166,15 @@ def _explain_unknown_limits(
         candidate: The configuration.
         facts: Facts about it from the tables.
         limits: Limits of the question by column.
-        values: Column with a limit → the values of its runs; efficiencies are not among them.
+        values: Column with a limit → the values of its runs; metrics with a verdict are not among
+            them.
     """
-    for name, verdict in facts.efficiencies.items():
+    for name, verdict in facts.verdicts.items():
         if verdict.unknown:
             return f"no {metric_of(name, candidate.row).title}: {verdict.unknown}"
     row = candidate.row
     for name in limits:
-        if name in facts.efficiencies:
+        if name in facts.verdicts:
             continue
         title, known = metric_of(name, row).title, len(values.get(name, ()))
         if not known:

@@ -6,9 +6,14 @@ from collections.abc import Iterable
 
 from tfscaling.estimation.intervals import median_interval
 from tfscaling.estimation.samples import Samples
-from tfscaling.record.metrics import QUALITY
+from tfscaling.record.metrics import FINISH_TIME, QUALITY
 from tfscaling.study.config_types import Limit
-from tfscaling.tables.display import format_metric, format_three_digits, format_value
+from tfscaling.tables.display import (
+    duration_text,
+    format_metric,
+    format_three_digits,
+    format_value,
+)
 from tfscaling.tables.row_types import PointRow
 from tfscaling.tables.row_values import is_known, metric_of, point_of
 
@@ -37,14 +42,17 @@ def describe_metrics(samples: Samples, row: PointRow, names: Iterable[str]) -> d
     return found
 
 
-def margin_text(value: float, limit: Limit | None) -> str:
+def margin_text(name: str, value: float, limit: Limit | None) -> str:
     """Return how far a value is from its limit, such as `, 4.50 below its limit`; "" without one.
 
     Args:
+        name: The metric.
         value: The value, which keeps the limit.
         limit: The limit; None without one.
     """
     if limit is None:
         return ""
     side = "below" if limit.at_least is None else "above"
-    return f", {format_three_digits(abs(limit.value - value))} {side} its limit"
+    margin = abs(limit.value - value)
+    text = duration_text(margin) if name == FINISH_TIME else format_three_digits(margin)
+    return f", {text} {side} its limit"

@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from tfscaling.record.metrics import QUALITY
+from tfscaling.record.metrics import FINISH_TIME, QUALITY
 from tfscaling.study.config_types import Question
 from tfscaling.tables.comparison import ALL_RUNS_METRICS
 from tfscaling.tables.display import target_text
@@ -32,6 +32,7 @@ GOALS = {
     **HOURS,
     ENERGY: "Lowest energy",
     QUALITY: "Best ",
+    FINISH_TIME: "All trainings done first",
     "time_to_target_s": "Shortest time to ",
     "cost_to_target_usd": "Lowest cost to ",
 }
@@ -61,7 +62,7 @@ def answered_goals(
         synchronous: The synchronous strategies.
         rows: The configurations of the question; without a valid run the result is {}.
     """
-    not_asked = {WITH_QUEUE, *HOURS} - {question.goal}
+    not_asked = {WITH_QUEUE, FINISH_TIME, *HOURS} - {question.goal}
     if not any(row.runs for row in rows):
         return {}
     if question.goal != QUALITY and not can_quality_differ(synchronous, rows):

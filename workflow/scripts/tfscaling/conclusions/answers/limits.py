@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from tfscaling.conclusions.answers.candidate_types import Candidate
 from tfscaling.conclusions.goal_comparison import rank_by_metric
+from tfscaling.record.metrics import FINISH_TIME
 from tfscaling.study.config_types import Limit
-from tfscaling.tables.display import format_metric
+from tfscaling.tables.display import format_metric, limit_value_text
 from tfscaling.tables.row_values import metric_of
 
 
@@ -51,7 +52,8 @@ def find_missed_limits(
         if near:
             metric = metric_of(name, near[0])
             side = "at least" if limit.at_most is None else "at most"
-            text = f"{metric.title} {side} {limit.value:g} {metric.unit}".rstrip()
+            unit = "" if name == FINISH_TIME else metric.unit
+            text = f"{metric.title} {side} {limit_value_text(name, limit)} {unit}".rstrip()
             missed = sum(name in each.missed for each in failing)
             undecided = sum(name in each.undecided for each in failing)
             value = f"{metric.title} {format_metric(name, near[0], is_for_many=False)}"

@@ -10,6 +10,7 @@ from tfscaling.conclusions.evidence import Study
 from tfscaling.estimation.intervals import RUNS_FOR_INTERVAL
 from tfscaling.estimation.run_counts import KEPT_RUNS
 from tfscaling.estimation.samples import INCONCLUSIVE, TOO_FEW
+from tfscaling.record.metrics import FINISH_TIME
 
 
 def repeats_to_settle(study: Study, answer: Answer) -> int | None:
@@ -22,7 +23,8 @@ def repeats_to_settle(study: Study, answer: Answer) -> int | None:
     Returns:
         The number of runs; None if nothing is open, or if more runs do not help.
     """
-    if answer.support == TOO_FEW:
+    is_unknown = answer.goal == FINISH_TIME and not answer.candidates_with_value
+    if answer.support == TOO_FEW or is_unknown:
         return RUNS_FOR_INTERVAL
     if answer.support != INCONCLUSIVE:
         return None
