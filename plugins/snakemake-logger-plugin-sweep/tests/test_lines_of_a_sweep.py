@@ -19,7 +19,7 @@ class Sweep:
     is_over = False
 
     def on_event(self, event, fields, now_s):
-        return [f"event {{event}}"] if event == "JOB_FINISHED" else []
+        return [f"event {{event}}"] if event == "job_finished" else []
 
     def poll(self, now_s):
         return []
@@ -63,7 +63,7 @@ def lines_of(folder: Path, *words: str) -> list[str]:
 def test_lines_come_from_the_object_alone(tmp_path: Path, number: int) -> None:
     lines = lines_of(tmp_path)
     assert f"a sweep of {number}" in lines
-    assert len([line for line in lines if line.endswith("event JOB_FINISHED")]) == number + 1
+    assert len([line for line in lines if line.endswith("event job_finished")]) == number + 1
     assert not [line for line in lines if line.startswith(("rule one", "Finished"))]
 
 
