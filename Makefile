@@ -30,7 +30,7 @@ TESTED = $(addprefix tests/,slurm checks soak scheduler workflow unit)
 WORKERS = $(shell expr $$(nproc) + 2)
 PYTEST = pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --junitxml=.pytest_cache/$@.xml
 # programs that tests run in separate environments
-TOOLS = aws-parallelcluster cfn-lint packages pandoc snakedeploy
+TOOLS = aws-parallelcluster cfn-lint gpuhunt packages pandoc roc-validator snakedeploy
 # environments with older TensorFlow, as users have them; Python 3.11 or 3.12
 VERSIONS = tensorflow-2.16 tensorflow-2.18
 .PHONY: help help-dev setup wheelhouse tools packages clouds demo own run large-batch peers exchange view partial test test-full versions check test-closed lint schemas docs screenshots aa bench all-reduce projection simulate fuzz fuzz-models scale soak outage mutants examples cluster-up cluster-down lock
@@ -199,7 +199,7 @@ scale: $(STAMP)-dev #- many ranks of a program that sleeps: calls to the file sy
 	RANKS=$(or $(RANKS),1024) pytest -s tests/unit/launch/test_many_ranks.py
 
 # every example, on this machine and on a virtual Slurm cluster
-examples: $(STAMP)-dev .venv-tf_keras .venv-jax .venv-torch .venv-notebook #- run all examples; half an hour
+examples: $(STAMP)-dev .venv-tf_keras .venv-jax .venv-torch .venv-trainers .venv-keras_hub .venv-notebook #- run all examples; half an hour
 	provision/virtual/install
 	pytest tests/examples
 
@@ -270,5 +270,5 @@ lock: setup #- pin all packages again
 	for name in $(TOGETHER); do \
 	    cp .venv/together.txt $$name.txt && $(COMPILE) $$name.in --output-file $$name.txt || exit; done
 	for name in requirements-cuda docs/requirements $(addprefix tests/tools/,$(TOOLS) $(VERSIONS)) \
-	        examples/requirements-{tf_keras,jax,torch,notebook}; do \
+	        examples/requirements-{tf_keras,jax,torch,trainers,keras_hub,notebook}; do \
 	    $(COMPILE) --upgrade $$name.in --output-file $$name.txt || exit; done

@@ -60,6 +60,8 @@ class Draw:
         name, rate, settings = self.one_of(OPTIMIZERS)
         self.optimizer = (name, rate, {**settings, **self.one_of(CHANGES)})
         self.loss = self.one_of(("mse", "mae", "huber"))
+        #: Four ranks of MPI are on one node or on two.
+        self.other_nodes = self.one_of(("mpi_all_reduce 4", "mpi_all_reduce of two nodes 4"))
 
     def one_of(self, items: Any) -> Any:
         return items[int(self.dice.integers(len(items)))]
@@ -79,6 +81,7 @@ class Draw:
             precision="mixed_float16" if self.is_half else "float32",
             recipe=recipe,
             is_evaluated=False,
+            without_way=self.other_nodes,
         )
 
     def data(self) -> Any:

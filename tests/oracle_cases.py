@@ -32,6 +32,8 @@ class Case:
     replicas: tuple[int, ...] = (1, 2, 4)
     #: Names of strategies; None means all.
     strategies: tuple[str, ...] | None = None
+    #: A way of training that is left out.
+    without_way: str = ""
     #: Steps after which a loss scale grows: updates that overflow are skipped.
     growth_steps: int | None = None
     #: The reference is no `fit`, but plain Keras with a copy of the model for each replica.

@@ -31,6 +31,7 @@ from tfscaling.cluster import resolver
 from tfscaling.launch import heartbeat
 from tfscaling.launch.rank_process import RankContext
 from tfscaling.record.events import EventLog, EventName
+from tfscaling.study.config_types import MPI_STRATEGY
 from tfscaling.train import loop, parameter_server, rank, strategies
 from tfscaling.train.all_reduce import ArrayTrainer, order_of_epoch
 from tfscaling.train.mpi import library as mpi
@@ -50,12 +51,28 @@ BY_ITSELF = {"loss": "model", "optimizer": "model", "learning_rate": None}
 SERVERS = "synchronous_parameter_server"
 
 
+def go_on() -> None:
+    """Begin at once: TensorFlow's ranks wait for each other asleep."""
+
+
+def meet(ranks: Any) -> None:
+    """Wait asleep for other ranks: MPI polls, and takes the CPU of those that still train."""
+    are_all_here = ranks.Ibarrier()
+    while not are_all_here.Test():
+        time.sleep(0.01)
+
+
 class Way(NamedTuple):
-    """How this rank trains, with others or not."""
+    """How this rank trains, with others or not; `begin` waits for the others."""
 
     strategy: str
     replicas: int
     built: Any
+    begin: Callable[[], None] = go_on
+
+    @property
+    def name(self) -> str:
+        return f"{self.strategy} {self.replicas}"
 
 
 def ways_alone(count: int) -> Iterator[Way]:
@@ -83,19 +100,20 @@ def ways_of_job(own: int, ranks: int) -> Iterator[Way]:
     world = mpi.world_communicator(own, ranks)
     of_node = mpi.node_communicator
 
-    def by_mpi(ranks: Any) -> Any:
-        return make_replica_hiding_class(mpi_strategy.make_strategy_class(names[0], ranks))()
+    def by_mpi(ranks: Any, words: str = "") -> Way:
+        made = make_replica_hiding_class(mpi_strategy.make_strategy_class(names[0], ranks))()
+        return Way(MPI_STRATEGY + words, ranks.size, made, partial(meet, ranks))
 
-    yield Way("mpi_all_reduce", ranks, by_mpi(world))
+    yield by_mpi(world)
     if ranks < 4:
         return
     # the first two share memory with each other, and the last two: two nodes
     mpi.node_communicator = lambda world: world.Split(own // 2)
-    yield Way("mpi_all_reduce of two nodes", 4, by_mpi(world))
+    yield by_mpi(world, " of two nodes")
     mpi.node_communicator = of_node
     parts = world.Split(min(own, 2) // 2 + own // 3)  # the first two, the third, the fourth
     if own != 2:
-        yield Way("mpi_all_reduce", parts.size, by_mpi(parts))
+        yield by_mpi(parts)
 
 
 def ways_of_coordinator() -> Iterator[Way]:
@@ -110,10 +128,9 @@ def is_classifier(case: Case) -> bool:
 def is_trained(case: Case, way: Way) -> bool:
     """Return whether the case is trained in this way; servers train only classifiers."""
     strategies = case.strategies or STRATEGIES
-    named = any(way.strategy.startswith(name) for name in strategies)
-    return (
-        named and way.replicas in case.replicas and (way.strategy != SERVERS or is_classifier(case))
-    )
+    is_named = any(way.strategy.startswith(name) for name in strategies)
+    is_named = is_named and way.replicas in case.replicas and way.name != case.without_way
+    return is_named and (way.strategy != SERVERS or is_classifier(case))
 
 
 def spec_of(case: Case, replicas: int) -> Any:
@@ -124,6 +141,7 @@ def spec_of(case: Case, replicas: int) -> Any:
 
 def trained(case: Case, way: Way) -> dict[str, Any]:
     """What the workflow's loop finds."""
+    way.begin()
     spec = spec_of(case, way.replicas)
     trainer: loop.TrainingLoop
     if way.strategy == SERVERS:
@@ -296,12 +314,11 @@ def entries(words: str, ways: list[Way], is_alone: bool) -> Iterator[dict[str, A
     """What each case gives in each way of training."""
     import keras
 
+    spent_s = 0.0
     for name, case in cases_of(words):
         keras.mixed_precision.set_dtype_policy(case.precision)
         calls: dict[str, Callable[[], dict[str, Any]]] = {
-            f"{way.strategy} {way.replicas}": partial(trained, case, way)
-            for way in ways
-            if is_trained(case, way)
+            way.name: partial(trained, case, way) for way in ways if is_trained(case, way)
         }
         if is_alone and case.is_by_hand:
             calls |= {f"by hand {n}": partial(by_hand, case, n) for n in case.replicas}
@@ -309,9 +326,9 @@ def entries(words: str, ways: list[Way], is_alone: bool) -> Iterator[dict[str, A
             calls["fit"] = partial(fitted, case)
         for way, call in calls.items():
             print(f"{name}: {way}", flush=True)
-            start_s = time.process_time()
-            found = call()
-            yield {"case": name, "way": way, "cpu_s": time.process_time() - start_s, **found}
+            found, before_s = call(), spent_s
+            spent_s = time.process_time()  # since the start of this process
+            yield {"case": name, "way": way, "cpu_s": spent_s - before_s, **found}
         keras.backend.clear_session()
         gc.collect()
 

@@ -11,6 +11,7 @@ import random
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -45,6 +46,14 @@ def on_one_cpu() -> Iterator[None]:
         yield
     finally:
         os.sched_setaffinity(0, usual)
+
+
+class RankFailedError(AssertionError):
+    """A process has failed: `log` is its own, the message has the ends of all."""
+
+    def __init__(self, message: str, log: str) -> None:
+        super().__init__(message)
+        self.log = log
 
 
 class Ranks:
@@ -83,11 +92,23 @@ class Ranks:
         logs = [output.with_suffix(".log") for output in self._running]
         return "\n".join(f"--- {log}\n{log.read_text()[-4000:]}" for log in logs)
 
+    def _failed(self) -> dict[Path, int]:
+        """Output of each process that has failed → its exit code, below 0 if a signal ended it."""
+        codes = {output: process.poll() for output, process in self._running.items()}
+        return {output: code for output, code in codes.items() if code}
+
     def found(self, limit_s: float = LIMIT_S) -> list[Found]:
-        """Wait for all processes; what each found."""
-        for process in self._running.values():
-            ended = process.wait(timeout=limit_s)
-            assert ended == 0, self._logs()
+        """Wait for all processes; what each found. The first that fails ends the wait of others."""
+        deadline_s = time.monotonic() + limit_s
+        while not self._failed() and any(p.poll() is None for p in self._running.values()):
+            assert time.monotonic() < deadline_s, self._logs()
+            time.sleep(0.05)
+        if self._failed():
+            time.sleep(1)  # ranks that lose another one fail, too: the cause is one by a signal
+            failed = self._failed()
+            output = min(failed, key=failed.__getitem__)
+            message = f"{output} ended with {failed[output]}\n{self._logs()}"
+            raise RankFailedError(message, output.with_suffix(".log").read_text())
         return [json.loads(output.read_text()) for output in self._running]
 
 

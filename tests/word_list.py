@@ -89,7 +89,7 @@ def main() -> int:
     everywhere, constructions = compile_all(INSTEAD), compile_all(CONSTRUCTIONS)
     hits = 0
     for name in files.split():
-        if LEFT_OUT.search(name):
+        if LEFT_OUT.search(name) or (PROJECT / name).is_symlink():  # its target is searched
             continue
         text = (PROJECT / name).read_text(encoding="utf-8")
         patterns = everywhere | (constructions if is_rewritten(name) else {})

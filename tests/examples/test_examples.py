@@ -6,8 +6,11 @@ They train for minutes: `make examples` runs these tests, `make test` only check
 
 from __future__ import annotations
 
+import json
 import math
+import os
 import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -40,7 +43,7 @@ def config_of(name: str) -> dict[str, Any]:
     config.pop("search", None)
     for block in config["grid"]:
         block["repeats"] = 1
-    for platform in config["platforms"].values():
+    for platform in config.get("platforms", {}).values():
         platform |= {"launcher": "local", "partition": None}
     for recipe in config["recipes"].values():
         recipe["epochs"] = 1
@@ -75,12 +78,58 @@ def check_measured(project: Project, study: str) -> int:
     return len(rows)
 
 
+#: Environments with PyTorch: their scripts also run by torchrun.
+BY_TORCHRUN = (".venv-torch", ".venv-trainers")
+#: Sums of several threads are rounded in another order each time.
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+
+
+def run_by_hand(project: Project, recipe: dict[str, Any], ranks: int) -> tuple[float, float]:
+    """Loss of the last epoch and held-out result of the recipe's script, started by torchrun."""
+    values = {
+        "{per_replica_batch_size}": recipe["per_replica_batch_size"],
+        "{epochs}": recipe["epochs"],
+        "{seed}": 1,
+        **{f"{{parameters.{name}}}": value for name, value in recipe["parameters"].items()},
+    }
+    words = [str(values.get(word, word)) for word in recipe["program"][1:]]
+    shell = f'TFSCALING_EVENTS=by-hand-{ranks}-$RANK exec python "$@"'
+    folder = project.folder / recipe["environment"] / "bin"
+    environ = {
+        "PATH": f"{folder}:{os.defpath}",
+        "HOME": str(project.folder),
+        "PYTHONPATH": str(REPOSITORY / "workflow/observe"),
+        **ONE_THREAD,
+    }
+    command = [folder / "torchrun", "--standalone", f"--nproc-per-node={ranks}", "--no-python"]
+    subprocess.run(
+        [*command, "sh", "-c", shell, "sh", *words], cwd=project.folder, env=environ, check=True
+    )
+    lines = (project.folder / f"by-hand-{ranks}-0").read_text().splitlines()
+    found = {event["event"]: event.get("metrics", {}) for event in map(json.loads, lines)}
+    (result,) = [
+        value for name, value in found["evaluation"].items() if name in ("accuracy", "loss")
+    ]
+    return found["epoch"]["loss"], result
+
+
+def check_losses(project: Project, config: dict[str, Any]) -> None:
+    """Assert that runs have the losses and results of the same scripts by hand."""
+    for row in project.table(f"results/{config['study']}/comparison.csv"):
+        recipe = config["recipes"][row["recipe"]]
+        if recipe.get("environment") in BY_TORCHRUN:
+            found = float(row["loss"]), float(row["quality"])
+            assert found == pytest.approx(run_by_hand(project, recipe, int(row["nodes"])), rel=1e-4)
+
+
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_it_runs_on_this_machine(tmp_path: Path, name: str) -> None:
     project = new_project(tmp_path)
     config = config_of(name)
+    config["platforms"] = {"laptop": {"env": ONE_THREAD}, **config.get("platforms", {})}
     run(project, config)
     assert check_measured(project, config["study"]) >= len(config["grid"])
+    check_losses(project, config)
 
 
 @pytest.fixture(scope="module")

@@ -40,12 +40,16 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def environment(built: Path, package: str, folder: Path) -> Path:
-    """The folder of programs of a new environment with a wheel and pytest, and no more."""
+    """The folder of programs of a new environment with a wheel and pytest, and no more.
+
+    A plugin is installed next to Snakemake, which it does not require, as is usual.
+    """
     uv = str(BIN / "uv")
     (wheel,) = built.glob(f"{package}-*.whl")
     subprocess.run([uv, "venv", "--quiet", "--python", BIN / "python", folder], check=True)
     locks = [REPOSITORY / f"requirements{part}.txt" for part in ("", "-dev")]
     words = [*(f"--constraint={lock}" for lock in locks), str(wheel), "pytest"]
+    words += ["snakemake"] if package.startswith("snakemake_") else []
     subprocess.run([uv, "pip", "install", "--quiet", f"--python={folder}", *words], check=True)
     return folder / "bin"
 
@@ -101,7 +105,7 @@ def test_the_observers_wheel_observes_fit_of_keras(built: Path, tmp_path: Path) 
     """Keras is in this environment, the observer in another one: it is found by its path."""
     programs = environment(built, "tfscaling_observe", tmp_path / "environment")
     (tmp_path / "train.py").write_text(FIT)
-    words = [programs / "tfscaling-observe", "--fit", BIN / "python", "train.py"]
+    words = [str(programs / "tfscaling-observe"), "--fit", str(BIN / "python"), "train.py"]
     subprocess.run(words, cwd=tmp_path, check=True)
     events = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
     epochs = [event for event in events if event["event"] == "epoch"]

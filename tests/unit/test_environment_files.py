@@ -22,7 +22,8 @@ SCRIPTS = REPOSITORY / "workflow/scripts"
 
 #: The locks of the examples' environments.
 OF_EXAMPLES = [
-    f"examples/requirements-{name}.txt" for name in ("jax", "notebook", "tf_keras", "torch")
+    f"examples/requirements-{name}.txt"
+    for name in ("jax", "keras_hub", "notebook", "tf_keras", "torch", "trainers")
 ]
 
 

@@ -13,17 +13,18 @@ and `make test` four others on two replicas.
 from __future__ import annotations
 
 import os
+import random
+import re
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import drawn_models
 import numpy as np
 import oracle_cases
 import oracle_rank
 import pytest
 from oracle_cases import GROWTH_STEPS, Case
 from oracle_rank import SERVERS
-from ranks import Found, ranks_of
+from ranks import Found, RankFailedError, ranks_of
 from tfscaling.study.geometry import Geometry
 
 SEED = int(os.environ.get("SEED", "1"))
@@ -78,9 +79,9 @@ def deviation(found: Found, expected: Found, case: Case) -> float:
     return float(np.max(differences))  # not a number if one of them is none
 
 
-def check(name: str, case: Case, ways: dict[str, list[Found]]) -> float:
-    """Compare all ways with their reference; the largest deviation. A failure names the case."""
-    largest = 0.0
+def check(name: str, case: Case, ways: dict[str, list[Found]]) -> dict[str, float]:
+    """Compare all ways with their reference; the deviation of each. A failure names the case."""
+    deviations: dict[str, float] = {}
     for way, ranks in ways.items():
         if way == "fit" or way.startswith("by hand"):
             continue
@@ -91,9 +92,9 @@ def check(name: str, case: Case, ways: dict[str, list[Found]]) -> float:
         for found in ranks:
             assert found["examples"] == case.epochs * case.arrays.train_examples, where
             differs = deviation(found, expected, case)
-            largest = max(largest, differs)
+            deviations[way] = max(deviations.get(way, 0.0), differs)
             assert differs <= case.tolerance, f"{where}: {found} and not {expected}"
-    return largest
+    return deviations
 
 
 ALL_WAYS = {
@@ -106,45 +107,94 @@ ALL_WAYS = {
 
 #: Models that processes train before new ones follow: graphs of TensorFlow stay in memory.
 MODELS_OF_PROCESS = 20
+#: Name of a random model: the last one in the log of a process that failed is the cause.
+MODEL_NAME = re.compile(r"model (\d+):")
 
 
-def compare_random_models(folder: Path, numbers: range, are_few: bool = False) -> int:
+def parts_around_failure(part: range, log: str) -> list[range]:
+    """Return models to train after a failure: those before the cause, it alone, those after it."""
+    if len(part) == 1:
+        return []
+    last = int([part.start, *MODEL_NAME.findall(log)][-1])
+    around = range(part.start, last), range(last, last + 1), range(last + 1, part.stop)
+    return [each for each in around if each]
+
+
+class Comparison(NamedTuple):
+    """What the random models of a test showed: the largest deviation of each way, problems."""
+
+    compared: int
+    deviations: dict[str, float]
+    problems: list[str]
+
+
+def compare_random_models(
+    folder: Path, numbers: range, words: str = f"drawn_models:cases:{SEED}", are_few: bool = False
+) -> Comparison:
     """Compare models with `fit`, in all ways or, if they are few, in two ways on two replicas.
 
-    Returns how many were compared.
+    A model that ends a process is a problem. It is trained again alone, and the others without it.
     """
-    print(f"SEED={SEED}: random models {numbers.start} to {numbers.stop - 1}")
+    print(f"{words}: random models {numbers.start} to {numbers.stop - 1}")
+    problems: list[str] = []
+    deviations: dict[str, float] = {}
     cpu_s, compared = 0.0, 0
-    for first in numbers[::MODELS_OF_PROCESS]:
-        place = (SEED, first, min(first + MODELS_OF_PROCESS, numbers.stop), int(are_few))
-        cases = dict(drawn_models.cases(*place))
-        (folder / str(first)).mkdir()
-        words = ":".join(map(str, ("drawn_models:cases", *place)))
-        found = trained(folder / str(first), words, 2 if are_few else 4)
+    parts = [numbers[n : n + MODELS_OF_PROCESS] for n in range(0, len(numbers), MODELS_OF_PROCESS)]
+    while parts:
+        part = parts.pop(0)
+        own_words = f"{words}:{part.start}:{part.stop}:{int(are_few)}"
+        place = folder / f"{part.start}-{part.stop}"
+        place.mkdir()
+        try:
+            found = trained(place, own_words, 2 if are_few else 4)
+        except RankFailedError as error:
+            problems.append(f"{own_words}: {error}")
+            parts[:0] = parts_around_failure(part, error.log)
+            continue
+        cases = dict(oracle_rank.cases_of(own_words))
         assert found.keys() == cases.keys()
         for name, case in cases.items():
-            if are_few:
-                assert found[name].keys() == {"fit", *(f"{way} 2" for way in case.strategies)}
-            else:
-                assert found[name].keys() == ALL_WAYS
-            largest = check(name, case, found[name])
+            ways = {"fit", *(f"{way} 2" for way in case.strategies or ())}
+            assert found[name].keys() == (ways if are_few else ALL_WAYS - {case.without_way})
             own_s = sum(rank["cpu_s"] for ranks in found[name].values() for rank in ranks)
             cpu_s += own_s
+            try:
+                of_ways = check(name, case, found[name])
+            except AssertionError as error:
+                problems.append(str(error))
+                continue
             compared += 1
+            for way, value in of_ways.items():
+                deviations[way] = max(value, deviations.get(way, 0.0))
+            largest = max(of_ways.values())
             print(f"{name}, {case.precision}: deviation {largest:.1e}, {own_s:.0f} s of CPU")
-    print(f"{cpu_s:.0f} s of CPU")
-    return compared
+    print("largest deviations:", {way: f"{value:.1e}" for way, value in deviations.items()})
+    print(f"{compared} of {len(numbers)} models are equal, {cpu_s:.0f} s of CPU")
+    return Comparison(compared, deviations, problems)
 
 
 def test_random_models_on_two_replicas_train_as_fit_does(tmp_path: Path) -> None:
-    compared = compare_random_models(tmp_path, ON_TWO_REPLICAS, are_few=True)
-    assert compared == len(ON_TWO_REPLICAS)
+    found = compare_random_models(tmp_path, ON_TWO_REPLICAS, are_few=True)
+    assert (found.compared, found.problems) == (len(ON_TWO_REPLICAS), [])
 
 
 @pytest.mark.full
 @pytest.mark.timeout(MODEL_LIMIT_S * len(IN_ALL_WAYS))
 def test_random_models_in_all_ways_train_as_fit_does(tmp_path: Path) -> None:
-    assert compare_random_models(tmp_path, IN_ALL_WAYS) == len(IN_ALL_WAYS)
+    found = compare_random_models(tmp_path, IN_ALL_WAYS)
+    assert (found.compared, found.problems) == (len(IN_ALL_WAYS), [])
+
+
+def test_a_model_that_ended_a_process_is_trained_alone_and_all_others_without_it() -> None:
+    first, count = random.randrange(100), random.randint(2, MODELS_OF_PROCESS)
+    part = range(first, first + count)
+    ended = random.choice(part)
+    log = "".join(f"seed 7, model {n}: fit\n" for n in range(first, ended + 1))
+    parts = parts_around_failure(part, log)
+    assert [number for each in parts for number in each] == [*part]
+    assert range(ended, ended + 1) in parts
+    assert parts_around_failure(range(ended, ended + 1), log) == [], "it was alone already"
+    assert parts_around_failure(part, "no model yet")[0] == range(first, first + 1)
 
 
 def test_three_layers_of_ordinary_widths_train_as_fit_does(tmp_path: Path) -> None:

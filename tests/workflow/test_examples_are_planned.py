@@ -19,7 +19,7 @@ from project import REPOSITORY, Project, axis
 
 EXAMPLES = sorted(path.parent.name for path in REPOSITORY.glob("examples/*/config.yaml"))
 #: What environments of their own the examples name.
-ENVIRONMENTS = (".venv-jax", ".venv-tf_keras", ".venv-torch")
+ENVIRONMENTS = (".venv-jax", ".venv-tf_keras", ".venv-torch", ".venv-trainers", ".venv-keras_hub")
 
 
 def with_environments(project: Project) -> Project:

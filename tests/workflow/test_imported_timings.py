@@ -44,7 +44,8 @@ def test_the_tables_and_the_page_have_the_rows_and_nothing_is_run(
     (project.folder / "older.csv").write_text(text)
     os.utime(project.folder / "older.csv", (0, 0))
     (project.folder / "mine.yaml").write_text("study: mine\ntimings: older.csv\n")
-    project.snakemake("results/mine/runs.csv", "--rerun-triggers", "mtime", config=["mine.yaml"])
+    words = "write_config", "results/mine/runs.csv", "--rerun-triggers", "mtime"
+    project.snakemake(*words, config=["mine.yaml"])
     (one,) = (row for row in project.table("results/mine/runs.csv") if row["nodes"] == "1")
     assert one["execution_time_s"].startswith("9")
 

@@ -6,6 +6,7 @@ OUTPUTS  SCRIPTS; INVOCATION, how Snakemake was started; READ, the content of ea
 """
 
 import contextlib
+import importlib.util
 import io
 import os
 import sys
@@ -18,7 +19,7 @@ def workflow_folder():
     """Return the folder `workflow` on this machine.
 
     A module from a git repository is files that Snakemake reads one at a time: scripts need all of
-    them, so that the folder of its commit is copied below `.snakemake`, once for each commit.
+    them, so that the files of its commit are copied below `.snakemake`, once for each commit.
     """
     rules = workflow.current_basedir  # of this file
     if isinstance(rules, os.PathLike):
@@ -30,7 +31,8 @@ def workflow_folder():
         copy.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=copy.parent) as folder:
             archive = io.BytesIO()
-            repository.archive(archive, commit, path=os.path.dirname(rules.path), format="zip")
+            parts = [os.path.dirname(rules.path), "Snakefile", "LICENSE", "CITATION.cff"]
+            repository.archive(archive, commit, path=parts, format="zip")
             zipfile.ZipFile(archive).extractall(folder)
             Path(folder, "git_commit").write_text(f"{commit}\n")
             with contextlib.suppress(OSError):  # another process was quicker
@@ -49,6 +51,15 @@ os.environ.update(
 )
 
 from snakemake.exceptions import WorkflowError
+
+#: Packages that planning needs; jobs may have a separate environment.
+PLANNING = ("msgspec", "numpy", "pandas", "scipy")
+if missing := [name for name in PLANNING if importlib.util.find_spec(name) is None]:
+    raise WorkflowError(
+        f"Not installed where snakemake runs: {', '.join(missing)}. `make setup` installs all that "
+        "the workflow needs into .venv; workflow/envs/environment.yaml lists the packages."
+    )
+
 from tfscaling.snakemake_adapter import invocation
 from tfscaling.study import config_files, config_validation
 

@@ -87,6 +87,23 @@ rule scaling_badge:
         + 'python3 "$SCRIPTS/tfscaling" scaling-badge --study {params.study:q} 2>&1 | tee {log:q}'
 
 
+rule archive:
+    """Write the study as an RO-Crate for an archive, without secrets."""
+    input:
+        page=f"{RESULTS}/report.html",  # all tables exist
+        config_stamp=rules.write_config.output.stamp,
+        manifest_stamp=rules.write_manifest.output.stamp,
+    log:
+        f"{LOGS}/archive.log",
+    localrule: True
+    conda:
+        "../envs/environment.yaml"
+    params:
+        study=subpath(input.page, parent=True),
+    shell:
+        'python3 "$SCRIPTS/tfscaling" archive --study {params.study:q} 2>&1 | tee {log:q}'
+
+
 rule clean_runs:
     """List the runs that no study of this folder requests; --config clean=remove removes them."""
     input:

@@ -47,3 +47,10 @@ CONSOLE = SweepProgress(CONFIG.study, OUTCOME.lines, preview)
 # The plugin shortens what follows. In a module the outer workflow owns the console.
 if INVOCATION.is_main_process and not INVOCATION.is_module:
     say([""])
+    if importlib.util.find_spec("snakemake_logger_plugin_sweep") is None:
+        say(
+            [
+                "Not installed: the plugins in plugins/ (`make setup` installs them). Without them "
+                "Snakemake prints its own lines, and only platforms with `launcher: local` are run."
+            ]
+        )

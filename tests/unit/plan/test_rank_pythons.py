@@ -135,17 +135,18 @@ def test_an_environment_that_cannot_be_started_is_an_error(tmp_path: Path) -> No
     assert "exit code 3: broken" in found
 
 
-def test_what_a_python_prints_is_shown_without_secrets(
+def test_what_a_python_prints_is_shown_without_secrets_and_control_characters(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     own = environment(tmp_path / "env", VERSIONS)
-    text = "#!/bin/sh\necho refused: $SERVICE_KEY, $OTHER_TOKEN >&2; exit 3\n"
+    text = "#!/bin/sh\nprintf '\\033[2J%s\\n' \"refused: $SERVICE_KEY, $OTHER_TOKEN\" >&2; exit 3\n"
     Path(own, "bin/python").write_text(text)
     secrets = [random.randbytes(6).hex() for _ in range(2)]
     env, setup = {"SERVICE_KEY": secrets[0]}, [f"export OTHER_TOKEN={secrets[1]}"]
     shown = rank_pythons.python_problem(specs({"environment": own}, env=env, setup=setup))
     shown += capsys.readouterr().err
-    assert "refused: ***, ***" in shown and not any(secret in shown for secret in secrets)
+    assert "\\x1b[2Jrefused: ***, ***" in shown
+    assert not any(secret in shown for secret in (*secrets, "\x1b"))
 
 
 def test_runs_of_the_workflows_own_environment_start_no_python(

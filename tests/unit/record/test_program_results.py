@@ -178,12 +178,12 @@ def test_what_is_not_known_to_be_evaluation_is_part_of_the_epoch(
 
 #: Check → the recipe's keys, what ranks 0 and 1 report, the values that the message names.
 BROKEN: dict[str, tuple[dict[str, Any], list[Observed], str]] = {
-    "report": ({}, [None, Observed()], "events"),
+    "report": ({}, [Observed(), Observed()], "events"),
     "reported_steps": ({}, [OBSERVED, changed(steps=11)], "{0: 12, 1: 11}"),
     "reported_epochs": (
         {}, [OBSERVED, changed(epochs=OBSERVED.epochs[:1])], "{0: 2, 1: 1}"),
     "reported_epochs, too many": (
-        {"epochs": 1}, [OBSERVED, None], "reported 2 or more"),
+        {"epochs": 1}, [OBSERVED, Observed()], "reported 2 or more"),
     "reported_examples": (
         {"train_examples": 79}, [OBSERVED, OBSERVED], "192"),
 }  # fmt: skip

@@ -17,6 +17,7 @@ from tfscaling.stages.study_folder import StudyFolder
 #: Name on the command line → module of `stages`, and its function.
 STAGES = {
     "analyse": ("write_tables", "analyse"),
+    "archive": ("write_archive", "run"),
     "assess-repeats": ("write_plan", "assess_repeats"),
     "collect": ("write_tables", "collect"),
     "compare": ("write_tables", "compare"),

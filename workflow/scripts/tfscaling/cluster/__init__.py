@@ -8,6 +8,7 @@ runs, records or this workflow; `resolver` works for any TensorFlow training.
 #: Modules that other packages may import.
 __all__ = [
     "gpu_allocation",
+    "gpu_drivers",
     "nodelist",
     "process_management",
     "resolver",

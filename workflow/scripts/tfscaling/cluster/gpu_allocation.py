@@ -126,7 +126,28 @@ def visible_gpus(environ: Mapping[str, str]) -> tuple[str, ...] | None:
     CUDA stops at the first entry that is no device: an empty value, ``-1`` and Slurm's
     ``NoDevFiles`` mean no GPU and give ().
     """
-    name = gpu_variable(environ)
+    return _entries(environ, gpu_variable(environ))
+
+
+def amd_gpus_of_task(environ: Mapping[str, str]) -> tuple[str, ...] | None:
+    """Return the AMD GPUs that this process may use, by their numbers on the node or UUIDs.
+
+    HIP_VISIBLE_DEVICES, or CUDA_VISIBLE_DEVICES without it, counts within the GPUs of
+    ROCR_VISIBLE_DEVICES.
+
+    Returns:
+        The GPUs as ROCr numbers them if no variable selects GPUs; None if none is set.
+    """
+    shown = _entries(environ, _ROCR)
+    chosen = _entries(environ, _HIP if _HIP in environ else VISIBLE_GPUS)
+    if chosen is None or shown is None:
+        return shown if chosen is None else chosen
+    places = {str(place): entry for place, entry in enumerate(shown)}
+    return tuple(places.get(entry, entry) for entry in chosen)
+
+
+def _entries(environ: Mapping[str, str], name: str) -> tuple[str, ...] | None:
+    """Return the entries of a variable until the first that is no device; None if it is not set."""
     if name not in environ:
         return None
     entries: list[str] = []

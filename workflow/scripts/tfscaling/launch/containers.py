@@ -15,6 +15,8 @@ from tfscaling.study.config_types import Container
 
 #: The checkout with the programs of the ranks.
 _PROJECT = Path(__file__).resolve().parents[4]
+#: The driver of AMD's GPUs, on nodes that have some.
+_AMD_DRIVER = Path("/dev/kfd")
 
 
 def wrap_command(container: Container | None, command: Sequence[str], on_gpus: bool) -> list[str]:
@@ -32,7 +34,7 @@ def wrap_command(container: Container | None, command: Sequence[str], on_gpus: b
     binds = [word for place in _bound_folders(container, command) for word in ("--bind", place)]
     match container.engine:
         case "apptainer" | "singularity":  # the same options by two names
-            gpus = ["--nv"] if on_gpus else []
+            gpus = ["--rocm" if _AMD_DRIVER.exists() else "--nv"] if on_gpus else []
             folder = ["--pwd", str(Path.cwd())]
             start = [container.engine, "exec", *gpus, *binds, *folder, container.image]
         case "charliecloud":

@@ -19,6 +19,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from tfscaling.cluster.gpu_allocation import NvidiaSmiError, listed_gpus
+from tfscaling.cluster.gpu_drivers import list_amd_gpus
 from tfscaling.launch import containers, slurm_job
 from tfscaling.record.rank_report import PACKAGES, HostFacts
 from tfscaling.record.run_record import Environment, PreparedData
@@ -100,7 +101,8 @@ def host_facts(proc: Path = _PROC, sys: Path = _SYS) -> HostFacts:
         sys: The folder /sys, or a replacement in tests.
     """
     try:
-        gpus = listed_gpus(os.environ) or ()
+        listed = listed_gpus(os.environ)
+        gpus = list_amd_gpus() if listed is None else listed
     except NvidiaSmiError:
         gpus = ()
     cpu, memory_kb = proc / "cpuinfo", _search_file(proc / "meminfo", r"^MemTotal:\s*(\d+) kB$")

@@ -1,14 +1,13 @@
 """Meters for what a rank uses while it works: energy, its GPUs' time and memory, CPU time.
 
-Energy comes from counters, never from sampled power: NVML's counter of each GPU (Volta or later)
-and RAPL's counters of the node's processors. nvidia-smi samples power for a part of the time only.
-All ranks of a node read the same counters; `record.energy` counts each of them once.
+Energy comes from counters, never from sampled power: the driver's counter of each GPU (NVIDIA's
+since Volta) and RAPL's counters of the node's processors. nvidia-smi samples power for a part of
+the time only. All ranks of a node read the same counters; `record.energy` counts each of them once.
 """
 
 from __future__ import annotations
 
 import contextlib
-import importlib
 import os
 import resource
 import statistics
@@ -18,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tfscaling.cluster.gpu_allocation import visible_gpus
+from tfscaling.cluster.gpu_drivers import GpuDriverError, GpuReadings, read_task_gpus
 from tfscaling.record.rank_report import GpuUse, ResourceUse
 
 #: Seconds between two samples of utilisation. Counters of processors wrap around after some
@@ -29,6 +28,8 @@ _ANSWER_S = 10.0
 #: More power than a socket with its memory, or a GPU, can take. A counter that implies more was
 #: reset.
 POWER_MAX_W = 3000.0
+#: After this many seconds any GPU has used energy: a counter that has not moved does not count.
+STUCK_S = 5.0
 _POWERCAP = Path("/sys/class/powercap")
 
 
@@ -95,30 +96,30 @@ class ProcessorMeter:
 
 
 class GpuMeter:
-    """Energy, utilisation and memory of one GPU since construction, by NVML.
+    """Energy, utilisation and memory of one GPU since construction, by its driver.
 
     Args:
-        nvml: The module pynvml, initialised.
-        handle: NVML's handle of the GPU.
+        readings: The driver's readings of the GPU.
 
     Attributes:
-        uuid: NVML's UUID of the GPU.
+        uuid: The driver's UUID of the GPU.
         unknown: Why the energy is unknown, as a sentence; "" if it is known.
     """
 
-    def __init__(self, nvml: Any, handle: Any) -> None:
-        self._nvml, self._handle = nvml, handle
-        self.uuid = str(nvml.nvmlDeviceGetUUID(handle))
+    def __init__(self, readings: GpuReadings) -> None:
+        self._readings = readings
+        self.uuid = readings.uuid
         self._busy: list[float] = []
         self._memory_bytes = 0
         self.unknown = ""
+        self._begun_s = time.monotonic()
         self._first_mj = self._last_mj = self._energy_mj()
 
-    def _energy_mj(self) -> int | None:
+    def _energy_mj(self) -> float | None:
         """Return the reading of the energy counter in millijoules; None if there is no counter."""
         try:
-            return int(self._nvml.nvmlDeviceGetTotalEnergyConsumption(self._handle))
-        except self._nvml.NVMLError as error:
+            return self._readings.energy_mj()
+        except GpuDriverError as error:
             self.unknown = f"energy of {self.uuid}: {error}"
             return None
 
@@ -127,9 +128,9 @@ class GpuMeter:
         """Total memory of the GPU in GB.
 
         Raises:
-            NVMLError: The driver does not report it.
+            GpuDriverError: The driver does not report it.
         """
-        return float(self._nvml.nvmlDeviceGetMemoryInfo(self._handle).total / 1e9)
+        return self._readings.total_bytes() / 1e9
 
     def sample(self) -> None:
         """Read utilisation, used memory and energy counter once.
@@ -137,11 +138,10 @@ class GpuMeter:
         Values that the GPU does not report stay unknown.
         """
         self._read_energy()
-        with contextlib.suppress(self._nvml.NVMLError):
-            self._busy.append(self._nvml.nvmlDeviceGetUtilizationRates(self._handle).gpu / 100)
-        with contextlib.suppress(self._nvml.NVMLError):
-            used = self._nvml.nvmlDeviceGetMemoryInfo(self._handle).used
-            self._memory_bytes = max(self._memory_bytes, used)
+        with contextlib.suppress(GpuDriverError):
+            self._busy.append(self._readings.busy_share())
+        with contextlib.suppress(GpuDriverError):
+            self._memory_bytes = max(self._memory_bytes, self._readings.used_bytes())
 
     def _read_energy(self) -> None:
         """Store the reading of the energy counter; if it has decreased, the energy is unknown."""
@@ -155,6 +155,9 @@ class GpuMeter:
     def end(self) -> GpuUse:
         """Return energy, mean utilisation and peak memory from construction until now."""
         self._read_energy()
+        if self._first_mj == self._last_mj and time.monotonic() - self._begun_s > STUCK_S:
+            self.unknown = self.unknown or f"energy of {self.uuid}: the driver's counter is stuck"
+            self._last_mj = None
         energy_j = None
         if self._first_mj is not None and self._last_mj is not None:
             energy_j = (self._last_mj - self._first_mj) / 1000
@@ -166,33 +169,24 @@ class GpuMeter:
         )
 
 
-def gpu_meters_of_rank(environ: Mapping[str, str], nvml: Any = None) -> tuple[list[GpuMeter], str]:
+def gpu_meters_of_rank(
+    environ: Mapping[str, str], nvml: Any = None, smi: Any = None
+) -> tuple[list[GpuMeter], str]:
     """Return a meter for each GPU of this rank; if they cannot be measured, the reason.
 
     Args:
-        environ: The environment. Its CUDA_VISIBLE_DEVICES selects the GPUs; without it, all GPUs of
-            the node are measured.
+        environ: The environment. Its CUDA_VISIBLE_DEVICES, or AMD's variable, selects the GPUs;
+            without it, all GPUs of the node are measured.
         nvml: Replaces the module pynvml in tests.
+        smi: Replaces the module amdsmi in tests.
 
     Returns:
-        (meters, ""), or ([], NVML's error).
+        (meters, ""), or ([], the driver's error).
     """
-    nvml = nvml or importlib.import_module("pynvml")
     try:
-        nvml.nvmlInit()
-        entries = visible_gpus(environ)
-        if entries is None:
-            entries = tuple(map(str, range(nvml.nvmlDeviceGetCount())))
-        return [GpuMeter(nvml, _nvml_handle(nvml, entry)) for entry in entries], ""
-    except nvml.NVMLError as error:
-        return [], f"GPUs: NVML: {error}"
-
-
-def _nvml_handle(nvml: Any, entry: str) -> Any:
-    """Return NVML's handle of a GPU from its number or UUID (`entry` of CUDA_VISIBLE_DEVICES)."""
-    if entry.isdecimal():
-        return nvml.nvmlDeviceGetHandleByIndex(int(entry))
-    return nvml.nvmlDeviceGetHandleByUUID(entry)
+        return [GpuMeter(readings) for readings in read_task_gpus(environ, nvml, smi)], ""
+    except GpuDriverError as error:
+        return [], f"GPUs: {error}"
 
 
 class RankMeter:
@@ -209,7 +203,7 @@ class RankMeter:
         self._environ, self._on_gpus = dict(environ), on_gpus
         self._processors = ProcessorMeter(environ)
         self._gpus: tuple[GpuUse, ...] = ()
-        self._unknown: list[str] = ["GPUs: NVML does not answer"] * on_gpus
+        self._unknown: list[str] = ["GPUs: neither NVML nor AMD SMI answers"] * on_gpus
         self._begun_s, self._cpu_s, self._sampling_cpu_s = time.monotonic(), _cpu_s(), 0.0
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._sample, name="resource use", daemon=True)

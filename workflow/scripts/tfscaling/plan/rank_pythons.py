@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tfscaling.files.outside_text import make_visible
 from tfscaling.launch import containers, launchers
 from tfscaling.record import crashes
 from tfscaling.study.config_types import Container
@@ -149,6 +150,6 @@ def _find_missing(python: RankPython, options: Sequence[str]) -> tuple[list[str]
         last = [*done.stderr.strip().splitlines(), ""][-2:][0]
         environ = {**os.environ, **dict(python.env)}
         last = crashes.mask_secrets(last, crashes.find_secrets(environ, setup=python.setup))
-        return [], "", f"exit code {done.returncode}: {last}"
+        return [], "", f"exit code {done.returncode}: {make_visible(last)}"
     except (OSError, subprocess.SubprocessError) as error:
         return [], "", str(error)

@@ -45,24 +45,32 @@ def row_dicts(table: pd.DataFrame, columns: Iterable[str] | None = None) -> list
 def to_frame(kind: type[_Row], rows: Sequence[_Row]) -> pd.DataFrame:
     """Return a data frame of typed rows, with all columns of their type."""
     found: dict[str, pd.Series] = {}
+    index = pd.RangeIndex(len(rows))  # one for all columns: pandas need not compare theirs
     cells = [msgspec.structs.astuple(row) for row in rows]
     for place, field in enumerate(kind.__struct_fields__):
         values = [row[place] for row in cells]
         for name, column in field_columns(kind, field).items():
             own = values if name == field else [each.get(name) for each in values]
-            found[name] = _series(own, column)
-    return pd.DataFrame({name: found[name] for name in columns(kind)})
+            found[name] = _series(own, column, index)
+    return pd.DataFrame({name: found[name] for name in columns(kind)}, index=index)
 
 
-def _series(values: list[Any], column: Column) -> pd.Series:
-    """Return a column's values as a pandas series, with the type that its description needs."""
+def _series(values: list[Any], column: Column, index: pd.Index) -> pd.Series:
+    """Return a column's values as a pandas series, with the type that its description needs.
+
+    Args:
+        values: The values.
+        column: The description of the column.
+        index: The index of the series.
+    """
     if column.is_whole:
-        return pd.Series(values, dtype="Int64")
+        return pd.Series(values, index, dtype="Int64")
     if column.kind in ("integer", "number"):
-        return pd.Series([NAN if value is None else value for value in values])
+        return pd.Series([NAN if value is None else value for value in values], index)
     if column.kind == "boolean":
-        return pd.Series(values, dtype="boolean" if "null" in column.rules["type"] else bool)
-    return pd.Series(values, dtype=object)
+        is_optional = "null" in column.rules["type"]
+        return pd.Series(values, index, dtype="boolean" if is_optional else bool)
+    return pd.Series(values, index, dtype=object)
 
 
 def to_rows(kind: type[_Row], table: pd.DataFrame) -> list[_Row]:

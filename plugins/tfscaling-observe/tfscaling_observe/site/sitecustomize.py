@@ -1,0 +1,1 @@
+../../../../workflow/observe/site/sitecustomize.py

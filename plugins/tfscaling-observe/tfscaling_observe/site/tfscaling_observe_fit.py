@@ -1,0 +1,1 @@
+../../../../workflow/observe/site/tfscaling_observe_fit.py
