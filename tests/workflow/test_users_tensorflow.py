@@ -109,6 +109,7 @@ def swept(new_project: Callable[[str], Project], environment: Path) -> Project:
     users = {**QUICK, "optimizer": "model", "learning_rate": None}
     project.overlay(
         {
+            "check_models": True,
             "grid": [
                 {**block, "platform": "laptop", "strategy": strategies},
                 {**block, "platform": "module", "strategy": strategies[:1], "recipe": "by_setup"},
@@ -159,7 +160,7 @@ def test_a_model_that_cannot_be_built_there_is_named_before_any_run(
     shutil.rmtree(project.folder / "results/runs")
     file = project.folder / "own.py"
     file.write_text(file.read_text().replace("assert sys.prefix ==", "assert sys.prefix !="))
-    done = project.snakemake("--config", "check_models=true", check=False)
+    done = project.snakemake(check=False)
     assert done.returncode == 1
     assert "own:model with recipe users" in done.stdout
     assert "own:model with recipe by_setup" in done.stdout
