@@ -29,6 +29,7 @@ ELSEWHERE = {
     "PYTHONPATH=workflow/observe/site": "tests/unit/test_observe.py starts programs in this way",
     "PYTHONPATH=workflow/scripts .venv/bin/python": "test_study_results.py runs the page's code",
     ".venv-notebook/bin/jupyter-execute": "tests/examples executes the notebook in this way",
+    ".venv/bin/uv run --no-project --with gpuhunt": "asks a cloud; test_proposed_prices.py",
     "snakedeploy deploy-workflow": "test_deployed.py deploys this repository",
     "cd my-study": "the folder that snakedeploy makes",
     **dict.fromkeys(

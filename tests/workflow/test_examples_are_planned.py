@@ -50,7 +50,7 @@ def test_the_peers_are_planned_on_the_same_numbers_of_workers(
     for recipe in ("floor", "floor-update", "peak"):
         for precision in ("float32", "bfloat16"):
             assert workers.pop(f"{recipe}+precision={precision}") == {1}
-    assert len(workers) == 5 and all(seen == {1, 2, 4} for seen in workers.values())
+    assert len(workers) == 6 and all(seen == {1, 2, 4} for seen in workers.values())
     assert {int(axis(run, "repeat")) for run in runs} == set(range(1, 7))
 
 

@@ -367,7 +367,7 @@ def test_runs_that_no_study_asks_for_are_listed_and_removed_on_request(swept: Pr
     study(swept, 5)
     files = contents(swept)
     said = swept.snakemake("clean_runs").stdout
-    assert "asks for 4 runs" in said
+    assert "requests 4 runs" in said
     logs = str(swept.folder / "results/logs")
     assert {f: t for f, t in contents(swept).items() if logs not in f} == {
         f: t for f, t in files.items() if logs not in f
@@ -375,7 +375,7 @@ def test_runs_that_no_study_asks_for_are_listed_and_removed_on_request(swept: Pr
     swept.snakemake("clean_runs", "--config", "clean=remove")
     assert {*checksums(swept)} == wanted
     assert [path.parent for path in wanted] == [*swept.folder.glob("results/runs" + "/*" * 9)]
-    assert "asks for 0 runs" in swept.snakemake("clean_runs").stdout
+    assert "requests 0 runs" in swept.snakemake("clean_runs").stdout
 
 
 @pytest.mark.parametrize(

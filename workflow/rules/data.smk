@@ -23,7 +23,7 @@ rule prepare_dataset:
         # other data under the same name is fetched again
         checksum=lambda w: DATASETS[w.dataset].sha256 if w.dataset in DATASETS else None,
     shell:
-        SHELL_START + r"""
+        strict_shell(r"""
         python3 "$SCRIPTS/prepare_dataset.py" \
             --dataset {params.dataset:q} \
             --parameters {params.parameters:q} \
@@ -31,7 +31,7 @@ rule prepare_dataset:
             --output {output.arrays:q} \
             --provenance {output.provenance:q} \
             >{log:q} 2>&1
-        """
+        """)
 
 
 rule prepare_datasets:

@@ -95,9 +95,16 @@ UMASK, shell_umask = {
     "group": (0o007, "umask o=; "),
     "all": (0, ""),
 }[CONFIG.readable_by]
-#: How the commands of all rules begin. `shell.prefix` would change the rules of an outer workflow,
-#: and an outer workflow may set it.
-SHELL_START = f"set -euo pipefail; {shell_umask}"
+
+
+def strict_shell(command):
+    """Return a rule's command with a start that ends it at the first error and restricts its files.
+
+    `shell.prefix` would change the rules of an outer workflow, and an outer workflow may set it.
+    """
+    return f"set -euo pipefail; {shell_umask}{command}"
+
+
 if INVOCATION.is_main_process:
     # before the first command is written there: the umask does not hold for Snakemake's own files
     try:

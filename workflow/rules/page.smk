@@ -29,9 +29,9 @@ rule write_report:
     message:  # Snakemake would list all input files
         "write the page"
     shell:
-        SHELL_START + r"""
+        strict_shell(r"""
         python3 "$SCRIPTS/tfscaling" report --study {params.study:q} >{log:q} 2>&1
-        """
+        """)
 
 
 rule note_problems:
@@ -48,7 +48,7 @@ rule note_problems:
     message:
         "report the problems of the study again"
     shell:
-        SHELL_START + "touch {output.note:q} 2>{log:q}"
+        strict_shell("touch {output.note:q} 2>{log:q}")
 
 
 rule proposal:
@@ -65,8 +65,9 @@ rule proposal:
     params:
         study=subpath(input.page, parent=True),
     shell:
-        SHELL_START
-        + 'python3 "$SCRIPTS/tfscaling" proposal --study {params.study:q} 2>&1 | tee {log:q}'
+        strict_shell(
+            'python3 "$SCRIPTS/tfscaling" proposal --study {params.study:q} 2>&1 | tee {log:q}'
+        )
 
 
 rule scaling_badge:
@@ -83,8 +84,9 @@ rule scaling_badge:
     params:
         study=subpath(input.page, parent=True),
     shell:
-        SHELL_START
-        + 'python3 "$SCRIPTS/tfscaling" scaling-badge --study {params.study:q} 2>&1 | tee {log:q}'
+        strict_shell(
+            'python3 "$SCRIPTS/tfscaling" scaling-badge --study {params.study:q} 2>&1 | tee {log:q}'
+        )
 
 
 rule archive:

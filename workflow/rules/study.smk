@@ -70,7 +70,7 @@ checkpoint assess_repeats:
     message:  # Snakemake would list all input files
         "round {wildcards.round}: which runs of searches and larger batches follow"
     shell:
-        SHELL_START + r"""
+        strict_shell(r"""
         python3 "$SCRIPTS/tfscaling" assess-repeats --study {params.study:q} --round {wildcards.round} \
             >{log:q} 2>&1
-        """
+        """)

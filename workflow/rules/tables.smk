@@ -27,7 +27,7 @@ rule collect:
     message:  # Snakemake would list all input files
         "collect the run records"
     shell:
-        SHELL_START + 'python3 "$SCRIPTS/tfscaling" collect --study {params.study:q} >{log:q} 2>&1'
+        strict_shell('python3 "$SCRIPTS/tfscaling" collect --study {params.study:q} >{log:q} 2>&1')
 
 
 rule compare:
@@ -61,10 +61,10 @@ rule compare:
     message:  # Snakemake would list all input files
         "compare the points of the grid"
     shell:
-        SHELL_START + r"""
+        strict_shell(r"""
         python3 "$SCRIPTS/tfscaling" compare --study {params.study:q} >{log:q} 2>&1
         python3 "$SCRIPTS/tfscaling" analyse --study {params.study:q} >>{log:q} 2>&1
-        """
+        """)
 
 
 rule regressions:
@@ -83,5 +83,6 @@ rule regressions:
     params:
         study=subpath(input.page, parent=True),
     shell:
-        SHELL_START
-        + 'python3 "$SCRIPTS/tfscaling" regressions --study {params.study:q} 2>&1 | tee {log:q}'
+        strict_shell(
+            'python3 "$SCRIPTS/tfscaling" regressions --study {params.study:q} 2>&1 | tee {log:q}'
+        )

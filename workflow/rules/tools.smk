@@ -14,10 +14,10 @@ rule plan:
         study=lambda w: STUDY,
         submission=lambda w: msgspec.json.encode(START.submission).decode(),
     shell:
-        SHELL_START + r"""
+        strict_shell(r"""
         python3 "$SCRIPTS/tfscaling" plan --study {params.study:q} \
             <<<{params.submission:q} 2>&1 | tee {log:q}
-        """
+        """)
 
 
 START = SweepStart(CONFIG, MANIFEST, SOURCES, JOBS, INVOCATION.train)

@@ -25,11 +25,11 @@ rule train:
     # of the machine can read the words of a command. And no edit of the configuration is a change that
     # Snakemake remembers.
     shell:
-        SHELL_START + r"""
+        strict_shell(r"""
         python3 "$SCRIPTS/train.py" \
             --record {output.record:q} \
             --dataset-file {input.dataset:q} \
             --stall-timeout-s {resources.stall_timeout_s} \
             --latency-wait-s {resources.latency_wait_s} \
             >{log:q} 2>&1
-        """
+        """)
