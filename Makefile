@@ -27,12 +27,14 @@ DOTS = (while sleep 5 && kill -0 $$$$; do printf .; done) 2>/dev/null & trap "ki
 # folders of the tests of `make test` and `make test-full`; those that wait most come first.
 # There are more workers than cores, because many tests wait
 TESTED = $(addprefix tests/,slurm checks soak scheduler workflow unit)
-WORKERS = $(shell expr $$(nproc) + 2)
-PYTEST = pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --junitxml=.pytest_cache/$@.xml
+PROCESSES = $(shell expr $$(nproc) + 2)
+PYTEST = pytest --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder --junitxml=.pytest_cache/$@.xml
 # programs that tests run in separate environments
 TOOLS = aws-parallelcluster cfn-lint gpuhunt packages pandoc roc-validator snakedeploy
 # environments with older TensorFlow, as users have them; Python 3.11 or 3.12
 VERSIONS = tensorflow-2.16 tensorflow-2.18
+# all targets share .venv
+.NOTPARALLEL:
 .PHONY: help help-dev setup wheelhouse tools packages clouds demo own run large-batch peers exchange view partial test test-full versions check test-closed lint schemas docs screenshots aa bench all-reduce projection simulate fuzz fuzz-models scale soak outage mutants examples cluster-up cluster-down lock
 
 help help-dev:
@@ -221,13 +223,15 @@ cluster-up: setup #- a Slurm cluster on this machine, of NODES=12, half of them 
 cluster-down: #- remove it
 	provision/virtual/cluster down
 
-# the environment. uv comes first, from the same lock; bytecode is compiled here once and not by every
-# rank of every job, except for the packages' own tests
+# the environment. uv comes first, from the same lock. The stamps are old until all is installed, so
+# that an interrupted set-up is repeated. Bytecode is compiled here once and not by every rank of every
+# job, except for the packages' own tests; some packages have files for another Python
 $(PARTS:%=$(STAMP)-%): $(STAMP)-%: requirements-%.txt
 $(STAMP) $(PARTS:%=$(STAMP)-%): $(call locks,$(INSTALLED)) $(PLUGINS) $(OWN)
 	@echo "the environment: the packages of $(LOCKS) into .venv"
-	@set -e; python=$$(provision/find-python $(PYTHON)); \
+	@set -e; python=$$(provision/find-python $(if $(filter command,$(origin PYTHON)),$(PYTHON))); \
 	$(if $(WHEELHOUSE),$$python provision/closed/wheelhouse.py check '$(WHEELHOUSE)' --locks $(LOCKS) $(OWN:%=--own %);) \
+	for stamp in $(wildcard $(STAMP)*); do touch -t 197001020000 $$stamp; done; \
 	$(DOTS) \
 	$$python -m venv .venv; \
 	awk '/^uv==/ {on = 1} on; on && !/\\$$/ {exit}' requirements.txt >.venv/uv.txt; \
@@ -237,7 +241,7 @@ $(STAMP) $(PARTS:%=$(STAMP)-%): $(call locks,$(INSTALLED)) $(PLUGINS) $(OWN)
 	    $(PLUGINS:%/pyproject.toml=--editable %);) \
 	$(if $(OWN),$(CLOSED) uv pip install --quiet $(LINKS) --python .venv/bin/python --requirement $(OWN) \
 	    $(LOCKS:%=--constraint %);) \
-	.venv/bin/python -m compileall -qq -j 0 -x /tests/ .venv/lib; \
+	.venv/bin/python -m compileall -qq -j 0 -x /tests/ .venv/lib || true; \
 	touch $(LOCKS:requirements%.txt=$(STAMP)%)
 
 .tools/%/.installed: tests/tools/%.txt | $(STAMP)

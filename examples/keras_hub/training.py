@@ -6,7 +6,6 @@ It predicts the next character of Python's own source code, so that nothing is d
 import os
 from pathlib import Path
 
-import keras
 import numpy as np
 
 LENGTH, CHARACTERS = 32, 128
@@ -25,7 +24,9 @@ def data():
 
 
 def model(layers=2, width=64):
-    import keras_hub  # only where ranks train: the workflow's own Python prepares the data
+    # only where ranks train: the workflow's own Python prepares the data
+    import keras
+    import keras_hub
 
     backbone = keras_hub.models.GPT2Backbone(
         vocabulary_size=CHARACTERS,

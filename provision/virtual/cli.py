@@ -208,9 +208,11 @@ def parser(default_root: Path, program: str) -> argparse.ArgumentParser:
         metavar="PID",
         help="the next up or down of any cluster removes this one if that process has ended",
     )
-    add("install", install, "install Debian packages that are missing").add_argument(
-        "options", nargs=argparse.REMAINDER, metavar="--accounting ...", help="as of the script"
-    )
+    add_install = add("install", install, "install Debian packages that are missing")
+    for option in ("--check", "--accounting", "--late-files", "--containers", "--pages"):
+        add_install.add_argument(
+            option, dest="options", action="append_const", const=option, default=[]
+        )
     add("down", down, "stop and remove it all").add_argument(
         "--keep-logs", action="store_true", help="leave the logs in the root folder"
     )

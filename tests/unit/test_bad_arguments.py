@@ -14,9 +14,9 @@ import pytest
 from builders import SCRIPTS, study_folder, valid_config
 from tfscaling import cli
 
-#: Started by other programs, as ranks of a job.
-RANKS = ("run_rank.py",)
-PROGRAMS = sorted(path.name for path in SCRIPTS.glob("*.py") if path.name not in RANKS)
+#: Started by other programs as ranks of a job, or without a file.
+WITHOUT_FILES = ("run_rank.py", "check_python.py")
+PROGRAMS = sorted(path.name for path in SCRIPTS.glob("*.py") if path.name not in WITHOUT_FILES)
 
 
 class _ParsedError(Exception):

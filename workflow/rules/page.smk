@@ -103,7 +103,9 @@ rule archive:
     params:
         study=subpath(input.page, parent=True),
     shell:
-        'python3 "$SCRIPTS/tfscaling" archive --study {params.study:q} 2>&1 | tee {log:q}'
+        strict_shell(
+            'python3 "$SCRIPTS/tfscaling" archive --study {params.study:q} 2>&1 | tee {log:q}'
+        )
 
 
 rule clean_runs:

@@ -143,3 +143,17 @@ def test_other_goals_keep_the_limit() -> None:
     assert found.recommended and found.recommended.point.nodes == 2
     (shown,) = headline.table(made).to_dict("records")
     assert duration_text(limit.value) in shown["sure"]
+
+
+def test_configurations_whose_campaigns_never_end_are_excluded_by_name() -> None:
+    """A job ends before a training does, and the next one begins again."""
+    times = {1: around(4000.0, runs=8), 2: around(3000.0, runs=8)}
+    made = study(
+        times, {"trainings": 3, "time_limit": "10 min"}, limits={FINISH_TIME: Limit(at_most="4 d")}
+    )
+    found = answer_of(made)
+    assert [each.state for each in found.candidates] == [State.INFEASIBLE] * 2
+    (missed,) = found.missed_limits
+    assert (missed.missed, missed.undecided) == (2, 0)
+    (shown,) = headline.table(made).to_dict("records")
+    assert missed.text in f"{shown['text']} {shown['sure']}" and "nan" not in missed.value

@@ -15,6 +15,7 @@ from tfscaling.plan import conditional_runs
 from tfscaling.plan.retries import SlurmSweep
 from tfscaling.record import attempts
 from tfscaling.record.attempts import ATTEMPTS_MAX
+from tfscaling.search import study_searches
 from tfscaling.study import config_validation
 from tfscaling.study.manifest import PlannedRun
 from tfscaling.tables import runs_table
@@ -117,3 +118,6 @@ def test_a_search_over_doublings_ends_without_the_batches_that_it_never_runs(
     assert "unfinished" not in set(next_steps.table(study)["kind"])
     started = {runs[path].spec.per_replica_batch_size for path in requested}
     assert max(started) == first_unfit
+    # nor does the plan count them
+    expected = study_searches.expected_runs(search, {}, trials=3)
+    assert {p: n for p, n in expected.items() if n and sizes.get(p, 0) > first_unfit} == {}

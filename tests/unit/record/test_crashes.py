@@ -290,6 +290,16 @@ def test_a_cause_has_no_secret_of_the_environment() -> None:
     assert crashes.mask_secrets_of_cause(cause, others) == cause
 
 
+def test_a_secret_of_several_lines_and_a_cut_one_are_masked(dice: random.Random) -> None:
+    lines = ["".join(dice.choices("abcdefgh0123456789", k=dice.randint(6, 30))) for _ in range(3)]
+    secrets = crashes.find_secrets({"SIGNING_KEY": "\n".join(lines)})
+    text = f"refused: {' '.join(lines)}, again {lines[1]}"
+    cut = text[: -dice.randint(1, len(lines[1]) - 6)] if len(lines[1]) > 7 else text
+    for shown in (text, cut):
+        masked = crashes.mask_secrets(shown, secrets)
+        assert masked == "refused: *** *** ***, again ***", masked
+
+
 #: Words of a program or lines of `setup` with VALUE as a secret, or not.
 GIVEN = [
     (["--password=VALUE"], [], True), (["-x", "--api-key", "VALUE"], [], True),

@@ -162,6 +162,7 @@ def test_options_that_change_what_is_measured_are_refused(changes: dict[str, Any
         ("all --configfiles=a.yaml --cores 1 --configfile b.yaml", "--configfile"),
         ("-C rerun=stale --config cluster=here", "--config"),
         ("-R train --forcerun collect", "--forcerun"),
+        ("--omit-from report -O compare", "--omit-from"),
         ("--set-resources train:runtime=1 --set-resources train:qos=q", "--set-resources"),
     ],
 )

@@ -173,8 +173,9 @@ BROKEN = {
     "unknown_optimizer": Broken("adam", "adm", "recipes.short.optimizer", "`adam`"),
     "unknown_placeholder": Broken('"print()"', '"{epoch}"', "recipes.script.program[2]",
         "did you mean 'epochs'?"),
-    "missing_environment": Broken("observe: nothing", "observe: nothing\n    environment: .venv-no",
-        "recipes.script.environment", "a virtual or conda environment"),
+    "missing_environment": Broken("epochs: 2\n    opt",
+        "epochs: 2\n    environment: .venv-no\n    opt",
+        "recipes.short.environment", "a virtual or conda environment"),
     # what is missing
     "no_nodes": Broken("    nodes: [1, 2]\n", "", "grid[0].nodes", "missing", line=4),
     "no_batch_size": Broken("    per_replica_batch_size: 64\n    epochs: 2\n    optimizer",

@@ -113,7 +113,7 @@ def test_a_name_that_is_not_allowed_is_named(name: str) -> None:
 #: What has to be changed → the key and its value of a wrong type.
 PROPOSED: dict[str, list[tuple[str, Any]]] = {
     "has quotes": [
-        (R + "learning_rate", "1e-3"), (B + "nodes", ["1", "2"]), (P + "exclusive", "true"),
+        (R + "learning_rate", "0.001"), (B + "nodes", ["1", "2"]), (P + "exclusive", "true"),
     ],
     "lacks quotes": [
         (P + "partition", True), (B + "recipe", 7), (B + "platform", ["cluster", 1]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -86,6 +87,15 @@ def test_costs_that_nobody_can_read_are_for_many_runs(cost_usd: float, is_for_ma
     is_many = is_for_many and cost_usd < 0.1
     assert unit == "US dollars" + " per 1,000 runs" * is_many
     assert float(amount) == pytest.approx(cost_usd * (1000 if is_many else 1), rel=0.01)
+
+
+def test_a_campaign_that_may_never_end_has_an_unknown_end() -> None:
+    row: Any = {
+        "finish_time_s": 36000.0,
+        "finish_time_s_low": 18000.0,
+        "finish_time_s_high": math.nan,
+    }
+    assert display.format_metric("finish_time_s", row) == "10.0 hours (5.0 hours to unknown)"
 
 
 @pytest.mark.parametrize(

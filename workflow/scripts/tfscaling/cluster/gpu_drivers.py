@@ -161,7 +161,10 @@ def read_task_gpus(environ: Mapping[str, str], nvml: Any = None, smi: Any = None
     else:
         entries = visible_gpus(environ)
         if entries is None:
-            entries = tuple(map(str, range(nvml.nvmlDeviceGetCount())))
+            try:
+                entries = tuple(map(str, range(nvml.nvmlDeviceGetCount())))
+            except nvml.NVMLError as error:
+                raise GpuDriverError(f"NVML: {error}") from error
         return [NvmlReadings(nvml, entry) for entry in entries]
     if (smi := smi or _import_amdsmi()) is None:
         raise GpuDriverError(missing)

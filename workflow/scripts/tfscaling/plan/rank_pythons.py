@@ -143,7 +143,9 @@ def _find_missing(python: RankPython, options: Sequence[str]) -> tuple[list[str]
     if python.obstacle:
         return [], "", python.obstacle
     try:
-        done = python.run([str(_CHECK), *options], _LIMIT_S, capture_output=True, text=True)
+        done = python.run(
+            [str(_CHECK), *options], _LIMIT_S, capture_output=True, text=True, errors="replace"
+        )
         found = json.loads([*done.stdout.splitlines(), ""][-2])
         return found["missing"], found["command"], ""
     except (ValueError, IndexError):

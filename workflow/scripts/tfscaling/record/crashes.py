@@ -293,13 +293,16 @@ def find_secrets(
     for text in (*program, *setup):
         for variable, option, value in _GIVEN.findall(text):
             pairs.append((variable or option, value.strip("\"'")))
-    return found | {value for name, value in pairs if _SECRET_OPTION.search(name)}
+    found |= {value for name, value in pairs if _SECRET_OPTION.search(name)}
+    # logs and messages have the lines of a key one by one
+    return found | {line.strip() for value in found for line in value.splitlines()}
 
 
 def mask_secrets(text: str, secrets: Set[str]) -> str:
     """Return a text with `***` in place of secrets, unless they are very short.
 
-    Messages of exceptions may contain them, and the page shows why a run failed.
+    Messages of exceptions may contain them, and the page shows why a run failed. A text that was
+    cut may end within a secret: its beginning is replaced, too.
 
     Args:
         text: The text.
@@ -308,6 +311,9 @@ def mask_secrets(text: str, secrets: Set[str]) -> str:
     for value in sorted(secrets, key=len, reverse=True):  # one may contain another
         if len(value) >= _SECRET_LENGTH_MIN:
             text = text.replace(value, "***")
+            begins = (value[:end] for end in range(len(value) - 1, _SECRET_LENGTH_MIN - 1, -1))
+            if begin := next((begin for begin in begins if text.endswith(begin)), ""):
+                text = text.removesuffix(begin) + "***"
     return text
 
 

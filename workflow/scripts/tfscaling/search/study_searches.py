@@ -467,7 +467,7 @@ def _fill_missing_runs(
     kept: Mapping[str, float],
     generator: RandomGenerator,
 ) -> Candidate:
-    """Return the candidate with a simulated run in each block that has none.
+    """Return the candidate with a simulated run in each block that has none and may get one.
 
     Args:
         candidate: The candidate.
@@ -487,9 +487,11 @@ def _fill_missing_runs(
         for name, otherwise in kept.items()
     }
     factors = np.exp(SIMULATED_SCATTER * generator.standard_normal(len(candidate.runs))).tolist()
-    runs: list[Run] = [
-        run if run is not None else {**limited, goal: value * factor}
-        for run, factor in zip(candidate.runs, factors, strict=True)
+    runs = [
+        run
+        if run is not None or candidate.closed is not None or block in candidate.failed_blocks
+        else {**limited, goal: value * factor}
+        for block, (run, factor) in enumerate(zip(candidate.runs, factors, strict=True))
     ]
     return replace(candidate, runs=tuple(runs))
 

@@ -25,7 +25,15 @@ _LAST_COUNTS = {
     **dict.fromkeys(("--forcerun", "-R"), "--forcerun"),
     **dict.fromkeys(("--resources", "--res"), "--resources"),
     **dict.fromkeys(("--default-resources", "--default-res"), "--default-resources"),
+    **dict.fromkeys(("--until", "-U"), "--until"),
+    **dict.fromkeys(("--omit-from", "-O"), "--omit-from"),
+    **dict.fromkeys(("--prioritize", "-P"), "--prioritize"),
     "--set-resources": "--set-resources",
+    "--set-resource-scopes": "--set-resource-scopes",
+    "--allowed-rules": "--allowed-rules",
+    "--rerun-triggers": "--rerun-triggers",
+    "--consider-ancient": "--consider-ancient",
+    "--envvars": "--envvars",
 }
 
 

@@ -100,6 +100,14 @@ class Citation:
         return cls(title, version, licence, authors)
 
 
+def _version_of(distribution: str) -> dict[str, str]:
+    """Return the version of a package as a property of an entity; {} if it is not installed."""
+    try:
+        return {"version": metadata.version(distribution)}
+    except metadata.PackageNotFoundError:
+        return {}
+
+
 def _author(author: dict[str, str]) -> Entity:
     """Return the entity of an author in CITATION.cff.
 
@@ -265,7 +273,7 @@ def describe_crate(
         "name": "Snakemake",
         "identifier": _id("https://doi.org/10.1093/bioinformatics/bts480"),
         "url": _id("https://snakemake.readthedocs.io"),
-        "version": metadata.version("snakemake"),
+        **_version_of("snakemake"),
     }
     profiles = [
         {"@id": address, "@type": "CreativeWork", "name": name, "version": version}

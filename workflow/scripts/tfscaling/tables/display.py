@@ -165,8 +165,9 @@ def format_metric(metric: str, row: Cells, is_for_many: bool = True) -> str:
         is_for_many: Whether costs below ten cents are given in US dollars per 1,000 runs.
     """
     if metric == FINISH_TIME:
-        ends = " to ".join(duration_text(row[f"{metric}_{end}"]) for end in ("low", "high"))
-        return f"{duration_text(row[metric])} ({ends})"
+        times_s = [row[f"{metric}{end}"] for end in ("", "_low", "_high")]
+        middle, *ends = (duration_text(s) if is_known(s) else "unknown" for s in times_s)
+        return f"{middle} ({' to '.join(ends)})"
     unit = metric_of(metric, row).unit
     if is_for_many and unit == DOLLARS and is_known(row[metric]) and 0 < row[metric] < _SMALL:
         low, high = (end and 1000 * end for end in _interval_or_range(metric, row))

@@ -445,7 +445,10 @@ def check_model(model: ModelToCheck, dataset_file: Path) -> CheckedModel:
         return CheckedModel(None, warnings)
     except Exception as error:
         traceback.print_exc()
-        return CheckedModel(crashes.describe_exception(error, Path.cwd()))
+        secrets = crashes.find_secrets(os.environ, setup=spec.measured.setup)
+        return CheckedModel(
+            crashes.mask_secrets(crashes.describe_exception(error, Path.cwd()), secrets)
+        )
 
 
 def example_tf_config(spec: RunSpec) -> str:

@@ -49,14 +49,18 @@ def find_missed_limits(
         failing = [each for each in candidates if name in each.missed + each.undecided]
         only = [each for each in failing if {*each.missed, *each.undecided} == {name}]
         near = rank_by_metric(name, [each.row for each in only or failing])
-        if near:
-            metric = metric_of(name, near[0])
+        if failing:
+            row = (
+                near[0] if near else failing[0].row
+            )  # none may have a value, as an endless campaign
+            metric = metric_of(name, row)
             side = "at least" if limit.at_most is None else "at most"
             unit = "" if name == FINISH_TIME else metric.unit
             text = f"{metric.title} {side} {limit_value_text(name, limit)} {unit}".rstrip()
             missed = sum(name in each.missed for each in failing)
             undecided = sum(name in each.undecided for each in failing)
-            value = f"{metric.title} {format_metric(name, near[0], is_for_many=False)}"
-            (nearest,) = (each for each in failing if each.row is near[0])
+            shown = format_metric(name, row, is_for_many=False) if near else "unknown"
+            value = f"{metric.title} {shown}"
+            (nearest,) = (each for each in failing if each.row is row)
             found.append(MissedLimit(text, missed, undecided, nearest, value))
     return found
