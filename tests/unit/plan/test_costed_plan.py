@@ -73,7 +73,7 @@ def test_failed_attempts_are_counted_with_their_cost(tmp_path: Path) -> None:
             attempts.write_failure(folder, failure)
     spent = plan_of(config, tmp_path).spent
     # on one and on two nodes
-    assert (spent.attempts, spent.lost_node_hours, spent.node_hours) == (4, 1.5, 1.5)
+    assert (spent.failed_attempts, spent.lost_node_hours, spent.node_hours) == (4, 1.5, 1.5)
 
 
 def test_failed_and_changed_runs_are_to_do_with_the_reason(tmp_path: Path) -> None:

@@ -155,7 +155,7 @@ def _split_wall_time(runs: Sequence[RunRow]) -> list[dict[str, float]]:
 
 
 def _explaining_runs(study: Study) -> dict[Point, RunRow]:
-    """Return configuration → the valid run that `explain` adds for it."""
+    """Return configuration → its valid run on one replica, which the key `explain` adds."""
     made = {point_of(run): run for run in study.explaining_rows if run.status == RunState.OK}
     planned = ((run, made.get(run.spec.point)) for run in study.manifest.explaining)
     return {point: one for run, one in planned if one is not None for point in run.explains}
@@ -186,8 +186,8 @@ def _pairs_with_one_replica(
     """Yield for each configuration of several replicas its runs, paired with runs on one replica.
 
     A pair is (run, run on one replica) of the same repeat. All replicas of both runs do the same
-    work on equal devices. All repeats are paired with a run that `explain` adds. Runs without a
-    counterpart are left out.
+    work on equal devices. Where no such run exists, all repeats are paired with the run that
+    `explain` adds, which is made once. Runs without a counterpart are left out.
 
     Args:
         runs: Valid runs of programs.

@@ -216,9 +216,9 @@ def _spent_lines(rows: Sequence[dict[str, str]]) -> list[str]:
     if valid and (others := _describe_invalid_runs(rows)):
         line += f" ({others})"
     line += f"; {text_lines.format_node_hours(found.node_hours)} spent"
-    if found.attempts:
+    if found.failed_attempts:
         lost = text_lines.format_node_hours(found.lost_node_hours)
-        line += f", {lost} in {text_lines.count_text(found.attempts, 'failed attempt')}"
+        line += f", {lost} in {text_lines.count_text(found.failed_attempts, 'failed attempt')}"
     return [f"{line}."]
 
 

@@ -60,7 +60,7 @@ class Difference:
 
     @property
     def is_worse(self) -> bool:
-        """Whether the median of `other` is worse than the median of `better`."""
+        """Whether the order holds for the measured medians: `other` has the worse one."""
         return self.gap > 0 if self.ratio is None else self.ratio > 1
 
     @property
@@ -124,7 +124,11 @@ class Samples:
         return [float(values[p]) for p in places if not math.isnan(values[p])]
 
     def _costs_in_blocks(self, point: Point, metric: str) -> list[tuple[int, float]]:
-        """Return (block, cost) of each run that counts; infinite for a run that did not end."""
+        """Return (block, value of the metric) of each run of a configuration.
+
+        A block is a repeat of all configurations. The values of all metrics are turned so that
+        lower is better; infinite for a run that did not end. Unknown values are left out.
+        """
         costs, blocks = self.costs[metric], self.blocks
         places = self.positions.get(point, ())
         return [(blocks[p], costs[p]) for p in places if costs[p] == costs[p]]

@@ -168,12 +168,10 @@ def make_status_table(runs: pd.DataFrame, comparison: pd.DataFrame) -> Table:
 def failed_attempts_notes(runs: pd.DataFrame) -> list[str]:
     """Return [note on the cost of failed attempts at these runs]; [] without failed attempts."""
     found = attempts.sum_spent(runs.to_dict("records"))
-    if not found.attempts:
+    if not found.failed_attempts:
         return []
     usd = "no price" if found.lost_cost_usd is None else f"{found.lost_cost_usd:.2f} US dollars"
-    failed = (
-        f"{count_text(found.attempts, 'attempt')} failed: {found.lost_node_hours:.3f} node-hours"
-    )
+    failed = f"{count_text(found.failed_attempts, 'attempt')} failed: {found.lost_node_hours:.3f} node-hours"
     where = "The cause and the logs of each are in its folder, attempt=<n>."
     return [f"{failed}, {usd}. {where}"]
 

@@ -366,23 +366,23 @@ def failed_too_often(folder: Path) -> bool:
 
 
 class Spent(NamedTuple):
-    """Node-hours and cost of all attempts at some runs.
+    """Node-hours of all attempts at some runs, and what their failed attempts lost.
 
     Attributes:
-        attempts: Number of failed attempts.
+        failed_attempts: Number of failed attempts.
         node_hours: Node-hours of all attempts.
         lost_node_hours: Node-hours of failed attempts.
         lost_cost_usd: Cost of failed attempts in US dollars; None if one of them has no price.
     """
 
-    attempts: int = 0
+    failed_attempts: int = 0
     node_hours: float = 0.0
     lost_node_hours: float = 0.0
     lost_cost_usd: float | None = 0.0
 
 
 def sum_spent(runs: Iterable[Mapping[Any, Any]]) -> Spent:
-    """Return node-hours and cost of all attempts at some runs; unknown times count as 0.
+    """Return node-hours and lost costs of the attempts at some runs; unknown times count as 0.
 
     Args:
         runs: Rows of runs.csv: column → number, or its text.

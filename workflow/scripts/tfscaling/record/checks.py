@@ -628,8 +628,8 @@ class _GpuName(NamedTuple):
 
     Attributes:
         words: Its words, without makers, `mig` and the slice.
-        mig: The numbers of its slice: of a part's and of the slice's compute slices, and the memory
-            in GB; None for a whole GPU.
+        mig: The numbers of its slice, such as ("1", "3", 20) for `1c.3g.20gb`: compute slices of
+            its part, or "", compute slices and memory in GB. None for a whole GPU.
         is_mig: Whether it names a slice, or has the word `mig`.
     """
 

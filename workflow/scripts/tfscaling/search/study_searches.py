@@ -467,13 +467,15 @@ def _fill_missing_runs(
     kept: Mapping[str, float],
     generator: RandomGenerator,
 ) -> Candidate:
-    """Return the candidate with a simulated run in each block that has none and may get one.
+    """Return the candidate with a simulated run in each block that has no run and may get one.
+
+    Values scatter around the median of the candidate's own runs.
 
     Args:
         candidate: The candidate.
         goal: The goal's metric.
-        usual: Value of the goal from which runs are simulated if the candidate has none.
-        kept: Metric → value within its limit that simulated runs have if the candidate has none.
+        usual: Median of the goal for a candidate without a run.
+        kept: Metric → value within its limit, for a candidate whose runs lack the metric.
         generator: Random generator.
     """
     if candidate.short:

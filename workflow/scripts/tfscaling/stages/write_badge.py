@@ -61,7 +61,7 @@ def describe_range(found: ScalingRange | None) -> str:
 
 
 def _describe_nodes(found: ScalingRange) -> str:
-    """Return from how many nodes, if more than one, to how many nodes a training scales."""
+    """Return the nodes over which a training scales: `from 2 to 16 nodes`, or `to 16 nodes`."""
     base = found.kept[-1].baseline
     assert base is not None, "a range that is shown has a baseline"
     first = f"from {base.nodes} " if base.nodes > 1 else ""

@@ -228,10 +228,10 @@ class _NodeRegression:
         return _EffectEstimate(float(solution[-1]), float(error), freedom)
 
     def _find_next_slow(self) -> tuple[int, ...]:
-        """Return the index of one more node that is significantly slow, as a tuple.
+        """Return the indices of the nodes that are to be added to the slow ones.
 
-        Without such a node, return two nodes that are significantly slow only if both are assumed
-        to be slow; else ().
+        It is one node that is significantly slow by itself. If there is none, it is a pair of
+        nodes: each is significantly slow if the other is assumed to be slow. Else ().
         """
         rest = [n for n in range(len(self.nodes)) if n not in self.slow_nodes]
         found: dict[tuple[int, ...], float] = {(n,): self._significant_t(n) for n in rest}

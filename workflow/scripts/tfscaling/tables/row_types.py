@@ -398,7 +398,7 @@ class TableRow(TypedRow, msgspec.Struct):
 
 
 class AxesRow(TableRow):
-    """Base of rows about a configuration on any platform: axes without platform, and devices."""
+    """Base of rows about a configuration on any platform: all axes but the platform; devices."""
 
     model: str
     strategy: str

@@ -418,9 +418,10 @@ def _weights_sha256(model: Any) -> str:
 def check_model(model: ModelToCheck, dataset_file: Path) -> CheckedModel:
     """Check whether runs with a model can start, by building it on this machine's CPU.
 
-    The model is built as in a rank, with one replica and one batch. For an input pipeline, the
-    first batches of the first worker are also checked as in the run with the most workers, if it
-    has more workers than the run that is built. The caller must have hidden the GPUs.
+    The model is built as in a rank, with one replica and one batch. An input pipeline's first
+    batches for the first worker are checked, too. If another of the runs has more workers than the
+    one that is built, they are checked once more with the most workers. The caller must have hidden
+    the GPUs.
 
     Args:
         model: The model and the runs that train it.

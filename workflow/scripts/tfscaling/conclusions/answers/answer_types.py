@@ -177,7 +177,7 @@ class Answer:
 
     @property
     def is_measured(self) -> bool:
-        """Whether the question has a valid run, and the goal can have an answer."""
+        """Whether the question has a valid run, and its runs can have a value of the goal."""
         return self.runs_by_status is None
 
     @property
@@ -351,7 +351,7 @@ class Answer:
 
     @property
     def has_unequal_qualities(self) -> bool:
-        """Whether configurations of different quality count as equally good, as configured."""
+        """Whether it compares models or recipes without their quality (the limit `null`)."""
         varies = not {"model", "recipe"}.isdisjoint(self.varying_axes)
         return self.ignores_quality and varies and self.goal != QUALITY
 
