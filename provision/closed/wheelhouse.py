@@ -264,8 +264,8 @@ def check(folder: Path, locks: Sequence[Path], own_files: Sequence[Path] = ()) -
     if own.python != target.python:
         raise WheelhouseError(
             f"{folder} is for Python {target.python}, and this is {own.python}: "
-            f"make setup WHEELHOUSE={folder} PYTHON=python{target.python}, or, with internet, "
-            f"make wheelhouse TARGET_PYTHON={own.python}"
+            f"make setup TRAINER=1 WHEELHOUSE={folder} PYTHON=python{target.python}, or, with "
+            f"internet, make wheelhouse TARGET_PYTHON={own.python}"
         )
     if own.machine != target.machine or version(own.glibc) < version(target.glibc):
         raise WheelhouseError(

@@ -109,9 +109,15 @@ PROGRAM = {
     ids=["program", "setup", "env", "python"],
 )
 def test_no_package_is_missing_where_ranks_bring_it_or_nothing_needs_it(
-    missing: set[str], changes: list[Any], platform: dict[str, Any]
+    missing: set[str],
+    changes: list[Any],
+    platform: dict[str, Any],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert package_problem(*changes, **platform) == ""
+    # `setup` and `env` may bring it, which is not known here
+    is_open = "tensorflow" in missing and not {"setup", "env"}.isdisjoint(platform)
+    assert ("TRAINER=1" in capsys.readouterr().err) is is_open
 
 
 def test_no_package_is_missing_here() -> None:

@@ -93,10 +93,10 @@ def test_steps_that_were_trained_twice_are_counted_over_all_attempts(tmp_path: P
     assert found is not None
     assert (found.epoch, found.step, found.trained_before_s) == (2, 4, 7.5)
     assert found.steps_repeated == 4 + 3
-    assert [(each.attempt, each.steps) for each in found.failed_attempts] == [(1, 14), (2, 3)]
-    assert found.failed_attempts[0].duration_s == pytest.approx(20.0)
-    assert "received SIGTERM" in found.failed_attempts[0].cause
-    assert found.failed_attempts[1].duration_s is None
+    assert [(each.attempt, each.steps) for each in found.attempts] == [(1, 14), (2, 3)]
+    assert found.attempts[0].duration_s == pytest.approx(20.0)
+    assert "received SIGTERM" in found.attempts[0].cause
+    assert found.attempts[1].duration_s is None
 
 
 def test_a_run_that_began_with_its_first_step_did_not_go_on(tmp_path: Path) -> None:

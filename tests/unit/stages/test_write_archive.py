@@ -148,7 +148,7 @@ def test_authors_and_licence_are_those_of_the_project_folder(
         "license": "CC-BY-4.0",
         "authors": [person | ({"orcid": orcid} if orcid else {}), {"name": "A group"}],
     }
-    Path("CITATION.cff").write_text(yaml.safe_dump(citation))
+    Path("STUDY.cff").write_text(yaml.safe_dump(citation))
     graph = graph_of(archive_of(study))
     ada = graph[orcid or "#Ada-Lovelace"]
     assert (ada["@type"], ada["name"], ada["affiliation"]) == (
@@ -166,8 +166,8 @@ def test_authors_and_licence_are_those_of_the_project_folder(
 
 @pytest.mark.parametrize("text", ["a: [", "title: t\nauthors: []\n", "authors: [{}]\n", "- a\n"])
 def test_a_wrong_citation_is_named(study: StudyFolder, text: str) -> None:
-    Path("CITATION.cff").write_text(text)
-    with pytest.raises(InputError, match=r"CITATION\.cff"):
+    Path("STUDY.cff").write_text(text)
+    with pytest.raises(InputError, match=r"STUDY\.cff"):
         write_archive.run(study)
     assert not [*study.folder.glob("archive/*.zip")]
 

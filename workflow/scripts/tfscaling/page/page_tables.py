@@ -171,7 +171,8 @@ def failed_attempts_notes(runs: pd.DataFrame) -> list[str]:
     if not found.failed_attempts:
         return []
     usd = "no price" if found.lost_cost_usd is None else f"{found.lost_cost_usd:.2f} US dollars"
-    failed = f"{count_text(found.failed_attempts, 'attempt')} failed: {found.lost_node_hours:.3f} node-hours"
+    number = count_text(found.failed_attempts, "attempt")
+    failed = f"{number} failed: {found.lost_node_hours:.3f} node-hours"
     where = "The cause and the logs of each are in its folder, attempt=<n>."
     return [f"{failed}, {usd}. {where}"]
 

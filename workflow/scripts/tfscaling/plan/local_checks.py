@@ -31,17 +31,24 @@ def package_problem(specs: Iterable[RunSpec], config: Config) -> str:
     """Return which optional packages these runs and their tables lack; "" if they lack none.
 
     The built-in trainer needs TensorFlow. Programs and ranks in another Python bring their own
-    packages, and so may platforms with a `setup` or search paths in `env`: their runs are excluded.
+    packages. So may platforms with a `setup` or search paths in `env`: these are a warning.
     """
     platforms = Counter(
         spec.point.platform
         for spec in specs
-        if not spec.recipe.program
-        and spec.rank_python is None
-        and not _may_have_other_packages(config.platforms[spec.point.platform])
+        if not spec.recipe.program and spec.rank_python is None
     )
+    if util.find_spec("tensorflow") is not None:
+        platforms.clear()
+    for name in [name for name in platforms if _may_have_other_packages(config.platforms[name])]:
+        del platforms[name]
+        print(
+            f"warning: TensorFlow is not installed here: `setup` or `env` of platform {name} must "
+            "bring it; or make setup TRAINER=1",
+            file=sys.stderr,
+        )
     problems = []
-    if platforms and util.find_spec("tensorflow") is None:
+    if platforms:
         runs = ", ".join(f"{number} of platform {name}" for name, number in platforms.items())
         problems.append(
             f"Runs train with the built-in trainer ({runs}), and TensorFlow is not installed here: "

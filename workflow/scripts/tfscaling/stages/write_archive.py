@@ -1,6 +1,6 @@
 """The study as one file for an archive: an RO-Crate by the profile Workflow Run Crate.
 
-INPUTS   config.json, the tables, the page, CITATION.cff, the files of the workflow
+INPUTS   config.json, the tables, the page, STUDY.cff if it exists, the files of the workflow
 OUTPUTS  archive/<study>.zip
 
 Records, manifest and logs have the values of `env`, `setup` and `program`: they are not archived.
@@ -33,6 +33,8 @@ from tfscaling.tables.row_types import RunRow
 Entity = dict[str, Any]
 
 CITATION = "CITATION.cff"
+#: File in the folder of the sweep with title, authors and licence of the study.
+STUDY_CITATION = "STUDY.cff"
 #: The folder of the workflow: it has the Snakefile, the licence and CITATION.cff.
 WORKFLOW = Path(__file__).resolve().parents[4]
 #: Files of the workflow, which are in the crate's folder of this name.
@@ -125,7 +127,7 @@ def _author(author: dict[str, str]) -> Entity:
 
 def run(study: StudyFolder) -> None:
     """Write the archive of a study and print its path, and whose authors and licence it names."""
-    source = Path(CITATION) if Path(CITATION).exists() else WORKFLOW / CITATION
+    source = Path(STUDY_CITATION) if Path(STUDY_CITATION).exists() else WORKFLOW / CITATION
     citation, workflow_citation = Citation.read(source), Citation.read(WORKFLOW / CITATION)
     config = msgspec.json.encode(withhold_secrets(study.config))
     names = [name for name in RESULTS if (study.folder / name).exists()]
