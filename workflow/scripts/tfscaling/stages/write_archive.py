@@ -363,15 +363,13 @@ def describe_software(rows: Sequence[RunRow]) -> list[Entity]:
     }
     return [
         {
-            "@id": f"https://www.python.org/downloads/release/python-{version.replace('.', '')}/"
+            # a package URL, the usual name of a version of a package
+            "@id": f"pkg:generic/python@{version}"
             if name == "python"
-            else f"https://pypi.org/project/{name.replace('_', '-')}/{version}/",
+            else f"pkg:pypi/{name.replace('_', '-')}@{version}",
             "@type": "SoftwareApplication",
             "name": name,
             "softwareVersion": version,
-            "url": "https://www.python.org/"
-            if name == "python"
-            else f"https://pypi.org/project/{name.replace('_', '-')}/",
         }
         for name, version in sorted(versions)
     ]
