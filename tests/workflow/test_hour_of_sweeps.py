@@ -285,10 +285,15 @@ def use_options_that_repair(session: Session, draw: random.Random) -> None:
 def lose_what_can_be_lost(session: Session, draw: random.Random) -> None:
     folder = session.project.folder
     name = session.configure_a_run(draw)
+
+    def delete_a_record() -> None:
+        session.call("--delete-all-output", name, forced=[name])
+        session.call()  # only a sweep puts it back from its attempt
+
     lost: Mapping[str, Callable[[], object]] = {
         "memory": lambda: shutil.rmtree(folder / ".snakemake"),
         "tables": lambda: session.call("--delete-all-output"),
-        "record": lambda: session.call("--delete-all-output", name, forced=[name]),
+        "record": delete_a_record,
         "study": lambda: shutil.rmtree(folder / "results/main"),
     }
     for each in draw.sample([*lost], 2):
