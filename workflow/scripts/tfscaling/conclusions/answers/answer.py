@@ -18,6 +18,7 @@ from tfscaling.conclusions.answers.candidate_types import State
 from tfscaling.conclusions.answers.goals import GOALS, TIME
 from tfscaling.conclusions.evidence import QuestionEvidence, Study
 from tfscaling.conclusions.projection import projection_intervals
+from tfscaling.record.metrics import FINISH_TIME
 from tfscaling.record.run_states import RunState, status_words
 from tfscaling.tables.row_values import point_of
 
@@ -70,10 +71,11 @@ def _answer_by_goal(study: Study, task: QuestionEvidence, goal: str) -> Answer:
         task: The evidence for the question.
         goal: The metric to optimise.
     """
-    task = finish_answers.add_finish_times(study, task, goal)
-    metric = next((row.quality_metric for row in task.all_rows if row.quality_metric), None)
-    limits = study.question.limits_for(goal, metric)
     asked = study.question
+    if FINISH_TIME in {goal, *asked.limits_in_force}:
+        task = finish_answers.add_finish_times(study, task, goal)
+    metric = next((row.quality_metric for row in task.all_rows if row.quality_metric), None)
+    limits = asked.limits_for(goal, metric)
     found = Answer(task.name, goal, task.goals[goal], asked.indifference, limits=limits)
     ignores_quality = bool(asked.ignored_qualities)
     found = replace(found, trainings=asked.trainings or 1, ignores_quality=ignores_quality)
@@ -87,4 +89,5 @@ def _answer_by_goal(study: Study, task: QuestionEvidence, goal: str) -> Answer:
         return found
     point = found.leader.point
     whole_run = projection_intervals(study).get(point) if goal == TIME else None
-    return replace(found, campaign=campaign.campaign_of(study, point), whole_run=whole_run)
+    dates = campaign.campaign_of(study, point) if asked.campaign else None
+    return replace(found, campaign=dates, whole_run=whole_run)

@@ -12,13 +12,13 @@ from dataclasses import replace
 
 from tfscaling.conclusions.answers.answer_types import Answer
 from tfscaling.conclusions.answers.candidate_types import Candidate, State
-from tfscaling.conclusions.answers.finish_answers import samples_for
+from tfscaling.conclusions.answers.finish_answers import campaign_samples
 from tfscaling.conclusions.answers.goals import ENERGY, HOURS, WITH_QUEUE
 from tfscaling.conclusions.evidence import ConfigurationFacts, QuestionEvidence, Study
 from tfscaling.estimation.intervals import CONFIDENCE, count_beyond_limit, keeps_limit
 from tfscaling.estimation.run_counts import is_ruled_out
 from tfscaling.estimation.samples import Samples
-from tfscaling.record.metrics import METRICS, QUALITY
+from tfscaling.record.metrics import FINISH_TIME, METRICS, QUALITY
 from tfscaling.record.run_states import RunState
 from tfscaling.study.config_types import Limit
 from tfscaling.tables.comparison import ALL_RUNS_METRICS
@@ -53,6 +53,7 @@ def create_candidate(
         elif why:
             state = State.OPEN if facts.is_begun else State.NOT_RUN
     reason = why.reason if why else row.reason if row.status == "excluded" else ""
+    samples = campaign_samples(study) if goal == FINISH_TIME else study.samples
     return Candidate(
         row,
         facts.name,
@@ -60,7 +61,7 @@ def create_candidate(
         reason,
         facts.values.get(goal, ""),
         facts.remark,
-        len(samples_for(study, goal).cost_values(point, goal)),
+        len(samples.cost_values(point, goal)),
         details=facts.details,
     )
 
@@ -76,7 +77,7 @@ def judge_candidates(study: Study, task: QuestionEvidence, answer: Answer) -> It
         answer: The answer so far, with goal and limits.
     """
     goal, limits = answer.goal, answer.limits or {}
-    samples = samples_for(study, goal)
+    samples = campaign_samples(study) if goal == FINISH_TIME else study.samples
     found = [create_candidate(study, task, goal, row) for row in task.rows]
     measured = [each.row for each in found if each.state == State.COMPARED]
     error = (1 - CONFIDENCE) / 2 / max(1, len(measured) * len(study.question.limits_in_force))

@@ -8,7 +8,7 @@ from dataclasses import replace
 from tfscaling.conclusions.answers import settling
 from tfscaling.conclusions.answers.answer_types import Answer
 from tfscaling.conclusions.answers.candidate_types import Candidate, State
-from tfscaling.conclusions.answers.finish_answers import samples_for
+from tfscaling.conclusions.answers.finish_answers import campaign_samples
 from tfscaling.conclusions.evidence import Study
 from tfscaling.conclusions.goal_comparison import GoalComparison, compare_by_goal, rank_by_metric
 from tfscaling.estimation.samples import (
@@ -20,6 +20,7 @@ from tfscaling.estimation.samples import (
     Samples,
     weakest_support,
 )
+from tfscaling.record.metrics import FINISH_TIME
 from tfscaling.tables.row_values import axes_without_nodes, group_by, is_known, point_of
 
 
@@ -31,7 +32,8 @@ def choose_configuration(study: Study, answer: Answer, candidates: Sequence[Cand
         answer: The answer so far, with goal and limits.
         candidates: The configurations with their states.
     """
-    goal, samples = answer.goal, samples_for(study, answer.goal)
+    goal = answer.goal
+    samples = campaign_samples(study) if goal == FINISH_TIME else study.samples
     by_point = {each.point: each for each in candidates}
     known = rank_by_metric(goal, [each.row for each in candidates if each.has_value])
     order = [*map(point_of, known), *(p for p, each in by_point.items() if not each.has_value)]

@@ -46,7 +46,7 @@ class FinishRow(PointRow):
 
 
 def add_finish_times(study: Study, task: QuestionEvidence, goal: str) -> QuestionEvidence:
-    """Return the evidence for a question with campaigns, if its goal or a limit needs them.
+    """Return the evidence for a question with campaigns, which its goal or a limit needs.
 
     Args:
         study: The evidence.
@@ -54,8 +54,6 @@ def add_finish_times(study: Study, task: QuestionEvidence, goal: str) -> Questio
         goal: The metric to optimise.
     """
     limit = study.question.limits_in_force.get(FINISH_TIME)
-    if goal != FINISH_TIME and limit is None:
-        return task
     found, durations = campaign.campaign_rows(study), campaign.campaign_durations(study)
     statements = len(durations) * max(1, len(study.question.limits_in_force))
     rows, facts = [], dict(task.facts)
@@ -123,9 +121,7 @@ def judge_finish(durations_s: Array | None, limit: Limit, reason: str, statement
     return Verdict(is_kept=late <= error, is_missed=late >= 1 - error)
 
 
-def samples_for(study: Study, goal: str) -> Samples:
-    """Return the values of the runs by which configurations are compared for a goal."""
-    if goal != FINISH_TIME:
-        return study.samples
+def campaign_samples(study: Study) -> CampaignSamples:
+    """Return the values by which configurations are compared by the time of their campaigns."""
     plain = {name: getattr(study.samples, name) for name in Samples.__dataclass_fields__}
     return CampaignSamples(**plain, durations_s=campaign.campaign_durations(study))
