@@ -6,7 +6,7 @@ provision/virtual/install.
 
 Each partition has a training of known speed, scatter and faults, and other jobs in its queue. The
 workflow measures it in a few runs, and states duration and node-hours of two campaigns. Both are
-then carried out as chains of Slurm jobs, each in a partition of its own with an equal queue:
+then carried out as chains of Slurm jobs, each in a separate partition with an equal queue:
 `retried` has faults and no checkpoints; `resumed` has a time limit, checkpoints, faults, and
 interruptions by scancel. Hours are compressed to minutes: trainings sleep for about four minutes.
 The launcher of runs takes seconds, which is a twentieth of that. Jobs of campaigns, which are

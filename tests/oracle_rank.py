@@ -56,7 +56,7 @@ def go_on() -> None:
 
 
 def meet(ranks: Any) -> None:
-    """Wait asleep for other ranks: MPI polls, and takes the CPU of those that still train."""
+    """Wait for the other ranks asleep. MPI itself polls, which takes CPU from training ranks."""
     are_all_here = ranks.Ibarrier()
     while not are_all_here.Test():
         time.sleep(0.01)

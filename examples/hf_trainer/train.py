@@ -27,7 +27,7 @@ windows, batch_size, epochs, seed = map(int, sys.argv[1:])
 
 
 def text():
-    """Return windows of text, of which every tenth is held out: training and test examples."""
+    """Return windows of text: training examples, and every tenth as a test example."""
     folder = Path(os.__file__).parent
     source = "".join((folder / name).read_text() for name in ("argparse.py", "ast.py", "typing.py"))
     characters = torch.tensor([*source.encode("ascii", "replace")])

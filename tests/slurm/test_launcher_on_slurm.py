@@ -109,7 +109,7 @@ def test_ranks_end_with_a_launcher_that_is_killed(launched: Callable[..., Launch
 def test_a_killed_srun_is_named_and_its_ranks_end(
     strategy: str, launched: Callable[..., Launch]
 ) -> None:
-    """The job goes on, as an allocation does whose nodes the next run gets."""
+    """The job continues, as an allocation does for its next run."""
     is_trained = strategy != "own"
     launch = launched(strategy, **({"checkpoint_every_epochs": 100_000} if is_trained else {}))
     host = launch.ranks[0].details["host"]

@@ -34,7 +34,7 @@ GRID = {
 
 
 def new_folder(folder: Path) -> Project:
-    """A project of its own with small locks, which are older than any environment."""
+    """A separate project whose locks are small and older than any environment."""
     project = Project(folder)
     for name in ("Makefile", "Snakefile", "plugins", "profiles", "provision", "workflow"):
         (folder / name).symlink_to(REPOSITORY / name)

@@ -49,7 +49,7 @@ def model(width=4):
 """
 
 
-def with_dependencies(*names: str) -> Iterator[Distribution]:
+def iterate_with_dependencies(*names: str) -> Iterator[Distribution]:
     """Installed packages, and all that they need."""
     found: dict[str, Distribution] = {}
     left = [*names]
@@ -70,7 +70,7 @@ def make_environment(folder: Path) -> None:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     site = Path(sysconfig.get_path("purelib"))
     own = folder / site.relative_to(sys.prefix)
-    for package in with_dependencies(*NEEDED):
+    for package in iterate_with_dependencies(*NEEDED):
         for file in package.files or ():
             parts = file.parts[: 1 + file.parts.count("..")]
             target = own.joinpath(*parts).resolve()

@@ -227,7 +227,7 @@ def test_a_stall_is_not_blamed_on_a_rank_that_has_finished(tmp_path: Path) -> No
 
 
 def serving(rank: int) -> list[Event]:
-    """Of a parameter server, or of a worker that a coordinator drives: nothing comes after it."""
+    """The last event of a parameter server, or of a worker of a coordinator."""
     lines = running(rank, rendezvous=3.0)
     return [*lines[:-1], replace(lines[-1], details={**lines[-1].details, "serves": True})]
 

@@ -334,7 +334,7 @@ def test_a_rank_that_died_is_of_a_preempted_job_only_if_slurm_preempts_it(
 def test_a_killed_srun_is_named_and_no_rank(
     number: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its ranks would go on: Slurm is asked to end them."""
+    """Slurm is asked to end its ranks, which would continue."""
     step = f"7.{random.randint(0, 99)}"
     program(tmp_path, "scancel", f'echo "$*" >>{tmp_path}/ended')
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
