@@ -26,7 +26,8 @@ from tfscaling.study.config_types import AXES
 from tfscaling.study.registries import Registries
 from tfscaling.plan import retries, unrequested_runs
 from tfscaling.snakemake_adapter.sweep_jobs import SweepJobs
-from tfscaling.plan.sweep_start import SweepStart, end_at_second_signal, handle_sigterm_in_thread
+from tfscaling.plan.driver_signals import handle_signals_in_thread
+from tfscaling.plan.sweep_start import SweepStart
 from tfscaling.plan.to_do import RunRequests, RunsToDo
 from tfscaling.train.models import MODELS
 from tfscaling.train.strategies import STRATEGIES

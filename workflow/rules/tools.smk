@@ -29,8 +29,7 @@ KEPT_RECORDS = {}
 onstart:
     if INVOCATION.is_main_process:
         restrict_umask()
-        handle_sigterm_in_thread(START.stop_submissions)
-        end_at_second_signal(START.abandon_jobs)
+        handle_signals_in_thread(START.stop_submissions, START.abandon_jobs)
     if INVOCATION.touches:
         say([JOBS.touch_message()])
     else:

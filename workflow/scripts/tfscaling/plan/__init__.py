@@ -8,6 +8,7 @@ __all__ = [
     "budget",
     "conditional_runs",
     "costed_plan",
+    "driver_signals",
     "local_checks",
     "preflight",
     "queue_waits",

@@ -10,11 +10,9 @@ import functools
 import logging
 import os
 import signal
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 
 from tfscaling.cluster.slurm_client import process_tree
 from tfscaling.snakemake_adapter import submission
@@ -30,60 +28,6 @@ PLUGIN_ADVICE = (
     "no broken nodes and gives no reason why jobs wait; --executor slurm-sweep, which make setup "
     "installs, does better"
 )
-
-
-def handle_sigterm_in_thread(then: Callable[[], object] = lambda: None) -> None:
-    """Make the installed handler of SIGTERM run in a separate thread, followed by `then`.
-
-    Snakemake's handler takes a lock. If the interrupted thread held the lock, the handler would
-    wait for ever in that thread.
-    """
-    handler = signal.getsignal(signal.SIGTERM)
-    if not callable(handler):
-        return
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        handler(number, frame)
-        then()
-
-    signal.signal(
-        signal.SIGTERM,
-        lambda *given: threading.Thread(target=handle, args=given, daemon=True).start(),
-    )
-
-
-def end_at_second_signal(abandon_jobs: Callable[[], str]) -> None:
-    """Make a signal after Ctrl-C end this process at once, with one line.
-
-    The first Ctrl-C (SIGINT) keeps its handler: Snakemake cancels its jobs, and may wait for Slurm.
-    At the next SIGINT or SIGTERM nothing is waited for. An exception would not do: Snakemake cannot
-    close its event loop while a thread uses it. So the lock of the folder stays.
-
-    Args:
-        abandon_jobs: Returns a sentence about jobs that may still run, and how to cancel them.
-    """
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    if not all(map(callable, handlers.values())):  # such as nohup: nobody can press Ctrl-C
-        return
-    is_interrupted = threading.Event()
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        if not is_interrupted.is_set():
-            if number == signal.SIGINT:
-                is_interrupted.set()
-            handlers[signal.Signals(number)](number, frame)  # type: ignore[operator,misc]
-            return
-        name = signal.Signals(number).name
-        try:
-            left = abandon_jobs()
-        except Exception as error:  # whatever it is, the process ends
-            left = f"what may still run is not known: {error}"
-        said = f"Ended by {name} after Ctrl-C. Start once with --unlock, then again. {left}"
-        os.write(2, f"{said}\n".encode())  # print may have been interrupted itself
-        os._exit(128 + number)
-
-    for number in handlers:
-        signal.signal(number, handle)
 
 
 @dataclass(frozen=True)
