@@ -282,7 +282,12 @@ def steps(dataset: Any, examples: int | Callable[[Any], int] | None = None) -> A
 
 
 def step(examples: int | None = None, steps: int = 1) -> None:
-    """Count ended steps with `examples` examples in all: for loops that `steps` cannot wrap."""
+    """Report that steps have ended, in a loop over something else than the data set of `steps`.
+
+    Args:
+        examples: Number of examples that this process trained in them; None if it is not known.
+        steps: Number of the steps, usually one.
+    """
     if _TRACE is not None:
         _TRACE.step(examples, steps)
 

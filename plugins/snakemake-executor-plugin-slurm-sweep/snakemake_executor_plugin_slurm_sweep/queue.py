@@ -77,7 +77,7 @@ def mark_comment(text: str) -> str:
 
 
 def executor_text(comment: str) -> str:
-    """Return the executor's text in a comment; "" if the comment has none."""
+    """Return the text that `mark_comment` put into a job's comment; "" without one."""
     return marked[1] if (marked := _MARKED.search(comment)) else ""
 
 

@@ -137,7 +137,7 @@ class _Observer:
             if any(isinstance(each, callback) for each in getattr(callbacks, "callbacks", ())):
                 return evaluate(*given.args, **given.kwargs)  # of a fit, which sees it
             for work in self._fits:
-                work.metrics_are_lost(model)
+                work.mark_metrics_lost(model)
             if self._trained.has(given.arguments.get("x")):
                 return evaluate(*given.args, **given.kwargs)  # of no held-out examples
             given.arguments["callbacks"] = _with(callback(_Evaluate(self)), callbacks)
@@ -233,7 +233,13 @@ class _Fit:
                 self._trace.step(self._counted, batch)
 
     def batch_end(self, batch: int, steps_per_epoch: int | None) -> None:
-        """Count the steps of a call whose last step is `batch`; it may have been of fewer steps."""
+        """Count the steps up to the end of one call of the compiled function.
+
+        Args:
+            batch: Index of the last step that the call may have had, from 0: Keras adds
+                `steps_per_execution` each time, also where fewer steps were left.
+            steps_per_epoch: Number of steps in the epoch; None if Keras does not know it.
+        """
         with self._lock:
             steps = min(batch + 1, steps_per_epoch or batch + 1)
             self._steps = max(self._steps, steps)
@@ -259,8 +265,11 @@ class _Fit:
             begin_s, end_s, values = self._evaluated
             self._trace.evaluation(values, begin_s, end_s)
 
-    def metrics_are_lost(self, model: Any) -> None:
-        """Note that an evaluation within an epoch resets the metrics of its model."""
+    def mark_metrics_lost(self, model: Any) -> None:
+        """Take the epoch's metrics as lost if the program evaluates the trained model within it.
+
+        Keras resets the metrics of a model when an evaluation begins.
+        """
         self._lost |= model is self._model and self._trained_s is None
 
     def _close(self) -> None:

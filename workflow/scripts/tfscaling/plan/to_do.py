@@ -188,7 +188,7 @@ class RunsToDo:
         return KeptRecord(file, run_record.node_hours(record))
 
     def outdated_data(self) -> list[Path]:
-        """Return the prepared datasets of runs to do that an older version of custom code made."""
+        """Return the files of prepared data that runs to do read and older custom code wrote."""
         found = []
         for data, dataset in dict.fromkeys(self._data_to_read()):
             code = user_code.code_of_functions(dataset)

@@ -243,7 +243,9 @@ class Decision:
 
 
 def list_needed_runs(decision: Decision, candidates: Sequence[Candidate]) -> list[tuple[int, str]]:
-    """Return (block from 0, name) of each run that the next analysis needs, sorted by block.
+    """Return (block, name of the candidate) of each run that the next analysis needs, by block.
+
+    Block n, from 0, has repeat n + 1 of all candidates.
 
     Args:
         decision: The decision after the last analysis.

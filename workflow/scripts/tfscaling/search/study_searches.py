@@ -274,7 +274,8 @@ def _make_candidate(
         point: The configuration of the candidate.
         rows: Configuration → its rows of runs.csv.
         planned: The search.
-        short_of: Configuration → the configuration of its short runs, where it has them.
+        short_of: Configuration → the same configuration with a shortened training, for searches
+            that begin with short runs.
         closed: Configuration → why none of its missing runs will be made.
     """
     is_short, short = point in short_of.values(), short_of.get(point)

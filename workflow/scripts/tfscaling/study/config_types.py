@@ -920,9 +920,10 @@ class Question(ConfigMapping, frozen=True, kw_only=True):
         return (self.campaign and self.campaign.trainings) or self.trainings or 1
 
     def epochs_to_project(self, recipe: Recipe) -> int | None:
-        """Return `whole_training`'s epochs if a recipe's runs are projected to them, else None.
+        """Return the epochs of `whole_training`, if a recipe's runs train fewer or more; else None.
 
-        It is also None for `stop_after_steps`, which projects to the recipe's own `epochs`.
+        From such runs, time and cost of the complete training are estimated. Runs that
+        `stop_after_steps` ends represent the recipe's own `epochs`, so that it is None for them.
         """
         whole = self.whole_training
         if whole is None or recipe.stop_after_steps or recipe.epochs == whole.epochs:

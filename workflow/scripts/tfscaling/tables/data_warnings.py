@@ -502,9 +502,9 @@ def find_warnings(
     Args:
         comparison: The table of configurations.
         runs: The table of runs.
-        cpus_per_node: Platform → CPUs of its nodes. Nodes that one machine simulates cause a
-            warning if the machine has fewer CPUs than they need together, or if the platform is
-            missing here.
+        cpus_per_node: Platform → CPUs per node. Where one machine simulates several nodes, a
+            warning says that it has fewer CPUs than all these nodes together, or that the number is
+            unknown because the platform is missing here.
     """
     tables = StudyData(comparison, runs, cpus_per_node)
     texts = tomllib.loads(TEXTS.read_text(encoding="utf-8"))

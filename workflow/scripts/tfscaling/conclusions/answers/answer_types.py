@@ -255,9 +255,9 @@ class Answer:
 
     @cached_property
     def startup(self) -> StartUp | None:
-        """The start-up of the leader; None if it takes at most half of the execution time.
+        """The start-up of the leading configuration, if it is more than half of its execution time.
 
-        None for goals other than the execution time.
+        None otherwise, and for goals other than the execution time.
         """
         taken = self.leader
         if taken is None or self.goal != TIME or not is_known(taken.row.train_time_s):
