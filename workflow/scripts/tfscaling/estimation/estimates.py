@@ -328,9 +328,10 @@ class ClippedMeans:
     Arrays have the shape (configurations,).
 
     Attributes:
-        location: The mean of each configuration; not clipped if it has a second mode.
-        variance: The variance of each configuration's clipped values.
-        has_mode: Whether each configuration has a second mode.
+        location: The mean of each configuration; not clipped where `has_mode`.
+        variance: The variance of each configuration's clipped values, not of their mean.
+        has_mode: Whether each configuration has a second mode: several values together, far from
+            the others, which are therefore no outliers.
         plain_variance: The variance of each configuration's values without clipping.
         scatter: The pooled standard deviation.
         freedom: Degrees of freedom of the pooled standard deviation.

@@ -65,7 +65,7 @@ class Difference:
 
     @property
     def shows_worse(self) -> bool:
-        """Whether the runs show that `other` is worse."""
+        """Whether the runs show, at the level *supported*, that `other` is worse than `better`."""
         return self.support == SUPPORTED and self.is_worse
 
     @property

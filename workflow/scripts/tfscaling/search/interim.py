@@ -106,14 +106,14 @@ def _goal_value(problem: SearchProblem, run: Run) -> float:
 
 
 def _gets_no_more_runs(missed: int, runs: int) -> bool:
-    """Return whether a candidate gets no more runs because runs missed a limit or the target.
+    """Return whether further runs of a candidate, some of whose runs missed a limit, are useless.
 
-    It gets none if enough runs missed by the rule of `is_ruled_out`. It gets none either if fewer
-    than half of its runs missed: it cannot be recommended, and a few more runs would not change
-    this.
+    They are in two cases. So many runs missed that it is shown not to keep the limit, by
+    `is_ruled_out`. Or fewer than half missed: a candidate is recommended only if all its runs keep
+    the limits, and to show that it does not keep them would take many more runs.
 
     Args:
-        missed: Number of its runs that missed a limit or the target.
+        missed: Number of its runs that missed a limit or the target; 0 for none.
         runs: Number of all its runs.
     """
     return missed > 0 and (is_ruled_out(missed, runs) or 2 * missed < runs)

@@ -56,10 +56,12 @@ class Candidate:
         return sum(run is not None for run in self.runs)
 
     def blocks_of_runs(self, runs: int) -> list[int]:
-        """Return the numbers, from 0, of the blocks with the candidate's first runs.
+        """Return the numbers, from 0, of the blocks that have the candidate's first runs.
+
+        A block has one run of each candidate.
 
         Args:
-            runs: How many runs.
+            runs: Number of these runs.
         """
         return [n for n in range(self.blocks_max) if n not in self.skipped_blocks][:runs]
 

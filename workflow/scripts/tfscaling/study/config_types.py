@@ -949,7 +949,7 @@ class Question(ConfigMapping, frozen=True, kw_only=True):
 
     @property
     def targets(self) -> dict[str, float]:
-        """Quality metric → target value, for time and cost to the target: its limit."""
+        """Quality metric → its limit, which is the target of the goals `…_to_target_…`."""
         limits = self.limits_in_force.items()
         # a limit without a value is refused later, with its place
         return {

@@ -147,7 +147,7 @@ def make_replica_hiding_class(base: Any) -> Any:
     """Return a subclass of a strategy class that reports one replica within `single_replica`."""
 
     class Hiding(base):  # type: ignore[misc]
-        """The strategy, which can hide its other replicas."""
+        """The strategy, which says within `single_replica` that it has one replica."""
 
         @property
         def num_replicas_in_sync(self) -> int:
