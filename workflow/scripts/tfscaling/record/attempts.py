@@ -91,7 +91,7 @@ def _block_attempts(folder: Path, attempts: Iterable[int], newest: int) -> None:
 def restore_record(kept: Path, record: Path) -> None:
     """Copy the record in an attempt's folder to the run's folder.
 
-    Other attempts at the run, which may still be going on, can write no record afterwards.
+    Other attempts at the run, which may still be running, can write no record afterwards.
 
     If the run's folder has a valid record of the same run, this record is first saved in its
     attempt's folder. A damaged record, or the record of a different run, is renamed.

@@ -108,7 +108,7 @@ def _goal_value(problem: SearchProblem, run: Run) -> float:
 def _gets_no_more_runs(missed: int, runs: int) -> bool:
     """Return whether further runs of a candidate, some of whose runs missed a limit, are useless.
 
-    They are in two cases. So many runs missed that it is shown not to keep the limit, by
+    They are in two cases. Enough runs missed to show that it does not keep the limit, by
     `is_ruled_out`. Or fewer than half missed: a candidate is recommended only if all its runs keep
     the limits, and to show that it does not keep them would take many more runs.
 
