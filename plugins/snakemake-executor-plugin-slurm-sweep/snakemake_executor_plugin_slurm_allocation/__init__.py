@@ -271,7 +271,13 @@ class Executor(sweep.Executor):
         return Step(name, job, self._log_path(job, name))
 
     def _adopt(self, job: Any) -> SubmittedJobInfo | None:
-        """Return the running step of an earlier, killed driver with the same output, or None."""
+        """Return the running step that a killed driver has started for a job; None without one.
+
+        It writes the job's output, and is followed instead of starting a second step.
+
+        Args:
+            job: Snakemake's job.
+        """
         step = self._make_step(job)
         if self._left is None:
             steps = self.slurm.steps()

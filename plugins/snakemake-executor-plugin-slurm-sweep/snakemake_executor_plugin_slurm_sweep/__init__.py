@@ -130,7 +130,10 @@ class LostJobError(SubmissionError):
 
 
 class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no types
-    """Slurm's executor for a sweep; it calls the methods of the `Sweep` that `follow` has set."""
+    """Snakemake's Slurm executor, which also reports what happens to the jobs of a sweep.
+
+    `follow` sets the `Sweep` to report to. Without it, reports go nowhere.
+    """
 
     _sweep = Sweep()
     #: Text in a comment → job of an earlier start; and the names by which Slurm lists such jobs.

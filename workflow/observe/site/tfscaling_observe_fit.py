@@ -36,7 +36,7 @@ class DistributionError(RuntimeError):
 
 
 def install() -> None:
-    """Patch Keras when the program imports it."""
+    """Have `fit` and `evaluate` of Keras observed, from the program's import of Keras on."""
     trace = _observe().Trace(os.environ[_observe().VARIABLE])
     sys.meta_path.insert(0, _Finder(_Observer(trace)))
 

@@ -109,7 +109,10 @@ COLUMNS = tuple(columns(AttributionRow))
 
 
 def table(study: Study) -> pd.DataFrame:
-    """Return one `AttributionRow` for each configuration with a known part of step or wall time."""
+    """Return the table of the parts of a configuration's time, such as exchange and start-up.
+
+    It has an `AttributionRow` for each configuration with at least one known part.
+    """
     valid = [run for run in study.run_rows if run.status == RunState.OK]
     measured = group_by_point(run for run in valid if is_known(run.synchronisation_time_s))
     rows = [

@@ -520,7 +520,7 @@ class Study(Sweep):
 
     @cached_property
     def compared_rows(self) -> list[PointRow]:
-        """Rows of the measured configurations that are compared."""
+        """Rows of the configurations that have valid runs and are not `excluded`."""
         return [row for row in self.points if row.runs > 0 and point_of(row) not in self.excluded]
 
     @cached_property

@@ -60,7 +60,7 @@ class Difference:
 
     @property
     def is_worse(self) -> bool:
-        """Whether the order holds for the measured medians: `other` has the worse one."""
+        """Whether `other` has the worse measured median, as the names say."""
         return self.gap > 0 if self.ratio is None else self.ratio > 1
 
     @property

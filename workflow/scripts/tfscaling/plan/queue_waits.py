@@ -124,7 +124,13 @@ def wait_bound_s(jobs: Array, now_s: float) -> float | None:
     eligible, start, left = jobs[:, 0], jobs[:, 1], jobs[:, 4]
 
     def quantile(begin: int, number: int, now_s: float) -> float:
-        """Return RECENT_QUANTILE of the waits of these jobs as they were known at this time."""
+        """Return the RECENT_QUANTILE quantile of the waits of jobs, as it was known at a time.
+
+        Args:
+            begin: Index of the first of these jobs.
+            number: Index after the last one.
+            now_s: The time. A job that had not started by then is taken to wait longer.
+        """
         own = slice(begin, number)
         waits = np.minimum(np.minimum(start[own], left[own]), now_s) - eligible[own] + WAIT_MIN_S
         return _censored_quantile(waits, start[own] <= now_s, RECENT_QUANTILE)

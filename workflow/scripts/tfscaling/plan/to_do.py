@@ -126,7 +126,14 @@ class RunsToDo:
         return self.records[path].file
 
     def why_repeated(self, path: str) -> str:
-        """Return why a run with a record is repeated: `forced` or `stale`; "" if it is not."""
+        """Return why a run with a record is repeated; "" if it is not.
+
+        Args:
+            path: The run's folder, below the folder of all runs.
+
+        Returns:
+            `forced` by an option of Snakemake, or `stale` because code or data changed.
+        """
         if path not in self.repeated_folders or path not in self.records:
             return ""
         return "forced" if path in self.forced else "stale"
@@ -199,9 +206,10 @@ class RunsToDo:
         return found
 
     def _data_to_read(self) -> Iterable[tuple[str, str]]:
-        """Yield (name of prepared data, dataset) of each run to do on the chosen clusters.
+        """Yield (name of its prepared data, its dataset) for each run to do on the chosen clusters.
 
-        Conditional runs are left out, because they may prove unnecessary.
+        The name includes the parameters of a custom dataset. Runs that a search may not need are
+        left out.
         """
         for path in self.folders_to_do:
             run = self._run_by_folder[path]
@@ -237,9 +245,10 @@ class RunRequests:
             self.accept()
 
     def accept(self) -> None:
-        """Write all noted requests, and from now on each further request at once.
+        """Write the requests that were only collected before, and each later one at once.
 
-        A record that the run's job will replace is saved in its attempt's folder before.
+        It is called when the sweep may begin. A record that the run's job will replace is saved in
+        its attempt's folder first.
 
         Raises:
             OSError: If a file cannot be written.

@@ -251,7 +251,7 @@ def _check_cpus(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
 
 
 def _check_threads(spec: RunSpec, reports: Sequence[Rank]) -> str | None:
-    """Return which ranks used another number of TensorFlow threads for an operation; else None."""
+    """Return which ranks had a wrong number of threads for an operation; else None."""
     wrong = [r for r in reports if r.intra_op_threads != spec.threads_per_operation(r.cpus)]
     if not wrong:
         return None

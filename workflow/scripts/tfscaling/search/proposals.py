@@ -227,7 +227,8 @@ def _rank_rivals(problem: SearchProblem, state: SearchState, fit: Fit, best: int
 def _find_too_likely_rivals(chances: Array) -> Array:
     """Return which candidates are still too likely to be better for the search to end.
 
-    The others are the least likely candidates whose chances sum up to at most half of RISK_MAX.
+    The least likely ones may be ignored, as long as their chances add up to at most half of
+    RISK_MAX.
 
     Args:
         chances: Probability of each candidate to be better than the best, (candidates,).

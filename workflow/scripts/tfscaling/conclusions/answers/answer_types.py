@@ -316,7 +316,7 @@ class Answer:
 
     @cached_property
     def words(self) -> Mapping[str, str]:
-        """Words for the best by its goal, and for differences from the best."""
+        """Words of its sentences: `best`, such as `Fastest`, and words for differences from it."""
         words = goal_words(self.goal, self.title)
         best = words["best"]
         if self.goal in ALL_RUNS_METRICS:
