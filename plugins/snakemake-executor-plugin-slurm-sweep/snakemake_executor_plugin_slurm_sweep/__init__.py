@@ -123,7 +123,7 @@ class SubmissionError(Exception):
 
 
 class LostJobError(SubmissionError):
-    """sbatch has submitted a job that Slurm does not list.
+    """sbatch has submitted a job whose number cannot be found.
 
     It must not be submitted again: both jobs could run at the same time.
     """
@@ -361,7 +361,8 @@ class Executor(upstream.Executor):  # type: ignore[misc]  # upstream has no type
             None if submissions are stopped.
 
         Raises:
-            SubmissionError: Slurm refuses the job for good, or does not list its number.
+            SubmissionError: Slurm refuses the job for good.
+            LostJobError: Slurm has the job, but its number cannot be found.
         """
         pauses_s = itertools.chain(PAUSES_S, itertools.repeat(PAUSES_S[-1]))
         has_warned = False

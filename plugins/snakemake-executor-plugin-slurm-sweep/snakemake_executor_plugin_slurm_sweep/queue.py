@@ -90,7 +90,7 @@ def has_other_comment(job: QueuedJob) -> bool:
 
 
 def refuse_unknown_jobs(jobs: Iterable[QueuedJob]) -> None:
-    """Raise an error if unfinished jobs have not the comments of this executor.
+    """Raise an error if unfinished jobs lack the comments of this executor.
 
     Without their comments, jobs of an earlier start cannot be assigned to their runs. The runs
     would be submitted twice.

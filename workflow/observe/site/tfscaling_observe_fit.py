@@ -225,7 +225,13 @@ class _Fit:
         self._per_call = _number(getattr(self._model, "steps_per_execution", None))
 
     def batch_begin(self, batch: int) -> None:
-        """Before step `batch`. After the first call of all the examples are fetched once."""
+        """Report the steps of the first call of the compiled function, when the second one begins.
+
+        Their number of examples is fetched from the device, which ends the wait for these steps.
+
+        Args:
+            batch: Index of the step that begins, from 0.
+        """
         if batch and not self._trace.has_steps:
             self._counted = self._or_given(_examples_counted(self._model), batch)
             with self._lock:
@@ -280,13 +286,20 @@ class _Fit:
                 self._trained_s = _observe().now()
 
     def _write_steps(self, steps: int) -> None:
-        """Close the steps that Keras reports after the epoch's training: they ended with it."""
+        """Report steps that Keras tells of after the epoch's training, at the time of its end.
+
+        Args:
+            steps: Number of all steps of the epoch so far.
+        """
         if steps > self._written:
             more, self._written = steps - self._written, steps
             self._trace.step(None, more, time_s=self._trained_s)
 
     def _correct_steps(self) -> None:
-        """With several steps in a call and no known length, the optimizer knows how many."""
+        """Take the number of steps from the optimizer's updates, if the last call had fewer.
+
+        With several steps in a call and an epoch of unknown length, Keras counts complete calls.
+        """
         updates = self._updates_now() - self._updates
         if self._steps - self._per_call < updates < self._steps:
             self._steps = max(updates, self._written)

@@ -254,8 +254,8 @@ def _attribution_row(
 ) -> AttributionRow:
     """Return the row of a configuration: each part's share of the step time.
 
-    Runs that share a run on one replica share its error: intervals, and claims by many runs, need
-    as many of these references.
+    In an estimate, runs that are compared with the same run on one replica share its error. So what
+    needs a number of runs, such as an interval, needs as many different runs on one replica.
 
     Args:
         runs: Its runs.

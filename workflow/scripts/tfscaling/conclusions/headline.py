@@ -92,7 +92,7 @@ def _headline_of_revision(summary: RevisionSummary) -> HeadlineRow:
 
 
 def headline_of_answer(answer: Answer, question: str = "") -> HeadlineRow:
-    """Return the headline of an answer: two templates say what the answer has.
+    """Return the headline of an answer: its sentence, and how sure it is.
 
     Args:
         answer: The answer.

@@ -351,7 +351,10 @@ class Answer:
 
     @property
     def has_unequal_qualities(self) -> bool:
-        """Whether it compares models or recipes without their quality (the limit `null`)."""
+        """Whether it compares models or recipes as if their quality were equal.
+
+        The configuration asks for it by the limit `null` of the quality.
+        """
         varies = not {"model", "recipe"}.isdisjoint(self.varying_axes)
         return self.ignores_quality and varies and self.goal != QUALITY
 
