@@ -76,10 +76,10 @@ class Estimates:
         freedom_max: Degrees of freedom of the pooled variance, the maximum for any comparison.
         is_log: Whether locations are logarithms.
         unit: Cost that a location of 1 represents, if locations are not logarithms.
-        low: Lowest value that the location may have without scatter. It is the location; or, with
-            few runs in two modes, the lowest run.
-        high: Highest value that the location may have without scatter. It is the location; or, with
-            few runs in two modes, the highest run. Infinite if a run did not reach its end.
+        low: Value from which an interval extends downwards: the location or, with few runs in two
+            separate groups, the lowest run.
+        high: Value from which an interval extends upwards: the location or, with few runs in two
+            separate groups, the highest run. Infinite if a run did not reach its end.
     """
 
     location: Array

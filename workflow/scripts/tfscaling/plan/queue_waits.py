@@ -136,7 +136,15 @@ def wait_bound_s(jobs: Array, now_s: float) -> float | None:
         return _censored_quantile(waits, start[own] <= now_s, RECENT_QUANTILE)
 
     def recent(number: int, now_s: float) -> float:
-        """Return the larger quantile by the jobs before this one, as known when it came."""
+        """Return the larger of two quantiles of waits before a job, as they were known at a time.
+
+        One is over the last RECENT_JOBS jobs before it. The other also includes earlier jobs, so
+        that RECENT_JOBS of them had started by then.
+
+        Args:
+            number: Index of the job.
+            now_s: The time.
+        """
         begin = max(0, number - RECENT_JOBS)
         (started,) = np.nonzero(start[:number] <= now_s)
         further = int(started[-RECENT_JOBS:][0]) if len(started) else begin

@@ -42,7 +42,7 @@ class RunsToDo:
         config: The configuration.
         planned: All planned runs.
         runs_dir: The folder of all runs.
-        forced: Folders of runs that are repeated although they have a record.
+        forced: Folders of runs that options of Snakemake force, with or without a record.
     """
 
     config: Config
@@ -86,7 +86,7 @@ class RunsToDo:
 
     @functools.cached_property
     def repeated_folders(self) -> frozenset[str]:
-        """The folders of the runs that are repeated although they have a record."""
+        """The folders of runs that are due with or without a record: forced and stale ones."""
         if self.config.rerun != "stale":
             return self.forced
         specs = [run.spec for run in self.planned]
@@ -95,7 +95,10 @@ class RunsToDo:
 
     @functools.cached_property
     def forced_again(self) -> frozenset[str]:
-        """The folders of forced runs with a record: each is rerun, also conditional ones."""
+        """The folders of forced runs that have a record.
+
+        Each is rerun, even if no round of a search has requested it yet.
+        """
         return self.forced & self.records.keys()
 
     def folders_after_round(self, extra: Collection[str]) -> list[str]:
