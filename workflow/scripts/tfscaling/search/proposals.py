@@ -241,13 +241,15 @@ def _find_too_likely_rivals(chances: Array) -> Array:
 
 
 def _are_neighbours(problem: SearchProblem, state: SearchState, n: int, other: int) -> bool:
-    """Return whether two candidates without runs differ only in similar numbers of nodes.
+    """Return whether two candidates have no runs, and differ only in similar numbers of nodes.
+
+    Numbers are similar if the larger one is at most twice the other.
 
     Args:
         problem: The question.
         state: The state.
         n: Number of a candidate.
-        other: Number of another candidate. Its nodes are similar if at most twice or half as many.
+        other: Number of another candidate.
     """
     octaves = abs(math.log2(problem.nodes[n] / problem.nodes[other]))
     is_near = problem.lines[n] == problem.lines[other] and octaves < 1.01

@@ -77,10 +77,10 @@ class Candidate:
         return [n for n in self.blocks_of_runs(runs) if n >= had or self.runs[n] is None]
 
     def existing_runs(self, runs: int) -> list[Run]:
-        """Return the candidate's first runs without missing ones; each maps metric to value.
+        """Return the existing runs among the candidate's first ones; each maps metric to value.
 
         Args:
-            runs: How many runs the candidate should have.
+            runs: Number of the first runs. Runs in skipped blocks do not count.
         """
         own = [self.runs[n] for n in self.blocks_of_runs(runs) if n < len(self.runs)]
         return [run for run in own if run is not None]

@@ -367,7 +367,7 @@ def _find_unobserved_evaluations(tables: StudyData) -> Finding:
 
 
 def _find_slow_nodes(tables: StudyData) -> Iterator[Finding]:
-    """Yield a finding for each platform with nodes that slow runs significantly."""
+    """Yield a finding for each platform with nodes on which runs take significantly longer."""
     vary = varying_axes([*tables.points.values()])
     for platform, effects in estimate_effects_by_platform(tables.valid).items():
         named = ", ".join(f"{e.node} ({e.factor:.2f} times)" for e in effects if e.is_slow)

@@ -201,7 +201,7 @@ def _make_mpi_all_reduce(devices: Sequence[str], communication: str) -> Any:
 
 
 def _refuse_custom(devices: Sequence[str], communication: str) -> Any:
-    """Raise ValueError: the recipe's program makes the strategy `own`, and this trainer cannot."""
+    """Raise ValueError: with the strategy `own`, a program distributes the training by itself."""
     raise ValueError("a program makes its own strategy")
 
 
