@@ -42,6 +42,12 @@ def test_others_are_refused(extra: str) -> None:
     assert ("does not set" in found) == (extra in MANAGED)
 
 
+@pytest.mark.parametrize(("key", "option"), platforms.SBATCH_OPTIONS.items())
+def test_an_option_that_a_key_sets_is_refused_with_the_key(key: str, option: str) -> None:
+    found = platforms.extra_options_problem(f"--nice=5 --{option}=x")
+    assert found is not None and f"use the key `{key}`" in found
+
+
 def test_what_the_executor_plugin_forbids_is_refused_here_as_well() -> None:
     """Its own check ends a sweep in the middle, job by job."""
     from snakemake_executor_plugin_slurm.validation import get_forbidden_slurm_options

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from rows import planned_of, point, rows_of, tables_of, write_all
 from tfscaling.record import attempts
 from tfscaling.record.attempts import Cause, FailureReport
+from tfscaling.record.metrics import METRICS
 from tfscaling.study import config_validation
 from tfscaling.study.config_types import AXES
 from tfscaling.study.manifest import Manifest, PlannedRun
@@ -159,6 +160,25 @@ def test_the_quality_of_a_run_that_went_on_counts_its_times_only_where_that_is_a
         assert row["execution_time_s"] == time_s
         assert row["train_time_s"] == pytest.approx(before[1] + 5.0)
         assert "comparisons" not in row["warnings"]
+
+
+@pytest.mark.parametrize("is_resumed", [False, True])
+def test_a_resumed_run_has_no_energy_or_wait_of_its_last_job_alone(
+    tmp_path: Path, is_resumed: bool
+) -> None:
+    raw = raw_config((["recipes", "weak", "compare_resumed"], True))
+    planned = manifest_of(config_validation.convert_to_types(raw))
+    with changed(write_record(tmp_path, planned.runs[0], 30.0)) as record:
+        job = {"id": "7", "consumed_energy_j": 1.8e6}
+        record["environment"]["slurm_job"] = job
+        record["phases"]["queue_time_s"] = 12.0
+        record["use"] = {"energy_kwh": 0.5, "energy_of": "processors"}
+        record |= {"resumed": RESUMED} if is_resumed else {}
+    row = rows_of(runs_of(planned, tmp_path))[0]
+    of_job = [name for name, metric in METRICS.items() if metric.is_of_last_job]
+    assert {"energy_kwh", "slurm_energy_kwh", "time_with_queue_s"} <= set(of_job)
+    assert [bool(pd.isna(row[name])) for name in of_job] == [is_resumed] * len(of_job)
+    assert row["execution_time_s"] > 0
 
 
 def test_a_run_that_diverged_is_a_row_without_metrics_but_with_its_machines(tmp_path: Path) -> None:

@@ -31,13 +31,15 @@ class Metric:
         title: Name for readers, such as `execution time`.
         unit: Unit, such as `s`; "" without one.
         direction: "lower" or "higher", whichever is better; another text if a recipe defines it.
-        digits: Decimals in tables.
+        digits: Decimals of a value that has an interval.
         value: Function that reads the metric from a run record. It is None for metrics that are
             computed for the tables: from other configurations, prices, the recipe's quality or a
             target.
         best: Best possible value, such as 1 for accuracy; values are then compared by their
             distance from it.
         ends: Endings, such as `min`, of the columns for its spread over a configuration's runs.
+        is_of_last_job: Whether a record has it of the run's last job only. It is unknown for a run
+            that resumed in a further job, and is never projected from a short run.
     """
 
     title: str
@@ -47,6 +49,7 @@ class Metric:
     value: Callable[[RunRecord], float | None] | None = None
     best: float | None = None
     ends: tuple[str, ...] = ()
+    is_of_last_job: bool = False
 
     @property
     def is_higher_better(self) -> bool:
@@ -117,7 +120,12 @@ class RunMetrics(msgspec.Struct):
     probe_time_s: Amount = NAN
     teardown_time_s: Amount = NAN
     time_with_queue_s: Annotated[
-        Amount, Metric("time with queue", "s", "lower", 1, _time_with_queue_s, ends=_RANGE)
+        Amount,
+        Metric(
+            *("time with queue", "s", "lower", 1, _time_with_queue_s),
+            ends=_RANGE,
+            is_of_last_job=True,
+        ),
     ] = NAN
     """Sum of queue_time_s, boot_time_s and execution_time_s: the time from the submission, which
     depends on the other jobs in the queue; null without Slurm."""
@@ -129,9 +137,12 @@ class RunMetrics(msgspec.Struct):
     throughput_examples_per_s: Annotated[
         Amount, Metric("throughput", "examples/s", "higher", 0)
     ] = NAN
-    energy_kwh: Annotated[Amount, Metric("energy", "kWh", "lower", 5, ends=_RANGE)] = NAN
+    energy_kwh: Annotated[
+        Amount, Metric("energy", "kWh", "lower", 5, ends=_RANGE, is_of_last_job=True)
+    ] = NAN
     slurm_energy_kwh: Annotated[
-        Amount, Metric("energy by Slurm", "kWh", "lower", 5, _slurm_energy_kwh)
+        Amount,
+        Metric("energy by Slurm", "kWh", "lower", 5, _slurm_energy_kwh, is_of_last_job=True),
     ] = NAN
     """Energy of the run's Slurm steps (ConsumedEnergy). The plugin AcctGatherEnergyType in
     slurm_settings determines whether it is the energy of complete nodes or of their processors;

@@ -150,7 +150,13 @@ def extra_options_problem(extra: str) -> str | None:
         if set(word) <= _SHELL or word.startswith("#") or "`" in word or "$(" in extra:
             return f"allowed: options of sbatch; the shell would interpret {word}"
         if _is_managed_option(word):
-            return f"allowed: options that the workflow does not set by the grid or keys; {word}"
+            name = word.removeprefix("--").partition("=")[0]
+            keys = [key for key, option in SBATCH_OPTIONS.items() if option == name]
+            instead = f": use the key `{keys[0]}` of the platform" if keys else ""
+            return (
+                f"allowed: options that the workflow does not set by the grid or keys; {word}"
+                f"{instead}"
+            )
     if not words[0].startswith("-"):
         return f"allowed: options of sbatch, such as --nice=5; {words[0]} is no option"
     return None

@@ -102,14 +102,24 @@ def set_measurements(
         reached = number_or_nan(record.metrics.flops_per_example) * row.throughput_examples_per_s
         row.share_of_peak = reached / run.spec.replicas / (run.peak_tflops * 1e12)
     row.quality = number_or_nan(metrics.quality_of_run(record, run.spec.recipe.quality).value)
-    if record.resumed is not None:  # neither waits nor energy of earlier attempts are known
-        row.time_with_queue_s = row.energy_kwh = NAN
+    if record.resumed is not None:
+        _remove_metrics_of_last_job(row)
     else:
         row.energy_of = record.use.energy_of or None
         row.energy_usd = row.energy_kwh * number_or_nan(run.usd_per_kwh)
         row.energy_kg_co2 = row.energy_kwh * number_or_nan(run.kg_co2_per_kwh)
     row.cost_usd = _cost_usd(run, row.execution_time_s)
     _set_hours(row, run, record)
+
+
+def _remove_metrics_of_last_job(row: RunRow) -> None:
+    """Set the metrics to NaN that are known of the run's last job only, such as its energy.
+
+    The jobs from which it resumed are not included, and a longer training would have more.
+    """
+    for name in RUN_METRICS:
+        if METRICS[name].is_of_last_job:
+            setattr(row, name, NAN)
 
 
 def _set_metrics(row: RunRow, record: RunRecord, names: Iterable[str]) -> None:
@@ -166,8 +176,7 @@ def _set_projections(
     if not whole.trend.is_over:
         return
     _set_metrics(row, replace(record, phases=whole.phases), TIME_METRICS)
-    row.time_with_queue_s = NAN  # a short job waits for less time than the whole
-    row.energy_kwh = NAN  # it is measured, never projected
+    _remove_metrics_of_last_job(row)
     row.cost_usd = _cost_usd(run, row.execution_time_s)
     _set_hours(row, run, record)
     row.projected_from_steps, row.projected_to_steps = short.steps, short.steps_of_whole
