@@ -93,6 +93,34 @@ def test_a_program_is_told_its_place_and_leaves_a_record(tmp_path: Path) -> None
         }  # fmt: skip
 
 
+#: Its rank had the launcher's secret when it began: where else is it?
+LOOKS_FOR_SECRET = """
+import json, os, pathlib, sys
+environ = pathlib.Path(f"/proc/{os.getppid()}/environ").read_text().split(chr(0))
+(line,) = [line for line in environ if line.startswith("TFSCALING_LAUNCHER=")]
+secret, found = line.split()[1].encode(), []
+files = [path for path in pathlib.Path().rglob("*") if path.is_file()]
+for path in (*files, *pathlib.Path("/proc").glob("[0-9]*/cmdline")):
+    try:
+        found += [str(path)] * (secret in path.read_bytes())
+    except OSError:  # it has ended
+        pass
+pathlib.Path(sys.argv[1], "found.json").write_text(json.dumps([len(secret), len(files), found]))
+"""
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_the_secret_of_an_attempt_is_in_no_file_and_no_command_line(
+    nodes: int, tmp_path: Path
+) -> None:
+    """Several ranks on this machine are forks of a process that reads their variables."""
+    record_of(tmp_path, LOOKS_FOR_SECRET, "{folder}", nodes=nodes)
+    for rank in range(nodes):
+        said = (tmp_path / f"run/attempt=1/rank-{rank}.files/found.json").read_text()
+        length, files, found = json.loads(said)
+        assert (length, files > 5, found) == (64, True, [])
+
+
 SIGNALLED = """
 import os, signal, sys, time
 own, got = sys.argv[1], []
@@ -241,6 +269,16 @@ def test_a_cause_has_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert not any(secret in cause["message"] for secret in secrets)
     # the log's end is private, and the launcher does not know what `setup` exports
     assert not any(secret in json.dumps(cause) for secret in secrets[:2])
+
+
+def test_a_secret_at_the_place_where_a_line_is_cut_is_masked(
+    tmp_path: Path, dice: random.Random
+) -> None:
+    """The last line of a program's output is cut after 300 characters."""
+    secret = f"{dice.getrandbits(128):032x}"
+    code = f"import os\nprint({'x' * dice.randint(270, 292)!r} + os.environ['API_TOKEN'])\nexit(1)"
+    message = cause_of(tmp_path, code, env={"API_TOKEN": secret})["message"]
+    assert "xxx***; log: " in message and secret[:6] not in message
 
 
 def test_an_abort_is_told_in_the_words_before_the_dump(tmp_path: Path) -> None:

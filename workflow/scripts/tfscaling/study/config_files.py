@@ -22,6 +22,9 @@ _TAG = "tag:yaml.org,2002:"
 #: Largest size of a file in bytes, and largest depth of nested lists and mappings: beyond them,
 #: libyaml's composer would take all memory, or overflow its stack and end Python.
 BYTES_MAX, DEPTH_MAX = 4_000_000, 100
+#: A part of the file in a message of YAML's reader: it may be a secret. Names of its tokens, such as
+#: `'<block end>'`, and single characters stay.
+_QUOTED_VALUE = re.compile(r"'(?!<)[^']{2,}'")
 _TOO_DEEP = f"more than {DEPTH_MAX} lists or mappings in each other"
 #: Kind of a plain value → regular expression of its form, and the characters with which it begins.
 _FORMS = {
@@ -61,7 +64,7 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
             ConstructorError: If it is too large for a float.
         """
         if not math.isfinite(value := float(node.value)):
-            raise ConstructorError(None, None, f"{node.value} is not finite", node.start_mark)
+            raise ConstructorError(None, None, "the number is not finite", node.start_mark)
         return value
 
 
@@ -178,10 +181,14 @@ def read_config_file(name: str | Path) -> RawConfig:
         line, byte = error.object.count(b"\n", 0, error.start) + 1, error.object[error.start]
         rule = f"not UTF-8: byte {byte:#04x}; save the file in the encoding UTF-8"
         raise ConfigError(f"{name}: line {line}: {rule}") from None
+    except (AttributeError, KeyError):  # PyYAML's, as of `!!timestamp x` and `!!bool x`
+        rule = "a value has not the form of its tag; write it without the tag"
+        raise ConfigError(f"{name}: not valid YAML: {rule}") from None
     except (ValueError, yaml.YAMLError) as error:
         mark = getattr(error, "problem_mark", None)
         where = f"line {mark.line + 1}: " if mark else ""
         reason = " ".join((getattr(error, "problem", None) or str(error)).split())
+        reason = _QUOTED_VALUE.sub("***", reason)
         hint = (
             _syntax_hint(reason, text.splitlines()[mark.line : mark.line + 1], mark.column)
             if mark
