@@ -22,8 +22,8 @@ _TAG = "tag:yaml.org,2002:"
 #: Largest size of a file in bytes, and largest depth of nested lists and mappings: beyond them,
 #: libyaml's composer would take all memory, or overflow its stack and end Python.
 BYTES_MAX, DEPTH_MAX = 4_000_000, 100
-#: A part of the file in a message of YAML's reader: it may be a secret. Names of its tokens, such as
-#: `'<block end>'`, and single characters stay.
+#: A part of the file in a message of PyYAML: it may be a secret. Names of tokens, such as
+#: `'<block end>'`, and single characters are none.
 _QUOTED_VALUE = re.compile(r"'(?!<)[^']{2,}'")
 _TOO_DEEP = f"more than {DEPTH_MAX} lists or mappings in each other"
 #: Kind of a plain value → regular expression of its form, and the characters with which it begins.
