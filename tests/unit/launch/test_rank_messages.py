@@ -257,7 +257,7 @@ def test_fake_messages_change_nothing_and_are_reported(
     messages.update(files=True)
     assert (messages.beats, messages.reported) == ({}, set())
     assert {path.name for path in tmp_path.iterdir()} == {events.RANKS_EVENTS}
-    assert "WARNING" in capfd.readouterr().out
+    assert "connection 1 to this launcher from 127.0.0.1 is refused: " in capfd.readouterr().out
 
 
 def test_a_burst_of_strangers_takes_no_more_connections_than_allowed(

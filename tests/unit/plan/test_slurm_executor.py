@@ -110,13 +110,15 @@ def test_an_own_job_serves_runs_of_its_partition(
 
 @pytest.mark.parametrize("command", ["squeue", "sacct"])
 def test_a_query_without_an_answer_forgets_no_job(
-    command: str, start: Start, slurm: Slurm, tmp_path: Path
+    command: str, start: Start, slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # however long Slurm is silent
+    monkeypatch.setattr(queue, "ABSENT_S", 0.0)
     executor = start(status_command=command)
     info = submitted(Job(["a"]), "1", tmp_path)
     slurm.states(command="squeue")
     slurm.states("silent", command=command)
-    assert [executor.query(info) for _ in range(2)] == [["1"], ["1"]]
+    assert [executor.query(info) for _ in range(4)] == [["1"]] * 4
     assert executor.next_seconds_between_status_checks == 40  # as at the start
     slurm.states("1|RUNNING None", command=command)
     assert [executor.query(info) for _ in range(2)] == [["1"], ["1"]]
