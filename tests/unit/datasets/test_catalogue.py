@@ -147,8 +147,9 @@ def test_an_error_of_a_custom_function_has_no_secret(
 ) -> None:
     """The console shows it: a service may quote a key of the environment or of the parameters."""
     secrets = [f"{random.getrandbits(64):016x}" for _ in range(2)]
-    quotes = "(api_key, **others): raise ValueError(api_key + ' ' + os.environ['HF_TOKEN'])"
-    code = f"import os\ndef data{quotes}\ndef prepare(folder, {quotes[1:]}\ndef pipeline(context): pass\n"
+    quotes = "api_key, **others): raise ValueError(api_key + ' ' + os.environ['HF_TOKEN'])"
+    code = f"import os\ndef data({quotes}\ndef prepare(folder, {quotes}\n"
+    code += "def pipeline(context): pass\n"
     name = f"quoting_{module}"
     (tmp_path / f"{name}.py").write_text(code)
     monkeypatch.chdir(tmp_path)
