@@ -346,6 +346,13 @@ def test_a_secret_with_characters_of_a_shell_is_masked(
     assert value not in masked and masked.endswith(" x"), (program, setup, masked)
 
 
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("text", ["x" * 300_000, "-" * 300_000, "# " + "y" * 300_000])
+def test_a_long_word_of_setup_holds_nothing_up(text: str) -> None:
+    """As an image or a key within a line."""
+    assert crashes.find_secrets({}, [text], [text, "KEY=a secret"]) == {"a"}
+
+
 _NO_FRAME = "Traceback (most recent call last):\nValueError: no frame\n"
 _NO_WORDS = 'Traceback (most recent call last):\n  File "/project/a.py", line 1, in f\n    f()\n'
 

@@ -86,8 +86,11 @@ _SECRET_OPTION = re.compile(
 )
 #: A complete word `NAME=VALUE` or `--name=VALUE`.
 _ASSIGNMENT = re.compile(r"([\w-]+)=(.*)", re.DOTALL)
-#: NAME=VALUE, or `--name VALUE`, in a word of `program` or a line of `setup`.
-_GIVEN = re.compile(r"""(?:([\w-]+)=|(--?[\w-]+)\s+)("[^"]*"|'[^']*'|[^\s;&|"']+)""")
+#: NAME=VALUE, or `--name VALUE`, in a word of `program` or a line of `setup`. A name is only searched
+#: from its first character: otherwise a word of 100,000 characters would take minutes.
+_GIVEN = re.compile(r"""(?<![\w-])(?:([\w-]+)=|(--?[\w-]+)\s+)("[^"]*"|'[^']*'|[^\s;&|"']+)""")
+#: A word of a shell, with its quotes.
+_SHELL_WORD = re.compile(r"""(?:[^\s"'\\]|\\.|"(?:\\.|[^"\\])*"|'[^']*')+""")
 
 
 class ProgramException(NamedTuple):
@@ -296,9 +299,7 @@ def find_secrets(
     for text in (*program, *setup):
         for variable, option, value in _GIVEN.findall(text):
             pairs.append((variable or option, value.strip("\"'")))
-        words = _split_shell_words(text)
-        pairs += _find_assignments(words)
-        pairs += [pair for pair in itertools.pairwise(words) if pair[0].startswith("-")]
+        pairs += _find_shell_values(text)
     found |= {value for name, value in pairs if _SECRET_OPTION.search(name)}
     # logs and messages have the lines of a key one by one
     return found | {line.strip() for value in found for line in value.splitlines()}
@@ -309,16 +310,23 @@ def _find_assignments(words: Iterable[str]) -> list[tuple[str, str]]:
     return [(found[1], found[2]) for word in words if (found := _ASSIGNMENT.fullmatch(word))]
 
 
-def _split_shell_words(text: str) -> list[str]:
-    """Return the words of a line as a shell reads them, without quotes; [] if it is no such line.
+def _find_shell_values(text: str) -> list[tuple[str, str]]:
+    """Return (name, value) of secrets that a shell reads in a line, the values without quotes.
 
-    Operators stay parts of words.
+    Operators stay parts of values.
     """
+    words = _SHELL_WORD.findall(text)
+    pairs = [word.partition("=")[::2] for word in words if "=" in word]
+    pairs += [pair for pair in itertools.pairwise(words) if pair[0].startswith("-")]
+    return [(name, _unquote(value)) for name, value in pairs if _SECRET_OPTION.search(name)]
+
+
+def _unquote(word: str) -> str:
+    """Return a word as a shell reads it, without quotes; unchanged if it is not complete."""
     try:
-        # $'…' is a text, too
-        return shlex.split(text.replace("$'", "'"), comments=True)
-    except ValueError:  # an unclosed quote
-        return []
+        return "".join(shlex.split(word.replace("$'", "'")))
+    except ValueError:
+        return word
 
 
 def mask_secrets(text: str, secrets: Set[str]) -> str:
