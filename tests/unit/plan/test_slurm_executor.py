@@ -146,6 +146,17 @@ def test_a_failed_job_has_slurms_state_unless_it_has_left_its_record(
     assert executor.ended == [("a", False), ("b", True)] and sweep.failures == {"1": kept}
 
 
+def test_a_failed_job_whose_report_is_a_result_has_finished(
+    start: Start, slurm: Slurm, sweep: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The report of a job that ran out of memory is a record: it does not fit."""
+    monkeypatch.setattr(sweep, "report_failure", lambda _, number, *__: sweep.finished.add(number))
+    slurm.states("1|OUT_OF_MEMORY None")
+    executor = start()
+    assert executor.query(submitted(Job(["a"]), "1", tmp_path)) == []
+    assert executor.ended == [("a", True)]
+
+
 def test_a_job_is_gone_if_several_answers_over_a_minute_do_not_have_it() -> None:
     absences = queue.Absences()
     assert [absences.count_absence("1", time_s) for time_s in (0.0, 1.0, 59.0, 60.0)] == [
