@@ -435,3 +435,27 @@ def test_a_rank_reports_the_names_of_the_gpus_that_its_program_may_use(
     assert done.returncode == 0, done.stderr
     (report,) = rank_files.read_reports(tmp_path / "run")
     assert (report.gpu_names, report.host_facts.gpus) == (names, ("A", "B"))
+
+
+@pytest.mark.parametrize(
+    "visible", ["0", "0,1,2", "", None], ids=["fewer", "more", "none", "listed"]
+)
+def test_a_program_with_other_gpus_than_requested_does_not_begin(
+    visible: str | None, tmp_path: Path
+) -> None:
+    """By CUDA_VISIBLE_DEVICES, else by the driver, which lists three GPUs here."""
+    (tools := tmp_path / "tools").mkdir()
+    rows = "".join(f"{name}, GPU-{number}, 535.104.05\n" for number, name in enumerate("ABC"))
+    environ = fake_nvidia_smi(tools, f"printf '{rows}'")
+    environ["PATH"] += f":{os.environ['PATH']}"
+    if visible is not None:
+        environ["CUDA_VISIBLE_DEVICES"] = visible
+    settings = {"launcher": "srun", "devices": "physical", "cpus_per_node": 1}
+    begun = tmp_path / "begun"
+    done = run_rank(tmp_path / "run", ["touch", str(begun)], settings, 2, **environ)
+    assert done.returncode == 1 and not begun.exists()
+    assert "requested 2 GPUs for the program, this rank may use" in done.stderr
+    (failed,) = [
+        event for event in events.read_events_by_rank(tmp_path / "run")[0] if event.name == "failed"
+    ]
+    assert failed.details["error"] == "DeviceError"
