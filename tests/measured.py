@@ -87,6 +87,7 @@ def resumed_from(
     gone = table["nodes"].isin(nodes) & (table["repeat"] <= runs) & (table["status"] == "ok")
     of_time = [name for name in table if name in (*run_measurements.TIME_METRICS, *OF_TIME)]
     table = table.assign(**{name: table[name].mask(gone) for name in of_time})
+    table["untimed_reason"] = table["untimed_reason"].astype(object).mask(gone, "resumed")
     return comparison_table(table, planned), table, planned
 
 

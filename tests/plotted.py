@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pandas as pd
+from measured import NOTHING_PLANNED
+from tfscaling.conclusions.evidence import Study
 from tfscaling.page.plot_figure import Tables
 from tfscaling.study import platforms
 from tfscaling.study.config_types import POINT_AXES
@@ -49,10 +51,13 @@ def tables_of(*points: dict[str, Any], epochs: Any = (), published: Any = ()) ->
     """Tables of these points, on CPU or GPUs unless they say otherwise, with all columns."""
     kinds = [platforms.device_kind(point["gpus_per_node"], "physical") for point in points]
     rows = [{"devices": kind, **point} for kind, point in zip(kinds, points, strict=True)]
+    table = pd.DataFrame(rows, columns=list(comparison.COLUMNS))
+    runs = pd.DataFrame(columns=list(runs_table.RUN_COLUMNS))
     return Tables(
-        pd.DataFrame(rows, columns=list(comparison.COLUMNS)),
+        table,
         pd.DataFrame(epochs, columns=list(runs_table.EPOCH_COLUMNS)),
         pd.DataFrame(published),
+        excluded=Study(table, runs, NOTHING_PLANNED).excluded,
     )
 
 

@@ -6,10 +6,11 @@ import math
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 from tfscaling.conclusions.answers.answer_types import BY_LINE, STARTUP, AllTrainings, Answer
 from tfscaling.conclusions.answers.candidate_types import Candidate, State
-from tfscaling.estimation.run_counts import KEPT_RUNS, miss_rate_bound
+from tfscaling.estimation.run_counts import KEPT_RUNS, miss_rate_bound, miss_rate_text
 from tfscaling.estimation.samples import NOT_MEASURED
 from tfscaling.study.config_types import Limit
 from tfscaling.tables.row_types import PointRow
@@ -117,8 +118,8 @@ def test_enough_runs_must_have_kept_the_limits(
     assert bool(found.kept_text) is bool(kept_runs)
     if kept_runs:
         assert f" {kept_runs} runs kept the {what}" in found.kept_text
-        assert f"{miss_rate_bound(kept_runs):.0%} of its runs" in found.kept_text
-        assert f"{miss_rate_bound(kept_runs):.0%}" != f"{miss_rate_bound(kept_runs + 2):.0%}"
+        assert f"{miss_rate_text(kept_runs)} of its runs" in found.kept_text
+        assert f"{miss_rate_text(kept_runs)}" != f"{miss_rate_text(kept_runs + 2)}"
 
 
 JUDGED = (State.INFEASIBLE, State.UNDECIDED, State.TOO_FEW, State.COMPARED)
@@ -132,7 +133,8 @@ def test_the_share_that_may_miss_is_for_all_configurations_together(others: int)
     limits = {TIME: Limit(at_most=1.0)}
     found = answer(own, *rivals, *left_out, recommended=own, limits=limits)
     bound = miss_rate_bound(KEPT_RUNS, 1 + others)
-    assert f"fewer than {bound:.0%} of its runs" in found.kept_text
+    assert f"fewer than {miss_rate_text(KEPT_RUNS, 1 + others)} of its" in found.kept_text
+    assert float(miss_rate_text(KEPT_RUNS, 1 + others).removesuffix("%")) >= 100 * bound
     # so often one of them keeps a limit in all its runs that this share misses
     assert (1 + others) * (1 - bound) ** KEPT_RUNS == pytest.approx(0.05)
 
@@ -196,24 +198,31 @@ def test_a_trade_off_costs_clearly_less_and_is_not_far_slower(
     assert answer(leader, replace(own, state=State.OPEN), goal=goal).trade_off is None
 
 
-@pytest.mark.parametrize("price", [math.nan, 0.0])
 @pytest.mark.parametrize(("nodes", "time", "is_named"), [(1, 3.0, True), (4, 1.9, False)])
-def test_without_all_prices_node_hours_decide(
-    nodes: int, time: float, is_named: bool, price: float
-) -> None:
+def test_without_all_prices_node_hours_decide(nodes: int, time: float, is_named: bool) -> None:
     leader = candidate(8, execution_time_s=10.0, cost_usd=1.0)
-    own = candidate(nodes, execution_time_s=10.0 * time, cost_usd=price)
+    own = candidate(nodes, execution_time_s=10.0 * time, cost_usd=math.nan)
     found = answer(leader, own).trade_off
     assert (found is not None) is is_named
     if found:
         assert (found.cost, found.is_priced) == (pytest.approx(nodes / 8 * time), False)
 
 
+@pytest.mark.parametrize("nodes", [1, 8, 16])
+def test_a_price_of_zero_is_a_price(nodes: int) -> None:
+    leader = candidate(8, execution_time_s=10.0, cost_usd=1.0)
+    free = candidate(nodes, execution_time_s=19.0, cost_usd=0.0)
+    found = answer(leader, free).trade_off
+    assert found and (found.cheaper, found.cost, found.is_priced) == (free, 0.0, True)
+    faster = replace(free, row=msgspec.structs.replace(free.row, execution_time_s=5.0))
+    assert answer(faster, leader).trade_off is None
+
+
 @pytest.mark.parametrize("usd", [2.5, math.nan])
 @pytest.mark.parametrize("trainings", [1, 2, 30])
 def test_all_trainings_take_a_multiple_of_one(trainings: int, usd: float) -> None:
     ends = {"execution_time_s_low": 90.0, "execution_time_s_high": 120.0, "cost_usd_high": 3.0}
-    leader = candidate(4, cost_usd=usd, node_hours=0.5, ends=ends)
+    leader = candidate(4, cost_usd=usd, node_hours=0.5, ends=ends, runs_timed=6)
     found = answer(leader, trainings=trainings).all_trainings
     if trainings == 1:
         assert found is None
@@ -224,6 +233,9 @@ def test_all_trainings_take_a_multiple_of_one(trainings: int, usd: float) -> Non
     )  # fmt: skip
     assert found.cost_usd == (2.5 * trainings if usd == usd else None)
     assert found.intervals == {TIME: (90.0 * trainings, 120.0 * trainings)}
+    short = msgspec.structs.replace(leader.row, projected_from_steps=100)
+    projected = answer(replace(leader, row=short), trainings=trainings).all_trainings
+    assert projected and projected.intervals == {}, "its interval is of one run"
     unknown = candidate(4, execution_time_s=math.nan)
     assert answer(unknown, trainings=trainings).all_trainings is None
 

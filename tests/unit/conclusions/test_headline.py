@@ -9,16 +9,18 @@ from typing import Any
 
 import msgspec
 import pytest
+from builders import valid_config
 from measured import NOTHING_PLANNED, around, measured, nothing_measured, resumed_from
 from tfscaling.conclusions import headline
 from tfscaling.conclusions.answers.answer import answer_questions as answers
 from tfscaling.conclusions.answers.answer import answers_by_goal
 from tfscaling.conclusions.answers.answer_types import Answer
 from tfscaling.conclusions.answers.candidate_types import Candidate, State
+from tfscaling.conclusions.decision import answer_sentence
 from tfscaling.conclusions.evidence import Study
 from tfscaling.conclusions.headline import HeadlineRow
-from tfscaling.estimation.intervals import CONFIDENCE
-from tfscaling.estimation.run_counts import KEPT_RUNS, miss_rate_bound
+from tfscaling.estimation.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
+from tfscaling.estimation.run_counts import KEPT_RUNS, miss_rate_text
 from tfscaling.estimation.samples import (
     INCONCLUSIVE,
     NOT_COMPARED,
@@ -26,6 +28,7 @@ from tfscaling.estimation.samples import (
     SUPPORTED,
     TOO_FEW,
 )
+from tfscaling.stages.write_proposal import make_requests
 from tfscaling.study.config_types import POINT_AXES, Limit, Question
 from tfscaling.study.platforms import device_kind
 from tfscaling.tables.comparison import comparison_table
@@ -289,9 +292,9 @@ def test_only_configurations_within_the_limits_are_recommended() -> None:
     assert nodes(found.leader) == [1] and badge == SUPPORTED and found.is_only_feasible
     (limit,) = found.missed_limits
     assert (limit.missed, limit.undecided, limit.nearest.row.nodes) == (2, 0, 2)
-    assert found.leader and format_metric("cost_usd", found.leader.row) in text(
-        made_with(made, limits)
-    )
+    assert found.leader is not None
+    cost = format_metric("cost_usd", found.leader.row, is_for_many=False)
+    assert cost in text(made_with(made, limits))
 
 
 @pytest.mark.parametrize("third_s", [30.0, 70.0])
@@ -324,7 +327,7 @@ def test_fewer_runs_than_show_that_limits_are_kept_support_nothing(runs: int, go
     badge, found = answer(made)
     assert nodes(found.leader) == [2] and (badge == SUPPORTED) == (runs == KEPT_RUNS)
     assert found.leader and found.leader.kept_runs == runs
-    assert f"{miss_rate_bound(runs, 2):.0%}" in text(made)
+    assert f"{miss_rate_text(runs, 2)}" in text(made)
     assert found.repeats == (None if runs == KEPT_RUNS else KEPT_RUNS)
 
 
@@ -340,6 +343,49 @@ def test_a_limit_of_what_a_configuration_does_not_report_leaves_it_open(
     assert (badge, found.leader, found.is_open) == (INCONCLUSIVE, None, True)
     assert [each.state for each in found.candidates] == [State.OPEN] * 2
     assert all(each.reason.startswith("reports no energy") for each in found.candidates)
+
+
+@pytest.mark.parametrize("runs", [1, 3, 5])
+@pytest.mark.parametrize("goal", ["execution_time_s", "cost_usd"])
+def test_a_baseline_that_keeps_an_efficiency_by_definition_is_not_the_only_choice(
+    runs: int, goal: Any
+) -> None:
+    """More runs of the others settle what too few leave undecided."""
+    times = {("east", n): around(s, runs=runs) for n, s in {1: 100, 2: 52, 4: 28}.items()}
+    comparison, table, planned = measured(times)
+    limits = {"scaling_efficiency": Limit(at_least=0.7)}
+    question = Question(goal=goal, limits=limits)
+    made = Study(comparison, table, planned, question=question)
+    badge, found = answer(made)
+    assert badge == TOO_FEW and nodes(found.leader) == [1] and found.recommended is None
+    assert [each.state for each in found.candidates[1:]] == [State.UNDECIDED] * 2
+    assert found.repeats == RUNS_FOR_INTERVAL
+    assert found.best_so_far == found.only_so_far != ""
+    assert "test" not in found.only_so_far  # neither fastest nor cheapest
+    assert found.only_so_far in text(made)
+    assert found.only_so_far in answer_sentence(found)
+    (request,) = make_requests(made, valid_config())
+    assert request.so_far.lower() == found.only_so_far.lower()
+
+
+@pytest.mark.parametrize(("missed", "support"), [(0, TOO_FEW), (1, TOO_FEW), (3, NOT_COMPARED)])
+def test_with_few_runs_a_configuration_that_may_reach_the_target_is_a_rival(
+    missed: int, support: str
+) -> None:
+    times = {("east", 1): around(100.0, runs=3), ("east", 2): around(52.0, runs=3)}
+    _, table, planned = measured(times)
+    reached = (table["nodes"] == 1) | (table["repeat"] > missed)
+    table["target_reached"] = reached
+    table["time_to_target_s"] = table["execution_time_s"].where(reached)
+    planned = msgspec.structs.replace(planned, targets={"test_accuracy": 0.85})
+    limits = {"test_accuracy": Limit(at_least=0.85)}
+    question = Question(goal="time_to_target_s", limits=limits)
+    made = Study(comparison_table(table, planned), table, planned, question=question)
+    badge, found = answer(made)
+    assert badge == support
+    assert found.repeats == (RUNS_FOR_INTERVAL if support == TOO_FEW else None)
+    assert nodes(found.leader) == [1 if missed else 2]
+    assert bool(found.only_so_far) == (missed == 1)
 
 
 def test_where_no_configuration_keeps_the_limits_none_is_recommended() -> None:

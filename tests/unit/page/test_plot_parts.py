@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from matplotlib.text import Text
 from plotted import comparison_of, crosses, failed, legend_of, point, points_of, tables_of
+from tfscaling.estimation.intervals import RUNS_FOR_INTERVAL
 from tfscaling.page import plot_figure
 from tfscaling.page.plot_registry import PLOTS
 from tfscaling.tables.row_values import point_of
@@ -309,17 +310,31 @@ def test_numbers_of_an_axis_have_no_exponent(value: float, text: str) -> None:
 def test_a_note_says_what_error_bars_are(
     runs: tuple[int, ...], columns: tuple[str, ...], expected: list[str]
 ) -> None:
-    table = comparison_of(*(point(n + 1, runs=number) for n, number in enumerate(runs)))
+    table = comparison_of(*(with_bars(n + 1, number) for n, number in enumerate(runs)))
     notes = plot_figure.error_bar_notes(table, *columns)
     assert len(notes) == bool(expected)
     assert [word for word in ("interval", "range") if word in "".join(notes)] == expected
 
 
 def test_bars_of_projected_values_have_a_note_of_their_own() -> None:
-    table = comparison_of(point(1, runs=6), point(2, runs=6, projected_from_steps=100))
+    table = comparison_of(with_bars(1, 6), with_bars(2, 3, has_interval=True, **SHORT))
     measured, projected = plot_figure.error_bar_notes(table, "execution_time_s")
     assert "projected" in projected and "projected" not in measured
-    assert plot_figure.error_bar_notes(table, "loss") == [measured]
+    # two short runs have no interval of a complete run
+    table = comparison_of(with_bars(1, 6), with_bars(2, 2, **SHORT))
+    assert not any("projected" in note for note in plot_figure.error_bar_notes(table, *BARRED))
+
+
+SHORT: dict[str, Any] = {"projected_from_steps": 100, "projected_to_steps": 1000}
+BARRED = ("execution_time_s", "loss")
+
+
+def with_bars(nodes: int, runs: int, has_interval: bool = False, **changes: Any) -> dict[str, Any]:
+    """A point whose values have ranges and, from six runs on, intervals."""
+    ends = {f"{name}_{end}": 1.0 for name in BARRED for end in ("min", "max")}
+    if has_interval or runs >= RUNS_FOR_INTERVAL:
+        ends |= {f"{name}_{end}": 1.0 for name in BARRED for end in ("low", "high")}
+    return point(nodes, runs=runs, **ends, **changes)
 
 
 @pytest.mark.parametrize(

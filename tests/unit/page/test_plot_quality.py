@@ -6,11 +6,17 @@ import random
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib.text import Text
+from measured import around, measured
 from plotted import legend_of, point, points_of, tables_of, visible_lines
+from tfscaling.conclusions.evidence import Study
 from tfscaling.page import plot_figure, plot_quality, plot_scaling
+from tfscaling.page.plot_figure import Tables
 from tfscaling.study.config_types import POINT_AXES
+from tfscaling.tables.comparison import comparison_table
+from tfscaling.tables.runs_table import EPOCH_COLUMNS
 
 POINTS = [
     point(1, execution_time_s=60.0, test_accuracy=0.99, cost_usd=0.01),
@@ -81,6 +87,21 @@ def test_a_point_that_did_the_whole_work_is_in_the_pareto_set_though_its_baselin
     ]
     figure = plot_quality.quality_time(tables_of(*rows), "T")
     assert [list(times) for times in pareto_lines(figure)] == [[30.0]]
+
+
+@pytest.mark.parametrize("status", ["does_not_fit", "diverged", "ok"])
+@pytest.mark.parametrize("draw", [plot_quality.quality_time, plot_quality.cost_time])
+def test_a_configuration_that_runs_rule_out_is_in_no_pareto_set(status: str, draw: Any) -> None:
+    times = {("east", 1): around(100.0), ("east", 2): around(40.0)}
+    _, runs, planned = measured(times, {("east", 1): [0.9] * 6, ("east", 2): [0.95] * 6})
+    gone = (runs["nodes"] == 2) & (runs["repeat"] <= 3)
+    runs.loc[gone, "status"] = status
+    made = Study(comparison_table(runs, planned), runs, planned)
+    empty = pd.DataFrame(columns=list(EPOCH_COLUMNS))
+    tables = Tables(made.comparison, empty, pd.DataFrame(), excluded=made.excluded)
+    figure = draw(tables, "T")
+    sets = [[round(x) for x in times] for times in pareto_lines(figure)]
+    assert sets == [[40 if status == "ok" else 100]]
 
 
 AXES = POINT_AXES

@@ -128,7 +128,7 @@ def test_facts_are_those_of_the_valid_runs(tmp_path: Path, monkeypatch: pytest.M
         assert f": {value}\n" in text
     assert "- torch: " not in text
     # a single run decides nothing
-    assert "so far; the runs do not decide it" in text
+    assert "(not compared with any other; the runs do not decide it)" in text
 
 
 def test_without_a_measured_time_there_is_no_proposal(tmp_path: Path) -> None:

@@ -7,11 +7,17 @@ from typing import Any
 
 import pytest
 from builders import manifest_of, raw_config, write_record
+from measured import around, measured, resumed_from
 from rows import tables_of
+from tfscaling.conclusions import projection
+from tfscaling.conclusions.evidence import Study
 from tfscaling.study import config_validation
 from tfscaling.study.config_types import Comparison
-from tfscaling.tables.comparison import comparison_table
+from tfscaling.tables.comparison import TIME, comparison_table, comparison_text_table
 from tfscaling.tables.console_table import WIDTH, console_table, strip_common_parts
+from tfscaling.tables.display import BracketKind, bracket_kind
+from tfscaling.tables.row_types import PointRow
+from tfscaling.tables.table_files import to_rows
 
 NAMES = ("university-cluster-accelerated-a100", "university-cluster-accelerated-h100-nvl")
 RECIPES = ("large-batch-with-warmup-and-decay", "small-batch-with-warmup-and-decay")
@@ -86,3 +92,54 @@ def test_brackets_are_named_interval_range_or_both(tmp_path: Path) -> None:
 )
 def test_parts_that_all_names_share_are_left_out(names: list[str], short: list[str]) -> None:
     assert strip_common_parts(names) == short
+
+
+def test_brackets_are_explained_by_the_runs_with_times() -> None:
+    """Six valid runs of which two resumed have a range of times, and no interval."""
+    made = measured({("east", 1): around(70.0, 0.05), ("east", 2): around(40.0, 0.05)})
+    table, *_ = resumed_from(made, 1, 2, runs=2)
+    (legend,) = (line for line in console_table(table, [TIME], TIME) if "brackets" in line)
+    assert "interval of" not in legend and "range" in legend
+    notes = " ".join(comparison_text_table(table, "T", [TIME]).notes)
+    assert "interval of the median" not in notes and "minimum" in notes
+
+
+@pytest.mark.parametrize("runs", [2, 3, 6])
+def test_brackets_of_projected_times_are_of_one_complete_run(runs: int) -> None:
+    times = {("east", 1): around(70.0, 0.05, runs), ("east", 2): around(40.0, 0.05, runs)}
+    _, table, planned = measured(times)
+    table["projected_from_steps"], table["projected_to_steps"] = 100, 1000
+    table["projection_error_s"], table["evaluation_time_s"] = 2.0, 1.0
+    table["train_time_s"] = table["execution_time_s"] - 2
+    found = comparison_table(table, planned)
+    found = projection.add_intervals(found, projection.table(Study(found, table, planned)))
+    (row, _) = to_rows(PointRow, found)
+    is_known = runs >= projection.RUNS_MIN
+    kinds = BracketKind
+    assert bracket_kind(TIME, row) is (kinds.COMPLETE_RUN_INTERVAL if is_known else kinds.RANGE)
+    (legend,) = (line for line in console_table(found, [TIME], TIME) if "brackets" in line)
+    notes = " ".join(comparison_text_table(found, "T", [TIME]).notes)
+    for text in (legend, notes):
+        assert ("one complete run" in text) == is_known
+        assert "interval of the median" not in text
+
+
+@pytest.mark.parametrize(
+    ("strategy", "imported_from", "words"),
+    [
+        ("multi_worker_mirrored", "", "trainer's first line"), ("own", "", "program's start"),
+        ("own", "times.csv", "times.csv"),
+    ],
+)  # fmt: skip
+def test_notes_name_what_the_execution_time_is(
+    strategy: str, imported_from: str, words: str
+) -> None:
+    table, *_ = measured({("east", 1): around(70.0), ("east", 2): around(40.0)})
+    table["strategy"] = strategy
+    (note,) = (
+        note
+        for note in comparison_text_table(table, "T", [TIME], imported_from).notes
+        if "execution_time_s is" in note
+    )
+    every = ("trainer's first line", "program's start", "times.csv")
+    assert [each for each in every if each in note] == [words]

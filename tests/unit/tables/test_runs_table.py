@@ -16,10 +16,12 @@ from rows import planned_of, point, rows_of, tables_of, write_all
 from tfscaling.record import attempts
 from tfscaling.record.attempts import Cause, FailureReport
 from tfscaling.record.metrics import METRICS
+from tfscaling.record.run_states import RunState
 from tfscaling.study import config_validation
 from tfscaling.study.config_types import AXES
 from tfscaling.study.manifest import Manifest, PlannedRun
 from tfscaling.tables import run_measurements, runs_table, table_files
+from tfscaling.tables.row_types import RunRow
 
 
 def runs_of(planned: Manifest, runs_dir: Path) -> pd.DataFrame:
@@ -156,10 +158,12 @@ def test_the_quality_of_a_run_that_went_on_counts_its_times_only_where_that_is_a
     if time_s is None:
         assert pd.isna(row["execution_time_s"]) and pd.isna(row["cost_usd"])
         assert pd.isna(row["step_time_s"]) and "comparisons" in row["warnings"]
+        assert row["untimed_reason"] == "resumed"
     else:
         assert row["execution_time_s"] == time_s
         assert row["train_time_s"] == pytest.approx(before[1] + 5.0)
         assert "comparisons" not in row["warnings"]
+        assert row["untimed_reason"] is None
 
 
 @pytest.mark.parametrize("is_resumed", [False, True])
@@ -308,3 +312,42 @@ def test_a_failed_rerun_is_a_warning_of_the_record_that_still_counts(
     assert (row["status"], row["attempt"], row["execution_time_s"]) == ("ok", kept, 36.0)
     assert (f"to replace attempt {kept}" in row["warnings"]) is is_told
     assert bool(row["warnings"]) is is_told
+
+
+@pytest.mark.parametrize(("status", "expected"), [("ok", "overlapping"), ("failed", None)])
+def test_a_valid_run_whose_times_are_removed_has_the_reason(
+    status: Any, expected: str | None
+) -> None:
+    row = RunRow(status=RunState(status), execution_time_s=30.0)
+    run_measurements.exclude_times(row, 1)
+    assert pd.isna(row.execution_time_s) and row.untimed_reason == expected
+
+
+@pytest.mark.parametrize(
+    ("ends_s", "expected"),
+    [
+        ([10.0, 20.0, 30.0, 40.0], None), ([30.0, 50.0, 60.0, 62.0], "not steady"),
+        ([None] * 4, "not reported"),
+    ],
+    ids=["steady", "faster and faster", "unknown ends"],
+)  # fmt: skip
+def test_a_run_without_a_projection_has_the_reason(
+    ends_s: Sequence[float | None], expected: str | None, tmp_path: Path
+) -> None:
+    """Of a training of 90 epochs each run trains four."""
+    raw = raw_config((["recipes", "weak", "epochs"], 4))
+    raw["question"] = {"whole_training": {"epochs": 90}}
+    raw["grid"][0]["repeats"] = 3
+    planned = manifest_of(config_validation.convert_to_types(raw))
+    for run in planned.runs:
+        path = write_record(tmp_path, run, 40.0)
+        with changed(path) as record:
+            epoch = record["metrics"]["epochs"][0]
+            record["metrics"]["epochs"] = [
+                {**epoch, "epoch": number, "ended_s": end_s, "evaluation_time_s": None}
+                for number, end_s in enumerate(ends_s, 1)
+            ]
+    rows = rows_of(runs_of(planned, tmp_path))
+    assert {row["status"] for row in rows} == {"ok"}
+    assert {row["untimed_reason"] for row in rows} == {expected}
+    assert {pd.isna(row["execution_time_s"]) for row in rows} == {expected is not None}

@@ -13,8 +13,8 @@ from tfscaling.conclusions.evidence import Study
 from tfscaling.conclusions.goal_comparison import COST_OF_GOAL
 from tfscaling.conclusions.rendering import render, render_line
 from tfscaling.conclusions.search_results import verdict_text
-from tfscaling.record.metrics import NAN
-from tfscaling.tables.display import format_metric
+from tfscaling.record.metrics import NAN, QUALITY
+from tfscaling.tables.display import best_value_noun, format_metric
 from tfscaling.tables.row_types import Column, columns
 from tfscaling.tables.row_values import axis_columns, group_by, is_known, metric_of
 from tfscaling.tables.table_files import to_frame, to_rows
@@ -97,13 +97,15 @@ def answer_sentence(answer: Answer) -> str:
     """Return the recommendation of an answer, or why there is none, as text."""
     leader, cost = answer.leader, COST_OF_GOAL.get(answer.goal, answer.goal)
     has_cost = leader is not None and cost != answer.goal and is_known(leader.row[cost])
-    metric = metric_of(answer.goal, leader.row) if leader else None
+    best = "the best"
+    if leader is not None and answer.goal == QUALITY:
+        best = best_value_noun(metric_of(QUALITY, leader.row))
     return render_line(
         "decision",
         answer=answer,
         cost=format_metric(cost, leader.row) if leader and has_cost else "",
         verdict=verdict_text(answer.search) if answer.search else "",
-        best="the least error" if metric and metric.best is not None else "the best",
+        best=best,
     )
 
 

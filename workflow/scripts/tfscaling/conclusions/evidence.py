@@ -391,7 +391,8 @@ class Study(Sweep):
             point = point_of(row)
             if point in found:  # the name alone of one that was run
                 continue
-            lacking = missing_energy_parts(row, compared) if ENERGY in limits else ""
+            has_energy = ENERGY in limits and is_known(row.energy_kwh)
+            lacking = missing_energy_parts(row, compared) if has_energy else ""
             found[point] = ConfigurationFacts(
                 name=point_name(row, vary),
                 remark=failure_remark(row, self.samples),
@@ -416,7 +417,7 @@ class Study(Sweep):
                     for name, limit in limits.items()
                     if name in EFFICIENCIES and point in may_be_compared
                 },
-                details=details.describe_metrics(self.samples, row, reported),
+                details=details.describe_metrics(self.samples, row, reported, limits),
             )
         return found
 

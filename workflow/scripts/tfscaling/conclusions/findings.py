@@ -98,6 +98,11 @@ class NodeLine:
         """Return the rows of the compared configurations that have a value of the metric."""
         return [row for row in self.points if is_known(row[metric])]
 
+    @property
+    def planned_nodes(self) -> list[int]:
+        """The numbers of nodes of all its configurations, whether they are compared or not."""
+        return [row.nodes for row in (*self.points, *(row for row, _ in self.ineligible))]
+
     def make_finding(
         self,
         kind: str,
@@ -128,7 +133,7 @@ class NodeLine:
             is_supported=support == SUPPORTED,
             comparisons=comparisons,
             row=rows[0] if rows else None,
-            **{"gain": None, "few": (), "not_counting": ()} | values,
+            **{"gain": None, "few": (), "not_counting": (), "has_larger": False} | values,
         )
         return Finding(
             topic,
@@ -275,7 +280,8 @@ def _useful_nodes_finding(
         comparisons: Number of comparisons that hold together.
     """
     kind, support, bound = "medians", TOO_FEW, None
-    knee = min(line.rows_with(TIME), key=lambda row: (row[TIME], row["nodes"]))
+    compared = rows if len(rows) > 1 else line.rows_with(TIME)
+    knee = min(compared, key=lambda row: (row[TIME], row["nodes"]))
     if len(rows) > 1:
         kind, support, knee, bound = _judge_more_nodes(line, rows, comparisons)
     gain = next((_as_speedup(found) for row, found in against if row is knee), None)
@@ -287,7 +293,8 @@ def _useful_nodes_finding(
         difference=gain,
         gain=gain,
         first=line.rows_with(TIME)[0],
-        is_last=knee is line.points[-1],
+        is_last=knee is compared[-1],
+        has_larger=any(nodes > compared[-1].nodes for nodes in line.planned_nodes),
         bound=bound,
         few=[r for r in line.points if not any(r is e for e in rows)] if len(rows) > 1 else [],
         not_counting=[row for row in line.points if failure_remark(row, line.study.samples)],
@@ -373,8 +380,21 @@ def _weak_scaling_findings(lines: Sequence[NodeLine], study: Study) -> Iterator[
                 rows=[row],
                 difference=own,
                 first=base,
+                own_name=_name_next_to(row, base),
+                base_name=_name_next_to(base, row),
                 share=format_ratio(own),
             )
+
+
+def _name_next_to(row: PointRow, other: PointRow) -> str:
+    """Return the name of a configuration by the axes in which a second one differs from it.
+
+    If only the nodes differ, it is their number; otherwise the devices are named, too.
+    """
+    differing = varying_axes([row, other])
+    if not differing and row.nodes != other.nodes:
+        return axis_text("nodes", row)
+    return point_name(row, differing)
 
 
 def _as_throughput_per_replica(difference: Difference, share: float) -> Difference:

@@ -31,6 +31,7 @@ from tfscaling.tables.display import (
     NAMING_COLUMNS,
     FormattedNumber,
     TextTable,
+    count_text,
     format_three_digits,
 )
 from tfscaling.tables.row_types import ConfigurationRow, PointRow, Text, columns
@@ -292,13 +293,13 @@ def as_text(table: pd.DataFrame) -> TextTable:
         missed = row.left_out_error
         return {
             "model": row.model_of_time or MISSING,
-            "measured to": f"{row.nodes_measured_max} nodes",
+            "measured to": count_text(row.nodes_measured_max, "node"),
             "points": str(row.points),
             "error left out": FormattedNumber(f"{missed:.1%}", missed)
             if is_known(missed)
             else MISSING,
             **{
-                f"{n} nodes": _format_time(by_nodes.get(n))
+                count_text(n, "node"): _format_time(by_nodes.get(n))
                 for n in sorted({row.nodes for row in rows})
             },
             **({"reason": row.reason} if has_reasons else {}),

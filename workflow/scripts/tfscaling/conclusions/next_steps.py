@@ -9,7 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 from statistics import median
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pandas as pd
@@ -28,7 +28,7 @@ from tfscaling.study.run_spec import Point
 from tfscaling.tables import timings
 from tfscaling.tables.comparison import DIFFERENT_WORK
 from tfscaling.tables.display import duration_text, escape_markdown
-from tfscaling.tables.row_types import columns
+from tfscaling.tables.row_types import UntimedReason, columns
 from tfscaling.tables.row_values import group_by_point, is_known, is_projected, point_of
 from tfscaling.tables.runs_table import NOT_RUN
 from tfscaling.tables.table_files import to_frame, to_rows
@@ -163,8 +163,8 @@ def _next_steps_for_open_candidates(study: Study) -> Iterator[StepWithValues]:
 def _next_steps_for_excluded(study: Study) -> Iterator[StepWithValues]:
     """Yield next steps about configurations and runs that are not compared.
 
-    The configurations trained different numbers of examples. The times of the runs do not count,
-    because the runs overlapped or resumed from a checkpoint.
+    The configurations trained different numbers of examples. The times of the runs do not count:
+    `RunRow.untimed_reason` has the reason of each.
     """
     others = [
         row
@@ -173,12 +173,10 @@ def _next_steps_for_excluded(study: Study) -> Iterator[StepWithValues]:
     ]
     if others:
         yield NextStep("work"), {"points": others}
-    valid = (run for run in study.run_rows if run.status == RunState.OK)
-    overlapping = sum(bool(run.shared_with) for run in valid if not is_known(run.execution_time_s))
-    if overlapping:
-        yield NextStep("overlapping"), {"overlapping": overlapping}
-    if resumed := sum(row.runs - row.runs_timed for row in study.points) - overlapping:
-        yield NextStep("resumed"), {"resumed": resumed}
+    counts = Counter(run.untimed_reason for run in study.run_rows)
+    for reason in get_args(UntimedReason):
+        if counts[reason]:
+            yield NextStep(reason), {"untimed": counts[reason]}
 
 
 def _next_steps_for_shared_nodes(study: Study) -> Iterator[StepWithValues]:
@@ -258,9 +256,11 @@ def _candidates_to_repeat(answer: Answer, is_short: bool) -> Iterator[Point]:
 
 def _next_steps_for_startup(study: Study) -> Iterator[StepWithValues]:
     """Yield a next step about longer trainings if start-up takes most of the time."""
-    for asked in answer_questions(study):
+    answers = answer_questions(study)
+    for asked in answers:
         if asked.startup is not None:
-            yield NextStep("startup"), {"share": asked.startup.share, "question": asked.question}
+            named = {"question": asked.question, "is_named": len(answers) > 1}
+            yield NextStep("startup"), {"share": asked.startup.share, **named}
 
 
 def _next_steps_for_prices(study: Study) -> Iterator[StepWithValues]:

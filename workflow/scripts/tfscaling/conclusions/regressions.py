@@ -20,7 +20,13 @@ import numpy as np
 import pandas as pd
 
 from tfscaling.conclusions import rendering
-from tfscaling.conclusions.evidence import Parameters, Study, Sweep, find_exclusion
+from tfscaling.conclusions.evidence import (
+    ComparisonExclusion,
+    Parameters,
+    Study,
+    Sweep,
+    find_exclusion,
+)
 from tfscaling.conclusions.rendering import format_with_interval
 from tfscaling.conclusions.time_changes import (
     FASTER,
@@ -48,8 +54,8 @@ from tfscaling.tables.table_files import to_frame, to_rows
 
 #: Type of a number of runs or comparisons; null if there are none.
 Count = Annotated[int | None, Column("runs", is_whole=True)]
-#: Verdict on a configuration that has valid runs in the reference, and here only failed or diverged
-#: ones.
+#: Verdict on a configuration that has valid runs in the reference. Here all its runs failed or
+#: diverged, or as many as show that it cannot be recommended.
 LOST = "lost"
 #: Verdict on a configuration whose runs mostly failed or diverged here, see `is_failing`.
 FAILING = "failing"
@@ -268,13 +274,15 @@ def _verdict_without_times(
         there: Its runs in the reference.
         pairs: Number of repeats with a time of both revisions; None for another study.
     """
-    not_here, not_there = map(_exclusion_reason, (here, there))
+    not_here, not_there = map(_find_exclusion, (here, there))
     if not_there:
-        return NOT_COMPARED, f"in the reference: {not_there}"
+        return NOT_COMPARED, f"in the reference: {not_there.reason}"
     if not_here:
         counts = ", ".join(f"{count} {status}" for status, count in here.statuses.items())
         has_ended = here.failed and here.ended == here.statuses.total()
-        return LOST if has_ended else NOT_COMPARED, f"{not_here}: {counts}"
+        # valid runs that did other work show no failure
+        is_lost = has_ended and not (here.valid and not_here.is_open)
+        return LOST if is_lost else NOT_COMPARED, f"{not_here.reason}: {counts}"
     own, other = (side.row["examples_trained"] for side in (here, there))
     if is_known(own) and is_known(other) and not are_equal_work(own, other):
         return NOT_COMPARED, f"{DIFFERENT_WORK}: trained {own:,.0f} examples, there {other:,.0f}"
@@ -304,12 +312,11 @@ def _verdict_without_times(
     return "", ended_badly
 
 
-def _exclusion_reason(side: ConfigurationRuns) -> str:
-    """Return why the times of a configuration in one study are not compared; "" if they are."""
+def _find_exclusion(side: ConfigurationRuns) -> ComparisonExclusion | None:
+    """Return why the times of a configuration in one study are not compared; None if they are."""
     if not side.valid:
-        return "no run counts"
-    why = find_exclusion(side.row, side.statuses)
-    return why.reason if why else ""
+        return ComparisonExclusion("no run counts", True)
+    return find_exclusion(side.row, side.statuses)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import pandas as pd
 
 from tfscaling.conclusions.evidence import Study
 from tfscaling.conclusions.rendering import format_with_interval, render_line
-from tfscaling.estimation.run_counts import KEPT_RUNS, miss_rate_bound
+from tfscaling.estimation.run_counts import KEPT_RUNS, miss_rate_text
 from tfscaling.record.metrics import METRICS, NAN
 from tfscaling.search.search_costs import CandidateCosts, RunCosts, SearchSaving
 from tfscaling.search.search_state import PROJECTION
@@ -212,7 +212,7 @@ def limits_text(search: StudySearch) -> str | None:
         f"{METRICS[name].title} of at {'least' if each.at_most is None else 'most'} {each.value:g}"
         for name, each in search.planned.limits.items()
     ]
-    misses = f"{miss_rate_bound(KEPT_RUNS, len(search.points)):.0%}"
+    misses = miss_rate_text(KEPT_RUNS, len(search.points))
     kept = f"{KEPT_RUNS} runs or more, so with 95% fewer than {misses} miss any of them"
     return f"{join_names(words)}: {kept}" if words else None
 

@@ -106,8 +106,9 @@ class DryRun:
         rows.sort(key=lambda row: [(int(t), "") if t.isdigit() else (0, t) for t in row.values()])
         lines = text_lines.align_table(shown, [[row[n] for n in shown] for row in rows[:ROWS_MAX]])
         if left := rows[ROWS_MAX:]:
+            more = text_lines.count_text(len(left), "more configuration")
             runs = text_lines.count_text(sum(int(row["runs"]) for row in left), "run")
-            lines.append(f"and {len(left)} more configurations with {runs}: {ALL} lists all jobs")
+            lines.append(f"and {more} with {runs}: {ALL} lists all jobs")
         return [f"All: {', '.join(same)}.", *lines] if same else lines
 
     def _make_row(self, runs: Sequence[PlannedRun], why: str) -> dict[str, str]:

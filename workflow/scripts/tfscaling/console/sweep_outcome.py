@@ -165,7 +165,8 @@ class SweepOutcome:
         stale = [row["reason"] for row in rows if row["status"] == RunState.STALE]
         if reasons := Counter(reason.partition(_ADVICE)[0] for reason in stale):
             ((first, _),) = reasons.most_common(1)
-            others = f", and {len(reasons) - 1} other reasons" if len(reasons) > 1 else ""
+            more = text_lines.count_text(len(reasons) - 1, "other reason")
+            others = f", and {more}" if len(reasons) > 1 else ""
             lines += [f"Stale: {first}{others}. `{RERUN_STALE}` reruns them."]
         return lines
 

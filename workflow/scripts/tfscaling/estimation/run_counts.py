@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from tfscaling.estimation.intervals import RUNS_FOR_INTERVAL
 from tfscaling.study.config_types import COMPARED_RUNS_MIN, LIMITED_RUNS_MIN
 
@@ -29,6 +31,16 @@ def miss_rate_bound(runs: int, configurations: int = 1) -> float:
     return float(1 - (0.05 / max(1, configurations)) ** (1 / runs)) if runs else 1.0
 
 
+def miss_rate_text(runs: int, configurations: int = 1) -> str:
+    """Return `miss_rate_bound` as a percentage that is rounded up, such as `36%`.
+
+    Args:
+        runs: Number of measured runs of the configuration.
+        configurations: Number of configurations among which it was chosen.
+    """
+    return f"{math.ceil(100 * miss_rate_bound(runs, configurations) - 1e-9)}%"
+
+
 def is_ruled_out(shown: int, planned: int) -> bool:
     """Return whether enough runs show that a configuration cannot be recommended.
 
@@ -47,8 +59,8 @@ RULE = (
     f"A search names a configuration after {LEADER_RUNS} runs ({CLOSE_LEADER_RUNS} with a close "
     f"rival; 1 complete run after short runs), and two sweeps are compared from {SWEEP_RUNS} runs "
     f"of each on. A limit or target is supported from {KEPT_RUNS} runs on that all kept it: with "
-    f"95%, fewer than {miss_rate_bound(KEPT_RUNS):.0%} of the runs miss it, or fewer than "
-    f"{miss_rate_bound(KEPT_RUNS, 6):.0%} if it is one of six configurations. A configuration is "
+    f"95%, fewer than {miss_rate_text(KEPT_RUNS)} of the runs miss it, or fewer than "
+    f"{miss_rate_text(KEPT_RUNS, 6)} if it is one of six configurations. A configuration is "
     f"closed if at least half of its planned runs, and {CLOSED_RUNS} or more, show that it cannot "
     "be recommended."
 )

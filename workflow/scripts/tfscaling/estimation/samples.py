@@ -29,6 +29,8 @@ PROJECTED_METRICS = (
     *("execution_time_s", "time_with_queue_s", "train_time_s", "evaluation_time_s"),
     *("cost_usd", "node_hours", "core_hours", "gpu_hours"),
 )
+#: Metrics of the comparison that have the interval of one complete run if they are projected.
+COMPLETE_RUN_METRICS = ("execution_time_s", "cost_usd", "node_hours", "core_hours", "gpu_hours")
 #: Status of a configuration without a valid run, and support of a statement about it.
 NOT_MEASURED = "not measured"
 SUPPORTED, INCONCLUSIVE, TOO_FEW = "supported", "inconclusive", "too few runs"

@@ -35,7 +35,7 @@ from tfscaling.page.study_origin import describe_trainings, provenance_section, 
 from tfscaling.page.words import GLOSSARY, TONES
 from tfscaling.record import checks
 from tfscaling.study.manifest import Manifest
-from tfscaling.tables import comparison, display, row_values
+from tfscaling.tables import comparison, display, row_values, timings
 from tfscaling.tables.data_warnings import FEW_RUNS, LIMITED, SERIOUS, DataWarning
 from tfscaling.tables.row_values import group_by, qualities_in_table
 
@@ -198,7 +198,9 @@ def _page_tables(results: Results, metrics: Sequence[str], folder: Path) -> Iter
         folder: The page's folder, for links to records.
     """
     title = "Comparison: one row per configuration"
-    yield Table("comparison", comparison.comparison_text_table(results.comparison, title, metrics))
+    imported_from = timings.imported_from(results.runs)
+    points = comparison.comparison_text_table(results.comparison, title, metrics, imported_from)
+    yield Table("comparison", points)
     for name, conclusion in CONCLUSIONS.items():
         frame = results.conclusions.get(name)
         if frame is not None and len(frame) and (shown := conclusion.text_table(frame)):

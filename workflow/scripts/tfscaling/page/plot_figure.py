@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import re
 import textwrap
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,13 @@ from tfscaling.estimation.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
 from tfscaling.record.metrics import METRICS
 from tfscaling.study.config_types import LINE_AXES, POINT_AXES
 from tfscaling.study.run_spec import Point
-from tfscaling.tables.display import axis_text, count_text, format_metric
+from tfscaling.tables.display import (
+    BracketKind,
+    axis_text,
+    bracket_kinds,
+    count_text,
+    format_metric,
+)
 from tfscaling.tables.row_types import PointRow
 from tfscaling.tables.row_values import metric_of, run_count_column
 from tfscaling.tables.table_files import to_rows
@@ -54,6 +60,9 @@ class Tables:
         published: published.csv, which may be empty.
         footnotes: Notes below each exported plot.
         first: Configurations whose lines are shown first if a plot cannot show all lines.
+        imported_from: The file of timings with the runs; "" if they were measured here.
+        excluded: Configurations that are not compared, by `evidence.Study.excluded`. Plots show
+            their values, and no Pareto set includes them.
     """
 
     comparison: pd.DataFrame
@@ -61,6 +70,8 @@ class Tables:
     published: pd.DataFrame
     footnotes: Sequence[str] = ()
     first: Sequence[Point] = ()
+    imported_from: str = ""
+    excluded: Collection[Point] = ()
 
 
 @dataclass(frozen=True)
@@ -380,24 +391,21 @@ def add_tips(axes: Any, xs: np.ndarray, ys: np.ndarray, texts: Iterable[str]) ->
 
 
 def error_bar_notes(table: pd.DataFrame, *columns: str) -> list[str]:
-    """Return notes on what the error bars of columns show, an interval or a range; [] without bars.
-
-    Bars need several runs of a configuration.
+    """Return notes on what the error bars of columns show, by `display.bracket_kind`.
 
     Args:
         table: The table of configurations.
         *columns: The columns that are drawn.
     """
-    projected = np.isfinite(column_values(table, "projected_from_steps"))
-    if projected.any() and {*columns} & {"execution_time_s", "cost_usd"}:
-        rest = error_bar_notes(table[~projected], *columns)
-        return [*rest, f"bars of projected values: {CONFIDENCE:.0%} interval of one full run"]
-    runs = np.stack([column_values(table, run_count_column(name)) for name in columns])
-    has_intervals = (runs >= RUNS_FOR_INTERVAL).any()
-    has_ranges = ((runs > 1) & (runs < RUNS_FOR_INTERVAL)).any()
-    if has_intervals:
-        return [_INTERVAL + f", or {_RANGE}" * bool(has_ranges)]
-    return [f"bars: {_RANGE}"] if has_ranges else []
+    kinds = bracket_kinds(columns, to_rows(PointRow, table))
+    notes = []
+    if BracketKind.MEDIAN_INTERVAL in kinds:
+        notes.append(_INTERVAL + f", or {_RANGE}" * (BracketKind.RANGE in kinds))
+    elif BracketKind.RANGE in kinds:
+        notes.append(f"bars: {_RANGE}")
+    if BracketKind.COMPLETE_RUN_INTERVAL in kinds:
+        notes.append(f"bars of projected values: {CONFIDENCE:.0%} interval of one complete run")
+    return notes
 
 
 def mark_absent(axes: Any, table: pd.DataFrame, x: str | None = None) -> bool:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from tfscaling.conclusions.evidence import examples_by_task, find_exclusion, group_by_task
+from tfscaling.conclusions.evidence import group_by_task
 from tfscaling.page import plot_figure
 from tfscaling.page.plot_figure import FONT_SIZE, Style, Tables, column_values
 from tfscaling.record.metrics import METRICS, QUALITY, Metric, quality_metric
@@ -21,7 +20,6 @@ from tfscaling.tables.display import name_with_unit
 from tfscaling.tables.row_types import Cells, PointRow
 from tfscaling.tables.row_values import (
     metric_of,
-    point_of,
     points_of,
     qualities_by_metric,
     qualities_in_table,
@@ -126,7 +124,8 @@ def _draw_panel(
             style = {**line.style, "linestyle": "none", "elinewidth": 0.8, "capsize": 0}
             with plot_figure.mark_as_line(axes, line):
                 plot_figure.draw_points(axes, rows, _TIME, name, line.label, style)
-    _draw_pareto_lines(axes, panel, shown, legend_names_metric, labels_have_gpus)
+    is_compared = [point not in tables.excluded for point in points_of(shown)]
+    _draw_pareto_lines(axes, panel, shown[is_compared], legend_names_metric, labels_have_gpus)
     if not len(shown):
         text = NO_PRICES if is_cost else f"no {panel.metric.title} measured"
         if not (column_values(table, _TIME) > 0).any():
@@ -168,24 +167,26 @@ def pareto_set(rows: Sequence[Cells], metrics: Sequence[str]) -> list[int]:
 
 
 def _draw_pareto_lines(
-    axes: Any, panel: _Panel, shown: pd.DataFrame, legend_names_metric: bool, labels_have_gpus: bool
+    axes: Any,
+    panel: _Panel,
+    compared: pd.DataFrame,
+    legend_names_metric: bool,
+    labels_have_gpus: bool,
 ) -> None:
     """Draw a line through the Pareto set of each training, with labels at its configurations.
 
     Args:
         axes: The panel's axes.
         panel: What is drawn.
-        shown: The configurations that have a time and a value for the y axis.
+        compared: The configurations that have a time and a value for the y axis, without the ones
+            that are not compared.
         legend_names_metric: Whether the legend names the metric.
         labels_have_gpus: Whether labels have the number of GPUs per node.
     """
-    metric, names, drawn = panel.metric, [_TIME, panel.name], set(points_of(shown))
+    metric, names = panel.metric, [_TIME, panel.name]
     # for each task, the points that no other comparable point beats
-    tasks = group_by_task(to_rows(PointRow, panel.table))
-    drawn_by_task = [
-        [row for row in _compared_rows(rows) if point_of(row) in drawn] for rows in tasks.values()
-    ]
-    sets = [[rows[place] for place in pareto_set(rows, names)] for rows in drawn_by_task if rows]
+    tasks = group_by_task(to_rows(PointRow, compared))
+    sets = [[rows[place] for place in pareto_set(rows, names)] for rows in tasks.values()]
     noun = metric.title if legend_names_metric else metric.title.removeprefix("test ")
     what = f"{'more' if metric.is_higher_better else 'less'} {noun}"
     label = f"none has less time and {what}" + ", of the same model and recipe" * (len(sets) > 1)
@@ -197,17 +198,6 @@ def _draw_pareto_lines(
             at: dict[str, Any] = {"xytext": (5, 4), "textcoords": "offset points"}
             more = f"×{row['gpus_per_node']}" * (labels_have_gpus and row["gpus_per_node"] > 0)
             axes.annotate(f"{row['nodes']}{more}", (time, other), fontsize=FONT_SIZE, **at)
-
-
-def _compared_rows(rows: Sequence[PointRow]) -> Iterator[PointRow]:
-    """Yield the configurations that the comparison includes, of those with the same training."""
-    examples = max(examples_by_task(rows).values(), default=0.0)
-    for row in rows:
-        diverged = row.runs_diverged or 0
-        others = max(0, (row.runs_planned or 0) - row.runs - diverged)
-        counts = {RunState.OK: row.runs, RunState.DIVERGED: diverged, RunState.FAILED: others}
-        if row.runs > 0 and find_exclusion(row, Counter(counts), examples) is None:
-            yield row
 
 
 #: Style of published values.

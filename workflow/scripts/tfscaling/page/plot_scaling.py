@@ -15,7 +15,13 @@ from tfscaling.page.plot_figure import Series, Tables, column_values
 from tfscaling.record.metrics import METRICS
 from tfscaling.record.phases import PHASES
 from tfscaling.study.config_types import POINT_AXES
-from tfscaling.tables.display import axis_text, count_text, join_lines, name_with_unit
+from tfscaling.tables.display import (
+    axis_text,
+    count_text,
+    join_lines,
+    measured_time_text,
+    name_with_unit,
+)
 from tfscaling.tables.row_types import PointRow
 from tfscaling.tables.row_values import is_known, points_of
 from tfscaling.tables.runs_table import SERIES_AXES
@@ -280,8 +286,9 @@ def time_split(tables: Tables, title: str) -> Figure:
     scales = "; every panel has its own scale" if len(groups) > 1 else ""
     panels[-1].set_xlabel(f"time (s){scales}")
     plot_figure.mark_absent(panels[0], table)
-    of_time = "execution time: import to train, without launch and evaluation"
-    notes = [of_time, "medians of the phases over the runs"]
+    timed = [row for row in to_rows(PointRow, planned) if row.runs]
+    times = sorted({measured_time_text(row, tables.imported_from) for row in timed})
+    notes = [f"execution time: {', or '.join(times)}", "medians of the phases over the runs"]
     if others := int((table["status"] != "excluded").sum()) - len(planned):
         notes.append(f"{count_text(others, 'other configuration')}: in comparison.csv alone")
     return plot_figure.add_legend_and_notes(figure, panels[0], tables, notes)

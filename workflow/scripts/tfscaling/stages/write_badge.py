@@ -18,7 +18,8 @@ from tfscaling.stages.study_folder import StudyFolder
 from tfscaling.study.config_types import LINE_AXES
 from tfscaling.tables import display
 from tfscaling.tables.data_warnings import read_warnings
-from tfscaling.tables.display import TextTable, format_cell
+from tfscaling.tables.display import TextTable, count_text, format_cell
+from tfscaling.tables.row_values import is_projected
 
 #: Column of the table → its heading.
 COLUMNS = {
@@ -47,6 +48,7 @@ def run(study: StudyFolder) -> None:
         claim=display.escape_markdown(claim),
         tables=[*_scaling_tables(ranges)],
         efficiency=EFFICIENCY_MIN,
+        has_projected=any(map(is_projected, evidence.points)),
     )
     for name, content in (("scaling.svg", svg), ("scaling.md", f"{text}\n")):
         atomic.write_text(folder / name, content)
@@ -68,7 +70,7 @@ def _describe_nodes(found: ScalingRange) -> str:
     base = found.kept[-1].baseline
     assert base is not None, "a range that is shown has a baseline"
     first = f"from {base.nodes} " if base.nodes > 1 else ""
-    return f"{first}to {found.nodes_max} nodes"
+    return f"{first}to {count_text(found.nodes_max or 0, 'node')}"
 
 
 def _describe_claim(found: ScalingRange | None) -> str:

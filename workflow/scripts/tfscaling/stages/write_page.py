@@ -23,7 +23,7 @@ from tfscaling.stages import write_tables
 from tfscaling.stages.study_folder import StudyFolder
 from tfscaling.study.config_types import Question
 from tfscaling.study.run_spec import Point
-from tfscaling.tables import data_warnings
+from tfscaling.tables import data_warnings, timings
 from tfscaling.tables.data_warnings import DataWarning
 from tfscaling.tables.row_values import axes_without_nodes, point_of
 
@@ -35,13 +35,16 @@ def draw_plots(study: StudyFolder, warnings: Sequence[DataWarning] = ()) -> list
         study: The study.
         warnings: Warnings that become notes below each plot.
     """
-    comparison = study.read_table("comparison")
+    evidence = write_tables.load_own_evidence(study)
+    comparison = evidence.comparison
     tables = Tables(
         comparison,
         study.read_table("epochs"),
         study.read_table("published"),
         data_warnings.make_footnotes(warnings),
         configurations_shown_first(study),
+        timings.imported_from(evidence.runs),
+        evidence.excluded,
     )
     return [
         Plot(name, title, plot_figure.to_svg(PLOTS[name].draw(tables, title)))

@@ -19,9 +19,9 @@ import pandas as pd
 
 from tfscaling.conclusions import rendering
 from tfscaling.conclusions.answers.answer import answer_questions
-from tfscaling.conclusions.answers.goals import goal_words
+from tfscaling.conclusions.answers.answer_types import Answer
 from tfscaling.conclusions.evidence import Study, group_by_task, task_name
-from tfscaling.estimation.samples import SUPPORTED
+from tfscaling.estimation.samples import NOT_COMPARED, SUPPORTED
 from tfscaling.files import atomic
 from tfscaling.page.plot_figure import Tables, hidden_artists
 from tfscaling.page.plot_registry import PLOTS
@@ -38,6 +38,7 @@ from tfscaling.tables.display import (
     count_text,
     format_cell,
     format_value,
+    measured_time_text,
     point_name,
     varying_axes,
 )
@@ -148,7 +149,7 @@ def run(study: StudyFolder) -> None:
     text = rendering.render(
         "proposal",
         title=_title(study.config),
-        measured_time=" or ".join(sorted({_describe_measured_time(row) for row in measured})),
+        measured_time=" or ".join(sorted({measured_time_text(row) for row in measured})),
         imported_from=_imported_from(evidence),
         series=list(_scaling_tables(measured, _imported_from(evidence))),
         left_out=sorted({row.status for row in evidence.points} - {"ok"}),
@@ -173,13 +174,6 @@ def _title(config: Config) -> str:
     return config.study if title == Comparison().title else title
 
 
-def _describe_measured_time(row: PointRow) -> str:
-    """Return between which events the execution time of a configuration is measured, in words."""
-    if row.strategy == PROGRAM_STRATEGY:
-        return "from the program's start on the first rank to its end on the last"
-    return "from the trainer's first line to the end of training"
-
-
 def _describe_repeats(rows: Sequence[PointRow]) -> str:
     """Return how often each configuration was trained: `once`, `6 times` or `3 to 6 times`."""
     least, most = (end(row.runs for row in rows) for end in (min, max))
@@ -190,7 +184,7 @@ def _describe_repeats(rows: Sequence[PointRow]) -> str:
 
 def _imported_from(study: Study) -> str:
     """Return the file of timings that the runs are from; "" if they were measured here."""
-    return next(filter(None, map(timings.timings_file, study.run_rows)), "")
+    return timings.imported_from(study.runs)
 
 
 def _scaling_tables(rows: Sequence[PointRow], imported_from: str) -> Iterator[str]:
@@ -250,11 +244,10 @@ def make_requests(study: Study, config: Config) -> Iterator[ComputeTimeRequest]:
     for found in answer_questions(study):
         if found.leader is None:
             continue
-        row, goal = found.leader.row, found.goal
-        so_far, is_sure = goal_words(goal, found.title)["best"], found.support == SUPPORTED
+        row = found.leader.row
         yield ComputeTimeRequest(
             f"{row.model}, {row.recipe} on {point_name(row, vary)}",
-            "" if is_sure else f"{so_far[0].lower()}{so_far[1:]} so far",
+            _describe_open_choice(found),
             _wall_time_s(study, row),
             is_projected(row),
             row.nodes,
@@ -265,6 +258,15 @@ def make_requests(study: Study, config: Config) -> Iterator[ComputeTimeRequest]:
             _hours_per_node_hour(row, "gpu_hours"),
             str(found.campaign) if found.campaign and found.campaign.has_date else "",
         )
+
+
+def _describe_open_choice(answer: Answer) -> str:
+    """Return what is known of the leader of an answer, such as `fastest so far`; "" if all is."""
+    if answer.support == SUPPORTED:
+        return ""
+    if answer.support == NOT_COMPARED:
+        return "not compared with any other"
+    return f"{answer.best_so_far[0].lower()}{answer.best_so_far[1:]}"
 
 
 def _wall_time_s(study: Study, row: PointRow) -> float:

@@ -90,7 +90,8 @@ def summary_lines(runs: pd.DataFrame) -> list[str]:
     for (status, cause), number in causes.items():
         if number > RUNS_LISTED:
             lines.append(
-                f"{status}: {number - RUNS_LISTED:,} more runs, with their reasons in runs.csv: "
+                f"{status}: {text_lines.count_text(number - RUNS_LISTED, 'more run')}, with "
+                f"{'its reason' if number == RUNS_LISTED + 1 else 'their reasons'} in runs.csv: "
                 f"{cause}"
             )
     lines += [f"{text_lines.count_text(number, 'run')} {text}" for text, number in alike.items()]
@@ -109,7 +110,8 @@ def compare(study: StudyFolder) -> None:
     cpus = {name: platform.cpus_per_node for name, platform in study.config.platforms.items()}
     warnings = data_warnings.find_warnings(table, runs, cpus)
     data_warnings.write_warnings(study.details / "warnings.json", warnings)
-    points = comparison.comparison_text_table(table, shown.title, shown.columns)
+    imported_from = timings.imported_from(runs)
+    points = comparison.comparison_text_table(table, shown.title, shown.columns, imported_from)
     texts = [warning.text for warning in warnings]
     page = display.insert_warnings(display.to_markdown(points), texts)
     atomic.write_text(study.details / "comparison.md", page)

@@ -20,7 +20,7 @@ from tfscaling.study.config_types import POINT_AXES
 from tfscaling.study.manifest import ExcludedConfiguration, Manifest
 from tfscaling.study.run_spec import Point
 from tfscaling.tables import display, row_values, table_files
-from tfscaling.tables.display import TextTable, axis_text
+from tfscaling.tables.display import BracketKind, TextTable, axis_text
 from tfscaling.tables.published_results import PublishedPoint, PublishedResult, trains_same_model
 from tfscaling.tables.row_types import Cells, PointRow, RunRow, columns
 from tfscaling.tables.row_values import QUALITY_COLUMNS, is_known, is_projected, point_of
@@ -51,6 +51,8 @@ SECONDS_OF_SPEEDUP: dict[str, Callable[[RunRow], float]] = {
 #: fraction. The published script drops incomplete batches: 59,968 examples on one node, 59,904 on
 #: others.
 SAME_WORK_TOLERANCE = 0.002
+#: Beginning of the reason of a configuration whose runs measured the energy of different parts.
+DIFFERENT_ENERGIES = "runs have energies of different parts"
 #: Beginning of the reason of a configuration that trained another number of examples than others.
 DIFFERENT_WORK = "does not do the same work"
 #: The columns of comparison.csv: all metrics, whatever comparison.md shows of them.
@@ -162,7 +164,7 @@ def _set_medians(row: PointRow, valid: Sequence[RunRow], diverged: Sequence[RunR
     if len(energy_of) == 1:
         row.energy_of = energy_of.pop()
     elif energy_of:
-        reasons.append(f"runs have energies of different parts: {', '.join(sorted(energy_of))}")
+        reasons.append(f"{DIFFERENT_ENERGIES}: {', '.join(sorted(energy_of))}")
     of_runs = (QUALITY, "share_of_peak", "cost_usd", *HOURS)
     for name in (*RUN_METRICS, *of_runs, *ENERGY_COSTS, *ALL_RUNS_METRICS):
         values = [value for run in valid if is_known(value := getattr(run, name))]
@@ -419,7 +421,9 @@ def _excluded_rows(
     ]
 
 
-def comparison_text_table(table: pd.DataFrame, title: str, metrics: Sequence[str]) -> TextTable:
+def comparison_text_table(
+    table: pd.DataFrame, title: str, metrics: Sequence[str], imported_from: str = ""
+) -> TextTable:
     """Return the comparison as a table of texts for comparison.md and the page.
 
     Axes with a single value are named above the table. Columns without any value are left out.
@@ -428,6 +432,8 @@ def comparison_text_table(table: pd.DataFrame, title: str, metrics: Sequence[str
         table: The comparison, with the columns of `PointRow`.
         title: The title of the table.
         metrics: The metrics to show, in order.
+        imported_from: The file of timings from which the runs were imported; "" if they were
+            measured here.
     """
     axes, fixed = display.split_naming_columns(table)
     rows = table_files.to_rows(PointRow, table)
@@ -436,13 +442,22 @@ def comparison_text_table(table: pd.DataFrame, title: str, metrics: Sequence[str
     names += ["replicas", "global_batch_size", *["reason"] * any(row.reason for row in rows)]
     heads = display.column_headings(table, names)
     cells = [[display.format_cell(name, row) for name in heads] for row in rows]
+    measured = [row for row in rows if row.runs]
+    kinds = display.bracket_kinds(names, rows)
     notes = display.fill_notes(
         "comparison_notes",
         names=list(heads),
         baselines=_baseline_times(rows) if "speedup" in heads else {},
         has_diverged=any(row.runs_diverged for row in rows),
-        has_interval=any(row.runs >= RUNS_FOR_INTERVAL for row in rows),
-        has_few=any(row.runs and row.runs_timed < RUNS_FOR_INTERVAL for row in rows),
+        has_interval=BracketKind.MEDIAN_INTERVAL in kinds,
+        has_complete_run=BracketKind.COMPLETE_RUN_INTERVAL in kinds,
+        has_range=BracketKind.RANGE in kinds,
+        has_few=any(
+            row.runs_timed < RUNS_FOR_INTERVAL
+            and display.bracket_kind(TIME, row) is not BracketKind.COMPLETE_RUN_INTERVAL
+            for row in measured
+        ),
+        times=sorted({display.measured_time_text(row, imported_from) for row in measured}),
         confidence=f"{CONFIDENCE:.0%}",
         runs_for_interval=RUNS_FOR_INTERVAL,
     )

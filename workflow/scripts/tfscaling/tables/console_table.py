@@ -11,7 +11,6 @@ from itertools import takewhile
 
 import pandas as pd
 
-from tfscaling.estimation.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
 from tfscaling.record.metrics import QUALITY
 from tfscaling.tables import display
 from tfscaling.tables.display import FormattedNumber
@@ -52,7 +51,8 @@ def console_table(table: pd.DataFrame, metrics: Sequence[str], asked: str) -> li
     heads = display.column_headings(table, ["status", "runs", *shown[:1], *axes, *shown[1:]])
     columns = {name: [heads[name], *(_cell_text(name, row) for row in rows)] for name in heads}
     columns = _shorten_axes(columns, axes)
-    return [*_markdown_lines([*columns.values()]), *_bracket_legend(rows, shown)]
+    legend = display.bracket_legend(display.bracket_kinds(shown, rows))
+    return [*_markdown_lines([*columns.values()]), *filter(None, [legend])]
 
 
 def _shorten_axes(columns: ColumnTexts, axes: Sequence[str]) -> ColumnTexts:
@@ -164,23 +164,3 @@ def _count_shared_parts(names: Sequence[Sequence[str]]) -> int:
 def _truncate(text: str, width: int) -> str:
     """Return the text, shortened to `width` characters with an ellipsis if it is longer."""
     return text if len(text) <= width else text[: width - 1] + "…"
-
-
-def _bracket_legend(rows: Sequence[PointRow], shown: Sequence[str]) -> Iterator[str]:
-    """Yield lines that explain whether brackets in the table are intervals or ranges.
-
-    Args:
-        rows: The configurations in the table.
-        shown: The metrics in the table.
-    """
-    if not any("(" in display.format_cell(name, row) for name in shown for row in rows):
-        return
-    interval = f"{CONFIDENCE:.0%} interval of the median or ratio"
-    a_range = f"range of the runs, as fewer than {RUNS_FOR_INTERVAL} have no interval"
-    have_interval = [row.runs >= RUNS_FOR_INTERVAL for row in rows if row.runs > 1]
-    if all(have_interval):
-        yield f"In brackets: {interval}."
-    elif any(have_interval):
-        yield f"In brackets: {interval}; with fewer than {RUNS_FOR_INTERVAL} runs their range."
-    else:
-        yield f"In brackets: {a_range}."

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import enum
 import math
 import re
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from pathlib import Path
@@ -12,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pandas as pd
 
-from tfscaling.estimation.samples import PROJECTED_METRICS
+from tfscaling.estimation.intervals import CONFIDENCE, RUNS_FOR_INTERVAL
+from tfscaling.estimation.samples import COMPLETE_RUN_METRICS, PROJECTED_METRICS
 from tfscaling.record.metrics import FINISH_TIME, METRICS, QUALITY, Metric
-from tfscaling.study.config_types import POINT_AXES, Limit
+from tfscaling.study.config_types import POINT_AXES, PROGRAM_STRATEGY, Limit
 from tfscaling.study.platforms import CPU, LOGICAL
 from tfscaling.tables.row_types import Cells
 from tfscaling.tables.row_values import (
@@ -126,16 +128,78 @@ def format_cell(name: str, row: Cells) -> str:
     return join_lines(str(value))
 
 
+class BracketKind(enum.Enum):
+    """What the brackets after a configuration's value hold, and what its error bars show."""
+
+    #: The confidence interval of the median, or of the ratio of medians.
+    MEDIAN_INTERVAL = enum.auto()
+    #: For a value that is projected from short runs: the interval of one complete run.
+    COMPLETE_RUN_INTERVAL = enum.auto()
+    #: The range of the runs, which are too few for an interval.
+    RANGE = enum.auto()
+
+
+def bracket_kind(name: str, row: Cells) -> BracketKind | None:
+    """Return what the brackets of a configuration's metric hold; None if it has no brackets.
+
+    Args:
+        name: The metric.
+        row: The configuration.
+    """
+    column = next((each for each in (run_count_column(name), "runs") if each in row), None)
+    if not column or row[column] <= 1:
+        return None
+    if f"{name}_low" in row and is_known(row[f"{name}_low"]):
+        is_of_one_run = is_projected(row) and name in COMPLETE_RUN_METRICS
+        kinds = BracketKind
+        return kinds.COMPLETE_RUN_INTERVAL if is_of_one_run else kinds.MEDIAN_INTERVAL
+    if f"{name}_min" in row and is_known(row[f"{name}_min"]):
+        return BracketKind.RANGE
+    return None
+
+
+def bracket_kinds(names: Iterable[str], rows: Sequence[Cells]) -> set[BracketKind]:
+    """Return all that brackets hold in the cells of these metrics and configurations."""
+    found = {
+        bracket_kind(name, row)
+        for name in names
+        for row in rows
+        if name in METRICS and is_known(row[name])
+    }
+    return {kind for kind in found if kind is not None}
+
+
+def bracket_legend(kinds: Collection[BracketKind]) -> str:
+    """Return the explanation of the brackets in a table; "" without brackets.
+
+    Args:
+        kinds: All that brackets in the table hold.
+    """
+    parts = []
+    if BracketKind.MEDIAN_INTERVAL in kinds:
+        parts.append(f"{CONFIDENCE:.0%} interval of the median or ratio")
+    if BracketKind.COMPLETE_RUN_INTERVAL in kinds:
+        parts.append(f"of projected values the {CONFIDENCE:.0%} interval of one complete run")
+    if BracketKind.RANGE in kinds:
+        too_few = f"fewer than {RUNS_FOR_INTERVAL}"
+        parts.append(
+            f"with {too_few} runs their range"
+            if parts
+            else f"range of the runs, as {too_few} have no interval"
+        )
+    return f"In brackets: {'; '.join(parts)}." if parts else ""
+
+
 def _interval_or_range(name: str, row: Cells) -> tuple[float | None, float | None]:
     """Return (low, high) of a metric's interval, or of its range if a row has too few runs.
 
     (None, None) if the row has neither.
     """
-    column = next((each for each in (run_count_column(name), "runs") if each in row), None)
-    for low, high in ((f"{name}_low", f"{name}_high"), (f"{name}_min", f"{name}_max")):
-        if column and row[column] > 1 and low in row and is_known(row[low]):
-            return row[low], row[high]
-    return None, None
+    kind = bracket_kind(name, row)
+    if kind is None:
+        return None, None
+    low, high = ("min", "max") if kind is BracketKind.RANGE else ("low", "high")
+    return row[f"{name}_{low}"], row[f"{name}_{high}"]
 
 
 def _distinguishing_decimals(value: float, low: float, high: float) -> int:
@@ -257,6 +321,25 @@ def format_ratio(difference: Difference) -> str:
     return f"{difference.ratio:.2f} times{ends}"
 
 
+def disadvantage_noun(metric: Metric) -> str:
+    """Return what a configuration with a worse quality has, after the ratio of both.
+
+    It has 1.50 times `the error`, where the best value is known; else `the perplexity`, or, if the
+    metric is better the higher, `less bleu`.
+    """
+    if metric.best is not None:
+        return "the error"
+    return f"less {metric.title}" if metric.is_higher_better else f"the {metric.title}"
+
+
+def best_value_noun(metric: Metric) -> str:
+    """Return with what a bound compares a quality: `the least error`, or `the best bleu`.
+
+    The bound is a fraction of the error where the best value is known, else of the value.
+    """
+    return f"the best {metric.title}" if metric.best is None else "the least error"
+
+
 def format_disadvantage(difference: Difference, metric: Metric) -> str:
     """Describe a difference: `1.50 times (1.40–1.60) the error`.
 
@@ -273,6 +356,21 @@ def format_disadvantage(difference: Difference, metric: Metric) -> str:
         )
     text = format_value(difference.gap, metric.digits, *(difference.interval or ()))
     return f"{text} less" if is_less else f"{text} more {noun}"
+
+
+def measured_time_text(row: Cells, imported_from: str = "") -> str:
+    """Return between which events the execution time of a configuration is measured, in words.
+
+    Args:
+        row: The configuration.
+        imported_from: The file of timings from which its runs were imported; "" if they were
+            measured here.
+    """
+    if imported_from:
+        return f"as in {imported_from}, not measured by tfscaling"
+    if row["strategy"] == PROGRAM_STRATEGY:
+        return "from the program's start on the first rank to its end on the last"
+    return "from the trainer's first line to the end of training"
 
 
 def target_text(row: Cells) -> str:

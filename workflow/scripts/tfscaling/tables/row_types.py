@@ -16,6 +16,7 @@ from typing import Annotated, Any, ClassVar, Literal, Protocol
 import msgspec
 from msgspec import Meta
 
+from tfscaling.estimation.samples import COMPLETE_RUN_METRICS
 from tfscaling.record.metrics import METRICS, NAN, PointMetrics, RunMetrics
 from tfscaling.record.rank_report import PROGRAM_PACKAGES, Above0, Amount, FromZero, Positive
 from tfscaling.record.run_states import RunState
@@ -181,6 +182,8 @@ Usd = Annotated[float, Column("US dollars")]
 Examples = Annotated[Positive | None, Column("examples", is_whole=True)]
 Steps = Annotated[Positive | None, Column("steps", is_whole=True)]
 Direction = Literal["higher", "lower"] | None
+#: Why the times of a valid run do not count.
+UntimedReason = Literal["resumed", "overlapping", "not steady", "not reported"]
 #: A text that may be empty.
 Text = Annotated[str, Column(may_be_empty=True)]
 PointStatus = Literal[
@@ -229,6 +232,11 @@ class RunRow(RunMetrics, TypedRow):
     data; missing."""
     reason: Text = ""
     """Why the run does not count; empty if it does."""
+    untimed_reason: UntimedReason | None = None
+    """Why the times of a valid run do not count: resumed - from a checkpoint (compare_resumed);
+    overlapping - it ran at the same time as others with the local launcher; not steady - a short
+    run whose steps still change; not reported - a short run whose epochs are unknown. Null if they
+    count."""
     replicas: Annotated[Positive | None, Column("replicas")] = None
     """Copies of the model that train at the same time."""
     per_replica_batch_size: Annotated[Positive | None, Column("examples")] = None
@@ -425,9 +433,18 @@ _ENDS = {
 }
 
 
+#: What else the columns of COMPLETE_RUN_METRICS hold.
+_COMPLETE_RUN = (
+    " Of projected values it is the interval of one complete run; null below 3 short runs."
+)
+
 #: Name of a column → its description, for the ends of metrics' ranges and intervals, ranges first.
 _SPREAD_COLUMNS = {
-    f"{name}_{end}": replace(column, description=_ENDS[end].format(name))
+    f"{name}_{end}": replace(
+        column,
+        description=_ENDS[end].format(name)
+        + _COMPLETE_RUN * (name in COMPLETE_RUN_METRICS and end in ("low", "high")),
+    )
     for name, column in sorted(
         columns(PointMetrics).items(), key=lambda item: -len(METRICS[item[0]].ends)
     )
@@ -464,8 +481,7 @@ class PointRow(PointMetrics, TypedRow):
     """Number of valid runs, over which medians, ranges and intervals are computed."""
     runs_timed: Annotated[FromZero, Column("runs")] = 0
     """Number of valid runs whose times count, for medians, ranges and intervals of times, rates and
-    costs. Lower than runs if some resumed from a checkpoint (compare_resumed), or ran at the same
-    time as others with the local launcher."""
+    costs. Lower than runs if the times of some do not count, see untimed_reason of runs.csv."""
     energy_of: str | None = None
     """The parts that energy_kwh includes; only energies of the same parts can be compared."""
     runs_planned: Annotated[Positive | None, Column("runs", is_whole=True)] = None

@@ -11,6 +11,7 @@ from tfscaling.record import (
 )
 from tfscaling.record.metrics import METRICS, NAN, RunMetrics, number_or_nan
 from tfscaling.record.run_record import RunRecord, ShortRun
+from tfscaling.record.run_states import RunState
 from tfscaling.record.step_estimates import ProjectedTraining
 from tfscaling.study import platforms
 from tfscaling.study.config_types import Quality
@@ -43,6 +44,8 @@ def exclude_times(row: RunRow, sharing: int) -> None:
     for name in (*TIME_METRICS, *_TIME_BASED_COLUMNS):
         setattr(row, name, NAN)
     row.projected_from_steps = row.projected_to_steps = None
+    if row.status == RunState.OK:
+        row.untimed_reason = "overlapping"
     others = "another run" if sharing == 1 else f"{sharing} other runs"
     note = f"it ran at the same time as {others} on this machine: its times are not compared"
     row.warnings = SEPARATOR.join(filter(None, [row.warnings, note]))
@@ -96,6 +99,7 @@ def set_measurements(
         _set_projections(row, run, record, record.short_run, whole)
         return
     is_timed = has_compared_times(run, record)
+    row.untimed_reason = None if is_timed else "resumed"
     record = _add_earlier_training(record) if is_timed else record
     _set_metrics(row, record, RUN_METRICS if is_timed else metrics.RESULT_METRICS)
     if run.peak_tflops is not None:
@@ -174,6 +178,7 @@ def _set_projections(
     """
     row.examples_trained = short.examples_of_whole
     if not whole.trend.is_over:
+        row.untimed_reason = "not steady"
         return
     _set_metrics(row, replace(record, phases=whole.phases), TIME_METRICS)
     _remove_metrics_of_last_job(row)

@@ -320,6 +320,7 @@ def _run_with_record(
     if record.is_valid and run.whole_epochs is not None:
         record = step_estimates.as_short_run(record, run.whole_epochs)
         if record.short_run is None:
+            row.untimed_reason = "not reported" if is_timed else "resumed"
             warnings.append(
                 "nothing is projected: the ends, steps or examples of epochs are unknown"
             )

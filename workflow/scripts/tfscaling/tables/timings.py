@@ -180,6 +180,12 @@ def timings_file(run: RunRow) -> str:
     return str(run.record).rpartition(_LINE)[0] if is_imported(run) else ""
 
 
+def imported_from(runs: pd.DataFrame) -> str:
+    """Return the file of timings that a table of runs is from; "" if they were measured here."""
+    records = runs["record"].dropna().astype(str)
+    return next((each.rpartition(_LINE)[0] for each in records if _LINE in each), "")
+
+
 def add_grid_of_timings(raw: RawConfig) -> RawConfig:
     """Return the configuration with the grid of its file of timings; unchanged without a file.
 

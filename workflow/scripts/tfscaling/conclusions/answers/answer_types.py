@@ -17,9 +17,9 @@ from tfscaling.conclusions.answers.limits import MissedLimit, find_missed_limits
 from tfscaling.conclusions.campaign import CampaignRow
 from tfscaling.conclusions.projection import Interval
 from tfscaling.estimation.intervals import CONFIDENCE
-from tfscaling.estimation.run_counts import KEPT_RUNS, miss_rate_bound
+from tfscaling.estimation.run_counts import KEPT_RUNS, miss_rate_text
 from tfscaling.estimation.samples import NOT_MEASURED
-from tfscaling.record.metrics import QUALITY
+from tfscaling.record.metrics import METRICS, QUALITY
 from tfscaling.search.search_types import Reason
 from tfscaling.search.study_searches import StudySearch
 from tfscaling.study.config_types import Limit
@@ -27,14 +27,17 @@ from tfscaling.study.run_spec import Point
 from tfscaling.tables.comparison import ALL_RUNS_METRICS
 from tfscaling.tables.display import (
     GPUS,
+    BracketKind,
     axis_text,
+    bracket_kind,
+    count_text,
     duration_text,
     format_value,
     join_names,
     point_name,
     varying_axes,
 )
-from tfscaling.tables.row_values import is_known
+from tfscaling.tables.row_values import is_known, metric_of
 
 BY_LINE = str(Reason.BY_ITS_LINE)
 
@@ -91,7 +94,7 @@ class AllTrainings:
         node_hours: Their node-hours, failed attempts included.
         cost_usd: Their cost in US dollars; None without a price.
         intervals: Column of the comparison → interval of its value here: the interval of the
-            median, times `number`.
+            median, times `number`. Projected values have none.
     """
 
     number: int
@@ -224,9 +227,32 @@ class Answer:
         return tuple(e for e in planned if e.state != State.NOT_RUN and e.reason != BY_LINE)
 
     @property
+    def has_undecided(self) -> bool:
+        """Whether the runs of a configuration show neither that it may be chosen nor the contrary.
+
+        They show neither that it keeps the limits, or reaches the target, nor that it does not.
+        """
+        return any(each.state == State.UNDECIDED for each in self.candidates)
+
+    @property
     def is_open(self) -> bool:
         """Whether a configuration that was not compared may change the answer."""
         return any(each.is_open for each in self.candidates)
+
+    @property
+    def has_unknown_goal(self) -> bool:
+        """Whether a configuration is not compared because its value of the goal is unknown."""
+        return any(each.unknown_metric == self.goal for each in self.candidates)
+
+    @property
+    def has_failed_limits(self) -> bool:
+        """Whether a limit, or the target, keeps a configuration out of the comparison."""
+        return any(
+            each.has_failed_limits
+            or each.state in (State.INFEASIBLE, State.UNDECIDED)
+            or each.unknown_metric not in ("", self.goal)
+            for each in self.candidates
+        )
 
     @property
     def candidate_count(self) -> int:
@@ -274,8 +300,10 @@ class Answer:
     def trade_off(self) -> TradeOff | None:
         """The fastest configuration that costs clearly less than the leader, by their medians.
 
-        Cost is money where all have a price, else node-hours. None if the goal is not a time, or if
-        every other configuration is nearly as expensive or takes more than three times as long.
+        Cost is money where all have a price, which may be 0, else node-hours. They include failed
+        attempts, except for node-hours until a target is reached. None if the goal is not a time,
+        or if every other configuration is nearly as expensive or takes more than three times as
+        long.
         """
         taken = self.leader
         if taken is None or self.goal not in (TIME, "time_to_target_s"):
@@ -283,11 +311,17 @@ class Answer:
         others = [each for each in self.candidates_with_value if each is not taken]
         rows = [each.row for each in (taken, *others)]
         goal, money = self.goal, "cost_usd" if self.goal == TIME else "cost_to_target_usd"
-        is_priced = all(row[money] > 0 for row in rows)  # not if one is unknown
+        is_priced = all(is_known(row[money]) for row in rows)
+        if is_priced and taken.row[money] == 0:
+            return None
         for each in others:
             time = each.row[goal] / taken.row[goal]
-            nodes = each.row.nodes / taken.row.nodes
-            cost = each.row[money] / taken.row[money] if is_priced else nodes * time
+            if is_priced:
+                cost = each.row[money] / taken.row[money]
+            elif goal == TIME and is_known(each.row.node_hours) and taken.row.node_hours > 0:
+                cost = each.row.node_hours / taken.row.node_hours
+            else:
+                cost = each.row.nodes / taken.row.nodes * time
             if 1 <= time <= _TIMES_MAX and cost <= 1 - _SAVING_MIN:
                 return TradeOff(each, time, cost, is_priced)
         return None
@@ -311,17 +345,38 @@ class Answer:
             number * row.execution_time_s,
             number * row.node_hours,
             number * row.cost_usd if is_known(row.cost_usd) else None,
-            {name: (number * a, number * b) for name, (a, b) in ends.items() if is_known(a)},
+            {
+                name: (number * low, number * high)
+                for name, (low, high) in ends.items()
+                if bracket_kind(name, row) is BracketKind.MEDIAN_INTERVAL
+            },
         )
 
     @cached_property
     def words(self) -> Mapping[str, str]:
         """Words of its sentences: `best`, such as `Fastest`, and words for differences from it."""
-        words = goal_words(self.goal, self.title)
-        best = words["best"]
-        if self.goal in ALL_RUNS_METRICS:
-            best += f" to {self.title.partition(' to ')[2]}"
-        return {**words, "best": best + " within the limits" * bool(self.limits)}
+        leader = self.leader
+        metric = metric_of(self.goal, leader.row) if leader else METRICS[self.goal]
+        words = goal_words(self.goal, self.title, metric)
+        to_what = self.title.partition(" to ")[2] if self.goal in ALL_RUNS_METRICS else ""
+        more = f" to {to_what}" * bool(to_what) + " within the limits" * bool(self.limits)
+        return {**words, **{name: words[name] + more for name in ("best", "of_best")}}
+
+    @property
+    def only_so_far(self) -> str:
+        """Words for a leader that is the only configuration within the limits, or at the target.
+
+        Others may be, too: their runs do not show it yet. Empty for any other leader.
+        """
+        if self.leader is None or self.candidates_with_value[1:] or not self.has_undecided:
+            return ""
+        what = "that reached the target" if self.has_only_target else "shown to keep the limits"
+        return f"Only configuration so far {what}"
+
+    @property
+    def best_so_far(self) -> str:
+        """Words for the leader of an answer that is not decided, such as `Fastest so far`."""
+        return self.only_so_far or f"{self.words['best']} so far"
 
     @cached_property
     def missed_limits(self) -> list[MissedLimit]:
@@ -394,9 +449,10 @@ class Answer:
         if not kept:
             return ""
         what = "target" if self.has_only_target else "limits"
-        bound = miss_rate_bound(kept, self.candidate_count)
-        misses = f"with {CONFIDENCE:.0%} fewer than {bound:.0%} of its runs miss"
-        return f"Its {kept} runs kept the {what}; {misses} {'it' if what == 'target' else 'one'}."
+        bound = miss_rate_text(kept, self.candidate_count)
+        misses = f"with {CONFIDENCE:.0%} fewer than {bound} of its runs miss"
+        runs = count_text(kept, "run")
+        return f"Its {runs} kept the {what}; {misses} {'it' if what == 'target' else 'one'}."
 
     def not_covered_text(self, among: Iterable[Candidate] | None = None) -> str:
         """Return a sentence that names configurations that were not compared; empty without any.

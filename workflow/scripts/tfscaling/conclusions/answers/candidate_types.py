@@ -49,6 +49,8 @@ class Candidate:
         runs: Number of its runs with a value of the goal.
         missed: Columns with a limit that it is shown to miss.
         undecided: Columns with a limit that it is shown neither to keep nor to miss.
+        unknown_metric: The goal, or the metric with a limit, whose unknown value keeps it out of
+            the comparison; "" if all are known.
         kept_runs: Number of its runs that kept the limits or the target; None without either, or if
             it is not shown to keep them.
         difference: How much worse it is than the recommended configuration; None if not compared.
@@ -68,6 +70,7 @@ class Candidate:
     runs: int = 0
     missed: tuple[str, ...] = ()
     undecided: tuple[str, ...] = ()
+    unknown_metric: str = ""
     kept_runs: int | None = None
     difference: Difference | None = None
     is_near_best: bool = False

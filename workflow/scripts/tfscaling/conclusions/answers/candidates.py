@@ -21,8 +21,8 @@ from tfscaling.estimation.samples import Samples
 from tfscaling.record.metrics import FINISH_TIME, METRICS, QUALITY
 from tfscaling.record.run_states import RunState
 from tfscaling.study.config_types import Limit
-from tfscaling.tables.comparison import ALL_RUNS_METRICS
-from tfscaling.tables.row_types import PointRow
+from tfscaling.tables.comparison import ALL_RUNS_METRICS, DIFFERENT_ENERGIES
+from tfscaling.tables.row_types import SEPARATOR, PointRow
 from tfscaling.tables.row_values import (
     is_known,
     is_projected,
@@ -131,8 +131,9 @@ def _judge_limits(
     is_missed |= {name: verdict.is_missed for name, verdict in ratios.items()}
     missed = tuple(name for name in limits if is_missed.get(name))
     # whatever is unknown, a limit that is missed excludes the configuration
-    if not missed and (reason := _explain_unknown_limits(candidate, facts, limits, values)):
-        return replace(candidate, state=State.OPEN, reason=reason)
+    if not missed and (unknown := _find_unknown_limit(candidate, facts, limits, values)):
+        name, reason = unknown
+        return replace(candidate, state=State.OPEN, reason=reason, unknown_metric=name)
     is_part = {ENERGY} if facts.lacking_energy else set()
     is_kept = {
         name: not has_endless and name not in is_part and keeps_limit(*own)
@@ -155,13 +156,13 @@ def _judge_limits(
     )
 
 
-def _explain_unknown_limits(
+def _find_unknown_limit(
     candidate: Candidate,
     facts: ConfigurationFacts,
     limits: Mapping[str, Limit],
     values: Mapping[str, Sequence[float]],
-) -> str:
-    """Return which limit cannot be checked because a value is missing, and why; "" if none.
+) -> tuple[str, str] | None:
+    """Return (metric, reason) of a limit that cannot be checked as a value is missing; else None.
 
     Args:
         candidate: The configuration.
@@ -172,7 +173,7 @@ def _explain_unknown_limits(
     """
     for name, verdict in facts.verdicts.items():
         if verdict.unknown:
-            return f"no {metric_of(name, candidate.row).title}: {verdict.unknown}"
+            return name, f"no {metric_of(name, candidate.row).title}: {verdict.unknown}"
     row = candidate.row
     for name in limits:
         if name in facts.verdicts:
@@ -182,11 +183,19 @@ def _explain_unknown_limits(
             short = ", which is not projected from short runs" * (
                 is_projected(row) and name == QUALITY
             )
-            return f"reports no {title}{short}"
+            return name, f"reports no {title}{short}"
         # only the quality of a run that resumed from a checkpoint counts
         if known < (runs := row.runs if name == QUALITY else row.runs_timed):
-            return f"reports {title} in {known} of {runs} runs"
-    return ""
+            return name, f"reports {title} in {known} of {runs} runs"
+        if name == ENERGY and (reason := _explain_unequal_energies(row)):
+            return name, reason
+    return None
+
+
+def _explain_unequal_energies(row: PointRow) -> str:
+    """Return that the energies of a configuration's runs include different parts; "" if not."""
+    reasons = row.reason.split(SEPARATOR)
+    return next((each for each in reasons if each.startswith(DIFFERENT_ENERGIES)), "")
 
 
 def _most_common_energy_parts(rows: Sequence[PointRow]) -> str | None:
@@ -217,11 +226,14 @@ def _require_goal_value(
         elif goal in (QUALITY, ENERGY) and candidate.runs < runs:
             title = quality if goal == QUALITY else METRICS[goal].title
             reason = f"reports {title} in {candidate.runs} of {runs} runs"
-        return replace(candidate, state=State.OPEN, reason=reason) if reason else candidate
+        if not reason:
+            return candidate
+        return replace(candidate, state=State.OPEN, reason=reason, unknown_metric=goal)
     needed = row.runs if goal in ALL_RUNS_METRICS else 1
     reached, ended = row.runs_at_target, row.runs + (row.runs_diverged or 0)
+    unknown = goal
     if goal in ALL_RUNS_METRICS and reached is None:
-        reason = f"reports no {quality}"
+        reason, unknown = f"reports no {quality}", QUALITY
     elif goal in ALL_RUNS_METRICS and is_ruled_out(
         ended - (reached or 0), row.runs_planned or ended
     ):
@@ -240,5 +252,5 @@ def _require_goal_value(
     else:
         lack = {WITH_QUEUE: "measured wait in a queue", ENERGY: "energy"}.get(goal, "price")
         lack = METRICS[goal].title if goal in HOURS else lack
-        reason = f"no {lack}"
-    return replace(candidate, state=State.OPEN, reason=reason)
+        reason = (goal == ENERGY and _explain_unequal_energies(row)) or f"no {lack}"
+    return replace(candidate, state=State.OPEN, reason=reason, unknown_metric=unknown)

@@ -48,7 +48,8 @@ def choose_configuration(study: Study, answer: Answer, candidates: Sequence[Cand
         return replace(answer, repeats=settling.repeats_to_settle(study, answer))
     compared = [row for row in known if by_point[point_of(row)].state == State.COMPARED]
     if by_point[point_of(known[0])].state == State.TOO_FEW:
-        support = TOO_FEW if known[1:] else NOT_COMPARED
+        is_alone = not (known[1:] or answer.has_undecided)
+        support = NOT_COMPARED if is_alone else TOO_FEW
         answer = replace(answer, leader=by_point[point_of(known[0])], support=support)
     else:
         undecided = [each.point for each in candidates if each.state == State.UNDECIDED]
@@ -87,7 +88,6 @@ def _add_comparison(answer: Answer, comparison: GoalComparison) -> Answer:
     )
     is_only |= bool(comparison.shown_worse_rivals) and not against
     has_compared = bool(against)
-    has_undecided = any(each.state == State.UNDECIDED for each in candidates)
     is_near = comparison.bound is not None and comparison.bound <= answer.indifference
     answer = replace(
         answer,
@@ -107,7 +107,7 @@ def _add_comparison(answer: Answer, comparison: GoalComparison) -> Answer:
     answer = replace(answer, is_near_best=is_near_best)
     support = weakest_support(
         [SUPPORTED]
-        + [NOT_COMPARED] * (not has_compared and not is_only and not has_undecided)
+        + [NOT_COMPARED] * (not has_compared and not is_only and not answer.has_undecided)
         + [TOO_FEW] * bool(answer.with_few_runs)
         + [INCONCLUSIVE] * (answer.is_open or not is_near or not answer.leader_keeps_limits)
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 from tfscaling.estimation.intervals import median_interval
 from tfscaling.estimation.samples import Samples
@@ -21,19 +21,24 @@ from tfscaling.tables.row_values import is_known, metric_of, point_of
 DETAIL_COLUMNS = ("cost_usd", QUALITY, "rank_memory_gb", "gpu_memory_gb")
 
 
-def describe_metrics(samples: Samples, row: PointRow, names: Iterable[str]) -> dict[str, str]:
+def describe_metrics(
+    samples: Samples, row: PointRow, names: Iterable[str], limited: Container[str] = ()
+) -> dict[str, str]:
     """Return metric → its title, median with interval, and unit; without unknown ones.
 
     Args:
         samples: Values of the runs.
         row: The configuration.
         names: The metrics.
+        limited: Metrics with a limit. They have the unit of their limit: the cost of one run, never
+            the cost of many.
     """
     found = {}
     for name in names:
         if not is_known(row[name]):
             continue
-        metric, shown = metric_of(name, row), format_metric(name, row)
+        metric = metric_of(name, row)
+        shown = format_metric(name, row, is_for_many=name not in limited)
         has_ends = f"{name}_low" in row
         values = [] if has_ends else samples.values_in_unit(point_of(row), name)
         if interval := median_interval(values):

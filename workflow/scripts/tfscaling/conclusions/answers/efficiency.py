@@ -24,7 +24,7 @@ from tfscaling.estimation.samples import Samples
 from tfscaling.record.run_states import RunState
 from tfscaling.study.config_types import Limit
 from tfscaling.tables.comparison import replica_ratio
-from tfscaling.tables.display import format_three_digits
+from tfscaling.tables.display import count_text, format_three_digits
 from tfscaling.tables.row_types import PointRow
 from tfscaling.tables.row_values import is_known, point_of
 
@@ -140,7 +140,8 @@ def judge_efficiency(
     is_missed = ratio.is_missed(most, planned)
     notes = []
     if len(ratio.baseline_values) < RUNS_FOR_INTERVAL:
-        notes.append(f"{len(ratio.baseline_values)} runs of its baseline, {row.baseline}")
+        runs = count_text(len(ratio.baseline_values), "run")
+        notes.append(f"{runs} of its baseline, {row.baseline}")
     if name == RUN_EFFICIENCY and is_known(row.steady_state_speedup):
         notes.append(f"{format_three_digits(row.steady_state_speedup * share)} without start-up")
         training = _ratio_to_baseline(samples, row, base, TRAINING_EFFICIENCY, error)

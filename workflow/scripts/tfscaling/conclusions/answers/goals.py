@@ -6,10 +6,10 @@ import tomllib
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from tfscaling.record.metrics import FINISH_TIME, QUALITY
+from tfscaling.record.metrics import FINISH_TIME, QUALITY, Metric
 from tfscaling.study.config_types import Question
 from tfscaling.tables.comparison import ALL_RUNS_METRICS
-from tfscaling.tables.display import target_text
+from tfscaling.tables.display import best_value_noun, disadvantage_noun, target_text
 from tfscaling.tables.row_types import PointRow
 from tfscaling.tables.row_values import is_known, is_projected, qualities_by_metric
 
@@ -41,15 +41,22 @@ GOALS = {
 _WORDS = tomllib.loads(Path(__file__).with_name("goal_words.toml").read_text(encoding="utf-8"))
 
 
-def goal_words(goal: str, title: str) -> Mapping[str, str]:
+def goal_words(goal: str, title: str, metric: Metric) -> Mapping[str, str]:
     """Return the words in which sentences compare configurations by a goal.
 
     Args:
         goal: The metric to optimise.
         title: The goal's title, by `goal_title`: the best quality is named by it.
+        metric: The goal's metric; for a quality the metric of the recipe.
     """
     words = _WORDS[TIME] | _WORDS.get("cost_usd" if goal.startswith("cost_") else goal, {})
-    return words | {"best": title} if goal == QUALITY else words
+    if goal == QUALITY:
+        of_best = best_value_noun(metric)
+        slower = f"worse than {of_best}" if metric.best is None else f"above {of_best}"
+        words |= {"best": title, "as_long": disadvantage_noun(metric), "slower": slower}
+    else:
+        of_best = f"the {words['best'][0].lower()}{words['best'][1:]}"
+    return words | {"of_best": of_best}
 
 
 def answered_goals(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 
 from tfscaling.conclusions.answers.answer_types import Answer
-from tfscaling.conclusions.answers.candidate_types import State
 from tfscaling.conclusions.evidence import Study
 from tfscaling.estimation.intervals import RUNS_FOR_INTERVAL
 from tfscaling.estimation.run_counts import KEPT_RUNS
@@ -35,8 +34,7 @@ def repeats_to_settle(study: Study, answer: Answer) -> int | None:
         if not run.extra_repeat and run.spec.point in own
     )
     most = max(planned.values(), default=0)
-    has_undecided = any(each.state == State.UNDECIDED for each in answer.candidates)
-    if (answer.candidates_with_value and not answer.is_near_best) or has_undecided:
+    if (answer.candidates_with_value and not answer.is_near_best) or answer.has_undecided:
         return max(
             2 * most, KEPT_RUNS * (answer.limits is not None and not answer.leader_keeps_limits)
         )
