@@ -289,6 +289,7 @@ AccountingStorageHost={database}
 # the socket of munge, for connections to slurmdbd; AuthInfo holds for all others
 AccountingStoragePass={root}/run/munge.socket
 AccountingStorageEnforce=associations,limits,qos
+AccountingStoreFlags=job_comment,job_env,job_script
 
 """
 

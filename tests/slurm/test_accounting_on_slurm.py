@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import shutil
 import time
 from collections.abc import Iterator
@@ -80,6 +81,28 @@ def test_a_sweep_whose_jobs_are_looked_at_by_sacct(project: Project, cloud: Clus
     assert phases["execution_time_s"] == pytest.approx(
         times["program_end"] - times["program_start"], abs=0.01
     )
+
+
+def test_accounting_shows_no_secret_of_a_run(project: Project, cloud: Cluster) -> None:
+    """Not its lines of sbatch and srun, and neither scripts nor environments of jobs."""
+    marks = {name: secrets.token_hex(12) for name in ("env", "setup", "program")}
+    content = configuration(
+        "short", env={"TOKEN": marks["env"]}, setup=[f"export API_KEY={marks['setup']}"]
+    )
+    content["recipes"]["short"]["program"] = ["sh", "-c", "true", marks["program"]]
+    project.overlay(content)
+    project.snakemake("--until", "train", profile="slurm", environ=cloud.environ)
+    (record,) = project.records()
+    job = record["environment"]["slurm_job"]["id"]
+    fields = ",".join(cloud.run("sacct", "--helpformat").split())
+    rows = cloud.run("sacct", f"--jobs={job}", "--parsable2", f"--format={fields}")
+    assert "sbatch --parsable" in rows and "srun --nodes=1" in rows, rows
+    script = cloud.run("sacct", f"--jobs={job}", "--batch-script")
+    assert "snakemake" in script, script
+    environment = cloud.run("sacct", f"--jobs={job}", "--env-vars")
+    assert "PATH=" in environment, environment
+    for text in (rows, script, environment):
+        assert not [name for name, mark in marks.items() if mark in text]
 
 
 def log_of(project: Project) -> str:

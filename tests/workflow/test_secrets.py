@@ -9,6 +9,7 @@ import secrets
 import subprocess
 import sys
 import tempfile
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -183,6 +184,59 @@ def test_secrets_of_a_run_are_in_no_command_no_open_file_and_no_reason(tmp_path:
     texts = {path: path.read_bytes() for path in opened}
     assert not [p for p, text in texts.items() if any(v.encode() in text for v in values)]
     assert not (project.folder / ".snakemake").stat().st_mode & 0o077
+
+
+#: Options and targets of snakemake that print or write the most; the first ones make the runs.
+COMMANDS = (
+    ("--verbose", "--printshellcmds", "--show-failed-logs", "--benchmark-extended"),
+    ("--dry-run", "--forceall", "--verbose", "--printshellcmds", "--debug-dag"),
+    *(("plan",), ("proposal",), ("archive",), ("--detailed-summary",), ("--report", "own.zip")),
+)
+
+
+def contents_of(folder: Path) -> Iterator[tuple[Path, bytes]]:
+    """All files below a folder, and those in archives: (path, content)."""
+    for path in folder.rglob("*"):
+        if path.suffix == ".zip":
+            with zipfile.ZipFile(path) as archive:
+                yield from ((path / name, archive.read(name)) for name in archive.namelist())
+        elif path.is_file():
+            yield path, path.read_bytes()
+
+
+@pytest.mark.full
+@pytest.mark.usefixtures("usual_umask")
+def test_no_command_prints_a_secret_or_writes_it_to_another_file(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    readable_by, granted = random.choice([("owner", 0), ("group", 0o040), ("all", 0o044)])
+    marks = {name: secrets.token_hex(12) for name in ("env", "setup", "program")}
+    (tmp_path / "user.py").touch()
+    program = [sys.executable, "user.py", f"--password={marks['program']}"]
+    project.overlay(
+        {
+            "grid": [{"platform": "laptop", "strategy": "own", "recipe": "user", "nodes": 1}],
+            "recipes": {"user": {"program": program, "per_replica_batch_size": 1, "epochs": 1}},
+            "platforms": {
+                "laptop": {"setup": [f"KEY={marks['setup']}"], "env": {"TOKEN": marks["env"]}}
+            },
+            "readable_by": readable_by,
+        }
+    )
+    for words in COMMANDS:
+        done = project.snakemake(*words, check=False)
+        assert done.returncode == 0, done.stdout
+        assert not [name for name, mark in marks.items() if mark in done.stdout], words
+    found = {
+        path.relative_to(tmp_path)
+        for path, content in contents_of(tmp_path)
+        if any(mark.encode() in content for mark in marks.values())
+    }
+    # Snakemake's own report has the configuration files
+    own = {path for path in found if path.parts[0] == "own.zip"}
+    assert own and (tmp_path / "own.zip").stat().st_mode & 0o077 == granted, readable_by
+    assert {path.name for path in found - own} == {"overlay.yaml", "request.json"} | BY_DESIGN
+    assert (tmp_path / "results/main/archive/main.zip").exists()
+    assert (tmp_path / "results/main/proposal/proposal.md").exists()
 
 
 @pytest.fixture

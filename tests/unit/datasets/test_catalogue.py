@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -138,6 +139,25 @@ def test_a_failure_leaves_the_earlier_files_as_they_were(
     with pytest.raises(DatasetError):
         fetch(a="corrupted")
     assert {name: (tmp_path / name).read_bytes() for name in written(tmp_path)} == before
+
+
+@pytest.mark.parametrize("module", ["data", "pipeline"])
+def test_an_error_of_a_custom_function_has_no_secret(
+    module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The console shows it: a service may quote a key of the environment or of the parameters."""
+    secrets = [f"{random.getrandbits(64):016x}" for _ in range(2)]
+    quotes = "api_key, **others): raise ValueError(api_key + ' ' + os.environ['HF_TOKEN'])"
+    code = f"import os\ndef data({quotes}\ndef prepare(folder, {quotes}\n"
+    code += "def pipeline(context): pass\n"
+    name = f"quoting_{module}"
+    (tmp_path / f"{name}.py").write_text(code)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("HF_TOKEN", secrets[1])
+    files = (tmp_path / "a.npz", tmp_path / "a.json")
+    with pytest.raises(DatasetError, match=r"ValueError: \*\*\* \*\*\*$"):
+        catalogue.fetch(f"{name}:{module}", None, *files, {"api_key": secrets[0]})
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,16 @@ def test_a_job_that_failed_after_its_run_was_finished_is_no_lost_attempt(
     assert restore_finished_run(path, spec)
 
 
+def test_a_job_that_starts_again_after_its_run_was_finished_starts_no_rank(
+    path: Path, spec: RunSpec
+) -> None:
+    """As after a requeue or a power cut just before the record was in its place."""
+    request = RunRequest(spec=spec)
+    launching.run_next_attempt(path, request, lambda _: pytest.fail("the run started again"))
+    assert path.samefile(attempts.attempt_folder(path.parent, 2) / attempts.RECORD)
+    assert attempts.attempt_numbers(path.parent) == [1, 2]
+
+
 def test_a_run_that_is_asked_for_again_is_made_again(path: Path, spec: RunSpec) -> None:
     assert not restore_finished_run(path, spec, replaces=2)
     assert not path.exists()

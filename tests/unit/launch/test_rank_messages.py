@@ -257,7 +257,7 @@ def test_fake_messages_change_nothing_and_are_reported(
     messages.update(files=True)
     assert (messages.beats, messages.reported) == ({}, set())
     assert {path.name for path in tmp_path.iterdir()} == {events.RANKS_EVENTS}
-    assert "WARNING" in capfd.readouterr().out
+    assert "connection 1 to this launcher from 127.0.0.1 is refused: " in capfd.readouterr().out
 
 
 def test_a_burst_of_strangers_takes_no_more_connections_than_allowed(
@@ -265,7 +265,10 @@ def test_a_burst_of_strangers_takes_no_more_connections_than_allowed(
     address: str,
     tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    # none is closed for its silence
+    monkeypatch.setattr(rank_messages, "_STRANGER_S", 3600.0)
     before, number = len(os.listdir("/proc/self/fd")), random.randint(500, 800)
     with contextlib.ExitStack() as held:
         for _ in range(number):
@@ -280,6 +283,27 @@ def test_a_burst_of_strangers_takes_no_more_connections_than_allowed(
     told = [int(line.split()[2]) for line in capfd.readouterr().out.splitlines()]
     assert told == [2**n for n in range(len(told))]
     assert 2 * told[-1] > number - rank_messages._STRANGERS_MAX
+
+
+def test_a_new_stranger_closes_the_oldest(
+    address: str, monkeypatch: pytest.MonkeyPatch, dice: random.Random
+) -> None:
+    most = dice.randint(2, 9)
+    monkeypatch.setattr(rank_messages, "_STRANGERS_MAX", most)
+    monkeypatch.setattr(rank_messages, "_STRANGER_S", 3600.0)
+    with contextlib.ExitStack() as held:
+        strangers = []
+        for _ in range(most + dice.randint(1, most)):
+            each = held.enter_context(socket.create_connection(place(address), timeout=60))
+            assert len(each.recv(100)) == link.CHALLENGE_BYTES  # it is accepted before the next
+            strangers.append(each)
+        for oldest in strangers[:-most]:
+            with contextlib.suppress(ConnectionResetError):
+                assert oldest.recv(100) == b""
+        for other in strangers[-most:]:
+            other.setblocking(False)
+            with pytest.raises(BlockingIOError):  # it is open
+                other.recv(100)
 
 
 def test_a_stranger_that_stays_silent_is_let_go(

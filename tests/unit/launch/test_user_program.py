@@ -93,6 +93,34 @@ def test_a_program_is_told_its_place_and_leaves_a_record(tmp_path: Path) -> None
         }  # fmt: skip
 
 
+#: Its rank had the launcher's secret when it began: where else is it?
+LOOKS_FOR_SECRET = """
+import json, os, pathlib, sys
+environ = pathlib.Path(f"/proc/{os.getppid()}/environ").read_text().split(chr(0))
+(line,) = [line for line in environ if line.startswith("TFSCALING_LAUNCHER=")]
+secret, found = line.split()[1].encode(), []
+files = [path for path in pathlib.Path().rglob("*") if path.is_file()]
+for path in (*files, *pathlib.Path("/proc").glob("[0-9]*/cmdline")):
+    try:
+        found += [str(path)] * (secret in path.read_bytes())
+    except OSError:  # it has ended
+        pass
+pathlib.Path(sys.argv[1], "found.json").write_text(json.dumps([len(secret), len(files), found]))
+"""
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_the_secret_of_an_attempt_is_in_no_file_and_no_command_line(
+    nodes: int, tmp_path: Path
+) -> None:
+    """Several ranks on this machine are forks of a process that reads their variables."""
+    record_of(tmp_path, LOOKS_FOR_SECRET, "{folder}", nodes=nodes)
+    for rank in range(nodes):
+        said = (tmp_path / f"run/attempt=1/rank-{rank}.files/found.json").read_text()
+        length, files, found = json.loads(said)
+        assert (length, files > 5, found) == (64, True, [])
+
+
 SIGNALLED = """
 import os, signal, sys, time
 own, got = sys.argv[1], []
@@ -241,6 +269,16 @@ def test_a_cause_has_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert not any(secret in cause["message"] for secret in secrets)
     # the log's end is private, and the launcher does not know what `setup` exports
     assert not any(secret in json.dumps(cause) for secret in secrets[:2])
+
+
+def test_a_secret_at_the_place_where_a_line_is_cut_is_masked(
+    tmp_path: Path, dice: random.Random
+) -> None:
+    """The last line of a program's output is cut after 300 characters."""
+    secret = f"{dice.getrandbits(128):032x}"
+    code = f"import os\nprint({'x' * dice.randint(270, 292)!r} + os.environ['API_TOKEN'])\nexit(1)"
+    message = cause_of(tmp_path, code, env={"API_TOKEN": secret})["message"]
+    assert "xxx***; log: " in message and secret[:6] not in message
 
 
 def test_an_abort_is_told_in_the_words_before_the_dump(tmp_path: Path) -> None:
@@ -397,3 +435,27 @@ def test_a_rank_reports_the_names_of_the_gpus_that_its_program_may_use(
     assert done.returncode == 0, done.stderr
     (report,) = rank_files.read_reports(tmp_path / "run")
     assert (report.gpu_names, report.host_facts.gpus) == (names, ("A", "B"))
+
+
+@pytest.mark.parametrize(
+    "visible", ["0", "0,1,2", "", None], ids=["fewer", "more", "none", "listed"]
+)
+def test_a_program_with_other_gpus_than_requested_does_not_begin(
+    visible: str | None, tmp_path: Path
+) -> None:
+    """By CUDA_VISIBLE_DEVICES, else by the driver, which lists three GPUs here."""
+    (tools := tmp_path / "tools").mkdir()
+    rows = "".join(f"{name}, GPU-{number}, 535.104.05\n" for number, name in enumerate("ABC"))
+    environ = fake_nvidia_smi(tools, f"printf '{rows}'")
+    environ["PATH"] += f":{os.environ['PATH']}"
+    if visible is not None:
+        environ["CUDA_VISIBLE_DEVICES"] = visible
+    settings = {"launcher": "srun", "devices": "physical", "cpus_per_node": 1}
+    begun = tmp_path / "begun"
+    done = run_rank(tmp_path / "run", ["touch", str(begun)], settings, 2, **environ)
+    assert done.returncode == 1 and not begun.exists()
+    assert "requested 2 GPUs for the program, this rank may use" in done.stderr
+    (failed,) = [
+        event for event in events.read_events_by_rank(tmp_path / "run")[0] if event.name == "failed"
+    ]
+    assert failed.details["error"] == "DeviceError"

@@ -63,6 +63,7 @@ _ENDED, _KILLED = "the program ended with exit code", "the program was killed by
         ("rank_failed", "DeviceError", "GPUs requested for this task: 4", True),
         ("program_failed", "DeviceError", "GPUs requested for this task: 4", True),
         ("missing_gpus", "DeviceError", "GPUs requested for this task: 4", False),
+        ("rank_failed", "CpuError", "requested 2 CPUs per task, this rank may use 1", True),
         # a crash of a program, or a lost connection
         ("program_failed", "exit code 3", f"{_ENDED} 3", True),
         ("program_failed", "ValueError", f"{_ENDED} 1, a.py:1: ValueError: x", True),

@@ -110,13 +110,15 @@ def test_an_own_job_serves_runs_of_its_partition(
 
 @pytest.mark.parametrize("command", ["squeue", "sacct"])
 def test_a_query_without_an_answer_forgets_no_job(
-    command: str, start: Start, slurm: Slurm, tmp_path: Path
+    command: str, start: Start, slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # however long Slurm is silent
+    monkeypatch.setattr(queue, "ABSENT_S", 0.0)
     executor = start(status_command=command)
     info = submitted(Job(["a"]), "1", tmp_path)
     slurm.states(command="squeue")
     slurm.states("silent", command=command)
-    assert [executor.query(info) for _ in range(2)] == [["1"], ["1"]]
+    assert [executor.query(info) for _ in range(4)] == [["1"]] * 4
     assert executor.next_seconds_between_status_checks == 40  # as at the start
     slurm.states("1|RUNNING None", command=command)
     assert [executor.query(info) for _ in range(2)] == [["1"], ["1"]]
@@ -139,6 +141,17 @@ def test_a_failed_job_has_slurms_state_unless_it_has_left_its_record(
     jobs = [submitted(Job([name]), number, tmp_path) for name, number in (("a", "1"), ("b", "2"))]
     assert executor.query(*jobs) == []
     assert executor.ended == [("a", False), ("b", True)] and sweep.failures == {"1": kept}
+
+
+def test_a_failed_job_whose_report_is_a_result_has_finished(
+    start: Start, slurm: Slurm, sweep: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The report of a job that ran out of memory is a record: it does not fit."""
+    monkeypatch.setattr(sweep, "report_failure", lambda _, number, *__: sweep.finished.add(number))
+    slurm.states("1|OUT_OF_MEMORY None")
+    executor = start()
+    assert executor.query(submitted(Job(["a"]), "1", tmp_path)) == []
+    assert executor.ended == [("a", True)]
 
 
 def test_a_job_is_gone_if_several_answers_over_a_minute_do_not_have_it() -> None:

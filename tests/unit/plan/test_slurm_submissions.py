@@ -193,6 +193,10 @@ def test_the_sites_limit_of_jobs_is_waited_for(waiting: Started, slurm: Slurm) -
     waiting.report_job_success(waiting._submitted["1"])  # frees a place at once, not in a minute
     wait_for(lambda: len(waiting._submitted) >= 2)
     assert "1" not in waiting._submitted
+    wait_for(lambda: len(slurm.calls) == 5)  # the last one is refused as well
+    full.unlink()
+    waiting.report_job_success(waiting._submitted["2"])
+    wait_for(lambda: len(waiting._submitted) == 2 and "2" not in waiting._submitted)
     (warning,) = waiting.log.warnings
     assert "QOSMaxSubmitJobPerUserLimit" in warning and " 2 " in warning
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import time
 from pathlib import Path
 
@@ -167,6 +168,19 @@ def test_a_job_that_ended_before_its_launcher_reports_has_the_error_of_its_log(
     failure = attempts.read_failure(output.parent)
     assert failure is not None and failure.cause.kind == "launcher_failed"
     assert error in failure.cause.message and "job 17" in failure.cause.message
+
+
+def test_the_error_of_a_jobs_log_has_no_secret(
+    sweep: SlurmSweep, output: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = f"{random.getrandbits(64):016x}"
+    monkeypatch.setenv("HF_TOKEN", secret)
+    log = tmp_path / "17.log"
+    log.write_text(f"a line with {secret}\nOSError: refused: {secret}\n")
+    sweep.report_failure(output, "17", "FAILED", log)
+    failure = attempts.read_failure(output.parent)
+    assert failure is not None and "OSError: refused: ***" in failure.cause.message
+    assert secret not in (output.parent / run_record.FAILURE).read_text()
 
 
 @pytest.mark.parametrize(

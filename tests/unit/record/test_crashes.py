@@ -323,6 +323,36 @@ def test_a_secret_that_a_program_or_setup_gives_by_name_is_masked(
     assert (value not in masked) is is_secret, (program, setup, masked)
 
 
+#: Words of a program or lines of `setup`, and the secret that they give: it has characters that end
+#: a word of a shell, in words that no shell reads, or in quotes.
+QUOTED = [
+    (["--password=ab;VALUE&|"], [], "ab;VALUE&|"), (["--password=ab VALUE"], [], "ab VALUE"),
+    (['--password=a"VALUE'], [], 'a"VALUE'), (["--pwd", "a;VALUE"], [], "a;VALUE"),
+    (["MY_KEY=a\nVALUE"], [], "a VALUE"), (["bash", "-c", r"x --token a\;VALUE"], [], "a;VALUE"),
+    ([], [r'export TOKEN="ab\"VALUE"'], 'ab"VALUE'), ([], [r"TOKEN=ab\ VALUE"], "ab VALUE"),
+    ([], ["export TOKEN='ab'\"VALUE\""], "abVALUE"), ([], ["A_KEY=$'VALUE'  # it's"], "VALUE"),
+    ([], ["echo 'it", "A_KEY=VALUE"], "VALUE"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("program", "setup", "secret"), QUOTED)
+def test_a_secret_with_characters_of_a_shell_is_masked(
+    program: list[str], setup: list[str], secret: str, dice: random.Random
+) -> None:
+    value = "".join(dice.choices("abcdefgh0123456789", k=dice.randint(6, 30)))
+    program, setup = ([text.replace("VALUE", value) for text in each] for each in (program, setup))
+    text = f"error: {secret.replace('VALUE', value)} x"
+    masked = crashes.mask_secrets(text, crashes.find_secrets({}, program, setup))
+    assert value not in masked and masked.endswith(" x"), (program, setup, masked)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("text", ["x" * 300_000, "-" * 300_000, "# " + "y" * 300_000])
+def test_a_long_word_of_setup_holds_nothing_up(text: str) -> None:
+    """As an image or a key within a line."""
+    assert crashes.find_secrets({}, [text], [text, "KEY=a secret"]) == {"a"}
+
+
 _NO_FRAME = "Traceback (most recent call last):\nValueError: no frame\n"
 _NO_WORDS = 'Traceback (most recent call last):\n  File "/project/a.py", line 1, in f\n    f()\n'
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import random
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,31 @@ def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
     path.write_bytes(b"seed: 1\nstudy: \xff\n")
     with pytest.raises(ConfigError):
         config_files.read_config_file(str(path))
+
+
+#: Ways in which VALUE, forgotten quotes or a tag make a file of no YAML.
+BROKEN_VALUES = (
+    *("!VALUE", "!!VALUE", "!!VALUE x", "!a!VALUE x", "*VALUE", "&VALUE$", "%VALUE", "@VALUE"),
+    *("`VALUE", '"VALUE', "'VALUE", "'a'VALUE", '"a"VALUE', '"\\VALUE"', "a: VALUE", "VALUE: a"),
+    *("[VALUE", "{VALUE", "[VALUE}", "}VALUE", "- VALUE", "|VALUE", ">VALUE", "? VALUE"),
+    *("!!int VALUE", "!!float VALUE", "!!bool VALUE", "!!timestamp VALUE", "!!binary VALUE"),
+    *("!!omap VALUE", "!!set VALUE", "!!map VALUE", "!!pairs VALUE", "!!null VALUE", "!!seq VALUE"),
+    *("\x01VALUE", "\n <<: VALUE", "\n <<: [VALUE]", "\n\tVALUE", "\nVALUE", "\n VALUE"),
+)
+
+
+@pytest.mark.parametrize("form", BROKEN_VALUES)
+def test_a_message_about_yaml_has_no_value(form: str, tmp_path: Path, dice: random.Random) -> None:
+    """It may be a password that begins with a character of YAML."""
+    secret = "".join(dice.choices("ghjkmnpqrtvwxyz", k=12))
+    path = tmp_path / "study.yaml"
+    path.write_text(f"platforms: {{}}\nenv:\n  TOKEN: {form.replace('VALUE', secret)}\nseed: 1\n")
+    said = f"{path}: "
+    try:
+        config_files.read_config_file(path)  # some are YAML
+    except ConfigError as error:
+        said = str(error)
+    assert secret not in said.lower() and said.startswith(f"{path}: ")
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import shutil
 import traceback
 from collections.abc import Callable, Mapping
@@ -304,7 +305,7 @@ def fetch(
                 )
         except Exception as error:
             if user_code.is_reference(name) and not path:  # there is no other source
-                raise DatasetError(crashes.describe_exception(error, Path.cwd())) from error
+                raise DatasetError(_describe_error(error, parameters)) from error
             failures.append(f"{source}: {type(error).__name__}: {error}")
             continue
         facts = DatasetFacts(
@@ -320,6 +321,17 @@ def fetch(
     elsewhere = "" if path or not dataset.sources else f" ({_ELSEWHERE})"
     message = f"dataset {name} is available from no source{elsewhere}:"
     raise DatasetError("\n  ".join([message, *failures]))
+
+
+def _describe_error(error: Exception, parameters: ArgumentValues) -> str:
+    """Return an exception of a custom function in one line, without secrets.
+
+    Args:
+        error: The exception.
+        parameters: Arguments of the function, which may have a secret, such as `api_key`.
+    """
+    secrets = crashes.find_secrets(os.environ, [f"{n}={value}" for n, value in parameters.items()])
+    return crashes.mask_secrets(crashes.describe_exception(error, Path.cwd()), secrets)
 
 
 def _count_examples(arrays: Mapping[str, np.ndarray]) -> Examples:
@@ -363,7 +375,7 @@ def _prepare_pipeline(name: str, output: Path, provenance: Path, parameters: Arg
         checksum = prepared_data.pipeline_sha256(name, folder)
     except Exception as error:
         traceback.print_exc()
-        raise DatasetError(crashes.describe_exception(error, Path.cwd())) from error
+        raise DatasetError(_describe_error(error, parameters)) from error
     facts = DatasetFacts(
         dataset=output.stem,
         source=source,

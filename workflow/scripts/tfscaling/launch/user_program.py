@@ -290,8 +290,14 @@ class UserProgram:
             raise WorkFailedError("ObservationError", f"{text}; log: {log}", 1) from error
 
     def _last_lines(self) -> list[str]:
-        """Return the last lines of the program's output."""
-        return [line.decode(errors="replace").rstrip() for line in self._tail]
+        """Return the last lines of the program's output, without secrets.
+
+        They are masked before a message cuts a line: the rest of a secret would not be recognised.
+        """
+        recipe, settings = self._spec.recipe, self._spec.measured
+        secrets = crashes.find_secrets(os.environ, recipe.program, settings.setup)
+        lines = (line.decode(errors="replace").rstrip() for line in self._tail)
+        return [crashes.mask_secrets(line, secrets) for line in lines]
 
     def _make_error(self, code: int, log: Path) -> WorkFailedError:
         """Return the error for a program that has failed.

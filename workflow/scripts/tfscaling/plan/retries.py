@@ -8,6 +8,7 @@ profile's `retries` is the number of retries.
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -159,6 +160,10 @@ class SlurmSweep:
         cause = Cause(kind=_KIND_OF_STATE.get(state, "launcher_failed"), message=text)
         if cause.kind == "launcher_failed" and log is not None:
             cause = _add_log_error(cause, log, folder / run_record.LAUNCH_LOG)
+            settings = spec.measured
+            environ = {**os.environ, **settings.env}
+            secrets = crashes.find_secrets(environ, spec.recipe.program, settings.setup)
+            cause = crashes.mask_secrets_of_cause(cause, secrets)
         wall_time_s = _job_time_s(number)
         wall_time_s = _attempt_time_s(last) if wall_time_s is None else wall_time_s
         folders = filter(None, (last, folder))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import shlex
 import sysconfig
 import traceback
 from collections.abc import Iterable, Mapping, Sequence, Set
@@ -83,8 +84,13 @@ _SECRET_LENGTH_MIN = 6
 _SECRET_OPTION = re.compile(
     r"(?:key|token|secret|passw(?:or)?d|pwd|credentials?|auth)$", re.IGNORECASE
 )
-#: NAME=VALUE, or `--name VALUE`, in a word of `program` or a line of `setup`.
-_GIVEN = re.compile(r"""(?:([\w-]+)=|(--?[\w-]+)\s+)("[^"]*"|'[^']*'|[^\s;&|"']+)""")
+#: A complete word `NAME=VALUE` or `--name=VALUE`.
+_ASSIGNMENT = re.compile(r"([\w-]+)=(.*)", re.DOTALL)
+#: NAME=VALUE, or `--name VALUE`, in a word of `program` or a line of `setup`. A name is only searched
+#: from its first character: otherwise a word of 100,000 characters would take minutes.
+_GIVEN = re.compile(r"""(?<![\w-])(?:([\w-]+)=|(--?[\w-]+)\s+)("[^"]*"|'[^']*'|[^\s;&|"']+)""")
+#: A word of a shell, with its quotes.
+_SHELL_WORD = re.compile(r"""(?:[^\s"'\\]|\\.|"(?:\\.|[^"\\])*"|'[^']*')+""")
 
 
 class ProgramException(NamedTuple):
@@ -289,13 +295,38 @@ def find_secrets(
         setup: Lines of `setup`. The value of a variable that they set may be a secret.
     """
     found = {value for name, value in environ.items() if _SECRET.search(name)}
-    pairs = [*itertools.pairwise(program)]
+    pairs = [*itertools.pairwise(program), *_find_assignments(program)]
     for text in (*program, *setup):
         for variable, option, value in _GIVEN.findall(text):
             pairs.append((variable or option, value.strip("\"'")))
+        pairs += _find_shell_values(text)
     found |= {value for name, value in pairs if _SECRET_OPTION.search(name)}
     # logs and messages have the lines of a key one by one
     return found | {line.strip() for value in found for line in value.splitlines()}
+
+
+def _find_assignments(words: Iterable[str]) -> list[tuple[str, str]]:
+    """Return (name, value) of each word that is an assignment, such as `--api-key=value`."""
+    return [(found[1], found[2]) for word in words if (found := _ASSIGNMENT.fullmatch(word))]
+
+
+def _find_shell_values(text: str) -> list[tuple[str, str]]:
+    """Return (name, value) of secrets that a shell reads in a line, the values without quotes.
+
+    Operators stay parts of values.
+    """
+    words = _SHELL_WORD.findall(text)
+    pairs = [word.partition("=")[::2] for word in words if "=" in word]
+    pairs += [pair for pair in itertools.pairwise(words) if pair[0].startswith("-")]
+    return [(name, _unquote(value)) for name, value in pairs if _SECRET_OPTION.search(name)]
+
+
+def _unquote(word: str) -> str:
+    """Return a word as a shell reads it, without quotes; unchanged if it is not complete."""
+    try:
+        return "".join(shlex.split(word.replace("$'", "'")))
+    except ValueError:
+        return word
 
 
 def mask_secrets(text: str, secrets: Set[str]) -> str:
@@ -311,7 +342,8 @@ def mask_secrets(text: str, secrets: Set[str]) -> str:
     for value in sorted(secrets, key=len, reverse=True):  # one may contain another
         if len(value) >= _SECRET_LENGTH_MIN:
             text = text.replace(value, "***")
-            begins = (value[:end] for end in range(len(value) - 1, _SECRET_LENGTH_MIN - 1, -1))
+            longest = min(len(value) - 1, len(text))
+            begins = (value[:end] for end in range(longest, _SECRET_LENGTH_MIN - 1, -1))
             if begin := next((begin for begin in begins if text.endswith(begin)), ""):
                 text = text.removesuffix(begin) + "***"
     return text

@@ -22,6 +22,9 @@ _TAG = "tag:yaml.org,2002:"
 #: Largest size of a file in bytes, and largest depth of nested lists and mappings: beyond them,
 #: libyaml's composer would take all memory, or overflow its stack and end Python.
 BYTES_MAX, DEPTH_MAX = 4_000_000, 100
+#: A part of the file in a message of PyYAML: it may be a secret. Single characters and names of
+#: tokens, such as `<block end>`, are none.
+_QUOTED = re.compile(r"'([^']*)'")
 _TOO_DEEP = f"more than {DEPTH_MAX} lists or mappings in each other"
 #: Kind of a plain value → regular expression of its form, and the characters with which it begins.
 _FORMS = {
@@ -61,7 +64,7 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
             ConstructorError: If it is too large for a float.
         """
         if not math.isfinite(value := float(node.value)):
-            raise ConstructorError(None, None, f"{node.value} is not finite", node.start_mark)
+            raise ConstructorError(None, None, "the number is not finite", node.start_mark)
         return value
 
 
@@ -178,10 +181,14 @@ def read_config_file(name: str | Path) -> RawConfig:
         line, byte = error.object.count(b"\n", 0, error.start) + 1, error.object[error.start]
         rule = f"not UTF-8: byte {byte:#04x}; save the file in the encoding UTF-8"
         raise ConfigError(f"{name}: line {line}: {rule}") from None
+    except (AttributeError, KeyError):  # PyYAML's, as of `!!timestamp x` and `!!bool x`
+        rule = "a value has not the form of its tag; write it without the tag"
+        raise ConfigError(f"{name}: not valid YAML: {rule}") from None
     except (ValueError, yaml.YAMLError) as error:
         mark = getattr(error, "problem_mark", None)
         where = f"line {mark.line + 1}: " if mark else ""
         reason = " ".join((getattr(error, "problem", None) or str(error)).split())
+        reason = _QUOTED.sub(_mask_quoted_value, reason)
         hint = (
             _syntax_hint(reason, text.splitlines()[mark.line : mark.line + 1], mark.column)
             if mark
@@ -195,6 +202,11 @@ def read_config_file(name: str | Path) -> RawConfig:
     if not isinstance(content, dict):
         raise ConfigError(f"{name}: the whole file is not a mapping; allowed: keys with values")
     return content
+
+
+def _mask_quoted_value(quoted: re.Match[str]) -> str:
+    """Return a match of `_QUOTED` unchanged if it is a character or a token, else `***`."""
+    return quoted[0] if len(quoted[1]) == 1 or quoted[1].startswith("<") else "***"
 
 
 def _syntax_hint(reason: str, lines: list[str], column: int) -> str:
