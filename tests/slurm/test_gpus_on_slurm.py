@@ -13,7 +13,8 @@ pytestmark = pytest.mark.full
 
 CONTENT: dict[str, Any] = {
     "grid": [
-        {"platform": "four", "strategy": "own", "recipe": "shown", "gpus_per_node": [1, 2, 4]}
+        {"platform": "four", "strategy": "own", "recipe": "shown", "nodes": 1,
+         "gpus_per_node": [1, 2, 4]}
     ],
     "recipes": {
         "shown": {
